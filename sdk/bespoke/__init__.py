@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""bespoke: fine-tune a language model for its user, on the user's own device.
+
+Names are loaded when first asked for: `import bespoke` must not import torch, and a device process that only trains
+must not import the compiler.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bespoke.config import Budget, Lora, Training
+    from bespoke.errors import BespokeError
+    from bespoke.personal_model import PersonalModel
+    from bespoke.personalizer import Personalizer
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "BespokeError": "bespoke.errors",
+    "Budget": "bespoke.config",
+    "Lora": "bespoke.config",
+    "PersonalModel": "bespoke.personal_model",
+    "Personalizer": "bespoke.personalizer",
+    "Training": "bespoke.config",
+}
+
+__all__ = ["BespokeError", "Budget", "Lora", "PersonalModel", "Personalizer", "Training", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'bespoke' has no attribute '{name}'; it has {', '.join(__all__)}")
+    return getattr(import_module(_HOME[name]), name)

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a developer sets: adapter shape, training, memory. Defaults are resolved here, once, and written into the bundle."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from bespoke.errors import ConfigError
+
+MEGABYTE = 10**6  # MB = 10**6 bytes, everywhere
+
+Schedule = Literal["constant", "linear", "cosine"]
+
+
+class Settings(BaseModel):
+    """Frozen and strict: an unknown field or a number given as text is an error, never a guess."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+class Lora(Settings):
+    """y = x W + (alpha / rank) x A B on every linear layer of every block (PEFT's "all-linear", its names and layout)."""
+
+    rank: int = Field(default=8, ge=1, le=1024)
+    alpha: float = Field(default=16.0, gt=0)
+
+    @property
+    def scale(self) -> float:
+        return self.alpha / self.rank
+
+
+class Training(Settings):
+    """How a run trains. Any field may be overridden for one method in its options."""
+
+    learning_rate: float = Field(default=2e-4, gt=0)
+    steps: int = Field(default=300, ge=1, le=10_000_000)
+    sequence_lengths: Annotated[tuple[int, ...], BeforeValidator(_as_tuple)] = Field(
+        default=(64, 128, 256), min_length=1, max_length=16
+    )
+    batch_size: int = Field(default=1, ge=1, le=4096)
+    accumulation: int = Field(default=1, ge=1, le=65536, description="micro-batches a step")
+    clip_norm: float | None = Field(default=None, gt=0, description="largest norm of all gradients together")
+    schedule: Schedule = "constant"
+    warmup_steps: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    general_share: float = Field(default=0.2, ge=0, le=1, description="share of batches from the bundle's own data")
+    general_tolerance: float = Field(
+        default=0.05, ge=0, description="how much worse, as a share, the loss on the bundle's data may get"
+    )
+    commit_seconds: float = Field(default=30.0, gt=0)
+    packing: bool = Field(default=False, description="pack the bundle's own `text` rows; attention crosses documents")
+
+    @property
+    def accumulates(self) -> bool:
+        """Gradients are summed before they are applied: several micro-batches, or a norm over all of them."""
+        return self.accumulation > 1 or self.clip_norm is not None
+
+
+class Budget(Settings):
+    """Memory that training may add to the process, in MB of 10**6 bytes; None asks for the fastest plan."""
+
+    memory_mb: float | None = Field(default=None, gt=0)
+
+    @property
+    def memory_bytes(self) -> int | None:
+        return None if self.memory_mb is None else int(self.memory_mb * MEGABYTE)
+
+
+def settings_from(kind: type[Settings], subject: str, values: dict[str, Any]) -> Settings:
+    """`kind(**values)`, with pydantic's complaints turned into one ConfigError that lists them all."""
+    try:
+        return kind(**values)
+    except ValidationError as error:
+        raise ConfigError.from_problems(config_problems(subject, error, kind)) from None
+
+
+def config_problems(subject: str, error: ValidationError, kind: type[BaseModel]) -> list[ConfigError]:
+    """One ConfigError per complaint of pydantic."""
+    problems = []
+    for entry in error.errors():
+        where = ".".join([subject, *(str(part) for part in entry["loc"])])
+        unknown = entry["type"] == "extra_forbidden"
+        problems.append(
+            ConfigError(
+                where,
+                got=repr(entry["input"])[:200],
+                expected=f"one of the fields {', '.join(sorted(kind.model_fields))}" if unknown else entry["msg"],
+                next_step="Remove it or mend its name" if unknown else f"Change {where}",
+            )
+        )
+    return problems

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every error that leaves the SDK, each saying what it is about, what was got, what was expected and what to do next.
+
+Device code has the same names and the same four parts, so that a message in a log is understood without knowing
+which runtime wrote it. `exit_code` is what the command line ends with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+
+class BespokeError(Exception):
+    """Base of all errors of the SDK.
+
+    `subject` is the object at fault (a file, a field, a value of the plan), `got` what was found there, `expected`
+    what should have been there, `next_step` an instruction to the reader. All four are plain text without a final dot.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, subject: str, *, got: str, expected: str, next_step: str) -> None:
+        super().__init__(subject, got, expected, next_step)
+        self.subject = subject
+        self.got = got
+        self.expected = expected
+        self.next_step = next_step
+
+    def __str__(self) -> str:
+        return f"{self.subject}: got {self.got}; expected {self.expected}. {self.next_step}."
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.subject, self.got, self.expected, self.next_step))
+
+
+def _rebuild(kind: type[BespokeError], subject: str, got: str, expected: str, next_step: str) -> BespokeError:
+    return kind(subject, got=got, expected=expected, next_step=next_step)
+
+
+class ConfigError(BespokeError):
+    """Settings that cannot work. Several problems are reported together by `from_problems`."""
+
+    exit_code = 2
+
+    @classmethod
+    def from_problems(cls, problems: Sequence[ConfigError]) -> ConfigError:
+        """One error out of many, so that all of them are mended in one go."""
+        if len(problems) == 1:
+            return problems[0]
+        return cls(
+            f"{len(problems)} settings ({', '.join(p.subject for p in problems)})",
+            got="\n  " + "\n  ".join(str(p) for p in problems) + "\n",
+            expected="settings without these problems",
+            next_step="Mend each of them and run again",
+        )
+
+
+class MissingDependency(BespokeError):
+    """An optional package is not installed."""
+
+    exit_code = 3
+
+    @classmethod
+    def of(cls, user: str, package: str, extra: str) -> MissingDependency:
+        return cls(
+            user,
+            got=f"no package '{package}'",
+            expected=f"'{package}' to be installed",
+            next_step=f"pip install 'bespoke-sdk[{extra}]'",
+        )
+
+
+class ModelError(BespokeError):
+    """A model folder that cannot be read or converted: a missing tensor, a NaN, a wrong shape."""
+
+    exit_code = 4
+
+
+class UnsupportedModel(ModelError):
+    """A model whose architecture, RoPE scaling or activation the SDK does not know."""
+
+
+class DataError(BespokeError):
+    """Training data or an example that cannot be used. `subject` carries file and row where there are any."""
+
+    exit_code = 5
+
+
+class TemplateError(DataError):
+    """A chat template that is not of the shape that turns.json can hold."""
+
+
+class GraphError(BespokeError):
+    """A function that cannot be traced into a graph, or a graph that is not one of ours."""
+
+    exit_code = 6
+
+
+class PlanError(BespokeError):
+    """A plan that breaks a rule: used before defined, shapes that disagree, stored twice."""
+
+    exit_code = 6
+
+
+class PlanDoesNotFit(PlanError):
+    """No plan of this method fits the memory budget."""
+
+
+class Unsupported(BespokeError):
+    """A target cannot compile a graph; `subject` names graph and operator."""
+
+    exit_code = 6
+
+
+class PluginError(BespokeError):
+    """A plugin that is missing, broken or not what it claims to be."""
+
+    exit_code = 7
+
+
+class BundleError(BespokeError):
+    """A bundle that is damaged, hostile or of another version."""
+
+    exit_code = 8
+
+
+class BundleVersionError(BundleError):
+    """A bundle written in a format this reader does not take."""
+
+
+class SignatureError(BundleError):
+    """A bundle whose signature is absent, of another key or wrong."""
+
+
+class GoldenMismatch(BundleError):
+    """The runtime does not reproduce the bundle's golden vectors."""
+
+
+class StateError(BespokeError):
+    """A state folder that is damaged, of another version or of another base model."""
+
+    exit_code = 9
+
+
+class StateLocked(StateError):
+    """Another trainer holds the state."""
+
+
+class DiskFull(StateError):
+    """The disk has no room for a commit or for the scratch file. What was committed stays."""
+
+
+class BudgetExceeded(BespokeError):
+    """Going on would take more memory than the limit. Raised before the load or call that would."""
+
+    exit_code = 10
+
+
+class TrainingDiverged(BespokeError):
+    """Three steps in a row ended in a NaN or infinite loss."""
+
+    exit_code = 11
+
+
+class AdapterError(BespokeError):
+    """An adapter that does not fit the model: other shapes, other rank, other base."""
+
+    exit_code = 12
+
+
+class GenerationError(BespokeError):
+    """A prompt or a sampling setting that cannot be answered."""
+
+    exit_code = 13
