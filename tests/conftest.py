@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where tests find real inputs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """Folder of real texts, tokenizers and models: BESPOKE_TEST_DATA, else `shared/data` beside the checkout."""
+    folder = Path(os.environ.get("BESPOKE_TEST_DATA") or REPOSITORY.parent / "shared" / "data")
+    if not folder.is_dir():
+        pytest.skip(f"no test data at {folder}; set BESPOKE_TEST_DATA")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def stories(data_folder: Path) -> Path:
+    """The trained 260,032-parameter Llama."""
+    return data_folder / "models" / "stories260K"
