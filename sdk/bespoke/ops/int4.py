@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The three operators that stand for quantized weights in a graph, with their reference implementation.
+
+    linear_int4(x, W)            y = x W^T            x [N, columns] -> y [N, out]
+    linear_int4_transposed(g, W) dx = g W             g [N, out]     -> dx [N, columns]
+    embedding_int4(tokens, W)    rows of W            tokens [N]     -> [N, columns]
+
+W is int4, symmetric, in groups of 32 along `in`: codes uint8 [out, 16 * groups] (low nibble first, code = nibble - 8),
+scales fp16 [out, groups], w = code * scale. Columns [column_start, column_start + columns) are used; column_start is a
+scalar input (int64, multiple of 32), so that one graph serves every slice, and the range ends at a multiple of 32 or at `in`.
+
+The reference decodes a bounded number of weights at a time, so that no whole weight is ever dense. A decoded weight is
+exact in fp32 (4-bit code times 11-bit significand); arithmetic is in the dtype of the other operand.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+GROUP = 32  # weights that share a scale
+DECODED_AT_ONCE = 1 << 20  # weights; 4 MiB in fp32
+
+_library = torch.library.Library("bespoke", "DEF")
+_library.define(
+    "linear_int4(Tensor x, Tensor codes, Tensor scales, Tensor? column_start, int columns) -> Tensor",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+_library.define(
+    "linear_int4_transposed(Tensor g, Tensor codes, Tensor scales, Tensor? column_start, int columns) -> Tensor",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+_library.define(
+    "embedding_int4(Tensor tokens, Tensor codes, Tensor scales, int columns) -> Tensor",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+
+
+def decode(codes: torch.Tensor, scales: torch.Tensor, columns: int, dtype: torch.dtype) -> torch.Tensor:
+    """Codes [n, 16 * groups] and scales [n, groups] -> weights [n, columns]."""
+    rows, width = codes.shape
+    nibbles = codes.to(torch.int16)  # 0x00hl -> 0x0h0l: two codes in one pass, low nibble first in memory
+    nibbles = nibbles.bitwise_or_(nibbles << 4).bitwise_and_(0x0F0F)
+    grouped = nibbles.view(torch.uint8).view(rows, width * 2 // GROUP, GROUP).to(dtype)
+    grouped.sub_(8).mul_(scales.to(dtype)[..., None])
+    return grouped.view(rows, width * 2)[:, :columns]
+
+
+def decode_bytes(out: int, columns: int) -> int:
+    """Bytes that the reference holds while it decodes a weight [out, columns]: fp32 weights beside their nibbles."""
+    groups = -(-columns // GROUP)
+    rows = min(out, _rows_at_once(groups))
+    return rows * groups * GROUP * 5
+
+
+def _rows_at_once(groups: int) -> int:
+    return max(1, DECODED_AT_ONCE // (groups * GROUP))
+
+
+def _cut(
+    codes: torch.Tensor, scales: torch.Tensor, column_start: torch.Tensor | None, columns: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The groups that hold columns [column_start, column_start + columns)."""
+    first = 0 if column_start is None else int(column_start) // GROUP
+    groups = -(-columns // GROUP)
+    half = GROUP // 2
+    return codes[:, first * half : (first + groups) * half], scales[:, first : first + groups]
+
+
+def _linear(
+    x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, column_start: torch.Tensor | None, columns: int
+) -> torch.Tensor:
+    codes, scales = _cut(codes, scales, column_start, columns)
+    step = _rows_at_once(scales.shape[1])
+    y = x.new_empty(x.shape[0], codes.shape[0])
+    for a in range(0, codes.shape[0], step):
+        w = decode(codes[a : a + step], scales[a : a + step], columns, x.dtype)
+        torch.mm(x, w.t(), out=y[:, a : a + step])
+    return y
+
+
+def _linear_transposed(
+    g: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, column_start: torch.Tensor | None, columns: int
+) -> torch.Tensor:
+    codes, scales = _cut(codes, scales, column_start, columns)
+    step = _rows_at_once(scales.shape[1])
+    dx = g.new_zeros(g.shape[0], columns)
+    for a in range(0, codes.shape[0], step):
+        w = decode(codes[a : a + step], scales[a : a + step], columns, g.dtype)
+        dx.addmm_(g[:, a : a + step], w)
+    return dx
+
+
+def _embedding(tokens: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, columns: int) -> torch.Tensor:
+    return decode(codes[tokens], scales[tokens], columns, torch.float32).contiguous()
+
+
+for _name, _reference in (
+    ("linear_int4", _linear),
+    ("linear_int4_transposed", _linear_transposed),
+    ("embedding_int4", _embedding),
+):
+    _library.impl(_name, _reference, "CPU")
+    _library.impl(_name, _reference, "CUDA")
+
+
+@torch.library.register_fake("bespoke::linear_int4", lib=_library)
+def _linear_fake(x: Any, codes: Any, scales: Any, column_start: Any, columns: int) -> Any:
+    return x.new_empty(x.shape[0], codes.shape[0])
+
+
+@torch.library.register_fake("bespoke::linear_int4_transposed", lib=_library)
+def _linear_transposed_fake(g: Any, codes: Any, scales: Any, column_start: Any, columns: int) -> Any:
+    return g.new_empty(g.shape[0], columns)
+
+
+@torch.library.register_fake("bespoke::embedding_int4", lib=_library)
+def _embedding_fake(tokens: Any, codes: Any, scales: Any, columns: int) -> Any:
+    return tokens.new_empty(tokens.shape[0], columns, dtype=torch.float32)
+
+
+class _Linear(torch.autograd.Function):
+    """Gradient with respect to x alone: W is frozen. `setup_context` form, because functorch refuses the other one."""
+
+    @staticmethod
+    def forward(x: Any, codes: Any, scales: Any, column_start: Any, columns: int) -> Any:
+        return torch.ops.bespoke.linear_int4(x, codes, scales, column_start, columns)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        _, codes, scales, column_start, columns = inputs
+        ctx.save_for_backward(codes, scales, *([] if column_start is None else [column_start]))
+        ctx.columns = columns
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        codes, scales, *start = ctx.saved_tensors
+        dx = torch.ops.bespoke.linear_int4_transposed(g, codes, scales, start[0] if start else None, ctx.columns)
+        return dx, None, None, None, None
+
+
+def linear_int4(
+    x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, column_start: torch.Tensor | None, columns: int
+) -> torch.Tensor:
+    """x [N, columns] times W[:, column_start : column_start + columns]^T -> [N, out], differentiable in x."""
+    return _Linear.apply(x, codes, scales, column_start, columns)
+
+
+def linear_int4_transposed(
+    g: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, column_start: torch.Tensor | None, columns: int
+) -> torch.Tensor:
+    """g [N, out] times W[:, column_start : column_start + columns] -> [N, columns]."""
+    return torch.ops.bespoke.linear_int4_transposed(g, codes, scales, column_start, columns)
+
+
+def embedding_int4(tokens: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, columns: int) -> torch.Tensor:
+    """Rows `tokens` [N] (int64) of W -> fp32 [N, columns]."""
+    return torch.ops.bespoke.embedding_int4(tokens, codes, scales, columns)

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan as data: eight instructions over a table of values. The one source of the format.
+
+The JSON Schema under `bindings/schema/` is generated from these models, and the other languages' readers from that. Unknown
+fields, unknown instructions and other versions are errors. Nothing has a default: what a plan does not say, it does not mean.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from bespoke.config import Settings
+
+PLAN_VERSION = (1, 0)
+MAX_PLAN_BYTES = 2_000_000
+
+DType = Literal["float32", "float16", "uint8", "int64"]
+DTYPE_BYTES: dict[str, int] = {"float32": 4, "float16": 2, "uint8": 1, "int64": 8}
+Role = Literal["weight", "adapter", "optimizer", "batch", "scalar", "constant", "temporary", "recorded"]
+Lifetime = Literal["section", "step", "session", "state", "bundle", "call"]
+"""`section`: an offset in the arena. `step`: from the first micro-batch to apply_step. `session`: a generation. `state`: adapter
+and optimizer, changed by `store`. `bundle`: mapped weights. `call`: bound by the runtime (batch, scalars, constants)."""
+
+# [value] for the whole of it, [value, start, rows] for a row range, [value, start, rows, scalar] for a range that
+# begins at `start` plus the integer scalar with that value id, known only at run time.
+Operand = Annotated[list[int], Field(min_length=1, max_length=4)]
+
+
+class Arena(Settings):
+    """An offset in the one arena of the section."""
+
+    kind: Literal["arena"]
+    offset: int = Field(ge=0)
+
+
+class Scratch(Settings):
+    """An offset in the mapped scratch file: a checkpoint that the budget keeps out of anonymous memory."""
+
+    kind: Literal["scratch"]
+    offset: int = Field(ge=0)
+
+
+class Named(Settings):
+    """Found by name: a weight, a piece of adapter or optimizer state, a batch tensor, a scalar, a step or session value."""
+
+    kind: Literal["named"]
+    name: str = Field(min_length=1, max_length=200)
+
+
+class Number(Settings):
+    """A number that is an input of graphs."""
+
+    kind: Literal["number"]
+    number: int
+
+
+Place = Annotated[Arena | Scratch | Named | Number, Field(discriminator="kind")]
+
+
+class ValueRecord(Settings):
+    """A tensor of the plan; its id is its position in the table."""
+
+    shape: list[Annotated[int, Field(ge=0, le=2**40)]] = Field(max_length=8)
+    dtype: DType
+    role: Role
+    lifetime: Lifetime
+    place: Place
+
+    @property
+    def nbytes(self) -> int:
+        size = DTYPE_BYTES[self.dtype]
+        for extent in self.shape:
+            size *= extent
+        return size
+
+
+class Load(Settings):
+    """Bring a weight group within reach."""
+
+    op: Literal["load"]
+    group: str
+
+
+class Result(Settings):
+    """Where one output of a graph goes: a new value, a row range of one, or added to one in fp32."""
+
+    to: Operand
+    how: Literal["make", "into", "add_to"]
+
+
+class Call(Settings):
+    """Run graph number `graph` of the plan's list. Operands and results in the order of its signature."""
+
+    op: Literal["call"]
+    graph: int = Field(ge=0)
+    operands: list[Operand]
+    results: list[Result]
+
+
+class Zero(Settings):
+    """Define a value, filled with zeros."""
+
+    op: Literal["zero"]
+    value: int = Field(ge=0)
+
+
+class Noise(Settings):
+    """Define a value as z from the counter (seed, step, query, block, tensor); Philox4x32-10."""
+
+    op: Literal["noise"]
+    value: int = Field(ge=0)
+    query: int = Field(ge=0)
+    block: int = Field(ge=0, lt=2**16)
+    tensor: int = Field(ge=0, lt=2**16)
+    distribution: Literal["normal", "rademacher"]
+
+
+class Record(Settings):
+    """Define `value` as a copy of `source` that the journal keeps at the end of the step."""
+
+    op: Literal["record"]
+    source: int = Field(ge=0)
+    value: int = Field(ge=0)
+
+
+class Store(Settings):
+    """The state value's new content, visible from the next step on."""
+
+    op: Literal["store"]
+    state: int = Field(ge=0)
+    source: Operand
+
+
+class Emit(Settings):
+    """Report a value under a name."""
+
+    op: Literal["emit"]
+    name: str
+    source: int = Field(ge=0)
+
+
+class Free(Settings):
+    """Drop a value; exactly one of the two is set."""
+
+    op: Literal["free"]
+    value: int | None
+    group: str | None
+
+
+Instruction = Annotated[Load | Call | Zero | Noise | Record | Store | Emit | Free, Field(discriminator="op")]
+
+SectionName = Literal["train_step", "micro_step", "apply_step", "evaluate_step", "prefill", "decode"]
+
+
+class GraphRef(Settings):
+    """A graph of the bundle, and what a call of it takes beside its operands."""
+
+    key: str = Field(pattern=r"^[0-9a-f]{64}$")
+    name: str
+    workspace_bytes: int = Field(ge=0)
+
+
+class Estimate(Settings):
+    """Memory in bytes and work in floating-point operations, known before anything runs."""
+
+    arena_bytes: int = Field(ge=0)
+    workspace_bytes: int = Field(ge=0, description="of the call that takes most beside its operands")
+    constant_bytes: int = Field(ge=0, description="what the engine holds whatever it runs, measured")
+    step_bytes: int = Field(ge=0, description="accumulators, in mapped scratch")
+    state_bytes: int = Field(ge=0, description="one copy of adapter and optimizer state, mapped")
+    session_bytes: int = Field(ge=0, description="KV cache while generating")
+    scratch_bytes: int = Field(ge=0, description="checkpoints in mapped scratch")
+    peak_bytes: int = Field(ge=0, description="anonymous memory that training adds to the idle process")
+    work_flops: int = Field(ge=0, description="of one training step")
+
+
+class Plan(Settings):
+    """One method at one sequence length."""
+
+    version: list[int] = Field(min_length=2, max_length=2)
+    method: str
+    sequence_length: int = Field(ge=1)
+    batch_size: int = Field(ge=1)
+    replayable: bool
+    choices: dict[str, int | str | bool]
+    estimate: Estimate
+    graphs: list[GraphRef] = Field(max_length=10_000)
+    values: list[ValueRecord] = Field(max_length=1_000_000)
+    sections: dict[SectionName, list[Instruction]]
