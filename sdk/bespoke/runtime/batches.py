@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rows each step trains on, decided by (seed, cursor) alone: a resumed run sees the batches of an undisturbed one.
+"""Which rows each step trains on, decided by (seed, cursor) alone: a resumed run sees an undisturbed one's batches.
 
 The rules, the same in every language; all draws are Philox words (`noise.philox`) under key `seed`:
 
