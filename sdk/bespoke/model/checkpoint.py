@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading the weights of a Hugging Face folder row by row, so that no more than a chunk of a tensor is ever in memory.
+
+safetensors is read here and not through its package because numpy has no bfloat16: a bf16 number is the upper half of
+an fp32 number, so its 16 bits are shifted up. A file is an 8-byte little-endian header length, a JSON header, the data.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bespoke.errors import ModelError
+
+__all__ = ["Checkpoint"]
+
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+_MAX_HEADER_BYTES = 100_000_000  # the limit of the safetensors format
+_WIDTHS = {"F32": 4, "F16": 2, "BF16": 2}
+_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+_OTHER_FORMATS = ("*.bin", "*.pt", "*.pth", "*.gguf", "*.h5", "*.msgpack")
+
+
+@dataclass(frozen=True)
+class _Entry:
+    file: Path
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int  # of the first byte, from the start of the file
+
+
+class Checkpoint:
+    """The tensors of a folder by name. Opening reads headers only; `rows` reads what is asked for and keeps nothing."""
+
+    def __init__(self, folder: Path, entries: dict[str, _Entry]) -> None:
+        self.folder = folder
+        self._entries = entries
+
+    @classmethod
+    def open(cls, folder: Path | str) -> Checkpoint:
+        """Read the headers of `model.safetensors` or of the files its index names.
+
+        Raises ModelError if there are no safetensors, a file is damaged or the index names what no file holds.
+        """
+        folder = Path(folder)
+        if (folder / INDEX).is_file():
+            return cls(folder, _sharded(folder))
+        if (folder / SINGLE).is_file():
+            return cls(folder, _header(folder / SINGLE))
+        loose = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
+        if len(loose) == 1:
+            return cls(folder, _header(loose[0]))
+        others = sorted(path.name for pattern in _OTHER_FORMATS for path in folder.glob(pattern))
+        raise ModelError(
+            f"weights of {folder}",
+            got=", ".join(others[:3] or [path.name for path in loose[:3]]) or "no weights",
+            expected=f"{SINGLE} or {INDEX}",
+            next_step="Convert it: AutoModelForCausalLM.from_pretrained(...).save_pretrained(...) writes safetensors",
+        )
+
+    @staticmethod
+    def present(folder: Path | str) -> bool:
+        """Whether the folder holds safetensors at all."""
+        return any(Path(folder).glob("*.safetensors"))
+
+    def names(self) -> list[str]:
+        return sorted(self._entries)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._entries
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._entry(name).shape
+
+    def dtype(self, name: str) -> str:
+        """float32, float16 or bfloat16."""
+        entry = self._entry(name)
+        return _DTYPES[_float_dtype(name, entry)]
+
+    def rows(self, name: str, start: int, stop: int) -> np.ndarray:
+        """Rows [start, stop) of the first axis as a new float32 array; read, not mapped, so that nothing lingers."""
+        entry = self._entry(name)
+        dtype = _float_dtype(name, entry)
+        rows = entry.shape[0] if entry.shape else 1
+        if not 0 <= start <= stop <= rows:
+            raise ModelError(
+                f"tensor {name}",
+                got=f"rows {start} to {stop}",
+                expected=f"rows within 0 to {rows}",
+                next_step="Check that the configuration belongs to these weights",
+            )
+        row_items = prod(entry.shape[1:])
+        count = (stop - start) * row_items
+        width = _WIDTHS[dtype]
+        raw = np.fromfile(
+            entry.file,
+            dtype="<u2" if dtype == "BF16" else "<f2" if dtype == "F16" else "<f4",
+            count=count,
+            offset=entry.offset + start * row_items * width,
+        )
+        if raw.size != count:
+            raise _damaged(entry.file, f"{raw.size} of {count} numbers of {name}", "all of them")
+        if dtype == "BF16":
+            wide = raw.astype(np.uint32)
+            wide <<= 16
+            values = wide.view(np.float32)
+        else:
+            values = raw.astype(np.float32, copy=False)
+        return values.reshape(stop - start, *entry.shape[1:])
+
+    def vector(self, name: str) -> np.ndarray:
+        """The whole of a tensor as float32; for norms and biases."""
+        return self.rows(name, 0, self.shape(name)[0])
+
+    def chunks(self, name: str, bytes_at_once: int = 8 * 2**20) -> Iterator[tuple[int, np.ndarray]]:
+        """(first row, rows) over the whole tensor, each chunk at most `bytes_at_once` of float32 or one row."""
+        shape = self.shape(name)
+        step = max(1, bytes_at_once // max(1, 4 * prod(shape[1:])))
+        for start in range(0, shape[0], step):
+            yield start, self.rows(name, start, min(shape[0], start + step))
+
+    def _entry(self, name: str) -> _Entry:
+        if name not in self._entries:
+            last = name.rsplit(".", 2)[-2] if name.count(".") > 1 else name
+            near = [other for other in self.names() if last in other][:3]
+            files = sorted({entry.file.name for entry in self._entries.values()})
+            raise ModelError(
+                f"tensor {name}",
+                got=f"none of this name in {self.folder} ({', '.join(files[:3])}{', ...' if len(files) > 3 else ''})"
+                + (f"; similar: {', '.join(near)}" if near else ""),
+                expected="a tensor of this name",
+                next_step="Check that the download is complete and that config.json belongs to it",
+            )
+        return self._entries[name]
+
+
+def _float_dtype(name: str, entry: _Entry) -> str:
+    if entry.dtype not in _WIDTHS:
+        raise ModelError(
+            f"tensor {name} in {entry.file.name}",
+            got=f"dtype {entry.dtype}",
+            expected=f"one of {', '.join(_WIDTHS)}",
+            next_step="Use the unquantized checkpoint; bespoke quantizes by itself",
+        )
+    return entry.dtype
+
+
+def _sharded(folder: Path) -> dict[str, _Entry]:
+    path = folder / INDEX
+    index = _json(path, path.read_bytes())
+    mapping = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(mapping, dict) or not all(isinstance(value, str) for value in mapping.values()):
+        raise _damaged(path, "no weight_map", "an object weight_map from tensor name to file name")
+    entries: dict[str, _Entry] = {}
+    for file in sorted(set(mapping.values())):
+        if Path(file).name != file:
+            raise _damaged(path, f"the file name {file!r}", "plain file names within the folder")
+        held = _header(folder / file)
+        for name, where in mapping.items():
+            if where != file:
+                continue
+            if name not in held:
+                raise ModelError(
+                    f"tensor {name}",
+                    got=f"none of this name in {folder / file}",
+                    expected=f"it there, as {INDEX} says",
+                    next_step="Download the folder again",
+                )
+            entries[name] = held[name]
+    return entries
+
+
+def _header(path: Path) -> dict[str, _Entry]:
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if size < 8 or length > min(_MAX_HEADER_BYTES, size - 8):
+                raise _damaged(path, f"a header of {length} bytes in a file of {size}", "a header within the file")
+            header = _json(path, file.read(length))
+    except OSError as error:
+        raise _damaged(path, error.strerror or str(error), "a readable file") from None
+    if not isinstance(header, dict):
+        raise _damaged(path, "a header that is no object", "an object from tensor name to dtype, shape and offsets")
+    entries = {}
+    for name, fields in header.items():
+        if name != "__metadata__":
+            entries[name] = _entry(path, name, fields, 8 + length, size)
+    return entries
+
+
+def _entry(path: Path, name: str, fields: Any, data: int, size: int) -> _Entry:
+    try:
+        dtype, shape = fields["dtype"], tuple(int(n) for n in fields["shape"])
+        start, stop = (int(n) for n in fields["data_offsets"])
+    except (KeyError, TypeError, ValueError):
+        raise _damaged(path, f"no usable entry for {name}", "dtype, shape and two data_offsets") from None
+    held = stop - start
+    if start < 0 or min(shape, default=0) < 0 or data + stop > size or held < 0:
+        raise _damaged(path, f"{name} at bytes {start} to {stop}", f"bytes within the {size - data} of data")
+    if dtype in _WIDTHS and held != prod(shape) * _WIDTHS[dtype]:
+        raise _damaged(path, f"{held} bytes for {name}", f"{prod(shape) * _WIDTHS[dtype]}, by its shape {list(shape)}")
+    return _Entry(path, str(dtype), shape, data + start)
+
+
+def _json(path: Path, data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        raise _damaged(path, "text that is no JSON", "a JSON header") from None
+
+
+def _damaged(path: Path, got: str, expected: str) -> ModelError:
+    return ModelError(str(path), got=got, expected=expected, next_step="Download or write the file again")

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a Hugging Face folder to the bundle's weight files: one per group, read, quantized and written row by row.
+
+Groups are `embedding`, `block_00` onwards, `head` and `rope`; a tied head is stored once, in `embedding`. Memory is a
+few chunks of rows, whatever the size of the model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bespoke.bundle.tensors import TensorWriter, write_arrays
+from bespoke.errors import ModelError, UnsupportedModel
+from bespoke.model.checkpoint import Checkpoint
+from bespoke.model.config import ModelConfig
+from bespoke.model.int4 import codes_width, groups_of, quantize
+from bespoke.model.rope import rope_tables
+
+__all__ = ["base_sha256", "combine_sha256", "convert", "file_sha256"]
+
+_PREFIXES = ("model.", "model.language_model.", "language_model.model.", "")
+_ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
+
+
+@dataclass(frozen=True)
+class _Source:
+    """One tensor of the checkpoint and what becomes of it."""
+
+    target: str  # its name in the group, without .codes and .scales
+    name: str
+    shape: tuple[int, ...]
+    add: float = 0.0  # Gemma's norm weights are stored as w and used as 1 + w
+
+    @property
+    def quantized(self) -> bool:
+        return len(self.shape) == 2
+
+
+def convert(
+    folder: Path | str,
+    config: ModelConfig,
+    out: Path | str,
+    *,
+    context: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Path]:
+    """Write `<group>.safetensors` into `out`, which is made if need be; group name -> file, in the order of a forward.
+
+    `context` is the number of positions that the RoPE tables cover. `progress(done, total)` is called after each chunk,
+    counted in weights. Raises ModelError for a missing, misshapen or non-finite tensor, UnsupportedModel for a tensor
+    that the configuration does not account for. Same folder, same bytes.
+    """
+    checkpoint = Checkpoint.open(folder)
+    groups = _sources(checkpoint, config)
+    _check(checkpoint, groups)
+    out = Path(out)
+    out.mkdir(parents=True, exist_ok=True)
+    total = sum(prod(source.shape) for sources in groups.values() for source in sources)
+    done = 0
+
+    def report(count: int) -> None:
+        nonlocal done
+        done += count
+        if progress is not None:
+            progress(done, total)
+
+    files = {}
+    for group, sources in groups.items():
+        files[group] = out / f"{group}.safetensors"
+        with TensorWriter(files[group], _layout(sources)) as writer:
+            for source in sources:
+                _write(writer, checkpoint, source, report)
+    files["rope"] = out / "rope.safetensors"
+    write_arrays(files["rope"], _rope_arrays(config, context))
+    return files
+
+
+def base_sha256(files: Mapping[str, Path]) -> str:
+    """Identity of the base an adapter is trained on. RoPE tables, whose length is a setting, are left out."""
+    return combine_sha256({group: file_sha256(path) for group, path in files.items()})
+
+
+def combine_sha256(hashes: Mapping[str, str]) -> str:
+    """`base_sha256` from each group's file hash (hex): sha256 of the sorted lines "group hash", rope left out."""
+    lines = [f"{group} {digest}\n" for group, digest in sorted(hashes.items()) if group != "rope"]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """sha256 of a file, in hex."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sources(checkpoint: Checkpoint, config: ModelConfig) -> dict[str, list[_Source]]:
+    prefix = _prefix(checkpoint)
+    d, head_dim = config.hidden_size, config.head_dim
+    one = 1.0 if config.output_norms else 0.0
+    table = (config.vocab_size, d)
+    groups = {"embedding": [_Source("table", f"{prefix}embed_tokens.weight", table)]}
+    norms = {"input_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
+    if config.output_norms:
+        norms = {
+            "input_norm": "input_layernorm",
+            "attention_output_norm": "post_attention_layernorm",
+            "mlp_norm": "pre_feedforward_layernorm",
+            "mlp_output_norm": "post_feedforward_layernorm",
+        }
+    for layer, group in enumerate(config.block_groups):
+        at = f"{prefix}layers.{layer}."
+        sources = [_Source(target, f"{at}{name}.weight", (d,), one) for target, name in norms.items()]
+        if config.qk_norm:
+            sources += [_Source(n, f"{at}self_attn.{n}.weight", (head_dim,), one) for n in ("q_norm", "k_norm")]
+        for linear, shape in config.linear_shapes.items():
+            module = f"{at}{'self_attn' if linear in _ATTENTION else 'mlp'}.{linear}"
+            if config.qkv_bias and linear in ("q_proj", "k_proj", "v_proj"):
+                sources.append(_Source(f"{linear}.bias", f"{module}.bias", shape[:1]))
+            sources.append(_Source(linear, f"{module}.weight", shape))
+        groups[group] = sources
+    groups["head"] = [_Source("norm", f"{prefix}norm.weight", (d,), one)]
+    if not config.tied_head:
+        heads = [name for name in ("lm_head.weight", "language_model.lm_head.weight") if name in checkpoint]
+        groups["head"].append(_Source("table", heads[0] if heads else "lm_head.weight", table))
+    return groups
+
+
+def _prefix(checkpoint: Checkpoint) -> str:
+    for prefix in _PREFIXES:
+        if f"{prefix}embed_tokens.weight" in checkpoint:
+            return prefix
+    checkpoint.shape("model.embed_tokens.weight")  # raises the error that names it
+    return "model."
+
+
+def _check(checkpoint: Checkpoint, groups: Mapping[str, list[_Source]]) -> None:
+    """Shapes, and that nothing of the decoder is left over: a bias that is not used would silently change the model."""
+    sources = [source for group in groups.values() for source in group]
+    for source in sources:
+        shape = checkpoint.shape(source.name)
+        if shape != source.shape:
+            raise ModelError(
+                f"tensor {source.name}",
+                got=f"shape {list(shape)}",
+                expected=f"{list(source.shape)}, by config.json",
+                next_step="Check that config.json belongs to these weights",
+            )
+    layers = f"{_prefix(checkpoint)}layers."
+    used = {source.name for source in sources}
+    for name in checkpoint.names():
+        if name.startswith(layers) and name not in used and not name.endswith("rotary_emb.inv_freq"):
+            raise UnsupportedModel(
+                f"tensor {name}",
+                got="a tensor that the configuration does not account for",
+                expected="only the weights of a decoder of this family",
+                next_step="Choose a model without it",
+            )
+
+
+def _layout(sources: list[_Source]) -> dict[str, tuple[Any, tuple[int, ...]]]:
+    tensors: dict[str, tuple[Any, tuple[int, ...]]] = {}
+    for source in sources:
+        if source.quantized:
+            rows, columns = source.shape
+            tensors[f"{source.target}.codes"] = (np.uint8, (rows, codes_width(columns)))
+            tensors[f"{source.target}.scales"] = (np.float16, (rows, groups_of(columns)))
+        else:
+            tensors[source.target] = (np.float32, source.shape)
+    return tensors
+
+
+def _write(writer: TensorWriter, checkpoint: Checkpoint, source: _Source, report: Callable[[int], None]) -> None:
+    if not source.quantized:
+        values = checkpoint.vector(source.name)
+        if not np.isfinite(values).all():
+            raise ModelError(
+                f"tensor {source.name}",
+                got="NaN or infinity",
+                expected="finite numbers",
+                next_step="Check the checkpoint: it is damaged or comes of a diverged training",
+            )
+        writer.write(source.target, values + np.float32(source.add))
+        report(values.size)
+        return
+    for _, rows in checkpoint.chunks(source.name):
+        codes, scales = quantize(source.name, rows)
+        writer.write(f"{source.target}.codes", codes)
+        writer.write(f"{source.target}.scales", scales)
+        report(rows.size)
+
+
+def _rope_arrays(config: ModelConfig, context: int) -> dict[str, np.ndarray]:
+    cos, sin = rope_tables(config.rope, config.head_dim, context)
+    arrays = {"cos": cos, "sin": sin}
+    if config.rope_local is not None:
+        arrays["cos_local"], arrays["sin_local"] = rope_tables(config.rope_local, config.head_dim, context)
+    return arrays
