@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Graphs out of a bundle, ready to call, without running anything that the bundle says.
+
+`torch.export.load` can run code out of a doctored file, and "an aten operator" is not yet harmless: `aten::save` writes
+a pickle to any path, `aten::from_file` maps any file, and an in-place operator would write into weights that are
+mapped read-only. So each operator is looked up and held against rules on its schema before a graph is made of it:
+
+- it is functional: it writes to none of its operands;
+- it takes tensors, numbers, dtypes and a few known words (`tanh`, `floor`, ...), and gives tensors;
+- it draws no random numbers: noise comes from the plan's counter alone;
+- it is public: of the names that begin with an underscore only those that tracing leaves behind.
+
+The result is a `torch.fx.GraphModule` built straight from the nodes: no fake tensors, no guards, no symbolic shapes.
+"""
+
+from __future__ import annotations
+
+import operator
+from functools import cache
+from typing import Any
+
+import torch
+
+import bespoke.ops  # noqa: F401  (registers torch.ops.bespoke)
+from bespoke.bundle.program_json import Code, Operand, Program, ProgramNode, Value, parse_program
+from bespoke.errors import BespokeError, BundleError
+
+__all__ = ["build_module", "load_program"]
+
+# Numbers of torch.export's serialisation, major version 8.
+_DTYPES = {
+    1: torch.uint8,
+    2: torch.int8,
+    3: torch.int16,
+    4: torch.int32,
+    5: torch.int64,
+    6: torch.float16,
+    7: torch.float32,
+    8: torch.float64,
+    12: torch.bool,
+    13: torch.bfloat16,
+}
+_LAYOUTS = {7: torch.strided}
+_MEMORY_FORMATS = {1: torch.contiguous_format, 4: torch.preserve_format}
+
+_WORDS = frozenset({"none", "tanh", "floor", "trunc", "constant", "sum", "mean", "prod", "amax", "amin"})
+_PRIVATE = frozenset(
+    {
+        "_fused_rms_norm",
+        "_fused_rms_norm_backward",
+        "_log_softmax",
+        "_log_softmax_backward_data",
+        "_safe_softmax",
+        "_scaled_dot_product_flash_attention_for_cpu",
+        "_scaled_dot_product_flash_attention_for_cpu_backward",
+        "_softmax",
+        "_softmax_backward_data",
+        "_to_copy",
+        "_unsafe_view",
+    }
+)
+# Members of a program's argument union that an argument of this schema type may be.
+_FIELDS: dict[str, frozenset[str]] = {
+    "Tensor": frozenset({"as_tensor", "as_float", "as_int", "as_bool"}),  # x + 2.5 is aten::add.Tensor
+    "Optional[Tensor]": frozenset({"as_tensor", "as_optional_tensor", "as_none"}),
+    "List[Tensor]": frozenset({"as_tensors"}),
+    "List[Optional[Tensor]]": frozenset({"as_tensors", "as_optional_tensors"}),
+    "int": frozenset(
+        {"as_int", "as_scalar_type", "as_layout", "as_memory_format"}
+    ),  # enumerations are ints to a schema
+    "bool": frozenset({"as_bool"}),
+    "float": frozenset({"as_float", "as_int"}),
+    "number": frozenset({"as_float", "as_int", "as_bool"}),
+    "str": frozenset({"as_string"}),
+    "Device": frozenset({"as_device"}),
+    "List[int]": frozenset({"as_ints"}),
+    "List[bool]": frozenset({"as_bools"}),
+    "List[float]": frozenset({"as_floats", "as_ints"}),
+    "List[number]": frozenset({"as_floats", "as_ints"}),
+}
+_RETURNS = frozenset({"Tensor", "List[Tensor]"})
+
+
+def load_program(
+    data: bytes, subject: str, *, device: str = "cpu", error: type[BespokeError] = BundleError
+) -> torch.fx.GraphModule:
+    """The graph in the bytes of a model.json. Call it with the flat tensors of the graph; it returns a flat tuple.
+
+    Constructors inside the graph (`full`, `arange`) are bound to `device`. Raises `error` about `subject` for anything
+    that is not a straight line of allowed operators; nothing is executed before that is known.
+    """
+    return build_module(parse_program(data, subject, error), subject, device=device, error=error)
+
+
+def build_module(
+    program: Program, subject: str, *, device: str = "cpu", error: type[BespokeError] = BundleError
+) -> torch.fx.GraphModule:
+    """The same from a parsed program."""
+    graph = torch.fx.Graph()
+    values: dict[str, torch.fx.Node] = {}
+    used = {value.name for node in program.nodes for operand in node.operands for value in _values(operand.value)}
+    used.update(program.outputs)
+    for name in program.inputs:
+        values[name] = graph.placeholder(name)
+    for node in program.nodes:
+        target, problem = _operator(node.namespace, node.operator, node.overload)
+        if problem:
+            raise _refused(error, subject, node, problem)
+        args, kwargs = _arguments(node, target, values, torch.device(device), subject, error)
+        result = graph.call_function(target, args, kwargs)
+        returns = [str(entry.type) for entry in target._schema.returns]
+        if node.listed != (returns == ["List[Tensor]"]) or (not node.listed and len(returns) != len(node.outputs)):
+            raise _refused(error, subject, node, f"{len(node.outputs)} results, where it gives {returns}")
+        if returns == ["Tensor"]:
+            values[node.outputs[0]] = result
+            continue
+        for index, name in enumerate(node.outputs):
+            if name in used:
+                values[name] = graph.call_function(operator.getitem, (result, index))
+    graph.output(tuple(values[name] for name in program.outputs))
+    return torch.fx.GraphModule(torch.nn.Module(), graph, "Program")
+
+
+@cache
+def _operator(namespace: str, name: str, overload: str) -> tuple[Any, str]:
+    """The operator, or why a bundle may not use it."""
+    packet = getattr(getattr(torch.ops, namespace), name, None) if _registered(namespace, name) else None
+    if packet is None or overload not in packet.overloads():
+        return None, "an operator that this version of torch does not have"
+    target = getattr(packet, overload)
+    schema = target._schema
+    if schema.is_mutable:
+        return None, "an operator that writes to its operands"
+    if name.startswith("_") and name not in _PRIVATE:
+        return None, "a private operator"
+    draws = torch.Tag.nondeterministic_seeded in target.tags
+    if draws and not any(argument.name == "dropout_p" for argument in schema.arguments):
+        return None, "an operator that draws random numbers"
+    foreign = [str(a.type) for a in schema.arguments if _base(str(a.type)) not in _FIELDS]
+    foreign += [str(r.type) for r in schema.returns if str(r.type) not in _RETURNS]
+    if foreign or not schema.returns:
+        return None, f"an operator over {foreign[0] if foreign else 'no result'}"
+    if len(schema.returns) > 1 and any(str(r.type) != "Tensor" for r in schema.returns):
+        return None, "an operator that gives lists among other results"
+    return target, ""
+
+
+def _registered(namespace: str, name: str) -> bool:
+    """Whether there is such an operator. Asked before the attribute is: `torch.ops` has attributes of its own."""
+    return bool(torch._C._jit_get_schemas_for_operator(f"{namespace}::{name}"))
+
+
+def _base(kind: str) -> str:
+    """`Optional[int]` may be what `int` may be, and nothing."""
+    optional = kind.startswith("Optional[") and kind != "Optional[Tensor]"
+    return kind.removeprefix("Optional[")[:-1] if optional else kind
+
+
+def _arguments(
+    node: ProgramNode,
+    target: Any,
+    values: dict[str, torch.fx.Node],
+    device: torch.device,
+    subject: str,
+    error: type[BespokeError],
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    schema = list(target._schema.arguments)
+    places = {argument.name: place for place, argument in enumerate(schema)}
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for operand in node.operands:
+        place = places.pop(operand.name, None)
+        if place is None:
+            raise _refused(error, subject, node, f"an argument '{operand.name}' too many")
+        kind = str(schema[place].type)
+        if operand.field not in _FIELDS[_base(kind)] and not (
+            operand.field == "as_none" and kind.startswith("Optional")
+        ):
+            raise _refused(error, subject, node, f"{operand.field} for the argument '{operand.name}' of type {kind}")
+        value = _argument(operand, values, device, node, subject, error)
+        if operand.name == "dropout_p" and value != 0:  # attention draws random numbers for nothing else
+            raise _refused(error, subject, node, f"dropout of {value}")
+        if not operand.positional:
+            kwargs[operand.name] = value
+        elif place == len(args) and not kwargs and not schema[place].kwarg_only:
+            args.append(value)
+        else:
+            raise _refused(error, subject, node, f"the argument '{operand.name}' out of place")
+    missing = [name for name, place in places.items() if not schema[place].has_default_value()]
+    if missing:
+        raise _refused(error, subject, node, f"no argument '{missing[0]}'")
+    return tuple(args), kwargs
+
+
+def _argument(
+    operand: Operand,
+    values: dict[str, torch.fx.Node],
+    device: torch.device,
+    node: ProgramNode,
+    subject: str,
+    error: type[BespokeError],
+) -> Any:
+    value = operand.value
+    if isinstance(value, Value):
+        return values[value.name]
+    if isinstance(value, list):
+        return [values[item.name] if isinstance(item, Value) else item for item in value]
+    if isinstance(value, Code):
+        if value.kind == "device":
+            return device
+        table: dict[int, Any] = {"dtype": _DTYPES, "layout": _LAYOUTS, "memory_format": _MEMORY_FORMATS}[value.kind]
+        if value.number not in table:
+            raise _refused(error, subject, node, f"{value.kind} number {value.number}")
+        return table[value.number]
+    if isinstance(value, str) and value not in _WORDS:
+        raise _refused(error, subject, node, f"the word {value!r}")
+    return value
+
+
+def _values(value: Any) -> list[Value]:
+    listed = value if isinstance(value, list) else [value]
+    return [item for item in listed if isinstance(item, Value)]
+
+
+def _refused(error: type[BespokeError], subject: str, node: ProgramNode, got: str) -> BespokeError:
+    return error(
+        f"{subject}: operator {node.target}",
+        got=got,
+        expected="functional, deterministic operators of aten and bespoke over tensors and numbers",
+        next_step="Build the bundle again from its source, without this operator",
+    )
