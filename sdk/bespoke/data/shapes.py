@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shapes that an example may have, told apart by their keys alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from bespoke.errors import DataError
+
+__all__ = ["FIELDS", "Format", "Shape", "shape_of"]
+
+Format = Literal["messages", "prompt_completion", "text"]  # what a file may hold
+Shape = Literal["messages", "prompt_completion", "text", "tokens"]  # what may be added: also ready token ids
+
+FIELDS: dict[Shape, tuple[str, ...]] = {
+    "messages": ("messages",),
+    "prompt_completion": ("prompt", "completion"),
+    "text": ("text",),
+    "tokens": ("tokens",),
+}
+
+
+def shape_of(example: Mapping[str, Any], subject: str = "example") -> Shape:
+    """The one shape whose keys `example` has; none, or several, is a DataError."""
+    if not isinstance(example, Mapping):
+        raise DataError(
+            subject,
+            got=f"a {type(example).__name__}",
+            expected="an object with messages, prompt and completion, or text",
+            next_step="Give one JSON object per example",
+        )
+    found = [shape for shape, fields in FIELDS.items() if all(field in example for field in fields)]
+    if len(found) == 1:
+        return found[0]
+    keys = ", ".join(repr(str(key)) for key in list(example)[:12]) or "none"
+    if not found:
+        raise DataError(
+            subject,
+            got=f"the keys {keys}",
+            expected="'messages', 'prompt' and 'completion', or 'text'",
+            next_step="Rename the keys, or map them: fields={'prompt': 'question', 'completion': 'answer'}",
+        )
+    raise DataError(
+        subject,
+        got=f"keys of several shapes ({' and '.join(found)})",
+        expected="one of them",
+        next_step="Name the one to use with format=, or remove the others",
+    )

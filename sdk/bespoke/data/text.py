@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Text to tokens and back, by the model's own tokenizer.json (the `tokenizers` package, nothing larger).
+
+Two ways to encode, because two kinds of text meet in one sequence. A user's words are *content*: in them no special
+token is ever recognised, so that a message which contains `<|im_end|>` is tokenized as those ten characters and cannot
+forge a turn. The text of the chat template is *ours*: there special tokens are recognised. Plain added tokens that
+carry no structure (`<tool_call>`, Gemma's runs of spaces) are part of the vocabulary and are recognised in both.
+
+A sequence is encoded piece by piece. Tokenizers of the SentencePiece kind put a space before a text; a piece that
+goes on where another ended must not get one. `previous`, the token before the piece, says which it is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import tokenizers
+from tokenizers.decoders import DecodeStream
+
+from bespoke.errors import DataError, ModelError
+
+__all__ = ["Tokenizer"]
+
+CONFIG_NAME = "tokenizer_config.json"
+_NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
+# Where a tokenizer puts its space: nowhere; before the whole text; before every stretch between two added tokens.
+_Prefix = Literal["none", "text", "stretch"]
+_REMEMBERED_GLUE = 256
+
+
+class Tokenizer:
+    """A tokenizer.json, with the names that tokenizer_config.json gives to special tokens.
+
+    `bos_id` is the token that a text begins with, None where the model begins texts with none (a model may name a bos
+    token and not use it). `eos_id` ends a completion. `vocab_size` is one above the largest id. Safe to share
+    between threads.
+    """
+
+    def __init__(self, data: bytes, config: dict[str, Any], subject: str = "tokenizer.json") -> None:
+        self._subject = subject
+        self._data = data
+        try:
+            self._json: dict[str, Any] = json.loads(data)
+            self._outer = _quiet(tokenizers.Tokenizer.from_buffer(data))
+        except Exception as error:  # the Rust side raises bare Exception for anything it cannot read
+            raise ModelError(
+                subject,
+                got=f"{type(error).__name__}: {str(error)[:200]}",
+                expected="a tokenizer.json of the tokenizers package",
+                next_step="Take the file from the model's own folder; convert a sentencepiece tokenizer.model first",
+            ) from None
+        self._lock = threading.Lock()
+        self._inner: tokenizers.Tokenizer | None = None
+        self._glue: dict[tuple[str, bool], list[int]] = {}
+        self._prefix = _prefix_kind(self._json)
+        self._added: dict[int, tokenizers.AddedToken] = dict(self._outer.get_added_tokens_decoder())
+        longest_first = sorted((token.content for token in self._added.values()), key=len, reverse=True)
+        self._added_pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+        self.special_tokens: dict[str, str] = _named_tokens(config)
+        self._control: dict[str, int] = {}
+        self._forgeable: frozenset[int] = frozenset()
+        self.protect([token.content for token in self._added.values() if token.special])
+        self.protect(self.special_tokens.values())
+        self.vocab_size: int = max([self._outer.get_vocab_size() - 1, *self._added]) + 1
+        self.bos_id: int | None = self._find_bos(config)
+        self.eos_id: int | None = self._id_of_name("eos_token")
+        if self.bos_id is not None:
+            self.special_tokens.setdefault("bos_token", str(self._outer.id_to_token(self.bos_id)))
+
+    @classmethod
+    def open(cls, path: str | Path) -> Tokenizer:
+        """The tokenizer at `path`, a tokenizer.json or its folder; tokenizer_config.json beside it is read."""
+        path = Path(path)
+        if path.is_dir():
+            path = path / "tokenizer.json"
+        beside = path.with_name(CONFIG_NAME)
+        try:
+            return cls.from_bytes(path.read_bytes(), beside.read_bytes() if beside.is_file() else None, str(path))
+        except OSError as error:
+            raise ModelError(
+                str(path),
+                got=error.strerror or str(error),
+                expected="a tokenizer.json",
+                next_step="Give a model folder that has one, or use examples of token ids",
+            ) from None
+
+    @classmethod
+    def from_bytes(cls, data: bytes, config: bytes | None = None, subject: str = "tokenizer.json") -> Tokenizer:
+        """The same from the files' contents, as a bundle reader hands them out."""
+        try:
+            settings = json.loads(config) if config is not None else {}
+        except (ValueError, RecursionError):
+            settings = None
+        if not isinstance(settings, dict):
+            raise ModelError(
+                f"{CONFIG_NAME} beside {subject}",
+                got="no JSON object",
+                expected="the settings of a tokenizer",
+                next_step="Take the file from the model's own folder",
+            )
+        return cls(data, settings, subject)
+
+    def files(self) -> dict[str, bytes]:
+        """File name to contents, for `open` to give this tokenizer again; the settings cut to those that are read."""
+        config: dict[str, Any] = {**self.special_tokens, "add_bos_token": self.bos_id is not None}
+        text = json.dumps(config, sort_keys=True, ensure_ascii=False, indent=1) + "\n"
+        return {"tokenizer.json": self._data, CONFIG_NAME: text.encode()}
+
+    def protect(self, texts: Iterable[str]) -> None:
+        """Never recognise these added tokens inside content (a template's turn markers need not be marked special)."""
+        with self._lock:
+            for text in texts:
+                token_id = self._outer.token_to_id(text)
+                if token_id is None or text in self._control:
+                    continue
+                self._control[text] = token_id
+                for one in (self._outer, self._inner):
+                    if one is not None and token_id in self._added:
+                        one.add_special_tokens([_as_special(self._added[token_id])])
+            self._glue.clear()
+            self._forgeable = self._find_forgeable()
+
+    @property
+    def control_ids(self) -> frozenset[int]:
+        """Tokens that content can never become."""
+        return frozenset(self._control.values())
+
+    def added_tokens_in(self, text: str) -> list[str]:
+        """Added tokens that occur in `text`, in their order."""
+        return [] if self._added_pattern is None else self._added_pattern.findall(text)
+
+    def encode(self, text: str, *, previous: int | None = None) -> list[int]:
+        """Tokens of a user's words, without bos. `previous` is the token before them, None at the start of a text."""
+        ids = self._encode(text, self._is_inside(previous), as_content=True)
+        forged = self._forgeable.intersection(ids) if self._forgeable else None
+        if forged:
+            raise DataError(
+                "a text",
+                got=f"words that this tokenizer turns into its special token {self.decode([min(forged)], False)!r}",
+                expected="words that stay words",
+                next_step="Leave that token out of the text",
+            )
+        return ids
+
+    def encode_template(self, text: str, *, previous: int | None = None) -> list[int]:
+        """Tokens of a template's own text, in which special tokens are recognised. No bos is added."""
+        inside = self._is_inside(previous)
+        known = self._glue.get((text, inside))
+        if known is None:
+            known = self._encode_glue(text, inside)
+            if len(self._glue) < _REMEMBERED_GLUE:
+                self._glue[text, inside] = known
+        return list(known)
+
+    def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
+        """The text of `ids`; ids beyond the vocabulary (a padded embedding has some) give nothing."""
+        text: str = self._outer.decode([int(i) for i in ids], skip_special_tokens=skip_special)
+        return text
+
+    def stream(self, prompt: Sequence[int] = ()) -> Callable[[int], str]:
+        """Decodes token by token what follows `prompt`: a function that gives the text that a token completes, "" while
+        a character is still in the making. Joined, the pieces keep the space that `decode` strips from a start."""
+        steps = DecodeStream(ids=[int(i) for i in prompt], skip_special_tokens=True)
+
+        def step(token: int) -> str:
+            text: str | None = steps.step(self._outer, int(token))
+            return text or ""
+
+        return step
+
+    # How it is done.
+
+    def _encode(self, text: str, inside: bool, as_content: bool) -> list[int]:
+        try:
+            text.encode()
+        except (UnicodeEncodeError, AttributeError):
+            raise DataError(
+                "a text",
+                got="half of a surrogate pair" if isinstance(text, str) else type(text).__name__,
+                expected="Unicode text",
+                next_step="Mend the escapes of the form \\ud83d; a character above U+FFFF needs both halves",
+            ) from None
+        with self._lock:
+            one = self._without_prefix() if inside else self._outer
+            one.encode_special_tokens = as_content  # True: special tokens are read as the characters they are
+            ids: list[int] = one.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def _encode_glue(self, text: str, inside: bool) -> list[int]:
+        pattern = self._added_pattern
+        first = pattern.search(text) if inside and self._prefix == "stretch" and pattern else None
+        if first is None:
+            return self._encode(text, inside, as_content=False)
+        # Up to its first added token the piece goes on where another ended; behind it, stretches begin anew.
+        head = self._encode(text[: first.start()], True, as_content=False)
+        return head + self._encode(text[first.start() :], False, as_content=False)
+
+    def _is_inside(self, previous: int | None) -> bool:
+        """Whether a piece after `previous` goes on within a stretch, so that no space is put before it."""
+        if self._prefix == "none" or previous is None:
+            return False
+        return self._prefix == "text" or previous not in self._added
+
+    def _without_prefix(self) -> tokenizers.Tokenizer:
+        if self._inner is None:  # made when first needed: a second copy of the vocabulary is not small
+            data = json.dumps(_without_prefix(self._json)).encode()
+            self._inner = _quiet(tokenizers.Tokenizer.from_buffer(data))
+            for token_id in self._control.values():
+                if token_id in self._added:
+                    self._inner.add_special_tokens([_as_special(self._added[token_id])])
+        return self._inner
+
+    def _find_forgeable(self) -> frozenset[int]:
+        """Control tokens that the model itself, past the added tokens, might make of ordinary words, having them in its
+        vocabulary: not by merges of BPE, but possible for a unigram model and where whole words are looked up first."""
+        model = self._json.get("model", {})
+        if model.get("type") == "BPE" and not model.get("ignore_merges"):
+            return frozenset()
+        unknown = model.get("unk_token") or self.special_tokens.get("unk_token")
+        return self.control_ids - {self._outer.token_to_id(unknown) if isinstance(unknown, str) else None}
+
+    def _id_of_name(self, name: str) -> int | None:
+        text = self.special_tokens.get(name)
+        token_id: int | None = None if text is None else self._outer.token_to_id(text)
+        return token_id
+
+    def _find_bos(self, config: dict[str, Any]) -> int | None:
+        """The settings' word where they give one, else what the tokenizer itself does to a text."""
+        named = self._id_of_name("bos_token")
+        if isinstance(config.get("add_bos_token"), bool):
+            return named if config["add_bos_token"] else None
+        with self._lock:
+            with_specials = self._outer.encode("a").ids
+            plain = self._outer.encode("a", add_special_tokens=False).ids
+        starts = len(with_specials) > len(plain) and with_specials[0] in self.control_ids
+        return int(with_specials[0]) if starts else None
+
+
+def _quiet(one: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """Without the truncation and padding that a training script may have left in the file."""
+    one.no_truncation()
+    one.no_padding()
+    return one
+
+
+def _as_special(token: tokenizers.AddedToken) -> tokenizers.AddedToken:
+    return tokenizers.AddedToken(
+        token.content,
+        single_word=token.single_word,
+        lstrip=token.lstrip,
+        rstrip=token.rstrip,
+        normalized=token.normalized,
+        special=True,
+    )
+
+
+def _named_tokens(config: dict[str, Any]) -> dict[str, str]:
+    """bos_token, eos_token, ... to their texts; the settings hold a string or an object with `content`."""
+    found = {}
+    for name in _NAMED:
+        value = config.get(name)
+        text = value.get("content") if isinstance(value, dict) else value
+        if isinstance(text, str) and text:
+            found[name] = text
+    return found
+
+
+def _steps(part: Any, inner: str) -> list[dict[str, Any]]:
+    """The members of a normalizer or pre-tokenizer, which is one, a sequence of some, or null."""
+    if not isinstance(part, dict):
+        return []
+    return list(part[inner]) if part.get("type") == "Sequence" else [part]
+
+
+def _prefix_kind(data: dict[str, Any]) -> _Prefix:
+    for step in _steps(data.get("normalizer"), "normalizers"):
+        if step.get("type") == "Prepend":
+            return "stretch"
+    for step in _steps(data.get("pre_tokenizer"), "pretokenizers"):
+        if step.get("type") == "Metaspace":
+            scheme = step.get("prepend_scheme") or ("always" if step.get("add_prefix_space", True) else "never")
+            return {"first": "text", "never": "none"}.get(scheme, "stretch")  # type: ignore[return-value]
+        if step.get("type") == "ByteLevel" and step.get("add_prefix_space"):
+            return "stretch"
+    return "none"
+
+
+def _without_prefix(data: dict[str, Any]) -> dict[str, Any]:
+    """The same tokenizer.json, putting no space before a text."""
+    changed = dict(data)
+    normalizers = [s for s in _steps(data.get("normalizer"), "normalizers") if s.get("type") != "Prepend"]
+    changed["normalizer"] = {"type": "Sequence", "normalizers": normalizers} if normalizers else None
+    steps = []
+    for step in _steps(data.get("pre_tokenizer"), "pretokenizers"):
+        if step.get("type") == "Metaspace":
+            step = {k: v for k, v in step.items() if k != "add_prefix_space"} | {"prepend_scheme": "never"}
+        elif step.get("type") == "ByteLevel":
+            step = {**step, "add_prefix_space": False}
+        steps.append(step)
+    changed["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps} if steps else None
+    return changed

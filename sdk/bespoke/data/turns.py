@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""turns.json: a chat template as data, so that a device needs no template engine.
+
+A conversation is content with *glue* between: the text before a message depends on the role before it, its own role
+and whether it is the last message; "start" stands before the first, "end" or "generate" (the header of the answer
+to come) after the last. Some templates strip contents; the characters that they strip are listed. The beginning of the
+glue behind a message that closes its turn is that role's `ending`: it is trained together with the content, so that
+a model learns to stop.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from pydantic import ValidationError, model_validator
+
+from bespoke.config import Settings
+from bespoke.errors import BundleError, DataError
+
+__all__ = ["ROLES", "Ending", "Glue", "Piece", "Role", "Trim", "Turns", "compile_turns"]
+
+Role = Literal["system", "user", "assistant"]
+Place = Literal["start", "system", "user", "assistant", "end", "generate"]
+ROLES: tuple[Role, ...] = ("system", "user", "assistant")
+LARGEST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of a rendered conversation. Content and ending carry their message's role, all other text None."""
+
+    text: str
+    role: Role | None
+    is_content: bool
+
+
+class Glue(Settings):
+    """What stands between `previous` and `next`; `last`: `next` is the last message (false for "end", "generate")."""
+
+    previous: Place
+    next: Place
+    last: bool
+    text: str
+
+
+class Trim(Settings):
+    """Characters stripped from the two ends of a content, as many as there are."""
+
+    role: Role
+    last: bool
+    left: str
+    right: str
+
+
+class Ending(Settings):
+    """The end of a turn: every glue behind this role begins with it."""
+
+    role: Role
+    text: str
+
+
+class Turns(Settings):
+    """A compiled chat template. Entries are sorted and unique, so that one template gives one file."""
+
+    glue: tuple[Glue, ...]
+    trims: tuple[Trim, ...]
+    endings: tuple[Ending, ...]
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Turns:
+        for name, keys in (
+            ("glue", [(g.previous, g.next, g.last) for g in self.glue]),
+            ("trims", [(t.role, t.last) for t in self.trims]),
+            ("endings", [e.role for e in self.endings]),
+        ):
+            if keys != sorted(set(keys)):
+                raise ValueError(f"{name} is not sorted and without repeats")
+        for ending in self.endings:
+            if not all(g.text.startswith(ending.text) for g in self.glue if g.previous == ending.role):
+                raise ValueError(f"the ending {ending.text!r} does not begin every glue behind {ending.role}")
+        return self
+
+    @cached_property
+    def _glue(self) -> dict[tuple[str, str, bool], str]:
+        return {(g.previous, g.next, g.last): g.text for g in self.glue}
+
+    @cached_property
+    def _trims(self) -> dict[tuple[str, bool], Trim]:
+        return {(t.role, t.last): t for t in self.trims}
+
+    @cached_property
+    def _endings(self) -> dict[str, str]:
+        return {e.role: e.text for e in self.endings}
+
+    def ending(self, role: Role) -> str:
+        """The text that ends a turn of `role`; "" where the template has none."""
+        return self._endings.get(role, "")
+
+    def markers(self) -> list[str]:
+        """The glue of every ordinary turn (not what only a last message gets): where a template's turn tokens are."""
+        return [g.text for g in self.glue if not g.last and g.next not in ("end", "generate")] + [
+            e.text for e in self.endings
+        ]
+
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], generate: bool = False, subject: str = "messages"
+    ) -> list[Piece]:
+        """Pieces that joined are the template's text; with `generate` it ends in the header of the assistant's answer.
+
+        DataError where a message is not {"role": ..., "content": text}, or the template knows no such order of roles.
+        """
+        checked = _checked(messages, subject)
+        line: list[str] = ["start", *(role for role, _ in checked), "generate" if generate else "end"]
+        pieces: list[Piece] = []
+        for index in range(len(line) - 1):
+            previous, following = line[index], line[index + 1]
+            last = index == len(checked) - 1
+            text = self._glue.get((previous, following, last))
+            if text is None:
+                raise self._no_such_order(line, index, subject)
+            ending = "" if index == 0 else self._endings.get(previous, "")
+            if ending:
+                pieces.append(Piece(ending, checked[index - 1][0], False))
+            if text[len(ending) :]:
+                pieces.append(Piece(text[len(ending) :], None, False))
+            if index < len(checked):
+                role, content = checked[index]
+                trim = self._trims.get((role, last))
+                if trim is not None:
+                    content = content.lstrip(trim.left) if trim.left else content
+                    content = content.rstrip(trim.right) if trim.right else content
+                pieces.append(Piece(content, role, True))
+        return pieces
+
+    def _no_such_order(self, line: Sequence[str], index: int, subject: str) -> DataError:
+        previous, following = line[index], line[index + 1]
+        after = sorted({g.next for g in self.glue if g.previous == previous and g.next not in ("end", "generate")})
+        if following == "system" and previous == "start":
+            hint = "This model's template takes no system message: put those words into the first user message"
+        elif previous == following:
+            hint = f"Join neighbouring {previous} messages into one"
+        else:
+            hint = "Order the messages as: system (if any), user, assistant, user, assistant, ..."
+        return DataError(
+            subject,
+            got=f"the roles {' '.join(line[1:-1])}: {following!r} after {previous!r}",
+            expected=f"after {previous!r} one of {', '.join(after) or 'no message'}",
+            next_step=hint,
+        )
+
+    def to_bytes(self) -> bytes:
+        """turns.json; equal turns give equal bytes."""
+        return (json.dumps(self.model_dump(), ensure_ascii=False, indent=1, sort_keys=True) + "\n").encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, subject: str = "turns.json") -> Turns:
+        """Read strictly: an unknown field, a missing one or a repeated entry is a BundleError."""
+        problem = f"{len(data)} bytes" if len(data) > LARGEST_BYTES else None
+        if problem is None:
+            try:
+                return cls.model_validate_json(data)
+            except ValidationError as error:
+                first = error.errors()[0]
+                problem = f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}"
+        raise BundleError(
+            subject,
+            got=problem,
+            expected=f"glue, trims and endings of a chat template, at most {LARGEST_BYTES} bytes",
+            next_step="Build the bundle again",
+        )
+
+
+def compile_turns(
+    template: str,
+    special_tokens: Mapping[str, str],
+    date: str | None = None,
+    variables: Mapping[str, Any] | None = None,
+) -> Turns:
+    """Compile a Jinja chat template, and hold the result against the template itself on random conversations.
+
+    `special_tokens` are the names that a template uses (`bos_token`, `eos_token`). `date`, "2024-07-26", is what a
+    template that prints today's date prints from now on. `variables` go to the template (`{"enable_thinking": False}`).
+    TemplateError, with the two texts that differ, for a template whose glue depends on anything else.
+    """
+    from bespoke.data.template import compile_template  # jinja2 belongs to the build, not to a device
+
+    return compile_template(template, special_tokens, date, variables)
+
+
+def _checked(messages: Any, subject: str) -> list[tuple[Role, str]]:
+    """(role, content) of each message."""
+
+    def wrong(where: str, got: str, expected: str, next_step: str) -> DataError:
+        return DataError(where, got=got, expected=expected, next_step=next_step)
+
+    form = '{"role": "user", "content": "..."}'
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence) or not messages:
+        got = "an empty list" if isinstance(messages, list) else f"a {type(messages).__name__}"
+        raise wrong(subject, got, f"a list of {form}", "Give at least one message")
+    checked: list[tuple[Role, str]] = []
+    for number, message in enumerate(messages):
+        where = f"{subject}[{number}]"
+        if not isinstance(message, Mapping):
+            raise wrong(where, f"a {type(message).__name__}", form, "Give each message as an object")
+        role, content = message.get("role"), message.get("content")
+        if role not in ROLES:
+            raise wrong(f"{where}.role", repr(role), f"one of {', '.join(ROLES)}", "Rename or leave out this message")
+        if message.get("tool_calls") or message.get("function_call"):
+            raise wrong(where, "a tool call", "text", "Write the call into the content, as the model shall write it")
+        if not isinstance(content, str):
+            got = "nothing" if content is None else f"a {type(content).__name__}"
+            raise wrong(f"{where}.content", got, "text", "Give the content as one string")
+        checked.append((role, content))
+    return checked
