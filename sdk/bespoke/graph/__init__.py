@@ -1,1 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Tracing, the builder, and what methods share: the one-pass head, update rules, vjp, tiled forward, layer pairs."""
+
+from bespoke.graph.builder import PlanBuilder
+from bespoke.graph.forward import (
+    ATTENTION_LINEARS,
+    MLP_LINEARS,
+    Attention,
+    attention_forward,
+    attention_output,
+    attention_weights,
+    block_forward,
+    embed,
+    mlp_slices,
+    output_weights,
+    pick,
+    query_tiles,
+    rope_rows,
+    slice_adapter,
+    slice_weights,
+)
+from bespoke.graph.head import head_loss, head_loss_and_gradient
+from bespoke.graph.trace import Graph, TensorSpec
+from bespoke.graph.update import FirstOrderOptions, update
+from bespoke.graph.value import Batch, Value
+from bespoke.graph.vjp import vjp
+
+__all__ = [
+    "ATTENTION_LINEARS",
+    "MLP_LINEARS",
+    "Attention",
+    "Batch",
+    "FirstOrderOptions",
+    "Graph",
+    "PlanBuilder",
+    "TensorSpec",
+    "Value",
+    "attention_forward",
+    "attention_output",
+    "attention_weights",
+    "block_forward",
+    "embed",
+    "head_loss",
+    "head_loss_and_gradient",
+    "mlp_slices",
+    "output_weights",
+    "pick",
+    "query_tiles",
+    "rope_rows",
+    "slice_adapter",
+    "slice_weights",
+    "update",
+    "vjp",
+]

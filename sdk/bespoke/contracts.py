@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a plugin is: an optimizer writes a training step with the builder, a target compiles graphs. One or two methods each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from bespoke.config import Settings
+from bespoke.errors import Unsupported
+from bespoke.graph import Batch, Graph, PlanBuilder, TensorSpec, Value
+from bespoke.hookspecs import hookimpl
+from bespoke.model.spec import ModelSpec
+
+__all__ = [
+    "Artifact",
+    "Batch",
+    "Graph",
+    "ModelSpec",
+    "Optimizer",
+    "PlanBuilder",
+    "Settings",
+    "Target",
+    "TensorSpec",
+    "Unsupported",
+    "Value",
+    "hookimpl",
+]
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A compiled graph on disk, and what one call of it takes beside its operands, in bytes."""
+
+    path: Path
+    workspace_bytes: int
+
+
+@runtime_checkable
+class Optimizer(Protocol):
+    """How gradients (or what stands for them) come about."""
+
+    name: str
+    Options: type[Settings]
+
+    def train_step(self, b: PlanBuilder, model: ModelSpec, options: Any) -> None:
+        """Writes one training step: reads `b.batch()`, stores new adapters, emits `loss`.
+
+        Every field of `Options` that has the name of a scalar (`epsilon`) is bound to it when the plan runs.
+        """
+
+
+@runtime_checkable
+class Target(Protocol):
+    """A device runtime that graphs are compiled for."""
+
+    name: str
+    Options: type[Settings]
+
+    def lower(self, graph: Graph, folder: Path, options: Any) -> Artifact:
+        """Compiles one graph into one file in `folder`, the same bytes every time.
+
+        Raises Unsupported naming graph, operator and reason: this is the only statement of what a target can do.
+        """
+
+    def open(self, path: Path, options: Any) -> Callable[..., tuple[Any, ...]] | None:
+        """The artifact as a function of the graph's operands (torch tensors), or None where it cannot run here."""

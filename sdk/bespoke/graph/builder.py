@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The builder: records what an optimizer plugin does with values. Nothing is computed; functions are traced into graphs.
+
+The plugin writes the data flow. Where values live, when weights come and go and whether the whole is sound are decided by
+the passes in `bespoke.plan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from torch.utils import _pytree
+
+from bespoke.config import Training
+from bespoke.errors import PlanError
+from bespoke.graph.trace import Graph, Tracer
+from bespoke.graph.value import Batch, Value
+from bespoke.ops.int4 import GROUP
+from bespoke.ops.weight import QuantizedWeight
+from bespoke.plan.draft import DraftGraph, DraftPlan, DraftValue
+from bespoke.plan.instructions import (
+    Call,
+    DType,
+    Emit,
+    Instruction,
+    Lifetime,
+    Noise,
+    Record,
+    Result,
+    Role,
+    SectionName,
+    Store,
+    Zero,
+)
+
+if TYPE_CHECKING:
+    from bespoke.model.spec import ModelSpec
+
+Choice = TypeVar("Choice", int, str, bool)
+INTEGER_SCALARS = frozenset({"position"})
+SCALARS = frozenset({"learning_rate", "step", "epsilon", "batch_tokens", "position"})
+
+
+class PlanBuilder:
+    """Records one method at one sequence length. Plugins meet the methods from `weights` to `emit`."""
+
+    def __init__(
+        self, model: ModelSpec, training: Training, sequence_length: int, context_length: int, tracer: Tracer,
+        choices: dict[str, int | str | bool] | None = None,
+    ) -> None:
+        self.model = model
+        self.training = training
+        self.batch_size = training.batch_size
+        self.sequence_length = sequence_length
+        self.context_length = context_length
+        self.draft = DraftPlan()
+        self.candidates: dict[str, tuple[int | str | bool, ...]] = {}
+        self._chosen = choices or {}
+        self._tracer = tracer
+        self._named: dict[str, Value] = {}
+        self._graph_index: dict[str, int] = {}
+        self._code: list[Instruction] = []
+        self.begin_section("micro_step" if training.accumulates else "train_step")
+
+    # ---- what exists before the step ---------------------------------------------------------------------------------
+
+    def weights(self, group: str) -> dict[str, Any]:
+        """Frozen tensors of a group, name -> value; a quantized one is a pair whose `.rows(a, b)` cuts both."""
+        tree: dict[str, Any] = {}
+        if group == "rope":
+            tables = {name for block in range(len(self.model.blocks)) for name in self.model.rope_names(block)}
+            half = self.model.config.head_dim // 2
+            return {
+                name: self._find(f"rope.{name}", (self.context_length, half), "float32", "weight", "bundle")
+                for name in sorted(tables)
+            }
+        for name, shape in self.model.weight_shapes(group).items():
+            if self.model.is_quantized(name):
+                out, columns = shape
+                groups = -(-columns // GROUP)
+                codes = self._find(f"{group}.{name}.codes", (out, groups * GROUP // 2), "uint8", "weight", "bundle")
+                scales = self._find(f"{group}.{name}.scales", (out, groups), "float16", "weight", "bundle")
+                tree[name] = QuantizedWeight(codes, scales, columns)
+            else:
+                tree[name] = self._find(f"{group}.{name}", shape, "float32", "weight", "bundle")
+        return tree
+
+    def adapter(self, group: str) -> dict[str, Value]:
+        """Trained tensors of a block, `q_proj.lora_A` [rank, in] and so on -> value."""
+        shapes = self.model.adapter_shapes(group)
+        return {name: self._find(f"{group}.{name}", shape, "float32", "adapter", "state") for name, shape in shapes.items()}
+
+    def state(self, like: Value, name: str) -> Value:
+        """Optimizer state of the shape of a piece of the adapter; zero when a run starts."""
+        return self._find(f"{like.name}.{name}", like.shape, "float32", "optimizer", "state")
+
+    def batch(self, copies: int = 1) -> Batch:
+        """Tokens, targets and mask, (copies * B, T)."""
+        shape = (copies * self.batch_size, self.sequence_length)
+        suffix = "" if copies == 1 else f"*{copies}"
+        return Batch(
+            self._find(f"tokens{suffix}", shape, "int64", "batch", "call"),
+            self._find(f"targets{suffix}", shape, "int64", "batch", "call"),
+            self._find(f"mask{suffix}", shape, "float32", "batch", "call"),
+        )
+
+    def scalar(self, name: str) -> Value:
+        """A number that the runtime binds at each step: one of SCALARS."""
+        if name not in SCALARS:
+            raise PlanError(
+                f"Scalar '{name}'",
+                got="a name that no runtime binds",
+                expected=f"one of {', '.join(sorted(SCALARS))}",
+                next_step="Use one of them, or b.constant for a fixed number",
+            )
+        return self._find(name, (), "int64" if name in INTEGER_SCALARS else "float32", "scalar", "call")
+
+    def constant(self, number: int) -> Value:
+        """A fixed integer as an input of the graph; a Python number would be compiled in, one graph for each."""
+        key = f"constant:{number}"
+        if key not in self._named:
+            self._named[key] = self._new((), "int64", "constant", "call", key, number)
+        return self._named[key]
+
+    # ---- tiles and sums ------------------------------------------------------------------------------------------------
+
+    def zeros(self, shape: Sequence[int], dtype: DType = "float32") -> Value:
+        """A value of zeros that results are added to, or whose rows results fill."""
+        value = self._new(tuple(shape), dtype, "temporary", "section", "zeros")
+        self._code.append(Zero(op="zero", value=value.id))
+        return value
+
+    def accumulator(self, like: Value) -> Value:
+        """A sum over the micro-batches of a step, of the shape of `like`; zero when a step begins."""
+        return self._find(f"{like.name}.gradient", like.shape, "float32", "temporary", "step")
+
+    def choose(self, name: str, candidates: Sequence[Choice]) -> Choice:
+        """One of the candidates, ordered from least memory to fastest. The planner decides and records."""
+        distinct = tuple(dict.fromkeys(candidates))
+        self.candidates[name] = distinct
+        chosen = self._chosen.get(name, distinct[0])
+        if chosen not in distinct:
+            raise PlanError(
+                f"Choice '{name}'",
+                got=repr(chosen),
+                expected=f"one of {distinct}",
+                next_step="Ask b.choose for the same candidates wherever the name is used",
+            )
+        return chosen  # type: ignore[return-value]
+
+    # ---- instructions --------------------------------------------------------------------------------------------------
+
+    def call(
+        self, function: Callable[..., Any], *trees: Any, into: Any = None, add_to: Any = None, **static: Hashable
+    ) -> Any:
+        """Records a call of `function(*trees, **static)` and returns its tree of results.
+
+        `into` and `add_to` are (parts of) a tree of the same form: a result found there fills that value, or is added to it.
+        Traced the first time these shapes are met; functions see tensors of the values' shapes and dtypes.
+        """
+        graph, structure = self._tracer.trace(function, trees, static)
+        fill, add = _by_path(into), _by_path(add_to)
+        placeholders = _pytree.tree_unflatten([None] * len(graph.outputs), structure)
+        paths = [str(path) for path, _ in _pytree.tree_flatten_with_path(placeholders, is_leaf=lambda x: x is None)[0]]
+        for path in (*fill, *add):
+            if path not in paths:
+                raise PlanError(
+                    f"Call of '{graph.name}'",
+                    got=f"a place for a result {path}",
+                    expected=f"one of its results: {', '.join(paths)}",
+                    next_step="Give `into` and `add_to` in the form of the function's result",
+                )
+        results: list[Value] = []
+        records: list[Result] = []
+        for path, spec in zip(paths, graph.outputs, strict=True):
+            target = fill.get(path) or add.get(path)
+            how: Literal["make", "into", "add_to"] = "into" if path in fill else "add_to" if path in add else "make"
+            if target is None:
+                target = self._new(spec.shape, spec.dtype, "temporary", "section", f"{graph.name}.{path}")
+            elif (target.shape, target.dtype) != (spec.shape, spec.dtype):
+                raise PlanError(
+                    f"Call of '{graph.name}', result {path}",
+                    got=f"{how} a value of {target.dtype} {list(target.shape)}",
+                    expected=f"{spec.dtype} {list(spec.shape)}",
+                    next_step="Cut the value with .rows to what the function returns",
+                )
+            results.append(target)
+            records.append(Result(to=target.operand, how=how))
+        operands = [leaf.operand for tree in trees for leaf in _pytree.tree_leaves(tree)]
+        self._code.append(Call(op="call", graph=self._number(graph), operands=operands, results=records))
+        return _pytree.tree_unflatten(results, structure)
+
+    def noise(self, tree: Any, query: int = 0, distribution: Literal["normal", "rademacher"] = "normal") -> Any:
+        """z of the shapes of a tree of adapter pieces; the same arguments give the same z, so it is never kept."""
+
+        def one(like: Value) -> Value:
+            group, piece = like.name.split(".", 1)
+            block = self.model.blocks.index(group)
+            tensor = list(self.model.adapter_shapes(group)).index(piece)
+            z = self._new(like.shape, "float32", "temporary", "section", f"noise of {like.name}")
+            self._code.append(
+                Noise(op="noise", value=z.id, query=query, block=block, tensor=tensor, distribution=distribution)
+            )
+            return z
+
+        return _pytree.tree_map(one, tree)
+
+    def record(self, value: Value) -> Value:
+        """Keeps this small value in the journal; what depends only on recorded values can be replayed from it."""
+        kept = self._new(value.shape, value.dtype, "recorded", "section", f"recorded {value.name}")
+        self._code.append(Record(op="record", source=value.id, value=kept.id))
+        return kept
+
+    def store(self, states: Any, values: Any) -> None:
+        """New content for pieces of adapter or optimizer state; reads within the step see the old one."""
+        olds, news = _pytree.tree_leaves(states), _pytree.tree_leaves(values)
+        for old, new in zip(olds, news, strict=True):
+            if old.role not in ("adapter", "optimizer") or old.shape != new.shape or old.start is not None:
+                raise PlanError(
+                    f"Store to '{old.name}'",
+                    got=f"{new.dtype} {list(new.shape)} for a value of role {old.role}",
+                    expected=f"a whole piece of adapter or optimizer state and float32 {list(old.shape)}",
+                    next_step="Store whole pieces, each once per step",
+                )
+            self._code.append(Store(op="store", state=old.id, source=new.operand))
+
+    def emit(self, **metrics: Value) -> None:
+        """Reports values under these names."""
+        for name, value in metrics.items():
+            self._code.append(Emit(op="emit", name=name, source=value.id))
+
+    # ---- what the SDK's own sections use -------------------------------------------------------------------------------
+
+    def begin_section(self, name: SectionName) -> None:
+        """Instructions from here on belong to section `name`."""
+        self._code = self.draft.sections.setdefault(name, [])
+
+    def session(self, name: str, shape: tuple[int, ...]) -> Value:
+        """A value that lives for a generation, such as a KV cache."""
+        return self._find(name, shape, "float32", "temporary", "session")
+
+    def prompt(self, length: int) -> Value:
+        """Tokens of one sequence that is being answered, int64 [1, length]."""
+        return self._find(f"prompt_{length}", (1, length), "int64", "batch", "call")
+
+    # ---- bookkeeping -----------------------------------------------------------------------------------------------------
+
+    def _find(self, name: str, shape: tuple[int, ...], dtype: DType, role: Role, lifetime: Lifetime) -> Value:
+        if name not in self._named:
+            self._named[name] = self._new(shape, dtype, role, lifetime, name)
+        return self._named[name]
+
+    def _new(
+        self, shape: tuple[int, ...], dtype: DType, role: Role, lifetime: Lifetime, name: str, number: int | None = None
+    ) -> Value:
+        value = Value(len(self.draft.values), tuple(shape), dtype, role, name)
+        self.draft.values.append(DraftValue(tuple(shape), dtype, role, lifetime, name, number))
+        return value
+
+    def _number(self, graph: Graph) -> int:
+        if graph.key not in self._graph_index:
+            self._graph_index[graph.key] = len(self.draft.graphs)
+            inputs = [(spec.shape, spec.dtype) for spec in graph.inputs]
+            outputs = [(spec.shape, spec.dtype) for spec in graph.outputs]
+            self.draft.graphs.append(
+                DraftGraph(graph.key, graph.name, inputs, outputs, graph.workspace_bytes, graph.flops)
+            )
+        return self._graph_index[graph.key]
+
+
+def _by_path(tree: Any) -> dict[str, Value]:
+    if tree is None:
+        return {}
+    return {str(path): leaf for path, leaf in _pytree.tree_flatten_with_path(tree)[0] if leaf is not None}

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A forward pass in tiles: attention by query tiles, the MLP by slices of its width. What methods and the SDK's own sections share.
+
+Memory is nearly flat in sequence length and width, because each tile's intermediates are gone before the next one's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bespoke.graph.builder import PlanBuilder
+from bespoke.graph.value import Value
+from bespoke.ops.int4 import GROUP
+
+if TYPE_CHECKING:
+    from bespoke.model.spec import ModelSpec
+
+ATTENTION_LINEARS = ("q_proj", "k_proj", "v_proj")
+MLP_LINEARS = ("gate_proj", "up_proj", "down_proj")
+
+
+def pick(tree: dict[str, Any], *names: str) -> dict[str, Any]:
+    """The entries of a weight or adapter tree that belong to these linears or norms."""
+    return {name: leaf for name, leaf in tree.items() if name.split(".", 1)[0] in names}
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Values of the attention of one block: q and o [N, H * d], k and v [N, K * d]."""
+
+    q: Value
+    k: Value
+    v: Value
+    o: Value
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Queries [first, first + size) of sequence `sequence`; `begin` is the position of the first one in its sequence."""
+
+    sequence: int
+    begin: int
+    first: int
+    size: int
+
+
+def attention_weights(model: ModelSpec, weights: dict[str, Any]) -> dict[str, Any]:
+    """What attention_inputs needs of a block's weights."""
+    return pick(weights, *ATTENTION_LINEARS, "input_norm", "q_norm", "k_norm")
+
+
+def output_weights(weights: dict[str, Any]) -> dict[str, Any]:
+    """What attention_output needs of a block's weights."""
+    return pick(weights, "o_proj", "attention_output_norm")
+
+
+def rope_rows(b: PlanBuilder, model: ModelSpec, block: int, length: int, position: Value | None = None) -> dict[str, Value]:
+    """The tables of a block for `length` positions, from 0 or from the run-time position: cos, sin [length, d / 2]."""
+    tables = b.weights("rope")
+    cos, sin = (tables[name] for name in model.rope_names(block))
+    if position is None:
+        return {"cos": cos.rows(0, length), "sin": sin.rows(0, length)}
+    return {"cos": cos.rows_at(position, length), "sin": sin.rows_at(position, length)}
+
+
+def query_tiles(b: PlanBuilder, length: int, sequences: int) -> list[Tile]:
+    """Tiles of all sequences, in order."""
+    size = b.choose("query_tile", [min(tile, b.sequence_length) for tile in (64, 256, b.sequence_length)])
+    return [
+        Tile(sequence, begin, sequence * length + begin, min(size, length - begin))
+        for sequence in range(sequences)
+        for begin in range(0, length, size)
+    ]
+
+
+def mlp_slices(b: PlanBuilder, model: ModelSpec) -> list[tuple[int, int]]:
+    """(start, stop) of slices of the intermediate width; starts are multiples of the quantization group."""
+    width = model.config.intermediate_size
+    candidates = [min(width, -(-width // (parts * GROUP)) * GROUP) for parts in (8, 4, 2)]
+    size = b.choose("mlp_slice", [*candidates, width])
+    return [(start, min(start + size, width)) for start in range(0, width, size)]
+
+
+def attention_forward(b: PlanBuilder, model: ModelSpec, block: int, x: Value, adapter: dict[str, Value]) -> Attention:
+    """Attention of a whole batch, x [N, D] with N = batch size times sequence length."""
+    weights = b.weights(model.blocks[block])
+    length = b.sequence_length
+    inputs = b.call(
+        model.attention_inputs, x, attention_weights(model, weights), pick(adapter, *ATTENTION_LINEARS),
+        rope_rows(b, model, block, length),
+    )  # fmt: skip
+    o = b.zeros(inputs["q"].shape)
+    for tile in query_tiles(b, length, x.shape[0] // length):
+        rows, keys = (tile.first, tile.first + tile.size), (tile.sequence * length, (tile.sequence + 1) * length)
+        b.call(
+            model.attention_tile, inputs["q"].rows(*rows), inputs["k"].rows(*keys), inputs["v"].rows(*keys),
+            b.constant(tile.begin), b.constant(model.window(block)), into=o.rows(*rows),
+        )  # fmt: skip
+    return Attention(inputs["q"], inputs["k"], inputs["v"], o)
+
+
+def attention_output(b: PlanBuilder, model: ModelSpec, block: int, x: Value, o: Value, adapter: dict[str, Value]) -> Value:
+    """x [N, D] after attention."""
+    weights = b.weights(model.blocks[block])
+    return b.call(model.attention_output, x, o, output_weights(weights), pick(adapter, "o_proj"))
+
+
+def mlp_forward(b: PlanBuilder, model: ModelSpec, block: int, x: Value, adapter: dict[str, Value]) -> Value:
+    """The MLP's branch [N, D], before it is normed again (Gemma 3) and added."""
+    weights = b.weights(model.blocks[block])
+    inputs = b.call(
+        model.mlp_inputs, x, pick(weights, "mlp_norm"),
+        {name: leaf for name, leaf in pick(adapter, *MLP_LINEARS).items() if name.endswith("lora_A")},
+    )  # fmt: skip
+    sums = {"y": b.zeros(x.shape), "h_down": b.zeros(inputs["h_up"].shape)}
+    for start, stop in mlp_slices(b, model):
+        b.call(
+            model.mlp_slice, inputs["x2"], inputs["h_gate"], inputs["h_up"], slice_weights(weights, start, stop),
+            slice_adapter(adapter, start, stop), inputs["a_down"].rows(start, stop), b.constant(start), add_to=sums,
+        )  # fmt: skip
+    return b.call(model.mlp_branch, sums["y"], sums["h_down"], {"down_proj.lora_B": adapter["down_proj.lora_B"]})
+
+
+def slice_weights(weights: dict[str, Any], start: int, stop: int) -> dict[str, Any]:
+    """Gate and up cut by rows; down whole, its columns are cut inside the graph."""
+    return {
+        "gate_proj": weights["gate_proj"].rows(start, stop),
+        "up_proj": weights["up_proj"].rows(start, stop),
+        "down_proj": weights["down_proj"],
+    }
+
+
+def slice_adapter(adapter: dict[str, Value], start: int, stop: int) -> dict[str, Value]:
+    """B of gate and up, cut by rows."""
+    return {name: adapter[name].rows(start, stop) for name in ("gate_proj.lora_B", "up_proj.lora_B")}
+
+
+def block_forward(
+    b: PlanBuilder, model: ModelSpec, block: int, x: Value, adapter: dict[str, Value]
+) -> tuple[Value, Value]:
+    """x [N, D] after the block, and the MLP's branch (which Gemma's backward needs)."""
+    attention = attention_forward(b, model, block, x, adapter)
+    middle = attention_output(b, model, block, x, attention.o, adapter)
+    branch = mlp_forward(b, model, block, middle, adapter)
+    weights = b.weights(model.blocks[block])
+    return b.call(model.mlp_output, middle, branch, pick(weights, "mlp_output_norm")), branch
+
+
+def embed(b: PlanBuilder, model: ModelSpec, tokens: Value) -> Value:
+    """tokens [B, T] -> [N, D]."""
+    return b.call(model.embed, tokens, b.weights("embedding"))

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pieces of a decoder block as forward/backward pairs in plain torch; formulas of MeSP, appendix A, with its gaps filled
+(RoPE, biases, grouped queries, norm weights, the gated product).
+
+Dimensions: N rows (batch and time flattened), T tokens of one sequence, S keys, D hidden, F intermediate width or a slice of
+it, H query heads, K key-value heads, G = H / K, d head width, r rank. Weights are [out, in]; adapters in PEFT's layout,
+A [r, in], B [out, r]; s = alpha / r.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from bespoke.ops import QuantizedWeight, product, product_columns, product_columns_transposed, product_transposed
+from bespoke.ops.weight import Weight
+
+# ---- RMSNorm: y = xhat * w, xhat = x * rho, rho = rsqrt(mean(x^2) + eps); any leading dimensions -----------------------
+
+
+def norm(x: torch.Tensor, w: torch.Tensor, *, eps: float) -> torch.Tensor:
+    """x [..., D], w [D] -> [..., D]."""
+    return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps) * w
+
+
+def norm_backward(x: torch.Tensor, w: torch.Tensor, dy: torch.Tensor, *, eps: float) -> torch.Tensor:
+    """dx = rho * (gh - xhat * mean(gh * xhat)), gh = dy * w."""
+    rho = torch.rsqrt((x * x).mean(-1, keepdim=True) + eps)
+    xhat, gh = x * rho, dy * w
+    return rho * (gh - xhat * (gh * xhat).mean(-1, keepdim=True))
+
+
+# ---- RoPE, half-split layout: R(q) = q * cos + rot(q) * sin, rot([q1, q2]) = [-q2, q1] ---------------------------------
+
+
+def rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """x [B, T, heads, d]; cos, sin [T, d / 2] -> the same shape."""
+    cos, sin = cos[None, :, None, :], sin[None, :, None, :]
+    x1, x2 = x.chunk(2, -1)
+    return torch.cat([x1 * cos - x2 * sin, x2 * cos + x1 * sin], -1)
+
+
+def rope_backward(dy: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """The rotation by the negative angle."""
+    return rope(dy, cos, -sin)
+
+
+# ---- LoRA linear: y = x W^T + b + s (x A^T) B^T --------------------------------------------------------------------------
+
+
+def lora_linear(
+    x: torch.Tensor, w: Weight, bias: torch.Tensor | None, a: torch.Tensor, b: torch.Tensor, *, scale: float
+) -> torch.Tensor:
+    """x [N, in] -> [N, out]."""
+    y = product(x, w) + scale * ((x @ a.t()) @ b.t())
+    return y if bias is None else y + bias
+
+
+def lora_gradients(
+    x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, dy: torch.Tensor, *, scale: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """h = x A^T recomputed, never stored: dA = dh^T x, dB = s dy^T h, and dh = s dy B [N, r]."""
+    dh = scale * (dy @ b)
+    return dh.t() @ x, scale * (dy.t() @ (x @ a.t())), dh
+
+
+def lora_linear_backward(
+    x: torch.Tensor, w: Weight, a: torch.Tensor, b: torch.Tensor, dy: torch.Tensor, *, scale: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """dx = dy W + dh A, dA, dB. W and b are frozen."""
+    da, db, dh = lora_gradients(x, a, b, dy, scale=scale)
+    return product_transposed(dy, w) + dh @ a, da, db
+
+
+# ---- attention: one tile of queries against all keys of its sequence -----------------------------------------------------
+
+
+def _visible(start: torch.Tensor, window: torch.Tensor, tile: int, keys: int) -> torch.Tensor:
+    """Row i of the tile stands at position start + i and sees positions (position - window, position]."""
+    i = start + torch.arange(tile, device=start.device)[:, None]
+    j = torch.arange(keys, device=start.device)[None, :]
+    return (j <= i) & (j > i - window)  # [tile, S]
+
+
+def _by_kv_head(x: torch.Tensor, kv_heads: int, d: int) -> torch.Tensor:
+    """[tile, H * d] -> [K, tile * G, d], query head j beside key-value head j // G."""
+    return x.view(x.shape[0], kv_heads, -1).transpose(0, 1).reshape(kv_heads, -1, d)
+
+
+def _probabilities(
+    q: torch.Tensor, k: torch.Tensor, start: torch.Tensor, window: torch.Tensor, *, groups: int, scale: float
+) -> torch.Tensor:
+    """P = softmax(scale q k^T + mask): q [K, tile * G, d], k [K, S, d] -> [K, tile * G, S]."""
+    scores = torch.bmm(q, k.transpose(1, 2)) * scale
+    visible = _visible(start, window, q.shape[1] // groups, k.shape[1]).repeat_interleave(groups, 0)
+    return torch.softmax(torch.where(visible, scores, -math.inf), -1)
+
+
+def attention_tile(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, start: torch.Tensor, window: torch.Tensor, *,
+    heads: int, kv_heads: int, scale: float,
+) -> torch.Tensor:
+    """o = P v for queries at positions start..start + tile: q [tile, H * d], k and v [S, K * d] -> [tile, H * d]."""
+    tile, groups = q.shape[0], heads // kv_heads
+    d = q.shape[1] // heads
+    qk = _by_kv_head(q, kv_heads, d)
+    kk, vk = (t.view(-1, kv_heads, d).transpose(0, 1) for t in (k, v))
+    o = torch.bmm(_probabilities(qk, kk, start, window, groups=groups, scale=scale), vk)
+    return o.view(kv_heads, tile, groups * d).transpose(0, 1).reshape(tile, heads * d)
+
+
+def attention_tile_backward(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor, do: torch.Tensor,
+    start: torch.Tensor, window: torch.Tensor, *, heads: int, kv_heads: int, scale: float,
+) -> dict[str, torch.Tensor]:
+    """P is recomputed; delta = rowsum(do * o), dS = P * (do v^T - delta) * scale.
+
+    `dq` [tile, H * d] belongs to the tile; `dk` and `dv` [S, K * d] are the tile's share, to be summed over tiles.
+    """
+    tile, groups = q.shape[0], heads // kv_heads
+    d = q.shape[1] // heads
+    qk, ok, dok = (_by_kv_head(t, kv_heads, d) for t in (q, o, do))
+    kk, vk = (t.view(-1, kv_heads, d).transpose(0, 1) for t in (k, v))
+    p = _probabilities(qk, kk, start, window, groups=groups, scale=scale)
+    dv = torch.bmm(p.transpose(1, 2), dok)
+    delta = (dok * ok).sum(-1, keepdim=True)
+    ds = p * (torch.bmm(dok, vk.transpose(1, 2)) - delta) * scale
+    dq = torch.bmm(ds, kk).view(kv_heads, tile, groups * d).transpose(0, 1).reshape(tile, heads * d)
+    dk, dv = (t.transpose(0, 1).reshape(-1, kv_heads * d) for t in (torch.bmm(ds.transpose(1, 2), qk), dv))
+    return {"dq": dq, "dk": dk, "dv": dv}
+
+
+# ---- gated MLP: p = act(a) * u; a, u and p for one slice of the intermediate width ------------------------------------------
+
+_GELU = math.sqrt(2.0 / math.pi)
+
+
+def gate(a: torch.Tensor, *, activation: str) -> torch.Tensor:
+    """silu(a), or GELU in its tanh form."""
+    if activation == "silu":
+        return a * torch.sigmoid(a)
+    return 0.5 * a * (1 + torch.tanh(_GELU * (a + 0.044715 * a * a * a)))
+
+
+def gate_backward(a: torch.Tensor, *, activation: str) -> torch.Tensor:
+    """Derivative of `gate` at a."""
+    if activation == "silu":
+        sigma = torch.sigmoid(a)
+        return sigma * (1 + a * (1 - sigma))
+    t = torch.tanh(_GELU * (a + 0.044715 * a * a * a))
+    return 0.5 * (1 + t) + 0.5 * a * (1 - t * t) * _GELU * (1 + 3 * 0.044715 * a * a)
+
+
+def gated_mlp_slice(
+    x: torch.Tensor, h_gate: torch.Tensor, h_up: torch.Tensor, w_gate: Weight, w_up: Weight, w_down: QuantizedWeight,
+    b_gate: torch.Tensor, b_up: torch.Tensor, a_down: torch.Tensor, start: torch.Tensor, *, scale: float, activation: str,
+) -> dict[str, torch.Tensor]:
+    """A slice's share of the down projection, to be summed over slices: `y` [N, D] and, for its adapter, `h_down` [N, r].
+
+    x [N, D]; h_gate, h_up [N, r] (x A^T of gate and up); w_gate, w_up [F, D] and b_gate, b_up [F, r] cut by rows; w_down
+    whole, its columns cut at `start`; a_down [F, r] is down's A transposed and cut by rows.
+    """
+    a = product(x, w_gate) + scale * (h_gate @ b_gate.t())
+    u = product(x, w_up) + scale * (h_up @ b_up.t())
+    p = gate(a, activation=activation) * u
+    return {"y": product_columns(p, w_down, start), "h_down": p @ a_down}
+
+
+def gated_mlp_slice_backward(
+    x: torch.Tensor, h_gate: torch.Tensor, h_up: torch.Tensor, w_gate: Weight, w_up: Weight, w_down: QuantizedWeight,
+    b_gate: torch.Tensor, b_up: torch.Tensor, a_down: torch.Tensor, start: torch.Tensor, dy: torch.Tensor,
+    dh_down: torch.Tensor, *, scale: float, activation: str,
+) -> dict[str, torch.Tensor]:
+    """Recomputes a, u, p of the slice, then goes back through them. dy [N, D]; dh_down = s dy B_down [N, r].
+
+    By rows of the slice: `db_gate`, `db_up`, `da_down` [F, r]. To be summed over slices: `dx` [N, D] (without the adapters'
+    share), `dh_gate`, `dh_up`, `h_down` [N, r].
+    """
+    a = product(x, w_gate) + scale * (h_gate @ b_gate.t())
+    u = product(x, w_up) + scale * (h_up @ b_up.t())
+    act = gate(a, activation=activation)
+    p = act * u
+    h_down, da_down = p @ a_down, p.t() @ dh_down
+    dp = product_columns_transposed(dy, w_down, start, p.shape[1]) + dh_down @ a_down.t()
+    du = dp * act
+    da = dp * u * gate_backward(a, activation=activation)
+    return {
+        "dx": product_transposed(da, w_gate) + product_transposed(du, w_up),
+        "dh_gate": scale * (da @ b_gate),
+        "dh_up": scale * (du @ b_up),
+        "h_down": h_down,
+        "db_gate": scale * (da.t() @ h_gate),
+        "db_up": scale * (du.t() @ h_up),
+        "da_down": da_down,
+    }

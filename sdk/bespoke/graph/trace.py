@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a plain torch function to a graph with a typed signature, and what can be said of it without compiling it.
+
+A graph is known by a hash of what was traced, never by its name: the same computation under two names is one graph, two
+computations under one name are two. Everything that differs from block to block is an input, so a graph holds no constants.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree
+
+import bespoke.ops  # noqa: F401  (registers the int4 operators)
+from bespoke.errors import GraphError
+from bespoke.graph.cost import flops, workspace_bytes
+from bespoke.plan.instructions import DType
+
+TORCH_DTYPES: dict[str, torch.dtype] = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "uint8": torch.uint8,
+    "int64": torch.int64,
+}
+DTYPE_NAMES: dict[torch.dtype, DType] = {dtype: name for name, dtype in TORCH_DTYPES.items()}  # type: ignore[misc]
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One operand or result of a graph."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A traced function. `module` takes the operands in the order of `inputs` and returns a flat tuple."""
+
+    key: str
+    name: str
+    module: torch.fx.GraphModule = field(repr=False)
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    workspace_bytes: int
+    flops: int
+
+    def export(self) -> torch.export.ExportedProgram:
+        """The graph as an ExportedProgram, which is what targets compile."""
+        with torch.no_grad():
+            return torch.export.export(self.module, self.example_inputs(), strict=False)
+
+    def example_inputs(self) -> tuple[torch.Tensor, ...]:
+        return tuple(torch.zeros(spec.shape, dtype=TORCH_DTYPES[spec.dtype]) for spec in self.inputs)
+
+
+@dataclass
+class Tracer:
+    """Traces each function once per combination of shapes, and merges equal graphs. Shared by all plans of a bundle."""
+
+    graphs: dict[str, Graph] = field(default_factory=dict)
+    _traced: dict[Hashable, tuple[Graph, Any]] = field(default_factory=dict)
+
+    def trace(
+        self, function: Callable[..., Any], trees: Sequence[Any], static: dict[str, Hashable]
+    ) -> tuple[Graph, Any]:
+        """The graph of `function(*trees, **static)` and the tree of its outputs. Leaves of `trees` have `.shape` and `.dtype`
+        (a name out of `DType`)."""
+        leaves, structure = _pytree.tree_flatten(list(trees))
+        signature = tuple((tuple(leaf.shape), leaf.dtype) for leaf in leaves)
+        cache_key = (function, signature, structure, tuple(sorted(static.items())))
+        if cache_key not in self._traced:
+            module, tree = _trace(function, leaves, structure, static)
+            graph = _graph(_name(function), module, _operand_names(function, trees), signature)
+            self._traced[cache_key] = (self.graphs.setdefault(graph.key, graph), tree)
+        return self._traced[cache_key]
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def _operand_names(function: Callable[..., Any], trees: Sequence[Any]) -> list[str]:
+    """`weights.q_proj.codes` for the leaf at that path of the argument `weights`."""
+    try:
+        parameters = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        parameters = []
+    names = []
+    for position, tree in enumerate(trees):
+        root = parameters[position] if position < len(parameters) else f"operand_{position}"
+        for path, _ in _pytree.tree_flatten_with_path(tree)[0]:
+            parts = [str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path]
+            names.append(".".join([root, *parts]))
+    return names
+
+
+def _trace(
+    function: Callable[..., Any], leaves: Sequence[Any], structure: Any, static: dict[str, Hashable]
+) -> tuple[torch.fx.GraphModule, Any]:
+    trees: list[Any] = []
+
+    def flat(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        out, tree = _pytree.tree_flatten(function(*_pytree.tree_unflatten(list(operands), structure), **static))
+        trees[:] = [tree]
+        return tuple(out)
+
+    try:
+        with FakeTensorMode(), torch.no_grad():
+            operands = [torch.empty(tuple(leaf.shape), dtype=TORCH_DTYPES[leaf.dtype]) for leaf in leaves]
+            module = make_fx(flat, tracing_mode="real")(*operands)
+    except Exception as error:
+        raise GraphError(
+            f"Function '{_name(function)}'",
+            got=f"{type(error).__name__}: {str(error)[:500]}",
+            expected="a plain torch function of tensors that can be traced",
+            next_step="Call it once on real tensors of these shapes to see where it fails",
+        ) from error
+    _simplify(module)
+    for node in module.graph.nodes:
+        if node.op == "get_attr":
+            raise GraphError(
+                f"Function '{_name(function)}'",
+                got=f"a tensor constant ('{node.target}') inside the graph",
+                expected="everything but shapes to be an input",
+                next_step="Pass the tensor as an operand; numbers go through b.constant",
+            )
+    return module, trees[0]
+
+
+def _simplify(module: torch.fx.GraphModule) -> None:
+    """Drops what tracing leaves behind: detached aliases and code that nothing reads."""
+    for node in list(module.graph.nodes):
+        if node.op == "call_function" and node.target in (torch.ops.aten.detach.default, torch.ops.aten.alias.default):
+            node.replace_all_uses_with(node.args[0])
+            module.graph.erase_node(node)
+    module.graph.eliminate_dead_code()
+    module.recompile()
+
+
+def _graph(
+    name: str, module: torch.fx.GraphModule, operand_names: Sequence[str], signature: Sequence[tuple[tuple[int, ...], DType]]
+) -> Graph:
+    inputs = tuple(
+        TensorSpec(operand, shape, dtype) for operand, (shape, dtype) in zip(operand_names, signature, strict=True)
+    )
+    results = list(module.graph.output_node().args[0])
+    for result in results:
+        if not isinstance(result, torch.fx.Node) or result.meta["val"].dtype not in DTYPE_NAMES:
+            raise GraphError(
+                f"Function '{name}'",
+                got=f"the result {result!r}",
+                expected=f"tensors of dtype {', '.join(TORCH_DTYPES)}",
+                next_step="Convert the result inside the function",
+            )
+    outputs = tuple(
+        TensorSpec(f"result_{position}", tuple(node.meta["val"].shape), DTYPE_NAMES[node.meta["val"].dtype])
+        for position, node in enumerate(results)
+    )
+    return Graph(_hash(module), name, module, inputs, outputs, workspace_bytes(module), flops(module))
+
+
+def _hash(module: torch.fx.GraphModule) -> str:
+    """sha256 over operators, arguments and shapes; names of nodes do not enter."""
+    number: dict[torch.fx.Node, int] = {}
+    lines: list[Any] = []
+
+    def plain(argument: Any) -> Any:
+        if isinstance(argument, torch.fx.Node):
+            return ["node", number[argument]]
+        if isinstance(argument, list | tuple):
+            return [plain(item) for item in argument]
+        if isinstance(argument, dict):
+            return {key: plain(item) for key, item in sorted(argument.items())}
+        return [type(argument).__name__, str(argument)]
+
+    for node in module.graph.nodes:
+        value = node.meta.get("val")
+        shape = [list(value.shape), str(value.dtype)] if isinstance(value, torch.Tensor) else None
+        lines.append([node.op, "" if node.op != "call_function" else str(node.target), plain(node.args), plain(node.kwargs), shape])
+        number[node] = len(number)
+    return hashlib.sha256(json.dumps(lines, sort_keys=True).encode()).hexdigest()
+
+
+__all__ = ["DTYPE_NAMES", "TORCH_DTYPES", "Graph", "TensorSpec", "Tracer"]

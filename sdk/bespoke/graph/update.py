@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Update rules for first-order gradients, with accumulation and clipping; what `mebp`, `mesp` and plugins like them share.
+
+    SGD:   p <- p - lr g
+    AdamW: m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g^2
+           p <- p (1 - lr decay) - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)        (Loshchilov & Hutter 2019)
+    clip:  g <- g min(1, clip / (||all g|| + 1e-6))                                          (as torch.nn.utils does)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+
+from bespoke.config import Settings
+from bespoke.graph.builder import PlanBuilder
+from bespoke.graph.value import Value
+
+Tree = dict[str, Value]
+
+
+class FirstOrderOptions(Settings):
+    """Options of methods that yield gradients."""
+
+    update: Literal["sgd", "adamw"] = "adamw"
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.999, ge=0, lt=1)
+    adam_epsilon: float = Field(default=1e-8, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+
+
+def sgd(p: torch.Tensor, g: torch.Tensor, lr: torch.Tensor, clip: dict[str, torch.Tensor]) -> torch.Tensor:
+    return p - lr * _clipped(g, clip)
+
+
+def adamw(
+    p: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor, lr: torch.Tensor, step: torch.Tensor,
+    clip: dict[str, torch.Tensor], *, beta1: float, beta2: float, epsilon: float, decay: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """New p, m, v. 1 - b^t by expm1, because in fp32 the plain form loses four digits at t = 1."""
+    g = _clipped(g, clip)
+    m = beta1 * m + (1 - beta1) * g
+    v = beta2 * v + (1 - beta2) * (g * g)
+    unbiased_m = m / -torch.expm1(step * math.log(beta1)) if beta1 else m
+    unbiased_v = v / -torch.expm1(step * math.log(beta2)) if beta2 else v
+    p = p * (1 - lr * decay) if decay else p
+    return p - lr * unbiased_m / (torch.sqrt(unbiased_v) + epsilon), m, v
+
+
+def _clipped(g: torch.Tensor, clip: dict[str, torch.Tensor]) -> torch.Tensor:
+    return g * clip["factor"] if clip else g
+
+
+def square_sum(g: torch.Tensor) -> torch.Tensor:
+    return (g * g).sum()
+
+
+def clip_factor(squares: torch.Tensor, *, clip_norm: float) -> torch.Tensor:
+    return torch.clamp(clip_norm / (torch.sqrt(squares) + 1e-6), max=1.0)
+
+
+def copy(g: torch.Tensor) -> torch.Tensor:
+    return g.clone()
+
+
+def update(b: PlanBuilder, gradients: Iterable[tuple[Tree, Tree]], options: FirstOrderOptions) -> None:
+    """Applies the rule to (adapter, gradients) as they come, so that one block's gradients live at a time.
+
+    With accumulation or clipping they are summed into accumulators first, and the rule is a section of its own.
+    """
+    if not b.training.accumulates:
+        for adapter, grads in gradients:
+            for name, p in adapter.items():
+                _apply(b, p, grads[name], options, {})
+        return
+    pieces: list[Value] = []
+    for adapter, grads in gradients:
+        for name, p in adapter.items():
+            b.call(copy, grads[name], add_to=b.accumulator(p))
+            pieces.append(p)
+    b.begin_section("apply_step")
+    clip: dict[str, Any] = {}
+    if b.training.clip_norm is not None:
+        squares = b.zeros(())
+        for p in pieces:
+            b.call(square_sum, b.accumulator(p), add_to=squares)
+        clip = {"factor": b.call(clip_factor, squares, clip_norm=b.training.clip_norm)}
+    for p in pieces:
+        _apply(b, p, b.accumulator(p), options, clip)
+
+
+def _apply(b: PlanBuilder, p: Value, g: Value, options: FirstOrderOptions, clip: dict[str, Any]) -> None:
+    if options.update == "sgd":
+        b.store(p, b.call(sgd, p, g, b.scalar("learning_rate"), clip))
+        return
+    m, v = b.state(p, "m"), b.state(p, "v")
+    new = b.call(
+        adamw, p, g, m, v, b.scalar("learning_rate"), b.scalar("step"), clip,
+        beta1=options.beta1, beta2=options.beta2, epsilon=options.adam_epsilon, decay=options.weight_decay,
+    )  # fmt: skip
+    b.store([p, m, v], list(new))

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The canonical decoder as plain torch functions over (hidden, weights, adapter): what graphs are traced from.
+
+One description covers Llama, Qwen2/2.5, Qwen3 and Gemma 3 text by configuration. Rows are flat: batch and time in one
+dimension, N = B * T. RoPE tables, attention windows and weights are inputs, so that one graph serves every block.
+
+Dimensions: B sequences, T tokens, N = B * T, D hidden, H and K query and key-value heads, d head width, r rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from bespoke.config import Lora
+from bespoke.graph import layers
+from bespoke.model.config import ModelConfig
+from bespoke.ops import lookup
+
+UNLIMITED = 2**40  # window of a layer that sees every position before it
+Tensors = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class ModelSpec:
+    """Names, shapes and stages of a model with LoRA on all its linears."""
+
+    config: ModelConfig
+    lora: Lora
+
+    # ---- names and shapes --------------------------------------------------------------------------------------------
+
+    @property
+    def blocks(self) -> tuple[str, ...]:
+        """Weight groups of the blocks, in order; adapter groups have the same names."""
+        return self.config.block_groups
+
+    def adapter_shapes(self, group: str) -> dict[str, tuple[int, int]]:
+        """Pieces of a block's adapter in PEFT's layout; their order is the `tensor` index of the noise counter."""
+        shapes = {}
+        for linear, (out, width) in self.config.linear_shapes.items():
+            shapes[f"{linear}.lora_A"] = (self.lora.rank, width)
+            shapes[f"{linear}.lora_B"] = (out, self.lora.rank)
+        return shapes
+
+    def weight_shapes(self, group: str) -> dict[str, tuple[int, ...]]:
+        """Frozen tensors of a group. A name in `quantized` stands for a pair (codes, scales)."""
+        c = self.config
+        d = c.hidden_size
+        if group == "embedding":
+            return {"table": (c.vocab_size, d)}
+        if group == "head":
+            return {"norm": (d,)} | ({} if c.tied_head else {"table": (c.vocab_size, d)})
+        shapes: dict[str, tuple[int, ...]] = dict(c.linear_shapes)
+        if c.qkv_bias:
+            shapes |= {f"{name}.bias": (c.linear_shapes[name][0],) for name in ("q_proj", "k_proj", "v_proj")}
+        shapes |= {"input_norm": (d,), "mlp_norm": (d,)}
+        if c.output_norms:
+            shapes |= {"attention_output_norm": (d,), "mlp_output_norm": (d,)}
+        if c.qk_norm:
+            shapes |= {"q_norm": (c.head_dim,), "k_norm": (c.head_dim,)}
+        return shapes
+
+    def is_quantized(self, name: str) -> bool:
+        return name == "table" or name in self.config.linear_shapes
+
+    @property
+    def head_table_group(self) -> str:
+        """Where the head's matrix is: a tied head is stored once, with the embedding."""
+        return "embedding" if self.config.tied_head else "head"
+
+    def window(self, block: int) -> int:
+        """How many positions a query of this block sees, itself included."""
+        sliding = self.config.sliding_window is not None and self.config.sliding_layers[block]
+        return self.config.sliding_window if sliding and self.config.sliding_window else UNLIMITED
+
+    def rope_names(self, block: int) -> tuple[str, str]:
+        """Names of the RoPE tables of this block in the group `rope`."""
+        local = self.config.rope_local is not None and self.config.sliding_layers[block]
+        return ("cos_local", "sin_local") if local else ("cos", "sin")
+
+    # ---- stages --------------------------------------------------------------------------------------------------------
+
+    def embed(self, tokens: torch.Tensor, weights: Tensors) -> torch.Tensor:
+        """tokens [B, T] -> [N, D]."""
+        hidden = lookup(tokens.reshape(-1), weights["table"])
+        return hidden if self.config.embedding_scale == 1.0 else hidden * self.config.embedding_scale
+
+    def linear(self, x: torch.Tensor, name: str, weights: Tensors, adapter: Tensors) -> torch.Tensor:
+        """One LoRA linear: x [N, in] -> [N, out]."""
+        a, b = adapter[f"{name}.lora_A"], adapter[f"{name}.lora_B"]
+        return layers.lora_linear(x, weights[name], weights.get(f"{name}.bias"), a, b, scale=self.lora.scale)
+
+    def norm(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return layers.norm(x, w, eps=self.config.norm_eps)
+
+    def attention_inputs(
+        self, x: torch.Tensor, weights: Tensors, adapter: Tensors, rope: dict[str, torch.Tensor]
+    ) -> dict[str, torch.Tensor]:
+        """x [N, D] -> q [N, H * d], k and v [N, K * d], normed and rotated. Positions are the rows of `rope`."""
+        h = self.norm(x, weights["input_norm"])
+        q, k, v = (self.linear(h, name, weights, adapter) for name in ("q_proj", "k_proj", "v_proj"))
+        return {
+            "q": self.rotate(q, weights.get("q_norm"), rope),
+            "k": self.rotate(k, weights.get("k_norm"), rope),
+            "v": v,
+        }
+
+    def rotate(self, x: torch.Tensor, norm: torch.Tensor | None, rope: dict[str, torch.Tensor]) -> torch.Tensor:
+        """qk-norm where there is one, then RoPE: [N, heads * d] -> the same."""
+        heads = x.view(-1, rope["cos"].shape[0], x.shape[1] // self.config.head_dim, self.config.head_dim)
+        heads = heads if norm is None else self.norm(heads, norm)
+        return layers.rope(heads, rope["cos"], rope["sin"]).reshape(x.shape)
+
+    def attention_tile(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, start: torch.Tensor, window: torch.Tensor
+    ) -> torch.Tensor:
+        """Queries [tile, H * d] of one sequence against its keys and values [S, K * d]."""
+        c = self.config
+        return layers.attention_tile(
+            q, k, v, start, window, heads=c.num_heads, kv_heads=c.num_kv_heads, scale=c.attention_scale
+        )
+
+    def attention_output(self, x: torch.Tensor, o: torch.Tensor, weights: Tensors, adapter: Tensors) -> torch.Tensor:
+        """Residual after attention: x + O(o), O normed again in Gemma 3."""
+        branch = self.linear(o, "o_proj", weights, adapter)
+        return x + (self.norm(branch, weights["attention_output_norm"]) if self.config.output_norms else branch)
+
+    def mlp_inputs(self, x: torch.Tensor, weights: Tensors, adapter: Tensors) -> dict[str, torch.Tensor]:
+        """What every slice of the MLP shares: `x2` = norm(x), `h_gate` and `h_up` [N, r], down's A transposed [F, r]."""
+        x2 = self.norm(x, weights["mlp_norm"])
+        return {
+            "x2": x2,
+            "h_gate": x2 @ adapter["gate_proj.lora_A"].t(),
+            "h_up": x2 @ adapter["up_proj.lora_A"].t(),
+            "a_down": adapter["down_proj.lora_A"].t().contiguous(),
+        }
+
+    def mlp_slice(
+        self,
+        x2: torch.Tensor,
+        h_gate: torch.Tensor,
+        h_up: torch.Tensor,
+        weights: Tensors,
+        adapter: Tensors,
+        a_down: torch.Tensor,
+        start: torch.Tensor,
+    ) -> dict[str, torch.Tensor]:
+        """A slice's share of `y` [N, D] and `h_down` [N, r]; see layers.gated_mlp_slice."""
+        return layers.gated_mlp_slice(
+            x2, h_gate, h_up, weights["gate_proj"], weights["up_proj"], weights["down_proj"],
+            adapter["gate_proj.lora_B"], adapter["up_proj.lora_B"], a_down, start,
+            scale=self.lora.scale, activation=self.config.activation,
+        )  # fmt: skip
+
+    def mlp_branch(self, y: torch.Tensor, h_down: torch.Tensor, adapter: Tensors) -> torch.Tensor:
+        """The down projection: the summed slices and the adapter's share."""
+        return y + self.lora.scale * (h_down @ adapter["down_proj.lora_B"].t())
+
+    def mlp_output(self, x: torch.Tensor, branch: torch.Tensor, weights: Tensors) -> torch.Tensor:
+        """Residual after the MLP, its branch normed again in Gemma 3."""
+        return x + (self.norm(branch, weights["mlp_output_norm"]) if self.config.output_norms else branch)
+
+    def block(
+        self, x: torch.Tensor, weights: Tensors, adapter: Tensors, rope: dict[str, torch.Tensor], window: torch.Tensor
+    ) -> torch.Tensor:
+        """A whole block in one graph: x [N, D] -> [N, D]. Autodiff goes through this one."""
+        inputs = self.attention_inputs(x, weights, adapter, rope)
+        zero = torch.zeros((), dtype=torch.int64, device=x.device)
+        length = rope["cos"].shape[0]
+        sequences = [{name: t[a : a + length] for name, t in inputs.items()} for a in range(0, x.shape[0], length)]
+        o = torch.cat([self.attention_tile(s["q"], s["k"], s["v"], zero, window) for s in sequences])
+        x = self.attention_output(x, o, weights, adapter)
+        x2 = self.norm(x, weights["mlp_norm"])
+        a, u = self.linear(x2, "gate_proj", weights, adapter), self.linear(x2, "up_proj", weights, adapter)
+        branch = self.linear(layers.gate(a, activation=self.config.activation) * u, "down_proj", weights, adapter)
+        return self.mlp_output(x, branch, weights)
+
+    def final_norm(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return self.norm(x, w)

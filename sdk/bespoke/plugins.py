@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds plugins by name. An entry point of group "bespoke" is named after the plugin it provides, so that asking for one name
+imports one module, and a broken plugin hurts only itself."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Literal
+
+import pluggy
+
+from bespoke import hookspecs
+from bespoke.errors import PluginError
+
+Kind = Literal["optimizer", "target", "command"]
+GROUP = "bespoke"
+
+
+@dataclass(frozen=True)
+class Installed:
+    """One entry point and what came of importing it."""
+
+    name: str
+    package: str
+    version: str
+    module: str
+    provides: tuple[str, ...]  # "optimizer mesp", "target cuda"
+    problem: str | None
+
+
+def get(kind: Kind, name: str) -> Any:
+    """The plugin of this kind and name; nothing else is imported."""
+    entries = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if name in entries:
+        for plugin in _load(entries[name], kind):
+            if plugin.name == name:
+                return plugin
+    near = difflib.get_close_matches(name, entries, 1)
+    raise PluginError(
+        f"{kind} '{name}'",
+        got="no plugin of that name",
+        expected=f"one of the installed plugins: {', '.join(sorted(entries)) or 'none'}",
+        next_step=f"Did you mean '{near[0]}'?" if near else f"Install the package that provides the {kind} '{name}'",
+    )
+
+
+def installed() -> list[Installed]:
+    """Every entry point, imported one by one; a problem of one is reported with it."""
+    found = []
+    for entry in sorted(entry_points(group=GROUP), key=lambda e: e.name):
+        package, version = (entry.dist.name, entry.dist.version) if entry.dist else ("?", "?")
+        provides: list[str] = []
+        problem = None
+        try:
+            for kind in ("optimizer", "target", "command"):
+                provides += [f"{kind} {plugin.name}" for plugin in _load(entry, kind)]  # type: ignore[arg-type]
+        except PluginError as error:
+            problem = str(error)
+        found.append(Installed(entry.name, package, version, entry.value, tuple(provides), problem))
+    return found
+
+
+def commands(broken: Iterable[str] = ()) -> list[Any]:
+    """Click commands of plugins whose entry point is named `command-...`; others are not imported for this."""
+    found = []
+    for entry in entry_points(group=GROUP):
+        if entry.name.startswith("command-") and entry.name not in broken:
+            try:
+                found += _load(entry, "command")
+            except PluginError:
+                continue  # `bespoke plugins` tells; the command line must start
+    return found
+
+
+def _load(entry: EntryPoint, kind: Kind) -> list[Any]:
+    manager = pluggy.PluginManager(GROUP)
+    manager.add_hookspecs(hookspecs)
+    found: list[Any] = []
+    package = entry.dist.name if entry.dist else entry.name
+    try:
+        manager.register(entry.load(), entry.name)
+        manager.check_pending()
+        getattr(manager.hook, f"register_{kind}s")(register=found.append)
+    except Exception as error:
+        raise PluginError(
+            f"Plugin '{entry.name}' of package '{package}'",
+            got=f"{type(error).__name__} on import: {error}",
+            expected=f"the module '{entry.value}' to import and to implement bespoke's hooks",
+            next_step=f"Reinstall or remove it: pip uninstall {package}",
+        ) from error
+    for plugin in found:
+        _check(plugin, kind, package)
+    return found
+
+
+def _check(plugin: Any, kind: Kind, package: str) -> None:
+    needed = {"optimizer": ("name", "Options", "train_step"), "target": ("name", "Options", "lower", "open"), "command": ("name",)}
+    missing = [attribute for attribute in needed[kind] if not hasattr(plugin, attribute)]
+    if missing:
+        raise PluginError(
+            f"{kind} {type(plugin).__name__} of package '{package}'",
+            got=f"no attribute {', '.join(missing)}",
+            expected=f"{', '.join(needed[kind])}, as bespoke.contracts says",
+            next_step="Add it, and run the contract suite of bespoke.testing",
+        )
