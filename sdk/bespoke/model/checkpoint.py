@@ -39,8 +39,9 @@ class _Entry:
 class Checkpoint:
     """The tensors of a folder by name. Opening reads headers only; `rows` reads what is asked for and keeps nothing."""
 
-    def __init__(self, folder: Path, entries: dict[str, _Entry]) -> None:
+    def __init__(self, folder: Path, entries: dict[str, _Entry], metadata: dict[str, str] | None = None) -> None:
         self.folder = folder
+        self.metadata = metadata or {}  # of a single file
         self._entries = entries
 
     @classmethod
@@ -53,10 +54,10 @@ class Checkpoint:
         if (folder / INDEX).is_file():
             return cls(folder, _sharded(folder))
         if (folder / SINGLE).is_file():
-            return cls(folder, _header(folder / SINGLE))
+            return cls.open_file(folder / SINGLE)
         loose = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
         if len(loose) == 1:
-            return cls(folder, _header(loose[0]))
+            return cls.open_file(loose[0])
         others = sorted(path.name for pattern in _OTHER_FORMATS for path in folder.glob(pattern))
         raise ModelError(
             f"weights of {folder}",
@@ -64,6 +65,11 @@ class Checkpoint:
             expected=f"{SINGLE} or {INDEX}",
             next_step="Convert it: AutoModelForCausalLM.from_pretrained(...).save_pretrained(...) writes safetensors",
         )
+
+    @classmethod
+    def open_file(cls, path: Path) -> Checkpoint:
+        """Read the header of one safetensors file."""
+        return cls(path.parent, *_header(path))
 
     @staticmethod
     def present(folder: Path | str) -> bool:
@@ -162,7 +168,7 @@ def _sharded(folder: Path) -> dict[str, _Entry]:
     for file in sorted(set(mapping.values())):
         if Path(file).name != file:
             raise _damaged(path, f"the file name {file!r}", "plain file names within the folder")
-        held = _header(folder / file)
+        held, _ = _header(folder / file)
         for name, where in mapping.items():
             if where != file:
                 continue
@@ -177,7 +183,7 @@ def _sharded(folder: Path) -> dict[str, _Entry]:
     return entries
 
 
-def _header(path: Path) -> dict[str, _Entry]:
+def _header(path: Path) -> tuple[dict[str, _Entry], dict[str, str]]:
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -189,11 +195,10 @@ def _header(path: Path) -> dict[str, _Entry]:
         raise _damaged(path, error.strerror or str(error), "a readable file") from None
     if not isinstance(header, dict):
         raise _damaged(path, "a header that is no object", "an object from tensor name to dtype, shape and offsets")
-    entries = {}
-    for name, fields in header.items():
-        if name != "__metadata__":
-            entries[name] = _entry(path, name, fields, 8 + length, size)
-    return entries
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
+        raise _damaged(path, "__metadata__ other than texts by name", "texts by name")
+    return {name: _entry(path, name, fields, 8 + length, size) for name, fields in header.items()}, metadata
 
 
 def _entry(path: Path, name: str, fields: Any, data: int, size: int) -> _Entry:

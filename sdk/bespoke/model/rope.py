@@ -47,12 +47,14 @@ def rope_frequencies(rope: RopeConfig, head_dim: int) -> np.ndarray:
 def _llama3(rope: RopeConfig, frequencies: np.ndarray) -> np.ndarray:
     factor, length = np.float32(_needed(rope, "factor")), _needed(rope, "original_max_positions")
     low, high = _needed(rope, "low_freq_factor"), _needed(rope, "high_freq_factor")
-    wavelengths = np.float32(2 * math.pi) / frequencies
+    one = np.float32(1)
+    # A number over a tensor is, in torch, the number times the reciprocal: two roundings, repeated here.
+    wavelengths = one / frequencies * np.float32(2 * math.pi)
     long = wavelengths > np.float32(length / low)
     short = wavelengths < np.float32(length / high)
     scaled = np.where(long, frequencies / factor, frequencies)
-    share = (np.float32(length) / wavelengths - np.float32(low)) / np.float32(high - low)
-    blended = (np.float32(1) - share) * scaled / factor + share * scaled
+    share = (one / wavelengths * np.float32(length) - np.float32(low)) / np.float32(high - low)
+    blended = (one - share) * scaled / factor + share * scaled
     return np.where(~short & ~long, blended, scaled)
 
 

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The licence of a base model. A bundle carries it to every user, so a build without one is refused unless told."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from bespoke.errors import ConfigError
+
+__all__ = ["Licence", "find_licence"]
+
+_FILES = re.compile(r"(licen[cs]e|copying|notice|use_policy)([._-].*)?", re.IGNORECASE)
+_MAX_BYTES = 1_000_000
+_FIRST = ("licen", "copying")
+
+
+class Licence(NamedTuple):
+    """`text` is a line that names the licence; `files` are the files of the model folder that hold its terms."""
+
+    text: str
+    files: tuple[Path, ...]
+
+
+def find_licence(folder: Path | str, licence: str | None = None) -> Licence:
+    """The licence of a model folder: `licence` if given, else README.md's front matter, else its file's first line.
+
+    Raises ConfigError where none of them says anything.
+    """
+    folder = Path(folder)
+    files = tuple(
+        path
+        for path in sorted(folder.iterdir())
+        if _FILES.fullmatch(path.name) and path.is_file() and path.stat().st_size <= _MAX_BYTES
+    )
+    text = (licence or "").strip() or _front_matter(folder / "README.md") or _first_line(files)
+    if not text:
+        raise ConfigError(
+            f"licence of {folder}",
+            got="no LICENSE file and no `license:` in README.md",
+            expected="the terms under which the model may be passed on to users",
+            next_step='Add the file, or say it: licence="..."',
+        )
+    return Licence(text, files)
+
+
+def _front_matter(readme: Path) -> str:
+    """`license:` of the YAML block between two lines of dashes; `license_name:` where that says "other"."""
+    if not readme.is_file():
+        return ""
+    with readme.open(encoding="utf-8", errors="replace") as file:
+        lines = file.read(_MAX_BYTES).splitlines()
+    if not lines or lines[0].strip() != "---":
+        return ""
+    fields: dict[str, str] = {}
+    key = ""
+    for line in lines[1:]:
+        if line.strip() == "---":
+            break
+        match = re.fullmatch(r"(license|license_name):\s*(.*?)\s*", line)
+        item = re.fullmatch(r"\s*-\s*(.+?)\s*", line)
+        if match:
+            key = match[1]
+            fields[key] = match[2].strip("'\"")
+        elif item and key:
+            fields[key] = ", ".join(filter(None, (fields[key], item[1].strip("'\""))))
+        else:
+            key = ""
+    name = fields.get("license", "")
+    return fields.get("license_name") or name if name in ("", "other") else name
+
+
+def _first_line(files: tuple[Path, ...]) -> str:
+    for path in files:
+        if path.name.lower().startswith(_FIRST):
+            text = path.read_text(encoding="utf-8", errors="replace")
+            return next((line.strip()[:100] for line in text.splitlines() if line.strip()), "")
+    return ""
