@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The manifest as a model: what a bundle is, and the only list of what it holds.
+
+Every field is required: a reader that filled one in would decide for the app what the build decided already, and two
+readers would fill it in differently. A field that minor version n brings is required from n on and forbidden before
+(`ADDED`), so that a document never means one thing to an old reader and another to a new one. Its bytes are read and
+written by `bespoke.bundle.manifest_document`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
+
+from bespoke.config import Settings, Training
+from bespoke.model.config import ModelConfig
+
+__all__ = [
+    "FORMAT",
+    "MAJOR",
+    "MINOR",
+    "ArtifactRecord",
+    "BudgetRecord",
+    "CreatorRecord",
+    "DataRecord",
+    "EstimateRecord",
+    "FileRecord",
+    "FormatVersion",
+    "GraphRecord",
+    "LoraRecord",
+    "Manifest",
+    "MethodRecord",
+    "ModelRecord",
+    "PlanRecord",
+    "TargetRecord",
+    "TensorSpec",
+    "TextRecord",
+    "WeightsRecord",
+    "file_name_problem",
+]
+
+FORMAT = "bespoke-bundle"
+MAJOR, MINOR = 1, 0
+ADDED: Mapping[str, int] = {}  # dotted path of a field (list and key positions left out) -> minor that brought it
+
+MAX_MANIFEST_BYTES = 8 * 2**20
+MAX_FILES = 16_384
+MAX_FILE_BYTES = 2**40
+MAX_COUNT = 2**53  # the largest integer that every JSON reader keeps exactly
+
+_COMPONENT = re.compile(r"[A-Za-z0-9_@+=-][A-Za-z0-9_.@+=-]*")
+RESERVED = frozenset({"manifest.json", "signature"})
+
+
+def file_name_problem(name: str) -> str:
+    """Why `name` cannot name a file of a bundle; empty if it can.
+
+    Letters of ASCII only, so that no file system normalises a name into another; no component begins with a dot.
+    """
+    components = name.split("/")
+    if len(name) > 255 or len(components) > 8:
+        return "longer than 255 characters or 8 folders"
+    if name.casefold() in RESERVED:
+        return "reserved for the bundle itself"
+    if not all(_COMPONENT.fullmatch(component) for component in components):
+        return "not a relative path of letters, digits and _.@+=- (no '..', no backslash, no leading dot)"
+    return ""
+
+
+def _file_name(name: str) -> str:
+    problem = file_name_problem(name)
+    if problem:
+        raise ValueError(f"the name is {problem}")
+    return name
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():  # a name ends up on somebody's terminal
+        raise ValueError("the text has control characters")
+    return text
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+FileName = Annotated[str, AfterValidator(_file_name)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Name = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_printable)]
+Bytes = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+Scalar = bool | int | float | Annotated[str, Field(max_length=4096)] | None
+
+
+class Record(Settings):
+    """Part of a manifest: as `Settings`, and no infinity."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+
+class FormatVersion(Record):
+    """A reader takes its own major version and any minor up to its own."""
+
+    major: int = Field(ge=0, le=65_535, description="changes when a document of the old format cannot be read")
+    minor: int = Field(ge=0, le=65_535, description="changes when fields are added")
+
+
+class CreatorRecord(Record):
+    """What wrote the bundle; for people, readers do not act on it."""
+
+    name: Name = Field(description="name of the program")
+    version: Name = Field(description="its version")
+
+
+class ModelRecord(Record):
+    """The base model."""
+
+    name: Name = Field(description="hub id, or name of the folder it was read from")
+    architecture: Name = Field(description="family of the decoder: llama, qwen2, qwen3, gemma3_text")
+    config: ModelConfig = Field(description="every size and switch of the canonical decoder")
+    licence: Name = Field(description="SPDX id of the weights' licence, or the name under which it is known")
+    base_sha256: Sha256 = Field(description="hash over the converted weights; adapters and states belong to one base")
+
+
+class LoraRecord(Record):
+    """y = x W + (alpha / rank) x A B on each of `linears` in every block."""
+
+    rank: int = Field(ge=1, le=1024, description="width of the adapter")
+    alpha: float = Field(gt=0, description="numerator of the adapter's scale")
+    linears: Annotated[tuple[Name, ...], BeforeValidator(_as_tuple)] = Field(
+        min_length=1, max_length=64, description="names of the adapted linears of a block, in the order of the adapter"
+    )
+
+
+class TextRecord(Record):
+    """How text becomes tokens. All files absent: the app gives token ids."""
+
+    tokenizer: FileName | None = Field(description="tokenizer.json")
+    turns: FileName | None = Field(description="turns.json: what stands around messages; null without chat template")
+    train_on: Literal["assistant", "user", "all"] = Field(description="whose words are learned from")
+    bos_id: int | None = Field(ge=0, le=MAX_COUNT, description="token that begins a text")
+    eos_id: int | None = Field(ge=0, le=MAX_COUNT, description="token that ends a text")
+    stop_ids: Annotated[tuple[int, ...], BeforeValidator(_as_tuple)] = Field(
+        max_length=256, description="tokens that end an answer"
+    )
+    vocab_size: int = Field(ge=1, le=MAX_COUNT, description="rows of the embedding")
+
+
+class BudgetRecord(Record):
+    """What the build was asked to fit."""
+
+    memory_bytes: Bytes | None = Field(description="bytes that training may add to the process; null: no limit")
+
+
+class EstimateRecord(Record):
+    """What the plan needs, known before anything runs. Bytes are over the idle process."""
+
+    arena_bytes: Bytes = Field(description="the one arena that all sections share")
+    workspace_bytes: Bytes = Field(description="largest engine workspace of a call")
+    constant_bytes: Bytes = Field(description="measured constant of the runtime")
+    step_bytes: Bytes = Field(description="accumulators that live from the first micro-batch to the end of the step")
+    session_bytes: Bytes = Field(description="KV cache of a generation")
+    scratch_bytes: Bytes = Field(description="mapped scratch file: on disk, not in the peak")
+    peak_bytes: Bytes = Field(description="most anonymous memory at any instruction")
+    work_flops: Bytes = Field(description="floating-point operations of a step")
+
+
+class PlanRecord(Record):
+    """The plan of a method for one sequence length."""
+
+    sequence_length: int = Field(ge=1, le=MAX_COUNT, description="positions of a batch row")
+    file: FileName = Field(description="the plan")
+    estimate: EstimateRecord = Field(description="memory and work of it")
+    choices: dict[Name, Scalar] = Field(max_length=256, description="what the planner chose, by the builder's names")
+
+
+class MethodRecord(Record):
+    """A way of training: an optimizer plugin with its options, lowered to plans."""
+
+    name: Name = Field(description="name of the optimizer plugin")
+    training: Training = Field(description="settings of a run with this method, all of them resolved")
+    options: dict[Name, Scalar] = Field(max_length=256, description="options of the plugin, all of them resolved")
+    scalars: dict[Name, float] = Field(max_length=256, description="numbers that the runtime binds by name each step")
+    replayable: bool = Field(description="whether a journal of a few bytes a step replaces the adapter")
+    plans: Annotated[tuple[PlanRecord, ...], BeforeValidator(_as_tuple)] = Field(
+        min_length=1, max_length=64, description="one for each sequence length, shortest first"
+    )
+
+
+class WeightsRecord(Record):
+    """A group of frozen weights, mapped and dropped as one."""
+
+    group: Name = Field(description="embedding, block_00 onwards, head, rope")
+    file: FileName = Field(description="safetensors file of the group")
+
+
+class DataRecord(Record):
+    """Tokens with an explicit loss mask that ship to every user."""
+
+    train: FileName | None = Field(description="general data, mixed into the user's")
+    valid: FileName | None = Field(description="general data on which the acceptance gate looks for forgetting")
+
+
+class TensorSpec(Record):
+    """An operand or result of a graph."""
+
+    name: Name = Field(description="path in the traced function's arguments, such as weights.q_proj.codes")
+    shape: Annotated[tuple[Annotated[int, Field(ge=0, le=MAX_COUNT)], ...], BeforeValidator(_as_tuple)] = Field(
+        max_length=8, description="sizes, outermost first"
+    )
+    dtype: Literal["float32", "float16", "uint8", "int32", "int64"] = Field(description="type of the elements")
+    role: Name = Field(description="what it is to the graph: weight, adapter, batch, ...")
+
+
+class GraphRecord(Record):
+    """A compiled function. Equal computations are one graph, whatever they were called."""
+
+    key: Sha256 = Field(description="hash of what was traced")
+    name: Name = Field(description="name of the function, for people")
+    file: FileName = Field(description="the exported program: model.json of torch.export, stripped")
+    inputs: Annotated[tuple[TensorSpec, ...], BeforeValidator(_as_tuple)] = Field(
+        max_length=4096, description="operands in order"
+    )
+    outputs: Annotated[tuple[TensorSpec, ...], BeforeValidator(_as_tuple)] = Field(
+        min_length=1, max_length=4096, description="results in order"
+    )
+
+
+class ArtifactRecord(Record):
+    """What a target made of a graph."""
+
+    graph: Sha256 = Field(description="key of the graph")
+    operands: Annotated[tuple[Name, ...], BeforeValidator(_as_tuple)] = Field(
+        max_length=4096, description="operands that the artifact takes, in its order, by the graph's names"
+    )
+    file: FileName = Field(description="the artifact")
+    workspace_bytes: Bytes = Field(description="bytes that a call of it takes beside its operands")
+
+
+class TargetRecord(Record):
+    """An engine that can run the bundle."""
+
+    name: Name = Field(description="name of the target plugin")
+    options: dict[Name, Scalar] = Field(max_length=256, description="options of the plugin, all of them resolved")
+    artifacts: Annotated[tuple[ArtifactRecord, ...], BeforeValidator(_as_tuple)] = Field(
+        max_length=4096, description="one for each graph"
+    )
+
+
+class FileRecord(Record):
+    """A file of the bundle."""
+
+    sha256: Sha256 = Field(description="hash of its bytes, lower-case hexadecimal")
+    size: int = Field(ge=0, le=MAX_FILE_BYTES, description="bytes")
+
+
+class Manifest(Record):
+    """The whole document."""
+
+    format: Literal["bespoke-bundle"] = Field(description="what this file is")
+    format_version: FormatVersion = Field(description="version of the format it is written in")
+    created_by: CreatorRecord = Field(description="what wrote it")
+    model: ModelRecord = Field(description="the base model")
+    lora: LoraRecord = Field(description="shape of the adapter")
+    text: TextRecord = Field(description="tokenizer, turns and special tokens")
+    context_length: int = Field(ge=1, le=MAX_COUNT, description="rows of the KV cache and of the RoPE tables")
+    sequence_lengths: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_as_tuple)] = Field(
+        min_length=1, max_length=64, description="lengths that plans exist for, ascending"
+    )
+    budget: BudgetRecord = Field(description="memory that was asked for")
+    methods: Annotated[tuple[MethodRecord, ...], BeforeValidator(_as_tuple)] = Field(
+        min_length=1, max_length=64, description="ways of training; the first is the default"
+    )
+    weights: Annotated[tuple[WeightsRecord, ...], BeforeValidator(_as_tuple)] = Field(
+        min_length=1, max_length=4096, description="groups of frozen weights"
+    )
+    adapter: FileName = Field(description="safetensors file of the initial adapter, where every state starts")
+    data: DataRecord = Field(description="data that ships with the bundle")
+    golden: FileName | None = Field(description="golden vectors: the device proves itself with them")
+    graphs: Annotated[tuple[GraphRecord, ...], BeforeValidator(_as_tuple)] = Field(
+        min_length=1, max_length=4096, description="everything that plans call"
+    )
+    targets: Annotated[tuple[TargetRecord, ...], BeforeValidator(_as_tuple)] = Field(
+        min_length=1, max_length=64, description="engines that the graphs were compiled for"
+    )
+    licences: Annotated[tuple[FileName, ...], BeforeValidator(_as_tuple)] = Field(
+        max_length=64, description="licence texts that must travel with the weights"
+    )
+    files: dict[FileName, FileRecord] = Field(
+        max_length=MAX_FILES, description="every file but manifest.json and signature"
+    )

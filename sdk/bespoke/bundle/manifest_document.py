@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bytes of manifest.json: written in one way only, and read with every field present and every reference kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from bespoke.bundle.json_strict import dumps_canonical, loads_strict
+from bespoke.bundle.manifest import ADDED, FORMAT, MAJOR, MAX_MANIFEST_BYTES, MINOR, Manifest, file_name_problem
+from bespoke.errors import BundleError, BundleVersionError
+
+__all__ = ["check_manifest", "manifest_bytes", "manifest_schema", "read_manifest", "referenced_files"]
+
+SUBJECT = "manifest.json"
+_SHOWN = 10
+
+
+def manifest_bytes(manifest: Manifest) -> bytes:
+    """The one text of a manifest: sorted keys, one member a line, UTF-8."""
+    try:
+        return dumps_canonical(manifest.model_dump(mode="json"), indent=1)
+    except ValueError:
+        raise _refused("", "an infinite number or NaN", "finite numbers") from None
+
+
+def read_manifest(
+    data: bytes,
+    *,
+    kind: type[Manifest] = Manifest,
+    minor: int = MINOR,
+    added: Mapping[str, int] = ADDED,
+) -> Manifest:
+    """The manifest in `data`; BundleVersionError for another format, BundleError naming the field for anything else.
+
+    `kind`, `minor` and `added` are this reader's own model, version and table of later fields.
+    """
+    document = loads_strict(
+        data, subject=SUBJECT, error=BundleError, max_bytes=MAX_MANIFEST_BYTES, max_depth=16, max_items=500_000
+    )
+    written = _version(document, minor)
+    try:
+        manifest = kind.model_validate_json(data)
+    except ValidationError as problem:
+        raise _from_pydantic(problem) from None
+    for path, since, present in _fields(manifest, "", "", added):
+        if since > written and present:
+            raise _refused(
+                path, "a value", f"nothing: format {MAJOR}.{written} does not have it (it came with {since})"
+            )
+        if since <= written and not present:
+            raise _refused(path, "nothing", "a value: every field is required")
+    check_manifest(manifest)
+    return manifest
+
+
+def check_manifest(manifest: Manifest) -> None:
+    """BundleError if the parts of a manifest contradict each other: names twice, references that lead nowhere."""
+    for path, names in _unique_names(manifest):
+        twice = next((name for index, name in enumerate(names) if name in names[:index]), None)
+        if twice is not None:
+            raise _refused(path, f"{twice!r} twice", "each of them once")
+    _check_files(manifest)
+    lengths = set(manifest.sequence_lengths)
+    for method in manifest.methods:
+        for plan in method.plans:
+            if plan.sequence_length not in lengths:
+                raise _refused(
+                    f"methods.{method.name}", f"a plan for length {plan.sequence_length}", f"one of {lengths}"
+                )
+    graphs = {graph.key: graph for graph in manifest.graphs}
+    for target in manifest.targets:
+        for artifact in target.artifacts:
+            graph = graphs.get(artifact.graph)
+            if graph is None:
+                raise _refused(f"targets.{target.name}", f"an artifact of graph {artifact.graph}", "a graph of graphs")
+            foreign = set(artifact.operands) - {spec.name for spec in graph.inputs}
+            if foreign:
+                raise _refused(f"targets.{target.name}.{graph.name}", f"the operand {min(foreign)!r}", "its operands")
+
+
+def referenced_files(manifest: Manifest) -> set[str]:
+    """Every file that a field other than `files` names."""
+    text, data = manifest.text, manifest.data
+    single = [text.tokenizer, text.turns, manifest.adapter, data.train, data.valid, manifest.golden]
+    names = {name for name in single if name is not None}
+    names.update(record.file for record in manifest.weights)
+    names.update(plan.file for method in manifest.methods for plan in method.plans)
+    names.update(graph.file for graph in manifest.graphs)
+    names.update(artifact.file for target in manifest.targets for artifact in target.artifacts)
+    names.update(manifest.licences)
+    return names
+
+
+def manifest_schema() -> dict[str, Any]:
+    """JSON Schema of the manifest, in which every property is required and none has a default."""
+    schema = Manifest.model_json_schema()
+    for part in (schema, *schema.get("$defs", {}).values()):
+        properties = part.get("properties", {})
+        for field in properties.values():
+            field.pop("default", None)
+        if properties:
+            part["required"] = sorted(properties)
+    return schema
+
+
+def _version(document: Any, own_minor: int) -> int:
+    """The minor version of the document, once it is known to be one that this reader takes."""
+    if not isinstance(document, dict):
+        raise _refused("", type(document).__name__, "an object")
+    for field in ("format", "format_version"):
+        if field not in document:
+            raise _refused(field, "nothing", "a value: every field is required")
+    if document["format"] != FORMAT:
+        raise _refused("format", repr(document["format"])[:80], repr(FORMAT))
+    version = document["format_version"]
+    major, written = _whole(version, "major"), _whole(version, "minor")
+    if major != MAJOR or not 0 <= written <= own_minor:
+        raise BundleVersionError(
+            f"{SUBJECT}: format_version",
+            got=f"{major}.{written}",
+            expected=f"{MAJOR}.0 to {MAJOR}.{own_minor}",
+            next_step="Update bespoke-sdk in the app, or build the bundle with the version that the app has",
+        )
+    return written
+
+
+def _whole(version: Any, part: str) -> int:
+    number = version.get(part) if isinstance(version, dict) else version
+    if type(number) is not int:
+        raise _refused(f"format_version.{part}", "nothing" if number is None else repr(number)[:80], "a whole number")
+    return number
+
+
+def _fields(record: BaseModel, path: str, kind: str, added: Mapping[str, int]) -> Iterator[tuple[str, int, bool]]:
+    """(path, minor that brought it, whether it was given) of every field, nested ones included."""
+    for name in type(record).model_fields:
+        where, table = f"{path}{name}", f"{kind}{name}"
+        yield where, added.get(table, 0), name in record.model_fields_set
+        value = getattr(record, name)
+        entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, tuple) else ()
+        if isinstance(value, BaseModel):
+            yield from _fields(value, f"{where}.", f"{table}.", added)
+        for key, entry in entries:
+            if isinstance(entry, BaseModel):
+                yield from _fields(entry, f"{where}.{key}.", f"{table}.", added)
+
+
+def _unique_names(manifest: Manifest) -> Iterator[tuple[str, list[Any]]]:
+    yield "methods", [method.name for method in manifest.methods]
+    yield "targets", [target.name for target in manifest.targets]
+    yield "weights", [record.group for record in manifest.weights]
+    yield "graphs", [graph.key for graph in manifest.graphs]
+    yield "sequence_lengths", list(manifest.sequence_lengths)
+    yield "lora.linears", list(manifest.lora.linears)
+    for method in manifest.methods:
+        yield f"methods.{method.name}.plans", [plan.sequence_length for plan in method.plans]
+    for target in manifest.targets:
+        yield f"targets.{target.name}.artifacts", [artifact.graph for artifact in target.artifacts]
+
+
+def _check_files(manifest: Manifest) -> None:
+    named, listed = referenced_files(manifest), set(manifest.files)
+    for name in sorted(named - listed):
+        raise _refused("files", f"no record of {name!r}", "one for each file that the manifest names")
+    for name in sorted(listed - named):
+        raise _refused("files", f"{name!r}, which no field names", "files that a field names")
+    folded: dict[str, str] = {}
+    for name in sorted(listed):
+        other = folded.setdefault(name.casefold(), name)
+        if other != name:
+            raise _refused("files", f"{other!r} and {name!r}", "names that differ in more than case")
+    for name in listed:
+        parts = name.casefold().split("/")
+        for length in range(1, len(parts)):
+            if "/".join(parts[:length]) in folded:
+                raise _refused("files", f"{name!r} inside a file", "files that are not folders")
+        problem = file_name_problem(name)
+        if problem:
+            raise _refused("files", f"a name that is {problem}", "a plain relative name")
+
+
+def _from_pydantic(problem: ValidationError) -> BundleError:
+    """One error that names every field at fault (the first ten)."""
+    entries = problem.errors(include_url=False)
+    shown = []
+    for entry in entries[:_SHOWN]:
+        path = ".".join(str(part)[:100] for part in entry["loc"])
+        kind = entry["type"]
+        value = "nothing" if kind == "missing" else repr(entry["input"])[:80]
+        wanted = {
+            "missing": "a value: every field is required",
+            "extra_forbidden": "no such field",
+        }.get(kind, entry["msg"][:200])
+        shown.append((path, value, wanted))
+    if len(shown) == 1:
+        return _refused(*shown[0])
+    return _refused(
+        f"{len(entries)} fields, {', '.join(path for path, _, _ in shown)}",
+        "; ".join(f"{path} = {value}" for path, value, _ in shown),
+        "; ".join(f"{path}: {wanted}" for path, _, wanted in shown),
+    )
+
+
+def _refused(path: str, got: str, expected: str) -> BundleError:
+    return BundleError(
+        f"{SUBJECT}: {path}" if path else SUBJECT,
+        got=got,
+        expected=expected,
+        next_step="Get the bundle again from where it was built, or build it anew",
+    )

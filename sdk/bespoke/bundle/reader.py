@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Open a bundle that may come from anyone: names out of the manifest only, sizes before hashes, hashes before use.
+
+Opening reads the manifest, checks pin or signature on its exact bytes, and holds the names and sizes on the disk
+against it; a file that it does not list is refused. A file's hash is computed when the file is first asked for, once,
+on the descriptor that is then read or mapped, so that opening a bundle does not read its weights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import mmap
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bespoke.bundle.manifest import MAX_MANIFEST_BYTES, FileRecord, Manifest
+from bespoke.bundle.manifest_document import read_manifest
+from bespoke.bundle.signature import SIGNATURE_BYTES, verify_signature
+from bespoke.bundle.sources import Extent, Source, open_source
+from bespoke.bundle.tensors import tensors_from_buffer
+from bespoke.errors import BundleError, SignatureError
+
+__all__ = ["Bundle", "open_bundle"]
+
+_CHUNK_BYTES = 2**20
+_MAX_READ_BYTES = 2**28
+
+
+def open_bundle(
+    path: Path | str | Sequence[Path | str], *, pin_sha256: str | None = None, public_key: bytes | None = None
+) -> Bundle:
+    """Open a bundle: its folder, a folder with `method.zip` and `weights.zip`, a zip, or a list of zips.
+
+    `pin_sha256` is the sha256 of manifest.json in hexadecimal, `public_key` 32 bytes of ed25519; what is given must
+    hold. Raises BundleVersionError for a format this reader does not take, SignatureError for pin and signature,
+    BundleError for all else that is wrong.
+    """
+    source = open_source(path)
+    try:
+        return Bundle(source, pin_sha256, public_key)
+    except BaseException:
+        source.close()
+        raise
+
+
+class Bundle:
+    """An open bundle. Close it, or use it as a context manager; mapped tensors outlive it."""
+
+    manifest: Manifest
+    manifest_sha256: str
+    signed: bool
+
+    def __init__(self, source: Source, pin_sha256: str | None, public_key: bytes | None) -> None:
+        self._source = source
+        self._verified: set[str] = set()
+        present = source.names()
+        self._manifest_bytes = self._small("manifest.json", MAX_MANIFEST_BYTES)
+        self.manifest_sha256 = hashlib.sha256(self._manifest_bytes).hexdigest()
+        self.signed = "signature" in present
+        self._authenticate(pin_sha256, public_key)
+        self.manifest = read_manifest(self._manifest_bytes)
+        self._check_presence(present - {"manifest.json", "signature"})
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all files but manifest.json and signature, sorted."""
+        return tuple(sorted(self.manifest.files))
+
+    def path(self, name: str) -> Path:
+        """The file itself, its hash checked. BundleError where the bundle is a zip: read or map the file instead."""
+        folder = self._source.folder()
+        if folder is None:
+            raise BundleError(
+                self._at(name),
+                got="a bundle in a zip",
+                expected="a bundle that is a folder",
+                next_step="Unpack it with bespoke.bundle.archive.unpack, or use read() or mapped()",
+            )
+        os.close(self._checked(name).descriptor)
+        return folder / name
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a file (at most 256 MiB), hash checked."""
+        record = self._record(name)
+        if record.size > _MAX_READ_BYTES:
+            raise self._refused(name, f"{record.size} bytes", f"at most {_MAX_READ_BYTES} to read at once; map it")
+        return b"".join(self.chunks(name))
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """The bytes of a file in pieces; the hash is compared after the last, so use nothing before the end."""
+        if name in ("manifest.json", "signature"):
+            yield self._small(name, MAX_MANIFEST_BYTES) if name == "signature" else self._manifest_bytes
+            return
+        extent = self._extent(name)
+        try:
+            digest = hashlib.sha256()
+            for chunk in self._chunks(name, extent):
+                digest.update(chunk)
+                yield chunk
+            self._compare(name, digest.hexdigest())
+        finally:
+            os.close(extent.descriptor)
+
+    def mapped(self, name: str) -> dict[str, np.ndarray]:
+        """Read-only views of the tensors of a safetensors file over one mapping, hash checked.
+
+        The mapping ends with the last view, so a group of weights can be mapped, used and dropped.
+        """
+        extent = self._checked(name)
+        subject = self._at(name)
+        try:
+            if not extent.size:
+                raise self._refused(name, "an empty file", "a safetensors file")
+            shift = extent.offset % mmap.ALLOCATIONGRANULARITY
+            whole = mmap.mmap(
+                extent.descriptor, extent.size + shift, access=mmap.ACCESS_READ, offset=extent.offset - shift
+            )
+        except (OSError, ValueError) as problem:
+            raise self._refused(name, str(problem), "a file that can be mapped") from None
+        finally:
+            os.close(extent.descriptor)
+        weights = any(record.file == name for record in self.manifest.weights)
+        return tensors_from_buffer(memoryview(whole)[shift:], subject, page_aligned=weights)
+
+    def verify_files(self, progress: Callable[[str, int], None] | None = None) -> int:
+        """Check the hash of every file, again if need be; returns how many there are.
+
+        Each file is read in pieces and its pages given back to the system. `progress` is called with name and bytes.
+        """
+        for name in self.names:
+            extent = self._extent(name)
+            try:
+                self._hash(name, extent)
+                if hasattr(os, "posix_fadvise"):
+                    os.posix_fadvise(extent.descriptor, extent.offset, extent.size, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(extent.descriptor)
+            if progress is not None:
+                progress(name, extent.size)
+        return len(self.names)
+
+    def close(self) -> None:
+        self._source.close()
+
+    def __enter__(self) -> Bundle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _authenticate(self, pin_sha256: str | None, public_key: bytes | None) -> None:
+        if pin_sha256 is not None and not hmac.compare_digest(self.manifest_sha256, pin_sha256.lower()):
+            raise SignatureError(
+                self._at("manifest.json"),
+                got=f"sha256 {self.manifest_sha256}",
+                expected=f"the pinned {pin_sha256[:80]}",
+                next_step="Get the bundle that the app was built with",
+            )
+        signature = self._small("signature", SIGNATURE_BYTES) if self.signed else None
+        if signature is not None and len(signature) != SIGNATURE_BYTES:
+            raise self._refused("signature", f"{len(signature)} bytes", f"{SIGNATURE_BYTES}")
+        if public_key is not None:
+            verify_signature(self._manifest_bytes, signature, public_key, self._at("signature"))
+
+    def _check_presence(self, present: set[str]) -> None:
+        listed = set(self.manifest.files)
+        for name in sorted(present - listed):
+            raise self._refused(ascii(name[:255]), "a file that the manifest does not list", "listed files only")
+        for name in sorted(listed):
+            os.close(self._extent(name).descriptor)
+
+    def _record(self, name: str) -> FileRecord:
+        record = self.manifest.files.get(name)
+        if record is None:
+            raise self._refused(ascii(name[:255]), "a name that the manifest does not list", "a listed one")
+        return record
+
+    def _extent(self, name: str) -> Extent:
+        """The file, its size as the manifest says; the caller closes the descriptor."""
+        record = self._record(name)
+        extent = self._source.extent(name)
+        if extent.size != record.size:
+            os.close(extent.descriptor)
+            raise self._refused(name, f"{extent.size} bytes", f"{record.size}")
+        return extent
+
+    def _checked(self, name: str) -> Extent:
+        """The same with its hash checked, the first time."""
+        extent = self._extent(name)
+        if name not in self._verified:
+            try:
+                self._hash(name, extent)
+            except BaseException:
+                os.close(extent.descriptor)
+                raise
+        return extent
+
+    def _hash(self, name: str, extent: Extent) -> None:
+        digest = hashlib.sha256()
+        for chunk in self._chunks(name, extent):
+            digest.update(chunk)
+        self._compare(name, digest.hexdigest())
+
+    def _compare(self, name: str, sha256: str) -> None:
+        if sha256 != self._record(name).sha256:
+            raise self._refused(name, f"sha256 {sha256}", self._record(name).sha256)
+        self._verified.add(name)
+
+    def _small(self, name: str, limit: int) -> bytes:
+        """The bytes of a file that the manifest does not list, of at most `limit` bytes."""
+        extent = self._source.extent(name)
+        try:
+            if extent.size > limit:
+                raise self._refused(name, f"{extent.size} bytes", f"at most {limit}")
+            return b"".join(self._chunks(name, extent))
+        finally:
+            os.close(extent.descriptor)
+
+    def _chunks(self, name: str, extent: Extent) -> Iterator[bytes]:
+        """The bytes of an extent; fewer, if the file shrank meanwhile, which the hash then shows."""
+        position, end = extent.offset, extent.offset + extent.size
+        while position < end:
+            try:
+                chunk = os.pread(extent.descriptor, min(_CHUNK_BYTES, end - position), position)
+            except OSError as problem:
+                raise self._refused(name, problem.strerror or "an error", "a file that can be read") from None
+            if not chunk:
+                return
+            yield chunk
+            position += len(chunk)
+
+    def _at(self, name: str) -> str:
+        return f"{self._source.subject}: {name}"
+
+    def _refused(self, name: str, got: str, expected: str) -> BundleError:
+        return BundleError(
+            self._at(name), got=got, expected=expected, next_step="Get the bundle again from where it was built"
+        )

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who built a bundle: ed25519 over the exact bytes of manifest.json, 64 raw bytes in the file `signature`.
+
+The manifest holds the hash of every other file, so one signature covers the bundle. Nothing is normalised before it is
+checked: the bytes that were signed are the bytes that are parsed. An app that ships its bundle may pin the manifest's
+sha256 instead and needs no key.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from bespoke.errors import MissingDependency, SignatureError
+
+__all__ = ["PUBLIC_KEY_BYTES", "SIGNATURE_BYTES", "generate_key", "public_key_of", "sign_bundle", "verify_signature"]
+
+SIGNATURE_BYTES = 64
+PUBLIC_KEY_BYTES = 32
+
+
+def generate_key() -> tuple[bytes, bytes]:
+    """A new pair: the private key as PEM (PKCS 8, not encrypted: keep it out of the app), the public one raw."""
+    ed25519, serialization = _cryptography()
+    key = ed25519.Ed25519PrivateKey.generate()
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return pem, key.public_key().public_bytes_raw()
+
+
+def public_key_of(private_key: bytes) -> bytes:
+    """The 32 raw bytes that belong to a private key in PEM."""
+    raw: bytes = _private(private_key).public_key().public_bytes_raw()
+    return raw
+
+
+def sign_bundle(folder: Path | str, private_key: bytes) -> bytes:
+    """Write `signature` into a bundle's folder; returns the signature. SignatureError for a key that is no ed25519."""
+    folder = Path(folder)
+    try:
+        manifest = (folder / "manifest.json").read_bytes()
+    except OSError as problem:
+        raise _refused(str(folder), problem.strerror or "no manifest", "the folder of a bundle") from None
+    signature: bytes = _private(private_key).sign(manifest)
+    partial = folder.parent / f".{folder.name}.signature"
+    partial.write_bytes(signature)
+    os.replace(partial, folder / "signature")
+    return signature
+
+
+def verify_signature(manifest: bytes, signature: bytes | None, public_key: bytes, subject: str) -> None:
+    """SignatureError about `subject` unless `signature` was made over `manifest` by the owner of `public_key`."""
+    if len(public_key) != PUBLIC_KEY_BYTES:
+        raise _refused("public key", f"{len(public_key)} bytes", f"{PUBLIC_KEY_BYTES} raw bytes of ed25519")
+    if signature is None:
+        raise _refused(subject, "no signature", "a signature: the app asks for one")
+    ed25519, _ = _cryptography()
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        ed25519.Ed25519PublicKey.from_public_bytes(public_key).verify(signature, manifest)
+    except (InvalidSignature, ValueError):
+        raise _refused(subject, "a signature of other bytes or by another key", "one by the app's key") from None
+
+
+def _private(pem: bytes) -> Any:
+    ed25519, serialization = _cryptography()
+    try:
+        key = serialization.load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError) as problem:
+        raise _refused("private key", str(problem)[:100] or "other bytes", "ed25519 in PEM (PKCS 8)") from None
+    if not isinstance(key, ed25519.Ed25519PrivateKey):
+        raise _refused("private key", type(key).__name__, "an ed25519 key")
+    return key
+
+
+def _cryptography() -> tuple[Any, Any]:
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError:
+        raise MissingDependency.of("Signatures", "cryptography", "sign") from None
+    return ed25519, serialization
+
+
+def _refused(subject: str, got: str, expected: str) -> SignatureError:
+    return SignatureError(
+        subject, got=got, expected=expected, next_step="Get the bundle and its key from the one who built it"
+    )

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the bytes of a bundle lie: a folder, or stored zips that are read in place.
+
+Both give, for a name, an open descriptor with offset and size; who asks checks the hash and maps or reads. A folder is
+walked with descriptors, component by component and never through a link, so that nothing outside it can be named:
+neither by a name (those are checked as well) nor by a link that appears while it is being read.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from bespoke.bundle.archive import read_entries
+from bespoke.bundle.manifest import MAX_FILES
+from bespoke.errors import BundleError
+
+__all__ = ["Extent", "FolderSource", "Source", "ZipSource", "open_source"]
+
+METHOD_ZIP, WEIGHTS_ZIP = "method.zip", "weights.zip"
+_MAX_DEPTH = 8
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Bytes `offset` to `offset + size` of a descriptor that the receiver closes."""
+
+    descriptor: int
+    offset: int
+    size: int
+
+
+class Source(Protocol):
+    """Named bytes."""
+
+    subject: str
+
+    def names(self) -> set[str]:
+        """Every file there is; BundleError for links, devices and what else no bundle holds."""
+        ...
+
+    def extent(self, name: str) -> Extent:
+        """The bytes of a file; BundleError if there is none."""
+        ...
+
+    def folder(self) -> Path | None:
+        """The folder, where the files are files of their own."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def open_source(path: Path | str | Sequence[Path | str]) -> Source:
+    """A folder with manifest.json in it, a folder with the two zips in it, a zip, or several zips."""
+    if not isinstance(path, str | os.PathLike):
+        return ZipSource([Path(part) for part in path])
+    whole = Path(path)
+    if whole.is_file():
+        return ZipSource([whole])
+    if (whole / METHOD_ZIP).is_file() and not os.path.lexists(whole / "manifest.json"):
+        return ZipSource([part for part in (whole / METHOD_ZIP, whole / WEIGHTS_ZIP) if part.is_file()])
+    return FolderSource(whole)
+
+
+class FolderSource:
+    """A folder of files. The folder itself may be reached through a link; nothing inside it may be one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.subject = str(folder)
+        self._folder = folder
+        try:
+            self._root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except (OSError, ValueError) as problem:
+            raise self._refused("", getattr(problem, "strerror", None) or str(problem), "a bundle") from None
+
+    def names(self) -> set[str]:
+        found: set[str] = set()
+        try:
+            self._walk(self._root, "", found, 0)
+        except OSError as problem:
+            raise self._refused("", problem.strerror or "no folder", "a folder that can be listed") from None
+        return found
+
+    def extent(self, name: str) -> Extent:
+        descriptor = self._open(name)
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(descriptor)
+            raise self._refused(name, "a folder or device", "a regular file")
+        return Extent(descriptor, 0, status.st_size)
+
+    def folder(self) -> Path | None:
+        return self._folder
+
+    def close(self) -> None:
+        if self._root >= 0:
+            os.close(self._root)
+        self._root = -1
+
+    def _open(self, name: str) -> int:
+        """O_NOFOLLOW refuses a link; O_NONBLOCK keeps a named pipe from waiting for its other end."""
+        *folders, last = name.split("/")
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        at = os.dup(self._root)
+        try:
+            for part in folders:
+                inner = os.open(part, flags | os.O_DIRECTORY, dir_fd=at)
+                os.close(at)
+                at = inner
+            return os.open(last, flags | os.O_NONBLOCK, dir_fd=at)
+        except (OSError, ValueError) as problem:
+            reason = getattr(problem, "strerror", None) or str(problem)
+            raise self._refused(name, reason, "a regular file of the bundle, not a link") from None
+        finally:
+            os.close(at)
+
+    def _walk(self, at: int, prefix: str, found: set[str], depth: int) -> None:
+        with os.scandir(at) as entries:
+            for entry in entries:
+                name = prefix + entry.name
+                if entry.is_file(follow_symlinks=False):
+                    found.add(name)
+                    if len(found) > MAX_FILES + 2:
+                        raise self._refused("", f"more than {MAX_FILES} files", "fewer")
+                elif entry.is_dir(follow_symlinks=False):
+                    if depth + 1 >= _MAX_DEPTH:
+                        raise self._refused(name[:255], "folders nested too deep", f"fewer than {_MAX_DEPTH} levels")
+                    inner = os.open(entry.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+                    try:
+                        self._walk(inner, name + "/", found, depth + 1)
+                    finally:
+                        os.close(inner)
+                else:
+                    raise self._refused(name[:255], "a link or a device", "regular files and folders")
+
+    def _refused(self, name: str, got: str, expected: str) -> BundleError:
+        return _refused(f"{self.subject}: {name}" if name else self.subject, got, expected)
+
+
+class ZipSource:
+    """Stored zips whose entries together are a bundle."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.subject = ", ".join(str(path) for path in paths) or "no archive"
+        self._descriptors: list[int] = []
+        self._entries: dict[str, Extent] = {}
+        try:
+            for path in paths:
+                self._add(path)
+        except BaseException:
+            self.close()
+            raise
+
+    def names(self) -> set[str]:
+        return set(self._entries)
+
+    def extent(self, name: str) -> Extent:
+        entry = self._entries.get(name)
+        if entry is None:
+            raise _refused(f"{self.subject}: {name}", "no such entry", "every file of the bundle; are both zips there?")
+        return Extent(os.dup(entry.descriptor), entry.offset, entry.size)
+
+    def folder(self) -> Path | None:
+        return None
+
+    def close(self) -> None:
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors.clear()
+
+    def _add(self, path: Path) -> None:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except (OSError, ValueError) as problem:
+            raise _refused(str(path), getattr(problem, "strerror", None) or str(problem), "a zip") from None
+        self._descriptors.append(descriptor)
+        for name, (offset, size) in read_entries(descriptor, str(path)).items():
+            if name in self._entries:
+                raise _refused(f"{path}: {name}", "an entry that another archive has as well", "each file once")
+            self._entries[name] = Extent(descriptor, offset, size)
+
+
+def _refused(subject: str, got: str, expected: str) -> BundleError:
+    return BundleError(subject, got=got, expected=expected, next_step="Get the bundle again from where it was built")
