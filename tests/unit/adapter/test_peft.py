@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adapter folders against peft itself: it loads what we write, we read what it writes, and neither changes a bit."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.numpy import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+from bespoke.adapter.peft import CONFIG, WEIGHTS, adapter_shapes, export_peft, import_peft
+from bespoke.errors import AdapterError
+from bespoke.model.config import ModelConfig, read_config
+from tests.models import QUANTIZED_LINEARS, TINY_FAMILIES, tiny_model
+from tests.unit.model.test_convert import tiny_multimodal
+
+BASE = "0123456789abcdef" * 4
+
+
+def random_pieces(config: ModelConfig, rank: int, seed: int = 0) -> dict[str, np.ndarray]:
+    generator = np.random.Generator(np.random.Philox(seed))
+    shapes = adapter_shapes(config, rank)
+    return {name: generator.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
+
+
+def export(folder: Path, config: ModelConfig, rank: int = 3, alpha: float = 6.0, **changes: Any) -> Path:
+    pieces = changes.pop("pieces", None) or random_pieces(config, rank)
+    known: dict[str, Any] = {"rank": rank, "alpha": alpha, "base_name": "owner/model", "base_sha256": BASE}
+    return export_peft(folder, pieces, config=config, **(known | changes))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ModelConfig]:
+    folder = tiny_model("qwen3", tmp_path_factory.mktemp("model"))
+    return folder, read_config(folder)
+
+
+def loads_in_peft(
+    original: Any, folder: Path, config: ModelConfig, pieces: dict[str, np.ndarray], scale: float
+) -> None:
+    weights = {name: parameter.detach().clone() for name, parameter in original.named_parameters()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # peft warns of keys that it misses
+        warnings.simplefilter("ignore", FutureWarning)
+        adapted = PeftModel.from_pretrained(original, folder)
+    adapters = {name: module for name, module in adapted.named_modules() if hasattr(module, "lora_A")}
+    assert len(adapters) == 7 * config.num_layers
+    decoder = adapted.get_base_model().get_submodule(config.decoder_path)
+    for index, layer in enumerate(decoder.layers):
+        for linear in QUANTIZED_LINEARS:
+            module = getattr(layer.self_attn, linear, None) or getattr(layer.mlp, linear)
+            a, b = (pieces[f"block_{index:02d}.{linear}.lora_{letter}"] for letter in "AB")
+            np.testing.assert_array_equal(module.lora_A["default"].weight.detach().numpy(), a)
+            np.testing.assert_array_equal(module.lora_B["default"].weight.detach().numpy(), b)
+            delta = module.get_delta_weight("default").detach().numpy()
+            np.testing.assert_allclose(delta, scale * (b.astype(np.float64) @ a), rtol=1e-5, atol=1e-5)
+    for name, parameter in adapted.get_base_model().named_parameters():
+        if "lora" not in name:
+            assert torch.equal(parameter, weights[name.replace(".base_layer", "")])
+
+
+@pytest.mark.parametrize("family", TINY_FAMILIES)
+def test_peft_loads_our_adapter_onto_the_original_model(family: str, tmp_path: Path) -> None:
+    folder = tiny_model(family, tmp_path / "model")
+    config = read_config(folder)
+    pieces = random_pieces(config, 3)
+    export(tmp_path / "adapter", config, pieces=pieces)
+    loads_in_peft(AutoModelForCausalLM.from_pretrained(folder), tmp_path / "adapter", config, pieces, 2.0)
+
+
+def test_peft_loads_our_adapter_onto_the_text_part_of_a_model_with_images(tmp_path: Path) -> None:
+    original = tiny_multimodal(tmp_path / "model")
+    config = read_config(tmp_path / "model")
+    pieces = random_pieces(config, 2)
+    export(tmp_path / "adapter", config, rank=2, alpha=3.0, pieces=pieces)
+    loads_in_peft(original, tmp_path / "adapter", config, pieces, 1.5)
+    back = import_peft(tmp_path / "adapter", config, 2, 3.0, BASE)
+    assert all(np.array_equal(back[name], pieces[name]) for name in pieces)
+
+
+@pytest.mark.parametrize("alpha", [16.0, 2.5])
+@pytest.mark.parametrize("rank", [1, 8])
+def test_an_adapter_comes_back_without_loss(
+    rank: int, alpha: float, model: tuple[Path, ModelConfig], tmp_path: Path
+) -> None:
+    pieces = random_pieces(model[1], rank)
+    pieces["block_00.q_proj.lora_A"][0, :4] = [-0.0, 1e-42, np.finfo(np.float32).max, np.finfo(np.float32).tiny]
+    export(tmp_path / "a", model[1], rank=rank, alpha=alpha, pieces=pieces)
+    back = import_peft(tmp_path / "a", model[1], rank, alpha, BASE)
+    assert set(back) == set(pieces)
+    for name, values in pieces.items():
+        assert back[name].tobytes() == values.tobytes()
+
+
+def test_what_peft_itself_saved_is_read_where_its_base_is_trusted(
+    model: tuple[Path, ModelConfig], tmp_path: Path
+) -> None:
+    folder, config = model
+    settings = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", init_lora_weights=False)
+    adapted = get_peft_model(AutoModelForCausalLM.from_pretrained(folder), settings)
+    adapted.save_pretrained(tmp_path)
+    with pytest.raises(AdapterError, match="trust_base=True"):
+        import_peft(tmp_path, config, 4, 8.0, BASE)
+    pieces = import_peft(tmp_path, config, 4, 8.0, BASE, trust_base=True)
+    layer = adapted.get_base_model().model.layers[2]
+    expected = layer.mlp.down_proj.lora_B["default"].weight.detach().numpy()
+    np.testing.assert_array_equal(pieces["block_02.down_proj.lora_B"], expected)
+
+
+def test_an_adapter_of_another_base_is_refused_by_hash_even_if_told_to_trust(
+    model: tuple[Path, ModelConfig], tmp_path: Path
+) -> None:
+    export(tmp_path / "a", model[1])
+    for trust in (False, True):
+        with pytest.raises(AdapterError) as caught:
+            import_peft(tmp_path / "a", model[1], 3, 6.0, "f" * 64, trust_base=trust)
+        assert BASE[:12] in caught.value.got
+        assert "f" * 12 in caught.value.expected
+
+
+def test_two_exports_give_the_same_bytes_and_the_second_replaces_the_first(
+    model: tuple[Path, ModelConfig], tmp_path: Path
+) -> None:
+    export(tmp_path / "a", model[1], pieces=random_pieces(model[1], 3, seed=1))
+    for name in "ab":
+        export(tmp_path / name, model[1])
+    for file in (CONFIG, WEIGHTS):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_a_folder_with_other_files_is_left_alone(model: tuple[Path, ModelConfig], tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(AdapterError, match="other files"):
+        export(tmp_path, model[1])
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_pieces_of_another_shape_are_not_exported(model: tuple[Path, ModelConfig], tmp_path: Path) -> None:
+    pieces = random_pieces(model[1], 3)
+    with pytest.raises(AdapterError, match="1 more missing"):
+        export(tmp_path / "a", model[1], pieces={name: pieces[name] for name in list(pieces)[2:]})
+    with pytest.raises(AdapterError, match="lora_A"):
+        export(tmp_path / "a", model[1], rank=4, pieces=pieces)
+    wide = pieces | {"block_01.o_proj.lora_B": pieces["block_01.o_proj.lora_B"].astype(np.float64)}
+    with pytest.raises(AdapterError, match="float64"):
+        export(tmp_path / "a", model[1], pieces=wide)
+    assert not (tmp_path / "a").exists()
+
+
+_OTHER_SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
+    "rank": ({"r": 4}, "r 4"),
+    "alpha": ({"lora_alpha": 12}, "lora_alpha 12"),
+    "a truth for a number": ({"r": True}, "r True"),
+    "modules": ({"target_modules": ["q_proj", "v_proj"]}, "target_modules"),
+    "bias": ({"bias": "all"}, "bias"),
+    "dora": ({"use_dora": True}, "use_dora"),
+    "rslora": ({"use_rslora": True}, "use_rslora"),
+    "an unknown variant": ({"use_something_new": True}, "use_something_new"),
+    "another method": ({"peft_type": "IA3"}, "peft_type"),
+    "rank by module": ({"rank_pattern": {"q_proj": 2}}, "rank_pattern"),
+    "alpha by module": ({"alpha_pattern": {"q_proj": 2}}, "alpha_pattern"),
+    "whole modules": ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
+    "some layers": ({"layers_to_transform": [0]}, "layers_to_transform"),
+    "repeated layers": ({"layer_replication": [[0, 2]]}, "layer_replication"),
+}
+
+
+@pytest.mark.parametrize("case", _OTHER_SETTINGS)
+def test_settings_that_mean_another_adapter_are_refused_by_name(
+    case: str, model: tuple[Path, ModelConfig], tmp_path: Path
+) -> None:
+    change, named = _OTHER_SETTINGS[case]
+    folder = export(tmp_path / "a", model[1])
+    raw = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    (folder / CONFIG).write_text(json.dumps(raw | change), encoding="utf-8")
+    with pytest.raises(AdapterError) as caught:
+        import_peft(folder, model[1], 3, 6.0, BASE)
+    assert named in caught.value.got
+    assert CONFIG in caught.value.subject
+
+
+def test_tensors_that_do_not_belong_to_the_model_are_refused_by_name(
+    model: tuple[Path, ModelConfig], tmp_path: Path
+) -> None:
+    folder = export(tmp_path / "a", model[1])
+    held = load_file(folder / WEIGHTS)
+    first = min(held)
+    metadata = {"bespoke_base_sha256": BASE}
+
+    def refused(tensors: dict[str, np.ndarray], named: str) -> None:
+        save_file(tensors, folder / WEIGHTS, metadata)
+        with pytest.raises(AdapterError, match=named):
+            import_peft(folder, model[1], 3, 6.0, BASE)
+
+    refused({name: values for name, values in held.items() if name != first}, "no base_model")
+    refused(held | {"base_model.model.lm_head.lora_A.weight": held[first]}, "an unknown base_model.model.lm_head")
+    refused(held | {first: held[first][:, :5].copy()}, r"shape \[3, 5\]")
+    refused(held | {first: np.full_like(held[first], np.nan)}, "NaN")
+    refused(held | {first: held[first].astype(np.int32)}, "dtype I32")
+    save_file(held, folder / WEIGHTS, metadata)
+    import_peft(folder, model[1], 3, 6.0, BASE)
+
+
+@pytest.mark.parametrize("file", [CONFIG, WEIGHTS])
+def test_a_damaged_or_missing_file_is_an_error_and_never_a_crash(
+    file: str, model: tuple[Path, ModelConfig], tmp_path: Path
+) -> None:
+    folder = export(tmp_path / "a", model[1])
+    whole = (folder / file).read_bytes()
+    for cut in (0, 7, 9, len(whole) // 2, len(whole) - 3):
+        (folder / file).write_bytes(whole[:cut])
+        with pytest.raises(AdapterError):
+            import_peft(folder, model[1], 3, 6.0, BASE)
+    for at in range(0, min(len(whole), 2000), 3):
+        (folder / file).write_bytes(whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :])
+        with contextlib.suppress(AdapterError):
+            import_peft(folder, model[1], 3, 6.0, BASE)
+    (folder / file).unlink()
+    with pytest.raises(AdapterError, match=file):
+        import_peft(folder, model[1], 3, 6.0, BASE)
