@@ -25,7 +25,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from bespoke.data.shapes import Shape, shape_of
+from bespoke.data.shapes import shape_of
 from bespoke.data.text import Tokenizer
 from bespoke.data.turns import ROLES, Turns
 from bespoke.errors import ConfigError, DataError
@@ -97,12 +97,12 @@ class ExampleEncoder:
         """Rows of `example`; DataError, naming `subject`, where it cannot be used or nothing of it would be trained."""
         encoded = self.try_encode(example, subject)
         if encoded.trained_tokens == 0:
-            raise self._nothing_to_train(example, subject)
+            raise self.nothing_to_train(example, subject)
         return encoded
 
     def try_encode(self, example: Mapping[str, Any], subject: str = "example") -> Encoded:
         """Like `encode`, but an example of which nothing would be trained gives no rows instead of an error."""
-        shape: Shape = shape_of(example, subject)
+        shape = shape_of(example, subject)
         if shape == "messages":
             return self._encode_messages(example["messages"], subject)
         if shape == "prompt_completion":
@@ -268,7 +268,8 @@ class ExampleEncoder:
             )
         return self.tokenizer
 
-    def _nothing_to_train(self, example: Mapping[str, Any], subject: str) -> DataError:
+    def nothing_to_train(self, example: Mapping[str, Any], subject: str) -> DataError:
+        """Why `try_encode` gave no rows for `example`."""
         if "messages" in example:
             has = sorted({m["role"] for m in example["messages"]})
             missing = self.train_on != "all" and self.train_on not in has

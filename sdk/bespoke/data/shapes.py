@@ -8,20 +8,25 @@ from typing import Any, Literal
 
 from bespoke.errors import DataError
 
-__all__ = ["FIELDS", "Format", "Shape", "shape_of"]
+__all__ = ["FIELDS", "OPTIONAL_FIELDS", "Format", "shape_of"]
 
-Format = Literal["messages", "prompt_completion", "text"]  # what a file may hold
-Shape = Literal["messages", "prompt_completion", "text", "tokens"]  # what may be added: also ready token ids
+Format = Literal["messages", "prompt_completion", "text", "tokens"]  # tokens: for a bundle that takes token ids only
 
-FIELDS: dict[Shape, tuple[str, ...]] = {
+FIELDS: dict[Format, tuple[str, ...]] = {
     "messages": ("messages",),
     "prompt_completion": ("prompt", "completion"),
     "text": ("text",),
     "tokens": ("tokens",),
 }
+OPTIONAL_FIELDS: dict[Format, tuple[str, ...]] = {
+    "messages": (),
+    "prompt_completion": (),
+    "text": (),
+    "tokens": ("mask",),
+}
 
 
-def shape_of(example: Mapping[str, Any], subject: str = "example") -> Shape:
+def shape_of(example: Mapping[str, Any], subject: str = "example") -> Format:
     """The one shape whose keys `example` has; none, or several, is a DataError."""
     if not isinstance(example, Mapping):
         raise DataError(

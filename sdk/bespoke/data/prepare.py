@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a file of examples to the rows that a bundle ships: read, tokenize, split, pack, and say what became of each.
+
+The split goes by examples, never by windows of one, and by their contents: the same example twice stays on one side,
+and a file in another order gives the same sides. A file that holds a single text is split near its end instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bespoke.config import Settings
+from bespoke.data.encode import Encoded, ExampleEncoder, TokenRow
+from bespoke.data.files import ReadReport, read_examples
+from bespoke.data.rows import TokenRows
+from bespoke.data.shapes import Format
+from bespoke.errors import ConfigError, DataError
+
+__all__ = ["DataReport", "Prepared", "TokenRows", "prepare"]
+
+
+class DataReport(Settings):
+    """What became of a file's rows. Tokens are those of the rows kept, train and valid together."""
+
+    file: str
+    format: Format
+    rows: int
+    examples_train: int
+    examples_valid: int
+    rows_train: int
+    rows_valid: int
+    tokens: int
+    trained_tokens: int
+    windows: int
+    truncated_examples: int
+    truncated_tokens: int
+    dropped: dict[str, int]
+    unknown_keys: dict[str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    train: TokenRows
+    valid: TokenRows
+    report: DataReport
+
+
+def prepare(
+    path: str | Path,
+    encoder: ExampleEncoder,
+    *,
+    format: Format | None = None,
+    fields: Mapping[str, str] | None = None,
+    seed: int = 0,
+    packing: bool = False,
+    max_length: int | None = None,
+    valid_share: float = 0.1,
+    on_row: Callable[[int], None] | None = None,
+) -> Prepared:
+    """Tokenize the examples of `path` and split them; `on_row` is told each row's number, for a progress bar.
+
+    `valid_share` of the examples, at least one where there are two, become validation. `packing` puts whole rows of
+    `text` behind each other into rows of at most `max_length` positions; attention then crosses from one text into the
+    next, and no token is predicted across the border. DataError, with file and row, for a row that cannot be used.
+    """
+    if not 0 <= valid_share < 1:
+        raise ConfigError(
+            "valid_share", got=str(valid_share), expected="0 or more, below 1", next_step="Change valid_share"
+        )
+    if max_length is not None and max_length != encoder.max_length:
+        encoder = encoder.with_max_length(max_length)
+    read = ReadReport()
+    dropped: Counter[str] = Counter()
+    examples: list[Encoded] = []
+    refusal: DataError | None = None
+    for number, example in read_examples(path, format, fields, read):
+        where = f"{path}, row {number}"
+        encoded = encoder.try_encode(example, where)
+        if encoded.trained_tokens:
+            examples.append(encoded)
+        else:
+            why = encoder.nothing_to_train(example, where)
+            refusal = refusal or why
+            dropped[f"{why.got}; {why.expected}"] += 1
+        if on_row is not None:
+            on_row(number)
+    if not examples:
+        raise refusal or DataError(
+            str(path), got="no rows", expected="at least one example", next_step="Give a file with examples"
+        )
+    train, valid, examples_valid = _split(examples, seed, valid_share)
+    if packing and read.format == "text":
+        train, valid = _pack(train, encoder.max_length), _pack(valid, encoder.max_length)
+    report = DataReport(
+        file=Path(path).name,
+        format=read.format or "text",
+        rows=read.rows,
+        examples_train=len(examples) - examples_valid,
+        examples_valid=examples_valid,
+        rows_train=len(train),
+        rows_valid=len(valid),
+        tokens=sum(example.tokens for example in examples),
+        trained_tokens=sum(example.trained_tokens for example in examples),
+        windows=sum(example.windows for example in examples),
+        truncated_examples=sum(example.truncated_tokens > 0 for example in examples),
+        truncated_tokens=sum(example.truncated_tokens for example in examples),
+        dropped=dict(sorted(dropped.items())),
+        unknown_keys=dict(sorted(read.unknown_keys.items())),
+    )
+    return Prepared(TokenRows.from_rows(train), TokenRows.from_rows(valid), report)
+
+
+def _split(examples: Sequence[Encoded], seed: int, share: float) -> tuple[list[TokenRow], list[TokenRow], int]:
+    """Rows to train on, rows to validate on, and the number of examples behind the latter."""
+    if len(examples) == 1:
+        rows = examples[0].rows
+        count = _valid_count(len(rows), share)
+        return rows[: len(rows) - count], rows[len(rows) - count :], 0
+    keys = [_key(example, seed) for example in examples]
+    count = _valid_count(len(examples), share)
+    chosen: set[bytes] = set()
+    taken = 0
+    for key, repeats in sorted(Counter(keys).items()):
+        # All repeats of an example go together, unless they would take what is to be trained on.
+        if taken < count and taken + repeats < len(examples):
+            chosen.add(key)
+            taken += repeats
+    train = [row for key, example in zip(keys, examples, strict=True) if key not in chosen for row in example.rows]
+    valid = [row for key, example in zip(keys, examples, strict=True) if key in chosen for row in example.rows]
+    return train, valid, taken
+
+
+def _valid_count(count: int, share: float) -> int:
+    return 0 if share == 0 or count < 2 else min(max(1, round(share * count)), count - 1)
+
+
+def _key(example: Encoded, seed: int) -> bytes:
+    digest = hashlib.sha256(str(seed).encode())
+    for row in example.rows:
+        digest.update(row.tokens.astype("<i4").tobytes() + row.mask.tobytes())
+    return digest.digest()
+
+
+def _pack(rows: Sequence[TokenRow], max_length: int) -> list[TokenRow]:
+    """Whole rows behind each other, in order, while they fit. The first token of each stays untrained, as it was."""
+    packed: list[list[TokenRow]] = []
+    length = 0
+    for row in rows:
+        if packed and length + len(row.tokens) <= max_length + 1:
+            packed[-1].append(row)
+            length += len(row.tokens)
+        else:
+            packed.append([row])
+            length = len(row.tokens)
+    return [
+        TokenRow(np.concatenate([row.tokens for row in group]), np.concatenate([row.mask for row in group]))
+        for group in packed
+    ]
