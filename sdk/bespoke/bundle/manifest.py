@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from bespoke.config import Settings, Training
 from bespoke.model.config import ModelConfig
+from bespoke.plan.instructions import Estimate
 
 __all__ = [
     "FORMAT",
@@ -26,7 +27,6 @@ __all__ = [
     "BudgetRecord",
     "CreatorRecord",
     "DataRecord",
-    "EstimateRecord",
     "FileRecord",
     "FormatVersion",
     "GraphRecord",
@@ -138,6 +138,7 @@ class TextRecord(Record):
     """How text becomes tokens. All files absent: the app gives token ids."""
 
     tokenizer: FileName | None = Field(description="tokenizer.json")
+    tokenizer_config: FileName | None = Field(description="its settings: names of special tokens")
     turns: FileName | None = Field(description="turns.json: what stands around messages; null without chat template")
     train_on: Literal["assistant", "user", "all"] = Field(description="whose words are learned from")
     bos_id: int | None = Field(ge=0, le=MAX_COUNT, description="token that begins a text")
@@ -154,25 +155,12 @@ class BudgetRecord(Record):
     memory_bytes: Bytes | None = Field(description="bytes that training may add to the process; null: no limit")
 
 
-class EstimateRecord(Record):
-    """What the plan needs, known before anything runs. Bytes are over the idle process."""
-
-    arena_bytes: Bytes = Field(description="the one arena that all sections share")
-    workspace_bytes: Bytes = Field(description="largest engine workspace of a call")
-    constant_bytes: Bytes = Field(description="measured constant of the runtime")
-    step_bytes: Bytes = Field(description="accumulators that live from the first micro-batch to the end of the step")
-    session_bytes: Bytes = Field(description="KV cache of a generation")
-    scratch_bytes: Bytes = Field(description="mapped scratch file: on disk, not in the peak")
-    peak_bytes: Bytes = Field(description="most anonymous memory at any instruction")
-    work_flops: Bytes = Field(description="floating-point operations of a step")
-
-
 class PlanRecord(Record):
     """The plan of a method for one sequence length."""
 
     sequence_length: int = Field(ge=1, le=MAX_COUNT, description="positions of a batch row")
     file: FileName = Field(description="the plan")
-    estimate: EstimateRecord = Field(description="memory and work of it")
+    estimate: Estimate = Field(description="memory and work of it")
     choices: dict[Name, Scalar] = Field(max_length=256, description="what the planner chose, by the builder's names")
 
 

@@ -84,7 +84,7 @@ def check_manifest(manifest: Manifest) -> None:
 def referenced_files(manifest: Manifest) -> set[str]:
     """Every file that a field other than `files` names."""
     text, data = manifest.text, manifest.data
-    single = [text.tokenizer, text.turns, manifest.adapter, data.train, data.valid, manifest.golden]
+    single = [text.tokenizer, text.tokenizer_config, text.turns, manifest.adapter, data.train, data.valid, manifest.golden]
     names = {name for name in single if name is not None}
     names.update(record.file for record in manifest.weights)
     names.update(plan.file for method in manifest.methods for plan in method.plans)

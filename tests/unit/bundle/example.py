@@ -79,6 +79,7 @@ def manifest_document() -> dict[str, Any]:
         "lora": {"rank": 2, "alpha": 4.0, "linears": ["q_proj", "v_proj"]},
         "text": {
             "tokenizer": "text/tokenizer.json",
+            "tokenizer_config": "text/tokenizer_config.json",
             "turns": "text/turns.json",
             "train_on": "assistant",
             "bos_id": 1,
@@ -120,6 +121,7 @@ def manifest_document() -> dict[str, Any]:
                             "constant_bytes": 0,
                             "step_bytes": 0,
                             "session_bytes": 2048,
+                            "state_bytes": 4096,
                             "scratch_bytes": 0,
                             "peak_bytes": 7168,
                             "work_flops": 100_000,
@@ -203,6 +205,7 @@ def write_example(folder: Path, document: dict[str, Any] | None = None, graph: b
         writer.add_bytes("graphs/cuda/scale.json", code)
         writer.add_bytes("plans/mesp_16.json", b'{"sections": []}\n')
         writer.add_bytes("text/tokenizer.json", b'{"model": {}}\n')
+        writer.add_bytes("text/tokenizer_config.json", b"{}\n")
         writer.add_bytes("text/turns.json", b"{}\n")
         writer.add_bytes("licences/LICENSE.txt", b"Apache License\n")
         manifest = Manifest.model_validate_json(json.dumps(document or manifest_document()))
