@@ -125,8 +125,11 @@ class Checkpoint:
         """The whole of a tensor as float32; for norms and biases."""
         return self.rows(name, 0, self.shape(name)[0])
 
-    def chunks(self, name: str, bytes_at_once: int = 8 * 2**20) -> Iterator[tuple[int, np.ndarray]]:
-        """(first row, rows) over the whole tensor, each chunk at most `bytes_at_once` of float32 or one row."""
+    def chunks(self, name: str, bytes_at_once: int = 2**19) -> Iterator[tuple[int, np.ndarray]]:
+        """(first row, rows) over the whole tensor, each chunk at most `bytes_at_once` of float32 or one row.
+
+        Half a megabyte stays in a core's cache while it is quantized.
+        """
         shape = self.shape(name)
         step = max(1, bytes_at_once // max(1, 4 * prod(shape[1:])))
         for start in range(0, shape[0], step):
