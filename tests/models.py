@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +192,38 @@ def _eager_float64(
         scores = scores + attention_mask
     weights = torch.softmax(scores, dim=-1)
     return (weights @ value).transpose(1, 2).contiguous(), weights
+
+
+def peft_reference(
+    folder: Path, pieces: Mapping[str, np.ndarray], *, rank: int, alpha: float, dtype: torch.dtype = torch.float32
+) -> tuple[Any, dict[str, torch.nn.Parameter]]:
+    """`dequantized_reference` with peft's LoRA on every linear, and its parameters by our names.
+
+    `pieces` maps `block_03.q_proj.lora_A` to [rank, in] and `.lora_B` to [out, rank]; only these ask
+    for a gradient.
+    """
+    from peft import LoraConfig, get_peft_model
+
+    settings = LoraConfig(r=rank, lora_alpha=alpha, target_modules=list(QUANTIZED_LINEARS), task_type="CAUSAL_LM")
+    model = get_peft_model(dequantized_reference(folder, dtype=dtype), settings).eval()
+    parameters: dict[str, torch.nn.Parameter] = {}
+    for index, layer in enumerate(model.get_base_model().model.layers):
+        for linear in QUANTIZED_LINEARS:
+            module = getattr(layer.self_attn, linear, None) or getattr(layer.mlp, linear)
+            for letter in "AB":
+                name = f"block_{index:02d}.{linear}.lora_{letter}"
+                inner = getattr(module, f"lora_{letter}")["default"]
+                inner.weight = torch.nn.Parameter(torch.from_numpy(np.array(pieces[name])).to(dtype))
+                parameters[name] = inner.weight
+    return model, parameters
+
+
+def masked_loss(model: Any, tokens: torch.Tensor, targets: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Mean cross-entropy over the positions whose mask is 1; all three are [B, T]."""
+    logits = model(input_ids=tokens.long(), use_cache=False).logits  # (B, T, V)
+    losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.long().flatten(), reduction="none")
+    kept = mask.flatten().to(losses.dtype)
+    return (losses * kept).sum() / kept.sum()
 
 
 def copy_folder(source: Path, target: Path) -> Path:
