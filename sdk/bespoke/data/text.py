@@ -45,7 +45,6 @@ class Tokenizer:
         self._subject = subject
         self._data = data
         try:
-            self._json: dict[str, Any] = json.loads(data)
             self._outer = _quiet(tokenizers.Tokenizer.from_buffer(data))
         except Exception as error:  # the Rust side raises bare Exception for anything it cannot read
             raise ModelError(
@@ -57,7 +56,7 @@ class Tokenizer:
         self._lock = threading.Lock()
         self._inner: tokenizers.Tokenizer | None = None
         self._glue: dict[tuple[str, bool], list[int]] = {}
-        self._prefix = _prefix_kind(self._json)
+        self._prefix = _prefix_kind(_settings_of(self._outer.normalizer), _settings_of(self._outer.pre_tokenizer))
         self._added: dict[int, tokenizers.AddedToken] = dict(self._outer.get_added_tokens_decoder())
         longest_first = sorted((token.content for token in self._added.values()), key=len, reverse=True)
         self._added_pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
@@ -208,7 +207,7 @@ class Tokenizer:
 
     def _without_prefix(self) -> tokenizers.Tokenizer:
         if self._inner is None:  # made when first needed: a second copy of the vocabulary is not small
-            data = json.dumps(_without_prefix(self._json)).encode()
+            data = json.dumps(_without_prefix(json.loads(self._data))).encode()
             self._inner = _quiet(tokenizers.Tokenizer.from_buffer(data))
             for token_id in self._control.values():
                 if token_id in self._added:
@@ -218,10 +217,10 @@ class Tokenizer:
     def _find_forgeable(self) -> frozenset[int]:
         """Control tokens that the model itself, past the added tokens, might make of ordinary words, having them in its
         vocabulary: not by merges of BPE, but possible for a unigram model and where whole words are looked up first."""
-        model = self._json.get("model", {})
-        if model.get("type") == "BPE" and not model.get("ignore_merges"):
+        model = self._outer.model
+        if isinstance(model, tokenizers.models.BPE) and not model.ignore_merges:
             return frozenset()
-        unknown = model.get("unk_token") or self.special_tokens.get("unk_token")
+        unknown = getattr(model, "unk_token", None) or self.special_tokens.get("unk_token")
         return self.control_ids - {self._outer.token_to_id(unknown) if isinstance(unknown, str) else None}
 
     def _id_of_name(self, name: str) -> int | None:
@@ -277,11 +276,16 @@ def _steps(part: Any, inner: str) -> list[dict[str, Any]]:
     return list(part[inner]) if part.get("type") == "Sequence" else [part]
 
 
-def _prefix_kind(data: dict[str, Any]) -> _Prefix:
-    for step in _steps(data.get("normalizer"), "normalizers"):
+def _settings_of(component: Any) -> Any:
+    """A normalizer or pre-tokenizer as tokenizer.json writes it: parsing the whole file would cost 45 MB for Qwen2.5."""
+    return None if component is None else json.loads(component.__getstate__())
+
+
+def _prefix_kind(normalizer: Any, pre_tokenizer: Any) -> _Prefix:
+    for step in _steps(normalizer, "normalizers"):
         if step.get("type") == "Prepend":
             return "stretch"
-    for step in _steps(data.get("pre_tokenizer"), "pretokenizers"):
+    for step in _steps(pre_tokenizer, "pretokenizers"):
         if step.get("type") == "Metaspace":
             scheme = step.get("prepend_scheme") or ("always" if step.get("add_prefix_space", True) else "never")
             return {"first": "text", "never": "none"}.get(scheme, "stretch")  # type: ignore[return-value]
