@@ -84,7 +84,15 @@ def check_manifest(manifest: Manifest) -> None:
 def referenced_files(manifest: Manifest) -> set[str]:
     """Every file that a field other than `files` names."""
     text, data = manifest.text, manifest.data
-    single = [text.tokenizer, text.tokenizer_config, text.turns, manifest.adapter, data.train, data.valid, manifest.golden]
+    single = [
+        text.tokenizer,
+        text.tokenizer_config,
+        text.turns,
+        manifest.adapter,
+        data.train,
+        data.valid,
+        manifest.golden,
+    ]
     names = {name for name in single if name is not None}
     names.update(record.file for record in manifest.weights)
     names.update(plan.file for method in manifest.methods for plan in method.plans)
@@ -185,6 +193,9 @@ def _check_files(manifest: Manifest) -> None:
 def _from_pydantic(problem: ValidationError) -> BundleError:
     """One error that names every field at fault (the first ten)."""
     entries = problem.errors(include_url=False)
+    places = {entry["loc"] for entry in entries}
+    within = {place[:length] for place in places for length in range(len(place))}
+    entries = [entry for entry in entries if entry["loc"] not in within]  # a list with a bad entry is called too short
     shown = []
     for entry in entries[:_SHOWN]:
         path = ".".join(str(part)[:100] for part in entry["loc"])

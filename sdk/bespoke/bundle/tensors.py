@@ -137,8 +137,9 @@ def map_tensors(
     subject = str(path)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as problem:
-        raise _refused(error, subject, problem.strerror or "no file", "a readable file that is not a link") from None
+    except (OSError, ValueError) as problem:  # ValueError: NUL in the name
+        reason = getattr(problem, "strerror", None) or str(problem)
+        raise _refused(error, subject, reason, "a readable file that is not a link") from None
     try:
         size = os.fstat(descriptor).st_size
         if size < 8:
@@ -165,14 +166,10 @@ def tensors_from_buffer(
         raise _refused(error, subject, f"data at byte {start}", f"data at a multiple of {PAGE_BYTES}")
     tensors = {}
     for name, slot in slots.items():
-        dtype = DTYPES[slot.code]
-        flat = (
-            np.frombuffer(buffer, dtype, math.prod(slot.shape), start + slot.begin)
-            if slot.end > slot.begin
-            else (np.empty(0, dtype))
-        )
-        view = flat.reshape(slot.shape)
-        view.flags.writeable = False
+        empty = slot.begin == slot.end  # whose offset may be the very end of the file
+        view = np.ndarray(
+            slot.shape, DTYPES[slot.code], b"" if empty else buffer, 0 if empty else start + slot.begin
+        )  # over bytes that cannot be written, so neither can the view
         tensors[name] = view
     return tensors
 
