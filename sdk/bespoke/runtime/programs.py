@@ -16,6 +16,7 @@ The result is a `torch.fx.GraphModule` built straight from the nodes: no fake te
 from __future__ import annotations
 
 import operator
+import re
 from functools import cache
 from typing import Any
 
@@ -44,6 +45,7 @@ _LAYOUTS = {7: torch.strided}
 _MEMORY_FORMATS = {1: torch.contiguous_format, 4: torch.preserve_format}
 
 _WORDS = frozenset({"none", "tanh", "floor", "trunc", "constant", "sum", "mean", "prod", "amax", "amin"})
+_EQUATION = re.compile(r"[A-Za-z, ]+(->[A-Za-z ]*)?")
 _PRIVATE = frozenset(
     {
         "_fused_rms_norm",
@@ -212,7 +214,8 @@ def _argument(
         if value.number not in table:
             raise _refused(error, subject, node, f"{value.kind} number {value.number}")
         return table[value.number]
-    if isinstance(value, str) and value not in _WORDS:
+    einsum = node.operator == "einsum" and operand.name == "equation"
+    if isinstance(value, str) and value not in _WORDS and not (einsum and _EQUATION.fullmatch(value)):
         raise _refused(error, subject, node, f"the word {value!r}")
     return value
 
