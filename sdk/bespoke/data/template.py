@@ -56,20 +56,20 @@ class _NotAllowed(Exception):
 
 def find_template(folder: Path) -> str | None:
     """The chat template of a model folder: chat_template.jinja, else the one in tokenizer_config.json, else None."""
-    own = folder / "chat_template.jinja"
-    if own.is_file():
-        return own.read_text(encoding="utf-8")
-    config = folder / "tokenizer_config.json"
+    own, config = folder / "chat_template.jinja", folder / "tokenizer_config.json"
+    reading = own if own.is_file() else config
     try:
+        if reading == own:
+            return own.read_text(encoding="utf-8")
         settings = json.loads(config.read_bytes()) if config.is_file() else {}
         value = settings.get("chat_template")
         if isinstance(value, list):  # several by name; "default" is the one without tools and the like
             value = {entry["name"]: entry["template"] for entry in value}.get("default")
-    except (ValueError, RecursionError, AttributeError, KeyError, TypeError) as error:
+    except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError) as error:
         raise ModelError(
-            str(config),
+            str(reading),
             got=f"{type(error).__name__}: {error}",
-            expected="the settings of a tokenizer",
+            expected="a chat template" if reading == own else "the settings of a tokenizer",
             next_step="Take the file from the model's own folder",
         ) from None
     return value if isinstance(value, str) else None
@@ -257,14 +257,11 @@ def _turns(render: Render, table: Table) -> Turns:
         if shared:
             endings.append(Ending(role=role, text=shared))
     trims = []
-    for role in sorted(ROLES):
-        for last in (False, True):
-            order = _order_with(table, role, last)
-            if order is None:
-                continue
-            left, right = _trimmed(render, *order)
-            if left or right:
-                trims.append(Trim(role=role, last=last, left=left, right=right))
+    for previous, following, last in sorted(table):
+        found = _order_with(table, previous, following, last)
+        left, right = _trimmed(render, *found) if found is not None else ("", "")
+        if left or right:
+            trims.append(Trim(previous=previous, role=following, last=last, left=left, right=right))  # type: ignore[arg-type]
     return Turns(glue=glue, trims=tuple(trims), endings=tuple(endings))
 
 
@@ -274,15 +271,15 @@ def _common_prefix(texts: Sequence[str]) -> str:
     return "".join(character for character, _ in same)
 
 
-def _order_with(table: Table, role: Role, last: bool) -> tuple[list[Role], int] | None:
-    """A conversation that the table knows and the place in it of a message of `role` that is, or is not, the last."""
+def _order_with(table: Table, previous: str, following: str, last: bool) -> tuple[list[Role], int] | None:
+    """A conversation that the table knows and the place in it of a message of such surroundings; None for no message."""
     for count in range(1, LONGEST + 1):
         for order in itertools.product(ROLES, repeat=count):
             line = ("start", *order, "end")
             if not all((line[i], line[i + 1], i == count - 1) in table for i in range(count + 1)):
                 continue
             for place in range(count):
-                if order[place] == role and (place == count - 1) == last:
+                if line[place : place + 2] == (previous, following) and (place == count - 1) == last:
                     return list(order), place
     return None
 

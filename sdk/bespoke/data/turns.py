@@ -48,8 +48,9 @@ class Glue(Settings):
 
 
 class Trim(Settings):
-    """Characters stripped from the two ends of a content, as many as there are."""
+    """Characters stripped, as many as there are, from the ends of a content of `role` that stands after `previous`."""
 
+    previous: Place
     role: Role
     last: bool
     left: str
@@ -74,7 +75,7 @@ class Turns(Settings):
     def _is_consistent(self) -> Turns:
         for name, keys in (
             ("glue", [(g.previous, g.next, g.last) for g in self.glue]),
-            ("trims", [(t.role, t.last) for t in self.trims]),
+            ("trims", [(t.previous, t.role, t.last) for t in self.trims]),
             ("endings", [e.role for e in self.endings]),
         ):
             if keys != sorted(set(keys)):
@@ -89,8 +90,8 @@ class Turns(Settings):
         return {(g.previous, g.next, g.last): g.text for g in self.glue}
 
     @cached_property
-    def _trims(self) -> dict[tuple[str, bool], Trim]:
-        return {(t.role, t.last): t for t in self.trims}
+    def _trims(self) -> dict[tuple[str, str, bool], Trim]:
+        return {(t.previous, t.role, t.last): t for t in self.trims}
 
     @cached_property
     def _endings(self) -> dict[str, str]:
@@ -129,7 +130,7 @@ class Turns(Settings):
                 pieces.append(Piece(text[len(ending) :], None, False))
             if index < len(checked):
                 role, content = checked[index]
-                trim = self._trims.get((role, last))
+                trim = self._trims.get((previous, role, last))
                 if trim is not None:
                     content = content.lstrip(trim.left) if trim.left else content
                     content = content.rstrip(trim.right) if trim.right else content

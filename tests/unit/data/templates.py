@@ -87,3 +87,17 @@ ZEPHYR = """{% for message in messages %}
 # Numbers its messages: what stands before a message depends on more than the roles around it.
 NUMBERED = """{% for m in messages %}{{ loop.index }}. {{ m.content }}
 {% endfor %}"""
+
+# What is stripped from a user's message depends on whether a system message stands before it.
+LLAMA2 = """{% if messages[0]['role'] == 'system' %}
+{% set first = '<<SYS>>\\n' + messages[0]['content'] + '\\n<</SYS>>\\n\\n' %}{% set rest = messages[1:] %}
+{% else %}{% set first = '' %}{% set rest = messages %}
+{% endif %}
+{% for message in rest %}
+{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Roles must alternate') }}{% endif %}
+{% if message['role'] == 'user' %}
+{{- bos_token + '[INST] ' + ((first if loop.first else '') + message['content']).strip() + ' [/INST]' -}}
+{% else %}
+{{- ' ' + message['content'].strip() + ' ' + eos_token -}}
+{% endif %}
+{% endfor %}"""

@@ -6,13 +6,15 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from bespoke.data.template import find_template
 from bespoke.data.turns import Turns, compile_turns
-from bespoke.errors import BundleError, DataError, TemplateError
+from bespoke.errors import BundleError, DataError, ModelError, TemplateError
 from tests.unit.data import templates
 from tests.unit.data.conftest import Messages, conversation
 
@@ -41,6 +43,7 @@ FAMILIES = {
     "qwen3": templates.QWEN3,
     "gemma3": templates.GEMMA3,
     "llama32": templates.LLAMA32,
+    "llama2": templates.LLAMA2,
     "zephyr": templates.ZEPHYR,
 }
 
@@ -125,6 +128,22 @@ def test_a_date_is_frozen() -> None:
 def test_variables_reach_the_template() -> None:
     turns = compile_turns(templates.QWEN3, TOKENS, variables={"enable_thinking": False})
     assert turns.render([{"role": "user", "content": "hi"}], generate=True)[-1].text.endswith("</think>\n\n")
+
+
+def test_the_template_of_a_model_folder_is_found(
+    data_folder: Path, stories: Path, tmp_path: Path, qwen_template: str
+) -> None:
+    assert find_template(data_folder / "tokenizers" / "qwen2.5") == qwen_template
+    assert find_template(stories) is None
+    named = [{"name": "tool_use", "template": "a"}, {"name": "default", "template": "b"}]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": named}))
+    assert find_template(tmp_path) == "b"
+    (tmp_path / "chat_template.jinja").write_text("c")
+    assert find_template(tmp_path) == "c"
+    (tmp_path / "chat_template.jinja").unlink()
+    (tmp_path / "tokenizer_config.json").write_text("[")
+    with pytest.raises(ModelError, match="tokenizer_config"):
+        find_template(tmp_path)
 
 
 def test_generation_blocks_are_rendered_as_they_stand() -> None:
