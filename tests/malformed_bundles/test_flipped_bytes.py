@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A flipped, cut or added byte anywhere in a bundle is a BundleError that names the file, and never anything else.
+
+By default a sample; `-m slow` flips every header byte of every kind of file and prints the counts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bespoke.bundle.archive import pack
+from bespoke.bundle.program_json import parse_program
+from bespoke.bundle.reader import Bundle, open_bundle
+from bespoke.bundle.tensors import map_tensors
+from bespoke.errors import BundleError
+
+# One file of each kind, with the way in which a runtime uses it.
+KINDS: dict[str, Callable[[Bundle, str], object]] = {
+    "weights/block_00.safetensors": Bundle.mapped,
+    "adapter/initial.safetensors": Bundle.mapped,
+    "data/train.safetensors": Bundle.mapped,
+    "golden/golden.safetensors": Bundle.mapped,
+    "graphs/scale.json": Bundle.read,
+    "plans/mesp_16.json": Bundle.read,
+    "text/tokenizer.json": Bundle.path,
+    "text/turns.json": Bundle.read,
+    "licences/LICENSE.txt": Bundle.read,
+}
+
+
+def flips(path: Path, positions: Iterator[int] | range) -> Iterator[int]:
+    """Flip one bit of each of these bytes, one after the other, in the file itself."""
+    with path.open("r+b", buffering=0) as file:
+        for position in positions:
+            file.seek(position)
+            byte = file.read(1)[0]
+            file.seek(position)
+            file.write(bytes([byte ^ (1 << position % 8)]))
+            yield position
+            file.seek(position)
+            file.write(bytes([byte]))
+
+
+def header_bytes(path: Path) -> int:
+    """All of a text, the header of a tensor file."""
+    if path.suffix != ".safetensors":
+        return path.stat().st_size
+    with path.open("rb") as file:
+        return 8 + int.from_bytes(file.read(8), "little")
+
+
+def refuse_flips_of_a_listed_file(bundle: Path, name: str, step: int) -> int:
+    path = bundle / name
+    count = 0
+    for position in flips(path, range(0, header_bytes(path), step)):
+        with open_bundle(bundle) as opened, pytest.raises(BundleError) as caught:
+            KINDS[name](opened, name)
+        assert caught.value.subject.endswith(name), position
+        assert "sha256" in caught.value.got
+        count += 1
+    return count
+
+
+def refuse_flips_of_the_manifest(bundle: Path, key: bytes, step: int) -> tuple[int, int, int]:
+    """(bytes flipped, refused without pin or key, opened without). With a pin or a key all are refused."""
+    path = bundle / "manifest.json"
+    pin = hashlib.sha256(path.read_bytes()).hexdigest()
+    count = refused = sound = 0
+    for _ in flips(path, range(0, path.stat().st_size, step)):
+        with pytest.raises(BundleError):
+            open_bundle(bundle, pin_sha256=pin)
+        with pytest.raises(BundleError):
+            open_bundle(bundle, public_key=key)
+        try:
+            with open_bundle(bundle) as opened:
+                opened.verify_files()
+            sound += 1  # another number or name in an unsigned manifest is another manifest
+        except BundleError:
+            refused += 1
+        count += 1
+    return count, refused, sound
+
+
+def refuse_flips_of_a_zip(bundle: Path, folder: Path, step: int) -> int:
+    """Every byte that is no file's content: headers, paddings, directory, end."""
+    count = 0
+    for path in pack(bundle, folder):
+        others = [other for other in folder.iterdir() if other != path]
+        data = path.read_bytes()
+        content = bytearray(len(data))
+        with open_bundle([path, *others]) as opened:
+            for name, extent in opened._source._entries.items():  # type: ignore[attr-defined]
+                if (bundle / name).read_bytes() == data[extent.offset : extent.offset + extent.size]:
+                    content[extent.offset : extent.offset + extent.size] = b"\1" * extent.size
+        outside = [position for position, inside in enumerate(content) if not inside]
+        for position in flips(path, iter(outside[::step])):
+            with pytest.raises(BundleError):
+                open_bundle([path, *others])
+            count += 1
+            del position
+    return count
+
+
+def without_hash(bundle: Path, graph: bytes, step: int) -> tuple[int, int]:
+    """(flipped, refused) where the readers of a format see the bytes themselves: refused or sound, nothing else."""
+    count = refused = 0
+    for name in ("weights/block_00.safetensors", "data/train.safetensors"):
+        path = bundle / name
+        for _ in flips(path, range(0, header_bytes(path), step)):
+            count += 1
+            try:
+                map_tensors(path)
+            except BundleError:
+                refused += 1
+    for position in range(0, len(graph), step):
+        doctored = bytearray(graph)
+        doctored[position] ^= 1 << position % 8
+        count += 1
+        try:
+            parse_program(bytes(doctored), "graph")
+        except BundleError:
+            refused += 1
+    return count, refused
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_flipped_byte_of_a_listed_file_is_refused(bundle: Path, name: str) -> None:
+    assert refuse_flips_of_a_listed_file(bundle, name, max(1, header_bytes(bundle / name) // 12)) > 1
+
+
+def test_a_flipped_byte_of_the_manifest_is_refused(bundle: Path, keys: tuple[bytes, bytes]) -> None:
+    refuse_flips_of_the_manifest(bundle, keys[1], 97)
+
+
+def test_a_flipped_byte_of_the_signature_is_refused(bundle: Path, keys: tuple[bytes, bytes]) -> None:
+    for _ in flips(bundle / "signature", range(64)):
+        with pytest.raises(BundleError):
+            open_bundle(bundle, public_key=keys[1])
+
+
+def test_a_flipped_byte_of_a_zip_outside_its_files_is_refused(bundle: Path, tmp_path: Path) -> None:
+    assert refuse_flips_of_a_zip(bundle, tmp_path / "zips", 997) > 50
+
+
+def test_readers_of_the_formats_themselves_refuse_or_read(bundle: Path, graph: bytes) -> None:
+    without_hash(bundle, graph, 101)
+
+
+@pytest.mark.parametrize("name", [*KINDS, "manifest.json", "signature"])
+def test_a_cut_longer_or_missing_file_is_refused(bundle: Path, name: str, keys: tuple[bytes, bytes]) -> None:
+    path = bundle / name
+    whole = path.read_bytes()
+    for data in (b"", whole[:1], whole[: len(whole) // 2], whole[:-1], whole + b"\0", None):
+        if data is None:
+            path.unlink()
+        else:
+            path.write_bytes(data)
+        with pytest.raises(BundleError) as caught:
+            open_bundle(bundle, public_key=keys[1])
+        assert ("signature" if name == "manifest.json" and data is not None else name) in caught.value.subject
+
+
+def test_a_cut_zip_is_refused(bundle: Path, tmp_path: Path) -> None:
+    weights, method = pack(bundle, tmp_path / "zips")
+    whole = method.read_bytes()
+    for size in {*range(0, len(whole), 4099), len(whole) - 1, len(whole) - 21, len(whole) - 22}:
+        method.write_bytes(whole[:size])
+        with pytest.raises(BundleError):
+            open_bundle([weights, method])
+
+
+@pytest.mark.slow
+def test_every_header_byte_of_every_kind_of_file_flipped(
+    bundle: Path, graph: bytes, keys: tuple[bytes, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [(name, refuse_flips_of_a_listed_file(bundle, name, 1)) for name in KINDS]
+    count, refused, sound = refuse_flips_of_the_manifest(bundle, keys[1], 1)
+    rows.append(("manifest.json, pinned or signed", count))
+    rows.append((f"manifest.json, neither ({sound} others read as another manifest)", refused))
+    rows.append(("zip: headers, padding, directory, end", refuse_flips_of_a_zip(bundle, tmp_path / "zips", 7)))
+    tried, refused = without_hash(bundle, graph, 1)
+    rows.append((f"tensor headers and programs without their hash ({tried} tried)", refused))
+    with capsys.disabled():
+        print("\nflipped bytes refused")
+        for name, number in rows:
+            print(f"| {name} | {number} |")
