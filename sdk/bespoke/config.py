@@ -54,6 +54,7 @@ class Training(Settings):
         default=0.05, ge=0, description="how much worse, as a share, the loss on the bundle's data may get"
     )
     commit_seconds: float = Field(default=30.0, gt=0)
+    write_mb_per_second: float = Field(default=2.0, gt=0, description="most that commits may write: flash wears")
     packing: bool = Field(default=False, description="pack the bundle's own `text` rows; attention crosses documents")
 
     @property

@@ -157,12 +157,6 @@ class BudgetExceeded(BespokeError):
     exit_code = 10
 
 
-class TrainingDiverged(BespokeError):
-    """Three steps in a row ended in a NaN or infinite loss."""
-
-    exit_code = 11
-
-
 class AdapterError(BespokeError):
     """An adapter that does not fit the model: other shapes, other rank, other base."""
 

@@ -22,14 +22,9 @@ from torch.utils import _pytree
 import bespoke.ops  # noqa: F401  (registers the int4 operators)
 from bespoke.errors import GraphError
 from bespoke.graph.cost import flops, workspace_bytes
+from bespoke.ops.dtypes import TORCH_DTYPES
 from bespoke.plan.instructions import DType
 
-TORCH_DTYPES: dict[str, torch.dtype] = {
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "uint8": torch.uint8,
-    "int64": torch.int64,
-}
 DTYPE_NAMES: dict[torch.dtype, DType] = {dtype: name for name, dtype in TORCH_DTYPES.items()}  # type: ignore[misc]
 
 

@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds a bundle: text rules and data, plans, weights, graphs, targets, golden vectors, manifest. One function a file kind."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import bespoke
+from bespoke.bundle.json_strict import dumps_canonical
+from bespoke.bundle.manifest import (
+    ArtifactRecord,
+    BudgetRecord,
+    CreatorRecord,
+    DataRecord,
+    FormatVersion,
+    GraphRecord,
+    LoraRecord,
+    Manifest,
+    MethodRecord,
+    ModelRecord,
+    PlanRecord,
+    TargetRecord,
+    TensorSpec,
+    TextRecord,
+    WeightsRecord,
+)
+from bespoke.bundle.tensors import write_arrays
+from bespoke.bundle.writer import BundleWriter
+from bespoke.data.encode import ExampleEncoder
+from bespoke.data.prepare import DataReport, prepare
+from bespoke.data.template import find_template
+from bespoke.data.text import Tokenizer
+from bespoke.data.turns import compile_turns
+from bespoke.graph.planner import Planned, Request, plan_method, remeasured
+from bespoke.graph.programs import program_bytes
+from bespoke.graph.trace import Tracer
+from bespoke.model.config import ModelConfig, read_config
+from bespoke.model.convert import base_sha256, convert
+from bespoke.model.hub import resolve_model
+from bespoke.model.licence import find_licence
+from bespoke.model.spec import ModelSpec
+from bespoke.personalizer import BuildEstimate, Personalizer, PlanEstimate, Progress
+from bespoke.plan.instructions import Plan
+from bespoke.plan.verify import verify
+from bespoke.runtime.cost import TORCH_COSTS
+from bespoke.runtime.noise import noise
+
+if TYPE_CHECKING:
+    from bespoke.graph.trace import Graph
+
+PROGRAMS = "graphs/exported"
+CONTEXT_FACTOR = 2  # rows of the KV cache for each position of the longest plan
+
+
+@dataclass(frozen=True)
+class Text:
+    """How text becomes tokens."""
+
+    encoder: ExampleEncoder
+    record: TextRecord
+    files: dict[str, bytes]
+
+
+def estimate(personalizer: Personalizer) -> BuildEstimate:
+    """Traces and plans; nothing is compiled."""
+    folder = resolve_model(personalizer.model)
+    model = ModelSpec(read_config(folder), personalizer.lora)
+    planned, _ = _plan(personalizer, model, lambda stage, done, total: None)
+    plans = tuple(
+        PlanEstimate(p.plan.method, p.plan.sequence_length, p.plan.choices, p.plan.estimate) for p in planned.values()
+    )
+    return BuildEstimate(plans, _weight_bytes(model), personalizer.budget.memory_bytes)
+
+
+def build(personalizer: Personalizer, out: Path, progress: Progress) -> tuple[Path, DataReport | None]:
+    """See Personalizer.build."""
+    folder = resolve_model(personalizer.model)
+    config = read_config(folder)
+    licence = find_licence(folder, personalizer.licence)
+    model = ModelSpec(config, personalizer.lora)
+    text = _text(personalizer, folder, config)
+    with BundleWriter(out) as writer:
+        data, report = _data(personalizer, text.encoder, writer, progress)
+        planned, tracer = _plan(personalizer, model, progress)
+        context = _context(personalizer, config)
+        with tempfile.TemporaryDirectory(dir=writer.path_for("weights/embedding.safetensors").parent.parent) as temporary:
+            files = convert(folder, config, temporary, context=context, progress=lambda d, t: progress("weights", d, t))
+            base = base_sha256(files)
+            for group, path in files.items():
+                path.rename(writer.path_for(f"weights/{group}.safetensors"))
+        write_arrays(writer.path_for("adapter/initial.safetensors"), initial_adapter(model, personalizer.training.seed))
+        used = _used_graphs(planned.values(), tracer)
+        graphs = _write_programs(used, writer, progress)
+        targets, workspaces = _lower(personalizer, used, writer, progress)
+        methods = _write_plans(personalizer, planned, workspaces, graphs, writer)
+        for name, content in text.files.items():
+            writer.add_bytes(name, content)
+        for file in licence.files:
+            writer.add_file(f"licences/{file.name}", file)
+        manifest = Manifest(
+            format="bespoke-bundle",
+            format_version=FormatVersion(major=1, minor=0),
+            created_by=CreatorRecord(name="bespoke-sdk", version=bespoke.__version__),
+            model=ModelRecord(
+                name=_model_name(personalizer.model), architecture=config.family, config=config, licence=licence.text,
+                base_sha256=base,
+            ),
+            lora=LoraRecord(
+                rank=model.lora.rank, alpha=model.lora.alpha, linears=tuple(config.linear_shapes)
+            ),
+            text=text.record,
+            context_length=context,
+            sequence_lengths=tuple(sorted(personalizer.methods[0].training.sequence_lengths)),
+            budget=BudgetRecord(memory_bytes=personalizer.budget.memory_bytes),
+            methods=tuple(methods),
+            weights=tuple(WeightsRecord(group=group, file=f"weights/{group}.safetensors") for group in files),
+            adapter="adapter/initial.safetensors",
+            data=data,
+            golden=None,
+            graphs=tuple(graphs),
+            targets=tuple(targets),
+            licences=tuple(f"licences/{file.name}" for file in licence.files),
+            files={},
+        )  # fmt: skip
+        return writer.finish(manifest), report
+
+
+# ---- text and data -----------------------------------------------------------------------------------------------------
+
+
+def _text(personalizer: Personalizer, folder: Path, config: ModelConfig) -> Text:
+    path = folder / "tokenizer.json"
+    tokenizer = Tokenizer.open(path) if path.is_file() else None
+    template = find_template(folder) if tokenizer else None
+    turns = compile_turns(template, tokenizer.special_tokens, personalizer.template_date) if template and tokenizer else None
+    length = max(personalizer.methods[0].training.sequence_lengths)
+    encoder = ExampleEncoder(tokenizer, turns, personalizer.train_on, length, vocab_size=config.vocab_size)  # type: ignore[arg-type]
+    files = {f"text/{name}": data for name, data in tokenizer.files().items()} if tokenizer else {}
+    if turns is not None:
+        files["text/turns.json"] = turns.to_bytes()
+    record = TextRecord(
+        tokenizer="text/tokenizer.json" if tokenizer else None,
+        tokenizer_config="text/tokenizer_config.json" if tokenizer else None,
+        turns="text/turns.json" if turns else None,
+        train_on=personalizer.train_on,  # type: ignore[arg-type]
+        bos_id=tokenizer.bos_id if tokenizer else None,
+        eos_id=tokenizer.eos_id if tokenizer else None,
+        stop_ids=tuple(sorted(encoder.stop_ids())) if tokenizer else (),
+        vocab_size=config.vocab_size,
+    )
+    return Text(encoder, record, files)
+
+
+def _data(
+    personalizer: Personalizer, encoder: ExampleEncoder, writer: BundleWriter, progress: Progress
+) -> tuple[DataRecord, DataReport | None]:
+    if personalizer.data is None:
+        return DataRecord(train=None, valid=None), None
+    training = personalizer.training
+    prepared = prepare(
+        personalizer.data, encoder, format=personalizer.data_format, fields=personalizer.fields,  # type: ignore[arg-type]
+        seed=training.seed, packing=training.packing, on_row=lambda row: progress("data", row, 0),
+    )  # fmt: skip
+    names: dict[str, str | None] = {"train": None, "valid": None}
+    for name, rows in (("train", prepared.train), ("valid", prepared.valid)):
+        if len(rows):
+            names[name] = f"data/{name}.safetensors"
+            writer.add_bytes(f"data/{name}.safetensors", rows.to_bytes())
+    return DataRecord(**names), prepared.report
+
+
+# ---- plans and graphs --------------------------------------------------------------------------------------------------
+
+
+def _context(personalizer: Personalizer, config: ModelConfig) -> int:
+    longest = max(personalizer.methods[0].training.sequence_lengths)
+    return max(longest, min(CONTEXT_FACTOR * longest, config.max_positions))
+
+
+def _plan(
+    personalizer: Personalizer, model: ModelSpec, progress: Progress
+) -> tuple[dict[tuple[str, int], Planned], Tracer]:
+    tracer = Tracer()
+    planned: dict[tuple[str, int], Planned] = {}
+    jobs = [(m, length) for m in personalizer.methods for length in sorted(m.training.sequence_lengths)]
+    for done, (method, length) in enumerate(jobs):
+        progress("plans", done, len(jobs))
+        request = Request(
+            method.name, method.plugin, method.options, method.training, length, _context(personalizer, model.config),
+            personalizer.budget.memory_bytes, TORCH_COSTS,
+        )  # fmt: skip
+        planned[method.name, length] = plan_method(request, model, tracer)
+    progress("plans", len(jobs), len(jobs))
+    return planned, tracer
+
+
+def _used_graphs(planned: Iterable[Planned], tracer: Tracer) -> list[Graph]:
+    keys = {graph.key for p in planned for graph in p.plan.graphs}
+    return [tracer.graphs[key] for key in sorted(keys)]
+
+
+def _write_programs(graphs: list[Graph], writer: BundleWriter, progress: Progress) -> list[GraphRecord]:
+    records = []
+    for done, graph in enumerate(graphs):
+        progress("graphs", done, len(graphs))
+        name = f"{PROGRAMS}/{graph.name}-{graph.key[:16]}.json"
+        writer.add_bytes(name, program_bytes(graph.export(), graph.name))
+        specs = [
+            [TensorSpec(name=s.name, shape=s.shape, dtype=s.dtype, role=s.name.split(".", 1)[0]) for s in side]
+            for side in (graph.inputs, graph.outputs)
+        ]
+        records.append(
+            GraphRecord(key=graph.key, name=graph.name, file=name, inputs=tuple(specs[0]), outputs=tuple(specs[1]))
+        )
+    progress("graphs", len(graphs), len(graphs))
+    return records
+
+
+def _lower(
+    personalizer: Personalizer, graphs: list[Graph], writer: BundleWriter, progress: Progress
+) -> tuple[list[TargetRecord], dict[str, int]]:
+    """Artifacts of every target, and the largest workspace any of them reports, by graph key."""
+    targets: list[TargetRecord] = []
+    workspaces: dict[str, int] = {}
+    for target in personalizer.targets:
+        artifacts = []
+        for done, graph in enumerate(graphs):
+            progress(f"target {target.name}", done, len(graphs))
+            folder = writer.path_for(f"graphs/{target.name}/any").parent
+            artifact = target.plugin.lower(graph, folder, target.options)
+            workspaces[graph.key] = max(workspaces.get(graph.key, 0), artifact.workspace_bytes)
+            artifacts.append(
+                ArtifactRecord(
+                    graph=graph.key, operands=tuple(spec.name for spec in graph.inputs),
+                    file=f"graphs/{target.name}/{artifact.path.name}", workspace_bytes=artifact.workspace_bytes,
+                )  # fmt: skip
+            )
+        targets.append(TargetRecord(name=target.name, options=target.options.model_dump(), artifacts=tuple(artifacts)))
+    return targets, workspaces
+
+
+def _write_plans(
+    personalizer: Personalizer, planned: dict[tuple[str, int], Planned], workspaces: dict[str, int],
+    graphs: list[GraphRecord], writer: BundleWriter,
+) -> list[MethodRecord]:  # fmt: skip
+    signatures = {graph.key: graph for graph in graphs}
+    methods = []
+    for method in personalizer.methods:
+        records = []
+        plans: list[Plan] = []
+        for length in sorted(method.training.sequence_lengths):
+            plan = remeasured(planned[method.name, length], TORCH_COSTS, workspaces)
+            verify(plan, f"method '{method.name}' at sequence length {length}", signatures)
+            file = f"plans/{method.name}-{length}.json"
+            writer.add_bytes(file, dumps_canonical(plan.model_dump(mode="json")))
+            records.append(
+                PlanRecord(sequence_length=length, file=file, estimate=plan.estimate, choices=dict(plan.choices))
+            )
+            plans.append(plan)
+        methods.append(
+            MethodRecord(
+                name=method.name, training=method.training, options=method.options.model_dump(), scalars=method.scalars,
+                replayable=all(plan.replayable for plan in plans), plans=tuple(records),
+            )  # fmt: skip
+        )
+    return methods
+
+
+# ---- weights -----------------------------------------------------------------------------------------------------------
+
+
+def initial_adapter(model: ModelSpec, seed: int) -> dict[str, np.ndarray]:
+    """A ~ N(0, 1 / (3 in)), which has the variance of PEFT's Kaiming-uniform; B = 0. Drawn from the noise counter at step 0."""
+    tensors = {}
+    for block, group in enumerate(model.blocks):
+        for tensor, (name, shape) in enumerate(model.adapter_shapes(group).items()):
+            if name.endswith("lora_A"):
+                drawn = noise(shape, seed=seed, step=0, query=0, block=block, tensor=tensor)
+                tensors[f"{group}.{name}"] = drawn * np.float32((3 * shape[1]) ** -0.5)
+            else:
+                tensors[f"{group}.{name}"] = np.zeros(shape, np.float32)
+    return tensors
+
+
+def _weight_bytes(model: ModelSpec) -> int:
+    total = 0
+    for group in ("embedding", *model.blocks, "head"):
+        for name, shape in model.weight_shapes(group).items():
+            quantized = model.is_quantized(name)
+            total += shape[0] * -(-shape[1] // 32) * 18 if quantized else int(np.prod(shape)) * 4
+    return total
+
+
+def _model_name(model: str | Path) -> str:
+    """Hub id, or the folder's name: no path of the machine that built the bundle."""
+    return str(model) if isinstance(model, str) and not Path(model).exists() else Path(model).resolve().name
+
+
+__all__ = ["build", "estimate", "initial_adapter"]

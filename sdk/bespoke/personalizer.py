@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Personalizer: what a developer calls at build time. Model, methods and budget go in, a bundle comes out.
+
+Settings are resolved and checked when the object is made, so that all of their problems are told at once. `estimate` traces and
+compiles nothing; `build` writes the bundle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ValidationError
+
+from bespoke import plugins
+from bespoke.config import Budget, Lora, Settings, Training, config_problems
+from bespoke.errors import BespokeError, ConfigError
+from bespoke.plan.instructions import Estimate
+
+if TYPE_CHECKING:
+    from bespoke.data.prepare import DataReport
+
+Named = str | Sequence[str] | Mapping[str, Mapping[str, Any]]
+Progress = Callable[[str, int, int], None]
+"""Told (stage, done, total) as a build goes on."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """An optimizer plugin with its options and its training settings, resolved."""
+
+    name: str
+    plugin: Any
+    options: Settings
+    training: Training
+
+    @property
+    def scalars(self) -> dict[str, float]:
+        """Options that have the name of a run-time scalar."""
+        return {"epsilon": float(self.options.epsilon)} if hasattr(self.options, "epsilon") else {}
+
+
+@dataclass(frozen=True)
+class TargetChoice:
+    """A target plugin with its options."""
+
+    name: str
+    plugin: Any
+    options: Settings
+
+
+@dataclass(frozen=True)
+class PlanEstimate:
+    """What one plan will take. Bytes of anonymous memory over the idle process; floating-point operations a step."""
+
+    method: str
+    sequence_length: int
+    choices: dict[str, int | str | bool]
+    estimate: Estimate
+
+
+@dataclass(frozen=True)
+class BuildEstimate:
+    """Known without compiling anything. `bundle_bytes` is the weights' share, which is nearly all of it."""
+
+    plans: tuple[PlanEstimate, ...]
+    bundle_bytes: int
+    budget_bytes: int | None
+
+    @property
+    def peak_bytes(self) -> int:
+        """The largest peak of all plans."""
+        return max(plan.estimate.peak_bytes for plan in self.plans)
+
+    def __str__(self) -> str:
+        budget = "none" if self.budget_bytes is None else f"{self.budget_bytes / 1e6:.1f} MB"
+        lines = [f"bundle {self.bundle_bytes / 1e6:.1f} MB, budget {budget}", "method  length   peak MB   GFLOP/step  choices"]
+        for plan in self.plans:
+            e = plan.estimate
+            choices = ", ".join(f"{name}={value}" for name, value in plan.choices.items())
+            lines.append(
+                f"{plan.method:<7} {plan.sequence_length:>6} {e.peak_bytes / 1e6:>9.1f} {e.work_flops / 1e9:>12.2f}  {choices}"
+            )
+        return "\n".join(lines)
+
+
+class Personalizer:
+    """A model, the ways of training it, and what it may cost.
+
+    model:       Hugging Face folder or hub id
+    optimizers:  a name, several, or name -> options; an option that is a field of `Training` overrides it for that method
+    targets:     the same for targets
+    data:        optional JSONL or CSV that ships to every user: general text against forgetting, labels
+    fields:      column names of `data`, as {"prompt": "question", "completion": "answer"}
+    train_on:    whose words are learned from: "assistant", "user" ("write like me") or "all"
+    licence:     terms of the base model, where its folder does not say
+    """
+
+    def __init__(
+        self, model: str | Path, optimizers: Named = "mesp", targets: Named = "cuda", *, data: str | Path | None = None,
+        data_format: str | None = None, fields: Mapping[str, str] | None = None, lora: Lora | None = None,
+        training: Training | None = None, budget: Budget | None = None, train_on: str = "assistant",
+        licence: str | None = None, template_date: str | None = None, signing_key: bytes | None = None,
+    ) -> None:  # fmt: skip
+        self.model = model
+        self.data = None if data is None else Path(data)
+        self.data_format = data_format
+        self.fields = dict(fields) if fields else None
+        self.lora = lora or Lora()
+        self.training = training or Training()
+        self.budget = budget or Budget()
+        self.train_on = train_on
+        self.licence = licence
+        self.template_date = template_date
+        self.signing_key = signing_key
+        self.methods, self.targets = self._resolve(optimizers, targets)
+
+    def estimate(self) -> BuildEstimate:
+        """Peak memory, work and bundle size of every plan; compiles nothing and writes nothing."""
+        from bespoke.graph.build import estimate
+
+        return estimate(self)
+
+    def build(self, out: str | Path, progress: Progress | None = None) -> Path:
+        """Writes the bundle into folder `out`, whole or not at all, and returns it. Same input, same bytes."""
+        return self.build_with_report(out, progress)[0]
+
+    def build_with_report(self, out: str | Path, progress: Progress | None = None) -> tuple[Path, DataReport | None]:
+        """`build`, and what became of the rows of `data`."""
+        from bespoke.graph.build import build
+
+        return build(self, Path(out), progress or (lambda stage, done, total: None))
+
+    # ---- settings --------------------------------------------------------------------------------------------------------
+
+    def _resolve(self, optimizers: Named, targets: Named) -> tuple[tuple[Method, ...], tuple[TargetChoice, ...]]:
+        problems: list[ConfigError] = []
+        methods: list[Method] = []
+        chosen: list[TargetChoice] = []
+        if self.train_on not in ("assistant", "user", "all"):
+            problems.append(
+                ConfigError("train_on", got=repr(self.train_on), expected="'assistant', 'user' or 'all'", next_step="Choose one")
+            )
+        for name, values in _by_name("optimizers", optimizers, problems):
+            plugin = _plugin("optimizer", name, problems)
+            if plugin is None:
+                continue
+            shared = {key: value for key, value in values.items() if key in Training.model_fields}
+            own = {key: value for key, value in values.items() if key not in shared}
+            options = _settings(f"optimizers.{name}", plugin.Options, own, problems)
+            overridden = {**self.training.model_dump(), **shared}
+            training = _settings(f"optimizers.{name}", Training, overridden, problems)
+            if isinstance(options, Settings) and isinstance(training, Training):
+                methods.append(Method(name, plugin, options, training))
+        for name, values in _by_name("targets", targets, problems):
+            plugin = _plugin("target", name, problems)
+            if plugin is not None:
+                options = _settings(f"targets.{name}", plugin.Options, dict(values), problems)
+                if isinstance(options, Settings):
+                    chosen.append(TargetChoice(name, plugin, options))
+        lengths = {method.training.sequence_lengths for method in methods}
+        if len(lengths) > 1:
+            problems.append(
+                ConfigError(
+                    "training.sequence_lengths", got=f"{len(lengths)} different lists", expected="one list for all methods",
+                    next_step="Set sequence_lengths in Training only: tokens are cut to them once",
+                )  # fmt: skip
+            )
+        if problems:
+            raise ConfigError.from_problems(problems)
+        return tuple(methods), tuple(chosen)
+
+
+def _by_name(subject: str, named: Named, problems: list[ConfigError]) -> list[tuple[str, Mapping[str, Any]]]:
+    if isinstance(named, str):
+        return [(named, {})]
+    if isinstance(named, Mapping):
+        pairs = [(name, values or {}) for name, values in named.items()]
+    else:
+        pairs = [(name, {}) for name in named]
+    if not pairs:
+        problems.append(ConfigError(subject, got="none", expected="at least one name", next_step=f"Name one in {subject}"))
+    return pairs
+
+
+def _plugin(kind: plugins.Kind, name: str, problems: list[ConfigError]) -> Any:
+    try:
+        return plugins.get(kind, name)
+    except BespokeError as error:
+        problems.append(
+            ConfigError(error.subject, got=error.got, expected=error.expected, next_step=error.next_step)
+        )
+        return None
+
+
+def _settings(
+    subject: str, kind: type[BaseModel], values: dict[str, Any], problems: list[ConfigError]
+) -> BaseModel | None:
+    try:
+        return kind(**values)
+    except ValidationError as error:
+        problems += config_problems(subject, error, kind)
+        return None

@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every rule a plan must keep, checked without running it: when it is built, and again by the reader of a bundle.
+
+Defined before use, freed once, shapes as the graphs' signatures say, ranges in bounds, no result over an operand of its call, no two
+living values on the same bytes, whole pieces of state stored once per step or never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from bespoke.errors import PlanError
+from bespoke.plan.access import reads, writes
+from bespoke.plan.instructions import Call, Emit, Free, Instruction, Load, Operand, Plan, Record, Store, ValueRecord
+from bespoke.plan.replay import is_replayable
+
+STATE_SECTIONS = ("train_step", "apply_step")
+
+
+class Signature(Protocol):
+    """Key and typed operands of a graph, as the manifest has them."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def inputs(self) -> Sequence[Any]: ...
+    @property
+    def outputs(self) -> Sequence[Any]: ...
+
+
+def verify(plan: Plan, subject: str, graphs: Mapping[str, Signature]) -> None:
+    """Raises PlanError naming section, instruction and value of the first violation."""
+    _Checker(plan, subject, graphs).check()
+
+
+class _Checker:
+    def __init__(self, plan: Plan, subject: str, graphs: Mapping[str, Signature]) -> None:
+        self.plan = plan
+        self.values = plan.values
+        self.where = subject
+        self.graphs = graphs
+
+    def check(self) -> None:
+        for number, value in enumerate(self.values):
+            self._check_value(number, value)
+        for graph in self.plan.graphs:
+            if graph.key not in self.graphs:
+                self._refuse(f"graph '{graph.name}'", f"key {graph.key[:12]}...", "the key of a graph of the bundle")
+        if not {"train_step", "micro_step"} & set(self.plan.sections):
+            self._refuse("sections", ", ".join(self.plan.sections) or "none", "train_step, or micro_step and apply_step")
+        if ("micro_step" in self.plan.sections) != ("apply_step" in self.plan.sections):
+            self._refuse("sections", ", ".join(self.plan.sections), "micro_step and apply_step together")
+        roles = [value.role for value in self.values]
+        replayable = False
+        for name, code in self.plan.sections.items():
+            self._check_section(name, code)
+            replayable |= name in (*STATE_SECTIONS, "micro_step") and is_replayable(code, roles)
+        if replayable != self.plan.replayable:
+            self._refuse("replayable", str(self.plan.replayable), f"{replayable}, which is what its stores say")
+
+    def _check_value(self, number: int, value: ValueRecord) -> None:
+        kind = value.place.kind
+        allowed = {
+            "section": ("arena", "scratch", "named"), "step": ("named",), "session": ("named",), "state": ("named",),
+            "bundle": ("named",), "call": ("named", "number"),
+        }[value.lifetime]  # fmt: skip
+        if kind not in allowed:
+            self._refuse(f"value {number}", f"a {value.lifetime} value placed by '{kind}'", " or ".join(allowed))
+        if value.lifetime == "state" and (value.role not in ("adapter", "optimizer") or value.dtype != "float32"):
+            self._refuse(f"value {number}", f"state of role {value.role}, {value.dtype}", "a float32 adapter or optimizer value")
+        limit = {"arena": self.plan.estimate.arena_bytes, "scratch": self.plan.estimate.scratch_bytes}.get(kind)
+        if limit is not None and value.place.offset + value.nbytes > limit:  # type: ignore[union-attr]
+            self._refuse(f"value {number}", f"bytes up to {value.place.offset + value.nbytes}", f"bytes up to {limit}")  # type: ignore[union-attr]
+        if limit is not None and value.place.offset % 16:  # type: ignore[union-attr]
+            self._refuse(f"value {number}", f"offset {value.place.offset}", "an aligned offset")  # type: ignore[union-attr]
+
+    # ---- one section ---------------------------------------------------------------------------------------------------
+
+    def _check_section(self, name: str, code: Sequence[Instruction]) -> None:
+        self.live: dict[int, set[tuple[int, int]] | None] = {}  # None: wholly defined; else the rows filled so far
+        self.loaded: set[str] = set()
+        self.freed: set[int] = set()
+        self.bytes: dict[str, list[tuple[int, int, int]]] = {"arena": [], "scratch": []}
+        stored: set[int] = set()
+        for position, instruction in enumerate(code):
+            self.at = f"section {name}, instruction {position} ({instruction.op})"
+            for operand in reads(instruction):
+                self._check_read(operand)
+            match instruction:
+                case Load():
+                    self.loaded.add(instruction.group)
+                case Call():
+                    self._check_call(instruction)
+                case Store():
+                    if name not in STATE_SECTIONS:
+                        self._refuse(self.at, f"a store in section {name}", f"stores in {' or '.join(STATE_SECTIONS)}")
+                    self._check_store(instruction, stored)
+                case Free():
+                    self._check_free(instruction)
+                case Record():
+                    if self._value(instruction.source).shape != self._value(instruction.value).shape:
+                        self._refuse(self.at, "a record of another shape", "the shape of its source")
+                    self._define([instruction.value], "make")
+                case Emit():
+                    pass
+                case _:
+                    for operand in writes(instruction):
+                        self._define(operand, "make")
+        left = [value for value in self.live if self.values[value].lifetime == "section"]
+        if left:
+            self._refuse(f"section {name}", f"value {left[0]} alive at its end", "every value freed")
+        pieces = {number for number, value in enumerate(self.values) if value.lifetime == "state"}
+        if stored and stored != pieces & stored:
+            self._refuse(f"section {name}", "stores to what is no state", "stores to state only")
+
+    def _check_call(self, call: Call) -> None:
+        if call.graph >= len(self.plan.graphs):
+            self._refuse(self.at, f"graph {call.graph}", f"one of {len(self.plan.graphs)} graphs")
+        signature = self.graphs[self.plan.graphs[call.graph].key]
+        for kind, got, expected in (
+            ("operands", call.operands, signature.inputs),
+            ("results", [result.to for result in call.results], signature.outputs),
+        ):
+            if len(got) != len(expected):
+                self._refuse(self.at, f"{len(got)} {kind}", f"{len(expected)}, as graph {call.graph} has")
+            for operand, spec in zip(got, expected, strict=True):
+                shape, dtype = self._shape(operand)
+                if (shape, dtype) != (list(spec.shape), spec.dtype):
+                    self._refuse(
+                        f"{self.at}, value {operand[0]}", f"{dtype} {shape} in {kind}", f"{spec.dtype} {list(spec.shape)}"
+                    )
+        for result in call.results:
+            self._define(result.to, result.how)
+        self._check_overlaps(call)
+
+    def _check_overlaps(self, call: Call) -> None:
+        spans = [(self._span(result.to), result) for result in call.results]
+        others = [self._span(operand) for operand in call.operands]
+        for index, (span, result) in enumerate(spans):
+            for other in [*others, *(s for s, _ in spans[:index])]:
+                if span[0] == other[0] and span[1] < other[2] and other[1] < span[2]:
+                    self._refuse(f"{self.at}, value {result.to[0]}", "a result over an operand or result of its call", "bytes of its own")
+
+    def _span(self, operand: Operand) -> tuple[str, int, int]:
+        """(what it lies in, first byte, byte after the last); a range placed at run time may be anywhere in its value."""
+        value = self.values[operand[0]]
+        base, home = 0, f"value {operand[0]}"
+        if value.place.kind in ("arena", "scratch"):
+            base, home = value.place.offset, value.place.kind  # type: ignore[union-attr]
+        if len(operand) != 3:
+            return home, base, base + value.nbytes
+        row = value.nbytes // value.shape[0] if value.shape and value.shape[0] else 0
+        return home, base + operand[1] * row, base + (operand[1] + operand[2]) * row
+
+    def _check_store(self, store: Store, stored: set[int]) -> None:
+        state = self._value(store.state)
+        if state.lifetime != "state" or store.state in stored:
+            self._refuse(f"{self.at}, value {store.state}", "stored twice" if store.state in stored else state.lifetime, "state, stored once")
+        shape, dtype = self._shape(store.source)
+        if (shape, dtype) != (state.shape, state.dtype):
+            self._refuse(f"{self.at}, value {store.state}", f"{dtype} {shape}", f"{state.dtype} {state.shape}, the whole piece")
+        stored.add(store.state)
+
+    def _check_free(self, free: Free) -> None:
+        if (free.value is None) == (free.group is None):
+            self._refuse(self.at, "a free of both or neither", "a value or a weight group")
+        if free.group is not None:
+            if free.group not in self.loaded:
+                self._refuse(self.at, f"group '{free.group}', which is not loaded", "a loaded group")
+            self.loaded.discard(free.group)
+            return
+        assert free.value is not None
+        if free.value not in self.live:
+            self._refuse(f"{self.at}, value {free.value}", "a value that is not alive", "each value freed once")
+        del self.live[free.value]
+        self.freed.add(free.value)
+        kind = self.values[free.value].place.kind
+        self.bytes[kind] = [span for span in self.bytes[kind] if span[2] != free.value]
+
+    # ---- values ----------------------------------------------------------------------------------------------------------
+
+    def _value(self, number: int) -> ValueRecord:
+        if not 0 <= number < len(self.values):
+            self._refuse(f"{self.at}, value {number}", "an id outside the table", f"an id below {len(self.values)}")
+        return self.values[number]
+
+    def _shape(self, operand: Operand) -> tuple[list[int], str]:
+        value = self._value(operand[0])
+        if len(operand) == 1:
+            return value.shape, value.dtype
+        rows = value.shape[0] if value.shape else 0
+        if len(operand) == 2 or operand[1] < 0 or operand[2] < 1 or operand[1] + operand[2] > rows:
+            self._refuse(f"{self.at}, value {operand[0]}", f"the range {operand[1:]}", f"[start, rows] within {rows} rows")
+        if len(operand) == 4:
+            scalar = self._value(operand[3])
+            if scalar.shape or scalar.dtype != "int64" or scalar.role not in ("scalar", "constant"):
+                self._refuse(f"{self.at}, value {operand[3]}", f"{scalar.role} {scalar.dtype}", "an integer scalar")
+        return [operand[2], *value.shape[1:]], value.dtype
+
+    def _check_read(self, operand: Operand) -> None:
+        value = self._value(operand[0])
+        self._shape(operand)
+        if value.role == "weight" and value.place.kind == "named":
+            group = value.place.name.split(".", 1)[0]
+            if group not in self.loaded:
+                self._refuse(f"{self.at}, value {operand[0]}", f"weight group '{group}' out of reach", "a load before it")
+        if value.lifetime != "section":
+            return
+        if operand[0] not in self.live:
+            state = "freed" if operand[0] in self.freed else "not defined"
+            self._refuse(f"{self.at}, value {operand[0]}", f"a value that is {state}", "a value defined before its use")
+        filled = self.live[operand[0]]
+        if filled is not None and not self._covered(operand, filled):
+            self._refuse(f"{self.at}, value {operand[0]}", "rows that nothing has filled", "rows defined before their use")
+
+    def _covered(self, operand: Operand, filled: set[tuple[int, int]]) -> bool:
+        start, stop = (operand[1], operand[1] + operand[2]) if len(operand) == 3 else (0, self.values[operand[0]].shape[0])
+        for a, b in sorted(filled):
+            if a <= start < b:
+                start = b
+        return start >= stop
+
+    def _define(self, operand: Operand, how: str) -> None:
+        number = operand[0]
+        value = self._value(number)
+        self._shape(operand)
+        if value.lifetime in ("state", "bundle", "call"):
+            self._refuse(f"{self.at}, value {number}", f"a write to a {value.lifetime} value", "a write to a value of the plan")
+        if value.lifetime != "section":
+            if how == "make":
+                self._refuse(f"{self.at}, value {number}", f"a {value.lifetime} value made anew", "`into` or `add_to`")
+            return
+        if how == "add_to":
+            return  # read before, so it is alive
+        whole = len(operand) == 1
+        if number in self.live:
+            if how == "make":
+                self._refuse(f"{self.at}, value {number}", "defined twice", "one definition")
+        else:
+            if number in self.freed:
+                self._refuse(f"{self.at}, value {number}", "written after it was freed", "one life")
+            self._claim(number, value)
+            self.live[number] = None if whole else set()
+        filled = self.live[number]
+        if filled is not None:
+            if whole:
+                self.live[number] = None
+            elif len(operand) == 3:
+                filled.add((operand[1], operand[1] + operand[2]))
+
+    def _claim(self, number: int, value: ValueRecord) -> None:
+        if value.place.kind not in ("arena", "scratch"):
+            self._refuse(f"{self.at}, value {number}", "a value without a place", "an offset in arena or scratch")
+        start, stop = value.place.offset, value.place.offset + max(1, value.nbytes)  # type: ignore[union-attr]
+        for a, b, other in self.bytes[value.place.kind]:
+            if start < b and a < stop:
+                self._refuse(f"{self.at}, value {number}", f"the bytes of value {other}, which is alive", "bytes of its own")
+        self.bytes[value.place.kind].append((start, stop, number))
+
+    def _refuse(self, subject: str, got: str, expected: str) -> None:
+        raise PlanError(
+            f"{self.where}: {subject}", got=got, expected=expected,
+            next_step="Report it to the author of the method" if self.where.startswith("method") else "Build the bundle again",
+        )  # fmt: skip
+
+
+__all__ = ["Signature", "verify"]

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where values live while a plan runs: one anonymous arena, and one preallocated scratch file that is mapped.
+
+The file holds checkpoints, sums over micro-batches, and two copies of adapter and optimizer state: `store` writes to the one
+that is not in use, and `flip` ends a step. So a step can be abandoned at any instruction.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from bespoke.errors import DiskFull, StateError
+from bespoke.ops.dtypes import TORCH_DTYPES
+from bespoke.plan.arena import aligned
+from bespoke.plan.instructions import Plan, ValueRecord
+
+
+class Region:
+    """Bytes that tensors are cut from."""
+
+    def __init__(self, memory: mmap.mmap | None, size: int) -> None:
+        self._memory = memory
+        self.bytes = torch.frombuffer(memory, dtype=torch.uint8, count=size) if memory is not None and size else torch.empty(0)
+
+    def tensor(self, offset: int, shape: Iterable[int], dtype: str) -> torch.Tensor:
+        """The tensor at `offset` bytes; shares memory with the region."""
+        torch_dtype = TORCH_DTYPES[dtype]
+        shape = tuple(shape)
+        size = torch_dtype.itemsize
+        for extent in shape:
+            size *= extent
+        return self.bytes[offset : offset + size].view(torch_dtype).view(shape)
+
+
+def arena(size: int) -> Region:
+    """Private anonymous memory; a page counts from the moment it is first touched."""
+    if not size:
+        return Region(None, 0)
+    return Region(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), size)
+
+
+class Layout:
+    """Offsets of named values one after another."""
+
+    def __init__(self, values: Iterable[ValueRecord]) -> None:
+        self.records: dict[str, ValueRecord] = {}
+        for value in values:
+            if value.place.kind == "named":
+                self.records[value.place.name] = value
+        self.offsets: dict[str, int] = {}
+        self.size = 0
+        for name in sorted(self.records):
+            self.offsets[name] = self.size
+            self.size += max(64, aligned(self.records[name].nbytes))
+
+    def tensors(self, region: Region, base: int) -> dict[str, torch.Tensor]:
+        return {
+            name: region.tensor(base + self.offsets[name], record.shape, record.dtype)
+            for name, record in self.records.items()
+        }
+
+
+class Buffers:
+    """Arena and scratch for all plans of a method: they share the layout of state, sums and session."""
+
+    def __init__(self, plans: Iterable[Plan], scratch_path: Path | None) -> None:
+        plans = list(plans)
+        values = [value for plan in plans for value in plan.values]
+        self.arena = arena(max(plan.estimate.arena_bytes for plan in plans))
+        state = Layout(value for value in values if value.lifetime == "state")
+        step = Layout(value for value in values if value.lifetime == "step")
+        session = Layout(value for value in values if value.lifetime == "session")
+        checkpoints = max(plan.estimate.scratch_bytes for plan in plans)
+        sizes = [_pages(checkpoints), _pages(step.size), _pages(state.size), _pages(state.size)]
+        self._file = _scratch(scratch_path, sum(sizes))
+        bases = np.cumsum([0, *sizes]).tolist()
+        self.scratch = self._file
+        self.scratch_base = bases[0]
+        self.step_values = step.tensors(self._file, bases[1])
+        self._copies = [state.tensors(self._file, base) for base in bases[2:4]]
+        self._current = 0
+        self._session_layout = session
+        self._session: dict[str, torch.Tensor] | None = None
+
+    @property
+    def current(self) -> dict[str, torch.Tensor]:
+        """Adapter and optimizer state that steps read."""
+        return self._copies[self._current]
+
+    @property
+    def following(self) -> dict[str, torch.Tensor]:
+        """What `store` writes; becomes current with `flip`."""
+        return self._copies[1 - self._current]
+
+    def flip(self) -> None:
+        self._current = 1 - self._current
+
+    def fill(self, tensors: Mapping[str, np.ndarray]) -> None:
+        """Sets state in both copies; what `tensors` lacks becomes zero."""
+        for copy in self._copies:
+            for name, target in copy.items():
+                if name in tensors:
+                    target.copy_(as_tensor(tensors[name]))
+                else:
+                    target.zero_()
+
+    def begin_step(self) -> None:
+        """Sums over micro-batches start at zero."""
+        for value in self.step_values.values():
+            value.zero_()
+
+    def session(self) -> dict[str, torch.Tensor]:
+        """KV cache, made when a generation begins."""
+        if self._session is None:
+            self._session = self._session_layout.tensors(arena(self._session_layout.size), 0)
+        return self._session
+
+    def end_session(self) -> None:
+        self._session = None
+
+
+def as_tensor(array: np.ndarray) -> torch.Tensor:
+    """A tensor over the array's memory, read-only ones included: nothing here writes to weights."""
+    return torch.from_numpy(array) if array.flags.writeable else torch.frombuffer(_writable(array), dtype=_dtype(array)).view(array.shape)
+
+
+def _dtype(array: np.ndarray) -> torch.dtype:
+    return TORCH_DTYPES[array.dtype.name]
+
+
+def _writable(array: np.ndarray) -> np.ndarray:
+    # torch refuses to say that a tensor is read-only; a graph is functional, so no operator writes to its operands.
+    class Holder:
+        __array_interface__ = {**array.__array_interface__, "data": (array.__array_interface__["data"][0], False)}
+        owner = array
+
+    return np.asarray(Holder())
+
+
+def _pages(size: int) -> int:
+    return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+def _scratch(path: Path | None, size: int) -> Region:
+    if path is None or not size:
+        return arena(size)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, size)  # a full disk is an error here, not a SIGBUS in the middle of a step
+        memory = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFull(
+                str(path),
+                got=f"a disk without room for {size / 1e6:.1f} MB of scratch",
+                expected=f"{size / 1e6:.1f} MB free",
+                next_step="Free some space and train again; what was committed is intact",
+            ) from None
+        raise StateError(
+            str(path), got=error.strerror or str(error), expected="a file that can be preallocated and mapped",
+            next_step="Put the state folder on a local file system",
+        ) from None  # fmt: skip
+    finally:
+        os.close(descriptor)
+    return Region(memory, size)

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A method of a bundle brought to life: graphs as functions, weights mapped, one set of buffers, one interpreter a sequence length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import bespoke.ops  # noqa: F401  (registers the int4 operators)
+from bespoke.bundle.manifest import MethodRecord
+from bespoke.bundle.reader import Bundle
+from bespoke.errors import ConfigError
+from bespoke.plan.instructions import Plan, SectionName
+from bespoke.plan.read import read_plan
+from bespoke.runtime.batches import Batch
+from bespoke.runtime.buffers import Buffers, as_tensor
+from bespoke.runtime.interpreter import Bindings, Interpreter, Outcome
+from bespoke.runtime.memory import MemoryGuard
+from bespoke.runtime.programs import load_program
+from bespoke.runtime.weights import Weights
+
+
+class Machine:
+    """Runs sections of one method. State is what `fill` put there and steps have changed since."""
+
+    def __init__(
+        self, bundle: Bundle, method: MethodRecord, guard: MemoryGuard, *, scratch: Path | None = None,
+        device: torch.device | None = None,
+    ) -> None:  # fmt: skip
+        self.bundle = bundle
+        self.method = method
+        self.guard = guard
+        self.device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        graphs = {graph.key: graph for graph in bundle.manifest.graphs}
+        self.plans = {
+            record.sequence_length: read_plan(bundle.read(record.file), record.file, list(graphs.values()))
+            for record in method.plans
+        }
+        files = {graph.key: graph.file for graph in graphs.values()}
+        functions: dict[str, Callable[..., tuple[torch.Tensor, ...]]] = {}
+        for plan in self.plans.values():
+            for graph in plan.graphs:
+                if graph.key not in functions:
+                    functions[graph.key] = load_program(bundle.read(files[graph.key]), files[graph.key])
+        self.buffers = Buffers(self.plans.values(), scratch)
+        weights = Weights(bundle, self.device)
+        self.interpreters = {
+            length: Interpreter(
+                plan, [functions[graph.key] for graph in plan.graphs], weights, self.buffers, guard, self.device
+            )
+            for length, plan in self.plans.items()
+        }
+        self.sequence_lengths: Sequence[int] = sorted(self.plans)
+
+    @property
+    def accumulates(self) -> bool:
+        return self.method.training.accumulates
+
+    @property
+    def replayable(self) -> bool:
+        return self.method.replayable
+
+    def train_step(
+        self, batches: Sequence[Batch], *, learning_rate: float, step: int, seed: int, stop: Callable[[], bool] | None = None
+    ) -> Outcome:
+        """One step over its micro-batches; the new state is in `buffers.following` until `buffers.flip`.
+
+        `step` counts from 1. Raises Abandoned when `stop` says so, BudgetExceeded before a call that would not fit.
+        """
+        scalars = self.scalars(learning_rate, step, sum(batch.tokens_trained for batch in batches))
+        if not self.accumulates:
+            (batch,) = batches
+            return self._run("train_step", batch.sequence_length, Bindings(tensors(batch), scalars, seed, step), stop)
+        self.buffers.begin_step()
+        whole = Outcome()
+        for batch in batches:
+            part = self._run("micro_step", batch.sequence_length, Bindings(tensors(batch), scalars, seed, step), stop)
+            for name, value in part.metrics.items():
+                whole.metrics[name] = whole.metrics.get(name, 0.0) + value
+        last = batches[-1].sequence_length
+        applied = self._run("apply_step", last, Bindings({}, scalars, seed, step), stop)
+        whole.metrics.update(applied.metrics)
+        return whole
+
+    def replay_step(self, recorded: Sequence[float], *, learning_rate: float, step: int, seed: int) -> None:
+        """A step's stores again, from its journal."""
+        bindings = Bindings({}, self.scalars(learning_rate, step, 1), seed, step)
+        self.interpreters[self.sequence_lengths[0]].replay("train_step", bindings, recorded)
+        self.buffers.flip()
+
+    def scalars(self, learning_rate: float, step: int, batch_tokens: int) -> dict[str, float]:
+        return {
+            **self.method.scalars, "learning_rate": learning_rate, "step": float(step),
+            "batch_tokens": float(batch_tokens),
+        }  # fmt: skip
+
+    def evaluate_batch(self, batch: Batch, adapter: Mapping[str, torch.Tensor] | None = None) -> tuple[float, float]:
+        """Sum of losses and count of right guesses over the unmasked tokens, with `adapter` or the current one."""
+        bindings = Bindings(tensors(batch), {}, adapter=adapter)
+        metrics = self._run("evaluate_step", batch.sequence_length, bindings, None).metrics
+        return metrics["loss_sum"], metrics["correct"]
+
+    def _run(self, section: SectionName, length: int, bindings: Bindings, stop: Callable[[], bool] | None) -> Outcome:
+        return self.interpreters[length].run(section, bindings, stop)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Adapter and optimizer state as they are now, without a copy."""
+        return {name: value.numpy() for name, value in self.buffers.current.items()}
+
+    def adapter(self) -> dict[str, np.ndarray]:
+        """The adapter's part of `state`."""
+        return {name: value for name, value in self.state().items() if name in self.adapter_names}
+
+    @property
+    def adapter_names(self) -> set[str]:
+        return {
+            value.place.name
+            for plan in self.plans.values()
+            for value in plan.values
+            if value.role == "adapter" and value.place.kind == "named"
+        }
+
+
+def tensors(batch: Batch) -> dict[str, torch.Tensor]:
+    return {
+        "tokens": torch.from_numpy(batch.tokens),
+        "targets": torch.from_numpy(batch.targets),
+        "mask": torch.from_numpy(batch.mask),
+    }
+
+
+def adapter_tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
+    """Arrays of an adapter file as tensors over the same memory."""
+    return {name: as_tensor(array) for name, array in arrays.items()}
+
+
+def method_of(bundle: Bundle, name: str | None) -> MethodRecord:
+    """The named method, by default the first of the bundle."""
+    methods = {method.name: method for method in bundle.manifest.methods}
+    if name is None:
+        return bundle.manifest.methods[0]
+    if name not in methods:
+        raise ConfigError(
+            f"method '{name}'",
+            got="no method of that name in the bundle",
+            expected=f"one of {', '.join(methods)}",
+            next_step="Name one of them, or build the bundle with it",
+        )
+    return methods[name]
+
+
+def largest_peak(plans: Iterable[Plan]) -> int:
+    """Anonymous memory in bytes that the plans were estimated to add."""
+    return max(plan.estimate.peak_bytes for plan in plans)

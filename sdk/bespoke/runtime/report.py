@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What training and evaluation report, and in which units."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+StoppedBecause = Literal["finished", "steps_done", "stop_requested", "example_forgotten", "diverged"]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Means over the unmasked tokens of some examples."""
+
+    loss: float  # nats per token
+    perplexity: float
+    accuracy: float  # share of tokens that the most likely next token predicts
+    tokens: int
+    examples: int
+
+
+@dataclass(frozen=True)
+class MemoryReport:
+    """Bytes. `peak_bytes` is what training added to the idle process in anonymous memory; the others are not in it."""
+
+    idle_bytes: int
+    estimate_bytes: int
+    peak_bytes: int
+    limit_bytes: int | None
+    mapped_dirty_bytes: int
+    file_bytes: int
+
+
+@dataclass(frozen=True)
+class TrainReport:
+    """What a call of `train` did."""
+
+    method: str
+    run: int
+    steps: int
+    total_steps: int
+    tokens: int
+    losses: tuple[float, ...]
+    rejected_steps: int
+    validation_loss_before: float | None
+    validation_loss: float | None
+    general_loss_before: float | None
+    general_loss: float | None
+    judged_on: Literal["validation", "train"] | None
+    accepted: bool
+    stopped_because: StoppedBecause
+    memory: MemoryReport
+    bytes_written: int
+    seconds: float
+
+    @property
+    def peak_bytes(self) -> int:
+        return self.memory.peak_bytes
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able; what `bespoke train --format json` prints."""
+        return {**asdict(self), "peak_bytes": self.peak_bytes}

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frozen weights, mapped group by group: clean file pages that the system may take back at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from bespoke.bundle.reader import Bundle
+from bespoke.runtime.buffers import as_tensor
+
+
+class Weights:
+    """Tensors of the groups within reach. On a device other than the CPU, `load` copies a group there and `free` drops it."""
+
+    def __init__(self, bundle: Bundle, device: torch.device) -> None:
+        self._bundle = bundle
+        self._files = {record.group: record.file for record in bundle.manifest.weights}
+        self._device = device
+        self._mapped: dict[str, Mapping[str, torch.Tensor]] = {}
+        self._on_device: dict[str, dict[str, torch.Tensor]] = {}
+
+    def load(self, group: str) -> None:
+        if group not in self._mapped:
+            arrays = self._bundle.mapped(self._files[group])
+            self._mapped[group] = {f"{group}.{name}": as_tensor(array) for name, array in arrays.items()}
+        if self._device.type != "cpu" and group not in self._on_device:
+            self._on_device[group] = {name: t.to(self._device) for name, t in self._mapped[group].items()}
+
+    def free(self, group: str) -> None:
+        self._on_device.pop(group, None)
+
+    def tensor(self, name: str) -> torch.Tensor:
+        group = name.split(".", 1)[0]
+        reach = self._mapped if self._device.type == "cpu" else self._on_device
+        return reach[group][name]
