@@ -127,7 +127,7 @@ def build(personalizer: Personalizer, out: Path, progress: Progress) -> tuple[Pa
             targets=tuple(targets),
             licences=tuple(f"licences/{file.name}" for file in licence.files),
             files={},
-        )  # fmt: skip
+        )
         return writer.finish(manifest), report
 
 
@@ -166,7 +166,7 @@ def _data(
     prepared = prepare(
         personalizer.data, encoder, format=personalizer.data_format, fields=personalizer.fields,  # type: ignore[arg-type]
         seed=training.seed, packing=training.packing, on_row=lambda row: progress("data", row, 0),
-    )  # fmt: skip
+    )
     names: dict[str, str | None] = {"train": None, "valid": None}
     for name, rows in (("train", prepared.train), ("valid", prepared.valid)):
         if len(rows):
@@ -194,7 +194,7 @@ def _plan(
         request = Request(
             method.name, method.plugin, method.options, method.training, length, _context(personalizer, model.config),
             personalizer.budget.memory_bytes, TORCH_COSTS,
-        )  # fmt: skip
+        )
         planned[method.name, length] = plan_method(request, model, tracer)
     progress("plans", len(jobs), len(jobs))
     return planned, tracer
@@ -239,7 +239,7 @@ def _lower(
                 ArtifactRecord(
                     graph=graph.key, operands=tuple(spec.name for spec in graph.inputs),
                     file=f"graphs/{target.name}/{artifact.path.name}", workspace_bytes=artifact.workspace_bytes,
-                )  # fmt: skip
+                )
             )
         targets.append(TargetRecord(name=target.name, options=target.options.model_dump(), artifacts=tuple(artifacts)))
     return targets, workspaces
@@ -248,7 +248,7 @@ def _lower(
 def _write_plans(
     personalizer: Personalizer, planned: dict[tuple[str, int], Planned], workspaces: dict[str, int],
     graphs: list[GraphRecord], writer: BundleWriter,
-) -> list[MethodRecord]:  # fmt: skip
+) -> list[MethodRecord]:
     signatures = {graph.key: graph for graph in graphs}
     methods = []
     for method in personalizer.methods:
@@ -267,7 +267,7 @@ def _write_plans(
             MethodRecord(
                 name=method.name, training=method.training, options=method.options.model_dump(), scalars=method.scalars,
                 replayable=all(plan.replayable for plan in plans), plans=tuple(records),
-            )  # fmt: skip
+            )
         )
     return methods
 

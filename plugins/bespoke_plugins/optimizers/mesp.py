@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MeSP: the gradients of MeBP, derived by hand and taken in stages ("Memory-Efficient Structured Backpropagation for On-Device LLM
+Fine-Tuning", appendix A; formulas with their gaps filled in bespoke.graph.layers).
+
+    LoRA linear, y = x W^T + s (x A^T) B^T:   h = x A^T, recomputed;  dh = s dy B;  dB = s dy^T h;  dA = dh^T x;  dx = dy W + dh A
+
+For block i, given its input x and dy:  1  recompute q, k, v, o and the MLP's input (nothing needs the down projection);
+2  back through the MLP, by slices of its width;  3  back through o, attention by query tiles, then q, k, v;  4  update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from bespoke.contracts import ModelSpec, Optimizer, hookimpl
+from bespoke.graph import (
+    Attention,
+    FirstOrderOptions,
+    PlanBuilder,
+    Value,
+    attention_forward,
+    attention_output,
+    block_forward,
+    embed,
+    head_loss_and_gradient,
+    update,
+)
+from bespoke.graph.backward import attention_backward, attention_output_backward, inputs_backward, mlp_backward
+
+Tree = dict[str, Value]
+
+
+class MeSP:
+    """Exact gradients, hand-derived, in tiles."""
+
+    name = "mesp"
+    Options = FirstOrderOptions
+
+    def train_step(self, b: PlanBuilder, model: ModelSpec, options: FirstOrderOptions) -> None:
+        batch = b.batch()
+        x = embed(b, model, batch.tokens)  # (N, D)
+        kept: list[tuple[Value, Value]] = []  # each block's input; with Gemma's output norms, its MLP's branch too
+        for block, group in enumerate(model.blocks):
+            y, branch = block_forward(b, model, block, x, b.adapter(group))
+            kept.append((x, branch))
+            x = y
+        loss, dx = head_loss_and_gradient(b, model, x, batch)
+        b.emit(loss=loss)
+        update(b, self.gradients(b, model, kept, dx), options)
+
+    def gradients(
+        self, b: PlanBuilder, model: ModelSpec, kept: list[tuple[Value, Value]], dy: Value
+    ) -> Iterator[tuple[Tree, Tree]]:
+        """(adapter, gradients) block by block, last first. The first block's input needs no gradient."""
+        for block, (x, branch) in reversed(list(enumerate(kept))):
+            adapter = b.adapter(model.blocks[block])
+            attention = attention_forward(b, model, block, x, adapter)
+            middle = attention_output(b, model, block, x, attention.o, adapter)
+            dmiddle, grads = mlp_backward(b, model, block, middle, branch, dy, adapter)
+            dy, attention_grads = self.attention(b, model, block, x, attention, dmiddle, adapter)
+            yield adapter, grads | attention_grads
+
+    def attention(
+        self, b: PlanBuilder, model: ModelSpec, block: int, x: Value, attention: Attention, dmiddle: Value, adapter: Tree
+    ) -> tuple[Value, Tree]:
+        """Back from the residual after attention to the block's input."""
+        do, output_grads = attention_output_backward(b, model, block, attention.o, dmiddle, adapter)
+        dqkv = attention_backward(b, model, block, attention, do)
+        dx, input_grads = inputs_backward(b, model, block, x, dqkv, dmiddle, adapter)
+        return dx, output_grads | input_grads
+
+
+@hookimpl
+def register_optimizers(register: Callable[[Optimizer], None]) -> None:
+    register(MeSP())

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MeZO: two forward passes and one number ("Fine-Tuning Language Models with Just Forward Passes", arXiv 2305.17333, Algorithm 1;
+with q queries as in P-RGE, arXiv 2409.15520, Algorithm 3).
+
+    for each query i:  g_i = (L(theta + eps z_i) - L(theta - eps z_i)) / (2 eps)
+    then               theta <- theta - (eta / q) sum_i g_i z_i
+
+z is regenerated from its counter wherever it is needed, never kept. theta +- eps z is a copy made block by block and dropped, so
+nothing drifts. The step depends on the recorded g_i alone: a journal of a few bytes replays it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+
+from bespoke.contracts import ModelSpec, Optimizer, Settings, hookimpl
+from bespoke.graph import PlanBuilder, Value, block_forward, embed, head_loss
+
+Tensors = dict[str, torch.Tensor]
+
+
+class MeZOOptions(Settings):
+    """`epsilon` is the size of the step to either side; in fp32 the loss carries about 1e-6, so g carries 1e-6 / epsilon."""
+
+    epsilon: float = Field(default=1e-3, gt=0)
+    queries: int = Field(default=1, ge=1, le=64)
+    distribution: Literal["normal", "rademacher"] = "normal"
+
+
+class MeZO:
+    """Zeroth-order: the loss difference along a random direction, times the direction."""
+
+    name = "mezo"
+    Options = MeZOOptions
+
+    def train_step(self, b: PlanBuilder, model: ModelSpec, options: MeZOOptions) -> None:
+        epsilon = b.scalar("epsilon")
+        losses, gs = [], []
+        for query in range(options.queries):
+            plus, minus = (self.loss(b, model, options, query, sign) for sign in (+1, -1))
+            gs.append(b.record(b.call(projected_gradient, plus, minus, epsilon)))
+            losses += [plus, minus]
+        for group in model.blocks:
+            for name, theta in b.adapter(group).items():
+                b.store(theta, self.descended(b, name, theta, gs, options))
+        b.emit(loss=b.call(mean, losses), projected_gradient=gs[0])
+
+    def loss(self, b: PlanBuilder, model: ModelSpec, options: MeZOOptions, query: int, sign: int) -> Value:
+        """L(theta + sign eps z), in tiles."""
+        batch = b.batch()
+        x = embed(b, model, batch.tokens)
+        for block, group in enumerate(model.blocks):
+            x, _ = block_forward(b, model, block, x, self.moved(b, group, options, query, sign))
+        return head_loss(b, model, x, batch)
+
+    def moved(self, b: PlanBuilder, group: str, options: MeZOOptions, query: int, sign: int) -> dict[str, Value]:
+        """A copy of one block's adapter, a step to one side."""
+        epsilon = b.scalar("epsilon")
+        return {
+            name: b.call(move, theta, b.noise(theta, query, options.distribution), epsilon, sign=sign)
+            for name, theta in b.adapter(group).items()
+        }
+
+    def descended(self, b: PlanBuilder, name: str, theta: Value, gs: list[Value], options: MeZOOptions) -> Any:
+        """theta - (eta / q) sum_i g_i z_i, one query's z at a time."""
+        new: Any = theta
+        for query, g in enumerate(gs):
+            z = b.noise(theta, query, options.distribution)
+            new = b.call(descend, new, z, g, b.scalar("learning_rate"), queries=options.queries)
+        return new
+
+
+def move(theta: torch.Tensor, z: torch.Tensor, epsilon: torch.Tensor, *, sign: int) -> torch.Tensor:
+    return theta + sign * (epsilon * z)
+
+
+def projected_gradient(plus: torch.Tensor, minus: torch.Tensor, epsilon: torch.Tensor) -> torch.Tensor:
+    return (plus - minus) / (2 * epsilon)
+
+
+def descend(theta: torch.Tensor, z: torch.Tensor, g: torch.Tensor, eta: torch.Tensor, *, queries: int) -> torch.Tensor:
+    return theta - (eta * g / queries) * z
+
+
+def mean(losses: list[torch.Tensor]) -> torch.Tensor:
+    return torch.stack(losses).mean()
+
+
+@hookimpl
+def register_optimizers(register: Callable[[Optimizer], None]) -> None:
+    register(MeZO())
