@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+# One thread for each test process: several of them share the cores, and torch's threads would wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 
