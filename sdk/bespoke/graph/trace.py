@@ -16,6 +16,16 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.export import ExportedProgram
+from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
+from torch.export.graph_signature import (
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    TensorArgument,
+)
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree
 
@@ -49,10 +59,33 @@ class Graph:
     workspace_bytes: int
     flops: int
 
-    def export(self) -> torch.export.ExportedProgram:
-        """The graph as an ExportedProgram, which is what targets compile."""
-        with torch.no_grad():
-            return torch.export.export(self.module, self.example_inputs(), strict=False)
+    def export(self) -> ExportedProgram:
+        """The graph as an ExportedProgram, which is what targets compile.
+
+        Made from what was traced, which is already flat, functional and ATen: `torch.export.export` would trace it again.
+        """
+        names = [node.name for node in self.module.graph.nodes if node.op == "placeholder"]
+        results = [node.name for node in self.module.graph.output_node().args[0]]
+        signature = ExportGraphSignature(
+            input_specs=[InputSpec(InputKind.USER_INPUT, TensorArgument(name), None) for name in names],
+            output_specs=[OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(name), None) for name in results],
+        )
+        operands = _pytree.tree_structure((tuple(names), {}))
+        call = ModuleCallSignature(
+            inputs=[TensorArgument(name) for name in names],
+            outputs=[TensorArgument(name) for name in results],
+            in_spec=operands,
+            out_spec=_pytree.tree_structure(tuple(results)),
+        )
+        return ExportedProgram(
+            self.module,
+            self.module.graph,
+            signature,
+            state_dict={},
+            range_constraints={},
+            module_call_graph=[ModuleCallEntry("", call)],
+            constants={},
+        )
 
     def example_inputs(self) -> tuple[torch.Tensor, ...]:
         return tuple(torch.zeros(spec.shape, dtype=TORCH_DTYPES[spec.dtype]) for spec in self.inputs)
