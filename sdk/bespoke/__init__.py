@@ -26,6 +26,8 @@ _HOME = {
     "Personalizer": "bespoke.personalizer",
     "Training": "bespoke.config",
 }
+# What is not installed with bespoke-sdk alone, and the extra that brings it.
+_EXTRA = {"torch": "torch", "transformers": "build", "jinja2": "build"}
 
 __all__ = ["BespokeError", "Budget", "Lora", "PersonalModel", "Personalizer", "Training", "__version__"]
 
@@ -33,4 +35,11 @@ __all__ = ["BespokeError", "Budget", "Lora", "PersonalModel", "Personalizer", "T
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'bespoke' has no attribute '{name}'; it has {', '.join(__all__)}")
-    return getattr(import_module(_HOME[name]), name)
+    try:
+        return getattr(import_module(_HOME[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name not in _EXTRA:
+            raise
+        from bespoke.errors import MissingDependency
+
+        raise MissingDependency.of(f"bespoke.{name}", error.name, _EXTRA[error.name]) from None

@@ -165,7 +165,7 @@ class PersonalModel:
             validation_loss_before=judgement.before, validation_loss=judgement.after,
             general_loss_before=judgement.general_before, general_loss=judgement.general_after,
             judged_on=judgement.judged_on, accepted=judgement.accepted, stopped_because=reason, memory=memory,
-            bytes_written=bytes_written() - written, seconds=time.monotonic() - began,
+            step_peak_bytes=tuple(progress.step_peaks), bytes_written=bytes_written() - written, seconds=time.monotonic() - began,
         )  # fmt: skip
 
     def _run(self, steps: int | None, method: str | None, seed: int | None, overrides: Mapping[str, Any]) -> Run:

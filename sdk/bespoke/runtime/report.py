@@ -51,6 +51,7 @@ class TrainReport:
     accepted: bool
     stopped_because: StoppedBecause
     memory: MemoryReport
+    step_peak_bytes: tuple[int, ...]  # of each step, over the idle process; an abandoned last one included
     bytes_written: int
     seconds: float
 

@@ -37,7 +37,11 @@ class Progress:
     tokens: int = 0
     losses: list[float] = field(default_factory=list)
     rejected: int = 0
-    peak_added: int = 0
+    step_peaks: list[int] = field(default_factory=list)  # bytes over the idle process
+
+    @property
+    def peak_added(self) -> int:
+        return max(self.step_peaks, default=0)
 
 
 class Trainer:
@@ -81,9 +85,8 @@ class Trainer:
                 except Abandoned:
                     return self._leave("stop_requested")
                 finally:
-                    self.progress.peak_added = max(
-                        self.progress.peak_added, self._machine.guard.observe(peak.stop()[0]) - self._machine.guard.idle
-                    )
+                    seen = self._machine.guard.observe(peak.stop()[0])
+                    self.progress.step_peaks.append(seen - self._machine.guard.idle)
                 if self._bad_in_a_row >= DIVERGED_AFTER:
                     return self._leave("diverged")
                 if self._commit_is_due() and not self.commit():
