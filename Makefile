@@ -1,0 +1,40 @@
+# Each of `make demo` and `make test` works alone on a fresh machine: it installs what it needs into .venv and does its job.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Two processes share the cores; torch's own threads would only wait for each other.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+.PHONY: install demo test test-all bench lint schema clean
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt tools/install_system.sh
+	sh tools/install_system.sh
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/python sample_apps/desktop/demo.py
+
+test: $(STAMP) lint
+	$(PYTEST) -n 2 --dist loadgroup -m 'not slow and not benchmark'
+
+test-all: $(STAMP) lint
+	$(PYTEST) -n 2 --dist loadgroup -m 'not benchmark'
+
+bench: $(STAMP)
+	$(BIN)/python -m pytest -m benchmark -s tests/benchmarks
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+schema: $(STAMP)
+	$(BIN)/python tools/write_schemas.py
+
+clean:
+	rm -rf $(VENV) .cache
