@@ -17,6 +17,7 @@ from bespoke.bundle.program_json import parse_program
 from bespoke.bundle.reader import Bundle, open_bundle
 from bespoke.bundle.tensors import map_tensors
 from bespoke.errors import BundleError
+from tests.unit.bundle.example import replace_manifest
 
 # One file of each kind, with the way in which a runtime uses it.
 KINDS: dict[str, Callable[[Bundle, str], object]] = {
@@ -65,24 +66,39 @@ def refuse_flips_of_a_listed_file(bundle: Path, name: str, step: int) -> int:
     return count
 
 
-def refuse_flips_of_the_manifest(bundle: Path, key: bytes, step: int) -> tuple[int, int, int]:
-    """(bytes flipped, refused without pin or key, opened without). With a pin or a key all are refused."""
-    path = bundle / "manifest.json"
-    pin = hashlib.sha256(path.read_bytes()).hexdigest()
-    count = refused = sound = 0
+def refuse_flips_beside(bundle: Path, name: str, key: bytes, step: int) -> int:
+    """The files that the manifest does not list, with a pin, with a key and (the signature aside) with neither."""
+    path = bundle / name
+    pin = hashlib.sha256((bundle / "manifest.json").read_bytes()).hexdigest()
+    count = 0
     for _ in flips(path, range(0, path.stat().st_size, step)):
         with pytest.raises(BundleError):
-            open_bundle(bundle, pin_sha256=pin)
-        with pytest.raises(BundleError):
             open_bundle(bundle, public_key=key)
+        if name != "signature":
+            with pytest.raises(BundleError):
+                open_bundle(bundle, pin_sha256=pin)
+            with pytest.raises(BundleError):
+                open_bundle(bundle)
+        count += 1
+    return count
+
+
+def flip_without_sum(bundle: Path, step: int) -> tuple[int, int]:
+    """(flipped, refused) where the sum fits the flipped manifest: refused, or another manifest of the same files."""
+    whole = (bundle / "manifest.json").read_bytes()
+    refused = 0
+    positions = range(0, len(whole), step)
+    for position in positions:
+        replace_manifest(
+            bundle, whole[:position] + bytes([whole[position] ^ (1 << position % 8)]) + whole[position + 1 :]
+        )
         try:
             with open_bundle(bundle) as opened:
                 opened.verify_files()
-            sound += 1  # another number or name in an unsigned manifest is another manifest
         except BundleError:
             refused += 1
-        count += 1
-    return count, refused, sound
+    replace_manifest(bundle, whole)
+    return len(positions), refused
 
 
 def refuse_flips_of_a_zip(bundle: Path, folder: Path, step: int) -> int:
@@ -132,14 +148,15 @@ def test_a_flipped_byte_of_a_listed_file_is_refused(bundle: Path, name: str) -> 
     assert refuse_flips_of_a_listed_file(bundle, name, max(1, header_bytes(bundle / name) // 12)) > 1
 
 
-def test_a_flipped_byte_of_the_manifest_is_refused(bundle: Path, keys: tuple[bytes, bytes]) -> None:
-    refuse_flips_of_the_manifest(bundle, keys[1], 97)
+@pytest.mark.parametrize(("name", "step"), [("manifest.json", 97), ("manifest.sha256", 5), ("signature", 3)])
+def test_a_flipped_byte_beside_the_listed_files_is_refused(
+    bundle: Path, name: str, step: int, keys: tuple[bytes, bytes]
+) -> None:
+    refuse_flips_beside(bundle, name, keys[1], step)
 
 
-def test_a_flipped_byte_of_the_signature_is_refused(bundle: Path, keys: tuple[bytes, bytes]) -> None:
-    for _ in flips(bundle / "signature", range(64)):
-        with pytest.raises(BundleError):
-            open_bundle(bundle, public_key=keys[1])
+def test_a_flipped_manifest_with_a_sum_that_fits_is_refused_or_sound(bundle: Path) -> None:
+    flip_without_sum(bundle, 61)
 
 
 def test_a_flipped_byte_of_a_zip_outside_its_files_is_refused(bundle: Path, tmp_path: Path) -> None:
@@ -150,7 +167,7 @@ def test_readers_of_the_formats_themselves_refuse_or_read(bundle: Path, graph: b
     without_hash(bundle, graph, 101)
 
 
-@pytest.mark.parametrize("name", [*KINDS, "manifest.json", "signature"])
+@pytest.mark.parametrize("name", [*KINDS, "manifest.json", "manifest.sha256", "signature"])
 def test_a_cut_longer_or_missing_file_is_refused(bundle: Path, name: str, keys: tuple[bytes, bytes]) -> None:
     path = bundle / name
     whole = path.read_bytes()
@@ -178,9 +195,10 @@ def test_every_header_byte_of_every_kind_of_file_flipped(
     bundle: Path, graph: bytes, keys: tuple[bytes, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [(name, refuse_flips_of_a_listed_file(bundle, name, 1)) for name in KINDS]
-    count, refused, sound = refuse_flips_of_the_manifest(bundle, keys[1], 1)
-    rows.append(("manifest.json, pinned or signed", count))
-    rows.append((f"manifest.json, neither ({sound} others read as another manifest)", refused))
+    for name in ("manifest.json", "manifest.sha256", "signature"):
+        rows.append((name, refuse_flips_beside(bundle, name, keys[1], 1)))
+    tried, refused = flip_without_sum(bundle, 1)
+    rows.append((f"manifest.json with a sum that fits ({tried} tried)", refused))
     rows.append(("zip: headers, padding, directory, end", refuse_flips_of_a_zip(bundle, tmp_path / "zips", 7)))
     tried, refused = without_hash(bundle, graph, 1)
     rows.append((f"tensor headers and programs without their hash ({tried} tried)", refused))

@@ -19,6 +19,7 @@ import pytest
 from bespoke.bundle.archive import pack, write_zip
 from bespoke.bundle.reader import open_bundle
 from bespoke.errors import BundleError
+from tests.unit.bundle.example import replace_manifest
 from tests.unit.bundle.test_manifest import HOSTILE_NAMES
 
 LICENCE = "licences/LICENSE.txt"
@@ -37,7 +38,7 @@ def refused(given: Any, *, name: str = LICENCE) -> BundleError:
 def edit(bundle: Path, change: Callable[[dict[str, Any]], None]) -> None:
     document = json.loads((bundle / "manifest.json").read_bytes())
     change(document)
-    (bundle / "manifest.json").write_bytes(json.dumps(document).encode())
+    replace_manifest(bundle, json.dumps(document).encode())
 
 
 def link_to_file(bundle: Path, outside: Path) -> None:
@@ -151,6 +152,7 @@ def test_asking_for_an_unlisted_name_reads_nothing(bundle: Path, tmp_path: Path,
             "../secret",
             str(tmp_path / "here" / "secret"),
             "manifest.json",
+            "manifest.sha256",
             "signature",
             "licences",
             "",
@@ -186,7 +188,7 @@ def test_a_link_put_in_after_opening_is_not_followed(bundle: Path, tmp_path: Pat
     ],
 )
 def test_a_manifest_that_costs_or_confuses_is_refused_fast(bundle: Path, data: bytes, what: str) -> None:
-    (bundle / "manifest.json").write_bytes(data)
+    replace_manifest(bundle, data)
     start = time.perf_counter()
     assert what in str(refused(bundle))
     assert time.perf_counter() - start < 5
@@ -203,7 +205,7 @@ def test_huge_counts_and_sizes_are_refused(bundle: Path) -> None:
         {"files": {**document["files"], LICENCE: {**record, "size": 2**40}}},
         {"context_length": 10**19},
     ):
-        (bundle / "manifest.json").write_bytes(json.dumps({**document, **change}).encode())
+        replace_manifest(bundle, json.dumps({**document, **change}).encode())
         refused(bundle)
 
 

@@ -52,9 +52,7 @@ def pack(bundle: Path | str, out: Path | str) -> tuple[Path, Path]:
     with open_bundle(folder) as opened:
         opened.verify_files()
         weights = {record.file for record in opened.manifest.weights}
-        rest = (set(opened.manifest.files) - weights) | {"manifest.json"}
-        if (folder / "signature").is_file():
-            rest.add("signature")
+        rest = (set(opened.manifest.files) - weights) | set(opened.beside)
     target.mkdir(parents=True, exist_ok=True)
     paths = target / "weights.zip", target / "method.zip"
     for path, names in zip(paths, (weights, rest), strict=True):
@@ -74,7 +72,7 @@ def unpack(archives: Path | str | Iterable[Path | str], folder: Path | str) -> P
             if os.path.lexists(target):
                 raise FileExistsError(errno.EEXIST, "something of that name")
             partial.mkdir(parents=True)
-            for name in ("manifest.json", *opened.names, *(["signature"] if opened.signed else [])):
+            for name in (*opened.beside, *opened.names):
                 path = partial / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with path.open("wb") as file:

@@ -52,7 +52,8 @@ MAX_FILE_BYTES = 2**40
 MAX_COUNT = 2**53  # the largest integer that every JSON reader keeps exactly
 
 _COMPONENT = re.compile(r"[A-Za-z0-9_@+=-][A-Za-z0-9_.@+=-]*")
-RESERVED = frozenset({"manifest.json", "signature"})
+MANIFEST_FILE, SUM_FILE, SIGNATURE_FILE = "manifest.json", "manifest.sha256", "signature"
+RESERVED = frozenset({MANIFEST_FILE, SUM_FILE, SIGNATURE_FILE})  # beside what the manifest lists
 
 
 def file_name_problem(name: str) -> str:
@@ -277,5 +278,5 @@ class Manifest(Record):
         max_length=64, description="licence texts that must travel with the weights"
     )
     files: dict[FileName, FileRecord] = Field(
-        max_length=MAX_FILES, description="every file but manifest.json and signature"
+        max_length=MAX_FILES, description="every file but manifest.json, its sum and the signature"
     )

@@ -3,18 +3,28 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from bespoke.bundle.json_strict import dumps_canonical, loads_strict
-from bespoke.bundle.manifest import ADDED, FORMAT, MAJOR, MAX_MANIFEST_BYTES, MINOR, Manifest, file_name_problem
+from bespoke.bundle.manifest import (
+    ADDED,
+    FORMAT,
+    MAJOR,
+    MANIFEST_FILE,
+    MAX_MANIFEST_BYTES,
+    MINOR,
+    Manifest,
+    file_name_problem,
+)
 from bespoke.errors import BundleError, BundleVersionError
 
-__all__ = ["check_manifest", "manifest_bytes", "manifest_schema", "read_manifest", "referenced_files"]
+__all__ = ["check_manifest", "manifest_bytes", "manifest_schema", "manifest_sum", "read_manifest", "referenced_files"]
 
-SUBJECT = "manifest.json"
+SUBJECT = MANIFEST_FILE
 _SHOWN = 10
 
 
@@ -24,6 +34,11 @@ def manifest_bytes(manifest: Manifest) -> bytes:
         return dumps_canonical(manifest.model_dump(mode="json"), indent=1)
     except ValueError:
         raise _refused("", "an infinite number or NaN", "finite numbers") from None
+
+
+def manifest_sum(data: bytes) -> bytes:
+    """What `manifest.sha256` holds, in the form of `sha256sum`: damage is told from hostility even without pin or key."""
+    return f"{hashlib.sha256(data).hexdigest()}  {MANIFEST_FILE}\n".encode()
 
 
 def read_manifest(

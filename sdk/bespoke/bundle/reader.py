@@ -17,8 +17,16 @@ from pathlib import Path
 
 import numpy as np
 
-from bespoke.bundle.manifest import MAX_MANIFEST_BYTES, FileRecord, Manifest
-from bespoke.bundle.manifest_document import read_manifest
+from bespoke.bundle.manifest import (
+    MANIFEST_FILE,
+    MAX_MANIFEST_BYTES,
+    RESERVED,
+    SIGNATURE_FILE,
+    SUM_FILE,
+    FileRecord,
+    Manifest,
+)
+from bespoke.bundle.manifest_document import manifest_sum, read_manifest
 from bespoke.bundle.signature import SIGNATURE_BYTES, verify_signature
 from bespoke.bundle.sources import Extent, Source, open_source
 from bespoke.bundle.tensors import tensors_from_buffer
@@ -28,6 +36,7 @@ __all__ = ["Bundle", "open_bundle"]
 
 _CHUNK_BYTES = 2**20
 _MAX_READ_BYTES = 2**28
+_MAX_BESIDE_BYTES = 256
 
 
 def open_bundle(
@@ -58,17 +67,23 @@ class Bundle:
         self._source = source
         self._verified: set[str] = set()
         present = source.names()
-        self._manifest_bytes = self._small("manifest.json", MAX_MANIFEST_BYTES)
+        self._manifest_bytes = self._small(MANIFEST_FILE, MAX_MANIFEST_BYTES)
         self.manifest_sha256 = hashlib.sha256(self._manifest_bytes).hexdigest()
-        self.signed = "signature" in present
+        self.signed = SIGNATURE_FILE in present
         self._authenticate(pin_sha256, public_key)
+        self._check_sum()
         self.manifest = read_manifest(self._manifest_bytes)
-        self._check_presence(present - {"manifest.json", "signature"})
+        self._check_presence(present - RESERVED)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all files but manifest.json and signature, sorted."""
+        """Names of all files that the manifest lists, sorted."""
         return tuple(sorted(self.manifest.files))
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """Names of the files that the manifest does not list: itself, its sum and the signature, where there is one."""
+        return (MANIFEST_FILE, SUM_FILE, SIGNATURE_FILE) if self.signed else (MANIFEST_FILE, SUM_FILE)
 
     def path(self, name: str) -> Path:
         """The file itself, its hash checked. BundleError where the bundle is a zip: read or map the file instead."""
@@ -92,8 +107,8 @@ class Bundle:
 
     def chunks(self, name: str) -> Iterator[bytes]:
         """The bytes of a file in pieces; the hash is compared after the last, so use nothing before the end."""
-        if name in ("manifest.json", "signature"):
-            yield self._small(name, MAX_MANIFEST_BYTES) if name == "signature" else self._manifest_bytes
+        if name in self.beside:
+            yield self._manifest_bytes if name == MANIFEST_FILE else self._small(name, _MAX_BESIDE_BYTES)
             return
         extent = self._extent(name)
         try:
@@ -155,16 +170,26 @@ class Bundle:
     def _authenticate(self, pin_sha256: str | None, public_key: bytes | None) -> None:
         if pin_sha256 is not None and not hmac.compare_digest(self.manifest_sha256, pin_sha256.lower()):
             raise SignatureError(
-                self._at("manifest.json"),
+                self._at(MANIFEST_FILE),
                 got=f"sha256 {self.manifest_sha256}",
                 expected=f"the pinned {pin_sha256[:80]}",
                 next_step="Get the bundle that the app was built with",
             )
-        signature = self._small("signature", SIGNATURE_BYTES) if self.signed else None
+        signature = self._small(SIGNATURE_FILE, _MAX_BESIDE_BYTES) if self.signed else None
         if signature is not None and len(signature) != SIGNATURE_BYTES:
-            raise self._refused("signature", f"{len(signature)} bytes", f"{SIGNATURE_BYTES}")
+            raise self._refused(SIGNATURE_FILE, f"{len(signature)} bytes", f"{SIGNATURE_BYTES}")
         if public_key is not None:
-            verify_signature(self._manifest_bytes, signature, public_key, self._at("signature"))
+            verify_signature(self._manifest_bytes, signature, public_key, self._at(SIGNATURE_FILE))
+
+    def _check_sum(self) -> None:
+        """A damaged manifest says so, rather than being another manifest."""
+        expected = manifest_sum(self._manifest_bytes)
+        if self._small(SUM_FILE, _MAX_BESIDE_BYTES) != expected:
+            raise self._refused(
+                SUM_FILE,
+                f"another sum than {self.manifest_sha256}",
+                "the sha256 of manifest.json, as sha256sum writes it",
+            )
 
     def _check_presence(self, present: set[str]) -> None:
         listed = set(self.manifest.files)

@@ -13,8 +13,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from bespoke.bundle.manifest import FileRecord, Manifest, file_name_problem
-from bespoke.bundle.manifest_document import check_manifest, manifest_bytes, referenced_files
+from bespoke.bundle.manifest import MANIFEST_FILE, SUM_FILE, FileRecord, Manifest, file_name_problem
+from bespoke.bundle.manifest_document import check_manifest, manifest_bytes, manifest_sum, referenced_files
 from bespoke.errors import BundleError
 
 __all__ = ["BundleWriter", "hash_file"]
@@ -76,7 +76,9 @@ class BundleWriter:
             raise self._defect(got, "each named file to be there, each file to be named")
         whole = manifest.model_copy(update={"files": files})
         check_manifest(whole)
-        _write_synced(self._work / "manifest.json", manifest_bytes(whole))
+        data = manifest_bytes(whole)
+        _write_synced(self._work / MANIFEST_FILE, data)
+        _write_synced(self._work / SUM_FILE, manifest_sum(data))
         self._work.chmod(0o755)  # mkdtemp's 0700 would hide the bundle from everyone else
         if self._folder.is_dir():
             replaced = Path(tempfile.mkdtemp(prefix=f".{self._folder.name}.", suffix=".old", dir=self._folder.parent))
@@ -100,7 +102,7 @@ class BundleWriter:
     def _replaceable(self) -> bool:
         if self._folder.is_symlink() or not self._folder.is_dir():
             return False
-        return (self._folder / "manifest.json").is_file() or not any(self._folder.iterdir())
+        return (self._folder / MANIFEST_FILE).is_file() or not any(self._folder.iterdir())
 
     def _defect(self, got: str, expected: str) -> BundleError:
         return BundleError(str(self._folder), got=got, expected=expected, next_step="Mend the code that builds it")

@@ -45,7 +45,7 @@ def program_bytes(program: torch.export.ExportedProgram | torch.fx.GraphModule, 
     module = program.graph_module if isinstance(program, torch.export.ExportedProgram) else program
     _refuse_nodes(module.graph, name)
     try:
-        graph = json.loads(_to_json_bytes(GraphModuleSerializer(None, []).serialize_graph(module)))  # type: ignore[arg-type]
+        graph = json.loads(_to_json_bytes(GraphModuleSerializer(None, []).serialize_graph(module)))
     except Exception as problem:  # torch raises its own SerializeError, AssertionError, KeyError, ...
         raise GraphError(
             f"Graph '{name}'",

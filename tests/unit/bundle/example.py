@@ -195,6 +195,12 @@ def groups() -> dict[str, dict[str, np.ndarray]]:
     }
 
 
+def replace_manifest(folder: Path, data: bytes) -> None:
+    """Other bytes as a bundle's manifest, with a sum that fits."""
+    (folder / "manifest.json").write_bytes(data)
+    (folder / "manifest.sha256").write_text(f"{hashlib.sha256(data).hexdigest()}  manifest.json\n")
+
+
 def write_example(folder: Path, document: dict[str, Any] | None = None, graph: bytes | None = None) -> Path:
     """A bundle at `folder`. `graph` saves tracing where torch is not wanted."""
     code = graph if graph is not None else b'{"not": "traced"}\n'

@@ -47,10 +47,10 @@ def test_it_lists_every_tensor_and_checks_every_file(reader: Path, tmp_path: Pat
         assert f"{name}: " in done.stdout
         for tensor, array in arrays.items():
             assert re.search(rf"{re.escape(tensor)} +\w+ +{re.escape(str(list(array.shape)))}", done.stdout)
-    assert done.stdout.count("sound") == sum(path.is_file() for path in folder.rglob("*")) - 1
+    assert done.stdout.count("sound") == sum(path.is_file() for path in folder.rglob("*")) - 2
 
 
-@pytest.mark.parametrize("damage", ["byte", "size", "link", "missing"])
+@pytest.mark.parametrize("damage", ["byte", "size", "link", "missing", "manifest"])
 def test_it_refuses_damage(reader: Path, tmp_path: Path, damage: str) -> None:
     folder = write_example(tmp_path / "a.bundle")
     path = folder / "weights" / "block_00.safetensors"
@@ -58,6 +58,9 @@ def test_it_refuses_damage(reader: Path, tmp_path: Path, damage: str) -> None:
     data[-1] ^= 1
     if damage == "byte":
         path.write_bytes(data)
+    elif damage == "manifest":
+        text = (folder / "manifest.json").read_text()
+        (folder / "manifest.json").write_text(text.replace("block_00", "block_01", 1))
     elif damage == "size":
         path.write_bytes(data + b"\0")
     else:
@@ -66,7 +69,7 @@ def test_it_refuses_damage(reader: Path, tmp_path: Path, damage: str) -> None:
             path.symlink_to(tmp_path / "outside")
     done = run(reader, folder)
     assert done.returncode != 0
-    assert "block_00" in done.stderr
+    assert ("manifest" if damage == "manifest" else "block_00") in done.stderr
 
 
 def test_the_page_fits_on_one_screen_above_the_reader() -> None:

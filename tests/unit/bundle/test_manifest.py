@@ -216,6 +216,7 @@ HOSTILE_NAMES = [
     "/",
     "a/",
     "manifest.json",
+    "Manifest.sha256",
     "Signature",
     "é",
     "x" * 300,

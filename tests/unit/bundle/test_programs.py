@@ -127,6 +127,12 @@ def test_names_paths_and_lines_leave_no_trace() -> None:
         assert trace not in data
 
 
+def test_a_traced_module_gives_the_bytes_of_its_export() -> None:
+    for function, operands in cases()[:2]:
+        flat = make_fx(lambda *args, of=function: tuple(of(*args)), tracing_mode="fake")(*operands)
+        assert program_bytes(flat) == program_bytes(torch.export.export(flat, operands))
+
+
 def test_functions_that_differ_differ_in_bytes() -> None:
     x = torch.ones(2, 2)
     variants = [lambda a: a * 2.0, lambda a: a * 2.5, lambda a: a + 2.0, lambda a: (a * 2.0).t()]

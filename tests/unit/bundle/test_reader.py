@@ -17,7 +17,7 @@ from bespoke.bundle.reader import Bundle, open_bundle
 from bespoke.bundle.signature import generate_key, public_key_of, sign_bundle
 from bespoke.bundle.writer import BundleWriter
 from bespoke.errors import BundleError, SignatureError
-from tests.unit.bundle.example import groups, manifest_document, write_example
+from tests.unit.bundle.example import groups, manifest_document, replace_manifest, write_example
 
 
 @pytest.fixture
@@ -162,12 +162,20 @@ def test_no_descriptor_is_left_open(folder: Path, tmp_path: Path) -> None:
     assert len(os.listdir("/dev/fd")) == before
 
 
+def test_the_sum_of_the_manifest_is_what_sha256sum_writes(folder: Path) -> None:
+    digest = hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest()
+    assert (folder / "manifest.sha256").read_text() == f"{digest}  manifest.json\n"
+    (folder / "manifest.json").write_bytes((folder / "manifest.json").read_bytes() + b"\n")
+    with pytest.raises(BundleError, match="another sum"):
+        open_bundle(folder)
+
+
 def test_a_pinned_manifest_is_the_only_one(folder: Path) -> None:
     pin = hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest()
     open_bundle(folder, pin_sha256=pin.upper()).close()
     with pytest.raises(SignatureError, match="pinned"):
         open_bundle(folder, pin_sha256=pin[::-1])
-    (folder / "manifest.json").write_bytes((folder / "manifest.json").read_bytes() + b"\n")
+    replace_manifest(folder, (folder / "manifest.json").read_bytes() + b"\n")
     open_bundle(folder).close()
     with pytest.raises(SignatureError, match="pinned"):
         open_bundle(folder, pin_sha256=pin)
@@ -189,7 +197,7 @@ def test_a_signature_holds_for_these_bytes_and_this_key(folder: Path, tmp_path: 
             open_bundle(given, public_key=generate_key()[1])
     with pytest.raises(SignatureError, match="32 raw bytes"):
         open_bundle(folder, public_key=public[:-1])
-    (folder / "manifest.json").write_bytes((folder / "manifest.json").read_bytes() + b" ")
+    replace_manifest(folder, (folder / "manifest.json").read_bytes() + b" ")
     with pytest.raises(SignatureError, match="other bytes"):
         open_bundle(folder, public_key=public)
 
@@ -224,7 +232,7 @@ def test_a_build_replaces_a_bundle_and_nothing_else(folder: Path, tmp_path: Path
 
 def test_the_writer_refuses_what_the_reader_would(folder: Path, tmp_path: Path) -> None:
     with BundleWriter(tmp_path / "b.bundle") as writer:
-        for name in ("../a", "a\\b", "manifest.json", "signature", ".a", ""):
+        for name in ("../a", "a\\b", "manifest.json", "manifest.sha256", "signature", ".a", ""):
             with pytest.raises(BundleError, match="file name"):
                 writer.add_bytes(name, b"")
     with open_bundle(folder) as bundle:
