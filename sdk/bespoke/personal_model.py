@@ -201,7 +201,7 @@ class PersonalModel:
 
     def _refuse_what_cannot_fit(self, record: MethodRecord, guard: MemoryGuard) -> None:
         peak = max(plan.estimate.peak_bytes for plan in record.plans)
-        guard.ask(peak, f"Training with '{record.name}', estimated to peak at {peak / 1e6:.1f} MB,")
+        guard.ask(peak, f"Training with '{record.name}' (estimated peak {peak / 1e6:.1f} MB)")
 
     def _cursor(self, run: Run, record: MethodRecord) -> BatchCursor:
         train = set(self._store.example_ids("train"))

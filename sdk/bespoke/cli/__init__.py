@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `bespoke`: the verbs of Personalizer and PersonalModel on the command line.
+
+Start-up imports click and nothing heavy: each command imports what it needs when it runs, and plugins are only looked at where
+a name is not one of ours, or all names are listed.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+import bespoke
+from bespoke.cli.answering import export, generate
+from bespoke.cli.building import build
+from bespoke.cli.inspecting import doctor, inspect, plugins, verify
+from bespoke.cli.session import INTERRUPTED, Session, tell_error
+from bespoke.cli.training import evaluate, train
+from bespoke.errors import BespokeError
+
+__all__ = ["cli", "main", "run"]
+
+
+class Commands(click.Group):
+    """Our commands in the order of a bundle's life, then those of plugins. A plugin cannot take the name of one of ours."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*self.commands, *sorted(self._of_plugins().keys() - self.commands.keys())]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return self.commands.get(cmd_name) or self._of_plugins().get(cmd_name)
+
+    def _of_plugins(self) -> dict[str, click.Command]:
+        from bespoke.plugins import commands
+
+        return {command.name: command for command in commands() if isinstance(command, click.Command) and command.name}
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(bespoke.__version__, prog_name="bespoke")
+@click.option("--debug", is_flag=True, help="Show where in the code an error was raised.")
+@click.pass_obj
+def cli(session: Session, debug: bool) -> None:
+    """Fine-tune a language model for its user, on the user's own device.
+
+    A bundle is built once from a model, ships with the app, and is trained on the user's own words within a memory budget.
+    """
+    session.debug = debug
+
+
+for _command in (build, inspect, verify, train, evaluate, generate, export, plugins, doctor):
+    cli.add_command(_command)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs one command line and returns its exit code; errors of the SDK are told, not raised."""
+    session = Session()
+    try:
+        code = cli.main(list(arguments), prog_name="bespoke", standalone_mode=False, obj=session)
+        return code if isinstance(code, int) else 0
+    except BespokeError as error:
+        if session.debug:
+            traceback.print_exception(error)
+        tell_error(session, error)
+        return error.exit_code
+    except click.ClickException as error:
+        tell_error(session, error)
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+
+
+def main() -> NoReturn:
+    """Entry point of the command `bespoke`."""
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`bespoke generate` and `bespoke export`: what was learned, as an answer or as a file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bespoke.cli.session import read_key, state_option, trust_options
+
+
+@click.command(short_help="Answer a prompt with what was learned.")
+@click.argument("bundle", type=click.Path(path_type=Path))
+@click.argument("prompt")
+@state_option
+@click.option("--text", is_flag=True, help="Continue PROMPT as it stands, also where the model has chat turns.")
+@click.option("--max-tokens", type=click.IntRange(1), default=128, show_default=True, help="Most tokens of the answer.")
+@click.option("--temperature", type=float, default=0.0, show_default=True, help="0 takes the likeliest token.")
+@click.option("--top-p", type=float, default=1.0, show_default=True, help="Sample from the likeliest tokens that make this share.")
+@click.option("--top-k", type=int, help="Sample from so many of the likeliest tokens [all].")
+@click.option("--seed", type=int, default=0, show_default=True, help="Same seed, same answer.")
+@trust_options
+def generate(
+    bundle: Path, prompt: str, state: Path, text: bool, pin_sha256: str | None, public_key: Path | None, **sampling: Any
+) -> None:  # fmt: skip
+    """Answer PROMPT, piece by piece, with the adapter that answers; "-" reads it from stdin.
+
+    Where the model has chat turns, PROMPT is a message of the user; else it is a text to go on with.
+
+    \b
+    bespoke generate chat.bundle --state alice "What do I take to the lake?" --temperature 0.7
+    """
+    from bespoke import PersonalModel
+    from bespoke.bundle.reader import open_bundle
+
+    if prompt == "-":
+        prompt = sys.stdin.read()
+    key = read_key(public_key)
+    with open_bundle(bundle, pin_sha256=pin_sha256, public_key=key) as opened:
+        chat = opened.manifest.text.turns is not None and not text
+    with PersonalModel.open(bundle, state, pin_sha256=pin_sha256, public_key=key) as model:
+        question: str | list[dict[str, str]] = [{"role": "user", "content": prompt}] if chat else prompt
+        for piece in model.generate(question, **sampling):
+            click.echo(piece, nl=False)  # click flushes, so each piece is seen as it comes
+        click.echo()
+
+
+@click.command(short_help="Write the adapter to a folder.")
+@click.argument("bundle", type=click.Path(path_type=Path))
+@click.argument("out", type=click.Path(path_type=Path))
+@state_option
+@click.option("--format", "form", type=click.Choice(["peft"]), default="peft", show_default=True, help="Layout of the adapter.")
+@trust_options
+def export(
+    bundle: Path, out: Path, state: Path, form: str, pin_sha256: str | None, public_key: Path | None
+) -> None:  # fmt: skip
+    """Write the adapter that answers to the folder OUT.
+
+    `peft.PeftModel.from_pretrained` loads it onto the original model.
+
+    \b
+    bespoke export chat.bundle adapter/ --state alice --format peft
+    """
+    from bespoke import PersonalModel
+
+    with PersonalModel.open(bundle, state, pin_sha256=pin_sha256, public_key=read_key(public_key)) as model:
+        click.echo(str(model.export_adapter(out, format=form)))  # type: ignore[arg-type]

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`bespoke build`: Personalizer on the command line."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bespoke.cli.session import Session, field_option, format_option, megabytes, pairs, print_json, progress
+from bespoke.cli.settings import DATA_FORMATS, FLAGS, personalizer, setting_flags
+from bespoke.errors import ConfigError
+
+if TYPE_CHECKING:
+    from bespoke.data.prepare import DataReport
+
+
+@click.command(short_help="Build a bundle from a model folder.")
+@click.argument("out", required=False, type=click.Path(path_type=Path))
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="TOML file shaped like Personalizer's arguments.")
+@click.option("--model", metavar="DIR|ID", help="Hugging Face folder or hub id.")
+@click.option("--optimizers", multiple=True, metavar="NAME", help="Ways of training, the default first; may be repeated.")
+@click.option("--targets", multiple=True, metavar="NAME", help="Engines to compile for; may be repeated.")
+@click.option("--option", "options", multiple=True, metavar="NAME.FIELD=VALUE", help="Option of one of them; may be repeated.")
+@click.option("--data", metavar="FILE", help="JSONL, CSV or .txt that ships to every user.")
+@click.option("--data-format", type=click.Choice(DATA_FORMATS), help="Shape of its rows, where it cannot be told.")
+@field_option
+@click.option("--train-on", type=click.Choice(["assistant", "user", "all"]), help="Whose words are learned from [assistant].")
+@click.option("--licence", metavar="TEXT", help="Terms of the base model, where its folder does not say.")
+@click.option("--template-date", metavar="TEXT", help="Date to write where the chat template asks for today's.")
+@click.option("--signing-key", metavar="FILE", help="Private ed25519 key (PEM) to sign the bundle with.")
+@setting_flags(FLAGS)
+@click.option("--dry-run", is_flag=True, help="Print the estimate of every plan; compile and write nothing.")
+@format_option
+@click.pass_obj
+def build(
+    session: Session, out: Path | None, config: Path | None, options: tuple[str, ...], fields: tuple[str, ...], dry_run: bool,
+    **given: Any,
+) -> None:  # fmt: skip
+    """Build the bundle OUT from a model folder.
+
+    \b
+    bespoke build chat.bundle --model DIR --data FILE --optimizers mesp --targets cuda
+    bespoke build chat.bundle --config bespoke.toml --memory-mb 200 --option mesp.update=sgd
+    """
+    given["fields"] = pairs("--field", fields) or None
+    made = personalizer(config, given, options)
+    if dry_run:
+        estimate = made.estimate()
+        if session.json:
+            print_json({**asdict(estimate), "peak_bytes": estimate.peak_bytes})
+        else:
+            click.echo(str(estimate))
+        return
+    if out is None:
+        raise ConfigError("OUT", got="none", expected="a folder to write the bundle to", next_step="Name it, or ask for --dry-run")
+    with progress() as tell:
+        path, report = made.build_with_report(out, tell)
+    size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    if session.json:
+        print_json({"bundle": str(path), "bytes": size, "data": None if report is None else report.model_dump(mode="json")})
+        return
+    click.echo(f"{path}: {megabytes(size)}")
+    if report is not None:
+        click.echo(_data_lines(report))
+
+
+def _data_lines(report: DataReport) -> str:
+    """What became of the rows of the data file."""
+    lines = [
+        f"{report.file}: {report.rows} rows of {report.format}, {report.examples_train} to train on, {report.examples_valid} held "
+        f"out, {report.tokens} tokens ({report.trained_tokens} trained on)"
+    ]
+    if report.truncated_examples:
+        lines.append(f"  cut: {report.truncated_tokens} tokens of {report.truncated_examples} examples")
+    lines += [f"  dropped: {count} rows, {reason}" for reason, count in report.dropped.items()]
+    lines += [f"  unknown key '{key}' in {count} rows" for key, count in report.unknown_keys.items()]
+    return "\n".join(lines)

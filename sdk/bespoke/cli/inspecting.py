@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`bespoke inspect`, `verify`, `plugins` and `doctor`: look, and change nothing."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bespoke.cli.session import Session, format_option, megabytes, print_json, progress, read_key, table, trust_options
+from bespoke.errors import ConfigError, MissingDependency
+
+if TYPE_CHECKING:
+    from bespoke.bundle.manifest import PlanRecord
+    from bespoke.bundle.reader import Bundle
+    from bespoke.plan.instructions import Plan
+
+
+@click.command(short_help="Say what a bundle is, and draw its memory.")
+@click.argument("bundle", type=click.Path(path_type=Path))
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw a plan's memory (.svg or .png).")
+@click.option("--method", help="Method whose plan is drawn [the first].")
+@click.option("--sequence-length", type=int, help="Length whose plan is drawn [the longest].")
+@trust_options
+@format_option
+@click.pass_obj
+def inspect(
+    session: Session, bundle: Path, plot: Path | None, method: str | None, sequence_length: int | None, pin_sha256: str | None,
+    public_key: Path | None,
+) -> None:  # fmt: skip
+    """Say what BUNDLE is: model, methods, plans with their memory, targets, files.
+
+    \b
+    bespoke inspect chat.bundle --plot memory.svg
+    """
+    from bespoke.bundle.reader import open_bundle
+
+    with open_bundle(bundle, pin_sha256=pin_sha256, public_key=read_key(public_key)) as opened:
+        manifest = opened.manifest
+        if plot is not None:
+            from bespoke.plot import plot_plan
+
+            plot_plan(_plan(opened, method, sequence_length), plot, manifest.budget.memory_bytes)
+        if session.json:
+            print_json(
+                {
+                    "bundle": str(bundle), "manifest_sha256": opened.manifest_sha256, "signed": opened.signed,
+                    "bytes": sum(file.size for file in manifest.files.values()), "manifest": manifest.model_dump(mode="json"),
+                }
+            )
+        else:
+            click.echo(_lines(opened))
+
+
+def _lines(bundle: Bundle) -> str:
+    m = bundle.manifest
+    version = f"{m.format_version.major}.{m.format_version.minor}"
+    text = "token ids only" if m.text.tokenizer is None else "chat turns" if m.text.turns else "text"
+    size = sum(file.size for file in m.files.values())
+    made_by = f"{m.created_by.name} {m.created_by.version}"
+    plans = [
+        (
+            method.name, plan.sequence_length, round(plan.estimate.peak_bytes / 1e6, 1), round(plan.estimate.work_flops / 1e9, 3),
+            ", ".join(f"{name}={value}" for name, value in plan.choices.items()),
+        )
+        for method in m.methods
+        for plan in method.plans
+    ]  # fmt: skip
+    data = ", ".join(name for name in (m.data.train, m.data.valid) if name) or "none"
+    return "\n".join(
+        [
+            f"bundle      format {version}, by {made_by}, {'signed' if bundle.signed else 'not signed'}",
+            f"manifest    sha256 {bundle.manifest_sha256}",
+            f"files       {len(m.files)}, {megabytes(size)}",
+            f"model       {m.model.name} ({m.model.architecture}), licence {m.model.licence}, base {m.model.base_sha256[:16]}",
+            f"adapter     LoRA of rank {m.lora.rank}, alpha {m.lora.alpha:g}, on {', '.join(m.lora.linears)}",
+            f"takes       {text}; trains on {m.text.train_on}; context {m.context_length}",
+            f"data        {data}",
+            f"golden      {m.golden or 'none'}",
+            f"budget      {megabytes(m.budget.memory_bytes)}",
+            f"graphs      {len(m.graphs)}, for {', '.join(target.name for target in m.targets)}",
+            "",
+            table(("method", "length", "peak MB", "GFLOP/step", "choices"), plans),
+        ]
+    )
+
+
+def _plan(bundle: Bundle, method: str | None, length: int | None) -> Plan:
+    """The plan of a method (by default the first) at a length (by default the longest)."""
+    methods = {record.name: record for record in bundle.manifest.methods}
+    name = method or next(iter(methods))
+    if name not in methods:
+        raise ConfigError(
+            f"--method {name}", got="no such method", expected=f"one of {', '.join(methods)}", next_step="Name one of them"
+        )
+    plans = {record.sequence_length: record for record in methods[name].plans}
+    wanted = max(plans) if length is None else length
+    if wanted not in plans:
+        raise ConfigError(
+            f"--sequence-length {wanted}", got="no such plan", expected=f"one of {', '.join(map(str, plans))}",
+            next_step="Name one of them",
+        )  # fmt: skip
+    return _read(bundle, plans[wanted])
+
+
+def _read(bundle: Bundle, record: PlanRecord) -> Plan:
+    from bespoke.plan.read import read_plan
+
+    return read_plan(bundle.read(record.file), record.file, bundle.manifest.graphs)
+
+
+@click.command(short_help="Check a bundle's files, plans and golden vectors.")
+@click.argument("bundle", type=click.Path(path_type=Path))
+@click.option("--files-only", is_flag=True, help="Hashes and plans only: run nothing, need no torch.")
+@trust_options
+@format_option
+@click.pass_obj
+def verify(
+    session: Session, bundle: Path, files_only: bool, pin_sha256: str | None, public_key: Path | None
+) -> None:  # fmt: skip
+    """Check BUNDLE: every file's hash, every rule of every plan, and its golden vectors on this machine.
+
+    \b
+    bespoke verify chat.bundle --public-key app.pub
+    """
+    from bespoke.bundle.reader import open_bundle
+
+    with open_bundle(bundle, pin_sha256=pin_sha256, public_key=read_key(public_key)) as opened, progress() as tell:
+        total = len(opened.names)
+        checked = 0
+
+        def on_file(name: str, size: int) -> None:
+            nonlocal checked
+            checked += 1
+            tell("files", checked, total)
+
+        report: dict[str, Any] = {
+            "bundle": str(bundle),
+            "manifest_sha256": opened.manifest_sha256,
+            "signed": opened.signed,
+            "signature_checked": public_key is not None,
+            "files": opened.verify_files(on_file),
+            "plans": len([_read(opened, record) for method in opened.manifest.methods for record in method.plans]),
+            "golden": None,
+        }
+        if opened.manifest.golden is not None and not files_only:
+            report["golden"] = _golden(opened)
+    if session.json:
+        print_json(report)
+        return
+    golden = "golden vectors agree" if report["golden"] is not None else "no golden vectors were compared"
+    click.echo(f"{bundle}: {report['files']} files and {report['plans']} plans are whole; {golden}")
+
+
+def _golden(bundle: Bundle) -> Any:
+    """The golden vectors held against what this machine computes. Raises GoldenMismatch."""
+    try:
+        from bespoke.runtime.golden import verify_bundle
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise MissingDependency.of("Golden vectors", "torch", "torch") from None
+    return verify_bundle(bundle, files=False)
+
+
+@click.command(short_help="List installed plugins and their problems.")
+@format_option
+@click.pass_obj
+def plugins(session: Session) -> None:
+    """List installed plugins: what each provides, and what keeps it from working."""
+    from bespoke.plugins import installed
+
+    found = installed()
+    if session.json:
+        print_json({"plugins": [asdict(plugin) for plugin in found]})
+        return
+    rows = [(p.name, f"{p.package} {p.version}", ", ".join(p.provides) or "nothing") for p in found]
+    click.echo(table(("name", "package", "provides"), rows))
+    for plugin in found:
+        if plugin.problem is not None:
+            click.echo(f"\n{plugin.problem}")
+
+
+@click.command(short_help="Say what is installed, what is missing and what that means.")
+@click.option("--state", type=click.Path(path_type=Path), metavar="DIR", help="Try SQLite here: where a state shall live.")
+@format_option
+@click.pass_obj
+def doctor(session: Session, state: Path | None) -> None:
+    """Say what is installed, what is missing and what that means.
+
+    Ends with 3 where something is missing that training on this machine cannot do without.
+    """
+    from bespoke.doctor import examine
+
+    findings = examine(state)
+    if session.json:
+        print_json({"findings": [asdict(finding) for finding in findings]})
+    else:
+        click.echo(table(("", "what", "found"), [(finding.status, finding.name, finding.found) for finding in findings]))
+        for finding in findings:
+            if finding.means:
+                click.echo(f"\n{finding.name}: {finding.means}." + (f" {finding.next_step}." if finding.next_step else ""))
+    if any(finding.status == "missing" and finding.required for finding in findings):
+        click.get_current_context().exit(MissingDependency.exit_code)

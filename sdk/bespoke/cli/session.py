@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all commands share: results to stdout, everything else to stderr; JSON, tables, errors and progress bars."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from bespoke.errors import BespokeError, ConfigError, SignatureError
+
+INTERRUPTED = 130  # what a shell reports for a command that Ctrl-C ended
+Tell = Callable[[str, int, int], None]
+"""Told (what, done, total) as work goes on; total 0 where it is not known."""
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass
+class Session:
+    """How this command line wants to be answered."""
+
+    debug: bool = False
+    json: bool = False
+
+
+# ---- options that several commands have ----------------------------------------------------------------------------------
+
+
+def format_option(command: Command) -> Command:
+    def chosen(context: click.Context, _: click.Parameter, value: str) -> None:
+        context.obj.json = value == "json"
+
+    return click.option(
+        "--format", type=click.Choice(["text", "json"]), default="text", show_default=True, expose_value=False, is_eager=True,
+        callback=chosen, help="json prints one JSON object on stdout and nothing else.",
+    )(command)  # fmt: skip
+
+
+def trust_options(command: Command) -> Command:
+    """`pin_sha256` and `public_key`: what must hold of the manifest."""
+    command = click.option(
+        "--public-key", type=click.Path(path_type=Path), metavar="FILE",
+        help="ed25519 key (32 bytes, raw or in hexadecimal) that must have signed the bundle.",
+    )(command)  # fmt: skip
+    return click.option("--pin-sha256", metavar="HEX", help="sha256 that manifest.json must have.")(command)
+
+
+def state_option(command: Command) -> Command:
+    return click.option(
+        "--state", required=True, type=click.Path(path_type=Path), metavar="DIR",
+        help="The user's folder: examples, progress, accepted adapters. Made where there is none.",
+    )(command)  # fmt: skip
+
+
+def field_option(command: Command) -> Command:
+    return click.option(
+        "--field", "fields", multiple=True, metavar="NAME=COLUMN",
+        help="Column that holds prompt, completion, ...; may be repeated.",
+    )(command)  # fmt: skip
+
+
+def read_key(path: Path | None) -> bytes | None:
+    """A public key as 32 bytes; `verify_signature` judges what they are worth."""
+    if path is None:
+        return None
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise SignatureError(
+            f"public key {path}", got=error.strerror or "an error", expected="a file", next_step="Check the path"
+        ) from None
+    try:
+        return bytes.fromhex(data.decode("ascii")) if len(data) != 32 else data
+    except ValueError:
+        return data
+
+
+def pairs(option: str, values: Sequence[str]) -> dict[str, str]:
+    """{"a": "b"} from ("a=b",)."""
+    found = {}
+    for value in values:
+        name, equals, right = value.partition("=")
+        if not equals or not name or not right:
+            raise ConfigError(option, got=repr(value), expected="NAME=VALUE", next_step=f"Write {option} name=value")
+        found[name.strip()] = right
+    return found
+
+
+# ---- results and errors --------------------------------------------------------------------------------------------------
+
+
+def print_json(document: Any) -> None:
+    """One JSON object; a number that is not finite, which JSON has no word for, is null."""
+    click.echo(json.dumps(_finite(document), indent=2, ensure_ascii=False, default=str))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _finite(entry) for key, entry in value.items()}
+    return [_finite(entry) for entry in value] if isinstance(value, (list, tuple)) else value
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Columns as wide as their widest cell; numbers to the right."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    widths = [max(len(line[column]) for line in [list(head), *cells]) for column in range(len(head))]
+    right = [bool(rows) and all(isinstance(row[column], (int, float)) for row in rows) for column in range(len(head))]
+    return "\n".join(
+        "  ".join(c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True)).rstrip()
+        for line in [list(head), *cells]
+    )
+
+
+def megabytes(size: int | None) -> str:
+    return "none" if size is None else f"{size / 1e6:.1f} MB"
+
+
+def tell_error(session: Session, error: BespokeError | click.ClickException) -> None:
+    """The message on stderr; with --format json also `{"error": {...}}` on stdout, so that a script has all parts of it."""
+    if isinstance(error, click.ClickException):
+        error.show(file=sys.stderr)
+    else:
+        click.echo(f"bespoke: {error}", err=True)
+    if session.json:
+        print_json({"error": describe(error)})
+
+
+def describe(error: BespokeError | click.ClickException) -> dict[str, Any]:
+    """The parts of an error as a dictionary."""
+    if isinstance(error, BespokeError):
+        parts = [error.subject, error.got, error.expected, error.next_step]
+    else:
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "bespoke"
+        parts = ["command line", error.format_message(), "a command line as the help shows", f"Read {command} --help"]
+    names = ("subject", "got", "expected", "next_step")
+    return {"kind": type(error).__name__, **dict(zip(names, parts, strict=True)), "exit_code": error.exit_code}
+
+
+# ---- progress ------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def progress() -> Iterator[Tell]:
+    """Bars on stderr, one for each thing told of, where stderr is a terminal; else silence."""
+    if not sys.stderr.isatty():
+        yield lambda what, done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        known: dict[str, TaskID] = {}
+
+        def tell(what: str, done: int, total: int) -> None:
+            name = what.partition(":")[0]  # "training: loss 3.21" moves the bar "training" and changes its words
+            if name not in known:
+                known[name] = bars.add_task(what, total=None)
+            bars.update(known[name], description=what, completed=done, total=total or None)
+
+        yield tell

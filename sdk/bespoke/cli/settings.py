@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a TOML file and flags to the arguments of Personalizer. The file has their shape; a flag wins over the file.
+
+The flags are written out here, because pydantic's models would cost the start of every command; a test holds them against
+those models.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bespoke.cli.session import Command, pairs
+from bespoke.errors import ConfigError
+
+if TYPE_CHECKING:
+    from bespoke.personalizer import Personalizer
+
+TABLES = ("lora", "training", "budget")
+ARGUMENTS = (
+    "model", "optimizers", "targets", "data", "data_format", "fields", "train_on", "licence", "template_date", "signing_key",
+    *TABLES,
+)  # fmt: skip
+DATA_FORMATS = ("messages", "prompt_completion", "text")
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A field of Lora, Training or Budget as a flag. `compiled`: decided when the bundle is built, so `train` has no such flag."""
+
+    table: str
+    field: str
+    type: Any
+    help: str
+    compiled: bool = False
+
+    @property
+    def option(self) -> str:
+        return "--" + self.field.replace("_", "-")
+
+
+def _lengths(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    try:
+        return tuple(int(part) for part in value.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not a list of numbers such as 64,128") from None
+
+
+_PARSED: dict[str, Callable[..., Any]] = {"sequence_lengths": _lengths}
+
+FLAGS = (
+    Flag("lora", "rank", int, "Width of the adapter [8].", True),
+    Flag("lora", "alpha", float, "The adapter is scaled by alpha / rank [16].", True),
+    Flag("training", "learning_rate", float, "Learning rate, at its peak [2e-4]."),
+    Flag("training", "steps", int, "Steps of a run, over which its schedule spans [300]."),
+    Flag("training", "sequence_lengths", str, "Lengths to make plans for, as 64,128,256 [64,128,256].", True),
+    Flag("training", "batch_size", int, "Rows of a micro-batch [1].", True),
+    Flag("training", "accumulation", int, "Micro-batches of a step [1]."),
+    Flag("training", "clip_norm", float, "Largest norm of all gradients together [none].", True),
+    Flag("training", "schedule", click.Choice(["constant", "linear", "cosine"]), "How the learning rate changes [constant]."),
+    Flag("training", "warmup_steps", int, "Steps in which the learning rate rises [0]."),
+    Flag("training", "seed", int, "Seed of batches, noise and the initial adapter [0]."),
+    Flag("training", "general_share", float, "Share of batches from the bundle's own data [0.2]."),
+    Flag("training", "general_tolerance", float, "How much worse, as a share, the loss on that data may get [0.05]."),
+    Flag("training", "commit_seconds", float, "Time between commits [30]."),
+    Flag("training", "write_mb_per_second", float, "Most that commits may write [2]."),
+    Flag("training", "packing", bool, "Pack rows of the bundle's own texts [no].", True),
+    Flag("budget", "memory_mb", float, "Memory that training may add to the process, MB of 10**6 bytes [no limit]."),
+)
+
+TRAIN_FLAGS = (
+    Flag("training", "steps", int, "At most so many steps; a run that starts here spans them [the run's, or the bundle's]."),
+    Flag("budget", "memory_mb", float, "Memory that training may add to the process, MB of 10**6 bytes [the bundle's budget]."),
+    *(
+        replace(flag, help=flag.help.partition(" [")[0].rstrip(".") + " [the bundle's].")
+        for flag in FLAGS
+        if not flag.compiled and flag.field not in ("steps", "memory_mb")
+    ),
+)
+
+
+def setting_flags(flags: Sequence[Flag]) -> Callable[[Command], Command]:
+    """A click option for each; None where it was not given, so that a file's value stands."""
+
+    def add(command: Command) -> Command:
+        for flag in reversed(flags):
+            name = f"{flag.option}/--no-{flag.field.replace('_', '-')}" if flag.type is bool else flag.option
+            more: dict[str, Any] = {} if flag.type is bool else {"type": flag.type, "callback": _PARSED.get(flag.field)}
+            command = click.option(name, flag.field, default=None, help=flag.help, **more)(command)
+        return command
+
+    return add
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The file as Personalizer's arguments; paths in it are relative to its own folder."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            str(path), got=error.strerror or "an error", expected="a readable TOML file", next_step="Check --config"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(str(path), got=f"no TOML: {error}", expected="TOML", next_step="Mend the file") from None
+    problems = []
+    for name in document.keys() - set(ARGUMENTS):
+        near = difflib.get_close_matches(name, ARGUMENTS, 1)
+        problems.append(
+            ConfigError(
+                f"{path}: {name}", got="an unknown setting", expected=f"one of {', '.join(ARGUMENTS)}",
+                next_step=f"Did you mean '{near[0]}'?" if near else "Remove it",
+            )
+        )
+    for name in (*TABLES, "fields"):
+        if not isinstance(document.get(name, {}), dict):
+            problems.append(
+                ConfigError(
+                    f"{path}: {name}", got=repr(document[name]), expected="a table", next_step=f"Write [{name}] and its fields"
+                )
+            )
+    for name in ("model", "data", "data_format", "train_on", "licence", "template_date", "signing_key"):
+        if not isinstance(document.get(name, ""), str):
+            problems.append(
+                ConfigError(f"{path}: {name}", got=repr(document[name]), expected="text", next_step="Put it in quotes")
+            )
+    if problems:
+        raise ConfigError.from_problems(sorted(problems, key=lambda problem: problem.subject))
+    for name in ("data", "signing_key"):
+        if name in document:
+            document[name] = str(path.parent / document[name])
+    if "model" in document and (path.parent / document["model"]).is_dir():  # else it is a hub id
+        document["model"] = str(path.parent / document["model"])
+    return document
+
+
+def personalizer(config: Path | None, given: Mapping[str, Any], options: Sequence[str]) -> Personalizer:
+    """The Personalizer of a TOML file, of flags that are not None, and of `--option NAME.FIELD=VALUE`.
+
+    Raises ConfigError with every problem that can be seen at once.
+    """
+    arguments = read_toml(config) if config is not None else {}
+    flags = {name: value for name, value in given.items() if value is not None and value != ()}
+    for flag in FLAGS:
+        if flag.field in flags:
+            arguments[flag.table] = {**arguments.get(flag.table, {}), flag.field: flags.pop(flag.field)}
+    for kind in ("optimizers", "targets"):
+        named = _named(arguments.get(kind))
+        if kind in flags:
+            chosen = [name for value in flags.pop(kind) for name in value.split(",") if name]
+            named = {name: named.get(name, {}) for name in chosen}
+        arguments.pop(kind, None)
+        if named:
+            arguments[kind] = named
+    arguments.update(flags)
+    _apply_options(arguments, options)
+    return _checked(arguments)
+
+
+def _named(value: Any) -> dict[str, Any]:
+    """name -> options, out of "mesp", ["mesp", "mezo"] or a table."""
+    if value is None:
+        return {}
+    if isinstance(value, str):
+        return {value: {}}
+    if isinstance(value, dict) and all(isinstance(options, dict) for options in value.values()):
+        return dict(value)
+    if isinstance(value, list) and all(isinstance(name, str) for name in value):
+        return {name: {} for name in value}
+    raise ConfigError(
+        "optimizers or targets", got=repr(value)[:200], expected="a name, a list of names, or a table of options for each",
+        next_step="Write for instance [optimizers.mesp] and its options below",
+    )  # fmt: skip
+
+
+def _apply_options(arguments: dict[str, Any], options: Sequence[str]) -> None:
+    for key, text in pairs("--option", options).items():
+        name, _, field = key.partition(".")
+        kind = next((kind for kind in ("optimizers", "targets") if name in arguments.get(kind, {})), None)
+        if kind is None or not field:
+            chosen = [*arguments.get("optimizers", {}), *arguments.get("targets", {})]
+            raise ConfigError(
+                f"--option {key}", got=repr(name), expected=f"NAME.FIELD=VALUE, NAME being one of {', '.join(chosen) or 'none'}",
+                next_step="Name it with --optimizers or --targets too",
+            )  # fmt: skip
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text  # a bare word is text
+        arguments[kind][name] = {**arguments[kind][name], field: value}
+
+
+def _checked(arguments: dict[str, Any]) -> Personalizer:
+    from bespoke.config import Budget, Lora, Training, settings_from
+    from bespoke.personalizer import Personalizer
+
+    problems: list[ConfigError] = []
+    if "model" not in arguments:
+        problems.append(
+            ConfigError("model", got="none", expected="a folder or a hub id", next_step="Give --model, or model in the TOML file")
+        )
+    for name, kind in (("lora", Lora), ("training", Training), ("budget", Budget)):
+        if name in arguments:
+            try:
+                arguments[name] = settings_from(kind, name, arguments[name])
+            except ConfigError as error:
+                problems.append(error)
+                del arguments[name]
+    key = arguments.pop("signing_key", None)
+    if key is not None:
+        try:
+            arguments["signing_key"] = Path(key).read_bytes()
+        except OSError as error:
+            problems.append(
+                ConfigError(f"signing key {key}", got=error.strerror or "an error", expected="a file", next_step="Check the path")
+            )
+    try:
+        made = Personalizer(**{"model": "", **arguments})
+    except ConfigError as error:
+        problems.append(error)
+    if problems:
+        raise ConfigError.from_problems(problems)
+    return made

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`bespoke train` and `bespoke evaluate`: the user's examples in, a report out."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bespoke.cli.session import (
+    Command,
+    Session,
+    Tell,
+    field_option,
+    format_option,
+    megabytes,
+    pairs,
+    print_json,
+    progress,
+    read_key,
+    state_option,
+    trust_options,
+)
+from bespoke.cli.settings import DATA_FORMATS, TRAIN_FLAGS, setting_flags
+from bespoke.errors import DataError
+
+if TYPE_CHECKING:
+    from bespoke import PersonalModel
+    from bespoke.runtime.report import TrainReport
+
+_OWN = ("steps", "seed", "memory_mb")  # arguments of `train` and `open`, not overrides of Training
+
+
+def _example_options(command: Command) -> Command:
+    return click.option(
+        "--examples-format", type=click.Choice(DATA_FORMATS), help="Shape of the examples, where it cannot be told."
+    )(field_option(command))
+
+
+@click.command(short_help="Train on the user's examples, and report.")
+@click.argument("bundle", type=click.Path(path_type=Path))
+@state_option
+@click.option(
+    "--examples", type=click.Path(path_type=Path), metavar="FILE",
+    help="JSONL, CSV or .txt to add first. What is there already is not added twice.",
+)  # fmt: skip
+@_example_options
+@click.option("--method", help="Way of training [that of the unfinished run, else the bundle's first].")
+@click.option("--new-run", is_flag=True, help="Drop an unfinished run and start anew.")
+@setting_flags(TRAIN_FLAGS)
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw memory and losses (.svg or .png).")
+@trust_options
+@format_option
+@click.pass_obj
+def train(
+    session: Session, bundle: Path, state: Path, examples: Path | None, examples_format: str | None, fields: tuple[str, ...],
+    method: str | None, new_run: bool, plot: Path | None, pin_sha256: str | None, public_key: Path | None, **given: Any,
+) -> None:  # fmt: skip
+    """Train BUNDLE on the examples in --state, by at most --steps, and print the report.
+
+    An unfinished run goes on where it stopped; settings are for a run that starts here. Ctrl-C or SIGTERM stops in a committed
+    state, prints the report (stopped_because: stop_requested) and ends with 0; a second one ends at once with 130, and what was
+    committed stays. Refusing the new adapter is no error: the report says `accepted`.
+
+    \b
+    bespoke train chat.bundle --state alice --examples notes.jsonl --steps 50 --format json
+    """
+    if plot is not None:
+        from bespoke.plot import check_path
+
+        check_path(plot)  # before an hour of training, not after
+    from bespoke import PersonalModel
+
+    overrides = {name: value for name, value in given.items() if value is not None and name not in _OWN}
+    with (
+        progress() as tell,
+        PersonalModel.open(
+            bundle, state, memory_mb=given["memory_mb"], pin_sha256=pin_sha256, public_key=read_key(public_key)
+        ) as model,
+        _stop_by_signal() as stop,
+    ):
+        if examples is not None:
+            _add(model, examples, examples_format, pairs("--field", fields), tell)
+        if new_run:
+            model.abandon_run()
+        total = given["steps"] or 0
+        done = 0
+
+        def on_step(step: int, loss: float) -> None:
+            nonlocal done
+            done += 1
+            tell(f"training: step {step}, loss {loss:.4f}", done, total)
+
+        report = model.train(given["steps"], method=method, seed=given["seed"], stop=stop, on_step=on_step, **overrides)
+    if plot is not None:
+        from bespoke.plot import plot_training
+
+        plot_training(report, plot)
+    if session.json:
+        print_json(report.as_dict())
+    else:
+        click.echo(_lines(report))
+
+
+def _add(model: PersonalModel, path: Path, format: str | None, fields: dict[str, str], tell: Tell) -> None:
+    """Adds a file's examples one by one; those before a row that cannot be used stay."""
+    from bespoke.data.files import read_examples
+
+    created = there = 0
+    for row, example in read_examples(path, format, fields):  # type: ignore[arg-type]
+        try:
+            added = model.examples.add(example)
+        except DataError as error:
+            raise type(error)(
+                f"{path}, row {row}: {error.subject}", got=error.got, expected=error.expected, next_step=error.next_step
+            ) from None
+        created, there = created + added.created, there + (not added.created)
+        tell("examples", created + there, 0)
+    click.echo(f"{path}: {created} examples added, {there} were there already", err=True)
+
+
+@contextmanager
+def _stop_by_signal() -> Iterator[Callable[[], bool]]:
+    """A question that the first Ctrl-C or SIGTERM answers with yes; the second one interrupts."""
+    asked = False
+
+    def ask(number: int, _: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _lines(report: TrainReport) -> str:
+    memory = report.memory
+    losses = f"{report.losses[0]:.4f} -> {report.losses[-1]:.4f}" if report.losses else "no step was made"
+    lines = [
+        f"run {report.run}, method {report.method}: {report.steps} steps (the run's {report.total_steps} so far), "
+        f"{report.tokens} tokens, {report.seconds:.1f} s",
+        f"loss             {losses}" + (f", {report.rejected_steps} steps rejected" if report.rejected_steps else ""),
+    ]
+    if report.judged_on is not None:
+        lines.append(f"{report.judged_on + ' loss':<17}{_change(report.validation_loss_before, report.validation_loss)}")
+    if report.general_loss is not None:
+        lines.append(f"general loss     {_change(report.general_loss_before, report.general_loss)}")
+    lines += [
+        f"accepted         {'yes' if report.accepted else 'no, the adapter before it answers'}",
+        f"stopped because  {report.stopped_because}",
+        f"memory           peak {megabytes(memory.peak_bytes)}, estimate {megabytes(memory.estimate_bytes)}, "
+        f"limit {megabytes(memory.limit_bytes)}; over an idle process of {megabytes(memory.idle_bytes)}",
+        f"mapped           dirty {megabytes(memory.mapped_dirty_bytes)}, file pages {megabytes(memory.file_bytes)}; "
+        f"written {megabytes(report.bytes_written)}",
+    ]
+    return "\n".join(lines)
+
+
+def _change(before: float | None, after: float | None) -> str:
+    return " -> ".join("none" if loss is None else f"{loss:.4f}" for loss in (before, after))
+
+
+@click.command(short_help="Loss, perplexity and accuracy of what was learned.")
+@click.argument("bundle", type=click.Path(path_type=Path))
+@state_option
+@click.option("--examples", type=click.Path(path_type=Path), metavar="FILE", help="File to evaluate on; nothing of it is kept.")
+@_example_options
+@click.option(
+    "--split", type=click.Choice(["validation", "train"]), default="validation", show_default=True,
+    help="Which of the user's own examples, without --examples.",
+)  # fmt: skip
+@trust_options
+@format_option
+@click.pass_obj
+def evaluate(
+    session: Session, bundle: Path, state: Path, examples: Path | None, examples_format: str | None, fields: tuple[str, ...],
+    split: str, pin_sha256: str | None, public_key: Path | None,
+) -> None:  # fmt: skip
+    """Loss, perplexity and next-token accuracy of the adapter that answers.
+
+    \b
+    bespoke evaluate chat.bundle --state alice --examples held_out.jsonl --format json
+    """
+    from bespoke import PersonalModel
+
+    with PersonalModel.open(bundle, state, pin_sha256=pin_sha256, public_key=read_key(public_key)) as model:
+        rows = None
+        if examples is not None:
+            from bespoke.data.files import read_examples
+
+            rows = [example for _, example in read_examples(examples, examples_format, pairs("--field", fields))]  # type: ignore[arg-type]
+        found = model.evaluate(rows, split=split)
+    if session.json:
+        print_json(asdict(found))
+        return
+    click.echo(
+        f"loss {found.loss:.4f} nats a token, perplexity {found.perplexity:.2f}, accuracy {found.accuracy:.1%}; "
+        f"{found.tokens} tokens of {found.examples} examples"
+    )

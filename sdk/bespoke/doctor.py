@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this machine has, what it lacks, and what that means for building and training. Looks; changes nothing.
+
+Nothing is guessed from version numbers where it can be tried: WAL is switched on in a real folder, and the memory limit is set
+in a child process.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+import bespoke
+
+__all__ = ["Finding", "examine"]
+
+Status = Literal["ok", "missing", "limited"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at. `means` is empty where all is well; `required`: nothing trains here without it."""
+
+    name: str
+    status: Status
+    found: str
+    means: str = ""
+    next_step: str = ""
+    required: bool = False
+
+
+# Package, the extra that brings it, and what does not work without it.
+_PACKAGES = (
+    ("transformers", "build", "chat templates and golden vectors need it while a bundle is built; training does not"),
+    ("jinja2", "build", "a model with a chat template cannot be built"),
+    ("peft", "peft", "exported adapters are written without it, but nothing here can load one to compare"),
+    ("matplotlib", "plot", "inspect --plot and train --plot cannot draw"),
+    ("cryptography", "sign", "bundles can be neither signed nor checked by key; a pinned sha256 still works"),
+    ("executorch", "executorch", "bundles cannot be compiled for Android and iOS"),
+)
+
+
+def examine(state: Path | None = None) -> list[Finding]:
+    """Everything, in an order that reads from the ground up. `state` is a folder to try SQLite in."""
+    return list(_findings(state))
+
+
+def _findings(state: Path | None) -> Iterator[Finding]:
+    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    yield Finding("python", "ok", f"{platform.python_version()} on {machine}")
+    yield Finding("bespoke-sdk", "ok", bespoke.__version__)
+    yield _torch()
+    for package, extra, means in _PACKAGES:
+        yield _package(package, extra, means)
+    yield _compiler()
+    yield from _memory()
+    yield _limit()
+    yield _database(state)
+    yield _plugins()
+
+
+def _torch() -> Finding:
+    try:
+        import torch
+    except ImportError as error:
+        return Finding(
+            "torch", "missing", f"not importable ({error})" if error.name != "torch" else "not installed",
+            "bundles can be inspected and their files verified, but nothing can be built, trained or answered here",
+            "pip install 'bespoke-sdk[torch]', or 'bespoke-sdk[build]' to build too", required=True,
+        )  # fmt: skip
+    if torch.cuda.is_available():
+        return Finding("torch", "ok", f"{torch.__version__}, on {torch.cuda.get_device_name()}")
+    return Finding("torch", "ok", f"{torch.__version__}, on the CPU with {torch.get_num_threads()} threads")
+
+
+def _package(package: str, extra: str, means: str) -> Finding:
+    try:
+        return Finding(package, "ok", version(package))
+    except PackageNotFoundError:
+        return Finding(package, "missing", "not installed", means[0].upper() + means[1:], f"pip install 'bespoke-sdk[{extra}]'")
+
+
+def _compiler() -> Finding:
+    for name in ("c++", "g++", "clang++"):
+        path = shutil.which(name)
+        if path is not None:
+            return Finding("C++ compiler", "ok", path)
+    return Finding(
+        "C++ compiler", "missing", "none of c++, g++, clang++", "The device core cannot be compiled here; Python needs none",
+        "Install one, for instance with apt-get install g++",
+    )  # fmt: skip
+
+
+def _memory() -> Iterator[Finding]:
+    from bespoke.runtime.memory import KernelPeak, can_measure
+
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limits = [size for size in map(_number, _CGROUP_FILES) if size is not None and size < total]
+    room = f", of which this container may use {min(limits) / 1e9:.1f} GB" if limits else ""
+    yield Finding("memory", "ok", f"{total / 1e9:.1f} GB{room}")
+    if not can_measure():
+        yield Finding(
+            "memory measurement", "limited", "no /proc",
+            "Reports show 0 for measured memory, and the budget is held against estimates only",
+        )  # fmt: skip
+        return
+    peak = KernelPeak()
+    if peak.available:
+        yield Finding("memory measurement", "ok", "/proc/self/status, peaks by the kernel")
+    else:
+        yield Finding(
+            "memory measurement", "limited", "/proc/self/status", "Peaks within one call may be missed: the kernel keeps its mark"
+        )
+    peak.close()
+
+
+_CGROUP_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def _number(path: str) -> int | None:
+    try:
+        text = Path(path).read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def _limit() -> Finding:
+    code = "from bespoke.runtime.limits import enforce_limit; print(enforce_limit(10**9).kind)"
+    try:
+        kind = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False).stdout.strip()
+    except (OSError, subprocess.SubprocessError) as error:
+        kind = f"not tried ({error})"
+    if kind in ("cgroup1", "cgroup2", "rlimit_data"):
+        return Finding("memory limit", "ok", f"enforced by {kind}")
+    return Finding(
+        "memory limit", "limited", kind or "none",
+        "The budget is held by our own questions alone: the system cannot be made to enforce one on a child process",
+    )  # fmt: skip
+
+
+def _database(state: Path | None) -> Finding:
+    where = "a temporary folder" if state is None else str(state)
+    try:
+        if state is not None:
+            state.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=state) as folder:
+            database = sqlite3.connect(Path(folder) / "try.sqlite")
+            mode = database.execute("PRAGMA journal_mode = wal").fetchone()[0]
+            database.close()
+    except (OSError, sqlite3.Error) as error:
+        return Finding(
+            "sqlite", "missing", f"{sqlite3.sqlite_version}; {where}: {error}", "No state can be kept there",
+            "Choose a writable folder on a local disk with --state", required=True,
+        )  # fmt: skip
+    if mode != "wal":
+        return Finding(
+            "sqlite", "missing", f"{sqlite3.sqlite_version}; journal mode '{mode}' in {where}",
+            "No state can be kept there: it needs WAL",
+            "Choose a folder on a local disk, not on a network", required=True,
+        )  # fmt: skip
+    return Finding("sqlite", "ok", f"{sqlite3.sqlite_version}, WAL in {where}")
+
+
+def _plugins() -> Finding:
+    from bespoke.plugins import installed
+
+    found = installed()
+    broken = [plugin.name for plugin in found if plugin.problem is not None]
+    if broken:
+        return Finding(
+            "plugins", "limited", f"{len(found)}, of which {', '.join(broken)} cannot be used",
+            "Bundles that name them cannot be built here", "Run bespoke plugins to see why",
+        )  # fmt: skip
+    return Finding("plugins", "ok", ", ".join(plugin.name for plugin in found) or "none")

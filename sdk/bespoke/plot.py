@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draws memory: over the instructions of a plan before it ever ran, and over the steps of a training call that did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from bespoke.errors import ConfigError, MissingDependency
+from bespoke.plan.access import writes
+from bespoke.plan.instructions import Call, Free, Instruction, Plan, SectionName
+
+if TYPE_CHECKING:
+    from bespoke.runtime.report import TrainReport
+
+__all__ = ["Track", "check_path", "memory_over_instructions", "plot_plan", "plot_training"]
+
+SUFFIXES = (".svg", ".png")
+MB = 1e6
+
+
+@dataclass(frozen=True)
+class Track:
+    """Bytes at each instruction of a section, while it runs. `scratch` is mapped, and no part of the peak."""
+
+    live: tuple[int, ...]
+    workspace: tuple[int, ...]
+    scratch: tuple[int, ...]
+
+    @property
+    def peak_bytes(self) -> int:
+        return max((live + work for live, work in zip(self.live, self.workspace, strict=True)), default=0)
+
+
+def memory_over_instructions(plan: Plan) -> dict[SectionName, Track]:
+    """What is live in the arena and what the running call takes beside it, by section.
+
+    Live bytes are those of values, without the gaps between them: the arena, which has gaps, is `estimate.arena_bytes`.
+    """
+    return {name: _track(plan, code) for name, code in plan.sections.items()}
+
+
+def _track(plan: Plan, code: Sequence[Instruction]) -> Track:
+    live: dict[str, dict[int, int]] = {"arena": {}, "scratch": {}}
+    columns: tuple[list[int], list[int], list[int]] = ([], [], [])
+    for instruction in code:
+        for operand in writes(instruction):
+            value = plan.values[operand[0]]
+            if value.place.kind in live:
+                live[value.place.kind][operand[0]] = value.nbytes
+        work = plan.graphs[instruction.graph].workspace_bytes if isinstance(instruction, Call) else 0
+        for column, size in zip(columns, (sum(live["arena"].values()), work, sum(live["scratch"].values())), strict=True):
+            column.append(size)
+        if isinstance(instruction, Free) and instruction.value is not None:
+            for kind in live.values():
+                kind.pop(instruction.value, None)
+    return Track(*(tuple(column) for column in columns))
+
+
+def plot_plan(plan: Plan, path: Path, budget_bytes: int | None = None) -> Path:
+    """One panel a section: memory over its instructions, under the estimate and the budget. Returns `path`."""
+    check_path(path)
+    found = memory_over_instructions(plan)
+    tracks = {name: found[name] for name in get_args(SectionName) if name in found and found[name].live}
+    estimate = plan.estimate
+    figure, panels = _figure(len(tracks), 1.9)
+    title = f"{plan.method}, sequence length {plan.sequence_length}, batch {plan.batch_size}: memory over the plan"
+    figure.suptitle(title, fontsize=11)
+    top = max(estimate.peak_bytes, budget_bytes or 0) / MB
+    for panel, (name, track) in zip(panels, tracks.items(), strict=True):
+        steps = range(len(track.live))
+        layers = ([b / MB for b in track.live], [b / MB for b in track.workspace], [estimate.constant_bytes / MB] * len(track.live))
+        panel.stackplot(
+            steps, *layers, step="post", colors=("#3b7dd8", "#f2a541", "#dde1e7"),
+            labels=("live values", "workspace of the call", "engine"),
+        )  # fmt: skip
+        if any(track.scratch):
+            panel.plot(steps, [b / MB for b in track.scratch], color="#6b7785", lw=1, label="checkpoints in scratch (mapped)")
+        _limits(panel, estimate.peak_bytes, budget_bytes)
+        panel.set(ylabel="MB", ylim=(0, top * 1.12), xlim=(0, max(1, len(track.live) - 1)))
+        panel.set_title(f"{name} ({len(track.live)} instructions)", fontsize=9, loc="left")
+    figure.legend(*panels[0].get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=6, frameon=False)
+    panels[-1].set_xlabel("instruction")
+    return _save(figure, path)
+
+
+def plot_training(report: TrainReport, path: Path) -> Path:
+    """Memory of each step against estimate and limit, and the losses. Returns `path`."""
+    check_path(path)
+    figure, (memory, losses) = _figure(2, 2.6)
+    first = report.total_steps - report.steps + 1
+    title = f"{report.method}, run {report.run}: {report.steps} steps, stopped because {report.stopped_because}"
+    figure.suptitle(title, fontsize=11)
+    peaks = [peak / MB for peak in report.step_peak_bytes[: report.steps]]
+    memory.plot(range(first, first + len(peaks)), peaks, color="#3b7dd8", label="peak of the step")
+    _limits(memory, report.memory.estimate_bytes, report.memory.limit_bytes)
+    memory.set(ylabel="MB over the idle process", ylim=(0, None))
+    losses.plot(range(first, first + len(report.losses)), report.losses, color="#3b7dd8", lw=1, label="training")
+    judged = report.judged_on or "validation"
+    pairs = (
+        (judged, report.validation_loss_before, report.validation_loss),
+        ("general", report.general_loss_before, report.general_loss),
+    )
+    for (name, before, after), color in zip(pairs, ("#c0392b", "#2c9c69"), strict=True):
+        if before is not None and after is not None:
+            ends = (first - 1, report.total_steps)
+            losses.plot(ends, (before, after), color=color, marker="o", ls=":", label=f"{name}, before and after")
+    losses.set(xlabel="step of the run", ylabel="loss, nats a token")
+    for panel in (memory, losses):
+        panel.legend(fontsize=8, frameon=False)
+        panel.xaxis.get_major_locator().set_params(integer=True)
+    return _save(figure, path)
+
+
+def check_path(path: Path) -> None:
+    """ConfigError unless a plot can be written there."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise ConfigError(
+            f"plot {path}", got=f"the suffix '{path.suffix}'", expected=" or ".join(SUFFIXES), next_step="Name the file so"
+        )
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(
+            f"plot {path}", got="a folder that is not there", expected="an existing folder", next_step="Make the folder first"
+        )
+
+
+def _limits(panel: Any, estimate_bytes: int, limit_bytes: int | None) -> None:
+    panel.axhline(estimate_bytes / MB, color="#222222", ls="--", lw=0.9, label=f"estimate {estimate_bytes / MB:.1f} MB")
+    if limit_bytes is not None:
+        panel.axhline(limit_bytes / MB, color="#c0392b", lw=0.9, label=f"limit {limit_bytes / MB:.1f} MB")
+
+
+def _figure(panels: int, height: float) -> tuple[Any, list[Any]]:
+    """A figure of panels one above the other, without pyplot: no window, no global state."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingDependency.of("Plots", "matplotlib", "plot") from None
+    figure = Figure(figsize=(9, height * panels + 0.9), layout="constrained")
+    return figure, list(figure.subplots(panels, 1, squeeze=False)[:, 0])
+
+
+def _save(figure: Any, path: Path) -> Path:
+    """Same input, same bytes: neither date nor random ids."""
+    import matplotlib
+
+    suffix = path.suffix.lower()
+    try:
+        with matplotlib.rc_context({"svg.hashsalt": "bespoke", "svg.fonttype": "none"}):
+            figure.savefig(path, format=suffix[1:], dpi=120, metadata={"Date": None} if suffix == ".svg" else None)
+    except OSError as error:
+        raise ConfigError(
+            f"plot {path}", got=error.strerror or "an error", expected="a file that can be written", next_step="Check the path"
+        ) from None
+    return path
