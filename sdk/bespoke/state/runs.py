@@ -248,7 +248,7 @@ def undone_when_full(folder: Path, record: tensor_files.FileRecord) -> Iterator[
         yield
     except DiskFull as error:
         if "SQLITE_FULL" in error.got:
-            (folder / record.file).unlink(missing_ok=True)
+            tensor_files.discard(folder / record.file)
         raise
 
 

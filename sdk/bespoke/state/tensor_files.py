@@ -17,6 +17,7 @@ import secrets
 import stat
 import struct
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,7 @@ def write(folder: Path, kind: str, number: int, tensors: Mapping[str, np.ndarray
         flush_folder(folder)
     except OSError as error:
         for left in (partial, folder / name):
-            left.unlink(missing_ok=True)
+            discard(left)
         raise from_os_error(error, str(folder / name)) from error
     return FileRecord(name, digest.hexdigest(), size)
 
@@ -147,6 +148,12 @@ def erase(path: Path, *, overwrite: bool) -> None:
         finally:
             os.close(descriptor)
     path.unlink(missing_ok=True)
+
+
+def discard(path: Path) -> None:
+    """Unlink a file that nothing names; where that fails, a later sweep does it. The error before is the one to tell."""
+    with suppress(OSError):
+        path.unlink()
 
 
 def files_in(folder: Path) -> list[str]:

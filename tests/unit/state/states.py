@@ -62,7 +62,9 @@ def fill(folder: Path) -> None:
         store.end_run(first.id, "finished")
         run = store.start_run("mezo", 7, {"epsilon": 1e-3}, store.example_ids(), 100, version)
         for step in (1, 2):
-            store.append_journal(run.id, [JournalRow(step, {"row": step}, [0.1 * 2**-7, float(step)], False, {"g": 1})])
+            store.append_journal(
+                run.id, [JournalRow(step, {"row": step}, [float(np.float32(0.1)), float(step)], False, {"g": 1})]
+            )
         for step in (4, 5):
             tensors = slot_tensors(100 + step)
             store.commit_step(run.id, step=step, cursor={"row": step}, tensors=tensors, metrics=[{"step": step}])

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Preloaded into a process under test: at the k-th call that changes a file, kill it (before the call, after it, or in
+ * the middle of a write) or let the call fail. Also keeps a log of those calls, so that their order can be checked.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+enum { KILL_BEFORE = 0, KILL_AFTER = 1, KILL_TORN = 2, FAIL = 3, FAIL_FROM = 4 };
+
+static long hit = -1, count;
+static int how, error_number, here;
+static char log_text[1 << 20];
+static size_t log_length;
+
+void faults_arm(long k, int mode, int error) { hit = k; how = mode; error_number = error; count = 0; log_length = 0; }
+long faults_count(void) { return count; }
+const char *faults_log(void) { log_text[log_length] = 0; return log_text; }
+
+static void die(void) { kill(getpid(), SIGKILL); }
+
+/* 1: the call is to fail with errno set. */
+static int before(const char *call, const char *path, int fd) {
+    char of_fd[64], name[512];
+    here = 0;
+    if (hit < 0) return 0;
+    if (!path) {
+        snprintf(of_fd, sizeof of_fd, "/proc/self/fd/%d", fd);
+        ssize_t n = readlink(of_fd, name, sizeof name - 1);
+        name[n < 0 ? 0 : n] = 0;
+        if (name[0] != '/' || (!strncmp(name, "/dev/", 5) && strncmp(name, "/dev/shm/", 9))) return 0; /* no file of a state */
+        path = name;
+    }
+    const char *base = strrchr(path, '/');
+    if (log_length + 600 < sizeof log_text)
+        log_length += snprintf(log_text + log_length, 600, "%s %s\n", call, base ? base + 1 : path);
+    count++;
+    if (how == FAIL_FROM && count > hit) { errno = error_number; return 1; }
+    if (count - 1 != hit) return 0;
+    here = 1;
+    if (how == KILL_BEFORE) die();
+    if (how == FAIL) { errno = error_number; return 1; }
+    return 0;
+}
+static void after(void) { if (here && how == KILL_AFTER) die(); }
+static int torn(void) { return here && how == KILL_TORN; }
+
+#define REAL(name, ...) static __typeof__(__VA_ARGS__) real; if (!real) real = (__typeof__(__VA_ARGS__))dlsym(RTLD_NEXT, name)
+
+ssize_t write(int fd, const void *data, size_t n) {
+    REAL("write", ssize_t (*)(int, const void *, size_t));
+    if (before("write", 0, fd)) return -1;
+    if (torn()) { real(fd, data, n / 2); die(); }
+    ssize_t done = real(fd, data, n);
+    after();
+    return done;
+}
+#define PWRITE(name) \
+    ssize_t name(int fd, const void *data, size_t n, off_t at) { \
+        REAL(#name, ssize_t (*)(int, const void *, size_t, off_t)); \
+        if (before("pwrite", 0, fd)) return -1; \
+        if (torn()) { real(fd, data, n / 2, at); die(); } \
+        ssize_t done = real(fd, data, n, at); \
+        after(); \
+        return done; \
+    }
+PWRITE(pwrite)
+PWRITE(pwrite64)
+
+#define ONE_FD(name, label) \
+    int name(int fd) { \
+        REAL(#name, int (*)(int)); \
+        if (before(label, 0, fd)) return -1; \
+        int done = real(fd); \
+        after(); \
+        return done; \
+    }
+ONE_FD(fsync, "fsync")
+ONE_FD(fdatasync, "fsync")
+
+#define TRUNCATE(name) \
+    int name(int fd, off_t size) { \
+        REAL(#name, int (*)(int, off_t)); \
+        if (before("ftruncate", 0, fd)) return -1; \
+        int done = real(fd, size); \
+        after(); \
+        return done; \
+    }
+TRUNCATE(ftruncate)
+TRUNCATE(ftruncate64)
+
+int rename(const char *from, const char *to) {
+    REAL("rename", int (*)(const char *, const char *));
+    if (before("rename", to, -1)) return -1;
+    int done = real(from, to);
+    after();
+    return done;
+}
+int unlink(const char *path) {
+    REAL("unlink", int (*)(const char *));
+    if (before("unlink", path, -1)) return -1;
+    int done = real(path);
+    after();
+    return done;
+}
