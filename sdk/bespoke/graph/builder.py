@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from torch.utils import _pytree
-
 from bespoke.config import Training
 from bespoke.errors import PlanError
 from bespoke.graph.trace import Graph, Tracer
+from bespoke.graph.tree import flatten, leaves_of, map_leaves, paths, unflatten
 from bespoke.graph.value import Batch, Value
 from bespoke.ops.int4 import GROUP
 from bespoke.ops.weight import QuantizedWeight
@@ -159,37 +158,41 @@ class PlanBuilder:
         `into` and `add_to` are (parts of) a tree of the same form: a result found there fills that value, or is added to it.
         Traced the first time these shapes are met; functions see tensors of the values' shapes and dtypes.
         """
-        graph, structure = self._tracer.trace(function, trees, static)
+        leaves, form = flatten(trees)
+        graph, result_form = self._tracer.trace(function, leaves, form, static)
         fill, add = _by_path(into), _by_path(add_to)
-        placeholders = _pytree.tree_unflatten([None] * len(graph.outputs), structure)
-        paths = [str(path) for path, _ in _pytree.tree_flatten_with_path(placeholders, is_leaf=lambda x: x is None)[0]]
+        names = paths(result_form)
         for path in (*fill, *add):
-            if path not in paths:
+            if path not in names:
                 raise PlanError(
                     f"Call of '{graph.name}'",
-                    got=f"a place for a result {path}",
-                    expected=f"one of its results: {', '.join(paths)}",
+                    got=f"a place for a result '{path}'",
+                    expected=f"one of its results: {', '.join(names)}",
                     next_step="Give `into` and `add_to` in the form of the function's result",
                 )
         results: list[Value] = []
         records: list[Result] = []
-        for path, spec in zip(paths, graph.outputs, strict=True):
+        for path, spec in zip(names, graph.outputs, strict=True):
             target = fill.get(path) or add.get(path)
             how: Literal["make", "into", "add_to"] = "into" if path in fill else "add_to" if path in add else "make"
             if target is None:
                 target = self._new(spec.shape, spec.dtype, "temporary", "section", f"{graph.name}.{path}")
             elif (target.shape, target.dtype) != (spec.shape, spec.dtype):
                 raise PlanError(
-                    f"Call of '{graph.name}', result {path}",
+                    f"Call of '{graph.name}', result '{path}'",
                     got=f"{how} a value of {target.dtype} {list(target.shape)}",
                     expected=f"{spec.dtype} {list(spec.shape)}",
                     next_step="Cut the value with .rows to what the function returns",
                 )
             results.append(target)
-            records.append(Result(to=target.operand, how=how))
-        operands = [leaf.operand for tree in trees for leaf in _pytree.tree_leaves(tree)]
-        self._code.append(Call(op="call", graph=self._number(graph), operands=operands, results=records))
-        return _pytree.tree_unflatten(results, structure)
+            records.append(Result.model_construct(to=target.operand, how=how))
+        # Constructed without validation, tens of thousands of times; the whole plan is validated when it is written.
+        self._code.append(
+            Call.model_construct(
+                op="call", graph=self._number(graph), operands=[leaf.operand for leaf in leaves], results=records
+            )
+        )
+        return unflatten(result_form, iter(results))
 
     def noise(self, tree: Any, query: int = 0, distribution: Literal["normal", "rademacher"] = "normal") -> Any:
         """z of the shapes of a tree of adapter pieces; the same arguments give the same z, so it is never kept."""
@@ -204,7 +207,7 @@ class PlanBuilder:
             )
             return z
 
-        return _pytree.tree_map(one, tree)
+        return map_leaves(one, tree)
 
     def record(self, value: Value) -> Value:
         """Keeps this small value in the journal; what depends only on recorded values can be replayed from it."""
@@ -214,7 +217,7 @@ class PlanBuilder:
 
     def store(self, states: Any, values: Any) -> None:
         """New content for pieces of adapter or optimizer state; reads within the step see the old one."""
-        olds, news = _pytree.tree_leaves(states), _pytree.tree_leaves(values)
+        olds, news = leaves_of(states), leaves_of(values)
         for old, new in zip(olds, news, strict=True):
             if old.role not in ("adapter", "optimizer") or old.shape != new.shape or old.start is not None:
                 raise PlanError(
@@ -272,4 +275,5 @@ class PlanBuilder:
 def _by_path(tree: Any) -> dict[str, Value]:
     if tree is None:
         return {}
-    return {str(path): leaf for path, leaf in _pytree.tree_flatten_with_path(tree)[0] if leaf is not None}
+    leaves, form = flatten(tree)
+    return dict(zip(paths(form), leaves, strict=True))

@@ -54,19 +54,15 @@ class Request:
 def plan_method(request: Request, model: ModelSpec, tracer: Tracer) -> Planned:
     """The fastest plan of a method at one sequence length within the budget.
 
-    Raises PlanDoesNotFit naming the smallest peak that any combination reaches, ConfigError for settings the method refuses.
+    Raises PlanDoesNotFit naming the smallest peak found, ConfigError for settings the method refuses.
     """
-    found: list[tuple[float, Planned]] = []
     smallest: Planned | None = None
-    for builder in _combinations(request, model, tracer):
-        for planned in _with_and_without_scratch(request, builder):
+    for choices in _ranked(request, model, tracer):
+        for planned in _with_and_without_scratch(request, record_sections(request, model, tracer, choices)):
+            if request.budget_bytes is None or planned.plan.estimate.peak_bytes <= request.budget_bytes:
+                return planned
             if smallest is None or planned.plan.estimate.peak_bytes < smallest.plan.estimate.peak_bytes:
                 smallest = planned
-            if request.budget_bytes is None or planned.plan.estimate.peak_bytes <= request.budget_bytes:
-                found.append((_price(planned), planned))
-                break  # without scratch it fits: no need to write any
-    if found:
-        return min(found, key=lambda priced: priced[0])[1]
     assert smallest is not None and request.budget_bytes is not None
     peak = smallest.plan.estimate.peak_bytes
     raise PlanDoesNotFit(
@@ -75,6 +71,50 @@ def plan_method(request: Request, model: ModelSpec, tracer: Tracer) -> Planned:
         expected=f"at least {peak / 1e6:.1f} MB, the smallest plan that it has ({smallest.plan.choices})",
         next_step=f"Set Budget(memory_mb={-(-peak // 100_000) / 10}), shorten the sequences or lower the batch size",
     )
+
+
+@dataclass(frozen=True)
+class _Prospect:
+    """What a combination of choices should cost, told from models of two and of three blocks."""
+
+    choices: dict[str, int | str | bool]
+    price: float
+    peak: float
+
+
+def _ranked(request: Request, model: ModelSpec, tracer: Tracer) -> list[dict[str, int | str | bool]]:
+    """Combinations to try, the fastest that should fit first, the smallest last.
+
+    Plans grow linearly with the number of blocks, so small models rank them; whether one fits is then seen on the whole model.
+    """
+    shallow = [_first_blocks(model, count) for count in (2, 3)]
+    first = record_sections(request, shallow[0], tracer, {})
+    names = list(first.candidates)
+    combinations = [dict(zip(names, c, strict=True)) for c in itertools.product(*first.candidates.values())]
+    if len(combinations) > MAX_COMBINATIONS:
+        raise PlanError(
+            f"Method '{request.method}'",
+            got=f"{len(combinations)} combinations of {', '.join(names)}",
+            expected=f"at most {MAX_COMBINATIONS}",
+            next_step="Leave fewer candidates to b.choose",
+        )
+    prospects: list[_Prospect] = []
+    for choices in combinations:
+        plans = [list(_with_and_without_scratch(request, record_sections(request, m, tracer, choices))) for m in shallow]
+        for two, three in zip(*plans, strict=True):
+            price, peak = _price(two), float(two.plan.estimate.peak_bytes)
+            more = len(model.blocks) - len(shallow[0].blocks)
+            peak += more * max(0.0, three.plan.estimate.peak_bytes - peak)
+            prospects.append(_Prospect(choices, price + more * (_price(three) - price), peak))
+    limit = float("inf") if request.budget_bytes is None else float(request.budget_bytes)
+    fitting = sorted((p for p in prospects if p.peak <= limit), key=lambda p: (p.price, p.peak))
+    tried = [prospect.choices for prospect in [*fitting[:8], min(prospects, key=lambda p: p.peak)]]
+    return [choices for place, choices in enumerate(tried) if choices not in tried[:place]]
+
+
+def _first_blocks(model: ModelSpec, count: int) -> ModelSpec:
+    layers = min(count, model.config.num_layers)
+    return ModelSpec(model.config.model_copy(update={"num_layers": layers}), model.lora)
 
 
 def record_sections(request: Request, model: ModelSpec, tracer: Tracer, choices: Mapping[str, Any]) -> PlanBuilder:
@@ -102,22 +142,6 @@ def record_sections(request: Request, model: ModelSpec, tracer: Tracer, choices:
     prefill(b, model)
     decode(b, model)
     return b
-
-
-def _combinations(request: Request, model: ModelSpec, tracer: Tracer) -> Iterator[PlanBuilder]:
-    first = record_sections(request, model, tracer, {})
-    names = list(first.candidates)
-    combinations = list(itertools.product(*(first.candidates[name] for name in names)))
-    if len(combinations) > MAX_COMBINATIONS:
-        raise PlanError(
-            f"Method '{request.method}'",
-            got=f"{len(combinations)} combinations of {', '.join(names)}",
-            expected=f"at most {MAX_COMBINATIONS}",
-            next_step="Leave fewer candidates to b.choose",
-        )
-    yield first
-    for combination in combinations[1:]:
-        yield record_sections(request, model, tracer, dict(zip(names, combination, strict=True)))
 
 
 def _with_and_without_scratch(request: Request, builder: PlanBuilder) -> Iterator[Planned]:

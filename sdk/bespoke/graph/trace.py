@@ -32,6 +32,7 @@ from torch.utils import _pytree
 import bespoke.ops  # noqa: F401  (registers the int4 operators)
 from bespoke.errors import GraphError
 from bespoke.graph.cost import flops, workspace_bytes
+from bespoke.graph.tree import Form, flatten, paths, unflatten
 from bespoke.ops.dtypes import TORCH_DTYPES
 from bespoke.plan.instructions import DType
 
@@ -96,51 +97,51 @@ class Tracer:
     """Traces each function once per combination of shapes, and merges equal graphs. Shared by all plans of a bundle."""
 
     graphs: dict[str, Graph] = field(default_factory=dict)
-    _traced: dict[Hashable, tuple[Graph, Any]] = field(default_factory=dict)
+    _traced: dict[Hashable, tuple[Graph, Form]] = field(default_factory=dict)
 
     def trace(
-        self, function: Callable[..., Any], trees: Sequence[Any], static: dict[str, Hashable]
-    ) -> tuple[Graph, Any]:
-        """The graph of `function(*trees, **static)` and the tree of its outputs. Leaves of `trees` have `.shape` and `.dtype`
-        (a name out of `DType`)."""
-        leaves, structure = _pytree.tree_flatten(list(trees))
-        signature = tuple((tuple(leaf.shape), leaf.dtype) for leaf in leaves)
-        cache_key = (function, signature, structure, tuple(sorted(static.items())))
-        if cache_key not in self._traced:
-            module, tree = _trace(function, leaves, structure, static)
-            graph = _graph(_name(function), module, _operand_names(function, trees), signature)
-            self._traced[cache_key] = (self.graphs.setdefault(graph.key, graph), tree)
-        return self._traced[cache_key]
+        self, function: Callable[..., Any], leaves: Sequence[Any], form: Form, static: dict[str, Hashable]
+    ) -> tuple[Graph, Form]:
+        """The graph of `function(*trees, **static)` and the form of its result; `leaves` and `form` are the flattened trees.
+
+        Leaves have `.shape` and `.dtype` (a name out of `DType`).
+        """
+        signature = tuple([(leaf.shape, leaf.dtype) for leaf in leaves])
+        cache_key = (function, signature, form, tuple(static.items()))
+        found = self._traced.get(cache_key)
+        if found is None:
+            module, results = _trace(function, leaves, form, static)
+            graph = _graph(_name(function), module, _operand_names(function, form), signature)
+            found = self._traced[cache_key] = (self.graphs.setdefault(graph.key, graph), results)
+        return found
 
 
 def _name(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
-def _operand_names(function: Callable[..., Any], trees: Sequence[Any]) -> list[str]:
+def _operand_names(function: Callable[..., Any], form: Form) -> list[str]:
     """`weights.q_proj.codes` for the leaf at that path of the argument `weights`."""
     try:
         parameters = list(inspect.signature(function).parameters)
     except (TypeError, ValueError):
         parameters = []
-    names = []
-    for position, tree in enumerate(trees):
-        root = parameters[position] if position < len(parameters) else f"operand_{position}"
-        for path, _ in _pytree.tree_flatten_with_path(tree)[0]:
-            parts = [str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path]
-            names.append(".".join([root, *parts]))
-    return names
+    return [
+        path
+        for position, child in enumerate(form[2])
+        for path in paths(child, parameters[position] if position < len(parameters) else f"operand_{position}")
+    ]
 
 
 def _trace(
-    function: Callable[..., Any], leaves: Sequence[Any], structure: Any, static: dict[str, Hashable]
-) -> tuple[torch.fx.GraphModule, Any]:
-    trees: list[Any] = []
+    function: Callable[..., Any], leaves: Sequence[Any], form: Form, static: dict[str, Hashable]
+) -> tuple[torch.fx.GraphModule, Form]:
+    forms: list[Form] = []
 
     def flat(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        out, tree = _pytree.tree_flatten(function(*_pytree.tree_unflatten(list(operands), structure), **static))
-        trees[:] = [tree]
-        return tuple(out)
+        results, result_form = flatten(function(*unflatten(form, iter(operands)), **static))
+        forms[:] = [result_form]
+        return tuple(results)
 
     try:
         with FakeTensorMode(), torch.no_grad():
@@ -162,7 +163,7 @@ def _trace(
                 expected="everything but shapes to be an input",
                 next_step="Pass the tensor as an operand; numbers go through b.constant",
             )
-    return module, trees[0]
+    return module, forms[0]
 
 
 def _simplify(module: torch.fx.GraphModule) -> None:

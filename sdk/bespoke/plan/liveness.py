@@ -67,13 +67,13 @@ def with_loads_and_frees(code: Sequence[Instruction], values: Sequence[DraftValu
     loaded: set[str] = set()
     for position, instruction in enumerate(code):
         for group in sorted(uses[position] - loaded):
-            result.append(Load(op="load", group=group))
+            result.append(Load.model_construct(op="load", group=group))
             loaded.add(group)
         result.append(instruction)
         for value in sorted(dies.get(position, [])):
-            result.append(Free(op="free", value=value, group=None))
+            result.append(Free.model_construct(op="free", value=value, group=None))
         for group in sorted(leaves.get(position, set())):
-            result.append(Free(op="free", value=None, group=group))
+            result.append(Free.model_construct(op="free", value=None, group=group))
             loaded.discard(group)
     return result
 
