@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converted models, and one tracer, for the whole session: tracing is most of the time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from bespoke.graph.trace import Tracer
+from tests.gradients.harness import Base, Bases
+from tests.models import tiny_model
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tracer() -> Tracer:
+    return Tracer()
+
+
+@pytest.fixture(scope="session")
+def bases(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Bases:
+    """Name of a family of tests.models, or `stories260K`, to its converted form."""
+    made: dict[str, Base] = {}
+
+    def base(name: str) -> Base:
+        if name not in made:
+            folder: Path = (
+                request.getfixturevalue("stories")
+                if name == "stories260K"
+                else tiny_model(name, tmp_path_factory.mktemp(f"{name}_model"))
+            )
+            made[name] = Base.convert(name, folder, tmp_path_factory.mktemp(f"{name}_weights"))
+        return made[name]
+
+    return base

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A method planned and run on converted weights without a bundle, and the peft model that it is held against.
+
+Everything between plugin and interpreter is the real thing: tracing, builder, passes, verification, arena, int4 operators. Only
+the exported files are left out, because writing them for hundreds of cases would take minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
+from bespoke import plugins
+from bespoke.bundle.tensors import map_tensors
+from bespoke.config import Lora, Training
+from bespoke.graph.builder import PlanBuilder
+from bespoke.graph.sections import evaluate_step
+from bespoke.graph.trace import Tracer
+from bespoke.model.config import ModelConfig, read_config
+from bespoke.model.convert import convert
+from bespoke.model.spec import ModelSpec
+from bespoke.plan.compile import Costs, compile_plan, schedule
+from bespoke.plan.instructions import Plan
+from bespoke.plan.verify import verify
+from bespoke.runtime.buffers import Buffers
+from bespoke.runtime.interpreter import Bindings, Interpreter, Outcome
+from bespoke.runtime.memory import MemoryGuard
+from bespoke.runtime.weights import Weights
+from tests.models import masked_loss, peft_reference
+
+ALPHA = 6.0  # no power of two times a rank, so that a forgotten scale shows
+COSTS = Costs(workspace_factor=1.0, constant_bytes=0)
+Arrays = dict[str, np.ndarray]
+
+
+# ---- inputs ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Base:
+    """A model folder and its int4 form, mapped."""
+
+    name: str
+    folder: Path
+    config: ModelConfig
+    groups: Mapping[str, Mapping[str, np.ndarray]]
+
+    @classmethod
+    def convert(cls, name: str, folder: Path, out: Path, *, context: int = 256) -> Base:
+        config = read_config(folder)
+        files = convert(folder, config, out, context=context)
+        return cls(name, folder, config, {group: map_tensors(path) for group, path in files.items()})
+
+    def bundle(self) -> Any:
+        """As much of a bundle as runtime.weights reads."""
+        records = [SimpleNamespace(group=group, file=group) for group in self.groups]
+        return SimpleNamespace(manifest=SimpleNamespace(weights=records), mapped=self.groups.__getitem__)
+
+
+@dataclass(frozen=True)
+class TokenBatch:
+    """tokens, targets int64 [B, T], mask fp32 [B, T]."""
+
+    tokens: torch.Tensor
+    targets: torch.Tensor
+    mask: torch.Tensor
+
+    @property
+    def trained(self) -> float:
+        return float(self.mask.sum())
+
+    def bindings(self) -> dict[str, torch.Tensor]:
+        return {"tokens": self.tokens, "targets": self.targets, "mask": self.mask}
+
+
+def random_batch(config: ModelConfig, length: int, *, rows: int = 3, seed: int = 0) -> TokenBatch:
+    """Random tokens; gaps in the mask of every row but the last, which is masked wholly."""
+    generator = np.random.Generator(np.random.Philox(key=[seed, length]))
+    tokens, targets = (torch.from_numpy(generator.integers(0, config.vocab_size, (rows, length))) for _ in range(2))
+    mask = (generator.random((rows, length)) < 0.6).astype(np.float32)
+    mask[0, -1], mask[-1] = 1, 0
+    return TokenBatch(tokens, targets, torch.from_numpy(mask))
+
+
+def random_adapter(model: ModelSpec, *, seed: int = 0, b_scale: float = 0.1) -> Arrays:
+    """A as at the start of a run, B random: with B = 0 every gradient of A would be 0."""
+    generator = np.random.Generator(np.random.Philox(key=[seed, model.lora.rank]))
+    pieces = {}
+    for group in model.blocks:
+        for name, shape in model.adapter_shapes(group).items():
+            scale = (3 * shape[1]) ** -0.5 if name.endswith("lora_A") else b_scale
+            pieces[f"{group}.{name}"] = (scale * generator.standard_normal(shape)).astype(np.float32)
+    return pieces
+
+
+# ---- the method, planned -----------------------------------------------------------------------------------------------------
+
+
+class ForcedBuilder(PlanBuilder):
+    """Takes `forced` tile sizes, even those that no candidate list has: tiny models need tiny tiles."""
+
+    forced: Mapping[str, int]
+
+    def choose(self, name: str, candidates: Sequence[Any]) -> Any:
+        super().choose(name, candidates)
+        return self.forced.get(name, self._chosen.get(name, candidates[0]))
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Which tile sizes a plan has: `smallest` or `largest` of the plan's candidates, or forced ones."""
+
+    which: str = "smallest"
+    forced: tuple[tuple[str, int], ...] = ()
+
+
+TINY_TILES = Tiles(forced=(("query_tile", 5), ("mlp_slice", 32), ("head_chunk", 17)))
+LARGEST = Tiles("largest")
+
+
+def planned(
+    model: ModelSpec, method: str, length: int, training: Training, tracer: Tracer, *, tiles: Tiles | None = None,
+    options: Mapping[str, Any] | None = None, context: int = 256, evaluates: bool = False,
+) -> Plan:
+    """The plan of a method's training step, verified."""
+    tiles = tiles or Tiles()
+    plugin = plugins.get("optimizer", method)
+
+    def record(choices: dict[str, Any]) -> PlanBuilder:
+        b = ForcedBuilder(model, training, length, context, tracer, choices)
+        b.forced = dict(tiles.forced)
+        plugin.train_step(b, model, plugin.Options(**(options or {})))
+        if evaluates:
+            evaluate_step(b, model)
+        return b
+
+    builder = record({})
+    if tiles.which == "largest":
+        builder = record({name: candidates[-1] for name, candidates in builder.candidates.items()})
+    plan = compile_plan(
+        builder.draft, schedule(builder.draft), COSTS, method=method, sequence_length=length, batch_size=training.batch_size,
+        choices={},
+    )
+    verify(plan, method, tracer.graphs)
+    return plan
+
+
+class Rig:
+    """One method at one sequence length, ready to run."""
+
+    def __init__(
+        self, base: Base, model: ModelSpec, plan: Plan, tracer: Tracer, scalars: Mapping[str, float] | None = None
+    ) -> None:
+        self.base, self.model, self.plan = base, model, plan
+        self.buffers = Buffers([plan], None)
+        self.scalars = dict(scalars or {})
+        functions = [tracer.graphs[graph.key].module for graph in plan.graphs]
+        device = torch.device("cpu")
+        self.interpreter = Interpreter(
+            plan, functions, Weights(base.bundle(), device), self.buffers, MemoryGuard(None, 0), device
+        )
+
+    def run(
+        self, section: Any, batch: TokenBatch | None, *, step: int = 1, lr: float = 0.0, tokens: float | None = None, seed: int = 0
+    ) -> Outcome:
+        """One section. `tokens` counts the unmasked tokens of the whole step, by default those of the batch."""
+        count = tokens if tokens is not None else batch.trained if batch is not None else 1.0
+        scalars = {"learning_rate": lr, "step": float(step), "batch_tokens": count, **self.scalars}
+        return self.interpreter.run(section, Bindings(batch.bindings() if batch else {}, scalars, seed, step))
+
+    def gradients(self, adapter: Mapping[str, np.ndarray], batch: TokenBatch) -> tuple[float, Arrays]:
+        """Loss and every gradient, as the accumulators hold them after one micro-batch."""
+        self.buffers.fill(adapter)
+        self.buffers.begin_step()
+        loss = self.run("micro_step", batch).metrics["loss"]
+        sums = self.buffers.step_values
+        return loss, {name: sums[f"{name}.gradient"].numpy().copy() for name in adapter}
+
+    def step(self, batches: Sequence[TokenBatch], *, step: int, lr: float, seed: int = 0) -> Outcome:
+        """One training step as runtime.machine takes it."""
+        tokens = sum(batch.trained for batch in batches)
+        if "micro_step" not in self.plan.sections:
+            outcome = self.run("train_step", batches[0], step=step, lr=lr, seed=seed)
+        else:
+            self.buffers.begin_step()
+            parts = [self.run("micro_step", batch, step=step, lr=lr, tokens=tokens).metrics["loss"] for batch in batches]
+            outcome = self.run("apply_step", None, step=step, lr=lr)
+            outcome.metrics["loss"] = sum(parts)
+        self.buffers.flip()
+        return outcome
+
+
+def rig(
+    base: Base, method: str, length: int, rank: int, tracer: Tracer, *, training: Training | None = None, rows: int = 3,
+    tiles: Tiles | None = None, options: Mapping[str, Any] | None = None,
+) -> Rig:
+    """By default a rig whose accumulators give the gradients."""
+    training = training or Training(batch_size=rows, accumulation=2)
+    model = spec(base, rank)
+    plan = planned(model, method, length, training, tracer, tiles=tiles, options=options)
+    scalars = {"epsilon": options["epsilon"]} if options and "epsilon" in options else {}
+    return Rig(base, model, plan, tracer, scalars)
+
+
+_specs: dict[Hashable, ModelSpec] = {}
+
+
+def spec(base: Base, rank: int) -> ModelSpec:
+    """One object for a base and a rank: a tracer knows functions by identity, and a spec's stages are bound methods."""
+    return _specs.setdefault((base.folder, rank), ModelSpec(base.config, Lora(rank=rank, alpha=ALPHA)))
+
+
+# ---- the oracle --------------------------------------------------------------------------------------------------------------
+
+
+class Reference:
+    """transformers and peft on the dequantized weights, in float64."""
+
+    def __init__(self, base: Base, model: ModelSpec, adapter: Mapping[str, np.ndarray], dtype: torch.dtype = torch.float64) -> None:
+        self.dtype = dtype
+        self.peft, self.parameters = peft_reference(base.folder, adapter, rank=model.lora.rank, alpha=ALPHA, dtype=dtype)
+
+    def loss(self, batch: TokenBatch) -> torch.Tensor:
+        return masked_loss(self.peft, batch.tokens, batch.targets, batch.mask)
+
+    def gradients(self, batch: TokenBatch) -> tuple[float, Arrays]:
+        loss = self.loss(batch)
+        names = list(self.parameters)
+        found = torch.autograd.grad(loss, [self.parameters[name] for name in names])
+        return float(loss.detach()), {name: g.numpy() for name, g in zip(names, found, strict=True)}
+
+    def set(self, adapter: Mapping[str, np.ndarray | torch.Tensor]) -> None:
+        with torch.no_grad():
+            for name, parameter in self.parameters.items():
+                parameter.copy_(torch.as_tensor(np.asarray(adapter[name])))
+
+
+def worst_error(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> tuple[float, str]:
+    """Largest ||g - ref|| / ||ref|| over all tensors, and whose. Where ||ref|| is below 1e-6 of the largest of the model, the error
+    is measured against that 1e-6 of the largest, and scaled so that reaching it counts as 1e-5 like everywhere else."""
+    assert found.keys() == expected.keys()
+    norms = {name: float(np.linalg.norm(g)) for name, g in expected.items()}
+    floor = 1e-6 * max(norms.values())
+    worst = (0.0, "")
+    for name, reference in expected.items():
+        distance = float(np.linalg.norm(found[name].astype(np.float64) - reference))
+        error = 1e-5 * distance / floor if norms[name] < floor else distance / norms[name]
+        worst = max(worst, (error if np.isfinite(error) else np.inf, name))
+    return worst
+
+
+Bases = Callable[[str], Base]
