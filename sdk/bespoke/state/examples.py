@@ -88,6 +88,8 @@ def rows_of(database: Database, ids: Sequence[str]) -> list[ExampleRow]:
                 (id,),
             )
             if not rows:
+                if database.read("SELECT 1 FROM examples WHERE id = ?", (id,)):
+                    raise damaged(f"example '{id}'", "no token rows", "those it was added with")
                 raise unknown(id)
             found += [ExampleRow(id, row, *_decoded(tokens, mask, id)) for row, tokens, mask in rows]
     return found

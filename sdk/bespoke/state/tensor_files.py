@@ -224,7 +224,7 @@ def _header(mapped: mmap.mmap, subject: str) -> dict[str, tuple[tuple[int, ...],
         raise damaged(subject, f"a header of {length} bytes", f"at most {min(len(mapped) - 8, _MAX_HEADER_BYTES)}")
     tensors: dict[str, tuple[tuple[int, ...], int, int]] = {}
     try:
-        entries = json.loads(mapped[8 : 8 + length])
+        entries = json.loads(mapped[8 : 8 + length], object_pairs_hook=_unique)
         at = 8 + length
         for name, entry in entries.items():
             shape, (start, end) = tuple(entry["shape"]), entry["data_offsets"]
@@ -243,6 +243,13 @@ def _header(mapped: mmap.mmap, subject: str) -> dict[str, tuple[tuple[int, ...],
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise damaged(subject, f"a header that is none of ours ({str(error)[:150]})", "a safetensors header") from error
     return tensors
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key twice")
+    return found
 
 
 _ENTRY_KEYS = {"dtype", "shape", "data_offsets"}
