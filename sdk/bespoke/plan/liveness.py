@@ -30,7 +30,7 @@ def without_needless_zeros(code: Sequence[Instruction], values: Sequence[DraftVa
         for operand in reads(instruction):
             value = operand[0]
             if value in zeroed and value not in settled:
-                settled[value] = covered.get(value, 0) == values[value].shape[0]
+                settled[value] = covered.get(value, 0) == _rows(values[value])
         if isinstance(instruction, Call):
             for result in instruction.results:
                 value = result.to[0]
@@ -38,11 +38,15 @@ def without_needless_zeros(code: Sequence[Instruction], values: Sequence[DraftVa
                     # Ranges written in order from row 0 without a gap: the only pattern that is provably whole.
                     whole = len(result.to) == 1
                     start = 0 if whole else result.to[1]
-                    rows = values[value].shape[0] if whole else result.to[2]
+                    rows = _rows(values[value]) if whole else result.to[2]
                     in_order = result.how == "into" and len(result.to) < 4 and start == covered.get(value, 0)
                     covered[value] = covered.get(value, 0) + rows if in_order else -(2**40)
     needless = {value for value, filled in settled.items() if filled}
     return [i for i in code if not (isinstance(i, Zero) and i.value in needless)]
+
+
+def _rows(value: DraftValue) -> int:
+    return value.shape[0] if value.shape else 1
 
 
 def with_loads_and_frees(code: Sequence[Instruction], values: Sequence[DraftValue]) -> list[Instruction]:
