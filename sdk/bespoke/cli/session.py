@@ -98,15 +98,17 @@ def pairs(option: str, values: Sequence[str]) -> dict[str, str]:
 
 def print_json(document: Any) -> None:
     """One JSON object; a number that is not finite, which JSON has no word for, is null."""
-    click.echo(json.dumps(_finite(document), indent=2, ensure_ascii=False, default=str))
+    click.echo(json.dumps(_plain(document), indent=2, ensure_ascii=False))
 
 
-def _finite(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if hasattr(value, "model_dump"):  # a pydantic model, without importing pydantic for it
+        return _plain(value.model_dump(mode="json"))
     if isinstance(value, Mapping):
-        return {str(key): _finite(entry) for key, entry in value.items()}
-    return [_finite(entry) for entry in value] if isinstance(value, (list, tuple)) else value
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    return [_plain(entry) for entry in value] if isinstance(value, (list, tuple)) else value
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/reference/command_line.md out of the commands: `python -m bespoke.cli.page > docs/reference/command_line.md`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+import click
+
+from bespoke import errors
+from bespoke.cli import Commands, cli
+from bespoke.cli.session import INTERRUPTED
+from bespoke.errors import BespokeError
+
+__all__ = ["command_line_page", "error_classes"]
+
+_HEAD = """# Command line
+
+`bespoke`, or `python -m bespoke.cli`. This page is written by `python -m bespoke.cli.page` out of the commands themselves.
+
+Results go to stdout; errors, progress bars (on a terminal only) and remarks go to stderr. With `--format json`, stdout holds
+one JSON object and nothing else: the result, or `{"error": {"kind", "subject", "got", "expected", "next_step", "exit_code"}}`
+for an error, whose message then stands on stderr too. A number that is not finite is `null` there.
+
+## Settings from a file
+
+`bespoke build OUT --config bespoke.toml` reads a file of the shape of `Personalizer`'s arguments. A flag wins over the file;
+`--optimizers` and `--targets` choose names and keep the file's options of those that they name. Paths in the file are relative
+to its folder.
+
+```toml
+model = "models/stories260K"
+targets = "cuda"
+data = "general.jsonl"
+train_on = "assistant"
+
+[optimizers.mesp]      # the first is the default; a field of [training] here overrides it for this method
+update = "adamw"
+
+[lora]
+rank = 8
+
+[training]
+learning_rate = 2e-4
+sequence_lengths = [64, 128]
+
+[budget]
+memory_mb = 200
+```
+
+## How a command ends
+
+| code | when |
+|---|---|
+| 0 | done. A refused adapter and a training that was asked to stop are no errors: the report says so |
+| 1 | a defect: an exception that is none of ours, shown with its traceback |
+"""
+
+
+def error_classes() -> list[type[BespokeError]]:
+    """Every class of bespoke.errors, in the order in which they stand there."""
+    return [entry for entry in vars(errors).values() if inspect.isclass(entry) and issubclass(entry, BespokeError)]
+
+
+def command_line_page() -> str:
+    """Markdown: how commands answer and end, then the help of each."""
+    lines = [_HEAD.rstrip("\n")]
+    by_code: dict[int, list[type[BespokeError]]] = {}
+    for kind in error_classes():
+        by_code.setdefault(kind.exit_code, []).append(kind)
+    for code in sorted(set(by_code) - {1}):
+        kinds = "; ".join(f"`{kind.__name__}`: {_first_sentence(kind)}" for kind in by_code[code])
+        lines.append(f"| {code} | {'a command line that cannot be read; ' if code == 2 else ''}{kinds} |")
+    lines.append(f"| {INTERRUPTED} | Ctrl-C. `train` stops in a committed state at the first one, and ends with 0 |")
+    for name, text in _helps():
+        lines += ["", f"## {name}", "", "```text", text, "```"]
+    return "\n".join(lines) + "\n"
+
+
+def _helps() -> Iterator[tuple[str, str]]:
+    """(title, help) of `bespoke` and of each of its own commands."""
+    own = _WithoutPlugins("bespoke", commands=cli.commands, params=cli.params, help=cli.help)
+    parent = click.Context(own, info_name="bespoke", terminal_width=100, **cli.context_settings)
+    yield "bespoke", own.get_help(parent)
+    for name, command in cli.commands.items():
+        context = click.Context(command, info_name=name, parent=parent, terminal_width=100)
+        yield f"bespoke {name}", command.get_help(context)
+
+
+class _WithoutPlugins(Commands):
+    """What is installed here is no part of the page."""
+
+    def _of_plugins(self) -> dict[str, click.Command]:
+        return {}
+
+
+def _first_sentence(kind: type[BespokeError]) -> str:
+    return " ".join((kind.__doc__ or "").split()).partition(". ")[0].rstrip(".")
+
+
+if __name__ == "__main__":
+    print(command_line_page(), end="")

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small real bundle, built once a test session, and examples for it. Import the fixtures where they are used."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+
+def shakespeare(data_folder: Path, count: int, characters: int = 100) -> list[dict[str, str]]:
+    """Examples of `text`, one after the other from the beginning of tinyshakespeare."""
+    text = (data_folder / "text" / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8")
+    return [{"text": text[start : start + characters]} for start in range(0, count * characters, characters)]
+
+
+def write_jsonl(path: Path, examples: list[dict[str, str]]) -> Path:
+    path.write_text("".join(json.dumps(example) + "\n" for example in examples), encoding="utf-8")
+    return path
+
+
+def shared_folder(factory: pytest.TempPathFactory) -> Path:
+    """A folder of this test session that all of its processes see."""
+    base = factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session")
+def stories_bundle(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """stories260K, MeSP with AdamW, sequence length 32, batch 2, rank 4; read it, do not change it."""
+    from bespoke import Lora, Personalizer, Training
+
+    folder = shared_folder(tmp_path_factory)
+    bundle = folder / "stories.bundle"
+    with (folder / "stories.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of several test processes one builds, the others wait
+        if not bundle.exists():
+            training = Training(learning_rate=3e-3, sequence_lengths=(32,), batch_size=2, steps=20, seed=1)
+            Personalizer(stories, "mesp", "cuda", lora=Lora(rank=4), training=training).build(bundle)
+    return bundle

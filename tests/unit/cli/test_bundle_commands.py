@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""build, inspect, verify: on a bundle that the command line itself has built."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.commands import bespoke
+from tests.unit.cli.conftest import Built
+
+pytestmark = pytest.mark.xdist_group("cli")
+
+
+def test_build_makes_the_bundle_that_file_and_flags_ask_for_and_flags_win(built: Built) -> None:
+    built.answer.ok()
+    from bespoke.bundle.reader import open_bundle
+
+    with open_bundle(built.bundle) as bundle:
+        manifest = bundle.manifest
+    (method,) = manifest.methods
+    assert (method.name, manifest.lora.rank, manifest.sequence_lengths) == ("mesp", 4, (32,))  # 4 and 32 are flags
+    assert (method.training.steps, method.training.batch_size, method.training.learning_rate) == (6, 2, 3e-3)  # the file's
+    assert (method.options["beta1"], method.options["update"]) == (0.8, "adamw")  # --option beside the file's table
+    assert [target.name for target in manifest.targets] == ["cuda"]  # in neither: Personalizer's default
+
+
+def test_build_reports_what_became_of_the_data(built: Built) -> None:
+    report = built.answer.ok().json
+    assert report["bundle"] == str(built.bundle)
+    assert report["bytes"] == sum(file.stat().st_size for file in built.bundle.rglob("*") if file.is_file())
+    assert (report["data"]["rows"], report["data"]["format"]) == (10, "text")
+    assert report["data"]["unknown_keys"] == {"source": 10}
+
+
+@pytest.fixture
+def config_only(tmp_path: Path) -> Path:
+    """A model of one block that has no weights: a dry run needs none."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 64}
+    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-5, **sizes}
+    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 64, "tie_word_embeddings": True}))
+    return folder
+
+
+def test_a_dry_run_estimates_every_plan_and_writes_nothing(config_only: Path, tmp_path: Path) -> None:
+    flags = ("--model", config_only, "--optimizers", "mezo", "--sequence-lengths", "8", "--rank", "2", "--dry-run")
+    answer = bespoke("build", tmp_path / "out", *flags, "--format", "json").ok()
+    assert [(p["method"], p["sequence_length"]) for p in answer.json["plans"]] == [("mezo", 8)]
+    assert answer.json["peak_bytes"] == max(plan["estimate"]["peak_bytes"] for plan in answer.json["plans"])
+    assert list(tmp_path.iterdir()) == [config_only]
+
+
+def test_inspect_says_what_the_manifest_says(built: Built) -> None:
+    answer = bespoke("inspect", built.bundle, "--format", "json").ok()
+    manifest = (built.bundle / "manifest.json").read_bytes()
+    assert answer.json["manifest_sha256"] == hashlib.sha256(manifest).hexdigest()
+    assert answer.json["manifest"]["model"]["licence"] == "MIT"
+    assert answer.json["signed"] is False
+    text = bespoke("inspect", built.bundle).ok().out
+    assert "stories260K" in text
+    assert any(line.split()[:2] == ["mesp", "32"] for line in text.splitlines())
+
+
+def test_inspect_draws_a_plan(built: Built, tmp_path: Path) -> None:
+    bespoke("inspect", built.bundle, "--plot", tmp_path / "memory.svg").ok()
+    svg = (tmp_path / "memory.svg").read_text()
+    assert all(words in svg for words in ("train_step", "evaluate_step", "prefill", "decode", "estimate"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "subject", "expected"),
+    [
+        (("--method", "mebp", "--plot", "p.svg"), "--method mebp", "one of mesp"),
+        (("--sequence-length", "7", "--plot", "p.svg"), "--sequence-length 7", "one of 32"),
+        (("--plot", "p.jpeg"), "plot p.jpeg", ".svg or .png"),
+        (("--plot", "nowhere/p.svg"), "plot nowhere/p.svg", "an existing folder"),
+    ],
+)
+def test_inspect_refuses_what_it_cannot_draw(built: Built, flags: tuple[str, ...], subject: str, expected: str) -> None:
+    error = bespoke("inspect", built.bundle, *flags, "--format", "json").json["error"]
+    assert (error["kind"], error["subject"], error["expected"], error["exit_code"]) == ("ConfigError", subject, expected, 2)
+
+
+def test_verify_counts_what_it_has_checked(built: Built) -> None:
+    answer = bespoke("verify", built.bundle, "--files-only", "--format", "json").ok()
+    assert answer.json["plans"] == 1
+    listed = bespoke("inspect", built.bundle, "--format", "json").json["manifest"]["files"]
+    assert answer.json["files"] == len(listed)
+
+
+def test_verify_names_a_file_with_one_bit_changed(built: Built, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.bundle"
+    shutil.copytree(built.bundle, copy)
+    file = copy / "weights" / "block_00.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    answer = bespoke("verify", copy, "--files-only", "--format", "json")
+    assert answer.code == answer.json["error"]["exit_code"] == 8
+    assert "weights/block_00.safetensors" in answer.json["error"]["subject"]
+    assert "block_00" in answer.err
+
+
+def test_a_pin_must_hold_and_a_key_must_have_signed(built: Built, tmp_path: Path) -> None:
+    from bespoke.bundle.signature import generate_key, sign_bundle
+
+    right = hashlib.sha256((built.bundle / "manifest.json").read_bytes()).hexdigest()
+    assert bespoke("inspect", built.bundle, "--pin-sha256", right).code == 0
+    assert bespoke("inspect", built.bundle, "--pin-sha256", "0" * 64).code == 8
+    copy = tmp_path / "copy.bundle"
+    shutil.copytree(built.bundle, copy)
+    private, public = generate_key()
+    (tmp_path / "app.pub").write_text(public.hex() + "\n")
+    (tmp_path / "raw.pub").write_bytes(public)
+    assert bespoke("verify", copy, "--files-only", "--public-key", tmp_path / "app.pub").code == 8  # not signed yet
+    sign_bundle(copy, private)
+    for name in ("app.pub", "raw.pub"):
+        answer = bespoke("verify", copy, "--files-only", "--public-key", tmp_path / name, "--format", "json").ok()
+        assert answer.json["signed"]
+        assert answer.json["signature_checked"]

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory over a plan's instructions, counted by hand on a plan of six instructions; what is drawn of a report."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from bespoke.errors import MissingDependency
+from bespoke.plan.instructions import (
+    Arena,
+    Call,
+    Estimate,
+    Free,
+    GraphRef,
+    Load,
+    Named,
+    Plan,
+    Result,
+    Scratch,
+    ValueRecord,
+    Zero,
+)
+from bespoke.plot import memory_over_instructions, plot_plan, plot_training
+from bespoke.runtime.report import MemoryReport, TrainReport
+
+
+def plan() -> Plan:
+    """Two values in the arena (400 and 80 bytes), one in scratch (800), a weight; one graph with 1,000 bytes of workspace."""
+
+    def value(elements: int, place: Arena | Scratch | Named) -> ValueRecord:
+        kept = place.kind == "named"
+        return ValueRecord(
+            shape=[elements], dtype="float32", role="weight" if kept else "temporary", lifetime="bundle" if kept else "section",
+            place=place,
+        )  # fmt: skip
+
+    def call(into: int, *operands: int) -> Call:
+        return Call(op="call", graph=0, operands=[[o] for o in operands], results=[Result(to=[into], how="make")])
+
+    return Plan(
+        version=[1, 0], method="by-hand", sequence_length=8, batch_size=1, replayable=False, choices={},
+        estimate=Estimate(
+            arena_bytes=512, workspace_bytes=1000, constant_bytes=0, step_bytes=0, state_bytes=0, session_bytes=0,
+            scratch_bytes=800, peak_bytes=1512, work_flops=0,
+        ),
+        graphs=[GraphRef(key="0" * 64, name="g", workspace_bytes=1000)],
+        values=[
+            value(100, Arena(kind="arena", offset=0)), value(20, Arena(kind="arena", offset=448)),
+            value(200, Scratch(kind="scratch", offset=0)), value(5, Named(kind="named", name="block_00.w")),
+        ],
+        sections={
+            "train_step": [
+                Load(op="load", group="block_00"), call(0, 3), Zero(op="zero", value=1), call(2, 0),
+                Free(op="free", value=0, group=None), call(1, 2),
+            ],
+        },
+    )  # fmt: skip
+
+
+def test_live_bytes_rise_where_a_value_is_written_and_fall_after_its_free() -> None:
+    track = memory_over_instructions(plan())["train_step"]
+    assert track.live == (0, 400, 480, 480, 480, 80)
+    assert track.workspace == (0, 1000, 0, 1000, 0, 1000)
+    assert track.scratch == (0, 0, 0, 800, 800, 800)
+    assert track.peak_bytes == 1480
+
+
+def test_a_plan_with_a_budget_shows_both_limits_and_is_drawn_the_same_each_time(tmp_path: Path) -> None:
+    svg = plot_plan(plan(), tmp_path / "p.svg", budget_bytes=3_000_000).read_text()
+    assert plot_plan(plan(), tmp_path / "again.svg", budget_bytes=3_000_000).read_text() == svg
+    assert "limit 3.0 MB" in svg
+    assert "checkpoints in scratch" in svg
+
+
+def test_a_report_without_steps_can_be_drawn(tmp_path: Path) -> None:
+    memory = MemoryReport(idle_bytes=1, estimate_bytes=2, peak_bytes=0, limit_bytes=None, mapped_dirty_bytes=0, file_bytes=0)
+    report = TrainReport(
+        method="mesp", run=1, steps=0, total_steps=0, tokens=0, losses=(), rejected_steps=0, validation_loss_before=None,
+        validation_loss=None, general_loss_before=None, general_loss=None, judged_on=None, accepted=False,
+        stopped_because="stop_requested", memory=memory, step_peak_bytes=(), bytes_written=0, seconds=0.0,
+    )  # fmt: skip
+    assert plot_training(report, tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingDependency, match=r"bespoke-sdk\[plot\]"):
+        plot_plan(plan(), tmp_path / "p.svg")
