@@ -91,6 +91,10 @@ def test_killed_at_every_call_the_state_is_the_old_or_the_new_one(
         assert trial["found"] in allowed, where
         assert trial["again"] == {"value": operation != "forget"}, where
         assert {name for name in trial["left"] if not name.endswith(".safetensors")} <= LEFT, where
+    killed = sum(trial["killed"] for trial in trials)
+    print(
+        f"{operation}: {killed} kills at {len(range(0, len(expected['log']), every))} of {len(expected['log'])} calls"
+    )
     if operation != "create" and every == 1:
         found = [trial["found"] for trial in trials]
         assert allowed[0] in found  # killed early
