@@ -30,7 +30,7 @@ from sample_apps.desktop.notes import PROMPTS, example, note_id, notes, shared_r
 from sample_apps.desktop.pretrain import BEGIN, DEFAULT_CACHE, END, ensure_model  # noqa: E402
 
 NOTES = 200
-STEPS = 160
+STEPS = 200
 LIMIT_OVER_ESTIMATE = 1.2
 LEAST_FALL = 0.20  # of the validation loss: less, and the demo has failed
 COMPLETION_TOKENS = 40
