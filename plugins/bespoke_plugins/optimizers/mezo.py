@@ -12,32 +12,23 @@ nothing drifts. The step depends on the recorded g_i alone: a journal of a few b
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from pydantic import Field
 
-from bespoke.contracts import ModelSpec, Optimizer, Settings, hookimpl
-from bespoke.graph import PlanBuilder, Value, block_forward, embed, head_loss
+from bespoke.contracts import ModelSpec, Optimizer, hookimpl
+from bespoke.graph import PlanBuilder, Value, ZerothOrderOptions, block_forward, embed, head_loss
 
 Tensors = dict[str, torch.Tensor]
-
-
-class MeZOOptions(Settings):
-    """`epsilon` is the size of the step to either side; in fp32 the loss carries about 1e-6, so g carries 1e-6 / epsilon."""
-
-    epsilon: float = Field(default=1e-3, gt=0)
-    queries: int = Field(default=1, ge=1, le=64)
-    distribution: Literal["normal", "rademacher"] = "normal"
 
 
 class MeZO:
     """Zeroth-order: the loss difference along a random direction, times the direction."""
 
     name = "mezo"
-    Options = MeZOOptions
+    Options = ZerothOrderOptions
 
-    def train_step(self, b: PlanBuilder, model: ModelSpec, options: MeZOOptions) -> None:
+    def train_step(self, b: PlanBuilder, model: ModelSpec, options: ZerothOrderOptions) -> None:
         epsilon = b.scalar("epsilon")
         losses, gs = [], []
         for query in range(options.queries):
@@ -49,7 +40,7 @@ class MeZO:
                 b.store(theta, self.descended(b, name, theta, gs, options))
         b.emit(loss=b.call(mean, losses), projected_gradient=gs[0])
 
-    def loss(self, b: PlanBuilder, model: ModelSpec, options: MeZOOptions, query: int, sign: int) -> Value:
+    def loss(self, b: PlanBuilder, model: ModelSpec, options: ZerothOrderOptions, query: int, sign: int) -> Value:
         """L(theta + sign eps z), in tiles."""
         batch = b.batch()
         x = embed(b, model, batch.tokens)
@@ -57,7 +48,7 @@ class MeZO:
             x, _ = block_forward(b, model, block, x, self.moved(b, group, options, query, sign))
         return head_loss(b, model, x, batch)
 
-    def moved(self, b: PlanBuilder, group: str, options: MeZOOptions, query: int, sign: int) -> dict[str, Value]:
+    def moved(self, b: PlanBuilder, group: str, options: ZerothOrderOptions, query: int, sign: int) -> dict[str, Value]:
         """A copy of one block's adapter, a step to one side."""
         epsilon = b.scalar("epsilon")
         return {
@@ -65,7 +56,7 @@ class MeZO:
             for name, theta in b.adapter(group).items()
         }
 
-    def descended(self, b: PlanBuilder, name: str, theta: Value, gs: list[Value], options: MeZOOptions) -> Any:
+    def descended(self, b: PlanBuilder, name: str, theta: Value, gs: list[Value], options: ZerothOrderOptions) -> Any:
         """theta - (eta / q) sum_i g_i z_i, one query's z at a time."""
         new: Any = theta
         for query, g in enumerate(gs):

@@ -24,6 +24,7 @@ from bespoke.graph.trace import Graph, TensorSpec
 from bespoke.graph.update import FirstOrderOptions, update
 from bespoke.graph.value import Batch, Value
 from bespoke.graph.vjp import vjp
+from bespoke.graph.zeroth_order import ZerothOrderOptions
 
 __all__ = [
     "ATTENTION_LINEARS",
@@ -35,6 +36,7 @@ __all__ = [
     "PlanBuilder",
     "TensorSpec",
     "Value",
+    "ZerothOrderOptions",
     "attention_forward",
     "attention_output",
     "attention_weights",

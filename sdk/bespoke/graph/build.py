@@ -37,6 +37,7 @@ from bespoke.data.prepare import DataReport, prepare
 from bespoke.data.template import find_template
 from bespoke.data.text import Tokenizer
 from bespoke.data.turns import compile_turns
+from bespoke.graph.golden import GoldenMethod, make_golden
 from bespoke.graph.planner import Planned, Request, plan_method, remeasured
 from bespoke.graph.programs import program_bytes
 from bespoke.graph.trace import Tracer
@@ -103,6 +104,7 @@ def build(personalizer: Personalizer, out: Path, progress: Progress) -> tuple[Pa
             writer.add_bytes(name, content)
         for file in licence.files:
             writer.add_file(f"licences/{file.name}", file)
+        golden = _write_golden(personalizer, folder, model, planned, list(files), text, writer, progress)
         manifest = Manifest(
             format="bespoke-bundle",
             format_version=FormatVersion(major=1, minor=0),
@@ -122,7 +124,7 @@ def build(personalizer: Personalizer, out: Path, progress: Progress) -> tuple[Pa
             weights=tuple(WeightsRecord(group=group, file=f"weights/{group}.safetensors") for group in files),
             adapter="adapter/initial.safetensors",
             data=data,
-            golden=None,
+            golden=golden,
             graphs=tuple(graphs),
             targets=tuple(targets),
             licences=tuple(f"licences/{file.name}" for file in licence.files),
@@ -270,6 +272,31 @@ def _write_plans(
             )
         )
     return methods
+
+
+# ---- golden vectors ----------------------------------------------------------------------------------------------------
+
+
+def _write_golden(
+    personalizer: Personalizer, folder: Path, model: ModelSpec, planned: dict[tuple[str, int], Planned], groups: Iterable[str],
+    text: Text, writer: BundleWriter, progress: Progress,
+) -> str:
+    """Computes them from the weight files that were just written, and returns the file's name."""
+    methods = [
+        GoldenMethod(
+            method.name, method.options, method.training,
+            [p.plan for (name, _), p in planned.items() if name == method.name],
+        )
+        for method in personalizer.methods
+    ]
+    made = make_golden(
+        folder, model, {group: writer.path_for(f"weights/{group}.safetensors") for group in groups},
+        initial_adapter(model, personalizer.training.seed), methods, text.encoder.tokenizer,
+        lambda done, total: progress("golden", done, total),
+    )  # fmt: skip
+    name = "golden/golden.safetensors"
+    write_arrays(writer.path_for(name), made.arrays())
+    return name
 
 
 # ---- weights -----------------------------------------------------------------------------------------------------------

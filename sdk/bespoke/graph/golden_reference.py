@@ -25,6 +25,7 @@ from bespoke.errors import MissingDependency
 from bespoke.model.spec import ModelSpec
 
 CHUNK_BYTES = 32_000_000  # of decoded head at a time, in float64
+DECODED_AT_ONCE = 2**16  # numbers
 _NIBBLES = 0x0F, 0xF0
 # Our names of frozen tensors -> the modules of a transformers decoder layer.
 _NORMS = {"input_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
@@ -91,6 +92,7 @@ class Reference:
         self._config = self._skeleton.config
         self._rotary = type(self._skeleton.rotary_emb)(self._config)
         self._adapter: Mapping[str, torch.Tensor] = {}
+        self._rooms: dict[tuple[str, torch.dtype], torch.Tensor] = {}
         for layer in self._skeleton.layers:
             for name in model.config.linear_shapes:
                 part = layer.self_attn if name in _ATTENTION else layer.mlp
@@ -125,30 +127,39 @@ class Reference:
     # ---- a block -------------------------------------------------------------------------------------------------------
 
     def _visit(self, block: int, lanes: Sequence[Lane]) -> Iterator[tuple[Lane, Tensors]]:
-        """Each lane with the decoded block in its precision; only one precision is held at a time beside fp32."""
-        decoded = self._decode_block(block)
-        for dtype in dict.fromkeys(lane.dtype for lane in lanes):
-            weights = {name: value.to(dtype) for name, value in decoded.items()}
-            for lane in lanes:
-                if lane.dtype == dtype:
-                    yield lane, weights
+        """Each lane with the decoded block in its precision."""
+        decoded = self._decode_block(block, list(dict.fromkeys(lane.dtype for lane in lanes)))
+        for lane in lanes:
+            yield lane, decoded[lane.dtype]
         self._on_visit()
 
-    def _decode_block(self, block: int) -> Tensors:
+    def _decode_block(self, block: int, dtypes: Sequence[torch.dtype]) -> dict[torch.dtype, Tensors]:
         stored = map_tensors(self._files[self.model.blocks[block]])
         norms = _FOUR_NORMS if self.model.config.output_norms else _NORMS
-        decoded: Tensors = {}
+        decoded: dict[torch.dtype, Tensors] = {dtype: {} for dtype in dtypes}
         for name, shape in self.model.config.linear_shapes.items():
             part = "self_attn" if name in _ATTENTION else "mlp"
-            decoded[f"{part}.{name}.weight"] = decode(stored[f"{name}.codes"], stored[f"{name}.scales"], shape[1])
+            outs = [self._room(name, shape, dtype) for dtype in dtypes]
+            decode(stored[f"{name}.codes"], stored[f"{name}.scales"], outs)
+            for dtype, out in zip(dtypes, outs, strict=True):
+                decoded[dtype][f"{part}.{name}.weight"] = out
+        small: Tensors = {}
         for name, array in stored.items():
             if name.endswith(".bias"):
-                decoded[f"self_attn.{name}"] = torch.from_numpy(np.array(array))
+                small[f"self_attn.{name}"] = torch.from_numpy(np.array(array))
             elif name in _ATTENTION:
-                decoded[f"self_attn.{name}.weight"] = self._norm_weight(array)
+                small[f"self_attn.{name}.weight"] = self._norm_weight(array)
             elif name in norms:
-                decoded[f"{norms[name]}.weight"] = self._norm_weight(array)
+                small[f"{norms[name]}.weight"] = self._norm_weight(array)
+        for dtype in dtypes:
+            decoded[dtype] |= {name: value.to(dtype) for name, value in small.items()}
         return decoded
+
+    def _room(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Memory that is used again for every block: fresh pages for each would cost more than decoding."""
+        if (name, dtype) not in self._rooms:
+            self._rooms[name, dtype] = torch.empty(shape, dtype=dtype)
+        return self._rooms[name, dtype][: shape[0]]
 
     def _norm_weight(self, array: np.ndarray) -> torch.Tensor:
         """As the module wants it: Gemma's adds the 1 itself, so it is taken off, in float64."""
@@ -213,7 +224,8 @@ class Reference:
         """Rows of the table in fp32: ids of any shape -> [..., D]."""
         stored = map_tensors(self._files[group])
         rows = ids.numpy().reshape(-1)
-        found = decode(stored["table.codes"][rows], stored["table.scales"][rows], self.model.config.hidden_size)
+        found = torch.empty(len(rows), self.model.config.hidden_size)
+        decode(stored["table.codes"][rows], stored["table.scales"][rows], [found])
         return found.view(*ids.shape, -1)
 
     def _head(self, lanes: Sequence[Lane], targets: torch.Tensor, mask: torch.Tensor) -> None:
@@ -235,19 +247,18 @@ class Reference:
             xs.append(x)
         sums: list[list[torch.Tensor]] = [[] for _ in lanes]  # of [R, n]
         shares: list[list[torch.Tensor]] = [[] for _ in lanes]  # of [R, n, D]
+        dtypes = list(dict.fromkeys(lane.dtype for lane in lanes))
         for start in range(0, self.model.config.vocab_size, chunk):
             rows = slice(start, start + chunk)
-            decoded = decode(table["table.codes"][rows], table["table.scales"][rows], hidden)
-            for dtype in dict.fromkeys(lane.dtype for lane in lanes):
-                weights = decoded.to(dtype)
-                for number, lane in enumerate(lanes):
-                    if lane.dtype != dtype:
-                        continue
-                    h = hs[number].detach().requires_grad_(lane.gradient)
-                    total = torch.logsumexp(h @ weights.t(), -1)
-                    sums[number].append(total.detach())
-                    if lane.gradient:
-                        shares[number] += torch.autograd.grad(total.sum(), h)
+            codes, scales = table["table.codes"][rows], table["table.scales"][rows]
+            outs = {dtype: self._room("head", (chunk, hidden), dtype)[: len(codes)] for dtype in dtypes}
+            decode(codes, scales, list(outs.values()))
+            for number, lane in enumerate(lanes):
+                h = hs[number].detach().requires_grad_(lane.gradient)
+                total = torch.logsumexp(h @ outs[lane.dtype].t(), -1)
+                sums[number].append(total.detach())
+                if lane.gradient:
+                    shares[number] += torch.autograd.grad(total.sum(), h)
         self._on_visit()
         weight = mask.double() / mask.sum()
         for number, lane in enumerate(lanes):
@@ -262,14 +273,22 @@ class Reference:
                 (lane._dy,) = torch.autograd.grad(hs[number], xs[number], dh * weight.to(lane.dtype)[..., None])
 
 
-def decode(codes: np.ndarray, scales: np.ndarray, columns: int) -> torch.Tensor:
-    """fp32 [rows, columns]: (nibble - 8) * scale, low nibble first, groups of 32. Written apart from `bespoke.model.int4`."""
-    wide = codes.astype(np.uint16)
-    pairs = (wide & _NIBBLES[0]) | ((wide & _NIBBLES[1]) << 4)  # as little-endian bytes: low nibble, high nibble
-    values = (pairs.astype("<u2", copy=False).view(np.int8) - np.int8(8)).astype(np.float32)
-    grouped = values.reshape(codes.shape[0], scales.shape[1], -1)
-    grouped *= scales.astype(np.float32)[:, :, None]
-    return torch.from_numpy(values.reshape(codes.shape[0], -1)[:, :columns])
+def decode(codes: np.ndarray, scales: np.ndarray, outs: Sequence[torch.Tensor]) -> None:
+    """Fills each of `outs` [rows, columns], of whatever precision, with (nibble - 8) * scale: low nibble first, groups of 32.
+
+    Written apart from `bespoke.model.int4`, and a few rows at a time, so that what lies between stays in the cache.
+    """
+    rows, columns = outs[0].shape
+    step = max(1, DECODED_AT_ONCE // max(columns, 1))
+    arrays = [out.numpy() for out in outs]
+    for start in range(0, rows, step):
+        wide = codes[start : start + step].astype(np.uint16)
+        pairs = (wide & _NIBBLES[0]) | ((wide & _NIBBLES[1]) << 4)  # as little-endian bytes: low nibble, high nibble
+        values = (pairs.astype("<u2", copy=False).view(np.int8) - np.int8(8)).astype(np.float32)
+        grouped = values.reshape(len(values), scales.shape[1], -1)
+        grouped *= scales[start : start + step].astype(np.float32)[:, :, None]
+        for array in arrays:
+            array[start : start + step] = values[:, :columns]
 
 
 __all__ = ["Lane", "Reference", "decode"]

@@ -53,6 +53,8 @@ class Stream(enum.IntEnum):
     USER_ORDER = (1 << 31) + 1
     GENERAL_ORDER = (1 << 31) + 2
     TOKEN = (1 << 31) + 3
+    GOLDEN_TOKEN = (1 << 31) + 4
+    GOLDEN_PLACE = (1 << 31) + 5
 
 
 def noise(
