@@ -96,6 +96,7 @@ class Personalizer:
     fields:      column names of `data`, as {"prompt": "question", "completion": "answer"}
     train_on:    whose words are learned from: "assistant", "user" ("write like me") or "all"
     licence:     terms of the base model, where its folder does not say
+    signing_key: private ed25519 key in PEM; its public half is what an app asks for
     """
 
     def __init__(
@@ -129,9 +130,15 @@ class Personalizer:
 
     def build_with_report(self, out: str | Path, progress: Progress | None = None) -> tuple[Path, DataReport | None]:
         """`build`, and what became of the rows of `data`."""
+        from bespoke.bundle.signature import public_key_of, sign_bundle
         from bespoke.graph.build import build
 
-        return build(self, Path(out), progress or (lambda stage, done, total: None))
+        if self.signing_key is not None:
+            public_key_of(self.signing_key)  # a key that is none is told before the work, not after
+        path, report = build(self, Path(out), progress or (lambda stage, done, total: None))
+        if self.signing_key is not None:
+            sign_bundle(path, self.signing_key)
+        return path, report
 
     # ---- settings --------------------------------------------------------------------------------------------------------
 
@@ -166,7 +173,7 @@ class Personalizer:
                 ConfigError(
                     "training.sequence_lengths", got=f"{len(lengths)} different lists", expected="one list for all methods",
                     next_step="Set sequence_lengths in Training only: tokens are cut to them once",
-                )  # fmt: skip
+                )
             )
         if problems:
             raise ConfigError.from_problems(problems)

@@ -4,12 +4,23 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from bespoke.cli.session import Session, format_option, megabytes, print_json, progress, read_key, table, trust_options
+from bespoke.cli.session import (
+    Session,
+    Tell,
+    format_option,
+    megabytes,
+    print_json,
+    progress,
+    read_key,
+    table,
+    trust_options,
+)
 from bespoke.errors import ConfigError, MissingDependency
 
 if TYPE_CHECKING:
@@ -128,41 +139,44 @@ def verify(
     from bespoke.bundle.reader import open_bundle
 
     with open_bundle(bundle, pin_sha256=pin_sha256, public_key=read_key(public_key)) as opened, progress() as tell:
-        total = len(opened.names)
-        checked = 0
-
-        def on_file(name: str, size: int) -> None:
-            nonlocal checked
-            checked += 1
-            tell("files", checked, total)
-
+        numbers = count(1)
         report: dict[str, Any] = {
             "bundle": str(bundle),
             "manifest_sha256": opened.manifest_sha256,
             "signed": opened.signed,
             "signature_checked": public_key is not None,
-            "files": opened.verify_files(on_file),
+            "files": opened.verify_files(lambda name, size: tell("files", next(numbers), len(opened.names))),
             "plans": len([_read(opened, record) for method in opened.manifest.methods for record in method.plans]),
             "golden": None,
         }
         if opened.manifest.golden is not None and not files_only:
-            report["golden"] = _golden(opened)
+            report["golden"] = _golden(opened, tell)
     if session.json:
         print_json(report)
         return
-    golden = "golden vectors agree" if report["golden"] is not None else "no golden vectors were compared"
-    click.echo(f"{bundle}: {report['files']} files and {report['plans']} plans are whole; {golden}")
+    click.echo(f"{bundle}: {report['files']} files and {report['plans']} plans are whole")
+    if report["golden"] is None:
+        click.echo("no golden vectors were compared")
+    else:
+        checks = [(c["what"], c["method"] or "", c["sequence_length"] or "", c["compared"], _percent(c)) for c in report["golden"]]
+        click.echo(table(("golden vectors", "method", "length", "compared", "of tolerance"), checks))
 
 
-def _golden(bundle: Bundle) -> Any:
-    """The golden vectors held against what this machine computes. Raises GoldenMismatch."""
+def _percent(check: dict[str, Any]) -> str:
+    return f"{check['worst']:.1%}"
+
+
+def _golden(bundle: Bundle, tell: Tell) -> list[dict[str, Any]]:
+    """What held of the golden vectors on this machine, check by check. Raises GoldenMismatch at the first that does not."""
+    numbers = count(1)
     try:
         from bespoke.runtime.golden import verify_bundle
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
         raise MissingDependency.of("Golden vectors", "torch", "torch") from None
-    return verify_bundle(bundle, files=False)
+    report = verify_bundle(bundle, files=False, on_check=lambda check: tell(f"golden: {check.what}", next(numbers), 0))
+    return [asdict(check) for check in report.checks]
 
 
 @click.command(short_help="List installed plugins and their problems.")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bespoke.bundle.signature import generate_key
 from tests.bundles import shakespeare, write_jsonl
 from tests.unit.cli.commands import Answer, bespoke
 
@@ -37,6 +38,7 @@ class Built:
 
     bundle: Path
     answer: Answer
+    public_key: Path
 
 
 @dataclass(frozen=True)
@@ -54,9 +56,14 @@ def built(stories: Path, data_folder: Path, tmp_path_factory: pytest.TempPathFac
     write_jsonl(folder / "general.jsonl", [{**one, "source": "s"} for one in shakespeare(data_folder, 30)[20:]])
     (folder / "model").symlink_to(os.path.abspath(stories))  # named in the TOML file relative to it
     (folder / "bespoke.toml").write_text(TOML)
+    private, public = generate_key()
+    (folder / "app.pem").write_bytes(private)
+    (folder / "app.pub").write_text(public.hex() + "\n")
     out = folder / "stories.bundle"
     flags = ("--sequence-lengths", "32", "--rank", "4", "--option", "mesp.beta1=0.8")
-    return Built(out, bespoke("build", out, "--config", folder / "bespoke.toml", *flags, "--format", "json"))
+    key = ("--signing-key", folder / "app.pem")
+    answer = bespoke("build", out, "--config", folder / "bespoke.toml", *flags, *key, "--format", "json")
+    return Built(out, answer, folder / "app.pub")
 
 
 @pytest.fixture(scope="session")

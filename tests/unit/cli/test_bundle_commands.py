@@ -61,7 +61,7 @@ def test_inspect_says_what_the_manifest_says(built: Built) -> None:
     manifest = (built.bundle / "manifest.json").read_bytes()
     assert answer.json["manifest_sha256"] == hashlib.sha256(manifest).hexdigest()
     assert answer.json["manifest"]["model"]["licence"] == "MIT"
-    assert answer.json["signed"] is False
+    assert answer.json["signed"] is True
     text = bespoke("inspect", built.bundle).ok().out
     assert "stories260K" in text
     assert any(line.split()[:2] == ["mesp", "32"] for line in text.splitlines())
@@ -94,6 +94,18 @@ def test_verify_counts_what_it_has_checked(built: Built) -> None:
     assert answer.json["files"] == len(listed)
 
 
+def test_verify_lets_the_machine_prove_itself(built: Built) -> None:
+    from bespoke.bundle.reader import open_bundle
+
+    with open_bundle(built.bundle) as bundle:
+        golden = bundle.manifest.golden
+    checks = bespoke("verify", built.bundle, "--format", "json").ok().json["golden"]
+    assert (checks is not None) == (golden is not None)
+    if golden is not None:
+        assert {"texts", "gradients", "evaluation loss"} <= {check["what"] for check in checks}
+        assert all(check["compared"] > 0 and 0 <= check["worst"] <= 1 for check in checks)
+
+
 def test_verify_names_a_file_with_one_bit_changed(built: Built, tmp_path: Path) -> None:
     copy = tmp_path / "copy.bundle"
     shutil.copytree(built.bundle, copy)
@@ -107,20 +119,17 @@ def test_verify_names_a_file_with_one_bit_changed(built: Built, tmp_path: Path) 
     assert "block_00" in answer.err
 
 
-def test_a_pin_must_hold_and_a_key_must_have_signed(built: Built, tmp_path: Path) -> None:
-    from bespoke.bundle.signature import generate_key, sign_bundle
+def test_a_pin_must_hold_and_the_key_must_have_signed(built: Built, tmp_path: Path) -> None:
+    from bespoke.bundle.signature import generate_key
 
     right = hashlib.sha256((built.bundle / "manifest.json").read_bytes()).hexdigest()
     assert bespoke("inspect", built.bundle, "--pin-sha256", right).code == 0
     assert bespoke("inspect", built.bundle, "--pin-sha256", "0" * 64).code == 8
-    copy = tmp_path / "copy.bundle"
-    shutil.copytree(built.bundle, copy)
-    private, public = generate_key()
-    (tmp_path / "app.pub").write_text(public.hex() + "\n")
-    (tmp_path / "raw.pub").write_bytes(public)
-    assert bespoke("verify", copy, "--files-only", "--public-key", tmp_path / "app.pub").code == 8  # not signed yet
-    sign_bundle(copy, private)
-    for name in ("app.pub", "raw.pub"):
-        answer = bespoke("verify", copy, "--files-only", "--public-key", tmp_path / name, "--format", "json").ok()
+    raw, another = tmp_path / "raw.pub", tmp_path / "another.pub"
+    raw.write_bytes(bytes.fromhex(built.public_key.read_text()))
+    another.write_bytes(generate_key()[1])
+    for key in (built.public_key, raw):
+        answer = bespoke("verify", built.bundle, "--files-only", "--public-key", key, "--format", "json").ok()
         assert answer.json["signed"]
         assert answer.json["signature_checked"]
+    assert bespoke("verify", built.bundle, "--files-only", "--public-key", another).code == 8

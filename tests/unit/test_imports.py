@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Borders between the parts: what importing each brings in, and which parts may know of which."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+SDK = REPOSITORY / "sdk" / "bespoke"
+PLUGINS = REPOSITORY / "plugins" / "bespoke_plugins"
+
+BUILD_ONLY = {"transformers", "peft", "executorch", "jinja2", "matplotlib", "cryptography", "huggingface_hub", "bespoke_plugins"}
+HEAVY = BUILD_ONLY | {"torch", "numpy", "pydantic"}
+
+# Runs a program, then tells which modules it has imported and whether it opened a socket.
+PROBE = """
+import json, sys
+opened = []
+sys.addaudithook(lambda event, arguments: opened.append(event) if event.startswith("socket.") else None)
+{program}
+print(json.dumps({{"modules": sorted(sys.modules), "sockets": opened}}), file=sys.stderr)
+"""
+
+
+def probe(program: str) -> tuple[set[str], list[str]]:
+    """Full names of the modules that `program` left imported, and audit events of sockets."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE.format(program=program)], capture_output=True, text=True, check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stderr.splitlines()[-1])
+    return set(found["modules"]), found["sockets"]
+
+
+def packages(modules: set[str]) -> set[str]:
+    return {module.partition(".")[0] for module in modules}
+
+
+COMMAND = "from bespoke.cli import run; assert run({!r}) == 0"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import bespoke",
+        COMMAND.format(["--help"]),
+        COMMAND.format(["--version"]),
+        COMMAND.format(["build", "--help"]),
+        COMMAND.format(["train", "--help"]),
+    ],
+)
+def test_start_up_is_light_and_opens_no_socket(program: str) -> None:
+    modules, sockets = probe(program)
+    assert sockets == []
+    assert packages(modules) & HEAVY == set()
+
+
+def test_the_probe_sees_a_socket() -> None:
+    assert probe("import socket; socket.socket()")[1] != []
+
+
+def test_a_settings_error_is_told_without_torch() -> None:
+    program = 'from bespoke.cli import run; assert run(["build", "--config", "nosuch.toml"]) == 2'
+    assert "torch" not in packages(probe(program)[0])
+
+
+def test_bundles_and_states_are_read_and_written_without_torch() -> None:
+    names = [
+        f"bespoke.{folder}" + ("" if file.stem == "__init__" else f".{file.stem}")
+        for folder in ("plan", "bundle", "state", "data")
+        for file in sorted((SDK / folder).glob("*.py"))
+        if not file.stem.startswith("__main")
+    ]
+    assert len(names) > 30
+    imports = "; ".join(f"import {name}" for name in names if not name.endswith("template"))  # jinja2 belongs to the build
+    modules, sockets = probe(imports)
+    assert packages(modules) & (BUILD_ONLY | {"torch"}) == set()
+    assert {module for module in modules if module.startswith(("bespoke.graph", "bespoke.runtime"))} == set()
+    assert sockets == []
+
+
+def test_training_knows_neither_the_compiler_nor_its_plugins() -> None:
+    modules, sockets = probe("import bespoke.personal_model, bespoke.runtime.golden")
+    ours = {module for module in modules if module.startswith("bespoke.")}
+    assert "torch" in packages(modules)
+    assert packages(modules) & BUILD_ONLY == set()
+    assert {name for name in ours if name.startswith(("bespoke.graph", "bespoke.personalizer", "bespoke.contracts"))} == set()
+    assert "bespoke.plugins" not in ours
+    assert "bespoke.model.spec" not in ours
+    assert sockets == []
+
+
+# ---- who may import whom -------------------------------------------------------------------------------------------------
+
+EVERYBODY = {"bespoke", "bespoke.config", "bespoke.errors"}
+MAY_IMPORT = {
+    "plan": {"plan", "bundle.json_strict"},
+    "bundle": {"bundle", "plan", "model.config"},
+    "state": {"state"},
+    "data": {"data"},
+    "ops": {"ops"},
+    "adapter": {"adapter", "bundle", "model.config", "model.checkpoint"},
+    "runtime": {"runtime", "plan", "bundle", "state", "ops", "data"},
+}
+
+
+def imported(path: Path) -> set[str]:
+    """Modules that a file imports anywhere, also inside functions and for type checking only."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def within(module: str, allowed: set[str]) -> bool:
+    return any(module == name or module.startswith(f"{name}.") for name in allowed)
+
+
+@pytest.mark.parametrize("part", sorted(MAY_IMPORT))
+def test_a_part_imports_only_those_below_it(part: str) -> None:
+    allowed = {f"bespoke.{name}" for name in MAY_IMPORT[part]}
+    wrong = {
+        f"{path.name}: {module}"
+        for path in sorted((SDK / part).glob("*.py"))
+        for module in imported(path)
+        if within(module, {"bespoke"}) and not within(module, allowed) and not within(module, EVERYBODY - {"bespoke"})
+        and module != "bespoke.__version__"
+    }  # fmt: skip
+    assert wrong == set()
+
+
+def test_plugins_import_only_what_is_documented_for_them() -> None:
+    allowed = {f"bespoke.{name}" for name in ("contracts", "graph", "plan", "ops")}
+    wrong = {
+        f"{path.relative_to(PLUGINS)}: {module}"
+        for path in sorted(PLUGINS.rglob("*.py"))
+        for module in imported(path)
+        if within(module, {"bespoke"}) and not within(module, allowed)
+    }
+    # The target whose engine is the torch runtime itself opens its artifacts with that runtime's loader.
+    assert wrong == {"targets/cuda.py: bespoke.runtime.programs.load_program"}
+
+
+def test_no_plugin_and_no_vendor_is_imported_by_the_sdk() -> None:
+    engines = {"bespoke_plugins", "executorch", "coremltools", "mlx"}
+    wrong = {f"{path.name}: {module}" for path in SDK.rglob("*.py") for module in imported(path) if within(module, engines)}
+    assert wrong == set()
+
+
+def test_what_is_optional_is_imported_only_where_it_is_used() -> None:
+    """At the top of a module it would break everything that imports the module."""
+    optional = BUILD_ONLY - {"bespoke_plugins"}
+    wrong = set()
+    for path in SDK.rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            wrong |= {f"{path.name}: {name}" for name in names if within(name, optional)}
+    # Reached through one function of bespoke.data.turns, at build time only.
+    assert {entry for entry in wrong if not entry.startswith("template.py: jinja2")} == set()
+
+
+def test_a_missing_torch_is_told_with_the_extra_that_brings_it() -> None:
+    program = """
+sys.modules["torch"] = None
+import bespoke
+try:
+    bespoke.PersonalModel
+except bespoke.BespokeError as error:
+    assert error.exit_code == 3 and "bespoke-sdk[torch]" in error.next_step, error
+else:
+    raise SystemExit("no error")
+"""
+    probe(program)
