@@ -152,9 +152,9 @@ def _limit() -> Finding:
 def _database(state: Path | None) -> Finding:
     where = "a temporary folder" if state is None else str(state)
     try:
-        if state is not None:
-            state.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=state) as folder:
+        # A folder that is not there yet will be made on the disk of the nearest one that is.
+        nearest = None if state is None else next(path for path in (state.absolute(), *state.absolute().parents) if path.exists())
+        with tempfile.TemporaryDirectory(dir=nearest) as folder:
             database = sqlite3.connect(Path(folder) / "try.sqlite")
             mode = database.execute("PRAGMA journal_mode = wal").fetchone()[0]
             database.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -115,7 +116,7 @@ def plot_training(report: TrainReport, path: Path) -> Path:
 
 
 def check_path(path: Path) -> None:
-    """ConfigError unless a plot can be written there."""
+    """ConfigError unless a plot can be written there, MissingDependency where nothing could draw it."""
     if path.suffix.lower() not in SUFFIXES:
         raise ConfigError(
             f"plot {path}", got=f"the suffix '{path.suffix}'", expected=" or ".join(SUFFIXES), next_step="Name the file so"
@@ -124,6 +125,8 @@ def check_path(path: Path) -> None:
         raise ConfigError(
             f"plot {path}", got="a folder that is not there", expected="an existing folder", next_step="Make the folder first"
         )
+    if find_spec("matplotlib") is None:  # imported later: what trains first needs the memory
+        raise _no_matplotlib()
 
 
 def _limits(panel: Any, estimate_bytes: int, limit_bytes: int | None) -> None:
@@ -137,9 +140,13 @@ def _figure(panels: int, height: float) -> tuple[Any, list[Any]]:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise MissingDependency.of("Plots", "matplotlib", "plot") from None
+        raise _no_matplotlib() from None
     figure = Figure(figsize=(9, height * panels + 0.9), layout="constrained")
     return figure, list(figure.subplots(panels, 1, squeeze=False)[:, 0])
+
+
+def _no_matplotlib() -> MissingDependency:
+    return MissingDependency.of("Plots", "matplotlib", "plot")
 
 
 def _save(figure: Any, path: Path) -> Path:

@@ -11,6 +11,7 @@ import pytest
 from bespoke.cli.settings import FLAGS, TRAIN_FLAGS, personalizer
 from bespoke.config import Budget, Lora, Training
 from bespoke.errors import ConfigError
+from tests.conftest import REPOSITORY
 from tests.unit.cli.commands import bespoke
 
 TABLES: dict[str, Any] = {"lora": Lora, "training": Training, "budget": Budget}
@@ -54,6 +55,12 @@ def test_flags_win_over_the_file_and_keep_the_rest_of_it(tmp_path: Path) -> None
     assert [method.name for method in chosen.methods] == ["mesp", "mebp"]
     assert [method.options.update for method in chosen.methods] == ["sgd", "sgd"]  # type: ignore[attr-defined]
     assert chosen.methods[1].options.weight_decay == 0.1  # type: ignore[attr-defined]
+
+
+def test_the_file_in_the_docs_is_one_that_works(tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs" / "reference" / "command_line.md").read_text(encoding="utf-8")
+    made = personalizer(write(tmp_path, page.partition("```toml\n")[2].partition("```")[0]), {}, ())
+    assert ([method.name for method in made.methods], made.lora.rank, made.budget.memory_mb) == (["mesp"], 8, 200)
 
 
 def test_optimizers_may_be_a_name_or_a_list_in_the_file(tmp_path: Path) -> None:
