@@ -43,11 +43,11 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--out", type=Path, default=DEFAULT_CACHE / "demo", help="bundle, state and plot go there")
     parser.add_argument("--cache", type=Path, default=DEFAULT_CACHE, help="where the pretrained model is kept")
-    parser.add_argument("--child", nargs=3, metavar=("BUNDLE", "STATE", "BYTES"), help=argparse.SUPPRESS)
+    parser.add_argument("--child", nargs=4, metavar=("BUNDLE", "STATE", "BUDGET", "LIMIT"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
-        bundle, state, added = arguments.child
-        return train_here(Path(bundle), Path(state), int(added), arguments.steps)
+        bundle, state, budget, limit = arguments.child
+        return train_here(Path(bundle), Path(state), int(budget), int(limit), arguments.steps)
     return demonstrate(arguments.cache, arguments.out, arguments.steps)
 
 
@@ -83,7 +83,7 @@ def demonstrate(cache: Path, out: Path, steps: int) -> int:
 
     limit = int(LIMIT_OVER_ESTIMATE * estimate.peak_bytes)
     say(f"4. Training in a process that may add {limit / 1e6:.1f} MB:")
-    report = train_in_child(bundle, state, limit, steps)
+    report = train_in_child(bundle, state, limit, limit, steps)
     if "error" in report:
         say(f"   {report['error']}: {report['message']}")
         return 1
@@ -95,7 +95,7 @@ def demonstrate(cache: Path, out: Path, steps: int) -> int:
 
     half = report["peak_bytes"] // 2
     shutil.copytree(state, out / "nell_refused")
-    refused = train_in_child(bundle, out / "nell_refused", half, steps)
+    refused = train_in_child(bundle, out / "nell_refused", half, limit, steps)
     say(f"6. With {half / 1e6:.1f} MB: {refused.get('error', 'no error')}. {refused.get('message', '')}")
     say(f"{time.monotonic() - began:.0f} seconds after pretraining.")
 
@@ -114,7 +114,7 @@ def add_notes(model: Any, folder: Path) -> dict[str, list[str]]:
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
 
     def encode(text: str) -> list[int]:
-        return tokenizer.encode(f"{BEGIN}{text}{END}").ids
+        return tokenizer.encode(f"{BEGIN}{text}{END}", add_special_tokens=False).ids
 
     sides: dict[str, list[str]] = {"train": [], "validation": []}
     for index, note in enumerate(notes(encode, NOTES)):
@@ -132,10 +132,13 @@ def complete(model: Any, prompt: str) -> str:
     return text[: text.rfind(".") + 1] or text
 
 
-def train_in_child(bundle: Path, state: Path, added_bytes: int, steps: int) -> dict[str, Any]:
-    """The report, or {"error": name of the class, "message": ...} where training was refused or ended by the system."""
+def train_in_child(bundle: Path, state: Path, budget_bytes: int, limit_bytes: int, steps: int) -> dict[str, Any]:
+    """Trains within a budget, which the SDK keeps, under a limit, which the system enforces: both over the idle process.
+
+    The report, or {"error": name of the class, "message": ...} where training was refused or ended by the system.
+    """
     command = [sys.executable, str(Path(__file__).resolve()), "--steps", str(steps)]
-    command += ["--child", str(bundle), str(state), str(added_bytes)]
+    command += ["--child", str(bundle), str(state), str(budget_bytes), str(limit_bytes)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if not done.stdout.strip():
         return {"error": f"exit status {done.returncode}", "message": "the process was ended without a report"}
@@ -143,19 +146,18 @@ def train_in_child(bundle: Path, state: Path, added_bytes: int, steps: int) -> d
     return report
 
 
-def train_here(bundle: Path, state: Path, added_bytes: int, steps: int) -> int:
-    """The child: imports, then the limit, then training. One line of JSON on stdout."""
+def train_here(bundle: Path, state: Path, budget_bytes: int, limit_bytes: int, steps: int) -> int:
+    """The child: imports, the model opened (the SDK's idle process), the limit, training. One line of JSON on stdout."""
     from bespoke import BespokeError, PersonalModel
     from bespoke.runtime.limits import enforce_limit
-
-    limit = enforce_limit(added_bytes)
 
     def on_step(step: int, loss: float) -> None:
         if step % 20 == 0:
             say(f"   step {step}: loss {loss:.2f}")
 
     try:
-        with PersonalModel.open(bundle, state, memory_mb=added_bytes / 1e6) as model:
+        with PersonalModel.open(bundle, state, memory_mb=budget_bytes / 1e6) as model:
+            limit = enforce_limit(limit_bytes)
             trained = model.train(steps, on_step=on_step)
     except BespokeError as error:
         print(json.dumps({"error": type(error).__name__, "message": str(error)}))

@@ -92,7 +92,17 @@ def texts(settings: Pretraining, seed: int) -> Iterator[str]:
 
 
 def make_tokenizer(settings: Pretraining) -> Tokenizer:
-    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+    from tokenizers import (
+        AddedToken,
+        Regex,
+        Tokenizer,
+        decoders,
+        models,
+        normalizers,
+        pre_tokenizers,
+        processors,
+        trainers,
+    )
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
@@ -113,6 +123,10 @@ def make_tokenizer(settings: Pretraining) -> Tokenizer:
     sample = itertools.islice(documents(settings.seed), settings.tokenizer_documents)
     chats = itertools.islice(conversations(settings.seed), settings.tokenizer_documents // 4)
     tokenizer.train_from_iterator(itertools.chain(sample, (m["content"] for chat in chats for m in chat)), trainer)
+    begin = tokenizer.token_to_id(BEGIN)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{BEGIN} $A", pair=f"{BEGIN} $A $B", special_tokens=[(BEGIN, begin)]
+    )
     return tokenizer
 
 
@@ -222,7 +236,7 @@ def _write_texts(folder: Path, settings: Pretraining, report: dict[str, Any]) ->
     tokenizer_config = {
         **special,
         "additional_special_tokens": [TURN, TURN_END],
-        "add_bos_token": False,
+        "add_bos_token": True,
         "chat_template": CHAT_TEMPLATE,
         "clean_up_tokenization_spaces": False,
         "model_max_length": settings.context,

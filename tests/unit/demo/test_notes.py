@@ -18,7 +18,7 @@ COUNT = 200
 
 @pytest.fixture(scope="module")
 def encode(everyday_tokenizer: Tokenizer) -> Callable[[str], list[int]]:
-    return lambda text: everyday_tokenizer.encode(f"{BEGIN}{text}{END}").ids
+    return lambda text: everyday_tokenizer.encode(f"{BEGIN}{text}{END}", add_special_tokens=False).ids
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,8 @@ def test_validation_shares_no_run_of_eight_words_or_tokens_with_training(
         return re.sub(r"[^a-z0-9]+", " ", note.lower()).split()
 
     def tokens(note: str) -> list[str]:
-        return [str(id) for id in everyday_tokenizer.encode(f"{BEGIN}{note}{END}").ids]
+        ids = everyday_tokenizer.encode(f"{BEGIN}{note}{END}", add_special_tokens=False).ids
+        return [str(id) for id in ids]
 
     for cut in (words, tokens):
         learned = set().union(*(windows(cut(note)) for note in train))
@@ -88,7 +89,10 @@ def test_a_note_is_split_where_two_words_are_typed(diary: list[str], everyday_to
     for note in diary:
         parts = example(note)
         assert parts["prompt"] + parts["completion"] == note
-        apart = [everyday_tokenizer.encode(part).ids for part in (parts["prompt"], parts["completion"])]
-        assert apart[0] + apart[1] == everyday_tokenizer.encode(note).ids
-    for prompt in PROMPTS:
-        assert sum(note.startswith(f"{prompt} ") for note in diary) >= 10
+        prompt, completion, whole = (
+            everyday_tokenizer.encode(text, add_special_tokens=False).ids
+            for text in (parts["prompt"], parts["completion"], note)
+        )
+        assert prompt + completion == whole
+    for opening in PROMPTS:
+        assert sum(note.startswith(f"{opening} ") for note in diary) >= 10

@@ -11,9 +11,21 @@ from pathlib import Path
 import pytest
 import torch
 from sample_apps.desktop.everyday_text import conversations
-from sample_apps.desktop.pretrain import BEGIN, DEFAULT_CACHE, Pretraining, cache_key, ensure_model, pretrain, texts
+from sample_apps.desktop.pretrain import (
+    BEGIN,
+    DEFAULT_CACHE,
+    END,
+    Pretraining,
+    cache_key,
+    ensure_model,
+    pretrain,
+    texts,
+)
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from bespoke.data.text import Tokenizer as Tokens
+from bespoke.data.turns import compile_turns
 
 SHORT = Pretraining(steps=10, warmup=2, batch=2, row=32, validation_rows=4, tokenizer_documents=4000)
 
@@ -33,7 +45,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_folder_is_a_complete_model_with_its_licence(folder: Path) -> None:
-    expected = "LICENSE README.md config.json generation_config.json model.safetensors tokenizer.json tokenizer_config.json"
+    expected = (
+        "LICENSE README.md config.json generation_config.json model.safetensors tokenizer.json tokenizer_config.json"
+    )
     assert set(expected.split()) <= {file.name for file in folder.iterdir()}
     assert (folder / "README.md").read_text().startswith("---\nlicense: apache-2.0\n")
     assert "Apache License" in (folder / "LICENSE").read_text()
@@ -61,7 +75,19 @@ def test_tokenizer_is_the_same_each_time_and_keeps_any_text(folder: Path, everyd
     assert everyday_tokenizer.get_vocab_size() == 1024
     for text in ("Nell's note: 12 km!", "  two  spaces\n\nand lines\t", "żółw 猫 🙂", "e\u0301"):
         ids = everyday_tokenizer.encode(text).ids
+        assert ids[0] == everyday_tokenizer.token_to_id(BEGIN)
         assert everyday_tokenizer.decode(ids) == text.replace("e\u0301", "é")
+
+
+def test_the_sdk_reads_tokenizer_and_template_as_transformers_does(folder: Path) -> None:
+    reference, ours = AutoTokenizer.from_pretrained(folder), Tokens.open(folder / "tokenizer.json")
+    assert [ours.bos_id, ours.eos_id] == [reference.bos_token_id, reference.eos_token_id]
+    text = "This morning Nell ran to the harbour."
+    assert [ours.bos_id, *ours.encode(text)] == reference(text).input_ids
+    turns = compile_turns(reference.chat_template, {"bos_token": BEGIN, "eos_token": END})
+    for chat in itertools.islice(conversations(8), 20):
+        pieces = "".join(piece.text for piece in turns.render(chat))
+        assert pieces == reference.apply_chat_template(chat, tokenize=False)
 
 
 def test_same_settings_give_the_same_weights(folder: Path, tmp_path: Path) -> None:
