@@ -43,7 +43,10 @@ class Optimizer(Protocol):
     """How gradients (or what stands for them) come about."""
 
     name: str
-    Options: type[Settings]
+
+    @property
+    def Options(self) -> type[Settings]:
+        """Pydantic model of the options; a class attribute does."""
 
     def train_step(self, b: PlanBuilder, model: ModelSpec, options: Any) -> None:
         """Writes one training step: reads `b.batch()`, stores new adapters, emits `loss`.
@@ -57,7 +60,10 @@ class Target(Protocol):
     """A device runtime that graphs are compiled for."""
 
     name: str
-    Options: type[Settings]
+
+    @property
+    def Options(self) -> type[Settings]:
+        """Pydantic model of the options; a class attribute does."""
 
     def lower(self, graph: Graph, folder: Path, options: Any) -> Artifact:
         """Compiles one graph into one file in `folder`, the same bytes every time.

@@ -56,7 +56,7 @@ def installed() -> list[Installed]:
         problem = None
         try:
             for kind in ("optimizer", "target", "command"):
-                provides += [f"{kind} {plugin.name}" for plugin in _load(entry, kind)]  # type: ignore[arg-type]
+                provides += [f"{kind} {plugin.name}" for plugin in _load(entry, kind)]
         except PluginError as error:
             problem = str(error)
         found.append(Installed(entry.name, package, version, entry.value, tuple(provides), problem))

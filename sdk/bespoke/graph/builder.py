@@ -62,6 +62,11 @@ class PlanBuilder:
         self._code: list[Instruction] = []
         self.begin_section("micro_step" if training.accumulates else "train_step")
 
+    @property
+    def choices(self) -> dict[str, int | str | bool]:
+        """What was chosen for every name that `choose` was asked about."""
+        return {name: self._chosen.get(name, candidates[0]) for name, candidates in self.candidates.items()}
+
     # ---- what exists before the step ---------------------------------------------------------------------------------
 
     def weights(self, group: str) -> dict[str, Any]:

@@ -146,7 +146,7 @@ def record_sections(request: Request, model: ModelSpec, tracer: Tracer, choices:
 
 def _with_and_without_scratch(request: Request, builder: PlanBuilder) -> Iterator[Planned]:
     scheduled = schedule(builder.draft)
-    choices = {name: builder.choose(name, candidates) for name, candidates in builder.candidates.items()}
+    choices = builder.choices
     waiting = frozenset(value for waits in scheduled.waiting.values() for value in waits)
     for spilled in (frozenset[int](), waiting):
         plan = compile_plan(

@@ -47,7 +47,9 @@ def unflatten(form: Form, leaves: Iterator[Any]) -> Any:
         return dict(zip(keys, built, strict=True))
     if kind == "quantized":
         return QuantizedWeight(built[0], built[1], form[3])
-    return {"list": list, "tuple": tuple, "none": lambda _: None}[kind](built)
+    if kind == "none":
+        return None
+    return built if kind == "list" else tuple(built)
 
 
 def paths(form: Form, prefix: str = "") -> list[str]:

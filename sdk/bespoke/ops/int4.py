@@ -15,6 +15,7 @@ exact in fp32 (4-bit code times 11-bit significand); arithmetic is in the dtype 
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import torch
@@ -38,20 +39,55 @@ _library.define(
 
 
 def decode(codes: torch.Tensor, scales: torch.Tensor, columns: int, dtype: torch.dtype) -> torch.Tensor:
-    """Codes [n, 16 * groups] and scales [n, groups] -> weights [n, columns]."""
-    rows, width = codes.shape
-    nibbles = codes.to(torch.int16)  # 0x00hl -> 0x0h0l: two codes in one pass, low nibble first in memory
-    nibbles = nibbles.bitwise_or_(nibbles << 4).bitwise_and_(0x0F0F)
-    grouped = nibbles.view(torch.uint8).view(rows, width * 2 // GROUP, GROUP).to(dtype)
-    grouped.sub_(8).mul_(scales.to(dtype)[..., None])
-    return grouped.view(rows, width * 2)[:, :columns]
+    """Codes [n, 16 * groups] and scales [n, groups] -> weights [n, columns], new memory."""
+    dense = torch.empty(codes.shape[0], codes.shape[1] * 2, dtype=dtype, device=codes.device)
+    nibbles = torch.empty((2, *codes.shape), dtype=torch.int16, device=codes.device)
+    return _decode_into(dense, nibbles, codes, scales)[:, :columns]
+
+
+def _decode_into(
+    dense: torch.Tensor, nibbles: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor
+) -> torch.Tensor:
+    """Fills `dense` [n, 32 * groups] by way of `nibbles` int16 [2, n, 16 * groups]."""
+    both, shifted = nibbles
+    both.copy_(codes)  # 0x00hl -> 0x0h0l: two codes in one pass, low nibble first in memory
+    torch.bitwise_left_shift(both, 4, out=shifted)
+    both.bitwise_or_(shifted).bitwise_and_(0x0F0F)
+    grouped = dense.view(codes.shape[0], -1, GROUP)
+    grouped.copy_(both.view(torch.uint8).view(grouped.shape))
+    grouped.sub_(8).mul_(scales.to(dense.dtype)[..., None])
+    return dense
+
+
+class _Scratch(threading.local):
+    """What is decoded at a time goes into the same memory again and again: fresh pages cost more than decoding into them."""
+
+    def __init__(self) -> None:
+        self.held: dict[tuple[torch.dtype, torch.device], tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def decode(self, codes: torch.Tensor, scales: torch.Tensor, columns: int, dtype: torch.dtype) -> torch.Tensor:
+        """`decode`, valid until the next call on this thread."""
+        size = codes.numel()
+        if size > DECODED_AT_ONCE // 2:
+            return decode(codes, scales, columns, dtype)
+        key = (dtype, codes.device)
+        if key not in self.held:
+            self.held[key] = (
+                torch.empty(DECODED_AT_ONCE, dtype=dtype, device=codes.device),
+                torch.empty(DECODED_AT_ONCE, dtype=torch.int16, device=codes.device),
+            )
+        dense, nibbles = self.held[key]
+        shape = (codes.shape[0], codes.shape[1] * 2)
+        return _decode_into(dense[: 2 * size].view(shape), nibbles[: 2 * size].view(2, *codes.shape), codes, scales)[:, :columns]
+
+
+_scratch = _Scratch()
 
 
 def decode_bytes(out: int, columns: int) -> int:
-    """Bytes that the reference holds while it decodes a weight [out, columns]: fp32 weights beside their nibbles."""
+    """Bytes beside the scratch that the reference takes while it decodes part of a weight [out, columns]: its scales in fp32."""
     groups = -(-columns // GROUP)
-    rows = min(out, _rows_at_once(groups))
-    return rows * groups * GROUP * 5
+    return min(out, _rows_at_once(groups)) * groups * 4
 
 
 def _rows_at_once(groups: int) -> int:
@@ -75,7 +111,7 @@ def _linear(
     step = _rows_at_once(scales.shape[1])
     y = x.new_empty(x.shape[0], codes.shape[0])
     for a in range(0, codes.shape[0], step):
-        w = decode(codes[a : a + step], scales[a : a + step], columns, x.dtype)
+        w = _scratch.decode(codes[a : a + step], scales[a : a + step], columns, x.dtype)
         torch.mm(x, w.t(), out=y[:, a : a + step])
     return y
 
@@ -87,7 +123,7 @@ def _linear_transposed(
     step = _rows_at_once(scales.shape[1])
     dx = g.new_zeros(g.shape[0], columns)
     for a in range(0, codes.shape[0], step):
-        w = decode(codes[a : a + step], scales[a : a + step], columns, g.dtype)
+        w = _scratch.decode(codes[a : a + step], scales[a : a + step], columns, g.dtype)
         dx.addmm_(g[:, a : a + step], w)
     return dx
 

@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
-from torch.utils import _pytree
 
 from bespoke.ops.int4 import embedding_int4, linear_int4, linear_int4_transposed
 
@@ -29,18 +28,7 @@ class QuantizedWeight:
         return self.codes.shape[0]
 
 
-_pytree.register_pytree_node(
-    QuantizedWeight,
-    lambda w: ([w.codes, w.scales], w.columns),
-    lambda leaves, columns: QuantizedWeight(*leaves, columns),
-    serialized_type_name="bespoke.QuantizedWeight",
-    flatten_with_keys_fn=lambda w: (
-        [(_pytree.GetAttrKey("codes"), w.codes), (_pytree.GetAttrKey("scales"), w.scales)],
-        w.columns,
-    ),
-)
-
-Weight = QuantizedWeight | torch.Tensor
+Weight: TypeAlias = "QuantizedWeight | torch.Tensor"
 
 
 def product(x: torch.Tensor, w: Weight) -> torch.Tensor:

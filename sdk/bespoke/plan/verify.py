@@ -147,7 +147,7 @@ class _Checker:
         value = self.values[operand[0]]
         base, home = 0, f"value {operand[0]}"
         if value.place.kind in ("arena", "scratch"):
-            base, home = value.place.offset, value.place.kind  # type: ignore[union-attr]
+            base, home = value.place.offset, value.place.kind
         if len(operand) != 3:
             return home, base, base + value.nbytes
         row = value.nbytes // value.shape[0] if value.shape and value.shape[0] else 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ import torch
 from bespoke.errors import DiskFull, StateError
 from bespoke.ops.dtypes import TORCH_DTYPES
 from bespoke.plan.arena import aligned
-from bespoke.plan.instructions import Plan, ValueRecord
+from bespoke.runtime.code import PlanCode, ValuePlace
 
 
 class Region:
@@ -49,11 +49,8 @@ def arena(size: int) -> Region:
 class Layout:
     """Offsets of named values one after another."""
 
-    def __init__(self, values: Iterable[ValueRecord]) -> None:
-        self.records: dict[str, ValueRecord] = {}
-        for value in values:
-            if value.place.kind == "named":
-                self.records[value.place.name] = value
+    def __init__(self, values: Iterable[ValuePlace]) -> None:
+        self.records = {str(value.where): value for value in values}
         self.offsets: dict[str, int] = {}
         self.size = 0
         for name in sorted(self.records):
@@ -70,24 +67,25 @@ class Layout:
 class Buffers:
     """Arena and scratch for all plans of a method: they share the layout of state, sums and session."""
 
-    def __init__(self, plans: Iterable[Plan], scratch_path: Path | None) -> None:
-        plans = list(plans)
+    def __init__(self, plans: Collection[PlanCode], scratch_path: Path | None) -> None:
         values = [value for plan in plans for value in plan.values]
-        self.arena = arena(max(plan.estimate.arena_bytes for plan in plans))
+        self.arena = arena(max(plan.arena_bytes for plan in plans))
         state = Layout(value for value in values if value.lifetime == "state")
         step = Layout(value for value in values if value.lifetime == "step")
         session = Layout(value for value in values if value.lifetime == "session")
-        checkpoints = max(plan.estimate.scratch_bytes for plan in plans)
+        checkpoints = max(plan.scratch_bytes for plan in plans)
         sizes = [_pages(checkpoints), _pages(step.size), _pages(state.size), _pages(state.size)]
         self._file = _scratch(scratch_path, sum(sizes))
         bases = np.cumsum([0, *sizes]).tolist()
-        self.scratch = self._file
-        self.scratch_base = bases[0]
         self.step_values = step.tensors(self._file, bases[1])
         self._copies = [state.tensors(self._file, base) for base in bases[2:4]]
         self._current = 0
         self._session_layout = session
         self._session: dict[str, torch.Tensor] | None = None
+
+    def checkpoint(self, offset: int, shape: Iterable[int], dtype: str) -> torch.Tensor:
+        """A value of the plan that is kept in the scratch file, which begins with these."""
+        return self._file.tensor(offset, shape, dtype)
 
     @property
     def current(self) -> dict[str, torch.Tensor]:
@@ -126,22 +124,18 @@ class Buffers:
         self._session = None
 
 
+class _Writable:
+    """The memory of an array, said to be writable."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
+
+
 def as_tensor(array: np.ndarray) -> torch.Tensor:
-    """A tensor over the array's memory, read-only ones included: nothing here writes to weights."""
-    return torch.from_numpy(array) if array.flags.writeable else torch.frombuffer(_writable(array), dtype=_dtype(array)).view(array.shape)
-
-
-def _dtype(array: np.ndarray) -> torch.dtype:
-    return TORCH_DTYPES[array.dtype.name]
-
-
-def _writable(array: np.ndarray) -> np.ndarray:
-    # torch refuses to say that a tensor is read-only; a graph is functional, so no operator writes to its operands.
-    class Holder:
-        __array_interface__ = {**array.__array_interface__, "data": (array.__array_interface__["data"][0], False)}
-        owner = array
-
-    return np.asarray(Holder())
+    """A tensor over the array's memory. torch has no read-only tensors and warns of mapped weights; a graph is functional, so no
+    operator writes to its operands."""
+    return torch.from_numpy(array if array.flags.writeable else np.asarray(_Writable(array)))
 
 
 def _pages(size: int) -> int:

@@ -15,22 +15,20 @@ import numpy as np
 import torch
 
 from bespoke.errors import PlanError
-from bespoke.plan.instructions import (
-    Call,
-    Emit,
-    Free,
-    Instruction,
-    Load,
-    Noise,
-    Operand,
-    Plan,
-    Record,
-    SectionName,
-    Store,
-    Zero,
-)
-from bespoke.plan.replay import recorded_values, replay_slice
+from bespoke.plan.instructions import SectionName
 from bespoke.runtime.buffers import Buffers
+from bespoke.runtime.code import (
+    CallCode,
+    Code,
+    EmitCode,
+    GroupCode,
+    NoiseCode,
+    PlanCode,
+    RecordCode,
+    Reference,
+    StoreCode,
+    ZeroCode,
+)
 from bespoke.runtime.memory import MemoryGuard
 from bespoke.runtime.noise import noise
 from bespoke.runtime.weights import Weights
@@ -71,45 +69,33 @@ class Interpreter:
     """One plan over shared buffers and weights."""
 
     def __init__(
-        self, plan: Plan, functions: Sequence[Function], weights: Weights, buffers: Buffers, guard: MemoryGuard,
-        device: torch.device, observe: Callable[[Instruction], None] | None = None,
-    ) -> None:
+        self, plan: PlanCode, functions: Sequence[Function], weights: Weights, buffers: Buffers, guard: MemoryGuard,
+        device: torch.device,
+    ) -> None:  # fmt: skip
         self.plan = plan
         self._functions = functions
         self._weights = weights
         self._buffers = buffers
         self._guard = guard
         self._device = device
-        self._observe = observe
-        self._views: dict[tuple[int, ...], torch.Tensor] = {}
-        self._roles = [value.role for value in plan.values]
+        self._views: dict[Reference, torch.Tensor] = {}
 
     def run(self, section: SectionName, bindings: Bindings, stop: Callable[[], bool] | None = None) -> Outcome:
         """Runs a section. `stop` is asked before every instruction; then Abandoned is raised and nothing is kept."""
         return self._execute(self.plan.sections[section], bindings, {}, stop)
 
-    def replay(self, section: SectionName, bindings: Bindings, recorded: Sequence[float]) -> None:
+    def replay(self, bindings: Bindings, recorded: Sequence[float]) -> None:
         """Makes a step's stores again from what was recorded. The caller flips the buffers, as after `run`."""
-        code = self.plan.sections[section]
-        positions = replay_slice(code, self._roles)
-        if positions is None:
-            raise PlanError(
-                f"Plan of '{self.plan.method}'",
-                got="a journal to replay",
-                expected="a plan whose stores depend on recorded values alone",
-                next_step="Resume from a slot",
-            )
         made: dict[int, torch.Tensor] = {}
-        rest = list(recorded)
-        for value in recorded_values(code):
-            size = math.prod(self.plan.values[value].shape)
-            flat = torch.tensor(np.array(rest[:size], np.float32), device=self._device)
-            made[value], rest = flat.view(self.plan.values[value].shape), rest[size:]
-        kept = [code[p] for p in positions if not isinstance(code[p], Record)]
-        self._execute(kept, bindings, made, None)
+        rest = np.array(recorded, np.float32)
+        for value in self.plan.recorded:
+            shape = self.plan.values[value].shape
+            size = math.prod(shape)
+            made[value], rest = torch.tensor(rest[:size], device=self._device).view(shape), rest[size:]
+        self._execute(self.plan.replay, bindings, made, None)
 
     def _execute(
-        self, code: Sequence[Instruction], bindings: Bindings, made: dict[int, torch.Tensor], stop: Callable[[], bool] | None
+        self, code: Sequence[Code], bindings: Bindings, made: dict[int, torch.Tensor], stop: Callable[[], bool] | None
     ) -> Outcome:
         outcome = Outcome()
         with torch.no_grad():
@@ -117,49 +103,46 @@ class Interpreter:
                 if stop is not None and stop():
                     raise Abandoned
                 match instruction:
-                    case Call():
+                    case CallCode():
                         self._call(instruction, bindings, made)
-                    case Load():
-                        self._guard.ask(0, f"Weights '{instruction.group}'")
-                        self._weights.load(instruction.group)
-                    case Free():
-                        if instruction.group is not None:
-                            self._weights.free(instruction.group)
-                    case Zero():
-                        self._find([instruction.value], bindings, made).zero_()
-                    case Noise():
+                    case GroupCode(group, load):
+                        if load:
+                            self._guard.ask(0, f"Weights '{group}'")
+                            self._weights.load(group)
+                        else:
+                            self._weights.free(group)
+                    case ZeroCode(value):
+                        self._find(value, bindings, made).zero_()
+                    case NoiseCode():
                         self._noise(instruction, bindings, made)
-                    case Record():
-                        kept = self._find([instruction.value], bindings, made)
-                        kept.copy_(self._find([instruction.source], bindings, made))
+                    case RecordCode(source, value):
+                        kept = self._find(value, bindings, made)
+                        kept.copy_(self._find(source, bindings, made))
                         outcome.recorded += kept.reshape(-1).tolist()
-                    case Store():
-                        name = self.plan.values[instruction.state].place.name  # type: ignore[union-attr]
-                        self._buffers.following[name].copy_(self._find(instruction.source, bindings, made))
-                    case Emit():
-                        value = self._find([instruction.source], bindings, made)
-                        outcome.metrics[instruction.name] = value.item() if value.numel() == 1 else value.cpu().clone()
-                if self._observe is not None:
-                    self._observe(instruction)
+                    case StoreCode(name, source):
+                        self._buffers.following[name].copy_(self._find(source, bindings, made))
+                    case EmitCode(name, source):
+                        value = self._find(source, bindings, made)
+                        outcome.metrics[name] = value.item() if value.numel() == 1 else value.cpu().clone()
         return outcome
 
-    def _call(self, call: Call, bindings: Bindings, made: dict[int, torch.Tensor]) -> None:
+    def _call(self, call: CallCode, bindings: Bindings, made: dict[int, torch.Tensor]) -> None:
         graph = self.plan.graphs[call.graph]
         self._guard.ask(graph.workspace_bytes, f"Graph '{graph.name}' of method '{self.plan.method}'")
         operands = [self._find(operand, bindings, made) for operand in call.operands]
         results = self._functions[call.graph](*operands)
-        for result, value in zip(call.results, results, strict=True):
-            target = self._find(result.to, bindings, made)
-            if result.how == "add_to":
+        for reference, add, value in zip(call.results, call.adds, results, strict=True):
+            target = self._find(reference, bindings, made)
+            if add:
                 target.add_(value)
             else:
                 target.copy_(value)
 
-    def _noise(self, instruction: Noise, bindings: Bindings, made: dict[int, torch.Tensor]) -> None:
-        target = self._find([instruction.value], bindings, made)
+    def _noise(self, code: NoiseCode, bindings: Bindings, made: dict[int, torch.Tensor]) -> None:
+        target = self._find(code.value, bindings, made)
         drawn = noise(
-            target.shape, seed=bindings.seed, step=bindings.step, query=instruction.query, block=instruction.block,
-            tensor=instruction.tensor, distribution=instruction.distribution,
+            target.shape, seed=bindings.seed, step=bindings.step, query=code.query, block=code.block,
+            tensor=code.tensor, distribution=code.distribution,  # type: ignore[arg-type]
             out=target.numpy() if target.device.type == "cpu" else None,
         )  # fmt: skip
         if target.device.type != "cpu":
@@ -167,23 +150,22 @@ class Interpreter:
 
     # ---- where a value is ----------------------------------------------------------------------------------------------
 
-    def _find(self, operand: Operand, bindings: Bindings, made: dict[int, torch.Tensor]) -> torch.Tensor:
-        if operand[0] in made:
-            return made[operand[0]]
-        if len(operand) == 4:
-            return self._rows_at(operand, bindings)
-        key = tuple(operand)
-        view = self._views.get(key)
+    def _find(self, reference: Reference, bindings: Bindings, made: dict[int, torch.Tensor]) -> torch.Tensor:
+        if made and reference[0] in made:
+            return made[reference[0]]
+        view = self._views.get(reference)
         if view is not None:
             return view
-        whole, keep = self._whole(operand[0], bindings)
-        view = whole if len(operand) == 1 else whole[operand[1] : operand[1] + operand[2]]
+        if len(reference) == 4:
+            return self._rows_at(reference, bindings)
+        whole, keep = self._whole(reference[0], bindings)
+        view = whole if len(reference) == 1 else whole[reference[1] : reference[1] + reference[2]]
         if keep and len(self._views) < VIEWS_KEPT:
-            self._views[key] = view
+            self._views[reference] = view
         return view
 
-    def _rows_at(self, operand: Operand, bindings: Bindings) -> torch.Tensor:
-        value, start, rows, scalar = operand
+    def _rows_at(self, reference: Reference, bindings: Bindings) -> torch.Tensor:
+        value, start, rows, scalar = reference
         whole, _ = self._whole(value, bindings)
         first = start + int(self._scalar(scalar, bindings))
         if not 0 <= first <= whole.shape[0] - rows:
@@ -196,10 +178,10 @@ class Interpreter:
         return whole[first : first + rows]
 
     def _scalar(self, value: int, bindings: Bindings) -> float:
-        place = self.plan.values[value].place
+        place = self.plan.values[value]
         if place.kind == "number":
-            return place.number
-        name = place.name  # type: ignore[union-attr]
+            return float(place.where)
+        name = str(place.where)
         if name not in bindings.scalars:
             raise PlanError(
                 f"Plan of '{self.plan.method}'",
@@ -209,23 +191,23 @@ class Interpreter:
             )
         return bindings.scalars[name]
 
-    def _whole(self, value: int, bindings: Bindings) -> tuple[torch.Tensor, bool]:
+    def _whole(self, number: int, bindings: Bindings) -> tuple[torch.Tensor, bool]:
         """The tensor, and whether it stays where it is from call to call."""
-        record = self.plan.values[value]
-        place = record.place
-        if place.kind == "arena":
-            return self._buffers.arena.tensor(place.offset, record.shape, record.dtype), True
-        if place.kind == "scratch":
-            return self._buffers.scratch.tensor(self._buffers.scratch_base + place.offset, record.shape, record.dtype), True
-        if place.kind == "number":
-            return torch.tensor(place.number, dtype=torch.int64, device=self._device), True
-        name = place.name
-        match record.role, record.lifetime:
+        value = self.plan.values[number]
+        match value.kind, value.where:
+            case ("arena", int(offset)):
+                return self._buffers.arena.tensor(offset, value.shape, value.dtype), True
+            case ("scratch", int(offset)):
+                return self._buffers.checkpoint(offset, value.shape, value.dtype), True
+            case ("number", int(fixed)):
+                return torch.tensor(fixed, dtype=torch.int64, device=self._device), True
+        name = str(value.where)
+        match value.role, value.lifetime:
             case ("weight", _):
                 return self._weights.tensor(name), self._device.type == "cpu"
             case ("scalar", _):
-                dtype = torch.int64 if record.dtype == "int64" else torch.float32
-                return torch.tensor(self._scalar(value, bindings), dtype=dtype, device=self._device), False
+                dtype = torch.int64 if value.dtype == "int64" else torch.float32
+                return torch.tensor(self._scalar(number, bindings), dtype=dtype, device=self._device), False
             case ("batch", _):
                 return bindings.tensors[name].to(self._device), False
             case ("adapter", _) if bindings.adapter is not None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A method of a bundle brought to life: graphs as functions, weights mapped, one set of buffers, one interpreter a sequence length."""
+"""A method of a bundle brought to life: graphs as functions, weights mapped, buffers, one interpreter a sequence length."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +13,10 @@ import bespoke.ops  # noqa: F401  (registers the int4 operators)
 from bespoke.bundle.manifest import MethodRecord
 from bespoke.bundle.reader import Bundle
 from bespoke.errors import ConfigError
-from bespoke.plan.instructions import Plan, SectionName
-from bespoke.plan.read import read_plan
+from bespoke.plan.instructions import SectionName
 from bespoke.runtime.batches import Batch
 from bespoke.runtime.buffers import Buffers, as_tensor
+from bespoke.runtime.code import read_code
 from bespoke.runtime.interpreter import Bindings, Interpreter, Outcome
 from bespoke.runtime.memory import MemoryGuard
 from bespoke.runtime.programs import load_program
@@ -35,25 +35,28 @@ class Machine:
         self.guard = guard
         self.device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
         graphs = {graph.key: graph for graph in bundle.manifest.graphs}
-        self.plans = {
-            record.sequence_length: read_plan(bundle.read(record.file), record.file, list(graphs.values()))
+        codes = {
+            record.sequence_length: read_code(bundle.read(record.file), record.file, list(graphs.values()))
             for record in method.plans
         }
+        self.buffers = Buffers(codes.values(), scratch)
+        self.adapter_names = frozenset(
+            str(value.where) for code in codes.values() for value in code.values if value.role == "adapter"
+        )
         files = {graph.key: graph.file for graph in graphs.values()}
         functions: dict[str, Callable[..., tuple[torch.Tensor, ...]]] = {}
-        for plan in self.plans.values():
-            for graph in plan.graphs:
+        for code in codes.values():
+            for graph in code.graphs:
                 if graph.key not in functions:
                     functions[graph.key] = load_program(bundle.read(files[graph.key]), files[graph.key])
-        self.buffers = Buffers(self.plans.values(), scratch)
         weights = Weights(bundle, self.device)
         self.interpreters = {
             length: Interpreter(
-                plan, [functions[graph.key] for graph in plan.graphs], weights, self.buffers, guard, self.device
+                code, [functions[graph.key] for graph in code.graphs], weights, self.buffers, guard, self.device
             )
-            for length, plan in self.plans.items()
+            for length, code in codes.items()
         }
-        self.sequence_lengths: Sequence[int] = sorted(self.plans)
+        self.sequence_lengths: Sequence[int] = sorted(codes)
 
     @property
     def accumulates(self) -> bool:
@@ -88,7 +91,7 @@ class Machine:
     def replay_step(self, recorded: Sequence[float], *, learning_rate: float, step: int, seed: int) -> None:
         """A step's stores again, from its journal."""
         bindings = Bindings({}, self.scalars(learning_rate, step, 1), seed, step)
-        self.interpreters[self.sequence_lengths[0]].replay("train_step", bindings, recorded)
+        self.interpreters[self.sequence_lengths[0]].replay(bindings, recorded)
         self.buffers.flip()
 
     def scalars(self, learning_rate: float, step: int, batch_tokens: int) -> dict[str, float]:
@@ -113,15 +116,6 @@ class Machine:
     def adapter(self) -> dict[str, np.ndarray]:
         """The adapter's part of `state`."""
         return {name: value for name, value in self.state().items() if name in self.adapter_names}
-
-    @property
-    def adapter_names(self) -> set[str]:
-        return {
-            value.place.name
-            for plan in self.plans.values()
-            for value in plan.values
-            if value.role == "adapter" and value.place.kind == "named"
-        }
 
 
 def tensors(batch: Batch) -> dict[str, torch.Tensor]:
@@ -150,8 +144,3 @@ def method_of(bundle: Bundle, name: str | None) -> MethodRecord:
             next_step="Name one of them, or build the bundle with it",
         )
     return methods[name]
-
-
-def largest_peak(plans: Iterable[Plan]) -> int:
-    """Anonymous memory in bytes that the plans were estimated to add."""
-    return max(plan.estimate.peak_bytes for plan in plans)
