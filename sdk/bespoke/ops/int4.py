@@ -85,9 +85,9 @@ _scratch = _Scratch()
 
 
 def decode_bytes(out: int, columns: int) -> int:
-    """Bytes beside the scratch that the reference takes while it decodes part of a weight [out, columns]: its scales in fp32."""
+    """Bytes of scratch that decoding a weight [out, columns] touches: fp32 weights, their nibbles twice, scales in fp32."""
     groups = -(-columns // GROUP)
-    return min(out, _rows_at_once(groups)) * groups * 4
+    return min(out, _rows_at_once(groups)) * groups * (GROUP * 6 + 4)
 
 
 def _rows_at_once(groups: int) -> int:

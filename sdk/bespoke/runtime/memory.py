@@ -277,8 +277,8 @@ def steady_malloc(threshold_bytes: int = 1 << 17) -> bool:
     By default glibc raises its threshold up to 32 MB as blocks are freed, and from then on holes stay in the heap. Aligned blocks,
     which torch asks for, leave holes that the next one of the same size does not fit: after a training step of Qwen2.5-0.5B at
     sequence 256 (35 MB live), 94 MB of freed memory stayed with the default and with 1 MiB, 6 MB with 256 KiB, none with 128 KiB.
-    It costs page faults: 22 s of CPU a step against 24 with 256 KiB and 22 with 1 MiB, so nothing that could be measured. Arenas are
-    limited to one: every other thread would otherwise keep a heap of its own.
+    It costs page faults: 22 s of CPU a step against 24 with 256 KiB and 22 with 1 MiB, so nothing that could be measured.
+    Arenas are limited to one: every other thread would otherwise keep a heap of its own.
     No effect on other C libraries. Call once, at the start.
     """
     mallopt = _glibc("mallopt")
