@@ -23,7 +23,14 @@ from bespoke.runtime.batches import BatchCursor, Row, RowLike
 from bespoke.runtime.evaluate import GateData, Judgement, evaluate, judge, loss_of
 from bespoke.runtime.generate import generate
 from bespoke.runtime.machine import Machine, adapter_tensors, method_of
-from bespoke.runtime.memory import MemoryGuard, MemoryMeter, bytes_written, dirty_mapped_bytes, read_footprint, steady_malloc
+from bespoke.runtime.memory import (
+    MemoryGuard,
+    MemoryMeter,
+    bytes_written,
+    dirty_mapped_bytes,
+    read_footprint,
+    steady_malloc,
+)
 from bespoke.runtime.report import Evaluation, MemoryReport, StoppedBecause, TrainReport
 from bespoke.runtime.trainer import Trainer, rows_of
 from bespoke.state.records import AddedExample, ExampleInfo, Forgotten, Run, Version
