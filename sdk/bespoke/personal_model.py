@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PersonalModel: a bundle and one user's state. It takes the user's examples, trains, accepts or refuses, answers, exports, forgets."""
+"""PersonalModel: a bundle and one user's state. It takes examples, trains, accepts or refuses, answers, exports, forgets."""
 
 from __future__ import annotations
 
@@ -180,9 +180,10 @@ class PersonalModel:
         current = self._store.current_run()
         if current is not None and method in (None, current.method):
             if overrides or (seed is not None and seed != current.seed):
+                other = [*overrides, *(["seed"] if seed is not None else [])]
                 raise ConfigError(
                     f"run {current.id}",
-                    got=f"other settings ({', '.join([*overrides, *(['seed'] if seed is not None else [])])}) for an unfinished run",
+                    got=f"other settings ({', '.join(other)}) for an unfinished run",
                     expected="the settings it was started with",
                     next_step="Continue it without them, or call abandon_run() and train again",
                 )
@@ -370,12 +371,14 @@ def _refuse_what_is_compiled(built: Training, asked: Training) -> None:
     for name in ("batch_size", "sequence_lengths", "clip_norm", "packing"):
         if getattr(built, name) != getattr(asked, name):
             raise ConfigError(
-                f"train.{name}", got=repr(getattr(asked, name)), expected=f"{getattr(built, name)!r}, which the bundle was built for",
+                f"train.{name}", got=repr(getattr(asked, name)),
+                expected=f"{getattr(built, name)!r}, which the bundle was built for",
                 next_step="Build a bundle with the other value",
             )  # fmt: skip
     if built.accumulates != asked.accumulates:
         raise ConfigError(
-            "train.accumulation", got=str(asked.accumulation), expected=f"{built.accumulation}, or another number above 1 if that is",
+            "train.accumulation", got=str(asked.accumulation),
+            expected=f"{built.accumulation}, or another number above 1 if that is",
             next_step="Build the bundle with accumulation",
         )  # fmt: skip
 

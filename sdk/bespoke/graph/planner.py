@@ -63,7 +63,8 @@ def plan_method(request: Request, model: ModelSpec, tracer: Tracer) -> Planned:
                 return planned
             if smallest is None or planned.plan.estimate.peak_bytes < smallest.plan.estimate.peak_bytes:
                 smallest = planned
-    assert smallest is not None and request.budget_bytes is not None
+    assert smallest is not None
+    assert request.budget_bytes is not None
     peak = smallest.plan.estimate.peak_bytes
     raise PlanDoesNotFit(
         f"Method '{request.method}' at sequence length {request.sequence_length}",

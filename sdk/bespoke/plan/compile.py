@@ -65,10 +65,15 @@ def compile_plan(
         found, arena, scratch = place(live, draft.values, scheduled.waiting[name].keys(), spilled)
         places |= found
         arena_bytes, scratch_bytes = max(arena_bytes, arena), max(scratch_bytes, scratch)
+    measured = workspaces or {}
     graphs = [
-        GraphRef(key=g.key, name=g.name, workspace_bytes=(workspaces or {}).get(g.key, int(g.workspace_bytes * costs.workspace_factor)))
-        for g in draft.graphs
-    ]  # fmt: skip
+        GraphRef(
+            key=graph.key,
+            name=graph.name,
+            workspace_bytes=measured.get(graph.key, int(graph.workspace_bytes * costs.workspace_factor)),
+        )
+        for graph in draft.graphs
+    ]
     training = [code for name, code in scheduled.sections.items() if name in TRAINING_SECTIONS]
     workspace = max((g.workspace_bytes for g in graphs), default=0)
     estimate = Estimate(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every rule a plan must keep, checked without running it: when it is built, and again by the reader of a bundle.
 
-Defined before use, freed once, shapes as the graphs' signatures say, ranges in bounds, no result over an operand of its call, no two
-living values on the same bytes, whole pieces of state stored once per step or never.
+Defined before use, freed once, shapes as the graphs' signatures say, ranges in bounds, no result over an operand of its call, no
+two living values on the same bytes, whole pieces of state stored once per step or never.
 """
 
 from __future__ import annotations
@@ -110,9 +110,6 @@ class _Checker:
         left = [value for value in self.live if self.values[value].lifetime == "section"]
         if left:
             self._refuse(f"section {name}", f"value {left[0]} alive at its end", "every value freed")
-        pieces = {number for number, value in enumerate(self.values) if value.lifetime == "state"}
-        if stored and stored != pieces & stored:
-            self._refuse(f"section {name}", "stores to what is no state", "stores to state only")
 
     def _check_call(self, call: Call) -> None:
         if call.graph >= len(self.plan.graphs):
@@ -140,7 +137,8 @@ class _Checker:
         for index, (span, result) in enumerate(spans):
             for other in [*others, *(s for s, _ in spans[:index])]:
                 if span[0] == other[0] and span[1] < other[2] and other[1] < span[2]:
-                    self._refuse(f"{self.at}, value {result.to[0]}", "a result over an operand or result of its call", "bytes of its own")
+                    got = "a result over an operand or result of its call"
+                    self._refuse(f"{self.at}, value {result.to[0]}", got, "bytes of its own")
 
     def _span(self, operand: Operand) -> tuple[str, int, int]:
         """(what it lies in, first byte, byte after the last); a range placed at run time may be anywhere in its value."""
@@ -156,7 +154,8 @@ class _Checker:
     def _check_store(self, store: Store, stored: set[int]) -> None:
         state = self._value(store.state)
         if state.lifetime != "state" or store.state in stored:
-            self._refuse(f"{self.at}, value {store.state}", "stored twice" if store.state in stored else state.lifetime, "state, stored once")
+            got = "stored twice" if store.state in stored else f"a {state.lifetime} value"
+            self._refuse(f"{self.at}, value {store.state}", got, "state, stored once")
         shape, dtype = self._shape(store.source)
         if (shape, dtype) != (state.shape, state.dtype):
             self._refuse(f"{self.at}, value {store.state}", f"{dtype} {shape}", f"{state.dtype} {state.shape}, the whole piece")
