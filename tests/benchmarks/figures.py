@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a benchmark writes its table into README.md and docs/: every figure there was put there by a run.
+
+A page holds a pair of markers, and what stands between them is replaced:
+
+    <!-- figures:NAME -->
+    <!-- /figures:NAME -->
+
+Under the table stand the note, and the machine it was measured on. BESPOKE_FIGURES=print prints and writes nothing: for trying
+a benchmark with few steps.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.conftest import REPOSITORY
+
+FLAGS = ("avx2", "avx512f", "amx_tile", "asimddp", "i8mm")  # what decides the speed of matrix products
+
+Cell = str | int | float | None
+
+
+def write_table(
+    name: str, header: Sequence[str], rows: Sequence[Sequence[Cell]], note: str = "", machine: str | None = None
+) -> str:
+    """Write the table between the markers of `name`, wherever they stand; returns its Markdown.
+
+    Cells: None is a dash, a float has three significant digits, the rest as str() gives it. `machine` replaces the line about
+    this processor, for what ran on another. AssertionError where no page has the markers.
+    """
+    table = markdown(header, rows)
+    text = "\n\n".join(part for part in (table, note, f"Measured on: {machine or this_machine()}.") if part)
+    return write_text(name, text)
+
+
+def write_text(name: str, text: str) -> str:
+    """Write `text` as it is between the markers of `name`: a sentence with figures, an answer that a model gave."""
+    print(f"\n{name}\n{text}")
+    if os.environ.get("BESPOKE_FIGURES") == "print":
+        return text
+    written = [path for path in pages() if _replace(path, name, text)]
+    assert written, f"no page has the markers <!-- figures:{name} --> and <!-- /figures:{name} -->"
+    return text
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+    """A Markdown table; columns of numbers are set to the right."""
+    for row in rows:
+        assert len(row) == len(header), f"{len(row)} cells under {len(header)} headings: {row}"
+    numeric = [bool(rows) and all(isinstance(row[i], int | float) or row[i] is None for row in rows) for i in range(len(header))]
+    lines = ["| " + " | ".join(header) + " |", "|" + "|".join("---:" if right else "---" for right in numeric) + "|"]
+    lines += ["| " + " | ".join(cell(value) for value in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def cell(value: Cell) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return str(value).replace("|", "\\|").replace("\n", " ")
+
+
+def this_machine() -> str:
+    """Processor, its vector extensions, its cores, memory, and the version of torch."""
+    from importlib.metadata import version
+
+    info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    found = re.search(r"^model name\s*:\s*(.+)$", info, re.MULTILINE)
+    flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", info, re.MULTILINE)
+    have = [flag for flag in FLAGS if flags and flag in flags.group(1).split()]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    name = found.group(1).strip() if found else "processor without a name"
+    threads = os.environ.get("OMP_NUM_THREADS") or "as many"
+    return (
+        f"{name} ({', '.join(have) or 'no known vector extension'}), {os.cpu_count()} cores, torch threads: {threads}, "
+        f"{memory:.0f} GB of memory, torch {version('torch')}"
+    )
+
+
+def pages() -> list[Path]:
+    return [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+
+
+def _replace(path: Path, name: str, text: str) -> bool:
+    begin, end = f"<!-- figures:{name} -->", f"<!-- /figures:{name} -->"
+    page = path.read_text(encoding="utf-8")
+    if begin not in page or end not in page:
+        return False
+    before, rest = page.split(begin, 1)
+    after = rest.split(end, 1)[1]
+    path.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
+    return True
