@@ -25,9 +25,8 @@ from bespoke.runtime.code import PlanCode, ValuePlace
 class Region:
     """Bytes that tensors are cut from."""
 
-    def __init__(self, memory: mmap.mmap | None, size: int) -> None:
-        self._memory = memory
-        self.bytes = torch.frombuffer(memory, dtype=torch.uint8, count=size) if memory is not None and size else torch.empty(0)
+    def __init__(self, memory: torch.Tensor) -> None:
+        self.bytes = memory
 
     def tensor(self, offset: int, shape: Iterable[int], dtype: str) -> torch.Tensor:
         """The tensor at `offset` bytes; shares memory with the region."""
@@ -39,11 +38,12 @@ class Region:
         return self.bytes[offset : offset + size].view(torch_dtype).view(shape)
 
 
-def arena(size: int) -> Region:
-    """Private anonymous memory; a page counts from the moment it is first touched."""
-    if not size:
-        return Region(None, 0)
-    return Region(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), size)
+def arena(size: int, device: torch.device) -> Region:
+    """Private anonymous memory, of which a page counts from the moment it is first touched; or memory of another device."""
+    if device.type != "cpu" or not size:
+        return Region(torch.empty(size, dtype=torch.uint8, device=device))
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return Region(torch.frombuffer(memory, dtype=torch.uint8))
 
 
 class Layout:
@@ -65,11 +65,15 @@ class Layout:
 
 
 class Buffers:
-    """Arena and scratch for all plans of a method: they share the layout of state, sums and session."""
+    """Arena and scratch for all plans of a method: they share the layout of state, sums and session.
 
-    def __init__(self, plans: Collection[PlanCode], scratch_path: Path | None) -> None:
+    The arena and the KV cache are on `device`; the scratch file, and what is in it, is on the host.
+    """
+
+    def __init__(self, plans: Collection[PlanCode], scratch_path: Path | None, device: torch.device) -> None:
         values = [value for plan in plans for value in plan.values]
-        self.arena = arena(max(plan.arena_bytes for plan in plans))
+        self._device = device
+        self.arena = arena(max(plan.arena_bytes for plan in plans), device)
         state = Layout(value for value in values if value.lifetime == "state")
         step = Layout(value for value in values if value.lifetime == "step")
         session = Layout(value for value in values if value.lifetime == "session")
@@ -117,7 +121,7 @@ class Buffers:
     def session(self) -> dict[str, torch.Tensor]:
         """KV cache, made when a generation begins."""
         if self._session is None:
-            self._session = self._session_layout.tensors(arena(self._session_layout.size), 0)
+            self._session = self._session_layout.tensors(arena(self._session_layout.size, self._device), 0)
         return self._session
 
     def end_session(self) -> None:
@@ -144,7 +148,7 @@ def _pages(size: int) -> int:
 
 def _scratch(path: Path | None, size: int) -> Region:
     if path is None or not size:
-        return arena(size)
+        return arena(size, torch.device("cpu"))
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         os.posix_fallocate(descriptor, 0, size)  # a full disk is an error here, not a SIGBUS in the middle of a step
@@ -163,4 +167,4 @@ def _scratch(path: Path | None, size: int) -> Region:
         ) from None  # fmt: skip
     finally:
         os.close(descriptor)
-    return Region(memory, size)
+    return Region(torch.frombuffer(memory, dtype=torch.uint8))

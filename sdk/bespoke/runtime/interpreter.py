@@ -130,11 +130,13 @@ class Interpreter:
         graph = self.plan.graphs[call.graph]
         self._guard.ask(graph.workspace_bytes, f"Graph '{graph.name}' of method '{self.plan.method}'")
         operands = [self._find(operand, bindings, made) for operand in call.operands]
+        if self._device.type != "cpu":  # state, sums and checkpoints are on the host
+            operands = [operand.to(self._device) for operand in operands]
         results = self._functions[call.graph](*operands)
         for reference, add, value in zip(call.results, call.adds, results, strict=True):
             target = self._find(reference, bindings, made)
             if add:
-                target.add_(value)
+                target.add_(value.to(target.device))
             else:
                 target.copy_(value)
 
@@ -209,11 +211,11 @@ class Interpreter:
                 dtype = torch.int64 if value.dtype == "int64" else torch.float32
                 return torch.tensor(self._scalar(number, bindings), dtype=dtype, device=self._device), False
             case ("batch", _):
-                return bindings.tensors[name].to(self._device), False
+                return bindings.tensors[name], False
             case ("adapter", _) if bindings.adapter is not None:
-                return bindings.adapter[name].to(self._device), False
+                return bindings.adapter[name], False
             case (_, "state"):
-                return self._buffers.current[name].to(self._device), False
+                return self._buffers.current[name], False
             case (_, "step"):
                 return self._buffers.step_values[name], True
             case _:

@@ -39,7 +39,7 @@ class Machine:
             record.sequence_length: read_code(bundle.read(record.file), record.file, list(graphs.values()))
             for record in method.plans
         }
-        self.buffers = Buffers(codes.values(), scratch)
+        self.buffers = Buffers(codes.values(), scratch, self.device)
         self.adapter_names = frozenset(
             str(value.where) for code in codes.values() for value in code.values if value.role == "adapter"
         )
@@ -48,7 +48,9 @@ class Machine:
         for code in codes.values():
             for graph in code.graphs:
                 if graph.key not in functions:
-                    functions[graph.key] = load_program(bundle.read(files[graph.key]), files[graph.key])
+                    functions[graph.key] = load_program(
+                        bundle.read(files[graph.key]), files[graph.key], device=self.device.type
+                    )
         weights = Weights(bundle, self.device)
         self.interpreters = {
             length: Interpreter(
