@@ -24,6 +24,15 @@ def tracer() -> Tracer:
 
 
 @pytest.fixture(scope="session")
+def shakespeare(data_folder: Path, stories: Path) -> list[int]:
+    """Tokens of stories260K's tokenizer, read without the SDK."""
+    from tokenizers import Tokenizer
+
+    text = (data_folder / "text" / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8")[:100_000]
+    return Tokenizer.from_file(str(stories / "tokenizer.json")).encode(text, add_special_tokens=False).ids
+
+
+@pytest.fixture(scope="session")
 def bases(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Bases:
     """Name of a family of tests.models, or `stories260K`, to its converted form."""
     made: dict[str, Base] = {}

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils import _pytree
 
 from bespoke.config import Training
+from bespoke.graph.tree import flatten, leaves_of, map_leaves, paths, unflatten
 from bespoke.graph.value import Batch
 from bespoke.model.int4 import dequantize
 from bespoke.model.spec import ModelSpec
@@ -112,20 +112,20 @@ class EagerBuilder:
 
     def call(self, function: Callable[..., Any], *trees: Any, into: Any = None, add_to: Any = None, **static: Any) -> Any:
         with torch.no_grad():
-            results = function(*_pytree.tree_map(lambda cell: cell.tensor, trees), **static)
+            results = function(*map_leaves(lambda cell: cell.tensor, trees), **static)
         fill, add = _by_path(into), _by_path(add_to)
-        leaves, structure = _pytree.tree_flatten_with_path(results)
+        leaves, form = flatten(results)
         cells = []
-        for path, tensor in leaves:
-            target = fill.get(str(path)) or add.get(str(path))
+        for path, tensor in zip(paths(form), leaves, strict=True):
+            target = fill.get(path) or add.get(path)
             if target is None:
                 target = Cell(tensor.clone())
-            elif str(path) in fill:
+            elif path in fill:
                 target.tensor.copy_(tensor)
             else:
                 target.tensor.add_(tensor)
             cells.append(target)
-        return _pytree.tree_unflatten(cells, structure)
+        return unflatten(form, iter(cells))
 
     def noise(self, like: Cell, query: int = 0, distribution: Any = "normal") -> Cell:
         group, piece = like.name.split(".", 1)
@@ -139,7 +139,7 @@ class EagerBuilder:
         return self.optimizer.setdefault(f"{like.name}.{name}", Cell(torch.zeros_like(like.tensor), f"{like.name}.{name}"))
 
     def store(self, states: Any, values: Any) -> None:
-        for old, new in zip(_pytree.tree_leaves(states), _pytree.tree_leaves(values), strict=True):
+        for old, new in zip(leaves_of(states), leaves_of(values), strict=True):
             self.stored[old.name] = new.tensor.clone()
 
     def record(self, value: Cell) -> Cell:
@@ -154,7 +154,8 @@ class EagerBuilder:
 
 
 def _by_path(tree: Any) -> dict[str, Cell]:
-    return {} if tree is None else {str(path): leaf for path, leaf in _pytree.tree_flatten_with_path(tree)[0]}
+    leaves, form = flatten(tree)
+    return dict(zip(paths(form), leaves, strict=True))
 
 
 def doubles(arrays: Mapping[str, Any]) -> Tensors:

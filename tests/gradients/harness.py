@@ -29,12 +29,13 @@ from bespoke.plan.compile import Costs, compile_plan, schedule
 from bespoke.plan.instructions import Plan
 from bespoke.plan.verify import verify
 from bespoke.runtime.buffers import Buffers
+from bespoke.runtime.code import plan_code
 from bespoke.runtime.interpreter import Bindings, Interpreter, Outcome
 from bespoke.runtime.memory import MemoryGuard
 from bespoke.runtime.weights import Weights
 from tests.models import masked_loss, peft_reference
 
-ALPHA = 6.0  # no power of two times a rank, so that a forgotten scale shows
+SCALE = 0.75  # alpha / rank: not 1, so that a forgotten scale shows
 COSTS = Costs(workspace_factor=1.0, constant_bytes=0)
 Arrays = dict[str, np.ndarray]
 
@@ -42,7 +43,7 @@ Arrays = dict[str, np.ndarray]
 # ---- inputs ----------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Base:
     """A model folder and its int4 form, mapped."""
 
@@ -79,10 +80,16 @@ class TokenBatch:
         return {"tokens": self.tokens, "targets": self.targets, "mask": self.mask}
 
 
-def random_batch(config: ModelConfig, length: int, *, rows: int = 3, seed: int = 0) -> TokenBatch:
-    """Random tokens; gaps in the mask of every row but the last, which is masked wholly."""
+def random_batch(
+    config: ModelConfig, length: int, *, rows: int = 3, seed: int = 0, text: Sequence[int] | None = None
+) -> TokenBatch:
+    """Random tokens, or pieces of a tokenized text; gaps in the mask of every row but the last, which is masked wholly."""
     generator = np.random.Generator(np.random.Philox(key=[seed, length]))
     tokens, targets = (torch.from_numpy(generator.integers(0, config.vocab_size, (rows, length))) for _ in range(2))
+    if text is not None:
+        starts = generator.integers(0, len(text) - length, rows).tolist()
+        pieces = torch.tensor([text[start : start + length + 1] for start in starts])
+        tokens, targets = pieces[:, :-1].contiguous(), pieces[:, 1:].contiguous()
     mask = (generator.random((rows, length)) < 0.6).astype(np.float32)
     mask[0, -1], mask[-1] = 1, 0
     return TokenBatch(tokens, targets, torch.from_numpy(mask))
@@ -158,12 +165,12 @@ class Rig:
         self, base: Base, model: ModelSpec, plan: Plan, tracer: Tracer, scalars: Mapping[str, float] | None = None
     ) -> None:
         self.base, self.model, self.plan = base, model, plan
-        self.buffers = Buffers([plan], None)
+        self.buffers = Buffers([plan_code(plan)], None, torch.device("cpu"))
         self.scalars = dict(scalars or {})
         functions = [tracer.graphs[graph.key].module for graph in plan.graphs]
         device = torch.device("cpu")
         self.interpreter = Interpreter(
-            plan, functions, Weights(base.bundle(), device), self.buffers, MemoryGuard(None, 0), device
+            plan_code(plan), functions, Weights(base.bundle(), device), self.buffers, MemoryGuard(None, 0), device
         )
 
     def run(
@@ -213,7 +220,7 @@ _specs: dict[Hashable, ModelSpec] = {}
 
 def spec(base: Base, rank: int) -> ModelSpec:
     """One object for a base and a rank: a tracer knows functions by identity, and a spec's stages are bound methods."""
-    return _specs.setdefault((base.folder, rank), ModelSpec(base.config, Lora(rank=rank, alpha=ALPHA)))
+    return _specs.setdefault((base.folder, rank), ModelSpec(base.config, Lora(rank=rank, alpha=SCALE * rank)))
 
 
 # ---- the oracle --------------------------------------------------------------------------------------------------------------
@@ -224,7 +231,7 @@ class Reference:
 
     def __init__(self, base: Base, model: ModelSpec, adapter: Mapping[str, np.ndarray], dtype: torch.dtype = torch.float64) -> None:
         self.dtype = dtype
-        self.peft, self.parameters = peft_reference(base.folder, adapter, rank=model.lora.rank, alpha=ALPHA, dtype=dtype)
+        self.peft, self.parameters = peft_reference(base.folder, adapter, rank=model.lora.rank, alpha=model.lora.alpha, dtype=dtype)
 
     def loss(self, batch: TokenBatch) -> torch.Tensor:
         return masked_loss(self.peft, batch.tokens, batch.targets, batch.mask)

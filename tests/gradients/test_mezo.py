@@ -61,7 +61,7 @@ def test_journal_replays_to_the_same_adapter_bit_for_bit(distribution: Any, base
     expected = {name: value.astype(np.float64) for name, value in adapter.items()}
     for step, recorded in enumerate(journal, 1):
         scalars = {"learning_rate": rate, "step": float(step), "batch_tokens": 1.0, "epsilon": 1e-3}
-        replayed.interpreter.replay("train_step", Bindings({}, scalars, SEED, step), recorded)
+        replayed.interpreter.replay(Bindings({}, scalars, SEED, step), recorded)
         replayed.buffers.flip()
         for query, g in enumerate(recorded):
             z = direction(base, RANK, query, distribution, seed=SEED, step=step)

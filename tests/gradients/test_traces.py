@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 
 from bespoke.config import Training
@@ -22,16 +20,11 @@ TOLERANCE = 1e-4  # nats
 LENGTH, ROWS, RANK = 24, 2, 8
 
 
-@pytest.fixture(scope="module")
-def shakespeare(data_folder: Path, stories: Path) -> list[TokenBatch]:
+def batches_of(ids: Sequence[int]) -> list[list[TokenBatch]]:
     """A batch of real text for each step; the last is the first again, to see what was learned."""
-    from tokenizers import Tokenizer
-
-    text = (data_folder / "text" / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8")[:20_000]
-    ids = Tokenizer.from_file(str(stories / "tokenizer.json")).encode(text, add_special_tokens=False).ids
     rows = torch.tensor(ids[: STEPS * ROWS * (LENGTH + 1)]).view(STEPS, ROWS, LENGTH + 1)
     batches = [TokenBatch(step[:, :-1].contiguous(), step[:, 1:].contiguous(), torch.ones(ROWS, LENGTH)) for step in rows]
-    return [*batches[:-1], batches[0]]
+    return [[batch] for batch in (*batches[:-1], batches[0])]
 
 
 def reference_losses(
@@ -80,9 +73,9 @@ def our_losses(
 
 
 def test_sgd_follows_torch_and_both_exact_methods_follow_each_other(
-    bases: Bases, shakespeare: list[TokenBatch], tracer: Tracer
+    bases: Bases, shakespeare: list[int], tracer: Tracer
 ) -> None:
-    base, steps = bases("stories260K"), [[batch] for batch in shakespeare]
+    base, steps = bases("stories260K"), batches_of(shakespeare)
     adapter = initial_adapter(spec(base, RANK), seed=0)
     training = Training(batch_size=ROWS, learning_rate=0.1)
     traces = {
@@ -94,8 +87,8 @@ def test_sgd_follows_torch_and_both_exact_methods_follow_each_other(
     np.testing.assert_allclose(traces["mesp"], expected, rtol=0, atol=TOLERANCE)
 
 
-def test_adamw_follows_torch(bases: Bases, shakespeare: list[TokenBatch], tracer: Tracer) -> None:
-    base, steps = bases("stories260K"), [[batch] for batch in shakespeare]
+def test_adamw_follows_torch(bases: Bases, shakespeare: list[int], tracer: Tracer) -> None:
+    base, steps = bases("stories260K"), batches_of(shakespeare)
     adapter = initial_adapter(spec(base, RANK), seed=0)
     training = Training(batch_size=ROWS, learning_rate=2e-3)
     found = our_losses(base, "mesp", adapter, steps, training, tracer, weight_decay=0.1)
