@@ -32,12 +32,13 @@ if TYPE_CHECKING:
 @click.option("--template-date", metavar="TEXT", help="Date to write where the chat template asks for today's.")
 @click.option("--signing-key", metavar="FILE", help="Private ed25519 key (PEM) to sign the bundle with.")
 @setting_flags(FLAGS)
+@click.option("--zip", "zips", type=click.Path(path_type=Path), metavar="DIR", help="Also write weights.zip and method.zip there.")
 @click.option("--dry-run", is_flag=True, help="Print the estimate of every plan; compile and write nothing.")
 @format_option
 @click.pass_obj
 def build(
-    session: Session, out: Path | None, config: Path | None, options: tuple[str, ...], fields: tuple[str, ...], dry_run: bool,
-    **given: Any,
+    session: Session, out: Path | None, config: Path | None, options: tuple[str, ...], fields: tuple[str, ...],
+    zips: Path | None, dry_run: bool, **given: Any,
 ) -> None:  # fmt: skip
     """Build the bundle OUT from a model folder.
 
@@ -58,6 +59,10 @@ def build(
         raise ConfigError("OUT", got="none", expected="a folder to write the bundle to", next_step="Name it, or ask for --dry-run")
     with progress() as tell:
         path, report = made.build_with_report(out, tell)
+    if zips is not None:
+        from bespoke.bundle.archive import pack
+
+        pack(path, zips)
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     if session.json:
         print_json({"bundle": str(path), "bytes": size, "data": None if report is None else report.model_dump(mode="json")})

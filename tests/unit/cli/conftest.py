@@ -39,6 +39,7 @@ class Built:
     bundle: Path
     answer: Answer
     public_key: Path
+    zips: Path
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,8 @@ def built(stories: Path, data_folder: Path, tmp_path_factory: pytest.TempPathFac
     out = folder / "stories.bundle"
     flags = ("--sequence-lengths", "32", "--rank", "4", "--option", "mesp.beta1=0.8")
     key = ("--signing-key", folder / "app.pem")
-    answer = bespoke("build", out, "--config", folder / "bespoke.toml", *flags, *key, "--format", "json")
-    return Built(out, answer, folder / "app.pub")
+    answer = bespoke("build", out, "--config", folder / "bespoke.toml", *flags, *key, "--zip", folder / "zips", "--format", "json")
+    return Built(out, answer, folder / "app.pub", folder / "zips")
 
 
 @pytest.fixture(scope="session")

@@ -48,6 +48,12 @@ def config_only(tmp_path: Path) -> Path:
     return folder
 
 
+def test_build_packs_the_bundle_for_transport(built: Built) -> None:
+    with open_bundle(built.zips) as packed, open_bundle(built.bundle) as folder:
+        assert packed.manifest == folder.manifest
+        assert packed.verify_files() == len(folder.names)
+
+
 def test_a_dry_run_estimates_every_plan_and_writes_nothing(config_only: Path, tmp_path: Path) -> None:
     flags = ("--model", config_only, "--optimizers", "mezo", "--sequence-lengths", "8", "--rank", "2", "--dry-run")
     answer = bespoke("build", tmp_path / "out", *flags, "--format", "json").ok()
