@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kill -9 while training, at any instant and inside commits: each run resumes and ends with the bits of one that nobody disturbed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.personal_model.tiny import METHODS, STEPS, tiny_bundle, tiny_folder  # noqa: F401
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+# Kills of each method: 10 in the fast tests, 100 in all of them.
+FEW = {"mesp": 4, "mebp": 3, "mezo": 3}
+MANY = {"mesp": 34, "mebp": 33, "mezo": 33}
+KINDS = {"mesp": "mesp, AdamW", "mebp": "mebp, AdamW, two micro-batches a step", "mezo": "mezo, journal"}
+
+pytestmark = pytest.mark.xdist_group("tiny")
+
+
+@pytest.fixture(scope="session")
+def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("needs a C compiler: kills inside a commit are done by a preloaded library")
+    library = tmp_path_factory.mktemp("faults") / "faults.so"
+    source = REPOSITORY / "tests" / "unit" / "state" / "faults.c"
+    subprocess.run([compiler, "-O1", "-Wall", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    return library
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """In memory where that is possible: flushes to a disk would test the disk."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        yield Path(folder)
+
+
+def lab(bundle: Path, place: Path, method: str, kills: int, seed: int, preload: Path) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        [sys.executable, "-m", f"{__package__}.lab", bundle, place, method, str(kills), str(seed)],
+        cwd=REPOSITORY,
+        env={**os.environ, "LD_PRELOAD": str(preload), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("counts", [pytest.param(FEW, id="few"), pytest.param(MANY, id="many", marks=pytest.mark.slow)])
+def test_a_run_killed_at_any_instant_ends_bit_equal_to_an_undisturbed_one(
+    tiny_bundle: Path, faults: Path, place: Path, method: str, counts: dict[str, int]  # noqa: F811
+) -> None:
+    expected, *runs = lab(tiny_bundle, place, method, counts[method], seed=counts[method], preload=faults)
+    right = expected["outcome"]
+    assert right["ended"] == "finished"
+    assert right["step"] == len(right["losses"]) == STEPS
+    assert len(right["state"]) == 1
+    assert bool(right["journal"]) == (method == "mezo")
+    for run in runs:
+        assert run["outcome"] == right, run["kills"]
+    kills = [kill for run in runs for kill in run["kills"]]
+    inside = sum(kill["inside"] for kill in kills)
+    assert len(kills) == counts[method]
+    assert all(kill["inside"] for kill in kills if kill["aimed"])
+    assert inside * 10 >= len(kills)
+    print(
+        f"\n| kills: {KINDS[method]} | {len(kills)} kills of {len(runs)} runs, {inside} inside a commit | "
+        f"all ended bit-equal ({expected['commits']} commits in an undisturbed run) |"
+    )

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real bundle of a tiny random Llama, built once a test session, examples for it, and changed copies of it.
+
+It takes token ids only. `mesp` steps with AdamW, `mebp` over two micro-batches a step, `mezo` is replayable.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bespoke import Lora, PersonalModel, Personalizer, Training
+from bespoke.bundle.manifest import Manifest
+from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.tensors import write_arrays
+from bespoke.bundle.writer import BundleWriter
+from bespoke.data.encode import TokenRow
+from bespoke.data.rows import TokenRows
+from tests.bundles import shared_folder
+from tests.models import tiny_model
+
+LENGTHS = (8, 16)
+VOCABULARY = 131
+STEPS = 12
+RANK = 2
+ALPHA = 8.0
+METHODS = ("mesp", "mebp", "mezo")
+POISON = 130  # in no example of `numbers`
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `model` (Hugging Face) and `bundle`; read them, do not change them."""
+    folder = shared_folder(tmp_path_factory) / "tiny"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of several test processes one builds, the others wait
+        if not (folder / "bundle").exists():
+            build(folder)
+    return folder
+
+
+def build(folder: Path) -> None:
+    model = tiny_model("llama", folder / "model", num_hidden_layers=2)
+    optimizers = {
+        "mesp": {"learning_rate": 1e-2},
+        "mebp": {"learning_rate": 1e-2, "accumulation": 2},
+        "mezo": {"learning_rate": 1e-3, "epsilon": 1e-2},
+    }
+    # Commits as often as they can be asked for: after every step.
+    training = Training(
+        sequence_lengths=LENGTHS, batch_size=2, steps=STEPS, seed=1, commit_seconds=1e-6, write_mb_per_second=1e9
+    )
+    Personalizer(model, optimizers, "cuda", lora=Lora(rank=RANK, alpha=ALPHA), training=training).build(folder / "bundle")
+
+
+@pytest.fixture(scope="session")
+def tiny_bundle(tiny_folder: Path) -> Path:
+    return tiny_folder / "bundle"
+
+
+def numbers(index: int) -> dict[str, Any]:
+    """An example that counts: tokens of which the next one follows from the last, in one of three strides."""
+    stride = (3, 5, 7)[index % 3]
+    tokens = [(11 * index + stride * place) % (VOCABULARY - 1) for place in range(7 + index % 9)]
+    return {"tokens": tokens, "mask": [0] + [1] * (len(tokens) - 1)}
+
+
+def add_numbers(model: PersonalModel, count: int = 12, first: int = 0) -> None:
+    for index in range(first, first + count):
+        model.examples.add(numbers(index), id=f"number-{index}")
+
+
+def changed(
+    source: Path, target: Path, change: Callable[[Manifest], Manifest] = lambda manifest: manifest, *,
+    arrays: dict[str, dict[str, np.ndarray]] | None = None, files: dict[str, bytes] | None = None,
+) -> Path:  # fmt: skip
+    """A valid bundle like `source` with another manifest, other arrays in a tensor file, other or more files."""
+    replaced = files or {}
+    with open_bundle(source) as bundle, BundleWriter(target) as writer:
+        manifest = change(bundle.manifest)
+        for name in bundle.manifest.files:
+            if name in (arrays or {}):
+                write_arrays(writer.path_for(name), {**bundle.mapped(name), **(arrays or {})[name]})
+            elif name not in replaced:
+                writer.add_bytes(name, bundle.read(name))
+        for name, data in replaced.items():
+            writer.add_bytes(name, data)
+        return writer.finish(manifest)
+
+
+def other_base(manifest: Manifest) -> Manifest:
+    return manifest.model_copy(
+        update={"model": manifest.model.model_copy(update={"base_sha256": hashlib.sha256(b"another").hexdigest()})}
+    )
+
+
+def with_general(source: Path, target: Path, train: Sequence[dict[str, Any]], valid: Sequence[dict[str, Any]]) -> Path:
+    """The bundle with general data of its own."""
+    def rows(examples: Sequence[dict[str, Any]]) -> bytes:
+        made = (TokenRow(np.array(one["tokens"], np.int32), np.array(one["mask"], np.uint8)) for one in examples)
+        return TokenRows.from_rows(made).to_bytes()
+
+    names = {"train": "data/train.safetensors", "valid": "data/valid.safetensors"}
+    return changed(
+        source, target, lambda manifest: manifest.model_copy(update={"data": manifest.data.model_copy(update=names)}),
+        files={names["train"]: rows(train), names["valid"]: rows(valid)},
+    )  # fmt: skip
+
+
+def poisoned(source: Path, target: Path) -> Path:
+    """The bundle, but that token POISON makes every loss NaN that it is part of."""
+    name = "weights/embedding.safetensors"
+    with open_bundle(source) as bundle:
+        scales = bundle.mapped(name)["table.scales"].copy()
+    scales[POISON] = np.nan
+    return changed(source, target, arrays={name: {"table.scales": scales}})
+
+
+def state_bits(folder: Path) -> dict[str, bytes]:
+    """Every tensor file of a state folder: its kind (slot or accepted) and bytes, by name."""
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("*.safetensors"))}
