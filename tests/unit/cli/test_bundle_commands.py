@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from bespoke.bundle.reader import open_bundle
 from tests.unit.cli.commands import bespoke
 from tests.unit.cli.conftest import Built
 
