@@ -88,12 +88,13 @@ def make_golden(
             run.advance(step, base)
     progress(total, total)
     exact, rough = base
+    largest = max((float(g.norm()) for g in exact.gradients.values()), default=0.0)
     return Golden(
         document=document.model_copy(
             update={
                 "loss": known(exact.mean_loss, rough.mean_loss),
                 "next_token_loss": known(float(exact.losses[0, -1]), float(rough.losses[0, -1])),
-                "pieces": [_piece(p, exact, rough) for p in document.pieces],
+                "pieces": [_piece(p, exact, rough, largest) for p in document.pieces],
                 "methods": [_method(m, runs.get(_same(m)), start) for m in methods],
                 "texts": golden_texts(tokenizer, SEED) if tokenizer is not None else [],
             }
@@ -199,10 +200,9 @@ def _adapter(model: ModelSpec, pieces: Mapping[str, Any]) -> Callable[[int], dic
     return adapter
 
 
-def _piece(piece: PieceGolden, exact: Lane, rough: Lane) -> PieceGolden:
+def _piece(piece: PieceGolden, exact: Lane, rough: Lane, largest: float) -> PieceGolden:
     if not exact.gradients:
         return piece
-    largest = max(float(g.norm()) for g in exact.gradients.values())
     g64, g32 = exact.gradients[piece.name], rough.gradients[piece.name].double()
     least = SMALL * largest if float(g64.norm()) < SMALL * largest else 0.0
     e64, e32 = _elements(piece, g64), _elements(piece, g32)

@@ -26,7 +26,7 @@ from bespoke.model.spec import ModelSpec
 
 CHUNK_BYTES = 32_000_000  # of decoded head at a time, in float64
 DECODED_AT_ONCE = 2**16  # numbers
-_NIBBLES = 0x0F, 0xF0
+BOTH_NIBBLES = 0x0F0F
 # Our names of frozen tensors -> the modules of a transformers decoder layer.
 _NORMS = {"input_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
 _FOUR_NORMS = {
@@ -283,10 +283,10 @@ def decode(codes: np.ndarray, scales: np.ndarray, outs: Sequence[torch.Tensor]) 
     arrays = [out.numpy() for out in outs]
     for start in range(0, rows, step):
         wide = codes[start : start + step].astype(np.uint16)
-        pairs = (wide & _NIBBLES[0]) | ((wide & _NIBBLES[1]) << 4)  # as little-endian bytes: low nibble, high nibble
-        values = (pairs.astype("<u2", copy=False).view(np.int8) - np.int8(8)).astype(np.float32)
-        grouped = values.reshape(len(values), scales.shape[1], -1)
-        grouped *= scales[start : start + step].astype(np.float32)[:, :, None]
+        pairs = (wide | (wide << 4)) & BOTH_NIBBLES  # as little-endian bytes: low nibble, high nibble
+        values = pairs.astype("<u2", copy=False).view(np.int8).astype(np.float32)
+        values -= 8
+        values *= np.repeat(scales[start : start + step].astype(np.float32), 32, axis=1)
         for array in arrays:
             array[start : start + step] = values[:, :columns]
 
