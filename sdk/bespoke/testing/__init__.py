@@ -1,1 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Contract suites for authors of plugins. Plain functions: call them from a test of any framework."""
+
+from bespoke.testing.optimizer import OptimizerReport, check_optimizer
+from bespoke.testing.target import TargetReport, check_target
+
+__all__ = ["OptimizerReport", "TargetReport", "check_optimizer", "check_target"]

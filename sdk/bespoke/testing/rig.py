@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A method planned for a tiny model and run by the torch runtime's interpreter, without a bundle.
+
+Everything between the plugin and the interpreter is what a build does: tracing, builder, passes, verification, arena.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from bespoke.config import Settings, Training
+from bespoke.errors import BespokeError, PluginError
+from bespoke.graph.planner import Request, record_sections
+from bespoke.graph.trace import Tracer
+from bespoke.model.spec import ModelSpec
+from bespoke.personalizer import Method
+from bespoke.plan.compile import compile_plan, schedule
+from bespoke.plan.instructions import Plan
+from bespoke.plan.verify import verify
+from bespoke.runtime.buffers import Buffers
+from bespoke.runtime.code import plan_code
+from bespoke.runtime.cost import TORCH_COSTS
+from bespoke.runtime.interpreter import Bindings, Interpreter, Outcome
+from bespoke.runtime.memory import MemoryGuard
+from bespoke.runtime.weights import Weights
+from bespoke.testing.tiny import CONTEXT, TinyWeights, TokenBatch, shared_tracer, tiny_models
+
+SEED = 11
+Function = Callable[..., tuple[torch.Tensor, ...]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A tiny model by name, and the batch that a plan is made for: `rows` sequences of `length` tokens."""
+
+    model_name: str
+    length: int
+    rows: int
+    training: Training
+
+    @classmethod
+    def of(cls, model_name: str, length: int, rows: int, **training: Any) -> Case:
+        return cls(model_name, length, rows, Training(batch_size=rows, sequence_lengths=(length,), **training))
+
+    @property
+    def model(self) -> ModelSpec:
+        return tiny_models()[self.model_name]
+
+    def __str__(self) -> str:
+        asked = f", accumulation {self.training.accumulation}" if self.training.accumulates else ""
+        return f"the tiny model '{self.model_name}', {self.rows} x {self.length} tokens{asked}"
+
+
+def planned(optimizer: Any, options: Settings, case: Case, *, fastest: bool = False, tracer: Tracer | None = None) -> Plan:
+    """The verified plan: of the least memory, or with everything that `b.choose` leaves open at its fastest.
+
+    What the plugin raises itself is a PluginError, unless it is one of the SDK's errors already.
+    """
+    tracer = tracer or shared_tracer()
+    request = Request(optimizer.name, optimizer, options, case.training, case.length, CONTEXT, None, TORCH_COSTS)
+    try:
+        builder = record_sections(request, case.model, tracer, {})
+        if fastest:
+            choices = {name: candidates[-1] for name, candidates in builder.candidates.items()}
+            builder = record_sections(request, case.model, tracer, choices)
+    except BespokeError:
+        raise
+    except Exception as error:
+        raise PluginError(
+            f"optimizer '{optimizer.name}'",
+            got=f"{type(error).__name__} in train_step for {case}: {str(error)[:300]}",
+            expected="a step written with the builder's methods alone",
+            next_step="See the traceback; shapes follow from b.batch() and the model, never from constants",
+        ) from error
+    plan = compile_plan(
+        builder.draft, schedule(builder.draft), TORCH_COSTS, method=optimizer.name, sequence_length=case.length,
+        batch_size=case.rows, choices=builder.choices,
+    )  # fmt: skip
+    verify(plan, f"method '{optimizer.name}' on {case}", tracer.graphs)
+    return plan
+
+
+class Rig:
+    """A plan ready to run. `functions` are the plan's graphs, by default as traced."""
+
+    def __init__(
+        self, case: Case, plan: Plan, optimizer: Any, options: Settings, functions: Sequence[Function] | None = None,
+        guard: MemoryGuard | None = None,
+    ) -> None:  # fmt: skip
+        self.case = case
+        self.plan = plan
+        self.scalars = Method(optimizer.name, optimizer, options, case.training).scalars
+        code = plan_code(plan)
+        device = torch.device("cpu")
+        self.buffers = Buffers([code], None, device)
+        graphs = shared_tracer().graphs
+        self._interpreter = Interpreter(
+            code, functions or [graphs[graph.key].module for graph in plan.graphs],
+            cast(Weights, TinyWeights(case.model_name)), self.buffers, guard or MemoryGuard(None, 0), device,
+        )  # fmt: skip
+
+    def step(self, batches: Sequence[TokenBatch], *, step: int, learning_rate: float) -> Outcome:
+        """One training step over its micro-batches, as runtime.machine takes it; the new state is current afterwards."""
+        tokens = sum(batch.trained for batch in batches)
+        scalars = {**self.scalars, "learning_rate": learning_rate, "step": float(step), "batch_tokens": tokens}
+        if not self.case.training.accumulates:
+            outcome = self._interpreter.run("train_step", Bindings(batches[0].bindings(), scalars, SEED, step))
+        else:
+            self.buffers.begin_step()
+            losses = [
+                self._interpreter.run("micro_step", Bindings(batch.bindings(), scalars, SEED, step)).metrics["loss"]
+                for batch in batches
+            ]
+            outcome = self._interpreter.run("apply_step", Bindings({}, scalars, SEED, step))
+            outcome.metrics["loss"] = sum(losses)
+        self.buffers.flip()
+        return outcome
+
+    def replay(self, recorded: Sequence[float], *, step: int, learning_rate: float) -> None:
+        """The stores of a step again, from its journal."""
+        scalars = {**self.scalars, "learning_rate": learning_rate, "step": float(step), "batch_tokens": 1.0}
+        self._interpreter.replay(Bindings({}, scalars, SEED, step), recorded)
+        self.buffers.flip()
+
+    def evaluate(self, batch: TokenBatch) -> float:
+        """Mean loss over the unmasked tokens."""
+        return float(self._interpreter.run("evaluate_step", Bindings(batch.bindings(), {})).metrics["loss_sum"]) / batch.trained
+
+    def generate(self, batch: TokenBatch) -> None:
+        """Runs `prefill` over the first sequence and `decode` for one token more."""
+        row = batch.tokens[:1]
+        self._interpreter.run("prefill", Bindings({f"prompt_{self.case.length}": row}, {"position": 0}))
+        self._interpreter.run("decode", Bindings({"prompt_1": row[:, :1]}, {"position": self.case.length}))
+        self.buffers.end_session()
+
+    def state(self) -> dict[str, np.ndarray]:
+        """A copy of adapter and optimizer state."""
+        return {name: value.numpy().copy() for name, value in self.buffers.current.items()}
+
+    def gradients(self) -> Mapping[str, np.ndarray]:
+        """Sums over the micro-batches of the last step, by name of the piece."""
+        suffix = ".gradient"
+        sums = self.buffers.step_values
+        return {name.removesuffix(suffix): value.numpy() for name, value in sums.items() if name.endswith(suffix)}

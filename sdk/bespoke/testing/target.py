@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every target plugin promises, checked on the graphs of small plans: call `check_target` from the plugin's own tests."""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bespoke import plugins
+from bespoke.bundle.manifest import file_name_problem
+from bespoke.config import Settings, settings_from
+from bespoke.contracts import Artifact
+from bespoke.errors import BespokeError, ConfigError, PluginError, Unsupported
+from bespoke.graph.trace import Graph, TensorSpec
+from bespoke.graph.tree import flatten
+from bespoke.testing.rig import Case, Function, Rig, planned
+from bespoke.testing.tiny import shared_tracer, tiny_adapter, tiny_batch
+
+CASES = (Case.of("plain", 7, 2), Case.of("normed", 9, 2, accumulation=2, clip_norm=0.5))
+RARE_OPERATOR = "special_bessel_j0"
+
+
+@dataclass(frozen=True)
+class TargetReport:
+    """What was found: graphs compiled, those refused, how many could be opened here, and the largest relative error."""
+
+    name: str
+    lowered: int
+    unsupported: tuple[Unsupported, ...]
+    opened: int
+    error: float
+
+
+def check_target(
+    target: Any, options: Settings | None = None, *, optimizers: Sequence[str] | None = None, partial: bool = False,
+    tolerance: float = 1e-4,
+) -> TargetReport:  # fmt: skip
+    """Holds a target to its contract and says what was found.
+
+    Graphs come from the plans of `optimizers` (names; by default all that are installed and import) for tiny models. Each artifact
+    that opens here is run with the operands that a real step gives it; results may be off by `tolerance` of their largest value.
+    `partial`: graphs may be refused with Unsupported. Raises PluginError, or the target's own Unsupported.
+    """
+    check = _Check(target, options, tolerance)
+    check.settings()
+    with tempfile.TemporaryDirectory() as folder:
+        check.folders = [Path(folder) / "a", Path(folder) / "another folder" / "b"]
+        for place in check.folders:
+            place.mkdir(parents=True)
+        check.rare()
+        for name in _installed_optimizers() if optimizers is None else optimizers:
+            optimizer = plugins.get("optimizer", name)
+            for case in CASES:
+                check.run(optimizer, case)
+    refused = tuple(check.refused.values())
+    if refused and not partial:
+        raise refused[0]
+    return TargetReport(target.name, len(check.artifacts), refused, check.opened, check.error)
+
+
+def _installed_optimizers() -> list[str]:
+    return [
+        name.removeprefix("optimizer ") for entry in plugins.installed() for name in entry.provides if name.startswith("optimizer ")
+    ]
+
+
+class _Check:
+    def __init__(self, target: Any, options: Settings | None, tolerance: float) -> None:
+        self.target = target
+        self.subject = f"target '{getattr(target, 'name', type(target).__name__)}'"
+        self.tolerance = tolerance
+        self.folders: list[Path] = []
+        self.artifacts: dict[str, Artifact] = {}
+        self.functions: dict[str, Function] = {}
+        self.refused: dict[str, Unsupported] = {}
+        self.opened = 0
+        self.error = 0.0
+        self._given = options
+
+    @property
+    def options(self) -> Settings:
+        assert self._given is not None
+        return self._given
+
+    def fail(self, got: str, expected: str, next_step: str) -> PluginError:
+        return PluginError(self.subject, got=got, expected=expected, next_step=next_step)
+
+    def settings(self) -> None:
+        """A name, options whose defaults are complete, and an error for an option that there is none of."""
+        missing = [name for name in ("name", "Options", "lower", "open") if not hasattr(self.target, name)]
+        if missing:
+            raise self.fail(f"no attribute {', '.join(missing)}", "name, Options, lower and open", "See bespoke.contracts.Target")
+        kind = self.target.Options
+        if not (isinstance(kind, type) and issubclass(kind, Settings)):
+            raise self.fail(f"Options = {kind!r}", "a subclass of bespoke.contracts.Settings", "Derive it from Settings")
+        if self._given is None:
+            self._given = settings_from(kind, f"targets.{self.target.name}", {})
+        try:
+            settings_from(kind, f"targets.{self.target.name}", {"no_such_option": 1})
+        except ConfigError:
+            pass
+        else:
+            raise self.fail("an unknown option taken in silence", "a ConfigError that names it", "Keep extra='forbid' of Settings")
+        try:
+            json.dumps(self.options.model_dump())
+        except TypeError as error:
+            raise self.fail(f"options that JSON cannot hold: {error}", "numbers, texts and lists", "Change the field") from None
+
+    # ---- lower ---------------------------------------------------------------------------------------------------------------
+
+    def lower(self, graph: Graph) -> Artifact | None:
+        """Compiles into two folders, which must come out alike; None where the target refuses as it should."""
+        found = []
+        for folder in self.folders:
+            before = {path.name for path in folder.iterdir()}
+            try:
+                artifact = self.target.lower(graph, folder, self.options)
+            except Unsupported as refusal:
+                self._check_refusal(graph, refusal)
+                return None
+            except Exception as error:
+                raise self.fail(
+                    f"{type(error).__name__} while compiling graph '{graph.name}': {str(error)[:300]}",
+                    "an artifact, or bespoke.contracts.Unsupported",
+                    "Raise Unsupported naming graph, operator and reason",
+                ) from error
+            self._check_artifact(graph, artifact, folder, {path.name for path in folder.iterdir()} - before)
+            found.append(artifact)
+        one, other = (artifact.path for artifact in found)
+        if one.name != other.name or one.read_bytes() != other.read_bytes():
+            raise self.fail(
+                f"two artifacts of graph '{graph.name}' that differ", "the same name and bytes in any folder",
+                "Leave out times, paths and whatever follows the order of hashes",
+            )  # fmt: skip
+        self._check_content(graph, one)
+        return found[0]
+
+    def _check_refusal(self, graph: Graph, refusal: Unsupported) -> None:
+        operators = {str(node.target) for node in graph.module.graph.nodes if node.op == "call_function"}
+        names = {part for operator in operators for part in (operator, operator.split(".")[-2] if "." in operator else operator)}
+        if graph.name not in str(refusal) or not any(name in str(refusal) for name in names):
+            raise self.fail(
+                f"'{refusal}'", f"an Unsupported that names graph '{graph.name}' and the operator it is about",
+                "Write Unsupported(f\"Graph '{graph.name}', operator {operator}\", got=..., expected=..., next_step=...)",
+            )  # fmt: skip
+
+    def _check_artifact(self, graph: Graph, artifact: Any, folder: Path, new: set[str]) -> None:
+        if not isinstance(artifact, Artifact) or not isinstance(artifact.workspace_bytes, int) or artifact.workspace_bytes < 0:
+            raise self.fail(
+                f"{artifact!r} from lower", "Artifact(path, workspace_bytes)",
+                "Give the bytes a call takes beside its operands; graph.workspace_bytes is the estimate",
+            )  # fmt: skip
+        path = artifact.path
+        if path.parent != folder or path.is_symlink() or not path.is_file():
+            raise self.fail(f"the artifact {path}", f"a plain file in {folder}", "Write into the folder that lower is given")
+        if file_name_problem(path.name):
+            raise self.fail(f"the file name '{path.name}'", "letters, digits and _.@+=-", "Use graph.name and graph.key")
+        if new - {path.name} or (path.name not in new and graph.key not in self.artifacts):
+            others = ", ".join(sorted(new - {path.name})) or f"the file '{path.name}' of another graph"
+            raise self.fail(
+                f"{others} beside the artifact of graph '{graph.name}'", "one new file for each graph",
+                "Put graph.key into the file's name, and intermediate files into a temporary folder",
+            )  # fmt: skip
+
+    def _check_content(self, graph: Graph, path: Path) -> None:
+        data = path.read_bytes()
+        parts = {path.name: data}
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                parts |= {name: archive.read(name) for name in archive.namelist()}
+        for name, part in parts.items():
+            pickled = part[:1] == b"\x80" and part[1:2] in (b"\2", b"\3", b"\4", b"\5") and part.rstrip(b"\n").endswith(b".")
+            if pickled or name.endswith((".pkl", ".pickle")):
+                raise self.fail(
+                    f"a pickle ('{name}') in the artifact of graph '{graph.name}'", "data that cannot run code when read",
+                    "Leave it out, or write it as JSON or safetensors",
+                )  # fmt: skip
+            for folder in self.folders:
+                if str(folder).encode() in part:
+                    raise self.fail(
+                        f"the path of the build folder in '{name}'", "nothing of the machine that built it", "Strip paths"
+                    )
+
+    def rare(self) -> None:
+        """A graph that hardly any target knows: compiled rightly, or refused rightly."""
+
+        def rare_operator(x: torch.Tensor) -> tuple[torch.Tensor]:
+            return (getattr(torch.ops.aten, RARE_OPERATOR).default(x),)
+
+        operand = TensorSpec("x", (3,), "float32")
+        leaves, form = flatten((operand,))
+        graph, _ = shared_tracer().trace(rare_operator, leaves, form, {})
+        artifact = self.lower(graph)
+        if artifact is not None and (function := self.open(graph, artifact)) is not None:
+            self._compare(graph, function, (torch.tensor([0.0, 0.5, 2.0]),))
+
+    # ---- open ----------------------------------------------------------------------------------------------------------------
+
+    def open(self, graph: Graph, artifact: Artifact) -> Callable[..., Any] | None:
+        function = self.target.open(artifact.path, self.options)
+        if function is not None and not callable(function):
+            raise self.fail(f"{function!r} from open", "a function of the graph's operands, or None", "Return a callable")
+        return function
+
+    def run(self, optimizer: Any, case: Case) -> None:
+        """Runs the plan of a method; each graph that is met for the first time is compiled and compared."""
+        options = optimizer.Options()
+        try:
+            plan = planned(optimizer, options, case)
+        except ConfigError:  # a method that does not accumulate
+            case = Case.of(case.model_name, case.length, case.rows)
+            plan = planned(optimizer, options, case)
+        graphs = shared_tracer().graphs
+        functions = [self._function(graphs[reference.key]) for reference in plan.graphs]
+        rig = Rig(case, plan, optimizer, options, functions)
+        rig.buffers.fill(tiny_adapter(case.model_name))
+        batches = [tiny_batch(case.model, case.rows, case.length, seed=seed) for seed in (0, 1)]
+        rig.step(batches if case.training.accumulates else batches[:1], step=1, learning_rate=1e-3)
+        rig.evaluate(batches[0])
+        rig.generate(batches[0])
+
+    def _function(self, graph: Graph) -> Function:
+        """The traced graph; its first call is compared with the artifact."""
+        if graph.key in self.functions or graph.key in self.refused:
+            return graph.module
+        try:
+            artifact = self.lower(graph)
+        except BespokeError:
+            raise
+        if artifact is None:
+            return graph.module
+        self.artifacts[graph.key] = artifact
+        opened = self.open(graph, artifact)
+        self.functions[graph.key] = graph.module
+        if opened is None:
+            return graph.module
+        self.opened += 1
+        compared = False
+
+        def function(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            nonlocal compared
+            if not compared:
+                compared = True
+                self._compare(graph, opened, operands)
+            return graph.module(*operands)
+
+        return function
+
+    def _compare(self, graph: Graph, opened: Callable[..., Any], operands: Sequence[torch.Tensor]) -> None:
+        before = [operand.clone() for operand in operands]
+        expected = graph.module(*before)
+        got = opened(*operands)
+        at = f"graph '{graph.name}'"
+        for spec, operand, kept in zip(graph.inputs, operands, before, strict=True):
+            if not torch.equal(operand, kept):
+                raise self.fail(f"operand '{spec.name}' of {at} written to", "operands left as they are", "Work on a copy")
+        if len(got) != len(expected):
+            raise self.fail(f"{len(got)} results of {at}", f"{len(expected)}, flat", "Return a tuple in the order of graph.outputs")
+        for spec, one, other in zip(graph.outputs, got, expected, strict=True):
+            if (one.shape, one.dtype) != (other.shape, other.dtype):
+                raise self.fail(
+                    f"{one.dtype} {list(one.shape)} as {spec.name} of {at}",
+                    f"{other.dtype} {list(other.shape)}",
+                    "See graph.outputs",
+                )
+            self._near(at, spec.name, one, other)
+
+    def _near(self, at: str, name: str, one: torch.Tensor, other: torch.Tensor) -> None:
+        if not other.numel():
+            return
+        largest = float(other.double().abs().max())
+        error = float((one.double() - other.double()).abs().max()) / (largest or 1.0)
+        if not error <= self.tolerance:
+            raise self.fail(
+                f"{name} of {at} off by {error:.2g} of its largest value", f"at most {self.tolerance:g}, against the traced graph",
+                "Check the operators of this graph one by one; graph.module is what it should compute",
+            )  # fmt: skip
+        self.error = max(self.error, error)

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models small enough to plan and run in a blink, made from a configuration and random numbers: no file, no download.
+
+Between them they have what a method can meet: separate and tied heads, biases, grouped queries, qk-norm, norms after each branch, a
+sliding window with RoPE tables of its own, and widths that are no multiple of the quantization group.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import torch
+
+from bespoke.config import Lora
+from bespoke.graph.trace import Tracer
+from bespoke.model.config import ModelConfig, RopeConfig
+from bespoke.model.int4 import quantize
+from bespoke.model.rope import rope_tables
+from bespoke.model.spec import ModelSpec
+
+CONTEXT = 64  # positions that the RoPE tables cover
+Arrays = Mapping[str, np.ndarray]
+
+
+def _rope(theta: float) -> RopeConfig:
+    return RopeConfig(
+        kind="default", theta=theta, factor=None, low_freq_factor=None, high_freq_factor=None, original_max_positions=None
+    )
+
+
+_PLAIN = ModelConfig(
+    family="qwen2", hidden_size=48, intermediate_size=72, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=12, vocab_size=61,
+    norm_eps=1e-5, activation="silu", qkv_bias=True, qk_norm=False, output_norms=False, tied_head=False, embedding_scale=1.0,
+    attention_scale=12**-0.5, rope=_rope(10_000.0), rope_local=None, sliding_window=None, sliding_layers=(False, False),
+    max_positions=CONTEXT, decoder_path="model",
+)  # fmt: skip
+_NORMED = _PLAIN.model_copy(
+    update={
+        "family": "gemma3_text", "activation": "gelu_tanh", "qkv_bias": False, "qk_norm": True, "output_norms": True,
+        "tied_head": True, "embedding_scale": 48**0.5, "attention_scale": 0.2, "rope": _rope(1_000_000.0),
+        "rope_local": _rope(10_000.0), "sliding_window": 4, "sliding_layers": (True, False),
+    }
+)  # fmt: skip
+
+
+@cache
+def tiny_models() -> dict[str, ModelSpec]:
+    """Always the same objects: a tracer knows functions by identity, and the stages of a model are bound methods."""
+    lora = Lora(rank=2, alpha=3.0)
+    return {"plain": ModelSpec(_PLAIN, lora), "normed": ModelSpec(_NORMED, lora)}
+
+
+@cache
+def shared_tracer() -> Tracer:
+    """One for all suites of a process, because tracing is most of their time."""
+    return Tracer()
+
+
+def _random(name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Standard normal, a stream of its own for each name."""
+    generator = np.random.Generator(np.random.Philox(key=[7, zlib.crc32(name.encode())]))
+    return generator.standard_normal(shape).astype(np.float32)
+
+
+@cache
+def tiny_weights(name: str) -> dict[str, np.ndarray]:
+    """Frozen tensors of a tiny model by full name, quantized as a bundle has them."""
+    model = tiny_models()[name]
+    arrays: dict[str, np.ndarray] = {}
+    for group in ("embedding", *model.blocks, "head"):
+        for piece, shape in model.weight_shapes(group).items():
+            full = f"{group}.{piece}"
+            drawn = _random(f"{name} {full}", shape)
+            if model.is_quantized(piece):
+                scale = np.float32(0.3 if piece == "table" else shape[1] ** -0.5)
+                arrays[f"{full}.codes"], arrays[f"{full}.scales"] = quantize(full, scale * drawn)
+            else:
+                arrays[full] = np.float32(0.2) * drawn + np.float32("norm" in piece)
+    for block in range(len(model.blocks)):
+        rope = model.config.rope_local if "local" in model.rope_names(block)[0] else model.config.rope
+        assert rope is not None
+        tables = rope_tables(rope, model.config.head_dim, CONTEXT)
+        arrays |= {f"rope.{table}": values for table, values in zip(model.rope_names(block), tables, strict=True)}
+    return arrays
+
+
+def tiny_adapter(name: str) -> dict[str, np.ndarray]:
+    """An adapter whose B is not 0: with B = 0 every gradient of A would be."""
+    model = tiny_models()[name]
+    return {
+        f"{group}.{piece}": np.float32(0.3) * _random(f"{name} adapter {group}.{piece}", shape)
+        for group in model.blocks
+        for piece, shape in model.adapter_shapes(group).items()
+    }
+
+
+@dataclass(frozen=True)
+class TokenBatch:
+    """tokens and targets int64 [B, T], mask fp32 [B, T]."""
+
+    tokens: torch.Tensor
+    targets: torch.Tensor
+    mask: torch.Tensor
+
+    @property
+    def trained(self) -> float:
+        """Tokens that are trained on."""
+        return float(self.mask.sum())
+
+    def bindings(self) -> dict[str, torch.Tensor]:
+        return {"tokens": self.tokens, "targets": self.targets, "mask": self.mask}
+
+
+def tiny_batch(model: ModelSpec, rows: int, length: int, *, seed: int = 0) -> TokenBatch:
+    """Random tokens; the mask has gaps, and of several rows the last is masked wholly."""
+    generator = np.random.Generator(np.random.Philox(key=[seed, length]))
+    tokens, targets = (torch.from_numpy(generator.integers(0, model.config.vocab_size, (rows, length))) for _ in range(2))
+    mask = (generator.random((rows, length)) < 0.6).astype(np.float32)
+    mask[0, -1] = 1
+    if rows > 1:
+        mask[-1] = 0
+    return TokenBatch(tokens, targets, torch.from_numpy(mask))
+
+
+class TinyWeights:
+    """Frozen tensors, a group within reach from `load` to `free` as in a bundle."""
+
+    def __init__(self, name: str) -> None:
+        self._tensors = {full: torch.from_numpy(array) for full, array in tiny_weights(name).items()}
+        self._loaded: set[str] = set()
+
+    def load(self, group: str) -> None:
+        self._loaded.add(group)
+
+    def free(self, group: str) -> None:
+        self._loaded.discard(group)
+
+    def tensor(self, name: str) -> torch.Tensor:
+        return self._tensors[name]
