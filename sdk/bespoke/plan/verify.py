@@ -109,7 +109,7 @@ class _Checker:
                         self._define(operand, "make")
         left = [value for value in self.live if self.values[value].lifetime == "section"]
         if left:
-            self._refuse(f"section {name}", f"value {left[0]} alive at its end", "every value freed")
+            self._refuse(f"section {name}, value {left[0]}", "a value alive at its end", "every value freed")
 
     def _check_call(self, call: Call) -> None:
         if call.graph >= len(self.plan.graphs):
