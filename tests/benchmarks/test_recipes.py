@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The three recipes of docs/how_to/collect_examples.md, measured on stories260K, which has no chat template: plain text and pairs.
+
+A model of 260,000 parameters shows what a recipe does, not how good it gets. Every figure is of examples that were not trained
+on, except where a column says so. BESPOKE_FIGURES=print tries it with a tenth of the steps and writes nothing.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.benchmarks.figures import Cell, write_table
+from tests.personas import LENGTH, messages, questions
+
+TRYING = os.environ.get("BESPOKE_FIGURES") == "print"
+STEPS = {"like_me": 200, "about_me": 400, "labels": 300}
+LABELS = ("age_limit", "change_pin", "exchange_rate", "lost_or_stolen_card", "passcode_forgotten", "top_up_limits")
+GENERAL_PER_LABEL, OWN_PER_LABEL, TEST_PER_LABEL = 25, 15, 10
+
+
+def steps_of(recipe: str) -> int:
+    return STEPS[recipe] // (10 if TRYING else 1)
+
+
+def build(model: Path, out: Path, recipe: str, **more: Any) -> Path:
+    from bespoke import Lora, Personalizer, Training
+
+    training = Training(
+        learning_rate=3e-3, steps=steps_of(recipe), sequence_lengths=(LENGTH,), batch_size=4, schedule="cosine",
+        warmup_steps=10, general_share=0.5,
+    )  # fmt: skip
+    return Personalizer(model, "mesp", "cuda", lora=Lora(rank=8), training=training, **more).build(out)
+
+
+@pytest.fixture(scope="module")
+def plain_bundle(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(stories, tmp_path_factory.mktemp("recipes") / "plain.bundle", "like_me")
+
+
+@pytest.mark.benchmark
+def test_write_like_me(plain_bundle: Path, data_folder: Path, tmp_path: Path) -> None:
+    from bespoke import PersonalModel
+
+    rows: list[list[Cell]] = []
+    for persona in ("student", "customer", "healthcare"):
+        with PersonalModel.open(plain_bundle, tmp_path / persona) as model:
+            for number, text in enumerate(messages(data_folder, persona)):
+                model.examples.add({"text": text}, id=str(number))
+            before = model.evaluate()
+            report = model.train(steps_of("like_me"))
+            after = model.evaluate()
+        for name, found in (("before", before), ("after", after)):
+            rows.append([persona, name, found.examples, found.loss, found.perplexity, percent(found.accuracy)])
+        assert report.accepted
+    header = ("persona", "training", "held-out messages", "loss, nats a token", "perplexity", "next token right")
+    write_table("recipe_like_me", header, rows, f"stories260K, `mesp`, {steps_of('like_me')} steps of 4 rows of {LENGTH} tokens.")
+
+
+@pytest.mark.benchmark
+def test_know_about_me(plain_bundle: Path, data_folder: Path, tmp_path: Path) -> None:
+    """Half of the questions are told as pairs; the other half only stands in the running text of the messages."""
+    from bespoke import PersonalModel
+
+    asked = questions(data_folder, "student")
+    told, untold = asked[0::2], asked[1::2]
+    pairs = [pair(entry) for entry in told]
+    with PersonalModel.open(plain_bundle, tmp_path / "student") as model:
+        for number, text in enumerate(messages(data_folder, "student")):
+            model.examples.add({"text": text}, id=f"message-{number}")
+        for number, example in enumerate(pairs):
+            model.examples.add(example, id=f"fact-{number}")
+        trained = {info.id for info in model.examples.list() if info.split == "train"}
+        learned = [entry for number, entry in enumerate(told) if f"fact-{number}" in trained]
+        groups = {"told as pairs, trained on": learned, "only in the messages": untold}
+        before = {name: answers(model, group) for name, group in groups.items()}
+        model.train(steps_of("about_me"))
+        after = {name: answers(model, group) for name, group in groups.items()}
+    rows: list[list[Cell]] = [
+        [name, when, len(groups[name]), *found[name]] for name in groups for when, found in (("before", before), ("after", after))
+    ]
+    header = ("facts", "training", "questions", "loss of the answer, nats a token", "next token right", "answered right")
+    write_table(
+        "recipe_about_me", header, rows,
+        f"stories260K, `mesp`, {steps_of('about_me')} steps on the student's messages and half of the questions. Answered right: "
+        "the greedy answer is one of the accepted ones.",
+    )  # fmt: skip
+
+
+def pair(entry: dict[str, Any]) -> dict[str, str]:
+    return {"prompt": f"Question: {entry['question']}\nAnswer:", "completion": f" {entry['answers'][0]}"}
+
+
+def answers(model: Any, group: list[dict[str, Any]]) -> tuple[Cell, ...]:
+    """Loss and accuracy of the accepted answers' tokens, and how many questions are answered right."""
+    found = model.evaluate([pair(entry) for entry in group])
+    right = 0
+    for entry in group:
+        answer = "".join(model.generate(pair(entry)["prompt"], max_tokens=24)).strip().lower()
+        right += answer in [accepted.lower() for accepted in entry["answers"]]
+    return found.loss, percent(found.accuracy), f"{right} of {len(group)}"
+
+
+@pytest.mark.benchmark
+def test_my_labels(stories: Path, data_folder: Path, tmp_path: Path) -> None:
+    """The bundle's data teaches the labels to every user; the user's own labelled notes come on top."""
+    from bespoke import PersonalModel
+
+    shipped, own = [], []
+    for label, texts in by_label(data_folder, "train").items():
+        shipped += [(text, label) for text in texts[:GENERAL_PER_LABEL]]
+        own += [(text, label) for text in texts[GENERAL_PER_LABEL : GENERAL_PER_LABEL + OWN_PER_LABEL]]
+    test = [(text, label) for label, texts in by_label(data_folder, "test").items() for text in texts[:TEST_PER_LABEL]]
+    file = tmp_path / "labels.jsonl"
+    file.write_text("".join(json.dumps(labelled(*entry)) + "\n" for entry in shipped), encoding="utf-8")
+    bundle = build(stories, tmp_path / "labels.bundle", "labels", data=file)
+    rows: list[list[Cell]] = []
+    with PersonalModel.open(bundle, tmp_path / "user") as model:
+        rows.append(["before", *labels_right(model, test)])
+        first = model.train(steps_of("labels"))
+        rows.append(["on the bundle's examples alone", *labels_right(model, test)])
+        for number, entry in enumerate(own):
+            model.examples.add(labelled(*entry), id=str(number))
+        second = model.train(steps_of("labels"))
+        rows.append(["and on the user's own", *labels_right(model, test)])
+    assert first.accepted
+    print(f"second training accepted: {second.accepted}")
+    header = ("training", "test questions", "loss of the label, nats a token", "next token right", "label right")
+    write_table(
+        "recipe_labels", header, rows,
+        f"stories260K, `mesp`, {len(LABELS)} labels of banking77, {len(shipped)} examples in the bundle, {len(own)} of the user's; "
+        f"{steps_of('labels')} steps each. Label right: the greedy answer is the label, letter for letter; a guess among them "
+        f"would be right in 1 of {len(LABELS)}.",
+    )  # fmt: skip
+
+
+def by_label(data_folder: Path, split: str) -> dict[str, list[str]]:
+    texts: dict[str, list[str]] = {label: [] for label in LABELS}
+    with (data_folder / "classification" / "banking77" / f"{split}.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["category"] in texts:
+                texts[row["category"]].append(row["text"])
+    return texts
+
+
+def labelled(text: str, label: str) -> dict[str, str]:
+    return {"prompt": f"{text}\nLabel:", "completion": f" {label}"}
+
+
+def labels_right(model: Any, test: list[tuple[str, str]]) -> tuple[Cell, ...]:
+    found = model.evaluate([labelled(*entry) for entry in test])
+    right = sum("".join(model.generate(labelled(*entry)["prompt"], max_tokens=24)).strip() == entry[1] for entry in test)
+    return len(test), found.loss, percent(found.accuracy), percent(right / len(test))
+
+
+def percent(share: float) -> str:
+    return f"{share:.0%}"

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the pages show works: code blocks are run in order, links lead somewhere, figures have markers in pairs."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks.figures import pages
+from tests.conftest import REPOSITORY
+from tests.docs.pages import run_page
+
+# Plain text between turns: stories260K has no special tokens for them.
+CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
+)
+
+
+@pytest.fixture
+def chat_model(stories: Path, tmp_path: Path) -> Path:
+    """stories260K with a chat template."""
+    folder = Path(shutil.copytree(stories, tmp_path / "chat_model", copy_function=shutil.copyfile))
+    folder.chmod(0o755)
+    file = folder / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"chat_template": CHAT_TEMPLATE}), encoding="utf-8")
+    return folder
+
+
+def test_the_readme_builds_trains_and_answers(chat_model: Path, tmp_path: Path) -> None:
+    printed = run_page(REPOSITORY / "README.md", tmp_path, instead={"Qwen/Qwen2.5-0.5B-Instruct": str(chat_model)})
+    assert (tmp_path / "adapter" / "adapter_model.safetensors").is_file()
+    assert "finished" in printed[-1]
+
+
+def test_the_tutorial_leads_to_an_adapter_that_answers(stories: Path, tmp_path: Path) -> None:
+    run_page(
+        REPOSITORY / "docs" / "tutorials" / "first_bundle.md", tmp_path,
+        make_model=lambda folder: shutil.copytree(stories, folder / "everyday", copy_function=shutil.copyfile),
+    )  # fmt: skip
+    for adapter in ("adapter", "adapter_of_you"):
+        assert (tmp_path / adapter / "adapter_config.json").is_file()
+
+
+@pytest.mark.slow
+def test_the_tutorial_works_with_the_model_that_it_makes(tmp_path: Path) -> None:
+    (REPOSITORY / ".cache").mkdir(exist_ok=True)
+    (tmp_path / ".cache").symlink_to(REPOSITORY / ".cache")  # made once, for the demo too
+    run_page(REPOSITORY / "docs" / "tutorials" / "first_bundle.md", tmp_path, slow=True)
+
+
+@pytest.mark.slow
+def test_the_recipes_run(chat_model: Path, stories: Path, tmp_path: Path) -> None:
+    shutil.copytree(stories, tmp_path / "plain_model", copy_function=shutil.copyfile)
+    run_page(REPOSITORY / "docs" / "how_to" / "collect_examples.md", tmp_path)
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    links = [link.split("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
+    missing = [link for link in links if link and not (page.parent / link).exists()]
+    assert not missing, f"{page.relative_to(REPOSITORY)} links to {missing}"
+
+
+def test_markers_of_figures_come_in_pairs_and_once_a_page() -> None:
+    for page in pages():
+        text = page.read_text(encoding="utf-8")
+        opened = re.findall(r"^<!-- figures:(\w+) -->$", text, re.MULTILINE)
+        assert opened == re.findall(r"^<!-- /figures:(\w+) -->$", text, re.MULTILINE), page
+        assert len(opened) == len(set(opened)), page
