@@ -37,6 +37,10 @@ class Cuda:
             "archive_format": b"pt2",
             "archive_version": b"0",
             "byteorder": b"little",
+            ".data/version": b"6\n",
+            "data/weights/model_weights_config.json": b'{"config": {}}',
+            "data/constants/model_constants_config.json": b'{"config": {}}',
+            "data/sample_inputs/model.pt": b"",  # torch puts a pickle here, and takes nothing for none
             MODEL: program_bytes(graph.export(), graph.name),
         }
         buffer = io.BytesIO()
