@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,7 @@ class Trainer:
         self._cursor = cursor
         self._training = Training.model_validate(run.settings["training"])
         self._on_step = on_step
-        self._bad_in_a_row = 0
+        self._bad_in_a_row = _rejected_last(store.metrics(run.id))
         self._pending: list[JournalRow] = []
         self._metrics: list[dict[str, Any]] = []
         self._position = self._restore(start)
@@ -183,6 +184,11 @@ class Trainer:
                 )
             position = CursorState.model_validate(row.cursor)
         return position
+
+
+def _rejected_last(metrics: list[dict[str, Any]]) -> int:
+    """How many of the committed steps were rejected since the last one that was not."""
+    return sum(1 for _ in takewhile(lambda step: step["rejected"], reversed(metrics)))
 
 
 def rows_of(store: StateStore, ids: list[str]) -> list[Row]:
