@@ -12,11 +12,12 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 from bespoke.errors import BespokeError
 
-__all__ = ["dumps_canonical", "loads_strict"]
+__all__ = ["check_strict", "dumps_canonical", "loads_strict"]
 
 MAX_DEPTH = 32
 MAX_ITEMS = 2_000_000
@@ -53,7 +54,34 @@ def loads_strict(
     Refused as well: duplicate keys, NaN, infinity and numbers that overflow to it, integers of more than 20 digits,
     unpaired surrogates.
     """
+    return _parsed(data, subject, error, max_bytes, max_depth, max_items, next_step, _members)
 
+
+def check_strict(
+    data: bytes,
+    *,
+    subject: str,
+    error: type[BespokeError],
+    max_bytes: int,
+    max_depth: int = MAX_DEPTH,
+    max_items: int = MAX_ITEMS,
+    next_step: str = "Get the file again from where it was built",
+) -> None:
+    """`loads_strict` for a document that another parser reads afterwards: no object is kept, so it takes next to no memory."""
+    keeps = b"\\u" in data  # its text must be looked at as a whole
+    _parsed(data, subject, error, max_bytes, max_depth, max_items, next_step, _members if keeps else _checked_members)
+
+
+def _parsed(
+    data: bytes,
+    subject: str,
+    error: type[BespokeError],
+    max_bytes: int,
+    max_depth: int,
+    max_items: int,
+    next_step: str,
+    members: Callable[[list[tuple[str, Any]]], Any],
+) -> Any:
     def refuse(got: str, expected: str) -> BespokeError:
         return error(subject, got=got, expected=expected, next_step=next_step)
 
@@ -71,7 +99,7 @@ def loads_strict(
         raise refuse(f"nesting deeper than {max_depth}, or brackets without partner", f"at most {max_depth} levels")
     try:
         value = json.loads(
-            text, object_pairs_hook=_members, parse_constant=_constant, parse_int=_integer, parse_float=_float
+            text, object_pairs_hook=members, parse_constant=_constant, parse_int=_integer, parse_float=_float
         )
         if "\\u" in text:  # the only way to write half a surrogate pair
             json.dumps(value, ensure_ascii=False).encode("utf-8")
@@ -113,6 +141,10 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
                 raise _Refused(f"the key {key[:100]!r} twice in one object", "each key once")
             seen.add(key)
     return members
+
+
+def _checked_members(pairs: list[tuple[str, Any]]) -> None:
+    _members(pairs)
 
 
 def _constant(name: str) -> Any:

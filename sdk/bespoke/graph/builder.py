@@ -31,6 +31,7 @@ from bespoke.plan.instructions import (
     SectionName,
     Store,
     Zero,
+    unchecked,
 )
 
 if TYPE_CHECKING:
@@ -190,11 +191,10 @@ class PlanBuilder:
                     next_step="Cut the value with .rows to what the function returns",
                 )
             results.append(target)
-            records.append(Result.model_construct(to=target.operand, how=how))
-        # Constructed without validation, tens of thousands of times; the whole plan is validated when it is written.
+            records.append(unchecked(Result, to=target.operand, how=how))
         self._code.append(
-            Call.model_construct(
-                op="call", graph=self._number(graph), operands=[leaf.operand for leaf in leaves], results=records
+            unchecked(
+                Call, op="call", graph=self._number(graph), operands=[leaf.operand for leaf in leaves], results=records
             )
         )
         return unflatten(result_form, iter(results))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bespoke.plan.access import reads, touched, writes
 from bespoke.plan.draft import DraftValue
-from bespoke.plan.instructions import Call, Free, Instruction, Load, Zero
+from bespoke.plan.instructions import Call, Free, Instruction, Load, Zero, unchecked
 
 SHARED_GROUPS = frozenset({"rope"})  # small, used by every block: coming to it is not leaving a block
 
@@ -71,13 +71,13 @@ def with_loads_and_frees(code: Sequence[Instruction], values: Sequence[DraftValu
     loaded: set[str] = set()
     for position, instruction in enumerate(code):
         for group in sorted(uses[position] - loaded):
-            result.append(Load.model_construct(op="load", group=group))
+            result.append(unchecked(Load, op="load", group=group))
             loaded.add(group)
         result.append(instruction)
         for value in sorted(dies.get(position, [])):
-            result.append(Free.model_construct(op="free", value=value, group=None))
+            result.append(unchecked(Free, op="free", value=value, group=None))
         for group in sorted(leaves.get(position, set())):
-            result.append(Free.model_construct(op="free", value=None, group=group))
+            result.append(unchecked(Free, op="free", value=None, group=group))
             loaded.discard(group)
     return result
 

@@ -7,7 +7,7 @@ import json
 import os
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -122,7 +122,7 @@ class _Check:
         case = Case.of(*SMALL)
         b = PlanBuilder(case.model, case.training, case.length, CONTEXT, shared_tracer())
         evaluate_step(b, case.model)
-        code = [instruction.model_dump(mode="json") for instruction in b.draft.sections["evaluate_step"]]
+        code = [asdict(instruction) for instruction in b.draft.sections["evaluate_step"]]
         return json.dumps([code, [graph.key for graph in b.draft.graphs]])
 
     def unchanged(self, world: dict[str, Any], own: str) -> None:
