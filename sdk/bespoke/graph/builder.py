@@ -72,6 +72,7 @@ class PlanBuilder:
 
     def weights(self, group: str) -> dict[str, Any]:
         """Frozen tensors of a group, name -> value; a quantized one is a pair whose `.rows(a, b)` cuts both."""
+        self._check_group(group, ("embedding", *self.model.blocks, "head", "rope"))
         tree: dict[str, Any] = {}
         if group == "rope":
             tables = {name for block in range(len(self.model.blocks)) for name in self.model.rope_names(block)}
@@ -93,6 +94,7 @@ class PlanBuilder:
 
     def adapter(self, group: str) -> dict[str, Value]:
         """Trained tensors of a block, `q_proj.lora_A` [rank, in] and so on -> value."""
+        self._check_group(group, self.model.blocks)
         shapes = self.model.adapter_shapes(group)
         return {name: self._find(f"{group}.{name}", shape, "float32", "adapter", "state") for name, shape in shapes.items()}
 
@@ -138,11 +140,22 @@ class PlanBuilder:
 
     def accumulator(self, like: Value) -> Value:
         """A sum over the micro-batches of a step, of the shape of `like`; zero when a step begins."""
+        if not self.training.accumulates:
+            raise PlanError(
+                f"Accumulator of '{like.name}'",
+                got="a training without accumulation or clipping, whose steps have no micro-batches",
+                expected="b.training.accumulates",
+                next_step="Use b.zeros for a sum within the step, or let bespoke.graph.update decide",
+            )
         return self._find(f"{like.name}.gradient", like.shape, "float32", "temporary", "step")
 
     def choose(self, name: str, candidates: Sequence[Choice]) -> Choice:
         """One of the candidates, ordered from least memory to fastest. The planner decides and records."""
         distinct = tuple(dict.fromkeys(candidates))
+        if not distinct:
+            raise PlanError(
+                f"Choice '{name}'", got="no candidates", expected="at least one", next_step="Name what may be chosen"
+            )
         self.candidates[name] = distinct
         chosen = self._chosen.get(name, distinct[0])
         if chosen not in distinct:
@@ -165,15 +178,23 @@ class PlanBuilder:
         Traced the first time these shapes are met; functions see tensors of the values' shapes and dtypes.
         """
         leaves, form = flatten(trees)
+        for leaf in leaves:
+            if not isinstance(leaf, Value):
+                raise PlanError(
+                    f"Call of '{getattr(function, '__name__', function)}'",
+                    got=f"an operand of type {type(leaf).__name__}",
+                    expected="values of this builder, in dicts, lists and tuples",
+                    next_step="Give numbers by name (**static), or as b.constant or b.scalar",
+                )
         graph, result_form = self._tracer.trace(function, leaves, form, static)
         fill, add = _by_path(into), _by_path(add_to)
         names = paths(result_form)
         for path in (*fill, *add):
-            if path not in names:
+            if path not in names or (path in fill and path in add):
                 raise PlanError(
                     f"Call of '{graph.name}'",
-                    got=f"a place for a result '{path}'",
-                    expected=f"one of its results: {', '.join(names)}",
+                    got=f"{'two places' if path in names else 'a place'} for a result '{path}'",
+                    expected=f"one place for one of its results: {', '.join(names)}",
                     next_step="Give `into` and `add_to` in the form of the function's result",
                 )
         results: list[Value] = []
@@ -203,6 +224,13 @@ class PlanBuilder:
         """z of the shapes of a tree of adapter pieces; the same arguments give the same z, so it is never kept."""
 
         def one(like: Value) -> Value:
+            if like.role != "adapter" or like.start is not None:
+                raise PlanError(
+                    f"Noise of '{like.name}'",
+                    got=f"a value of role {like.role}" if like.start is None else "some of its rows",
+                    expected="whole pieces of an adapter: the counter is theirs",
+                    next_step="Draw the noise of b.adapter(group)",
+                )
             group, piece = like.name.split(".", 1)
             block = self.model.blocks.index(group)
             tensor = list(self.model.adapter_shapes(group)).index(piece)
@@ -216,6 +244,7 @@ class PlanBuilder:
 
     def record(self, value: Value) -> Value:
         """Keeps this small value in the journal; what depends only on recorded values can be replayed from it."""
+        self._check_whole("Record", value)
         kept = self._new(value.shape, value.dtype, "recorded", "section", f"recorded {value.name}")
         self._code.append(Record(op="record", source=value.id, value=kept.id))
         return kept
@@ -223,8 +252,16 @@ class PlanBuilder:
     def store(self, states: Any, values: Any) -> None:
         """New content for pieces of adapter or optimizer state; reads within the step see the old one."""
         olds, news = leaves_of(states), leaves_of(values)
+        if len(olds) != len(news):
+            raise PlanError(
+                "Store",
+                got=f"{len(news)} values for {len(olds)} pieces of state",
+                expected="a value for each",
+                next_step="Give both trees in the same form",
+            )
         for old, new in zip(olds, news, strict=True):
-            if old.role not in ("adapter", "optimizer") or old.shape != new.shape or old.start is not None:
+            fits = (old.shape, old.dtype, old.start) == (new.shape, new.dtype, None)
+            if old.role not in ("adapter", "optimizer") or not fits:
                 raise PlanError(
                     f"Store to '{old.name}'",
                     got=f"{new.dtype} {list(new.shape)} for a value of role {old.role}",
@@ -236,6 +273,7 @@ class PlanBuilder:
     def emit(self, **metrics: Value) -> None:
         """Reports values under these names."""
         for name, value in metrics.items():
+            self._check_whole(f"Metric '{name}'", value)
             self._code.append(Emit(op="emit", name=name, source=value.id))
 
     # ---- what the SDK's own sections use -------------------------------------------------------------------------------
@@ -251,6 +289,26 @@ class PlanBuilder:
     def prompt(self, length: int) -> Value:
         """Tokens of one sequence that is being answered, int64 [1, length]."""
         return self._find(f"prompt_{length}", (1, length), "int64", "batch", "call")
+
+    # ---- checks ----------------------------------------------------------------------------------------------------------
+
+    def _check_group(self, group: str, groups: Sequence[str]) -> None:
+        if group not in groups:
+            raise PlanError(
+                f"Group '{group}'",
+                got="a name that the model lacks",
+                expected=f"one of {', '.join(groups)}",
+                next_step="Take the names of model.blocks",
+            )
+
+    def _check_whole(self, what: str, value: Value) -> None:
+        if value.start is not None:
+            raise PlanError(
+                f"{what} of '{value.name}'",
+                got="some of its rows",
+                expected="a whole value",
+                next_step="Return the rows from a call and give that value",
+            )
 
     # ---- bookkeeping -----------------------------------------------------------------------------------------------------
 

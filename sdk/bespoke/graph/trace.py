@@ -107,8 +107,17 @@ class Tracer:
         Leaves have `.shape` and `.dtype` (a name out of `DType`).
         """
         signature = tuple([(leaf.shape, leaf.dtype) for leaf in leaves])
-        cache_key = (function, signature, form, tuple(static.items()))
-        found = self._traced.get(cache_key)
+        options = tuple([(name, type(value), value) for name, value in static.items()])  # 1, 1.0 and True are equal, and differ
+        cache_key = (function, signature, form, options)
+        try:
+            found = self._traced.get(cache_key)
+        except TypeError as error:
+            raise GraphError(
+                f"Function '{_name(function)}'",
+                got=f"options that cannot be compared: {error}",
+                expected="hashable options: numbers, strings, tuples, frozen objects",
+                next_step="Give lists as tuples, and tensors as operands",
+            ) from None
         if found is None:
             module, results = _trace(function, leaves, form, static)
             graph = _graph(_name(function), module, _operand_names(function, form), signature)
