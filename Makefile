@@ -10,11 +10,12 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 install: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt tools/install_system.sh
+$(STAMP): pyproject.toml constraints.txt tools/install_system.sh tests/example_plugin/pyproject.toml
 	sh tools/install_system.sh
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-deps --editable tests/example_plugin
 	touch $(STAMP)
 
 demo: $(STAMP)

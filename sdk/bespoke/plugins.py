@@ -27,7 +27,7 @@ class Installed:
     package: str
     version: str
     module: str
-    provides: tuple[str, ...]  # "optimizer mesp", "target cuda"
+    provides: tuple[str, ...]  # kind and name of each
     problem: str | None
 
 
@@ -35,6 +35,7 @@ def get(kind: Kind, name: str) -> Any:
     """The plugin of this kind and name; nothing else is imported."""
     entries = {entry.name: entry for entry in entry_points(group=GROUP)}
     if name in entries:
+        _refuse_two(kind, name)
         for plugin in _load(entries[name], kind):
             if plugin.name == name:
                 return plugin
@@ -45,6 +46,17 @@ def get(kind: Kind, name: str) -> Any:
         expected=f"one of the installed plugins: {', '.join(sorted(entries)) or 'none'}",
         next_step=f"Did you mean '{near[0]}'?" if near else f"Install the package that provides the {kind} '{name}'",
     )
+
+
+def _refuse_two(kind: Kind, name: str) -> None:
+    packages = sorted(entry.dist.name if entry.dist else "?" for entry in entry_points(group=GROUP, name=name))
+    if len(packages) > 1:
+        raise PluginError(
+            f"{kind} '{name}'",
+            got=f"{len(packages)} packages that provide it: {', '.join(packages)}",
+            expected="one",
+            next_step=f"Uninstall one of them: pip uninstall {packages[-1]}",
+        )
 
 
 def installed() -> list[Installed]:
@@ -84,7 +96,7 @@ def _load(entry: EntryPoint, kind: Kind) -> list[Any]:
         manager.register(entry.load(), entry.name)
         manager.check_pending()
         getattr(manager.hook, f"register_{kind}s")(register=found.append)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a module that leaves the program must not take the command line with it
         raise PluginError(
             f"Plugin '{entry.name}' of package '{package}'",
             got=f"{type(error).__name__} on import: {error}",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Update rules for first-order gradients, with accumulation and clipping; what `mebp`, `mesp` and plugins like them share.
+"""Update rules for first-order gradients, with accumulation and clipping; what plugins of first-order methods share.
 
     SGD:   p <- p - lr g
     AdamW: m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g^2

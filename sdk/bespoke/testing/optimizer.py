@@ -117,7 +117,7 @@ class _Check:
         planned(self.optimizer, self.options, case, fastest=True)
         return planned(self.optimizer, self.options, case)
 
-    def own_sections(self) -> str:
+    def own_sections(self) -> tuple[Any, ...]:
         """The SDK's own part of a plan, to be the same whatever the plugin did before."""
         case = Case.of(*SMALL)
         b = PlanBuilder(case.model, case.training, case.length, CONTEXT, shared_tracer())
@@ -125,7 +125,7 @@ class _Check:
         code = [asdict(instruction) for instruction in b.draft.sections["evaluate_step"]]
         return json.dumps([code, [graph.key for graph in b.draft.graphs]])
 
-    def unchanged(self, world: dict[str, Any], own: str) -> None:
+    def unchanged(self, world: dict[str, Any], own: tuple[Any, ...]) -> None:
         """Writing a step touches nothing but the builder."""
         now = _world()
         changed = [name for name in world if world[name] != now[name]]

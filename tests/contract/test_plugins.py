@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One table over all plugins: every one of them keeps the contract that authors are given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from bespoke import plugins
+from bespoke.testing import check_optimizer, check_target
+
+
+@dataclass(frozen=True)
+class Method:
+    """An optimizer, and what it is to be: a method that estimates asks for more and smaller steps."""
+
+    name: str
+    exact: bool
+    options: dict[str, Any] = field(default_factory=dict)
+    steps: int = 30
+    learning_rate: float = 1e-2
+    falls_by: float = 0.5
+
+
+METHODS = [
+    Method("mebp", exact=True, options={"update": "sgd"}, learning_rate=0.3),
+    Method("mesp", exact=True, options={"update": "adamw", "weight_decay": 0.01}),
+    Method("mezo", exact=False, options={"queries": 2, "distribution": "rademacher"}, steps=80, falls_by=0.2),
+    Method("zo_signsgd", exact=False, steps=80, learning_rate=3e-3, falls_by=0.05),
+]
+REPLAYABLE = {"mezo", "zo_signsgd"}
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_optimizer_keeps_the_contract(method: Method) -> None:
+    optimizer = plugins.get("optimizer", method.name)
+    report = check_optimizer(
+        optimizer, optimizer.Options(**method.options), exact=method.exact, steps=method.steps,
+        learning_rate=method.learning_rate, loss_falls_by=method.falls_by,
+    )  # fmt: skip
+    assert report.replayable == (method.name in REPLAYABLE)
+    assert report.accumulates == method.exact
+    assert 0 < report.peak_bytes <= report.estimated_peak_bytes
+
+
+@pytest.mark.parametrize("name", ["cuda", "listing"])
+def test_target_keeps_the_contract(name: str) -> None:
+    report = check_target(plugins.get("target", name))
+    assert report.opened == report.lowered > 60
+    assert report.error <= 1e-5
+
+
+def test_every_installed_plugin_is_in_the_table() -> None:
+    found = {name for entry in plugins.installed() for name in entry.provides}
+    assert found == {f"optimizer {method.name}" for method in METHODS} | {"target cuda", "target listing"}

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The contract suites find what is wrong: plugins broken in one way each, and the words that tell the author."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bespoke import plugins
+from bespoke.contracts import Artifact, Graph, Settings, Unsupported
+from bespoke.errors import BespokeError, PlanError, PluginError
+from bespoke.graph import PlanBuilder, block_forward, embed, head_loss
+from bespoke.testing import check_optimizer, check_target
+
+
+class Options(Settings):
+    """None."""
+
+
+class Estimating:
+    """A small optimizer that keeps the contract: steps by a number that is recorded."""
+
+    name = "small"
+    Options: Any = Options
+    sign = -1.0
+
+    def train_step(self, b: PlanBuilder, model: Any, options: Any) -> None:
+        loss = self.loss(b, model)
+        recorded = b.record(loss)
+        self.store(b, model, recorded, loss)
+        b.emit(loss=loss)
+
+    def loss(self, b: PlanBuilder, model: Any) -> Any:
+        batch = b.batch()
+        x = embed(b, model, batch.tokens)
+        for block, group in enumerate(model.blocks):
+            x, _ = block_forward(b, model, block, x, b.adapter(group))
+        return head_loss(b, model, x, batch)
+
+    def store(self, b: PlanBuilder, model: Any, recorded: Any, loss: Any) -> None:
+        for theta in b.adapter(model.blocks[0]).values():
+            b.store(theta, b.call(shrunk, theta, recorded))
+
+
+def shrunk(theta: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+    return theta * (1 - 1e-2 * g)
+
+
+def doubled(g: torch.Tensor) -> torch.Tensor:
+    return 2 * g
+
+
+class NoSettings(Estimating):
+    Options = dict
+
+
+class TakesAnything(Estimating):
+    class Options(Options):
+        model_config = {"extra": "ignore"}  # noqa: RUF012
+
+
+class SilentLoss(Estimating):
+    def train_step(self, b: PlanBuilder, model: Any, options: Any) -> None:
+        self.store(b, model, b.record(self.loss(b, model)), None)
+
+
+class Idle(Estimating):
+    def store(self, b: PlanBuilder, model: Any, recorded: Any, loss: Any) -> None:
+        """Learns nothing."""
+
+
+class StoresTwice(Estimating):
+    def store(self, b: PlanBuilder, model: Any, recorded: Any, loss: Any) -> None:
+        for _ in range(2):
+            super().store(b, model, recorded, loss)
+
+
+class Forgetful(Estimating):
+    """Its second plan is not its first."""
+
+    calls = 0
+
+    def train_step(self, b: PlanBuilder, model: Any, options: Any) -> None:
+        self.calls += 1
+        super().train_step(b, model, options)
+        if self.calls > 8:
+            b.emit(again=b.call(doubled, b.scalar("learning_rate")))
+
+
+class DrawsItself(Estimating):
+    def train_step(self, b: PlanBuilder, model: Any, options: Any) -> None:
+        torch.rand(1)
+        super().train_step(b, model, options)
+
+
+class HalfTheLoss(Estimating):
+    def loss(self, b: PlanBuilder, model: Any) -> Any:
+        return b.call(doubled, super().loss(b, model))
+
+
+class UnstoredState(Estimating):
+    def store(self, b: PlanBuilder, model: Any, recorded: Any, loss: Any) -> None:
+        for theta in b.adapter(model.blocks[0]).values():
+            b.store(theta, b.call(shrunk, b.state(theta, "m"), recorded))
+
+
+class Climbs(Estimating):
+    def store(self, b: PlanBuilder, model: Any, recorded: Any, loss: Any) -> None:
+        for group in model.blocks:
+            for theta in b.adapter(group).values():
+                b.store(theta, b.call(doubled, theta))
+
+
+class Crashes(Estimating):
+    def train_step(self, b: PlanBuilder, model: Any, options: Any) -> None:
+        b.adapter("block_00")["no_proj.lora_A"]
+
+
+@pytest.mark.parametrize(
+    ("broken", "kind", "words"),
+    [
+        (NoSettings, PluginError, "subclass of bespoke.contracts.Settings"),
+        (TakesAnything, PluginError, "unknown option"),
+        (Crashes, PluginError, "KeyError in train_step"),
+        (SilentLoss, PluginError, "emitted 0 times"),
+        (Idle, PluginError, "no store"),
+        (StoresTwice, PlanError, "stored twice"),
+        (UnstoredState, PluginError, "never stored"),
+        (DrawsItself, PluginError, "torch's random state"),
+        (Forgetful, PluginError, "another plan"),
+        (HalfTheLoss, PluginError, "a loss of"),
+        (Climbs, PluginError, "after 30 steps"),
+    ],
+)
+def test_a_broken_optimizer_is_told_what_is_wrong(broken: type, kind: type[BespokeError], words: str) -> None:
+    with pytest.raises(kind, match=words) as caught:
+        check_optimizer(broken(), exact=False)
+    assert all((caught.value.subject, caught.value.got, caught.value.expected, caught.value.next_step))
+
+
+def test_an_estimate_that_says_it_is_exact_is_found_out() -> None:
+    with pytest.raises(PluginError, match="accumulation refused"):
+        check_optimizer(Estimating(), exact=True)
+
+
+def test_a_gradient_that_is_off_is_found_out() -> None:
+    exact = plugins.get("optimizer", METHOD)
+
+    class Scaled(type(exact)):  # type: ignore[misc]
+        def gradients(self, b: PlanBuilder, *rest: Any) -> Any:
+            for adapter, grads in super().gradients(b, *rest):
+                name = next(iter(grads))
+                yield adapter, {**grads, name: b.call(doubled, grads[name])}
+
+    with pytest.raises(PluginError, match=r"a gradient of '.*' that is off by 1 of its norm"):
+        check_optimizer(Scaled(), exact=True)
+
+
+METHOD = "mebp"
+
+
+# ---- targets -------------------------------------------------------------------------------------------------------------
+
+
+class Whole:
+    """Keeps the graph in memory, and writes its name."""
+
+    name = "whole"
+    Options = Options
+
+    def __init__(self) -> None:
+        self.modules: dict[str, Any] = {}
+
+    def content(self, graph: Graph, folder: Path) -> bytes:
+        return graph.key.encode()
+
+    def file(self, graph: Graph, folder: Path) -> Path:
+        return folder / f"{graph.key}.bin"
+
+    def lower(self, graph: Graph, folder: Path, options: Any) -> Artifact:
+        path = self.file(graph, folder)
+        path.write_bytes(self.content(graph, folder))
+        self.modules[path.name] = graph.module
+        return Artifact(path, 0)
+
+    def open(self, path: Path, options: Any) -> Any:
+        return self.modules[path.name]
+
+
+class Dated(Whole):
+    def content(self, graph: Graph, folder: Path) -> bytes:
+        return os.urandom(8)
+
+
+class Pathed(Whole):
+    def content(self, graph: Graph, folder: Path) -> bytes:
+        return str(folder).encode() if folder.name == "a" else str(folder.parents[1] / "a").encode()
+
+
+class Pickled(Whole):
+    def content(self, graph: Graph, folder: Path) -> bytes:
+        return pickle.dumps({"graph": graph.key})
+
+
+class Elsewhere(Whole):
+    def file(self, graph: Graph, folder: Path) -> Path:
+        return folder.parent / f"{graph.key}.bin"
+
+
+class OneName(Whole):
+    def file(self, graph: Graph, folder: Path) -> Path:
+        return folder / "graph.bin"
+
+
+class Litters(Whole):
+    def lower(self, graph: Graph, folder: Path, options: Any) -> Artifact:
+        (folder / f"{graph.key}.log").write_text("compiled")
+        return super().lower(graph, folder, options)
+
+
+class Wrong(Whole):
+    def open(self, path: Path, options: Any) -> Any:
+        return lambda *operands: tuple(result + 1 for result in self.modules[path.name](*operands))
+
+
+class Overwrites(Whole):
+    def open(self, path: Path, options: Any) -> Any:
+        return lambda *operands: (operands[0].zero_(), self.modules[path.name](*operands))[1]
+
+
+class Fails(Whole):
+    def lower(self, graph: Graph, folder: Path, options: Any) -> Artifact:
+        raise RuntimeError("internal compiler error")
+
+
+class Mutters(Whole):
+    def lower(self, graph: Graph, folder: Path, options: Any) -> Artifact:
+        raise Unsupported("Target 'whole'", got="something", expected="something else", next_step="Try again")
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        (Dated, "that differ"),
+        (Pathed, "path of the build folder"),
+        (Pickled, "a pickle"),
+        (Elsewhere, "a plain file in"),
+        (OneName, "of another graph"),
+        (Litters, "beside the artifact"),
+        (Wrong, "off by"),
+        (Overwrites, "written to"),
+        (Fails, "RuntimeError while compiling graph"),
+        (Mutters, "names graph 'rare_operator' and the operator"),
+    ],
+)
+def test_a_broken_target_is_told_what_is_wrong(broken: type[Whole], words: str) -> None:
+    with pytest.raises(PluginError, match=words) as caught:
+        check_target(broken(), optimizers=[METHOD])
+    assert all((caught.value.subject, caught.value.got, caught.value.expected, caught.value.next_step))

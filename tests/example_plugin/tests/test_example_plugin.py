@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The example's own tests: the contract suites that every author of a plugin can call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from bespoke_example.listing import Listing
+from bespoke_example.zo_signsgd import ZOSignSGD, ZOSignSGDOptions
+
+from bespoke.testing import check_optimizer, check_target
+
+pytestmark = pytest.mark.xdist_group("contract")
+
+
+def test_optimizer_keeps_the_contract() -> None:
+    options = ZOSignSGDOptions(queries=2)
+    report = check_optimizer(ZOSignSGD(), options, exact=False, steps=60, learning_rate=3e-3, loss_falls_by=0.05)
+    assert report.replayable
+    assert not report.accumulates
+
+
+def test_target_keeps_the_contract() -> None:
+    report = check_target(Listing(), partial=True, optimizers=["zo_signsgd"])
+    assert report.unsupported == ()
+    assert report.opened == report.lowered > 20
+
+
+def test_a_listing_is_read_without_evaluating_it(tmp_path: Path) -> None:
+    path = tmp_path / "doctored.txt"
+    for line in ("%1 = aten.save.default(%0)", "%1 = __import__('os').getcwd()", "%1 = aten.mul.Tensor(%0, open('x'))"):
+        path.write_text(f"graph doctored: x float32 [1]\n{line}\nreturn %1\n")
+        with pytest.raises(ValueError, match=r"no operator|malformed"):
+            Listing().open(path, Listing.Options())(torch.zeros(1))

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plugins stand alone: any of them can be taken away, the SDK names none of them, and the example knows what the docs say."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.conftest import REPOSITORY
+
+SDK = REPOSITORY / "sdk" / "bespoke"
+EXAMPLE = REPOSITORY / "tests" / "example_plugin" / "src"
+DOCUMENTED = ("bespoke.contracts", "bespoke.graph", "bespoke.ops", "bespoke.testing")
+
+# Plans a step with each optimizer, and compiles a graph for each target, while no other plugin can be imported.
+ALONE = """
+import sys, tempfile
+from importlib.abc import MetaPathFinder
+from importlib.metadata import entry_points
+from pathlib import Path
+
+class Deleted(MetaPathFinder):
+    modules = set()
+    def find_spec(self, name, path=None, target=None):
+        if name in self.modules:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Deleted())
+entries = {entry.name: entry for entry in entry_points(group="bespoke")}
+everything = {entry.value for entry in entries.values()}
+
+from bespoke import plugins
+from bespoke.testing.rig import Case, planned
+from bespoke.testing.tiny import shared_tracer
+
+done = []
+for name, entry in sorted(entries.items(), key=lambda pair: "targets" in pair[1].value or pair[0] == "listing"):
+    Deleted.modules = everything - {entry.value}
+    for module in everything:
+        sys.modules.pop(module, None)
+    broken = {plugin.name for plugin in plugins.installed() if plugin.problem}
+    assert broken == set(entries) - {name}, broken
+    (kind, _), = [provided.split() for plugin in plugins.installed() for provided in plugin.provides]
+    plugin = plugins.get(kind, name)
+    if kind == "optimizer":
+        planned(plugin, plugin.Options(), Case.of("plain", 7, 2))
+    else:
+        graph = next(iter(shared_tracer().graphs.values()))
+        with tempfile.TemporaryDirectory() as folder:
+            assert plugin.lower(graph, Path(folder), plugin.Options()).path.is_file()
+    done.append(name)
+print(" ".join(sorted(done)))
+"""
+
+
+def test_every_plugin_works_while_all_others_are_gone() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE], capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.split()) >= {"cuda", "listing", "mebp", "mesp", "mezo", "zo_signsgd"}
+
+
+def test_tests_that_need_one_plugin_are_the_only_ones_that_name_its_module() -> None:
+    """A plugin is asked for by name; nobody but its own package imports its file."""
+    importing = re.compile(r"^\s*(?:from|import) (?:bespoke_plugins|bespoke_example)", re.MULTILINE)
+    found = {
+        path.relative_to(REPOSITORY).as_posix()
+        for folder in ("sdk", "tests", "sample_apps", "tools")
+        for path in (REPOSITORY / folder).rglob("*.py")
+        if importing.search(path.read_text(encoding="utf-8"))
+    }
+    assert {path for path in found if not path.startswith("tests/example_plugin/tests/")} == set()
+
+
+# Where a name cannot be done without: what a user gets who names nothing, and examples in help texts.
+MAY_NAME = {"personalizer.py", "cli/building.py", "cli/page.py", "cli/settings.py", "doctor.py"}
+
+
+def test_the_sdk_names_no_plugin_and_no_vendor() -> None:
+    names = re.compile(r"\b(mebp|mesp|mezo|prge|zgr|zo_signsgd|executorch|coreml|coremltools|mlx)\b|['\"]cuda['\"]")
+    found = {}
+    for path in SDK.rglob("*.py"):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        named = [line.strip() for line in lines if names.search(line) and "torch.device" not in line]
+        if named and path.relative_to(SDK).as_posix() not in MAY_NAME:
+            found[path.relative_to(SDK).as_posix()] = named
+    assert found == {}
+
+
+# ---- documented names ------------------------------------------------------------------------------------------------------
+
+
+def documented() -> dict[str, set[str]]:
+    """Module -> names in the tables of the how-to page."""
+    page = (REPOSITORY / "docs" / "how_to" / "write_an_optimizer.md").read_text(encoding="utf-8")
+    names: dict[str, set[str]] = {}
+    for section in page.split("\n### ")[1:]:
+        heading, _, body = section.partition("\n")
+        rows = re.findall(r"^\| (`.*?) \|", body, re.MULTILINE)
+        names[heading.strip()] = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    return names
+
+
+def test_the_names_in_the_docs_are_the_public_names_of_the_code() -> None:
+    names = documented()
+    assert set(names) == set(DOCUMENTED)
+    for module in DOCUMENTED:
+        assert names[module] == set(importlib.import_module(module).__all__), module
+
+
+def test_the_example_plugin_imports_only_documented_names() -> None:
+    names = documented()
+    used: set[tuple[str, str]] = set()
+    for path in EXAMPLE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bespoke."):
+                used |= {(node.module or "", alias.name) for alias in node.names}
+            elif isinstance(node, ast.Import):
+                assert not any(alias.name.startswith("bespoke.") for alias in node.names), path
+    assert len(used) > 8
+    assert {f"{module}.{name}" for module, name in used if name not in names.get(module, set())} == set()
+
+
+def test_a_method_is_one_short_file() -> None:
+    folder = REPOSITORY / "plugins" / "bespoke_plugins" / "optimizers"
+    for path in [*folder.glob("[a-z]*.py"), EXAMPLE / "bespoke_example" / "zo_signsgd.py"]:
+        text = path.read_text(encoding="utf-8")
+        assert len(text.splitlines()) <= 150, path
+        assert "arXiv" in text.split('"""')[1] or "appendix" in text.split('"""')[1] or "ICLR" in text.split('"""')[1], path
+
+
+def test_schemas_are_what_the_models_generate() -> None:
+    """`make schema` writes them; run it after a change."""
+    sys.path.insert(0, str(REPOSITORY / "tools"))
+    try:
+        write_schemas = importlib.import_module("write_schemas")
+    finally:
+        sys.path.remove(str(REPOSITORY / "tools"))
+    folder: Path = write_schemas.FOLDER
+    assert {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()} == write_schemas.schemas()

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plugins are found by name, one module is imported for each, and a broken one hurts only itself."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bespoke import plugins
+from bespoke.cli import run
+from bespoke.errors import ConfigError, PluginError
+from bespoke.personalizer import Personalizer
+from tests.unit.plugins.installing import install
+
+BROKEN = "raise RuntimeError('its vendor library is missing')\n"
+LEAVES = "import sys\nsys.exit(3)\n"
+HOOKLESS = """
+from bespoke.hookspecs import hookimpl
+
+@hookimpl
+def register_optimisers(register):
+    pass
+"""
+HALF = """
+from bespoke.hookspecs import hookimpl
+
+class Half:
+    name = "half"
+
+@hookimpl
+def register_optimizers(register):
+    register(Half())
+"""
+COMMAND = """
+import click
+from bespoke.hookspecs import hookimpl
+
+@click.command()
+def greet():
+    click.echo("good day")
+
+@hookimpl
+def register_commands(register):
+    register(greet)
+"""
+
+
+@pytest.fixture
+def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {"broken": BROKEN, "leaves": LEAVES, "hookless": HOOKLESS, "half": HALF}
+    modules = {f"outsider_{name}": source for name, source in names.items()}
+    install(tmp_path, "outsiders", {name: f"outsider_{name}" for name in names}, modules)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_a_broken_plugin_is_reported_and_hurts_nothing_else(broken: None) -> None:
+    found = {plugin.name: plugin for plugin in plugins.installed()}
+    for name, said in {
+        "broken": "RuntimeError on import: its vendor library is missing",
+        "leaves": "SystemExit on import",
+        "hookless": "register_optimisers",
+        "half": "no attribute Options, train_step",
+    }.items():
+        assert found[name].provides == ()
+        assert said in (found[name].problem or "")
+        assert "outsiders" in (found[name].problem or "")
+    assert found["mesp"].provides == ("optimizer mesp",)
+    assert all(plugin.problem is None for name, plugin in found.items() if plugin.package != "outsiders")
+    assert plugins.get("optimizer", "mesp").name == "mesp"
+
+
+def test_the_command_lists_a_broken_plugin_with_its_problem(broken: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plugins", "--format", "json"]) == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["plugins"]}
+    assert "vendor library is missing" in rows["broken"]["problem"]
+    assert rows["mezo"]["problem"] is None
+    assert run(["plugins"]) == 0
+    assert "pip uninstall outsiders" in capsys.readouterr().out
+    assert run(["--help"]) == 0
+
+
+def test_asking_for_a_broken_plugin_tells_why(broken: None) -> None:
+    with pytest.raises(PluginError, match=r"'broken' of package 'outsiders'.*vendor library is missing.*pip uninstall"):
+        plugins.get("optimizer", "broken")
+    with pytest.raises(ConfigError, match="vendor library is missing"):
+        Personalizer("model", "broken")
+
+
+def test_asking_for_one_plugin_imports_one_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    modules = {"outsider_one": HALF, "outsider_other": BROKEN}
+    install(tmp_path, "outsiders", {"one": "outsider_one", "other": "outsider_other"}, modules)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PluginError):
+        plugins.get("optimizer", "one")
+    assert "outsider_one" in sys.modules
+    assert "outsider_other" not in sys.modules
+
+
+def test_an_unknown_name_is_answered_with_the_installed_ones() -> None:
+    with pytest.raises(PluginError, match=r"optimizer 'mezzo'.*mebp, mesp, mezo.*Did you mean 'mezo'") as caught:
+        plugins.get("optimizer", "mezzo")
+    assert caught.value.exit_code == 7
+
+
+def test_a_name_of_another_kind_is_not_taken() -> None:
+    with pytest.raises(PluginError, match="target 'mesp'"):
+        plugins.get("target", "mesp")
+
+
+def test_two_packages_that_provide_one_name_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, "imposter", {"mesp": "outsider_mesp"}, {"outsider_mesp": HALF})
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PluginError, match=r"optimizer 'mesp'.*bespoke-sdk.*imposter"):
+        plugins.get("optimizer", "mesp")
+    assert plugins.get("optimizer", "mezo").name == "mezo"
+
+
+def test_a_plugin_adds_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    install(tmp_path, "greeter", {"command-greet": "outsider_greet"}, {"outsider_greet": COMMAND})
+    monkeypatch.syspath_prepend(tmp_path)
+    assert [command.name for command in plugins.commands()] == ["greet"]
+    assert run(["greet"]) == 0
+    assert capsys.readouterr().out == "good day\n"
