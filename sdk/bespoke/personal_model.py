@@ -179,7 +179,8 @@ class PersonalModel:
         """The unfinished run, or a new one."""
         current = self._store.current_run()
         if current is not None and method in (None, current.method):
-            if overrides or (seed is not None and seed != current.seed):
+            kept = current.settings["training"]
+            if settings_from(Training, "train", {**kept, **overrides}) != Training(**kept) or seed not in (None, current.seed):
                 other = [*overrides, *(["seed"] if seed is not None else [])]
                 raise ConfigError(
                     f"run {current.id}",
@@ -189,12 +190,17 @@ class PersonalModel:
                 )
             return current
         record = method_of(self._bundle, method)
-        if current is not None:
-            self._store.end_run(current.id, "replaced")
         values = {**record.training.model_dump(), **overrides, **({} if steps is None else {"steps": steps})}
         training = settings_from(Training, "train", values)
         assert isinstance(training, Training)
         _refuse_what_is_compiled(record.training, training)
+        if not self._store.example_ids("train") and not self._general("train"):  # a run keeps the examples that it starts with
+            raise DataError(
+                "training data", got="no example of the user to train on, and no general text in the bundle",
+                expected="at least one", next_step="Add an example",
+            )  # fmt: skip
+        if current is not None:  # only now: what is refused must not end it
+            self._store.end_run(current.id, "replaced")
         version = self._store.current_version()
         return self._store.start_run(
             record.name, training.seed if seed is None else seed, {"training": training.model_dump(mode="json")},

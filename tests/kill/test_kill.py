@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kill -9 while training, at any instant and inside commits: each run resumes and ends with the bits of one that nobody disturbed."""
+"""kill -9 while training, at any instant and inside commits: a run resumes and ends with the bits of an undisturbed one."""
 
 from __future__ import annotations
 

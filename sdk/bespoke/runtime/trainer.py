@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bespoke.config import Training
-from bespoke.errors import BudgetExceeded
+from bespoke.errors import StateError
 from bespoke.runtime.batches import BatchCursor, CursorState, Row
 from bespoke.runtime.interpreter import Abandoned, Outcome
 from bespoke.runtime.machine import Machine
@@ -59,6 +59,7 @@ class Trainer:
         self._training = Training.model_validate(run.settings["training"])
         self._on_step = on_step
         self._bad_in_a_row = _rejected_last(store.metrics(run.id))
+        self._between_steps = True
         self._pending: list[JournalRow] = []
         self._metrics: list[dict[str, Any]] = []
         self._position = self._restore(start)
@@ -73,6 +74,8 @@ class Trainer:
 
     def train(self, steps: int, stop: Callable[[], bool]) -> StoppedBecause:
         """At most `steps` more steps. What was done is committed when this returns or raises."""
+        if self._bad_in_a_row >= DIVERGED_AFTER:  # killed between that commit and the end of the run
+            return self._leave("diverged")
         peak = KernelPeak()
         try:
             for _ in range(min(steps, self._run.steps - self.step)):
@@ -93,8 +96,11 @@ class Trainer:
                 if self._commit_is_due() and not self.commit():
                     return "example_forgotten"
             return self._leave("finished" if self.step >= self._run.steps else "steps_done")
-        except BudgetExceeded:
-            self.commit()
+        except StateError:
+            raise  # a commit that could not be made; the one before it is intact
+        except BaseException:  # the budget, a callback, an interrupt: the steps before it are not lost
+            if self._between_steps:
+                self.commit()
             raise
         finally:
             peak.close()
@@ -110,11 +116,13 @@ class Trainer:
         )
         loss = float(outcome.metrics.get("loss", float("nan")))
         accepted = outcome.finite
+        self._between_steps = False
         if accepted:
             self._machine.buffers.flip()
         self._position = following
         self._bad_in_a_row = 0 if accepted else self._bad_in_a_row + 1
         self._note(following, outcome, loss, rejected=not accepted)
+        self._between_steps = True
         self.progress.steps += 1
         self.progress.tokens += sum(batch.tokens_trained for batch in batches)
         self.progress.losses.append(loss)
@@ -152,12 +160,13 @@ class Trainer:
             return self._store.ended_because(self._run.id) is None
         if self._machine.replayable:
             done = self._store.append_journal(self._run.id, self._pending)
+            self._pending = []  # in the journal, even where the slot below finds the disk full
             if done and self.step - self._slot_step >= SLOT_EVERY:
                 done = self._write_slot([])
         else:
             done = self._write_slot(self._metrics)
         if done:
-            self._pending, self._metrics = [], []
+            self._metrics = []
             self._committed = self.step
         return done
 
