@@ -172,7 +172,7 @@ def one_run(
             break
         kills.append({"inside": inside, "aimed": aim is not None})
     answer = valued(in_child(lambda: outcome(bundle, folder, record)))
-    print(json.dumps({"kind": "run", "kills": kills, "outcome": answer}), flush=True)
+    print(json.dumps({"kind": "run", "method": method, "kills": kills, "outcome": answer}), flush=True)
     return len(kills)
 
 
@@ -206,10 +206,9 @@ def trained_and_killed(
 
 
 def main(arguments: list[str]) -> None:
-    bundle, place, method, count, seed = Path(arguments[0]), Path(arguments[1]), arguments[2], int(arguments[3]), int(arguments[4])
+    bundle, place, counts, seed = Path(arguments[0]), Path(arguments[1]), json.loads(arguments[2]), int(arguments[3])
     torch.set_num_threads(1)
     trainer.SLOT_EVERY = SLOT_EVERY
-    warm(bundle, method)
     filled = place / "filled"
 
     def fill() -> None:
@@ -217,12 +216,14 @@ def main(arguments: list[str]) -> None:
             add_numbers(model)
 
     valued(in_child(fill))
-    expected = undisturbed(bundle, filled, place, method)
-    print(json.dumps({"kind": "expected", **expected}), flush=True)
     chance = random.Random(seed)
-    kills = 0
-    while kills < count:
-        kills += one_run(bundle, filled, place, method, expected, count - kills, chance, kills)
+    for method, count in counts.items():
+        warm(bundle, method)
+        expected = undisturbed(bundle, filled, place, method)
+        print(json.dumps({"kind": "expected", "method": method, **expected}), flush=True)
+        kills = 0
+        while kills < count:
+            kills += one_run(bundle, filled, place, method, expected, count - kills, chance, kills)
 
 
 def warm(bundle: Path, method: str) -> None:

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The acceptance gate: what was learned answers only if it is better, and nothing else got worse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bespoke import PersonalModel
+from bespoke.errors import DataError
+from tests.unit.personal_model.conftest import Open
+from tests.unit.personal_model.test_runs import after, answers
+from tests.unit.personal_model.tiny import VOCABULARY, with_general
+
+
+def other(index: int) -> dict[str, Any]:
+    """An example of another kind than `numbers`: the same token again and again."""
+    return {"tokens": [index % VOCABULARY] * 9, "mask": [0] + [1] * 8}
+
+
+def test_a_better_adapter_is_accepted_and_the_report_says_what_evaluation_says(alice: PersonalModel) -> None:
+    before = alice.evaluate()
+    report = alice.train()
+    assert report.accepted
+    assert report.judged_on == "validation"
+    assert report.validation_loss_before == before.loss
+    assert report.validation_loss == alice.evaluate().loss < before.loss
+    assert (report.general_loss_before, report.general_loss) == (None, None)
+    (version,) = alice.versions()
+    assert version.metrics == {"validation_loss": report.validation_loss, "validation_loss_before": before.loss}
+
+
+def test_a_worse_adapter_is_refused_and_a_finished_run_discarded(alice: PersonalModel) -> None:
+    base = answers(alice)
+    report = alice.train(3, learning_rate=30.0)
+    assert report.validation_loss is not None
+    assert report.validation_loss_before is not None
+    assert not report.validation_loss < report.validation_loss_before
+    assert (report.accepted, report.stopped_because) == (False, "finished")
+    assert alice.versions() == []
+    assert answers(alice) == base
+    assert alice._store.current_run() is None
+
+
+def test_an_unfinished_run_that_is_refused_goes_on(alice: PersonalModel) -> None:
+    alice.train(learning_rate=30.0, stop=after(0))
+    report = alice.train(2)
+    assert (report.accepted, report.stopped_because) == (False, "steps_done")
+    assert alice.train(1).total_steps == 3
+
+
+def test_below_five_examples_the_training_loss_is_judged(opened: Open) -> None:
+    model = opened(count=4)
+    report = model.train()
+    assert report.judged_on == "train"
+    assert report.accepted
+    assert report.validation_loss == model.evaluate(split="train").loss
+    with pytest.raises(DataError, match="validation"):
+        model.evaluate()
+
+
+def test_the_gate_compares_with_the_adapter_that_answers_now(alice: PersonalModel) -> None:
+    first = alice.train()
+    second = alice.train(1, learning_rate=1e-4)
+    assert first.accepted
+    assert second.validation_loss_before == first.validation_loss
+
+
+def general(bundle: Path, place: Path) -> Path:
+    return with_general(bundle, place / "general.bundle", [other(i) for i in range(40, 60)], [other(i) for i in range(60, 66)])
+
+
+def test_general_data_that_gets_worse_beyond_the_tolerance_refuses(opened: Open, tiny_bundle: Path, tmp_path: Path) -> None:
+    bundle = general(tiny_bundle, tmp_path)
+    strict = opened("strict", bundle=bundle).train(general_share=0.0, general_tolerance=0.0)
+    assert strict.general_loss is not None
+    assert strict.general_loss_before is not None
+    assert strict.validation_loss is not None
+    assert strict.validation_loss_before is not None
+    assert strict.validation_loss < strict.validation_loss_before
+    assert strict.general_loss > strict.general_loss_before  # the user's examples teach to count, not to repeat
+    assert not strict.accepted
+    tolerated = opened("tolerant", bundle=bundle).train(general_share=0.0, general_tolerance=10.0)
+    assert tolerated.general_loss == strict.general_loss
+    assert tolerated.accepted
+
+
+def test_without_examples_all_batches_come_from_the_bundle_and_its_loss_decides(
+    opened: Open, tiny_bundle: Path, tmp_path: Path
+) -> None:
+    model = opened(count=0, bundle=general(tiny_bundle, tmp_path))
+    report = model.train()
+    assert report.judged_on is None
+    assert (report.validation_loss_before, report.validation_loss) == (None, None)
+    assert report.general_loss is not None
+    assert report.general_loss_before is not None
+    assert report.accepted == (report.general_loss < report.general_loss_before)
+    assert report.accepted
+
+
+def test_the_share_of_general_batches_changes_what_is_trained_on(opened: Open, tiny_bundle: Path, tmp_path: Path) -> None:
+    bundle = general(tiny_bundle, tmp_path)
+    none, all_ = (opened(f"share-{share}", bundle=bundle).train(general_share=share) for share in (0.0, 1.0))
+    assert none.general_loss is not None
+    assert all_.general_loss is not None
+    assert all_.general_loss < none.general_loss
+
+
+def test_nothing_is_judged_where_nothing_was_learned(alice: PersonalModel) -> None:
+    report = alice.train(stop=after(0))
+    assert not report.accepted
+    assert report.validation_loss == report.validation_loss_before
+    assert alice.versions() == []
+
+
+def test_the_report_carries_memory_bytes_and_time(alice: PersonalModel) -> None:
+    report = alice.train(3)
+    memory = report.memory
+    assert memory.idle_bytes > 0
+    assert 0 < report.peak_bytes == memory.peak_bytes < 2 * memory.estimate_bytes
+    assert memory.limit_bytes is None
+    assert memory.file_bytes > 0
+    assert memory.mapped_dirty_bytes >= 0
+    assert len(report.step_peak_bytes) == 3
+    assert report.bytes_written >= 0
+    assert report.seconds > 0
+    assert report.tokens == sum(entry.trained_tokens for entry in batches(alice))
+    assert report.as_dict()["peak_bytes"] == report.peak_bytes
+
+
+def batches(model: PersonalModel) -> list[Any]:
+    """The examples that the first three steps of run 1 trained on."""
+    run = model._store.run(1)
+    cursor = model._cursor(run, model._bundle.manifest.methods[0])
+    ids = [id for id in run.example_ids if id in set(model._store.example_ids("train"))]
+    infos = {info.id: info for info in model.examples.list()}
+    from bespoke.runtime.batches import CursorState
+
+    state, seen = CursorState(), []
+    for _ in range(3):
+        found, state = cursor.step(state)
+        seen += [infos[ids[row]] for batch in found for row in batch.rows]
+    return seen
+
+
+def test_a_nan_loss_is_never_better(opened: Open) -> None:
+    report = opened().train(4, learning_rate=1e30)
+    assert report.validation_loss is None or not np.isfinite(report.validation_loss) or not report.accepted
+    assert not report.accepted

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs: continued, stopped at any instruction, replaced, diverged. What counts is the bits that they end with."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bespoke import PersonalModel
+from bespoke.errors import ConfigError, DataError
+from bespoke.runtime.schedule import learning_rate_at
+from tests.unit.personal_model.conftest import Open
+from tests.unit.personal_model.tiny import METHODS, POISON, STEPS, add_numbers, numbers, poisoned
+
+
+def after(count: int) -> Callable[[], bool]:
+    """A stop callback that says yes from its call number `count` on."""
+    calls = iter(range(10**9))
+    return lambda: next(calls) >= count
+
+
+def calls_of_a_step(model: PersonalModel, method: str) -> int:
+    """How often `stop` is asked in a first step."""
+    calls = 0
+
+    def count() -> bool:
+        nonlocal calls
+        calls += 1
+        return False
+
+    model.train(1, method=method, stop=count)
+    return calls
+
+
+def answers(model: PersonalModel) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in model._adapter_arrays().items()}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_stopped_at_random_instructions_ends_bit_equal_to_one_in_a_single_call(opened: Open, method: str) -> None:
+    straight = opened("straight").train(method=method)
+    calls = calls_of_a_step(opened("count"), method)
+    chance = random.Random(METHODS.index(method))
+    model = opened("stopped")
+    losses: list[float] = []
+    reasons = []
+    for _ in range(10):  # times three methods
+        report = model.train(method=method, stop=after(chance.randint(0, 2 * calls)))
+        losses += report.losses
+        reasons.append(report.stopped_because)
+    report = model.train()
+    losses += report.losses
+    assert set(reasons) <= {"stop_requested", "finished"}
+    assert reasons[0] == "stop_requested"
+    if "finished" not in reasons:
+        assert report.stopped_because == "finished"
+        assert report.validation_loss == straight.validation_loss
+        assert tuple(losses) == straight.losses
+
+
+def test_train_with_steps_continues_a_run_by_at_most_so_many(alice: PersonalModel) -> None:
+    first = alice.train(stop=after(0))
+    assert (first.steps, first.total_steps, first.stopped_because) == (0, 0, "stop_requested")
+    assert not first.accepted
+    second = alice.train(5)
+    assert (second.run, second.steps, second.total_steps, second.stopped_because) == (1, 5, 5, "steps_done")
+    third = alice.train(100)
+    assert (third.run, third.steps, third.total_steps, third.stopped_because) == (1, STEPS - 5, STEPS, "finished")
+    assert alice.train(1).run == 2
+
+
+def test_a_schedule_spans_the_run_and_not_the_call(opened: Open) -> None:
+    settings = {"schedule": "linear", "warmup_steps": 3}
+    whole = opened("whole").train(**settings)
+    model = opened("parts")
+    model.train(stop=after(0), **settings)
+    losses = [loss for steps in (2, 3, 7) for loss in model.train(steps).losses]
+    assert tuple(losses) == whole.losses
+    # SGD's first step moves by the rate itself; AdamW's first step moves every element by nearly the rate
+    peak = 1e-2
+    first = learning_rate_at(1, peak=peak, schedule="linear", warmup_steps=3, total_steps=STEPS)
+    moved = opened("one")
+    moved.train(stop=after(0), **settings)
+    moved.train(1)
+    slot = moved._store.latest_slot(1)
+    assert slot is not None
+    step = max(np.abs(value).max() for name, value in slot.tensors.items() if name.endswith("lora_B"))
+    assert step == pytest.approx(first, rel=1e-3)
+
+
+def test_settings_may_be_overridden_where_a_run_starts_and_only_there(alice: PersonalModel) -> None:
+    alice.train(learning_rate=0.5, seed=9, stop=after(0))
+    run = alice._store.current_run()
+    assert run is not None
+    assert (run.settings["training"]["learning_rate"], run.seed) == (0.5, 9)
+    assert alice.train(1, learning_rate=0.5, seed=9).run == run.id  # the same again is no other setting
+    for other in ({"learning_rate": 0.25}, {"seed": 10}):
+        with pytest.raises(ConfigError, match="unfinished run") as refused:
+            alice.train(1, **other)
+        assert "abandon_run" in refused.value.next_step
+    assert alice.abandon_run()
+    assert not alice.abandon_run()
+    assert alice.train(1, learning_rate=0.25).run == run.id + 1
+
+
+@pytest.mark.parametrize("setting", [{"batch_size": 3}, {"sequence_lengths": (8,)}, {"accumulation": 2}, {"clip_norm": 1.0}])
+def test_what_is_compiled_cannot_be_overridden_and_a_refusal_ends_no_run(alice: PersonalModel, setting: dict[str, object]) -> None:
+    alice.train(method="mezo", stop=after(0))
+    with pytest.raises(ConfigError):
+        alice.train(method="mesp", **setting)
+    with pytest.raises(ConfigError):
+        alice.train(method="mesp", no_such_setting=1)
+    with pytest.raises(ConfigError, match="no method of that name"):
+        alice.train(method="none")
+    run = alice._store.current_run()
+    assert run is not None
+    assert run.method == "mezo"
+
+
+def test_more_micro_batches_may_be_asked_of_a_method_that_accumulates(alice: PersonalModel) -> None:
+    assert alice.train(1, method="mebp", accumulation=3).tokens > alice.train(1, method="mebp").tokens
+
+
+def test_another_method_starts_a_new_run_and_none_named_continues(alice: PersonalModel) -> None:
+    first = alice.train(method="mezo", stop=after(0))
+    assert alice.train(1).method == "mezo"
+    other = alice.train(1, method="mesp")
+    assert (other.method, other.run) == ("mesp", first.run + 1)
+    assert alice._store.run(first.run).ended_because == "replaced"
+    alice.abandon_run()
+    assert alice.train(1).method == "mesp"  # the first of the bundle
+
+
+def test_training_without_anything_to_train_on_is_refused_and_leaves_no_run_behind(opened: Open) -> None:
+    model = opened(count=0)
+    with pytest.raises(DataError, match="no example"):
+        model.train(1)
+    assert model._store.current_run() is None
+    add_numbers(model, 2)
+    assert model.train(1).steps == 1
+
+
+def test_an_error_of_a_callback_loses_no_step(opened: Open) -> None:
+    whole = opened("whole").train()
+    model = opened("broken")
+
+    def break_down(step: int, loss: float) -> None:
+        if step == 4:
+            raise InterruptedError("the app went away")
+
+    with pytest.raises(InterruptedError):
+        model.train(on_step=break_down, commit_seconds=1e6)
+    report = model.train()
+    assert report.steps == STEPS - 4
+    assert report.losses == whole.losses[4:]
+    assert answers(model) == answers(opened("whole"))
+
+
+def test_on_step_is_told_each_step_and_its_loss(alice: PersonalModel) -> None:
+    told: list[tuple[int, float]] = []
+    report = alice.train(3, on_step=lambda step, loss: told.append((step, loss)))
+    assert told == list(enumerate(report.losses, 1))
+
+
+@pytest.fixture
+def poison(tiny_bundle: Path, tmp_path: Path) -> Path:
+    return poisoned(tiny_bundle, tmp_path / "poison.bundle")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_step_with_a_nan_loss_is_rejected_and_the_run_goes_on(opened: Open, poison: Path, method: str) -> None:
+    straight, parts = (opened(name, bundle=poison) for name in ("straight", "parts"))
+    for model in (straight, parts):
+        assert model.examples.add({"tokens": [1, POISON, 2], "mask": [0, 1, 1]}, id="bad").split == "train"
+    report = straight.train(method=method)
+    bad = [step for step, loss in enumerate(report.losses, 1) if not np.isfinite(loss)]
+    assert 0 < len(bad) == report.rejected_steps < STEPS
+    assert (report.stopped_because, report.steps) == ("finished", STEPS)
+    assert [entry["step"] for entry in straight._store.metrics(1) if entry["rejected"]] == bad
+    parts.train(method=method, stop=after(0))
+    before = bad[0] - 1
+    losses = list(parts.train(before).losses if before else [])
+    kept = parts._store.latest_slot(1)
+    losses += parts.train(1).losses
+    slot = parts._store.latest_slot(1)
+    if method != "mezo" and kept is not None and slot is not None:  # state kept, cursor moved
+        assert slot.step == kept.step + 1
+        assert all(np.array_equal(slot.tensors[name], kept.tensors[name]) for name in kept.tensors)
+    losses += parts.train().losses
+    assert np.array_equal(losses, report.losses, equal_nan=True)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_three_rejected_steps_in_a_row_end_the_run_even_when_it_was_resumed_between_them(
+    opened: Open, poison: Path, parts: int
+) -> None:
+    model = opened(count=0, bundle=poison)
+    for number in range(4):
+        model.examples.add({"tokens": [number, POISON, 2], "mask": [0, 1, 1]})
+    if parts == 2:
+        model.train(stop=after(0))
+        assert model.train(2).stopped_because == "steps_done"
+        assert model._store.current_run() is not None
+    report = model.train()
+    assert (report.stopped_because, report.total_steps) == ("diverged", 3)
+    assert report.steps == report.rejected_steps == (3 if parts == 1 else 1)
+    assert not report.accepted
+    assert model._store.current_run() is None
+    assert model._store.run(1).ended_because == "diverged"
+    assert model.versions() == []
+
+
+def test_a_run_killed_after_its_third_rejected_step_ends_without_another(opened: Open, poison: Path) -> None:
+    model = opened(count=0, bundle=poison)
+    for number in range(4):
+        model.examples.add({"tokens": [number, POISON, 2], "mask": [0, 1, 1]})
+
+    def die(step: int, loss: float) -> None:
+        if step == 3:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        model.train(on_step=die)
+    report = model.train()
+    assert (report.stopped_because, report.steps, report.total_steps) == ("diverged", 0, 3)
+
+
+def test_a_run_sees_the_examples_that_were_there_when_it_started(opened: Open) -> None:
+    whole = opened("whole").train()
+    model = opened("grows")
+    model.train(4, stop=after(0))
+    model.abandon_run()
+    model.train(stop=after(0))
+    model.train(6)
+    add_numbers(model, 5, first=40)
+    model.examples.add(numbers(50), id="late")
+    report = model.train()
+    assert report.losses == whole.losses[6:]
+    assert answers(model) == answers(opened("whole"))
