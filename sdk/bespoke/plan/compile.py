@@ -31,10 +31,12 @@ TRAINING_SECTIONS: tuple[SectionName, ...] = ("train_step", "micro_step", "apply
 
 @dataclass(frozen=True)
 class Costs:
-    """What a target adds to what the plan knows: one factor on estimated workspaces and one measured constant."""
+    """What a target adds to what the plan knows: a factor on estimated workspaces, and what it holds whatever it runs, as a
+    measured constant and so much for each value and instruction of the plan."""
 
     workspace_factor: float
     constant_bytes: int
+    record_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,15 +78,17 @@ def compile_plan(
     ]
     training = [code for name, code in scheduled.sections.items() if name in TRAINING_SECTIONS]
     workspace = max((g.workspace_bytes for g in graphs), default=0)
+    records = len(draft.values) + sum(len(code) for code in scheduled.sections.values())
+    constant = costs.constant_bytes + costs.record_bytes * records
     estimate = Estimate(
         arena_bytes=arena_bytes,
         workspace_bytes=workspace,
-        constant_bytes=costs.constant_bytes,
+        constant_bytes=constant,
         step_bytes=_bytes_of(draft.values, "step"),
         state_bytes=_bytes_of(draft.values, "state"),
         session_bytes=_bytes_of(draft.values, "session"),
         scratch_bytes=scratch_bytes,
-        peak_bytes=arena_bytes + workspace + costs.constant_bytes,
+        peak_bytes=arena_bytes + workspace + constant,
         work_flops=sum(draft.graphs[i.graph].flops for code in training for i in code if isinstance(i, Call)),
     )
     return Plan(

@@ -197,7 +197,7 @@ class Estimate(Settings):
 
     arena_bytes: int = Field(ge=0)
     workspace_bytes: int = Field(ge=0, description="of the call that takes most beside its operands")
-    constant_bytes: int = Field(ge=0, description="what the engine holds whatever it runs, measured")
+    constant_bytes: int = Field(ge=0, description="what the engine holds for itself and for the plan, measured")
     step_bytes: int = Field(ge=0, description="accumulators, in mapped scratch")
     state_bytes: int = Field(ge=0, description="one copy of adapter and optimizer state, mapped")
     session_bytes: int = Field(ge=0, description="KV cache while generating")

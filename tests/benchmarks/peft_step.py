@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Child process: the same steps with transformers and peft, fp32, gradient checkpointing. Idle is: imports done, no model open.
+
+    python -m tests.benchmarks.peft_step '{"model": ..., "sequence_length": 256, "steps": 5, "rank": 8, "alpha": 16.0}'
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+from tests.benchmarks.footprint import Phases
+
+
+def main(settings: dict[str, Any]) -> None:
+    import peft
+    import torch
+    import transformers
+
+    phases = Phases()
+    phases.idle()
+    phases.enter("load")
+    base = transformers.AutoModelForCausalLM.from_pretrained(settings["model"], dtype=torch.float32)
+    lora = peft.LoraConfig(
+        r=settings["rank"], lora_alpha=settings["alpha"], target_modules="all-linear", task_type="CAUSAL_LM"
+    )
+    base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    base.enable_input_require_grads()
+    base.config.use_cache = False
+    model = peft.get_peft_model(base, lora).train()
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=settings["learning_rate"], weight_decay=0.0)
+    torch.manual_seed(0)
+    tokens = torch.randint(0, base.config.vocab_size, (1, settings["sequence_length"] + 1))
+    phases.enter("steps")
+    losses, seconds = [], []
+    for _ in range(settings["steps"]):
+        began = time.perf_counter()
+        # Every one of the positions is trained on, as with us; the model shifts no labels that it does not get.
+        logits = model(input_ids=tokens[:, :-1]).logits
+        loss = torch.nn.functional.cross_entropy(logits[0], tokens[0, 1:])
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        del logits
+        losses.append(loss.item())
+        seconds.append(time.perf_counter() - began)
+    phases.report(
+        {
+            "losses": losses,
+            "step_seconds": seconds[1:],
+            "trained": sum(parameter.numel() for parameter in trained),
+            "threads": torch.get_num_threads(),
+        }
+    )
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
