@@ -107,8 +107,9 @@ class Tracer:
         Leaves have `.shape` and `.dtype` (a name out of `DType`).
         """
         signature = tuple([(leaf.shape, leaf.dtype) for leaf in leaves])
-        options = tuple([(name, type(value), value) for name, value in static.items()])  # 1, 1.0 and True are equal, and differ
-        cache_key = (function, signature, form, options)
+        # 1, 1.0 and True are equal, and give different graphs
+        options = tuple([(name, type(value), getattr(value, "trace_key", value)) for name, value in static.items()])
+        cache_key = (identity(function), signature, form, options)
         try:
             found = self._traced.get(cache_key)
         except TypeError as error:
@@ -123,6 +124,14 @@ class Tracer:
             graph = _graph(_name(function), module, _operand_names(function, form), signature)
             found = self._traced[cache_key] = (self.graphs.setdefault(graph.key, graph), results)
         return found
+
+
+def identity(function: Callable[..., Any]) -> Hashable:
+    """What tells functions apart: themselves, unless they or the objects whose methods they are name a `trace_key`."""
+    owner = getattr(function, "__self__", None)
+    if hasattr(owner, "trace_key"):
+        return getattr(function, "__func__", None), owner.trace_key
+    return getattr(function, "trace_key", function)
 
 
 def _name(function: Callable[..., Any]) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from bespoke.graph.trace import identity
+
 
 @lru_cache(maxsize=256)
 def vjp(function: Callable[..., Any], wrt: tuple[int, ...]) -> Callable[..., tuple[Any, ...]]:
@@ -26,5 +28,6 @@ def vjp(function: Callable[..., Any], wrt: tuple[int, ...]) -> Callable[..., tup
         _, pull = torch.func.vjp(of_chosen, *[primals[i] for i in wrt])
         return pull(cotangent)
 
+    backward.trace_key = ("vjp", identity(function), wrt)  # type: ignore[attr-defined]
     backward.__name__ = f"{getattr(function, '__name__', 'function')}_backward"
     return backward

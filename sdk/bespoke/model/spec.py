@@ -9,7 +9,9 @@ Dimensions: B sequences, T tokens, N = B * T, D hidden, H and K query and key-va
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -21,6 +23,7 @@ from bespoke.ops import lookup
 
 UNLIMITED = 2**40  # window of a layer that sees every position before it
 Tensors = dict[str, Any]
+_TRACE_KEYS: dict[Hashable, Hashable] = {}  # small objects stand for whole configurations, which are slow to hash
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +32,11 @@ class ModelSpec:
 
     config: ModelConfig
     lora: Lora
+
+    @cached_property
+    def trace_key(self) -> Hashable:
+        """Equal for models that differ in depth alone: their stages are the same graphs, traced once."""
+        return _TRACE_KEYS.setdefault((self.config.model_copy(update={"num_layers": 0, "sliding_layers": ()}), self.lora), object())
 
     # ---- names and shapes --------------------------------------------------------------------------------------------
 
