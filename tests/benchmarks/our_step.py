@@ -34,7 +34,8 @@ def main(settings: dict[str, Any]) -> None:
         settings["bundle"], settings["state"], memory_mb=settings.get("memory_mb")
     ) as model:
         vocabulary = model._bundle.manifest.text.vocab_size
-        for number in range(4 if batch == 1 else batch):  # below five, none is kept for validation
+        trained = sum(array.size for array in model._initial().values())
+        for number in range(batch):  # below five, none is kept for validation
             tokens = drawn.integers(0, vocabulary, length + 1).tolist()
             model.examples.add({"tokens": tokens, "mask": [0] + [1] * length}, id=str(number))
         report = model.train(
@@ -45,6 +46,7 @@ def main(settings: dict[str, Any]) -> None:
     phases.report(
         {
             "losses": report.losses,
+            "trained": trained,
             "step_seconds": [after - before for before, after in itertools.pairwise(ends)],
             "memory": dataclasses.asdict(report.memory),
             "step_peak_bytes": report.step_peak_bytes,
