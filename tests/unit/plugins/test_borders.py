@@ -11,14 +11,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import REPOSITORY
 
 SDK = REPOSITORY / "sdk" / "bespoke"
 EXAMPLE = REPOSITORY / "tests" / "example_plugin" / "src"
 DOCUMENTED = ("bespoke.contracts", "bespoke.graph", "bespoke.ops", "bespoke.testing")
 
-# Plans a step with each optimizer, and compiles a graph for each target, while no other plugin can be imported.
-ALONE = """
+# Makes plugins unimportable, as if their files were deleted.
+DELETED = """
 import sys, tempfile
 from importlib.abc import MetaPathFinder
 from importlib.metadata import entry_points
@@ -35,35 +37,66 @@ entries = {entry.name: entry for entry in entry_points(group="bespoke")}
 everything = {entry.value for entry in entries.values()}
 
 from bespoke import plugins
+"""
+
+# Plans a step with each optimizer, and compiles a graph for each target, while no other plugin can be imported.
+ALONE = """
 from bespoke.testing.rig import Case, planned
 from bespoke.testing.tiny import shared_tracer
 
-done = []
-for name, entry in sorted(entries.items(), key=lambda pair: "targets" in pair[1].value or pair[0] == "listing"):
-    Deleted.modules = everything - {entry.value}
+kinds = {provided.split()[1]: provided.split()[0] for plugin in plugins.installed() for provided in plugin.provides}
+for name in sorted(entries, key=lambda name: kinds[name]):  # optimizers first: they make graphs
+    Deleted.modules = everything - {entries[name].value}
     for module in everything:
         sys.modules.pop(module, None)
     broken = {plugin.name for plugin in plugins.installed() if plugin.problem}
     assert broken == set(entries) - {name}, broken
-    (kind, _), = [provided.split() for plugin in plugins.installed() for provided in plugin.provides]
-    plugin = plugins.get(kind, name)
-    if kind == "optimizer":
+    plugin = plugins.get(kinds[name], name)
+    if kinds[name] == "optimizer":
         planned(plugin, plugin.Options(), Case.of("plain", 7, 2))
     else:
         graph = next(iter(shared_tracer().graphs.values()))
         with tempfile.TemporaryDirectory() as folder:
             assert plugin.lower(graph, Path(folder), plugin.Options()).path.is_file()
-    done.append(name)
-print(" ".join(sorted(done)))
+    print(name)
+"""
+
+# The whole way with a method and a target from outside, while the built-in plugins cannot be imported.
+OUTSIDERS = """
+from bespoke import Lora, PersonalModel, Personalizer, Training
+from bespoke.cli import run
+
+Deleted.modules = {value for value in everything if value.startswith("bespoke_plugins")}
+folder = Path(sys.argv[2])
+training = Training(learning_rate=1e-3, sequence_lengths=(16,), batch_size=2, steps=4, general_share=0)
+personalizer = Personalizer(sys.argv[1], {"zo_signsgd": {"queries": 2}}, "listing", lora=Lora(rank=2), training=training)
+bundle = personalizer.build(folder / "outsiders.bundle")
+assert len(list((bundle / "graphs" / "listing").glob("*.txt"))) > 10
+with PersonalModel.open(bundle, folder / "state") as model:
+    for number in range(6):
+        model.examples.add({"text": f"Once upon a time there were {number} little cats who liked to play in the big park."})
+    report = model.train(steps=4)
+    assert report.steps == 4, report
+assert run(["verify", str(bundle)]) == 0
 """
 
 
-def test_every_plugin_works_while_all_others_are_gone() -> None:
+def run(program: str, *arguments: object) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", ALONE], capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
+        [sys.executable, "-c", DELETED + program, *map(str, arguments)], capture_output=True, text=True, check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert set(done.stdout.split()) >= {"cuda", "listing", "mebp", "mesp", "mezo", "zo_signsgd"}
+    return done.stdout
+
+
+def test_every_plugin_works_while_all_others_are_gone() -> None:
+    assert set(run(ALONE).split()) >= {"cuda", "listing", "mebp", "mesp", "mezo", "zo_signsgd"}
+
+
+@pytest.mark.slow
+def test_a_bundle_is_built_and_trained_by_outsiders_alone(stories: Path, tmp_path: Path) -> None:
+    run(OUTSIDERS, stories, tmp_path)
 
 
 def test_tests_that_need_one_plugin_are_the_only_ones_that_name_its_module() -> None:

@@ -34,7 +34,8 @@ OURS = ("embedding_int4.default", "linear_int4.default", "linear_int4_transposed
 OPERATORS = frozenset([f"aten.{name}" for name in ATEN.split()] + [f"bespoke.{name}" for name in OURS])
 ITEM = "item"  # one of several results
 DTYPES = {name: getattr(torch, name) for name in ("float32", "float16", "uint8", "int64", "bool")}
-LAYOUT = frozenset({"device", "layout", "memory_format", "pin_memory"})  # where and how a result lies: the reader's business
+LAYOUT = frozenset({"device", "layout", "memory_format", "pin_memory"})  # where and how a result lies: the reader's business, so
+RUN_AS = {"view": "reshape", "_unsafe_view": "reshape"}  # a view of something may need a copy here
 
 
 class ListingOptions(Settings):
@@ -119,7 +120,7 @@ def parsed(line: str) -> tuple[int, Callable[..., Any], list[ast.expr], dict[str
         function: Callable[..., Any] = item
     elif name in OPERATORS:
         namespace, operator, overload = name.split(".")
-        function = getattr(getattr(getattr(torch.ops, namespace), operator), overload)
+        function = getattr(getattr(getattr(torch.ops, namespace), RUN_AS.get(operator, operator)), overload)
     else:
         raise ValueError(f"no operator {name!r} in the table")
     return int(left.removeprefix("%")), function, call.args, {word.arg or "": word.value for word in call.keywords}
