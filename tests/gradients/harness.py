@@ -20,7 +20,7 @@ from bespoke import plugins
 from bespoke.bundle.tensors import map_tensors
 from bespoke.config import Lora, Training
 from bespoke.graph.builder import PlanBuilder
-from bespoke.graph.sections import evaluate_step
+from bespoke.graph.sections import decode, evaluate_step, prefill
 from bespoke.graph.trace import Tracer
 from bespoke.model.config import ModelConfig, read_config
 from bespoke.model.convert import convert
@@ -133,9 +133,9 @@ LARGEST = Tiles("largest")
 
 def planned(
     model: ModelSpec, method: str, length: int, training: Training, tracer: Tracer, *, tiles: Tiles | None = None,
-    options: Mapping[str, Any] | None = None, context: int = 256, evaluates: bool = False,
+    options: Mapping[str, Any] | None = None, context: int = 256, answers: bool = False,
 ) -> Plan:
-    """The plan of a method's training step, verified."""
+    """The plan of a method's training step, verified; with the SDK's own sections if it `answers`."""
     tiles = tiles or Tiles()
     plugin = plugins.get("optimizer", method)
 
@@ -143,8 +143,9 @@ def planned(
         b = ForcedBuilder(model, training, length, context, tracer, choices)
         b.forced = dict(tiles.forced)
         plugin.train_step(b, model, plugin.Options(**(options or {})))
-        if evaluates:
-            evaluate_step(b, model)
+        if answers:
+            for section in (evaluate_step, prefill, decode):
+                section(b, model)
         return b
 
     builder = record({})
@@ -205,12 +206,12 @@ class Rig:
 
 def rig(
     base: Base, method: str, length: int, rank: int, tracer: Tracer, *, training: Training | None = None, rows: int = 3,
-    tiles: Tiles | None = None, options: Mapping[str, Any] | None = None,
+    tiles: Tiles | None = None, options: Mapping[str, Any] | None = None, answers: bool = False,
 ) -> Rig:
     """By default a rig whose accumulators give the gradients."""
     training = training or Training(batch_size=rows, accumulation=2)
     model = spec(base, rank)
-    plan = planned(model, method, length, training, tracer, tiles=tiles, options=options)
+    plan = planned(model, method, length, training, tracer, tiles=tiles, options=options, answers=answers)
     scalars = {"epsilon": options["epsilon"]} if options and "epsilon" in options else {}
     return Rig(base, model, plan, tracer, scalars)
 
