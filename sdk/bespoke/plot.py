@@ -75,7 +75,7 @@ def plot_plan(plan: Plan, path: Path, budget_bytes: int | None = None) -> Path:
         layers = ([b / MB for b in track.live], [b / MB for b in track.workspace], [estimate.constant_bytes / MB] * len(track.live))
         panel.stackplot(
             steps, *layers, step="post", colors=("#3b7dd8", "#f2a541", "#dde1e7"),
-            labels=("live values", "workspace of the call", "engine"),
+            labels=("live values", "workspace of the call", "engine"), rasterized=True,  # thousands of corners: 20 times the file
         )  # fmt: skip
         if any(track.scratch):
             panel.plot(steps, [b / MB for b in track.scratch], color="#6b7785", lw=1, label="checkpoints in scratch (mapped)")

@@ -18,8 +18,8 @@ from tests.personas import METHODS, PERSONAS, build_three_methods, messages, sha
 
 TRYING = os.environ.get("BESPOKE_FIGURES") == "print"
 LEAST_FALL = 1.2  # nats on Shakespeare, by mesp
-SHAKESPEARE_STEPS = {"mesp": 500, "mebp": 150, "mezo": 500}
-PERSONA_STEPS = {"mesp": 150, "mebp": 150, "mezo": 300}
+SHAKESPEARE_STEPS = {"mesp": 500, "mebp": 50, "mezo": 100}  # 0.25 s each
+PERSONA_STEPS = {"mesp": 60, "mebp": 30, "mezo": 60}
 HEADER = (
     "data", "method", "steps", "validation loss before", "after", "accepted", "seconds/step", "peak MB", "estimate MB",
 )  # fmt: skip

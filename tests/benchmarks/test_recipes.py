@@ -18,7 +18,7 @@ from tests.benchmarks.figures import Cell, write_table
 from tests.personas import LENGTH, messages, questions
 
 TRYING = os.environ.get("BESPOKE_FIGURES") == "print"
-STEPS = {"like_me": 200, "about_me": 400, "labels": 300}
+STEPS = {"like_me": 100, "about_me": 400, "labels": 150}
 LABELS = ("age_limit", "change_pin", "exchange_rate", "lost_or_stolen_card", "passcode_forgotten", "top_up_limits")
 GENERAL_PER_LABEL, OWN_PER_LABEL, TEST_PER_LABEL = 25, 15, 10
 

@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+from tests.benchmarks.figures import write_table
 
 PROGRAMS = {
     "python -c pass": "pass",
@@ -19,7 +20,7 @@ REPEATS = 7
 
 
 @pytest.mark.benchmark
-def test_start_up_times(capsys: pytest.CaptureFixture[str]) -> None:
+def test_start_up_times() -> None:
     seconds: dict[str, list[float]] = {name: [] for name in PROGRAMS}
     for _ in range(REPEATS):
         for name, program in PROGRAMS.items():
@@ -27,8 +28,6 @@ def test_start_up_times(capsys: pytest.CaptureFixture[str]) -> None:
             subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
             seconds[name].append(time.perf_counter() - began)
     middle = {name: statistics.median(taken) * 1000 for name, taken in seconds.items()}
-    with capsys.disabled():
-        print()
-        for name, taken_ms in middle.items():
-            print(f"{name:<16} {taken_ms:7.0f} ms (median of {REPEATS})")
+    rows = [[f"`{name}`", round(taken_ms)] for name, taken_ms in middle.items()]
+    write_table("start_up", ("program", "ms"), rows, f"Median of {REPEATS}; neither loads torch, nor opens a socket.")
     assert middle["bespoke --help"] < 2000
