@@ -3,8 +3,8 @@
 
 The modules come from the model folder's own config.json, so that our translation of it is on trial too; the weights are
 decoded from the files of the bundle by a second implementation of int4. Each visit of a block decodes it once for all *lanes*
-(an adapter and a precision each), forward, and then in reverse for those that want gradients. The head is taken in chunks of
-the vocabulary, so that neither a dense head nor a [T, V] tensor ever exists.
+(an adapter and a precision each), forward, and then in reverse for those that want gradients; lanes of one precision are one
+batch. The head is taken in chunks of the vocabulary, so that neither a dense head nor a [T, V] tensor ever exists.
 
 Dimensions: R rows, n tokens, D hidden, V vocabulary, r rank.
 """
@@ -91,7 +91,7 @@ class Reference:
             self._skeleton = AutoModel.from_config(config, attn_implementation="eager").eval().requires_grad_(False)
         self._config = self._skeleton.config
         self._rotary = type(self._skeleton.rotary_emb)(self._config)
-        self._adapter: Mapping[str, torch.Tensor] = {}
+        self._adapter: Tensors = {}
         self._rooms: dict[tuple[str, torch.dtype], torch.Tensor] = {}
         for layer in self._skeleton.layers:
             for name in model.config.linear_shapes:
@@ -111,27 +111,36 @@ class Reference:
         for lane in lanes:
             lane._x = rows.to(lane.dtype) * self._embedding_scale
             lane._inputs = []
-        positions = {lane.dtype: self._positions(tokens.shape, lane.dtype) for lane in lanes}
+        positions = {lane.dtype: self._positions(tokens.shape[1], lane.dtype) for lane in lanes}
         with torch.no_grad():
             for block in range(len(self.model.blocks)):
-                for lane, weights in self._visit(block, lanes):
-                    if lane.gradient:
-                        lane._inputs.append(lane._x)
-                    lane._x = self._block(block, lane._x, weights, lane.adapter(block), positions[lane.dtype])
+                for together, weights in self._visit(block, lanes):
+                    for lane in together:
+                        if lane.gradient:
+                            lane._inputs.append(lane._x)
+                    x = torch.cat([lane._x for lane in together])
+                    y = self._block(block, x, weights, self._stacked(block, together), positions[together[0].dtype])
+                    for lane, part in zip(together, y.chunk(len(together)), strict=True):
+                        lane._x = part
         self._head(lanes, targets, mask)
         backward = [lane for lane in lanes if lane.gradient]
         for block in reversed(range(len(self.model.blocks)) if backward else ()):
-            for lane, weights in self._visit(block, backward):
-                self._backward(block, lane, weights, positions[lane.dtype])
+            for together, weights in self._visit(block, backward):
+                self._backward(block, together, weights, positions[together[0].dtype])
 
     # ---- a block -------------------------------------------------------------------------------------------------------
 
-    def _visit(self, block: int, lanes: Sequence[Lane]) -> Iterator[tuple[Lane, Tensors]]:
-        """Each lane with the decoded block in its precision."""
+    def _visit(self, block: int, lanes: Sequence[Lane]) -> Iterator[tuple[list[Lane], Tensors]]:
+        """The lanes of each precision with the decoded block: they go through it together, so that it is read once."""
         decoded = self._decode_block(block, list(dict.fromkeys(lane.dtype for lane in lanes)))
-        for lane in lanes:
-            yield lane, decoded[lane.dtype]
+        for dtype, weights in decoded.items():
+            yield [lane for lane in lanes if lane.dtype == dtype], weights
         self._on_visit()
+
+    def _stacked(self, block: int, lanes: Sequence[Lane]) -> Tensors:
+        """The pieces of the lanes' adapters, [lanes, ...]."""
+        adapters = [lane.adapter(block) for lane in lanes]
+        return {name: torch.stack([one[name].to(lanes[0].dtype) for one in adapters]) for name in adapters[0]}
 
     def _decode_block(self, block: int, dtypes: Sequence[torch.dtype]) -> dict[torch.dtype, Tensors]:
         stored = map_tensors(self._files[self.model.blocks[block]])
@@ -166,12 +175,11 @@ class Reference:
         weight = torch.from_numpy(np.array(array))
         return weight.double() - 1.0 if self.model.config.family.startswith("gemma") else weight
 
-    def _block(
-        self, block: int, x: torch.Tensor, weights: Tensors, adapter: Mapping[str, torch.Tensor], positions: Any
-    ) -> torch.Tensor:
+    def _block(self, block: int, x: torch.Tensor, weights: Tensors, adapter: Tensors, positions: Any) -> torch.Tensor:
+        """x [lanes * R, n, D] -> the same."""
         kind = self._config.layer_types[block] if getattr(self._config, "layer_types", None) else "full_attention"
         masks, tables = positions
-        self._adapter = {name: value.to(x.dtype) for name, value in adapter.items()}
+        self._adapter = adapter
         with KeepFloat64():
             out = torch.func.functional_call(
                 self._skeleton.layers[block], weights, (x,),
@@ -179,31 +187,33 @@ class Reference:
             )  # fmt: skip
         return out[0] if isinstance(out, tuple) else out
 
-    def _backward(self, block: int, lane: Lane, weights: Tensors, positions: Any) -> None:
-        x = lane._inputs.pop().requires_grad_()
-        adapter = {name: value.detach().to(lane.dtype).requires_grad_() for name, value in lane.adapter(block).items()}
+    def _backward(self, block: int, lanes: Sequence[Lane], weights: Tensors, positions: Any) -> None:
+        x = torch.cat([lane._inputs.pop() for lane in lanes]).requires_grad_()
+        adapter = {name: value.requires_grad_() for name, value in self._stacked(block, lanes).items()}
         y = self._block(block, x, weights, adapter, positions)
-        lane._dy, *found = torch.autograd.grad(y, [x, *adapter.values()], lane._dy)
+        dx, *found = torch.autograd.grad(y, [x, *adapter.values()], torch.cat([lane._dy for lane in lanes]))
         group = self.model.blocks[block]
-        for name, gradient in zip(adapter, found, strict=True):
-            lane.gradients[f"{group}.{name}"] = gradient
+        for number, (lane, dy) in enumerate(zip(lanes, dx.chunk(len(lanes)), strict=True)):
+            lane._dy = dy
+            lane.gradients |= {f"{group}.{name}": gradient[number] for name, gradient in zip(adapter, found, strict=True)}
 
     def _lora(self, name: str) -> Callable[..., torch.Tensor]:
-        """y + s (x A^T) B^T behind a linear."""
+        """y + s (x A^T) B^T behind a linear, each lane with its own A and B."""
 
         def hook(_: Any, operands: tuple[torch.Tensor, ...], y: torch.Tensor) -> torch.Tensor:
-            a, b = self._adapter[f"{name}.lora_A"], self._adapter[f"{name}.lora_B"]
-            return y + self.model.lora.scale * (operands[0] @ a.t()) @ b.t()
+            a, b = self._adapter[f"{name}.lora_A"], self._adapter[f"{name}.lora_B"]  # [lanes, r, in], [lanes, out, r]
+            x = operands[0].reshape(a.shape[0], -1, a.shape[2])
+            return y + (self.model.lora.scale * (x @ a.mT) @ b.mT).view(y.shape)
 
         return hook
 
-    def _positions(self, shape: torch.Size, dtype: torch.dtype) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    def _positions(self, length: int, dtype: torch.dtype) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         """Masks and RoPE tables for each kind of layer, as transformers makes them (the tables in fp32 always)."""
         from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
 
         kinds = set(getattr(self._config, "layer_types", None) or ["full_attention"])
-        ids = torch.arange(shape[1])[None]
-        like = torch.empty(*shape, self._config.hidden_size, dtype=dtype)
+        ids = torch.arange(length)[None]
+        like = torch.empty(1, length, self._config.hidden_size, dtype=dtype)
         makers = {"full_attention": create_causal_mask, "sliding_attention": create_sliding_window_causal_mask}
         masks = {
             kind: makers[kind](
