@@ -18,7 +18,7 @@ from bespoke import plugins
 from bespoke.bundle.manifest import file_name_problem
 from bespoke.config import Settings, settings_from
 from bespoke.contracts import Artifact
-from bespoke.errors import BespokeError, ConfigError, PluginError, Unsupported
+from bespoke.errors import ConfigError, PluginError, Unsupported
 from bespoke.graph.trace import Graph, TensorSpec
 from bespoke.graph.tree import flatten
 from bespoke.testing.rig import Case, Function, Rig, planned
@@ -116,8 +116,8 @@ class _Check:
 
     # ---- lower ---------------------------------------------------------------------------------------------------------------
 
-    def lower(self, graph: Graph) -> Artifact | None:
-        """Compiles into two folders, which must come out alike; None where the target refuses as it should."""
+    def lower(self, graph: Graph) -> Artifact | Unsupported:
+        """Compiles into two folders, which must come out alike; a refusal must say what it is about."""
         found = []
         for folder in self.folders:
             before = {path.name for path in folder.iterdir()}
@@ -125,7 +125,7 @@ class _Check:
                 artifact = self.target.lower(graph, folder, self.options)
             except Unsupported as refusal:
                 self._check_refusal(graph, refusal)
-                return None
+                return refusal
             except Exception as error:
                 raise self.fail(
                     f"{type(error).__name__} while compiling graph '{graph.name}': {str(error)[:300]}",
@@ -199,7 +199,7 @@ class _Check:
         leaves, form = flatten((operand,))
         graph, _ = shared_tracer().trace(rare_operator, leaves, form, {})
         artifact = self.lower(graph)
-        if artifact is not None and (function := self.open(graph, artifact)) is not None:
+        if isinstance(artifact, Artifact) and (function := self.open(graph, artifact)) is not None:
             self._compare(graph, function, (torch.tensor([0.0, 0.5, 2.0]),))
 
     # ---- open ----------------------------------------------------------------------------------------------------------------
@@ -231,11 +231,9 @@ class _Check:
         """The traced graph; its first call is compared with the artifact."""
         if graph.key in self.functions or graph.key in self.refused:
             return graph.module
-        try:
-            artifact = self.lower(graph)
-        except BespokeError:
-            raise
-        if artifact is None:
+        artifact = self.lower(graph)
+        if isinstance(artifact, Unsupported):
+            self.refused[graph.key] = artifact
             return graph.module
         self.artifacts[graph.key] = artifact
         opened = self.open(graph, artifact)

@@ -13,6 +13,7 @@ operators of the table below are ever looked up.
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,8 @@ def written(graph: Graph, operator: str, value: Any, numbers: dict[Any, int]) ->
         return str(value).removeprefix("torch.")
     if isinstance(value, list | tuple):
         return f"[{', '.join(written(graph, operator, item, numbers) for item in value)}]"
+    if isinstance(value, float) and math.isinf(value):
+        return "1e999" if value > 0 else "-1e999"  # Python's own name for it would read as a name
     if value is None or isinstance(value, bool | int | float):
         return repr(value)
     raise refusal(graph, operator, f"the argument {value!r}")
