@@ -29,7 +29,7 @@ def main(settings: dict[str, Any]) -> None:
     phases.enter("train")
     length, batch = settings["sequence_length"], settings.get("batch_size", 1)
     drawn = np.random.default_rng(0)
-    ends: list[float] = []
+    ends: list[tuple[float, float]] = []  # clock and processor time at the end of each step
     with bespoke.personal_model.PersonalModel.open(
         settings["bundle"], settings["state"], memory_mb=settings.get("memory_mb")
     ) as model:
@@ -41,13 +41,14 @@ def main(settings: dict[str, Any]) -> None:
         report = model.train(
             settings["steps"],
             method=settings.get("method"),
-            on_step=lambda step, loss: ends.append(time.perf_counter()),
+            on_step=lambda step, loss: ends.append((time.perf_counter(), time.process_time())),
         )
     phases.report(
         {
             "losses": report.losses,
             "trained": trained,
-            "step_seconds": [after - before for before, after in itertools.pairwise(ends)],
+            "step_seconds": [after[0] - before[0] for before, after in itertools.pairwise(ends)],
+            "cpu_seconds_a_step": (ends[-1][1] - ends[0][1]) / max(1, len(ends) - 1),
             "memory": dataclasses.asdict(report.memory),
             "step_peak_bytes": report.step_peak_bytes,
             "kernel_mark": KernelPeak().available,
