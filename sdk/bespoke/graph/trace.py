@@ -128,7 +128,7 @@ class Tracer:
 
 def identity(function: Callable[..., Any]) -> Hashable:
     """What tells functions apart: themselves, unless they or the objects whose methods they are name a `trace_key`."""
-    owner = getattr(function, "__self__", None)
+    owner: Any = getattr(function, "__self__", None)
     if hasattr(owner, "trace_key"):
         return getattr(function, "__func__", None), owner.trace_key
     return getattr(function, "trace_key", function)
