@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,11 +12,20 @@ import pytest
 import torch
 
 from bespoke import PersonalModel
+from bespoke.runtime import machine
 from tests.unit.personal_model.tiny import add_numbers, tiny_bundle, tiny_folder  # noqa: F401
 
 torch.set_num_threads(1)
 
 Open = Callable[..., PersonalModel]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def graphs_read_once() -> Iterator[None]:
+    """Reading the graphs takes most of the time of a `train` of a few steps, and is not what is tested here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machine, "load_program", functools.lru_cache(maxsize=None)(machine.load_program))
+        yield
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from tests.models import masked_loss, peft_reference
 from tests.unit.personal_model.conftest import Open
 from tests.unit.personal_model.tiny import ALPHA, LENGTHS, RANK, VOCABULARY, numbers
 
-CONTEXT = 4 * LENGTHS[-1]
-PROMPTS = [1, 2, LENGTHS[-1], LENGTHS[-1] + 1, 2 * LENGTHS[-1] + 5, CONTEXT - 6, CONTEXT - 1]
+CONTEXT = 2 * LENGTHS[-1]
+PROMPTS = [1, 2, LENGTHS[-1], LENGTHS[-1] + 1, LENGTHS[-1] + 5, CONTEXT - 6, CONTEXT - 1]
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_logits_from_the_cache_equal_a_full_forward_at_every_position(trained: P
     machine, adapter = trained._machine(), adapter_tensors(trained._adapter_arrays())
     with torch.no_grad():
         whole = reference(input_ids=torch.tensor([tokens])).logits[0].numpy()  # (T, V)
-    for first in (0, 5, LENGTHS[-1], 3 * LENGTHS[-1] - 1):
+    for first in (0, 5, LENGTHS[-1], LENGTHS[-1] + 9):
         _prefill(machine, tokens[:first], adapter)
         for position in range(first, min(first + 8, len(tokens))):
             logits = _decode(machine, tokens[position], position, adapter).numpy().reshape(-1)

@@ -41,15 +41,16 @@ def answers(model: PersonalModel) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_run_stopped_at_random_instructions_ends_bit_equal_to_one_in_a_single_call(opened: Open, method: str) -> None:
+@pytest.mark.parametrize("stops", [4, pytest.param(30, marks=pytest.mark.slow)])
+def test_a_run_stopped_at_random_instructions_ends_bit_equal_to_one_in_a_single_call(opened: Open, method: str, stops: int) -> None:
     straight = opened("straight").train(method=method)
     calls = calls_of_a_step(opened("count"), method)
     chance = random.Random(METHODS.index(method))
     model = opened("stopped")
     losses: list[float] = []
     reasons = []
-    for _ in range(10):  # times three methods
-        report = model.train(method=method, stop=after(chance.randint(0, 2 * calls)))
+    for _ in range(stops):
+        report = model.train(method=method, stop=after(chance.randint(0, calls + calls // 2)))
         losses += report.losses
         reasons.append(report.stopped_because)
     report = model.train()

@@ -31,7 +31,7 @@ STEPS = 12
 RANK = 2
 ALPHA = 8.0
 METHODS = ("mesp", "mebp", "mezo")
-POISON = 130  # in no example of `numbers`
+POISON = 130  # in no example of ours
 
 
 @pytest.fixture(scope="session")
@@ -68,9 +68,8 @@ def tiny_bundle(tiny_folder: Path) -> Path:
 
 
 def numbers(index: int) -> dict[str, Any]:
-    """An example that counts: tokens of which the next one follows from the last, in one of three strides."""
-    stride = (3, 5, 7)[index % 3]
-    tokens = [(11 * index + stride * place) % (VOCABULARY - 1) for place in range(7 + index % 9)]
+    """An example that counts in a circle of six, from anywhere: a few steps on some of them help with all of them."""
+    tokens = [40 + (index + place) % 6 for place in range(7 + index % 9)]
     return {"tokens": tokens, "mask": [0] + [1] * (len(tokens) - 1)}
 
 

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens while a run trains: others add, forget, want to train too."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from bespoke import PersonalModel
+from bespoke.errors import StateLocked
+from tests.unit.personal_model.conftest import Open
+from tests.unit.personal_model.test_runs import after, answers
+from tests.unit.personal_model.tiny import STEPS, numbers, state_bits
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+ADDER = """
+import json, sys
+from bespoke import PersonalModel
+bundle, state, examples = sys.argv[1:]
+with PersonalModel.open(bundle, state) as model:
+    for number, example in enumerate(json.loads(examples)):
+        model.examples.add(example, id=f"from-elsewhere-{number}")
+"""
+FORGETTER = """
+import sys
+from bespoke import PersonalModel
+with PersonalModel.open(sys.argv[1], sys.argv[2]) as model:
+    print(model.examples.forget(sys.argv[3]).run_stopped)
+"""
+
+
+def other_process(program: str, *arguments: object) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)], cwd=REPOSITORY, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_examples_added_by_a_thread_and_by_a_process_do_not_disturb_a_run(
+    opened: Open, tiny_bundle: Path, tmp_path: Path
+) -> None:
+    straight = opened("straight")
+    whole = straight.train()
+    model = opened("busy")
+    ended = threading.Event()
+
+    def add() -> None:
+        for number in range(100, 10_000):
+            if ended.is_set():
+                return
+            model.examples.add(numbers(number), id=f"from-a-thread-{number}")
+
+    thread = threading.Thread(target=add)
+
+    def meanwhile(step: int, loss: float) -> None:
+        if step == 2:
+            thread.start()
+        if step == 4:
+            examples = json.dumps([numbers(number) for number in range(60, 65)])
+            other_process(ADDER, tiny_bundle, tmp_path / "busy", examples)
+
+    report = model.train(on_step=meanwhile)
+    ended.set()
+    thread.join()
+    assert len(model.examples) > 12 + 5
+    assert report.losses == whole.losses
+    assert report.validation_loss == whole.validation_loss
+    assert answers(model) == answers(straight)
+    assert len(model._store.run(1).example_ids) == 12
+
+
+@pytest.mark.parametrize("method", ["mesp", "mezo"])
+def test_forgetting_an_example_that_a_run_uses_ends_it_and_leaves_no_adapter_that_saw_it(
+    opened: Open, tmp_path: Path, method: str
+) -> None:
+    model = opened()
+    base = answers(model)
+    model.train(method=method, stop=after(0))
+    model.train(3)  # may be accepted: then that goes too
+
+    def forget(step: int, loss: float) -> None:
+        if step == 6:
+            model.examples.forget("number-5")
+
+    report = model.train(on_step=forget)
+    assert (report.stopped_because, report.accepted) == ("example_forgotten", False)
+    assert report.total_steps == 6
+    assert model.versions() == []
+    assert answers(model) == base
+    assert state_bits(tmp_path / "alice") == {}
+    assert model._store.journal(1) == []
+    assert model._store.metrics(1) == []
+    assert not (tmp_path / "alice" / "scratch").exists()
+    assert model._store.current_run() is None
+    again = model.train(1)
+    assert again.run == 2
+    assert "number-5" not in model._store.run(2).example_ids
+
+
+def test_another_process_may_forget_what_a_run_uses(opened: Open, tiny_bundle: Path, tmp_path: Path) -> None:
+    model = opened()
+    answer: list[str] = []
+
+    def forget(step: int, loss: float) -> None:
+        if step == 3:
+            answer.append(other_process(FORGETTER, tiny_bundle, tmp_path / "alice", "number-2"))
+
+    report = model.train(on_step=forget)
+    assert answer == ["True"]
+    assert report.stopped_because == "example_forgotten"
+    assert state_bits(tmp_path / "alice") == {}
+
+
+def test_forgetting_what_a_run_does_not_use_does_not_disturb_it(opened: Open) -> None:
+    straight = opened("straight")
+    whole = straight.train()
+    model = opened("busy")
+
+    def forget_late(step: int, loss: float) -> None:
+        if step == 3:
+            model.examples.add(numbers(70), id="late")
+            assert not model.examples.forget("late").run_stopped
+
+    assert model.train(on_step=forget_late).losses == whole.losses
+    assert answers(model) == answers(straight)
+
+
+def test_the_second_trainer_is_told_who_holds_the_state(opened: Open, tiny_bundle: Path, tmp_path: Path) -> None:
+    model = opened()
+    told: list[StateLocked] = []
+
+    def try_too(step: int, loss: float) -> None:
+        if step == 2:
+            with PersonalModel.open(tiny_bundle, tmp_path / "alice") as second:
+                for attempt in (second.train, second.rollback, second.reset, second.abandon_run):
+                    with pytest.raises(StateLocked, match=f"process {os.getpid()} ") as refused:
+                        attempt()
+                    told.append(refused.value)
+                assert len(second.examples) == 12  # reading is everybody's
+
+    report = model.train(on_step=try_too)
+    assert len(told) == 4
+    assert all("training" in error.got for error in told)
+    assert (report.steps, report.stopped_because) == (STEPS, "finished")
