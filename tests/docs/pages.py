@@ -46,11 +46,12 @@ def blocks(page: Path) -> list[Block]:
 
 def run_page(
     page: Path, folder: Path, *, slow: bool = False, instead: Mapping[str, str] | None = None,
-    make_model: Callable[[Path], None] | None = None,
+    make_model: Callable[[Path], None] | None = None, commands: bool = True,
 ) -> list[str]:  # fmt: skip
     """Runs the page in `folder`; returns what each block printed. AssertionError with the block's name where one fails.
 
-    `instead` replaces text in blocks, each of which must be there; `make_model` stands for the block marked as `model`.
+    `instead` replaces text in blocks, each of which must be there; `make_model` stands for the block marked as `model`. Without
+    `commands`, blocks that call `bespoke` are left out, each of which takes seconds to import torch.
     """
     left = dict(instead or {})
     namespace: dict[str, Any] = {}
@@ -59,6 +60,8 @@ def run_page(
         if block.language not in ("bash", "python") or block.comment.startswith("not run"):
             continue
         if block.comment == "slow" and not slow:
+            continue
+        if block.language == "bash" and not commands and "bespoke " in block.code:
             continue
         if block.comment == "model" and make_model is not None:
             make_model(folder)

@@ -11,9 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks.figures import pages
+from tests.bundles import stories_bundle
 from tests.conftest import REPOSITORY
 from tests.docs.pages import run_page
 
+__all__ = ["stories_bundle"]
+
+TUTORIAL = REPOSITORY / "docs" / "tutorials" / "first_bundle.md"
 # Plain text between turns: stories260K has no special tokens for them.
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '\n' }}{% endfor %}"
@@ -37,9 +41,20 @@ def test_the_readme_builds_trains_and_answers(chat_model: Path, tmp_path: Path) 
     assert "finished" in printed[-1]
 
 
+def test_the_python_part_of_the_tutorial_runs(stories: Path, stories_bundle: Path, tmp_path: Path) -> None:
+    def model_and_bundle(folder: Path) -> None:
+        shutil.copytree(stories, folder / "everyday", copy_function=shutil.copyfile)
+        (folder / "first.bundle").symlink_to(stories_bundle)
+
+    printed = run_page(TUTORIAL, tmp_path, make_model=model_and_bundle, commands=False)
+    assert "10 stop_requested\n60 finished" in printed[-2]
+    assert (tmp_path / "adapter_of_you" / "adapter_config.json").is_file()
+
+
+@pytest.mark.slow
 def test_the_tutorial_leads_to_an_adapter_that_answers(stories: Path, tmp_path: Path) -> None:
     run_page(
-        REPOSITORY / "docs" / "tutorials" / "first_bundle.md", tmp_path,
+        TUTORIAL, tmp_path,
         make_model=lambda folder: shutil.copytree(stories, folder / "everyday", copy_function=shutil.copyfile),
     )  # fmt: skip
     for adapter in ("adapter", "adapter_of_you"):
@@ -50,7 +65,7 @@ def test_the_tutorial_leads_to_an_adapter_that_answers(stories: Path, tmp_path: 
 def test_the_tutorial_works_with_the_model_that_it_makes(tmp_path: Path) -> None:
     (REPOSITORY / ".cache").mkdir(exist_ok=True)
     (tmp_path / ".cache").symlink_to(REPOSITORY / ".cache")  # made once, for the demo too
-    run_page(REPOSITORY / "docs" / "tutorials" / "first_bundle.md", tmp_path, slow=True)
+    run_page(TUTORIAL, tmp_path, slow=True)
 
 
 @pytest.mark.slow

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A persona's messages are added line by line, as an app would, learned from, and answered with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from bespoke import PersonalModel
+from tests.bundles import stories_bundle
+from tests.personas import messages
+
+__all__ = ["stories_bundle"]
+
+
+def test_a_persona_is_added_line_by_line_trained_and_answers(stories_bundle: Path, data_folder: Path, tmp_path: Path) -> None:
+    with PersonalModel.open(stories_bundle, tmp_path / "state") as model:
+        untrained = "".join(model.generate("My health", max_tokens=24))
+        for number, text in enumerate(messages(data_folder, "healthcare")[:20]):
+            added = model.examples.add({"text": text}, id=str(number))
+            assert added.id == str(number)
+        report = model.train(steps=20)
+        assert report.stopped_because == "finished"
+        assert report.judged_on == "validation"
+        assert report.validation_loss_before is not None
+        assert report.validation_loss is not None
+        assert report.validation_loss < report.validation_loss_before - 0.3
+        assert report.accepted
+        assert abs(model.evaluate().loss - report.validation_loss) < 1e-6
+        assert "".join(model.generate("My health", max_tokens=24)) != untrained
+        adapter = model.export_adapter(tmp_path / "adapter")
+    assert json.loads((adapter / "adapter_config.json").read_text())["r"] == 4
