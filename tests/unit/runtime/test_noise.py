@@ -68,7 +68,7 @@ def test_values_meet_the_shared_vectors(vector: dict[str, Any]) -> None:
         counter = (where["block"] << 16 | where["tensor"], where["query"], where["step"])
         values = []
         for place in vector["places"]:
-            four = np.empty(4, np.float32)
+            four = np.zeros(4, np.float32)
             module._fill_normal(four, philox(place // 4, 1, counter, seed))
             values.append(four[place % 4])
         got = np.array(values, np.float32)
@@ -130,7 +130,7 @@ def test_an_empty_tensor_is_empty() -> None:
 
 
 def test_temporaries_stay_below_a_megabyte() -> None:
-    out = np.empty((4864, 896), np.float32)
+    out = np.zeros((4864, 896), np.float32)
     tracemalloc.start()
     try:
         noise(out.shape, out=out, **AT_ZERO)
@@ -157,7 +157,7 @@ def test_an_unknown_distribution_is_refused() -> None:
         noise((4,), distribution="cauchy", **AT_ZERO)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("out", [np.empty((5,), np.float32), np.empty((4,)), np.empty((8,), np.float32)[::2]], ids=str)
+@pytest.mark.parametrize("out", [np.zeros((5,), np.float32), np.zeros((4,)), np.zeros((8,), np.float32)[::2]], ids=str)
 def test_an_out_that_does_not_fit_is_refused(out: np.ndarray) -> None:
     with pytest.raises(PlanError, match="out"):
         noise((4,), out=out, **AT_ZERO)
