@@ -30,10 +30,11 @@ def write_table(
     """Write the table between the markers of `name`, wherever they stand; returns its Markdown.
 
     Cells: None is a dash, a float has three significant digits, the rest as str() gives it. `machine` replaces the line about
-    this processor, for what ran on another. AssertionError where no page has the markers.
+    this processor, for what ran on another; "" leaves it out, for what did not run. AssertionError where no page has the markers.
     """
     table = markdown(header, rows)
-    text = "\n\n".join(part for part in (table, note, f"Measured on: {machine or this_machine()}.") if part)
+    measured = "" if machine == "" else f"Measured on: {machine or this_machine()}."
+    text = "\n\n".join(part for part in (table, note, measured) if part)
     return write_text(name, text)
 
 

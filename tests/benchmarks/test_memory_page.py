@@ -41,7 +41,8 @@ def test_where_the_bytes_of_a_plan_go() -> None:
         "memory",
         ("method", "sequence", "arena", "workspace", "constant", "peak", "checkpoints in a file", "state, twice", "KV cache"),
         rows,
-        "Qwen2.5-0.5B, published configuration, rank 8, batch 1, AdamW (mezo: none), no budget; MB. Peak = arena + workspace + "
-        "constant. Checkpoints in a file and state are mapped. The KV cache is there while the model answers, not while it trains.",
-        machine="nothing was run, these are the plans; what was measured beside them stands in the README",
+        "Estimates in MB: Qwen2.5-0.5B, published configuration, rank 8, batch 1, AdamW (mezo: none), no budget. Peak = arena + "
+        "workspace + constant. Checkpoints in a file and state are mapped. The KV cache is there while the model answers, not "
+        "while it trains.",
+        machine="",
     )  # fmt: skip
