@@ -47,7 +47,7 @@ def test_steps_of_mesp_beside_peft() -> None:
         f"{ours.report['cpu_seconds_a_step']:.1f} and {peft.report['cpu_seconds_a_step']:.1f} s a step). peft takes {ratio:.1f} "
         f"times as much memory as bespoke. Building the bundle: {built.seconds['build']:.0f} s, "
         f"{built.report['cpu_seconds']:.0f} s of processor time, peak {built.peaks['build'] / 1e6:.0f} MB of anonymous memory, all "
-        "imports included.",
+        f"imports included.{busy()}",
     )  # fmt: skip
     assert len(ours.report["losses"]) == len(peft.report["losses"]) == STEPS >= 5
     assert ours.report["trained"] == peft.report["trained"]
@@ -66,8 +66,15 @@ def test_the_smallest_budget() -> None:
     write_table(
         "smallest_budget", HEADER, [row],
         f"{small.report['memory']['mapped_dirty_bytes'] / 1e6:.0f} MB of the mapped scratch file were dirty at the end; "
-        f"{small.report['cpu_seconds_a_step']:.1f} s of processor time a step.",
+        f"{small.report['cpu_seconds_a_step']:.1f} s of processor time a step.{busy()}",
     )  # fmt: skip
+
+
+def busy() -> str:
+    """A word of warning about the seconds, where more runs than there are cores."""
+    load = os.getloadavg()[0]
+    others = load > (os.cpu_count() or 1) + 1
+    return f" Other processes were using the machine's cores meanwhile (load average {load:.0f})." if others else ""
 
 
 def smallest_budget_mb(model: Path) -> float:
