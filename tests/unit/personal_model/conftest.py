@@ -20,7 +20,7 @@ torch.set_num_threads(1)
 Open = Callable[..., PersonalModel]
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)  # undone for the tests of other folders, some of which measure memory
 def graphs_read_once() -> Iterator[None]:
     """Reading the graphs takes most of the time of a `train` of a few steps, and is not what is tested here."""
     with pytest.MonkeyPatch.context() as patch:
