@@ -132,12 +132,12 @@ LARGEST = Tiles("largest")
 
 
 def planned(
-    model: ModelSpec, method: str, length: int, training: Training, tracer: Tracer, *, tiles: Tiles | None = None,
+    model: ModelSpec, method: Any, length: int, training: Training, tracer: Tracer, *, tiles: Tiles | None = None,
     options: Mapping[str, Any] | None = None, context: int = 256, answers: bool = False,
 ) -> Plan:
-    """The plan of a method's training step, verified; with the SDK's own sections if it `answers`."""
+    """The verified plan of a method's training step (`method`: a name or a plugin); with the SDK's own sections if it `answers`."""
     tiles = tiles or Tiles()
-    plugin = plugins.get("optimizer", method)
+    plugin = plugins.get("optimizer", method) if isinstance(method, str) else method
 
     def record(choices: dict[str, Any]) -> PlanBuilder:
         b = ForcedBuilder(model, training, length, context, tracer, choices)
@@ -152,10 +152,10 @@ def planned(
     if tiles.which == "largest":
         builder = record({name: candidates[-1] for name, candidates in builder.candidates.items()})
     plan = compile_plan(
-        builder.draft, schedule(builder.draft), COSTS, method=method, sequence_length=length, batch_size=training.batch_size,
+        builder.draft, schedule(builder.draft), COSTS, method=plugin.name, sequence_length=length, batch_size=training.batch_size,
         choices={},
     )
-    verify(plan, method, tracer.graphs)
+    verify(plan, plugin.name, tracer.graphs)
     return plan
 
 
@@ -205,7 +205,7 @@ class Rig:
 
 
 def rig(
-    base: Base, method: str, length: int, rank: int, tracer: Tracer, *, training: Training | None = None, rows: int = 3,
+    base: Base, method: Any, length: int, rank: int, tracer: Tracer, *, training: Training | None = None, rows: int = 3,
     tiles: Tiles | None = None, options: Mapping[str, Any] | None = None, answers: bool = False,
 ) -> Rig:
     """By default a rig whose accumulators give the gradients."""

@@ -69,34 +69,28 @@ def check(
     return found
 
 
-# Each model, length and rank at least once, and every pair of length and rank that differs in code path: T = 1 has no attention to
-# speak of, 7 is below Gemma's window, 33 and 129 above it and no multiple of any tile.
+# Each model, length and rank at least once; 7 is below Gemma's window, 33 and 129 above it and no multiple of any tile. With tiny
+# tiles queries come by five, the width by 32 and the vocabulary by 17: every tile and every last, shorter one.
 COVERING = (
-    ("llama", 129, 3),
-    ("llama3", 33, 8),
-    ("qwen2", 7, 1),
-    ("qwen3", 33, 3),
-    ("gemma3_text", 33, 8),
+    ("llama", 129, 3, None),
+    ("llama", 129, 3, LARGEST),
+    ("llama3", 33, 8, None),
+    ("qwen2", 7, 1, None),
+    ("qwen3", 33, 3, None),
+    ("qwen3", 33, 3, TINY_TILES),
+    ("gemma3_text", 33, 8, TINY_TILES),
 )
 
 
-@pytest.mark.parametrize(("name", "length", "rank"), COVERING)
-def test_gradients_are_those_of_peft(name: str, length: int, rank: int, bases: Bases, tracer: Tracer) -> None:
-    check(bases(name), tracer, length, rank)
+@pytest.mark.parametrize(("name", "length", "rank", "tiles"), COVERING)
+def test_gradients_are_those_of_peft(
+    name: str, length: int, rank: int, tiles: Tiles | None, bases: Bases, tracer: Tracer
+) -> None:
+    check(bases(name), tracer, length, rank, tiles=tiles)
 
 
 def test_gradients_of_a_trained_model_are_those_of_peft(bases: Bases, tracer: Tracer, shakespeare: list[int]) -> None:
     check(bases("stories260K"), tracer, 1, 1, text=shakespeare)
-
-
-@pytest.mark.parametrize(("name", "length"), [("qwen3", 33), ("gemma3_text", 33)])
-def test_gradients_do_not_depend_on_tiles(name: str, length: int, bases: Bases, tracer: Tracer) -> None:
-    """Queries by five, the width by 32, the vocabulary by 17: every tile and every last, shorter one."""
-    check(bases(name), tracer, length, 3, tiles=TINY_TILES)
-
-
-def test_largest_choices_give_the_same_gradients(bases: Bases, tracer: Tracer) -> None:
-    check(bases("llama"), tracer, 129, 3, tiles=LARGEST)
 
 
 @pytest.mark.slow

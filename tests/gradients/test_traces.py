@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from bespoke.config import Training
@@ -87,6 +88,7 @@ def test_sgd_follows_torch_and_both_exact_methods_follow_each_other(
     np.testing.assert_allclose(traces["mesp"], expected, rtol=0, atol=TOLERANCE)
 
 
+@pytest.mark.slow  # the one below has AdamW too
 def test_adamw_follows_torch(bases: Bases, shakespeare: list[int], tracer: Tracer) -> None:
     base, steps = bases("stories260K"), batches_of(shakespeare)
     adapter = initial_adapter(spec(base, RANK), seed=0)
