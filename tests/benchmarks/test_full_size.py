@@ -79,7 +79,8 @@ def busy() -> str:
 
 def smallest_budget_mb(model: Path) -> float:
     """What the SDK itself says is the least that this model can be trained with."""
-    from bespoke import Budget, Personalizer, PlanDoesNotFit, Training
+    from bespoke import Budget, Personalizer, Training
+    from bespoke.errors import PlanDoesNotFit
 
     personalizer = Personalizer(model, "mesp", "cuda", training=Training(sequence_lengths=(LENGTH,)), budget=Budget(memory_mb=1))
     with pytest.raises(PlanDoesNotFit) as refused:
