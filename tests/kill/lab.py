@@ -25,6 +25,7 @@ import torch
 
 import bespoke.personal_model as personal_model
 from bespoke.bundle.reader import open_bundle
+from bespoke.errors import StateError
 from bespoke.personal_model import PersonalModel
 from bespoke.runtime import trainer
 from bespoke.runtime.memory import MemoryGuard
@@ -89,10 +90,16 @@ def digest(tensors: Mapping[str, Any]) -> str:
 def train(bundle: Path, folder: Path, method: str) -> None:
     """Starts the run, or continues it to its end; does nothing when it has ended."""
     with PersonalModel.open(bundle, folder) as model:
-        if list(folder.glob("*.begun")) and model._store.current_run() is None:
-            return
-        (folder / "run.begun").touch()  # in the worst case a run that was not begun is taken for one that ended: seen at once
-        model.train(method=method)
+        if not has_ended(model):
+            model.train(method=method)
+
+
+def has_ended(model: PersonalModel) -> bool:
+    """Whether the first run was begun and is over: another call of `train` would start a second."""
+    try:
+        return model._store.run(1).ended_because is not None
+    except StateError:
+        return False
 
 
 def outcome(bundle: Path, folder: Path, record: Path) -> Any:
@@ -108,7 +115,7 @@ def outcome(bundle: Path, folder: Path, record: Path) -> Any:
             "journal": [[row.step, row.cursor, row.values, row.rejected] for row in model._store.journal(1)],
             "accepted": [[v.step, v.metrics, digest(model._store.load_version(v.id))] for v in versions],
             "state": sorted(set(record.read_text().split())),
-            "files": sorted(path.suffix for path in folder.iterdir() if path.name != "run.begun"),
+            "files": sorted(path.suffix for path in folder.iterdir()),
         }
 
 
