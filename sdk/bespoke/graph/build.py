@@ -38,6 +38,7 @@ from bespoke.data.template import find_template
 from bespoke.data.text import Tokenizer
 from bespoke.data.turns import compile_turns
 from bespoke.graph.golden import GoldenMethod, make_golden
+from bespoke.graph.lower import lower
 from bespoke.graph.planner import Planned, Request, plan_method, remeasured
 from bespoke.graph.programs import program_bytes
 from bespoke.graph.trace import Tracer
@@ -235,7 +236,7 @@ def _lower(
         for done, graph in enumerate(graphs):
             progress(f"target {target.name}", done, len(graphs))
             folder = writer.path_for(f"graphs/{target.name}/any").parent
-            artifact = target.plugin.lower(graph, folder, target.options)
+            artifact = lower(target.plugin, target.options, graph, folder)
             workspaces[graph.key] = max(workspaces.get(graph.key, 0), artifact.workspace_bytes)
             artifacts.append(
                 ArtifactRecord(

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks a target to compile a graph; where it cannot, says which of the installed ones can."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bespoke import plugins
+from bespoke.errors import BespokeError, Unsupported
+
+if TYPE_CHECKING:
+    from bespoke.contracts import Artifact
+    from bespoke.graph.trace import Graph
+
+
+def lower(target: Any, options: Any, graph: Graph, folder: Path) -> Artifact:
+    """The artifact of `graph`. Raises Unsupported naming graph, operator, reason and the targets that can."""
+    try:
+        return target.lower(graph, folder, options)
+    except Unsupported as error:
+        able = ", ".join(targets_that_can(graph, besides=target.name)) or "none of the installed ones"
+        raise Unsupported(
+            error.subject,
+            got=error.got,
+            expected=error.expected,
+            next_step=f"{error.next_step}. Targets that can compile this graph: {able}",
+        ) from error
+
+
+def targets_that_can(graph: Graph, besides: str) -> list[str]:
+    """Installed targets that compile the graph with their default options."""
+    able = []
+    for name in sorted(p.split(" ", 1)[1] for i in plugins.installed() for p in i.provides if p.startswith("target ")):
+        if name == besides:
+            continue
+        try:
+            target = plugins.get("target", name)
+            with tempfile.TemporaryDirectory() as folder:
+                target.lower(graph, Path(folder), target.Options())
+        except BespokeError:
+            continue
+        able.append(name)
+    return able
