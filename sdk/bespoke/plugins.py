@@ -5,7 +5,6 @@ imports one module, and a broken plugin hurts only itself."""
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
@@ -75,11 +74,11 @@ def installed() -> list[Installed]:
     return found
 
 
-def commands(broken: Iterable[str] = ()) -> list[Any]:
+def commands() -> list[Any]:
     """Click commands of plugins whose entry point is named `command-...`; others are not imported for this."""
     found = []
     for entry in entry_points(group=GROUP):
-        if entry.name.startswith("command-") and entry.name not in broken:
+        if entry.name.startswith("command-"):
             try:
                 found += _load(entry, "command")
             except PluginError:

@@ -14,8 +14,6 @@ from bespoke.runtime.batches import RowLike, evaluation_batches
 from bespoke.runtime.machine import Machine
 from bespoke.runtime.report import Evaluation
 
-MIN_EXAMPLES_FOR_VALIDATION = 5  # below, the split has no validation and the training loss is judged
-
 
 def evaluate(
     machine: Machine, rows: Sequence[RowLike], adapter: Mapping[str, torch.Tensor] | None, *, examples: int

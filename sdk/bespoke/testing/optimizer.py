@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 from collections.abc import Callable, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bespoke.config import Settings, settings_from
+from bespoke.config import Settings
 from bespoke.errors import ConfigError, PlanError, PluginError
 from bespoke.graph.builder import PlanBuilder
 from bespoke.graph.sections import evaluate_step
@@ -22,6 +21,7 @@ from bespoke.plan.draft import DraftPlan
 from bespoke.plan.instructions import Emit, Plan, Store
 from bespoke.runtime.memory import KernelPeak, MemoryMeter, can_measure
 from bespoke.testing.dense import loss_and_gradients
+from bespoke.testing.options import checked_options
 from bespoke.testing.rig import Case, Rig, planned
 from bespoke.testing.tiny import CONTEXT, TokenBatch, shared_tracer, tiny_adapter, tiny_batch, tiny_weights
 
@@ -94,24 +94,8 @@ class _Check:
 
     def settings(self) -> None:
         """A name, options whose defaults are complete, and an error for an option that there is none of."""
-        missing = [name for name in ("name", "Options", "train_step") if not hasattr(self.optimizer, name)]
-        if missing:
-            raise self.fail(f"no attribute {', '.join(missing)}", "name, Options and train_step", "See bespoke.contracts.Optimizer")
-        kind = self.optimizer.Options
-        if not (isinstance(kind, type) and issubclass(kind, Settings)):
-            raise self.fail(f"Options = {kind!r}", "a subclass of bespoke.contracts.Settings", "Derive it from Settings")
-        if self._given is None:
-            self._given = settings_from(kind, f"optimizers.{self.optimizer.name}", {})
-        try:
-            settings_from(kind, f"optimizers.{self.optimizer.name}", {"no_such_option": 1})
-        except ConfigError:
-            pass
-        else:
-            raise self.fail("an unknown option taken in silence", "a ConfigError that names it", "Keep extra='forbid' of Settings")
-        try:
-            json.dumps(self.options.model_dump())
-        except TypeError as error:
-            raise self.fail(f"options that JSON cannot hold: {error}", "numbers, texts and lists", "Change the field") from None
+        needed = ("name", "Options", "train_step")
+        self._given = checked_options(self.optimizer, "Optimizer", needed, self._given, self.fail)
 
     def planned(self, case: Case) -> Plan:
         """The plan of the least memory; the fastest one must verify too."""

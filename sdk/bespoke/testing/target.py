@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import io
-import json
 import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
@@ -16,11 +15,12 @@ import torch
 
 from bespoke import plugins
 from bespoke.bundle.manifest import file_name_problem
-from bespoke.config import Settings, settings_from
+from bespoke.config import Settings
 from bespoke.contracts import Artifact
 from bespoke.errors import ConfigError, PluginError, Unsupported
 from bespoke.graph.trace import Graph, TensorSpec
 from bespoke.graph.tree import flatten
+from bespoke.testing.options import checked_options
 from bespoke.testing.rig import Case, Function, Rig, planned
 from bespoke.testing.tiny import shared_tracer, tiny_adapter, tiny_batch
 
@@ -95,24 +95,8 @@ class _Check:
 
     def settings(self) -> None:
         """A name, options whose defaults are complete, and an error for an option that there is none of."""
-        missing = [name for name in ("name", "Options", "lower", "open") if not hasattr(self.target, name)]
-        if missing:
-            raise self.fail(f"no attribute {', '.join(missing)}", "name, Options, lower and open", "See bespoke.contracts.Target")
-        kind = self.target.Options
-        if not (isinstance(kind, type) and issubclass(kind, Settings)):
-            raise self.fail(f"Options = {kind!r}", "a subclass of bespoke.contracts.Settings", "Derive it from Settings")
-        if self._given is None:
-            self._given = settings_from(kind, f"targets.{self.target.name}", {})
-        try:
-            settings_from(kind, f"targets.{self.target.name}", {"no_such_option": 1})
-        except ConfigError:
-            pass
-        else:
-            raise self.fail("an unknown option taken in silence", "a ConfigError that names it", "Keep extra='forbid' of Settings")
-        try:
-            json.dumps(self.options.model_dump())
-        except TypeError as error:
-            raise self.fail(f"options that JSON cannot hold: {error}", "numbers, texts and lists", "Change the field") from None
+        needed = ("name", "Options", "lower", "open")
+        self._given = checked_options(self.target, "Target", needed, self._given, self.fail)
 
     # ---- lower ---------------------------------------------------------------------------------------------------------------
 
