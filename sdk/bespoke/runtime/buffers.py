@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where values live while a plan runs: one anonymous arena, and one preallocated scratch file that is mapped.
+"""Where values live while a plan runs: one anonymous arena, and one preallocated scratch file that is mapped and has no name.
 
 The file holds checkpoints, sums over micro-batches, and two copies of adapter and optimizer state: `store` writes to the one
 that is not in use, and `flip` ends a step. So a step can be abandoned at any instruction.
@@ -153,6 +153,7 @@ def _scratch(path: Path | None, size: int) -> Region:
     try:
         os.posix_fallocate(descriptor, 0, size)  # a full disk is an error here, not a SIGBUS in the middle of a step
         memory = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED)
+        os.unlink(path)  # the mapping keeps it: a trainer that is killed leaves nothing behind
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DiskFull(

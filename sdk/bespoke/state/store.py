@@ -4,7 +4,7 @@
     state.sqlite             examples, runs, progress, journal, metrics, versions
     slot_*.safetensors       adapter and optimizer state of a committed step
     accepted_*.safetensors   adapters that passed the gate
-    scratch                  the trainer's mapped working copies; never trusted after a restart
+    scratch                  the trainer's mapped working copies; unlinked once mapped, never trusted after a restart
     trainer.lock files.lock  locks between processes
 
 A store may be shared by the threads of a process, and the folder by processes: any of them may add, list and forget
