@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+# ExecuTorch from its Python wheel. Variables and not imported targets: those need CMake 3.28.
+if(NOT executorch_DIR)
+  find_package(Python3 COMPONENTS Interpreter QUIET)
+  execute_process(COMMAND ${Python3_EXECUTABLE} -c "import importlib.util as u; print(list(u.find_spec('executorch').submodule_search_locations)[0])"
+    OUTPUT_VARIABLE _executorch OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  set(executorch_DIR ${_executorch}/share/cmake)
+endif()
+find_package(executorch REQUIRED CONFIG)
+
+file(GLOB ENGINE_SOURCES CONFIGURE_DEPENDS src/engines/executorch/*.cpp)
+add_library(executorch_engine OBJECT ${ENGINE_SOURCES})
+target_include_directories(executorch_engine PUBLIC src include)
+target_include_directories(executorch_engine SYSTEM PUBLIC ${EXECUTORCH_INCLUDE_DIRS})
+target_compile_definitions(executorch_engine PUBLIC ${EXECUTORCH_COMPILE_DEFINITIONS} BESPOKE_EXECUTORCH)
+target_compile_definitions(core_objects PRIVATE BESPOKE_EXECUTORCH)
+# Kernels and backends register themselves when they are loaded, so the linker must not drop what nothing names.
+target_link_libraries(executorch_engine PUBLIC -Wl,--no-as-needed ${EXECUTORCH_LIBRARIES} -Wl,--as-needed)
+list(APPEND CMAKE_BUILD_RPATH ${EXECUTORCH_RUNTIME_LIBRARY_DIR})

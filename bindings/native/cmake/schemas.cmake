@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+# The published schemas, compiled in: what the SDK writes and what the core takes are one document.
+set(BESPOKE_SCHEMA_SOURCE ${CMAKE_CURRENT_BINARY_DIR}/schemas.cpp)
+set(_schemas "")
+foreach(name plan manifest)
+  set(_file ${CMAKE_CURRENT_SOURCE_DIR}/../schema/${name}.schema.json)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${_file})
+  file(READ ${_file} _text HEX)
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," _bytes "${_text}")
+  string(APPEND _schemas "extern const unsigned char ${name}_schema[] = {${_bytes}0};\nextern const unsigned long ${name}_schema_size = sizeof(${name}_schema) - 1;\n")
+endforeach()
+file(CONFIGURE OUTPUT ${BESPOKE_SCHEMA_SOURCE} CONTENT "namespace bespoke {\n${_schemas}}\n" @ONLY)

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The errors of the core: the same kinds and four parts as in sdk/bespoke/errors.py. Thrown inside, never across the C API.
+#pragma once
+
+#include <exception>
+#include <string>
+
+namespace bespoke {
+
+enum class Kind {
+  Config,        // ConfigError
+  Data,          // DataError
+  Plan,          // PlanError
+  Bundle,        // BundleError
+  BundleVersion, // BundleVersionError
+  Signature,     // SignatureError
+  Golden,        // GoldenMismatch
+  State,         // StateError
+  StateLocked,   // StateLocked
+  DiskFull,      // DiskFull
+  Budget,        // BudgetExceeded
+  Adapter,       // AdapterError
+  Unsupported,   // Unsupported
+  MissingDependency,
+  Internal,      // a defect of the core: "BespokeError"
+};
+
+struct Error : std::exception {
+  Error(Kind kind, std::string subject, std::string got, std::string expected, std::string next_step);
+  const char* what() const noexcept override { return message.c_str(); }
+
+  Kind kind;
+  std::string subject, got, expected, next_step;  // plain text without a final dot
+  std::string message;                            // all of it in one line
+};
+
+const char* name_of(Kind kind);  // of the Python class
+int code_of(Kind kind);          // what the command line ends with
+
+}  // namespace bespoke
