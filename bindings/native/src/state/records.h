@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// What goes into the state and what comes out of it, as plain records: those of sdk/bespoke/state/records.py, where training
+// needs them. JSON stays text here: its readers know what they look for.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace bespoke {
+
+struct StateTensor {  // float32, row-major, somebody else's memory; `data` is not looked at where only shapes are asked for
+  std::string_view name;
+  const int64_t* shape = nullptr;
+  int32_t rank = 0;
+  const float* data = nullptr;
+
+  int64_t elements() const {
+    int64_t count = 1;
+    for (int32_t i = 0; i < rank; i++) count *= shape[i];
+    return count;
+  }
+};
+
+enum class Split { train, validation };
+
+struct RowPlace {  // a row of an example; its tokens stay in the database until `read_row`
+  int64_t example;
+  int32_t window;
+  int32_t length;  // tokens
+};
+
+struct Run {
+  int64_t id = 0;
+  std::string method;
+  int64_t seed = 0;
+  std::string settings;  // JSON object, {"training": {...}}
+  int64_t steps = 0;
+  std::optional<int64_t> started_from;  // version
+  int64_t step = 0;                     // of the last commit, by slot or by journal
+  std::string cursor;                   // JSON object
+  std::optional<std::string> ended_because;
+  std::string started_at;
+  std::optional<std::string> ended_at;
+};
+
+struct CursorState {  // where a run stands: steps taken, and rows taken from each source
+  int64_t step = 0, user_position = 0, general_position = 0;
+};
+
+struct JournalRow {  // a step of a replayable plan; values come back bit for bit
+  int64_t step = 0;
+  std::string cursor;  // JSON object
+  std::vector<float> values;
+  bool rejected = false;
+  std::string metrics = "{}";  // JSON object
+};
+
+class MappedFile;
+
+class MappedTensors {  // of a verified file, read-only: no anonymous memory but a few words a tensor
+ public:
+  MappedTensors();
+  MappedTensors(MappedTensors&&) noexcept;
+  MappedTensors& operator=(MappedTensors&&) noexcept;
+  ~MappedTensors();
+
+  const StateTensor* find(std::string_view name) const;
+  const std::vector<StateTensor>& all() const { return tensors_; }  // in the order of their names
+
+ private:
+  friend struct TensorFileReader;
+  std::unique_ptr<MappedFile> file_;
+  std::vector<int64_t> extents_;
+  std::vector<std::unique_ptr<std::string>> spelled_;  // names that JSON escapes
+  std::vector<StateTensor> tensors_;
+};
+
+struct Slot {
+  int64_t step = 0;
+  std::string cursor;  // JSON object
+  MappedTensors tensors;
+};
+
+struct Version {  // an accepted adapter; `run` is none and `source` set where it was imported
+  int64_t id = 0;
+  std::optional<int64_t> run;
+  int64_t step = 0;
+  std::string metrics;  // JSON object
+  std::string accepted_at;
+  std::optional<std::string> source;
+};
+
+}  // namespace bespoke
