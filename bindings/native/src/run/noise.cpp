@@ -3,6 +3,7 @@
 #include "run/noise.h"
 
 #include <cmath>
+#include <string>
 
 #include "error.h"
 

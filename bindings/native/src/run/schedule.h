@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// The learning rate of each step: the formulas of sdk/bespoke/runtime/schedule.py, operation by operation.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace bespoke {
+
+// Of `step`, counted from 1, in a run of `total_steps`. ConfigError for a step below 1 or an unknown schedule.
+double learning_rate_at(int64_t step, double peak, const std::string& schedule, int64_t warmup_steps, int64_t total_steps);
+
+}  // namespace bespoke
