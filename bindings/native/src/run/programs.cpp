@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/programs.h"
+
+#include <algorithm>
+
+namespace bespoke {
+
+Programs::Programs(Bundle& bundle, const bespoke_engine& engine) : bundle_(bundle), engine_(engine) {
+  std::string there;
+  for (const Target& target : bundle.manifest().targets) {
+    if (target.name == engine.target) target_ = &target;
+    there += (there.empty() ? "" : ", ") + target.name;
+  }
+  if (!target_)
+    throw Error(Kind::Bundle, std::string("target '") + engine.target + "'", "a bundle for " + there,
+                "a bundle for the engine that runs it", std::string("Build the bundle with targets=\"") + engine.target + "\"");
+  for (const Artifact& artifact : target_->artifacts) scratch_bytes_ = std::max<size_t>(scratch_bytes_, artifact.workspace_bytes);
+}
+
+Programs::~Programs() {
+  for (auto& [key, program] : programs_)
+    if (program.handle) engine_.close(engine_.context, program.handle);
+}
+
+Program& Programs::find(const std::string& key) {
+  const auto known = programs_.find(key);
+  if (known != programs_.end()) return known->second;
+  const GraphRecord* graph = bundle_.manifest().graph(key);
+  for (const Artifact& artifact : target_->artifacts) {
+    if (artifact.graph != key) continue;
+    Program program{graph, &artifact, {}, nullptr};
+    for (const std::string& name : artifact.operands) {
+      const auto at = std::find_if(graph->inputs.begin(), graph->inputs.end(), [&](const TensorSpec& spec) { return spec.name == name; });
+      program.operands.push_back(static_cast<uint32_t>(at - graph->inputs.begin()));
+    }
+    return programs_.emplace(key, std::move(program)).first->second;
+  }
+  throw Error(Kind::Bundle, "graph '" + graph->name + "'", std::string("no artifact of target '") + engine_.target + "'",
+              "one artifact for each graph", "Build the bundle again");
+}
+
+void Programs::open(Program& program) {
+  const Bytes file = bundle_.file(program.artifact->file);  // hashed before the engine sees it
+  char message[256] = "";
+  if (engine_.open(engine_.context, file.data, file.size, scratch_, scratch_size_, &program.handle, message, sizeof message))
+    throw Error(Kind::Bundle, program.artifact->file, message, std::string("a program that ") + engine_.target + " can run",
+                "Build the bundle again with the versions that this core was built with");
+}
+
+void Programs::run(Program& program, const bespoke_tensor* operands, const bespoke_tensor* results) {
+  if (!program.handle) open(program);
+  touched_ = std::max<size_t>(touched_, program.artifact->workspace_bytes);
+  ordered_.clear();
+  for (uint32_t operand : program.operands) ordered_.push_back(operands[operand]);
+  char message[256] = "";
+  if (engine_.run(engine_.context, program.handle, ordered_.data(), ordered_.size(), results, program.graph->outputs.size(), message,
+                  sizeof message))
+    throw Error(Kind::Plan, "graph '" + program.graph->name + "'", message, "a call that the engine can make",
+                "Report this together with the bundle");
+}
+
+}  // namespace bespoke

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The compiled graphs of a bundle for one engine, opened when they are first called; and the weights they read.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "bespoke.h"
+#include "format/bundle.h"
+
+namespace bespoke {
+
+struct Program {
+  const GraphRecord* graph;
+  const Artifact* artifact;
+  std::vector<uint32_t> operands;  // of the artifact: which of the graph's
+  void* handle = nullptr;
+};
+
+class Programs {
+ public:
+  // Programs of `keys`, all over `scratch`. BundleError where the bundle has no artifacts for the engine.
+  Programs(Bundle& bundle, const bespoke_engine& engine);
+  ~Programs();
+  Programs(const Programs&) = delete;
+
+  size_t scratch_bytes() const { return scratch_bytes_; }  // that the programs of the target may want
+  void use(uint8_t* scratch, size_t size) { scratch_ = scratch, scratch_size_ = size; }
+
+  // Bytes that a call of the program may add to the process: what no call before it has touched.
+  size_t growth(const Program& program) const { return program.artifact->workspace_bytes > touched_ ? program.artifact->workspace_bytes - touched_ : 0; }
+  void given_back() { touched_ = 0; }
+
+  Program& find(const std::string& key);  // the same object each time
+  // Operands and results in the graph's order.
+  void run(Program& program, const bespoke_tensor* operands, const bespoke_tensor* results);
+
+ private:
+  void open(Program& program);
+
+  Bundle& bundle_;
+  const bespoke_engine& engine_;
+  const Target* target_ = nullptr;
+  std::map<std::string, Program> programs_;
+  std::vector<bespoke_tensor> ordered_;
+  uint8_t* scratch_ = nullptr;
+  size_t scratch_size_ = 0, scratch_bytes_ = 0, touched_ = 0;
+};
+
+}  // namespace bespoke
