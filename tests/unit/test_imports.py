@@ -109,6 +109,7 @@ MAY_IMPORT = {
     "data": {"data"},
     "ops": {"ops"},
     "adapter": {"adapter", "bundle", "model.config", "model.checkpoint"},
+    "core": {"core", "runtime.limits"},
     "runtime": {"runtime", "plan", "bundle", "state", "ops", "data"},
 }
 

@@ -11,6 +11,8 @@ what it holds. The first that works is taken:
   later thread; not shared maps, not mapped files. Going over fails the allocation: MemoryError, or torch's RuntimeError.
 - `none`: the system offers neither; nothing is counted.
 
+For a child that is another program, `make_child_group` makes the cgroup and the child enters it before it starts.
+
 Pages that the process held before, gave back and touches again count as added in a cgroup. RLIMIT_AS is no use: it
 counts mapped weights. In every case `memory.MemoryGuard` should refuse first: it asks before memory is touched.
 """
@@ -20,20 +22,23 @@ from __future__ import annotations
 import atexit
 import contextlib
 import dataclasses
+import itertools
 import os
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
 from bespoke.errors import ConfigError
 from bespoke.runtime.memory import release_free_memory
 
-__all__ = ["KINDS", "Limit", "LimitKind", "enforce_limit"]
+__all__ = ["KINDS", "ChildGroup", "Limit", "LimitKind", "enforce_limit", "make_child_group"]
 
 LimitKind = Literal["cgroup2", "cgroup1", "rlimit_data", "none"]
 KINDS: tuple[LimitKind, ...] = ("cgroup2", "cgroup1", "rlimit_data")
 _PREFIX = "bespoke_limit_"
+_numbers = itertools.count(1)  # of the groups that this process has made for its children
 
 
 @dataclasses.dataclass
@@ -82,28 +87,74 @@ def _enter_cgroup(kind: LimitKind, added_bytes: int, proc: Path = Path("/proc/se
     home = _own_cgroup(kind, proc)
     if home is None:
         return None
-    # In version 2 a group with processes in it cannot hand the memory controller down, so a sibling is tried as well.
-    for base in (home,) if kind == "cgroup1" else (home, home.parent):
-        if kind == "cgroup2" and "memory" not in _words(base / "cgroup.subtree_control"):
-            continue
-        _sweep(base)
-        folder = base / f"{_PREFIX}{os.getpid()}"
+    for folder in _made_groups(kind, home, added_bytes, str(os.getpid())):
         try:
-            folder.mkdir()
-            if kind == "cgroup1":
-                _write(folder / "memory.limit_in_bytes", added_bytes)
-                swap = folder / "memory.memsw.limit_in_bytes"
-            else:
-                _write(folder / "memory.max", added_bytes)
-                swap = folder / "memory.swap.max"
-            with contextlib.suppress(OSError):  # absent where the kernel does not count swap
-                _write(swap, added_bytes if kind == "cgroup1" else 0)
             _write(folder / "cgroup.procs", os.getpid())
         except OSError:
             with contextlib.suppress(OSError):
                 folder.rmdir()
             continue
         return Limit(kind, added_bytes, folder, home)
+    return None
+
+
+def _made_groups(kind: LimitKind, home: Path, limit_bytes: int, name: str) -> Iterator[Path]:
+    """Groups with this limit, one after the other, for as long as they are asked for: the first may not let a process in."""
+    # In version 2 a group with processes in it cannot hand the memory controller down, so a sibling is tried as well.
+    for base in (home,) if kind == "cgroup1" else (home, home.parent):
+        if kind == "cgroup2" and "memory" not in _words(base / "cgroup.subtree_control"):
+            continue
+        _sweep(base)
+        folder = base / f"{_PREFIX}{name}"
+        try:
+            folder.mkdir()
+            if kind == "cgroup1":
+                _write(folder / "memory.limit_in_bytes", limit_bytes)
+                swap = folder / "memory.memsw.limit_in_bytes"
+            else:
+                _write(folder / "memory.max", limit_bytes)
+                swap = folder / "memory.swap.max"
+            with contextlib.suppress(OSError):  # absent where the kernel does not count swap
+                _write(swap, limit_bytes if kind == "cgroup1" else 0)
+        except OSError:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+            continue
+        yield folder
+
+
+@dataclasses.dataclass(frozen=True)
+class ChildGroup:
+    """A cgroup for one child, which enters it by writing its process id to `folder`/cgroup.procs."""
+
+    kind: LimitKind
+    folder: Path
+
+    def kills(self) -> int:
+        """How often the system has ended a process of it for going over the limit."""
+        lines = _lines(self.folder / ("memory.oom_control" if self.kind == "cgroup1" else "memory.events"))
+        return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
+
+    def remove(self) -> None:
+        """When the child has ended. Its last pages may take a moment to be counted off."""
+        for _ in range(50):
+            try:
+                self.folder.rmdir()
+                return
+            except FileNotFoundError:
+                return
+            except OSError:
+                time.sleep(0.01)
+
+
+def make_child_group(limit_bytes: int) -> ChildGroup | None:
+    """A cgroup in which a child may hold `limit_bytes`, file pages included; None where the system allows none."""
+    kinds: tuple[LimitKind, ...] = ("cgroup2", "cgroup1")
+    for kind in kinds:
+        home = _own_cgroup(kind, Path("/proc/self"))
+        if home is not None:
+            for folder in _made_groups(kind, home, limit_bytes, f"{os.getpid()}_{next(_numbers)}"):
+                return ChildGroup(kind, folder)
     return None
 
 
@@ -153,8 +204,8 @@ def _own_cgroup(kind: LimitKind, proc: Path) -> Path | None:
 def _sweep(base: Path) -> None:
     """Removes the groups of processes that were killed and so could not do it themselves."""
     for folder in base.glob(f"{_PREFIX}*"):
-        owner = folder.name.removeprefix(_PREFIX)
-        if owner.isdigit() and (int(owner) == os.getpid() or not Path(f"/proc/{owner}").exists()):
+        owner, child, _ = folder.name.removeprefix(_PREFIX).partition("_")
+        if owner.isdigit() and ((int(owner) == os.getpid() and not child) or not Path(f"/proc/{owner}").exists()):
             with contextlib.suppress(OSError):
                 folder.rmdir()
 

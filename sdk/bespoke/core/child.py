@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One request to the core: a child process under a limit, its steps told as they come, its report or its error.
+
+The child writes one JSON object a line. A stop, an interrupt or an error in a callback sends it SIGTERM, at which it goes to
+committed state and reports; a second interrupt kills it, which loses nothing that was committed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from bespoke import errors
+from bespoke.core.finding import find
+from bespoke.core.limit import ChildLimit
+from bespoke.errors import BespokeError, BudgetExceeded, MissingDependency
+
+__all__ = ["run"]
+
+POLL_SECONDS = 0.05  # how late a stop may be noticed
+STOP_SECONDS = 60.0  # what a child may take to end after an interrupt: one instruction and one commit
+_LAUNCH = str(Path(__file__).with_name("launch.py"))
+_MAX_ERROR_TEXT = 2000
+
+
+def run(
+    request: Mapping[str, Any], limit_bytes: int | None = None, on_step: Callable[[int, float], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """The core's report on a request, and under "enforced_by" what enforced the limit ("none" without one).
+
+    request:      {"verb": "train" | "evaluate" | "verify", "bundle": PATH, "state": PATH, ...}
+    limit_bytes:  footprint of the whole process that the budget allows; the system enforces it with a small margin
+    on_step:      told (step, loss) after each step
+    stop:         asked 20 times a second; the core then ends in a committed state and reports
+    Raises the error that the core tells, BudgetExceeded where the system ended it for going over the limit, BespokeError where
+    it crashed, MissingDependency where there is no core.
+    """
+    core = find()
+    if core.path is None:
+        raise MissingDependency("The device core", got=core.reason, expected="a core that runs", next_step=core.next_step)
+    with ChildLimit(limit_bytes) as limit, tempfile.TemporaryFile() as said:
+        command = [sys.executable, "-I", "-S", _LAUNCH, json.dumps(limit.request()), str(core.path)]
+        # A group of its own: Ctrl-C in the terminal reaches the parent alone, which decides.
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, process_group=0)
+        try:
+            _ask(child, request)
+            last = _listen(child, on_step, stop)
+            child.wait()
+        except BaseException:
+            _end(child)
+            raise
+        finally:
+            for pipe in (child.stdin, child.stdout):
+                assert pipe is not None
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        return _report(last, child.returncode, limit, limit_bytes, said)
+
+
+def _ask(child: subprocess.Popen[bytes], request: Mapping[str, Any]) -> None:
+    assert child.stdin is not None
+    with contextlib.suppress(BrokenPipeError):  # it has ended already; its exit status says more
+        child.stdin.write(json.dumps(request).encode() + b"\n")
+        child.stdin.close()
+
+
+def _listen(
+    child: subprocess.Popen[bytes], on_step: Callable[[int, float], None] | None, stop: Callable[[], bool] | None
+) -> dict[str, Any]:
+    """Hears the child to its end; returns its limit and its report or error."""
+    found: dict[str, Any] = {}
+    stopping = False
+    for line in _lines(child):
+        if stop is not None and not stopping and stop():
+            stopping = True
+            child.send_signal(signal.SIGTERM)
+        if line is None:
+            continue
+        try:
+            event = json.loads(line)
+            kind = event["event"]
+        except (ValueError, TypeError, KeyError):
+            continue  # a library that writes to stdout
+        if kind == "step" and on_step is not None:
+            on_step(int(event["step"]), _number(event["loss"]))
+        elif kind in ("report", "error", "limit"):
+            found[kind] = event
+    return found
+
+
+def _number(value: Any) -> float:
+    return float("nan") if value is None else float(value)  # JSON has no word for a loss that is not finite
+
+
+def _lines(child: subprocess.Popen[bytes]) -> Iterator[bytes | None]:
+    """Lines as they come, and None every POLL_SECONDS in which none comes."""
+    assert child.stdout is not None
+    descriptor = child.stdout.fileno()
+    rest = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(descriptor, selectors.EVENT_READ)
+        while True:
+            if not selector.select(POLL_SECONDS):
+                yield None
+                continue
+            piece = os.read(descriptor, 1 << 16)
+            if not piece:
+                break
+            *lines, rest = (rest + piece).split(b"\n")
+            yield from lines
+    if rest:
+        yield rest
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Ends a child that nobody listens to any more: politely, and at once if interrupted again."""
+    try:
+        if child.poll() is None:
+            child.terminate()
+        deadline = time.monotonic() + STOP_SECONDS
+        while child.poll() is None and time.monotonic() < deadline:
+            _drain(child)
+    finally:
+        if child.poll() is None:
+            child.kill()
+        child.wait()
+
+
+def _drain(child: subprocess.Popen[bytes]) -> None:
+    """A full pipe would keep the child from ending."""
+    assert child.stdout is not None
+    with selectors.DefaultSelector() as selector:
+        selector.register(child.stdout, selectors.EVENT_READ)
+        if selector.select(POLL_SECONDS) and not os.read(child.stdout.fileno(), 1 << 16):
+            time.sleep(POLL_SECONDS)
+
+
+# ---- how it ended ----------------------------------------------------------------------------------------------------------
+
+
+def _report(
+    found: dict[str, Any], status: int, limit: ChildLimit, limit_bytes: int | None, said: IO[bytes]
+) -> dict[str, Any]:
+    enforced_by = found.get("limit", {}).get("kind", "none")
+    if "error" in found:
+        raise _error(found["error"])
+    if "report" in found and status == 0:
+        report = {name: value for name, value in found["report"].items() if name != "event"}
+        return {**report, "enforced_by": enforced_by}
+    allowed = "none" if limit_bytes is None else f"{limit_bytes / 1e6:.1f} MB"
+    if status == -signal.SIGKILL and limit.killed():
+        raise BudgetExceeded(
+            "The device core", got=f"more memory than its own questions had seen; {enforced_by} ended the process",
+            expected=f"at most {allowed}",
+            next_step="Raise the memory budget. What was committed is intact: train again to go on from there",
+        )  # fmt: skip
+    raise BespokeError(
+        "The device core", got=_ending(status, said), expected="a report",
+        next_step="The state is as the last commit left it: train again to go on from there, or use the runtime 'torch'. "
+        "If it happens again, report it with this message",
+    )  # fmt: skip
+
+
+def _ending(status: int, said: IO[bytes]) -> str:
+    said.seek(0, os.SEEK_END)
+    said.seek(max(0, said.tell() - _MAX_ERROR_TEXT))
+    words = said.read().decode("utf-8", "replace").strip()
+    if status < 0:
+        try:
+            how = f"an end by {signal.Signals(-status).name}"
+        except ValueError:
+            how = f"an end by signal {-status}"
+        how += " from outside, perhaps because the machine had no memory left" if status == -signal.SIGKILL else ""
+    else:
+        how = f"exit status {status} without a report"
+    return f"{how}; it said: {words}" if words else how
+
+
+def _error(event: Mapping[str, Any]) -> BespokeError:
+    """The error of the same name here, with the core's four parts."""
+    kind = getattr(errors, str(event.get("kind")), None)
+    if not (isinstance(kind, type) and issubclass(kind, BespokeError)):
+        kind = BespokeError
+    parts = {name: str(event.get(name, "")) for name in ("subject", "got", "expected", "next_step")}
+    return kind(parts.pop("subject"), **parts)

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the compiled core is, and whether it runs here; if not, why, in words that say what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import bespoke.core
+
+__all__ = ["Core", "find"]
+
+BINARY = "bespoke-core"
+OVERRIDE = "BESPOKE_CORE"  # path of another build of it, for those who develop it
+_START_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Core:
+    """What `find` found. `path` is None where the core cannot be run, and then `reason` and `next_step` say why."""
+
+    path: Path | None
+    reason: str = ""
+    next_step: str = ""
+    built: dict[str, Any] = field(default_factory=dict)  # core.json, written by the build: versions, compiler
+    says: dict[str, Any] = field(default_factory=dict)  # what the core says of itself: version, instruction set
+
+
+def find() -> Core:
+    """The core that was installed with this package, or the one that the variable BESPOKE_CORE names. Never raises."""
+    named = os.environ.get(OVERRIDE)
+    if named:
+        return _tried(Path(named).absolute()) if Path(named).is_file() else Core(
+            None, f"{OVERRIDE} names {named}, where there is no file", f"Name a built {BINARY} in {OVERRIDE}, or unset it"
+        )  # fmt: skip
+    folders = [Path(folder) for folder in bespoke.core.__path__]  # an editable install has two: the sources and what was built
+    for folder in folders:
+        path = folder / "bin" / BINARY
+        if path.is_file():
+            return _tried(path)
+    return Core(
+        None, next((why for folder in folders if (why := _not_built(folder))), "it was not compiled when bespoke was installed"),
+        "Install a C++ compiler, libsodium, SQLite and nlohmann-json (on Debian: apt-get install g++ pkg-config libsodium-dev "
+        "libsqlite3-dev nlohmann-json3-dev), then install bespoke-sdk again with pip install --force-reinstall --no-deps",
+    )  # fmt: skip
+
+
+def _not_built(folder: Path) -> str:
+    """What kept the install from compiling it, as the build wrote it down."""
+    try:
+        return (folder / "not_built.txt").read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+def _tried(path: Path) -> Core:
+    stat = path.stat()
+    return _probe(path, stat.st_mtime_ns, stat.st_size)
+
+
+@lru_cache(maxsize=8)
+def _probe(path: Path, modified: int, size: int) -> Core:
+    """Starts it once: a library that is not there is found out now, not in the middle of a run."""
+    try:
+        built = json.loads((path.parent / "core.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        built = {}
+    try:
+        done = subprocess.run(
+            [path], input='{"verb": "version"}\n', capture_output=True, text=True, errors="replace", timeout=_START_SECONDS,
+            check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError) as error:
+        return Core(None, f"{path} cannot be started ({error})", "Install bespoke-sdk again for this machine", built)
+    missing = re.search(r"error while loading shared libraries: ([^\s:]+)", done.stderr)
+    if missing is not None:
+        library, wanted = missing[1], built.get("executorch", "1.5.1")
+        if "executorch" in library:
+            return Core(
+                None, f"{path} is there, but not {library}, which comes with executorch {wanted}",
+                "pip install 'bespoke-sdk[executorch]'", built,
+            )  # fmt: skip
+        return Core(None, f"{path} is there, but not {library}", f"Install the package of your system that holds {library}", built)
+    if done.returncode < 0 or not done.stdout.strip():
+        said = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
+        return Core(None, f"{path} does not start: {said[0][:300]}", "Install bespoke-sdk again for this machine", built)
+    return Core(path, built=built, says=_said(done.stdout))
+
+
+def _said(text: str) -> dict[str, Any]:
+    for line in text.splitlines():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict) and event.get("event") == "report":
+            return {name: value for name, value in event.items() if name != "event"}
+    return {}  # an older core, which does not know the question

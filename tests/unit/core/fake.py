@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stands in for the compiled core: speaks its protocol, and does what the request's bundle is called."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+
+ERROR = {"kind": "StateLocked", "code": 9, "subject": "state", "got": "another trainer", "expected": "none", "next_step": "Wait"}
+
+
+def tell(event: str, **more: object) -> None:
+    print(json.dumps({"event": event, **more}), flush=True)
+
+
+def main() -> int:
+    request = json.loads(sys.stdin.readline())
+    if request["verb"] == "version":
+        tell("report", version="9.9", instruction_set="avx2")
+        return 0
+    asked: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
+    does, _, amount = request["bundle"].partition(":")
+    count = int(amount) if amount.isdigit() else 0
+    if does == "steps":
+        for step in range(1, count + 1):
+            tell("step", step=step, loss=1 / step if step % 4 else None)
+    elif does == "until_stopped":
+        tell("step", step=1, loss=1.0)
+        while not asked:
+            time.sleep(0.005)
+    elif does == "deaf":
+        tell("step", step=1, loss=1.0)
+        time.sleep(1000)
+    elif does == "eat":
+        held = [bytearray(b"x" * 10**6) for _ in range(count)]
+        tell("step", step=len(held), loss=0.0)
+    elif does == "crash":
+        print("something terrible", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), count)
+    elif does == "silent":
+        return count
+    elif does == "noise":
+        print("a library that writes to stdout\n[]\n7", flush=True)
+    elif does == "error":
+        tell("error", **{**ERROR, "kind": amount})
+        return 9
+    tell("report", asked=request, stopped=bool(asked), pid=os.getpid(), parent=os.getppid())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A child process: its steps, its stops, its limit, and every way in which it can end."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from bespoke import errors
+from bespoke.core import run
+from bespoke.errors import BespokeError, BudgetExceeded, MissingDependency
+
+pytestmark = pytest.mark.usefixtures("fake_core")
+MB = 10**6
+
+
+def ask(bundle: str, **more: object) -> dict[str, object]:
+    return {"verb": "train", "bundle": bundle, **more}
+
+
+def test_steps_are_told_and_the_report_is_what_the_core_said() -> None:
+    told: list[tuple[int, float]] = []
+    report = run(ask("steps:5", settings={"steps": 5}), on_step=lambda step, loss: told.append((step, loss)))
+    assert [step for step, _ in told] == [1, 2, 3, 4, 5]
+    assert told[1][1] == 0.5
+    assert math.isnan(told[3][1])  # JSON has no NaN
+    assert report["asked"] == {"verb": "train", "bundle": "steps:5", "settings": {"steps": 5}}
+    assert report["enforced_by"] == "none"
+
+
+def test_ten_thousand_steps_and_foreign_lines_do_not_confuse_it() -> None:
+    told: list[int] = []
+    run(ask("steps:10000"), on_step=lambda step, loss: told.append(step))
+    assert told == list(range(1, 10001))
+    assert run(ask("noise"))["stopped"] is False
+
+
+def test_a_stop_ends_it_with_a_report() -> None:
+    answers = itertools.chain([False, False], itertools.repeat(True))
+    began = time.monotonic()
+    assert run(ask("until_stopped"), stop=lambda: next(answers))["stopped"] is True
+    assert time.monotonic() - began < 10
+
+
+def test_an_error_in_a_callback_stops_the_child_and_is_raised() -> None:
+    def wrong(step: int, loss: float) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run(ask("until_stopped"), on_step=wrong)
+
+
+def test_an_interrupt_stops_the_child(tmp_path: Path) -> None:
+    threading.Timer(0.4, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        run(ask("until_stopped"))
+
+
+def test_a_second_interrupt_does_not_wait_for_a_child_that_does_not_end() -> None:
+    for seconds in (0.4, 0.9):
+        threading.Timer(seconds, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run(ask("deaf"))
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize("kind", ["StateLocked", "BudgetExceeded", "DiskFull", "GoldenMismatch", "PlanError"])
+def test_an_error_of_the_core_is_the_same_error_here(kind: str) -> None:
+    with pytest.raises(getattr(errors, kind)) as raised:
+        run(ask(f"error:{kind}"))
+    assert type(raised.value).__name__ == kind
+    assert str(raised.value) == "state: got another trainer; expected none. Wait."
+
+
+@pytest.mark.parametrize("kind", ["NoSuchError", "annotations", "Sequence"])
+def test_an_unknown_kind_of_error_is_an_error_still(kind: str) -> None:
+    with pytest.raises(BespokeError) as raised:
+        run(ask(f"error:{kind}"))
+    assert type(raised.value) is BespokeError
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL])
+def test_a_crash_names_its_signal_and_says_that_the_state_is_whole(number: int) -> None:
+    with pytest.raises(BespokeError) as raised:
+        run(ask(f"crash:{int(number)}"), limit_bytes=200 * MB)
+    assert type(raised.value) is BespokeError
+    assert signal.Signals(number).name in raised.value.got
+    assert "something terrible" in raised.value.got
+    assert "last commit" in raised.value.next_step
+
+
+def test_an_end_without_a_report_is_an_error() -> None:
+    with pytest.raises(BespokeError, match="exit status 3 without a report"):
+        run(ask("silent:3"))
+    with pytest.raises(BespokeError, match="exit status 0 without a report"):
+        run(ask("silent:0"))
+
+
+def test_the_system_ends_what_goes_over_the_limit() -> None:
+    assert run(ask("eat:20"), limit_bytes=60 * MB)["enforced_by"] in ("cgroup1", "cgroup2", "rlimit_data", "none")
+    kind = run(ask("eat:0"), limit_bytes=60 * MB)["enforced_by"]
+    if not str(kind).startswith("cgroup"):
+        pytest.skip(f"no cgroup can be made here ({kind})")
+    with pytest.raises(BudgetExceeded) as raised:
+        run(ask("eat:200"), limit_bytes=60 * MB)
+    assert "60.0 MB" in raised.value.expected
+    assert str(kind) in raised.value.got
+    assert "intact" in raised.value.next_step
+
+
+def test_without_cgroups_allocations_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    from bespoke.core import limit
+
+    monkeypatch.setattr(limit, "make_child_group", lambda limit_bytes: None)
+    assert run(ask("eat:20"), limit_bytes=60 * MB)["enforced_by"] == "rlimit_data"
+    with pytest.raises(BespokeError, match="MemoryError"):  # the core itself tells BudgetExceeded
+        run(ask("eat:400"), limit_bytes=60 * MB)
+
+
+def test_no_cgroup_is_left_behind() -> None:
+    from bespoke.runtime import limits
+
+    run(ask("eat:1"), limit_bytes=60 * MB)
+    for kind in ("cgroup1", "cgroup2"):
+        home = limits._own_cgroup(kind, Path("/proc/self"))  # type: ignore[arg-type]
+        for base in () if home is None else (home, home.parent):
+            assert list(base.glob(f"bespoke_limit_{os.getpid()}_*")) == []
+
+
+def test_the_child_dies_with_its_parent(tmp_path: Path) -> None:
+    program = """
+import sys
+from bespoke.core import run
+run({"verb": "train", "bundle": "deaf"}, on_step=lambda step, loss: print("started", flush=True))
+"""
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == "started\n"
+    (child,) = (int(line) for line in Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split())
+    parent.kill()
+    parent.wait()
+    deadline = time.monotonic() + 10
+    while _runs(child) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not _runs(child)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def test_without_a_core_the_reason_and_what_to_do_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BESPOKE_CORE", "/nonexistent/core")
+    with pytest.raises(MissingDependency, match="no file"):
+        run(ask("steps:1"))
