@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from bespoke.ops.int4 import decode_bytes
+from bespoke.ops import decode_bytes, head_chunk_bytes
 
 aten = torch.ops.aten
 
@@ -57,11 +57,14 @@ def workspace_bytes(module: torch.fx.GraphModule) -> int:
 
 
 def _scratch_bytes(node: torch.fx.Node) -> int:
-    """What an int4 operator decodes at a time; softmax and friends keep nothing."""
+    """What an int4 operator holds at a time; softmax and friends keep nothing."""
     target = str(node.target)
     if target.startswith("bespoke.linear_int4"):
         codes = node.args[1].meta["val"]
         return decode_bytes(codes.shape[0], node.args[4])
+    if target.startswith("bespoke.head_chunk"):
+        h, codes = (node.args[position].meta["val"] for position in (0, 1))
+        return head_chunk_bytes(h.shape[0], codes.shape[0], h.shape[1])
     if target.startswith("bespoke.embedding_int4"):
         return _nbytes(node.meta["val"]) * 3 // 2
     return 0
@@ -82,4 +85,7 @@ def flops(module: torch.fx.GraphModule) -> int:
             total += 2 * out.numel() * node.args[4]
         elif str(node.target) == "bespoke.linear_int4_transposed.default":
             total += 2 * out.numel() * node.args[0].meta["val"].shape[-1]
+        elif str(node.target).startswith("bespoke.head_chunk"):  # logits, and with a gradient the sum of rows
+            products = 2 if "gradient" in str(node.target) else 1
+            total += products * 2 * node.args[0].meta["val"].numel() * node.args[1].meta["val"].shape[0]
     return total

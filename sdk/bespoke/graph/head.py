@@ -17,7 +17,7 @@ import torch
 from bespoke.graph import layers
 from bespoke.graph.builder import PlanBuilder
 from bespoke.graph.value import Batch, Value
-from bespoke.ops import lookup, product, product_transposed
+from bespoke.ops import QuantizedWeight, head_chunk_int4, lookup, product, product_transposed
 from bespoke.ops.weight import Weight
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 State = dict[str, Any]
 _LOWEST = -1e30  # below every logit, and finite, so that the first rescaling is exp of a large negative number: 0
+_STATE = ("m", "l", "label", "best", "acc")  # in the order of the operator
 
 
 def head_start(x: torch.Tensor, w: torch.Tensor, *, model: ModelSpec, gradient: bool) -> tuple[torch.Tensor, State]:
@@ -36,7 +37,13 @@ def head_start(x: torch.Tensor, w: torch.Tensor, *, model: ModelSpec, gradient: 
 
 
 def head_chunk(h: torch.Tensor, w: Weight, targets: torch.Tensor, start: torch.Tensor, state: State) -> State:
-    """The state after rows [start, start + C) of the head: w [C, D], targets [B, T]."""
+    """The state after rows [start, start + C) of the head: w [C, D], targets [B, T].
+
+    On int4 rows this is one operator, which never holds [N, C] logits; below is the same with a dense table.
+    """
+    if isinstance(w, QuantizedWeight):
+        names = [name for name in _STATE if name in state]
+        return dict(zip(names, head_chunk_int4(h, w.codes, w.scales, targets, start, *[state[n] for n in names]), strict=True))
     z = product(h, w)  # [N, C]
     top, index = z.max(-1)
     m = torch.maximum(state["m"], top)

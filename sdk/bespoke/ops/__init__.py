@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our three operators on int4 weights. Importing this registers them as `torch.ops.bespoke.*`."""
+"""Our operators on int4 weights. Importing this registers them as `torch.ops.bespoke.*`."""
 
+from bespoke.ops.head import head_chunk_bytes, head_chunk_int4
 from bespoke.ops.int4 import decode_bytes, embedding_int4, linear_int4, linear_int4_transposed
+from bespoke.ops.out_variants import OUT_VARIANTS
 from bespoke.ops.weight import (
     QuantizedWeight,
     lookup,
@@ -10,14 +12,19 @@ from bespoke.ops.weight import (
     product_columns_transposed,
     product_transposed,
 )
+from bespoke.ops.workspace import operator_scratch_bytes
 
 __all__ = [
+    "OUT_VARIANTS",
     "QuantizedWeight",
     "decode_bytes",
     "embedding_int4",
+    "head_chunk_bytes",
+    "head_chunk_int4",
     "linear_int4",
     "linear_int4_transposed",
     "lookup",
+    "operator_scratch_bytes",
     "product",
     "product_columns",
     "product_columns_transposed",

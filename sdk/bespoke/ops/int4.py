@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The three operators that stand for quantized weights in a graph, with their reference implementation.
+"""The three products with quantized weights in a graph, with their reference implementation.
 
     linear_int4(x, W)            y = x W^T            x [N, columns] -> y [N, out]
     linear_int4_transposed(g, W) dx = g W             g [N, out]     -> dx [N, columns]
@@ -23,16 +23,16 @@ import torch
 GROUP = 32  # weights that share a scale
 DECODED_AT_ONCE = 1 << 20  # weights; 4 MiB in fp32
 
-_library = torch.library.Library("bespoke", "DEF")
-_library.define(
+library = torch.library.Library("bespoke", "DEF")
+library.define(
     "linear_int4(Tensor x, Tensor codes, Tensor scales, Tensor? column_start, int columns) -> Tensor",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
-_library.define(
+library.define(
     "linear_int4_transposed(Tensor g, Tensor codes, Tensor scales, Tensor? column_start, int columns) -> Tensor",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
-_library.define(
+library.define(
     "embedding_int4(Tensor tokens, Tensor codes, Tensor scales, int columns) -> Tensor",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
@@ -81,16 +81,16 @@ class _Scratch(threading.local):
         return _decode_into(dense[: 2 * size].view(shape), nibbles[: 2 * size].view(2, *codes.shape), codes, scales)[:, :columns]
 
 
-_scratch = _Scratch()
+scratch = _Scratch()
 
 
 def decode_bytes(out: int, columns: int) -> int:
     """Bytes of scratch that decoding a weight [out, columns] touches: fp32 weights, their nibbles twice, scales in fp32."""
     groups = -(-columns // GROUP)
-    return min(out, _rows_at_once(groups)) * groups * (GROUP * 6 + 4)
+    return min(out, rows_at_once(groups)) * groups * (GROUP * 6 + 4)
 
 
-def _rows_at_once(groups: int) -> int:
+def rows_at_once(groups: int) -> int:
     return max(1, DECODED_AT_ONCE // (groups * GROUP))
 
 
@@ -108,10 +108,10 @@ def _linear(
     x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, column_start: torch.Tensor | None, columns: int
 ) -> torch.Tensor:
     codes, scales = _cut(codes, scales, column_start, columns)
-    step = _rows_at_once(scales.shape[1])
+    step = rows_at_once(scales.shape[1])
     y = x.new_empty(x.shape[0], codes.shape[0])
     for a in range(0, codes.shape[0], step):
-        w = _scratch.decode(codes[a : a + step], scales[a : a + step], columns, x.dtype)
+        w = scratch.decode(codes[a : a + step], scales[a : a + step], columns, x.dtype)
         torch.mm(x, w.t(), out=y[:, a : a + step])
     return y
 
@@ -120,10 +120,10 @@ def _linear_transposed(
     g: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, column_start: torch.Tensor | None, columns: int
 ) -> torch.Tensor:
     codes, scales = _cut(codes, scales, column_start, columns)
-    step = _rows_at_once(scales.shape[1])
+    step = rows_at_once(scales.shape[1])
     dx = g.new_zeros(g.shape[0], columns)
     for a in range(0, codes.shape[0], step):
-        w = _scratch.decode(codes[a : a + step], scales[a : a + step], columns, g.dtype)
+        w = scratch.decode(codes[a : a + step], scales[a : a + step], columns, g.dtype)
         dx.addmm_(g[:, a : a + step], w)
     return dx
 
@@ -137,21 +137,21 @@ for _name, _reference in (
     ("linear_int4_transposed", _linear_transposed),
     ("embedding_int4", _embedding),
 ):
-    _library.impl(_name, _reference, "CPU")
-    _library.impl(_name, _reference, "CUDA")
+    library.impl(_name, _reference, "CPU")
+    library.impl(_name, _reference, "CUDA")
 
 
-@torch.library.register_fake("bespoke::linear_int4", lib=_library)
+@torch.library.register_fake("bespoke::linear_int4", lib=library)
 def _linear_fake(x: Any, codes: Any, scales: Any, column_start: Any, columns: int) -> Any:
     return x.new_empty(x.shape[0], codes.shape[0])
 
 
-@torch.library.register_fake("bespoke::linear_int4_transposed", lib=_library)
+@torch.library.register_fake("bespoke::linear_int4_transposed", lib=library)
 def _linear_transposed_fake(g: Any, codes: Any, scales: Any, column_start: Any, columns: int) -> Any:
     return g.new_empty(g.shape[0], columns)
 
 
-@torch.library.register_fake("bespoke::embedding_int4", lib=_library)
+@torch.library.register_fake("bespoke::embedding_int4", lib=library)
 def _embedding_fake(tokens: Any, codes: Any, scales: Any, columns: int) -> Any:
     return tokens.new_empty(tokens.shape[0], columns, dtype=torch.float32)
 

@@ -31,7 +31,10 @@ rsqrt.default rsub.Scalar scalar_tensor.default select.int sigmoid.default sigmo
 slice_backward.default split.Tensor sqrt.default squeeze.dim stack.default sub.Tensor sum.default sum.dim_IntList t.default
 tanh.default tanh_backward.default transpose.int unsqueeze.default view.default where.self zeros.default zeros_like.default
 """
-OURS = ("embedding_int4.default", "linear_int4.default", "linear_int4_transposed.default")
+OURS = (
+    "embedding_int4.default", "head_chunk_gradient_int4.default", "head_chunk_int4.default", "linear_int4.default",
+    "linear_int4_transposed.default",
+)  # fmt: skip
 OPERATORS = frozenset([f"aten.{name}" for name in ATEN.split()] + [f"bespoke.{name}" for name in OURS])
 ITEM = "item"  # one of several results
 DTYPES = {name: getattr(torch, name) for name in ("float32", "float16", "uint8", "int64", "bool")}
