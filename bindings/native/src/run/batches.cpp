@@ -7,12 +7,11 @@
 #include <nlohmann/json.hpp>
 
 #include "run/noise.h"
+#include "state/store.h"
 
 namespace bespoke {
 
 namespace {
-
-constexpr int64_t kStepsEnd = int64_t{1} << 32;
 
 std::string about(int64_t number, Source source) {
   return "row " + std::to_string(number) + " of the " + name_of(source) + " data";
@@ -61,9 +60,6 @@ void fill_batch(Batch& batch, const RowSource& rows, int64_t batch_size, const s
   size_t place = 0;
   for (int64_t number : batch.row_numbers) {
     rows.read(static_cast<size_t>(number), row);
-    // What was read may be another row than the one that was measured: another process can replace the user's examples.
-    if (length_for(static_cast<int64_t>(row.tokens.size()), lengths, number, source) > length)
-      length_for(lengths.back() + 2, lengths, number, source);
     check_row(row, vocab_size, number, source);
     for (size_t t = 0; t + 1 < row.tokens.size(); t++) {
       batch.tokens[place + t] = row.tokens[t];
@@ -105,29 +101,6 @@ std::vector<int64_t> checked_lengths(std::vector<int64_t> lengths) {
 }
 
 // ---- cursor ------------------------------------------------------------------------------------------------------------
-
-std::string cursor_json(const CursorState& state) {
-  return nlohmann::ordered_json{
-      {"step", state.step}, {"user_position", state.user_position}, {"general_position", state.general_position}}.dump();
-}
-
-CursorState cursor_from_json(const std::string& text, const std::string& subject) {
-  const auto refuse = [&](const std::string& got) {
-    return Error(Kind::State, subject, got, "step, user_position and general_position, 0 or more",
-                 "The state is damaged; abandon the run");
-  };
-  const nlohmann::json document = nlohmann::json::parse(text, nullptr, false);
-  if (!document.is_object()) throw refuse("no JSON object");
-  CursorState state;
-  for (const auto& [name, value] : document.items()) {
-    int64_t* field = name == "step" ? &state.step : name == "user_position" ? &state.user_position
-                   : name == "general_position" ? &state.general_position : nullptr;
-    if (field == nullptr || !value.is_number_integer()) throw refuse(name);
-    *field = value.get<int64_t>();
-    if (*field < 0 || (field == &state.step && *field >= kStepsEnd)) throw refuse(name + " " + value.dump());
-  }
-  return state;
-}
 
 BatchCursor::BatchCursor(const RowSource& user, const RowSource& general, BatchRules rules)
     : user_(user), general_(general), rules_(std::move(rules)) {
@@ -201,9 +174,25 @@ bool EvaluationBatches::next(Batch& batch) {
   return false;
 }
 
-// ---- rows of a bundle --------------------------------------------------------------------------------------------------
+// ---- rows of a state and of a bundle ------------------------------------------------------------------------------------
 
 namespace {
+
+class UserRows : public RowSource {
+ public:
+  UserRows(StateStore& store, std::vector<RowPlace> places) : store_(store), places_(std::move(places)) {}
+  size_t size() const override { return places_.size(); }
+  size_t length(size_t row) const override { return static_cast<size_t>(places_[row].length); }
+  void read(size_t row, Row& into) const override {
+    into.tokens.resize(length(row));
+    into.mask.resize(length(row));
+    if (!store_.read_row(places_[row], into.tokens.data(), into.mask.data())) throw RowForgotten{};
+  }
+
+ private:
+  StateStore& store_;
+  std::vector<RowPlace> places_;
+};
 
 class BundleRows : public RowSource {
  public:
@@ -231,6 +220,10 @@ class NoRows : public RowSource {
 };
 
 }  // namespace
+
+std::unique_ptr<RowSource> user_rows(StateStore& store, std::vector<RowPlace> places) {
+  return std::make_unique<UserRows>(store, std::move(places));
+}
 
 std::unique_ptr<RowSource> no_rows() { return std::make_unique<NoRows>(); }
 

@@ -10,8 +10,11 @@
 
 #include "format/bundle.h"
 #include "run/records.h"
+#include "state/records.h"
 
 namespace bespoke {
+
+class StateStore;
 
 struct Row {
   std::vector<int32_t> tokens;
@@ -30,12 +33,10 @@ class RowSource {
 std::unique_ptr<RowSource> bundle_rows(const Tensors& tensors, const std::string& subject, int64_t vocab_size);
 std::unique_ptr<RowSource> no_rows();
 
-// Where a run stands: steps taken, and rows taken from each source.
-struct CursorState {
-  int64_t step = 0, user_position = 0, general_position = 0;
-};
-std::string cursor_json(const CursorState& state);
-CursorState cursor_from_json(const std::string& text, const std::string& subject);  // StateError; "{}" is the beginning
+// Rows of the user's examples, which stay in the database until they are read; `store` outlives them. Reading one of an example
+// that was forgotten meanwhile throws RowForgotten.
+struct RowForgotten {};
+std::unique_ptr<RowSource> user_rows(StateStore& store, std::vector<RowPlace> places);
 
 struct BatchRules {
   uint64_t seed = 0;

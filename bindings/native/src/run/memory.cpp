@@ -51,12 +51,13 @@ Footprint MemoryColumns::read() const {
 }
 
 int64_t MemoryGuard::observe() {
-  last_ = columns_.read().total();
+  const Footprint now = columns_.read();
+  last_ = now.total();
   asked_ = 0;
   read_once_ = true;
   next_reading_ = std::chrono::steady_clock::now() + kReadEvery;
   peak_ = std::max(peak_, last_);
-  step_peak_ = std::max(step_peak_, last_);
+  if (last_ >= step_peak_.total()) step_peak_ = now;
   return last_;
 }
 

@@ -49,8 +49,11 @@ class MemoryGuard {
   int64_t observe();
 
   int64_t peak() const { return peak_; }  // since it was made
-  void begin_step() { step_peak_ = 0; observe(); }
-  int64_t step_peak() const { return step_peak_; }  // since `begin_step`
+  void begin_step() {
+    step_peak_ = {};
+    observe();
+  }
+  const Footprint& step_peak() const { return step_peak_; }  // all columns at the highest reading since `begin_step`
   std::optional<int64_t> limit() const { return limit_; }
   const MemoryColumns& columns() const { return columns_; }
 
@@ -59,7 +62,8 @@ class MemoryGuard {
 
   MemoryColumns columns_;
   std::optional<int64_t> limit_;
-  int64_t peak_ = 0, step_peak_ = 0;
+  int64_t peak_ = 0;
+  Footprint step_peak_;
   int64_t last_ = 0, asked_ = 0;  // footprint when it was last read, and what was asked for since
   bool read_once_ = false;
   std::chrono::steady_clock::time_point next_reading_{};
