@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// What training and evaluation report, as JSON: the fields of sdk/bespoke/runtime/report.py, and what only the core measures.
+// A number that is not finite is null: JSON has no word for it.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "run/evaluate.h"
+#include "run/memory.h"
+#include "run/trainer.h"
+
+namespace bespoke {
+
+struct TrainReport {
+  std::string method;
+  int64_t run = 0, total_steps = 0;
+  Judgement judgement;
+  Stopped stopped_because = Stopped::steps_done;
+  std::optional<int64_t> limit_bytes;
+  int64_t estimate_bytes = 0, peak_bytes = 0, mapped_dirty_bytes = 0, file_bytes = 0;
+  Storage storage;                                 // within this call
+  double seconds = 0;
+  std::map<std::string, double> seconds_by_stage;  // of the steps
+};
+
+std::string report_json(const TrainReport& report, const Progress& progress);
+std::string report_json(const Evaluation& evaluation);
+
+}  // namespace bespoke
