@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "state/errors.h"
+
+#include <sqlite3.h>
+
+#include <cerrno>
+#include <string_view>
+#include <system_error>
+
+namespace bespoke {
+
+namespace {
+
+struct Named {
+  int code;
+  std::string_view name;
+};
+#define NAMED(code) {code, #code}
+constexpr Named kNames[] = {
+    NAMED(SQLITE_ERROR), NAMED(SQLITE_INTERNAL), NAMED(SQLITE_PERM), NAMED(SQLITE_ABORT), NAMED(SQLITE_BUSY), NAMED(SQLITE_LOCKED),
+    NAMED(SQLITE_NOMEM), NAMED(SQLITE_READONLY), NAMED(SQLITE_INTERRUPT), NAMED(SQLITE_IOERR), NAMED(SQLITE_CORRUPT),
+    NAMED(SQLITE_NOTFOUND), NAMED(SQLITE_FULL), NAMED(SQLITE_CANTOPEN), NAMED(SQLITE_PROTOCOL), NAMED(SQLITE_SCHEMA),
+    NAMED(SQLITE_TOOBIG), NAMED(SQLITE_CONSTRAINT), NAMED(SQLITE_MISMATCH), NAMED(SQLITE_MISUSE), NAMED(SQLITE_NOLFS),
+    NAMED(SQLITE_AUTH), NAMED(SQLITE_RANGE), NAMED(SQLITE_NOTADB), NAMED(SQLITE_BUSY_RECOVERY), NAMED(SQLITE_BUSY_SNAPSHOT),
+    NAMED(SQLITE_BUSY_TIMEOUT), NAMED(SQLITE_LOCKED_SHAREDCACHE), NAMED(SQLITE_READONLY_RECOVERY), NAMED(SQLITE_READONLY_CANTLOCK),
+    NAMED(SQLITE_READONLY_ROLLBACK), NAMED(SQLITE_READONLY_DBMOVED), NAMED(SQLITE_READONLY_CANTINIT), NAMED(SQLITE_READONLY_DIRECTORY),
+    NAMED(SQLITE_IOERR_READ), NAMED(SQLITE_IOERR_SHORT_READ), NAMED(SQLITE_IOERR_WRITE), NAMED(SQLITE_IOERR_FSYNC),
+    NAMED(SQLITE_IOERR_DIR_FSYNC), NAMED(SQLITE_IOERR_TRUNCATE), NAMED(SQLITE_IOERR_FSTAT), NAMED(SQLITE_IOERR_UNLOCK),
+    NAMED(SQLITE_IOERR_RDLOCK), NAMED(SQLITE_IOERR_DELETE), NAMED(SQLITE_IOERR_NOMEM), NAMED(SQLITE_IOERR_ACCESS),
+    NAMED(SQLITE_IOERR_CHECKRESERVEDLOCK), NAMED(SQLITE_IOERR_LOCK), NAMED(SQLITE_IOERR_CLOSE), NAMED(SQLITE_IOERR_SHMOPEN),
+    NAMED(SQLITE_IOERR_SHMSIZE), NAMED(SQLITE_IOERR_SHMLOCK), NAMED(SQLITE_IOERR_SHMMAP), NAMED(SQLITE_IOERR_SEEK),
+    NAMED(SQLITE_IOERR_DELETE_NOENT), NAMED(SQLITE_IOERR_MMAP), NAMED(SQLITE_IOERR_DATA), NAMED(SQLITE_IOERR_CORRUPTFS),
+    NAMED(SQLITE_CANTOPEN_NOTEMPDIR), NAMED(SQLITE_CANTOPEN_ISDIR), NAMED(SQLITE_CANTOPEN_FULLPATH), NAMED(SQLITE_CANTOPEN_SYMLINK),
+    NAMED(SQLITE_CORRUPT_VTAB), NAMED(SQLITE_CORRUPT_SEQUENCE), NAMED(SQLITE_CORRUPT_INDEX), NAMED(SQLITE_CONSTRAINT_CHECK),
+    NAMED(SQLITE_CONSTRAINT_FOREIGNKEY), NAMED(SQLITE_CONSTRAINT_NOTNULL), NAMED(SQLITE_CONSTRAINT_PRIMARYKEY),
+    NAMED(SQLITE_CONSTRAINT_UNIQUE), NAMED(SQLITE_CONSTRAINT_DATATYPE)};
+#undef NAMED
+
+std::string name_of_code(int code) {
+  for (const Named& named : kNames)
+    if (named.code == code) return std::string(named.name);
+  for (const Named& named : kNames)
+    if (named.code == (code & 0xff)) return std::string(named.name);
+  return "SQLITE_" + std::to_string(code);
+}
+
+}  // namespace
+
+Error disk_full(const std::string& subject, const std::string& got) {
+  return Error(Kind::DiskFull, subject, got, "room on the disk for the commit",
+               "Free some space and call again: what was committed before is intact");
+}
+
+Error damaged(const std::string& subject, const std::string& got, const std::string& expected) {
+  return Error(Kind::State, subject, got, expected, "Restore the folder from a copy, or delete it and add the examples again");
+}
+
+std::string system_text(int number) { return std::generic_category().message(number); }
+
+Error from_errno(int number, const std::string& subject) {
+  if (number == ENOSPC || number == EDQUOT || number == EFBIG) return disk_full(subject, system_text(number));
+  return Error(Kind::State, subject, system_text(number), "a folder of its own that this process may read and write",
+               "Check that the path is a writable folder on a local disk");
+}
+
+Error from_sqlite(int code, const std::string& message, const std::string& subject) {
+  std::string got = name_of_code(code) + ": " + message;
+  int primary = code & 0xff;
+  // SQLite says FULL only for ENOSPC on its main write path; a quota and the shared-memory file come as these.
+  if (code == SQLITE_FULL || code == SQLITE_IOERR_WRITE || code == SQLITE_IOERR_SHMSIZE) return disk_full(subject, got);
+  if (primary == SQLITE_BUSY || primary == SQLITE_LOCKED)
+    return Error(Kind::State, subject, got, "other processes to hold the database for moments only",
+                 "End the process that keeps it open in a transaction, then try again");
+  if (primary == SQLITE_READONLY || primary == SQLITE_CANTOPEN || primary == SQLITE_PERM || primary == SQLITE_AUTH)
+    return Error(Kind::State, subject, got, "a database that this process may open and write",
+                 "Check the permissions of the state folder");
+  return damaged(subject, got);
+}
+
+}  // namespace bespoke

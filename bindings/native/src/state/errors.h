@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// What SQLite and the system say, turned into the core's errors: a full disk is not damage, damage is not a lock.
+#pragma once
+
+#include <string>
+
+#include "error.h"
+
+struct sqlite3;
+
+namespace bespoke {
+
+Error disk_full(const std::string& subject, const std::string& got);
+// Something in the state folder that no crash of ours can leave behind.
+Error damaged(const std::string& subject, const std::string& got, const std::string& expected = "what this version of bespoke writes");
+std::string system_text(int number);                               // of an errno
+Error from_errno(int number, const std::string& subject);          // DiskFull where that is the cause, else StateError
+Error from_sqlite(int code, const std::string& message, const std::string& subject);  // by the extended result code
+
+}  // namespace bespoke

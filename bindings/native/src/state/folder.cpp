@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "state/folder.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+
+#include "state/errors.h"
+#include "state/lock.h"
+#include "state/tensor_files.h"
+
+namespace bespoke {
+
+const char* const kDatabaseFile = "state.sqlite";
+const char* const kScratchFile = "scratch";
+
+namespace {
+
+bool is_folder(const std::string& path) {
+  struct stat found {};
+  return stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
+}
+
+int make_folders(const std::string& path) {  // an errno
+  if (is_folder(path)) return 0;
+  size_t slash = path.find_last_of('/');
+  if (slash != std::string::npos && slash > 0)
+    if (int failed = make_folders(path.substr(0, slash))) return failed;
+  return mkdir(path.c_str(), 0777) == 0 || (errno == EEXIST && is_folder(path)) ? 0 : errno;
+}
+
+bool has_content(const std::string& path) {
+  struct stat found {};
+  if (stat(path.c_str(), &found) != 0) throw from_errno(errno, path);
+  return found.st_size > 0;
+}
+
+}  // namespace
+
+void prepare_folder(const std::string& folder) {
+  size_t slash = folder.find_last_of('/');
+  if (slash != std::string::npos && slash > 0)
+    if (int failed = make_folders(folder.substr(0, slash))) throw from_errno(failed, folder);
+  if (mkdir(folder.c_str(), 0700) != 0) {
+    int failed = errno;
+    if (failed != EEXIST || !is_folder(folder)) throw from_errno(failed, folder);
+  }
+  if (access(folder.c_str(), R_OK | W_OK | X_OK) != 0)
+    throw Error(Kind::State, folder, "a folder that this process may not write", "a writable folder",
+                "Choose a folder that is private to the app");
+}
+
+bool made_before(const std::string& folder) {
+  std::string path = folder + "/" + kDatabaseFile, journal = path + "-journal";
+  bool made = has_content(folder + "/" + kFilesLock) || !tensor_files_in(folder).empty();
+  struct stat found {};
+  if (made && (stat(path.c_str(), &found) != 0 || found.st_size == 0)) throw damaged(path, "no database", "the database of this state");
+  if (lstat(journal.c_str(), &found) == 0) {
+    // A database in WAL mode has none; SQLite would play it back, and it may name another file to read.
+    if (made) throw damaged(journal, "a rollback journal", "a write-ahead log only");
+    for (const char* suffix : {"", "-wal", "-shm", "-journal"})  // killed while the database was being made
+      if (unlink((path + suffix).c_str()) != 0 && errno != ENOENT) throw from_errno(errno, path);
+  }
+  return made;
+}
+
+void mark_created(const std::string& folder) {
+  std::string path = folder + "/" + kFilesLock;
+  if (has_content(path)) return;
+  Descriptor opened(open(path.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOFOLLOW));
+  constexpr std::string_view created = "created";
+  if (opened.number < 0 || write(opened.number, created.data(), created.size()) != static_cast<ssize_t>(created.size()))
+    throw from_errno(errno, path);
+}
+
+void remove_scratch(const std::string& folder) {
+  std::string path = folder + "/" + kScratchFile;
+  struct stat found {};
+  if (lstat(path.c_str(), &found) != 0) return;
+  bool is_link = S_ISLNK(found.st_mode);
+  bool is_file = stat(path.c_str(), &found) == 0 && S_ISREG(found.st_mode);
+  if ((is_link || is_file) && unlink(path.c_str()) != 0 && errno != ENOENT) throw from_errno(errno, path);
+}
+
+}  // namespace bespoke

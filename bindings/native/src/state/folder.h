@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state folder itself: created private to its owner, and telling a new state from one that lost its database.
+#pragma once
+
+#include <string>
+
+namespace bespoke {
+
+extern const char* const kDatabaseFile;  // "state.sqlite"
+extern const char* const kScratchFile;   // "scratch"
+
+void prepare_folder(const std::string& folder);  // creates it (0700) or checks that it is one that can be written
+// Whether a state was made here. StateError where it was and its database is gone: a truncated one would pass for a new one, and
+// the sweep would take the adapters. Under the lock on files.
+bool made_before(const std::string& folder);
+void mark_created(const std::string& folder);    // notes, in the lock file on files, that the database was made
+void remove_scratch(const std::string& folder);  // StateError where it cannot be
+
+}  // namespace bespoke

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tables of state.sqlite, letter for letter those of sdk/bespoke/state/schema.py, and whether a database is one of ours.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "state/records.h"
+
+namespace bespoke {
+
+class Database;
+
+class AdapterShapes {  // name -> shape of every piece of an adapter, in few bytes a piece
+ public:
+  explicit AdapterShapes(const std::vector<StateTensor>& adapter);
+
+  size_t size() const { return pieces_.size(); }
+  StateTensor piece(size_t index) const;           // in the order of names
+  int64_t find(std::string_view name) const;       // -1: no such piece
+  // The piece that a tensor is, or belongs to as optimizer state (`<piece>.<state>`); -1: neither.
+  int64_t owner_of(std::string_view tensor, bool with_state) const;
+  bool has_shape_of(size_t index, const StateTensor& tensor) const;
+  std::string json() const;  // as the database keeps it
+
+ private:
+  struct Piece {
+    uint32_t name, name_size, shape;
+    int32_t rank;
+  };
+  std::string names_;
+  std::vector<int64_t> extents_;
+  std::vector<Piece> pieces_;
+};
+
+void create_schema(Database& database, const std::string& base_sha256, const std::string& shapes_json);  // inside a transaction
+void check_schema(Database& database);  // refuses another version, a foreign schema, a damaged file: StateError
+void check_base(Database& database, const std::string& base_sha256, const std::string& shapes_json);
+
+}  // namespace bespoke

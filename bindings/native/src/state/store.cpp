@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opening a state, and the user's examples as training reads them.
+#include "state/store.h"
+
+#include <cstring>
+
+#include "state/database.h"
+#include "state/errors.h"
+#include "state/folder.h"
+#include "state/lock.h"
+#include "state/schema.h"
+#include "state/tensor_files.h"
+
+namespace bespoke {
+
+namespace {
+
+std::string name_of(Split split) { return split == Split::train ? "train" : "validation"; }
+
+std::vector<RowPlace> places(Statement& statement, const std::string& subject) {
+  std::vector<RowPlace> found;
+  while (statement.step()) {
+    int64_t length = statement.number(2);
+    if (length <= 0 || static_cast<size_t>(length) > Database::kMostValueBytes)
+      throw damaged(subject, std::to_string(length) + " tokens of an example", "those it was added with");
+    found.push_back({statement.number(0), static_cast<int32_t>(statement.number(1)), static_cast<int32_t>(length)});
+  }
+  return found;
+}
+
+}  // namespace
+
+StateStore::StateStore(std::string folder, std::unique_ptr<Database> database, std::unique_ptr<AdapterShapes> shapes)
+    : folder_(std::move(folder)), database_(std::move(database)), shapes_(std::move(shapes)) {}
+
+StateStore::~StateStore() = default;
+
+std::unique_ptr<StateStore> StateStore::open(const std::string& path, const std::string& base_sha256,
+                                             const std::vector<StateTensor>& adapter) {
+  std::string folder = path;
+  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  auto shapes = std::make_unique<AdapterShapes>(adapter);
+  prepare_folder(folder);
+  FilesLock lock(folder);
+  bool may_be_new = !made_before(folder);
+  auto database = std::make_unique<Database>(folder);
+  database->prepare(base_sha256, *shapes, may_be_new);
+  mark_created(folder);
+  std::unique_ptr<StateStore> store(new StateStore(folder, std::move(database), std::move(shapes)));
+  store->sweep(true);
+  store->database_->empty_log();
+  return store;
+}
+
+std::unique_ptr<TrainerLock> StateStore::trainer_lock(const std::string& purpose) {
+  return std::make_unique<TrainerLock>(folder_, purpose);
+}
+
+std::string StateStore::scratch_path() const { return folder_ + "/" + kScratchFile; }
+
+void StateStore::sweep(bool overwrite) {
+  std::vector<std::string> named;
+  {
+    Statement statement(*database_, "SELECT file FROM slots UNION SELECT file FROM versions");
+    while (statement.step()) named.push_back(statement.text(0));
+  }
+  sweep_tensor_files(folder_, named, overwrite);
+}
+
+// ---- examples ------------------------------------------------------------------------------------------------------------
+
+int64_t StateStore::example_count(std::optional<Split> split) {
+  if (!split) return database_->number("SELECT count(*) FROM examples");
+  std::string name = name_of(*split);
+  Statement statement(*database_, "SELECT count(*) FROM examples WHERE split = ?");
+  return statement.bind(name).step() ? statement.number(0) : 0;
+}
+
+std::vector<RowPlace> StateStore::rows(Split split) {
+  std::string name = name_of(split);
+  Statement statement(*database_,
+                      "SELECT key, row, length(r.mask) FROM examples JOIN example_rows r ON example = key "
+                      "WHERE split = ? ORDER BY key, row");
+  return places(statement.bind(name), database_->subject());
+}
+
+std::vector<RowPlace> StateStore::rows(int64_t run, Split split) {
+  std::string name = name_of(split);
+  Statement statement(*database_,
+                      "SELECT key, row, length(r.mask) FROM run_examples u JOIN examples ON key = u.example "
+                      "JOIN example_rows r ON r.example = key WHERE u.run = ? AND split = ? ORDER BY position, row");
+  return places(statement.bind(run).bind(name), database_->subject());
+}
+
+bool StateStore::read_row(const RowPlace& row, int32_t* tokens, uint8_t* mask) {
+  Statement statement(*database_, "SELECT tokens, mask FROM example_rows WHERE example = ? AND row = ?");
+  if (!statement.bind(row.example).bind(int64_t{row.window}).step()) return false;
+  size_t length = static_cast<size_t>(row.length);
+  Bytes found = statement.blob(0);
+  if (found.size != 4 * length)
+    throw damaged(database_->subject(), std::to_string(found.size) + " bytes of tokens", std::to_string(4 * length) + ", as listed");
+  memcpy(tokens, found.data, found.size);  // little-endian, as every machine that this is built for
+  found = statement.blob(1);
+  if (found.size != length)
+    throw damaged(database_->subject(), std::to_string(found.size) + " bytes of mask", std::to_string(length) + ", as listed");
+  memcpy(mask, found.data, found.size);
+  return true;
+}
+
+}  // namespace bespoke

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "state/tensor_files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sodium.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+
+#include "state/errors.h"
+#include "state/lock.h"
+#include "state/text.h"
+
+namespace bespoke {
+
+const char* const kSlotKind = "slot";
+const char* const kAcceptedKind = "accepted";
+
+namespace {
+
+constexpr size_t kAlignment = 64;  // of the data, so that a mapped tensor starts on a cache line
+constexpr size_t kChunkBytes = size_t{1} << 20;
+constexpr size_t kHeaderPiece = size_t{16} << 10;  // what is kept of a header while it is written
+constexpr size_t kZeros = size_t{64} << 10;
+constexpr std::string_view kSuffix = ".safetensors";
+
+Error misfit(std::string_view name, const std::string& got, const std::string& expected) {
+  return Error(Kind::Adapter, ("adapter tensor '" + std::string(name) + "'").substr(0, 200), got, expected,
+               "Use an adapter made with this bundle's base model and LoRA settings");
+}
+
+std::string float_list(const StateTensor& tensor) {
+  std::string text = "float32 [";
+  for (int32_t i = 0; i < tensor.rank; i++) text += (i ? ", " : "") + std::to_string(tensor.shape[i]);
+  return text + "]";
+}
+
+std::vector<const StateTensor*> by_name(const std::vector<StateTensor>& tensors) {
+  std::vector<const StateTensor*> sorted;
+  sorted.reserve(tensors.size());
+  for (const StateTensor& tensor : tensors) sorted.push_back(&tensor);
+  std::sort(sorted.begin(), sorted.end(), [](auto* a, auto* b) { return a->name < b->name; });
+  return sorted;
+}
+
+bool all_finite(const float* data, int64_t count) {
+  for (int64_t i = 0; i < count; i++)
+    if (!std::isfinite(data[i])) return false;
+  return true;
+}
+
+// Bytes on their way to a file, hashed and counted; an errno where they did not arrive.
+class Writer {
+ public:
+  explicit Writer(int descriptor) : descriptor_(descriptor) { crypto_hash_sha256_init(&hash_); }
+
+  int write_all(const void* data, size_t size) {
+    auto* at = static_cast<const uint8_t*>(data);
+    while (size > 0) {
+      size_t chunk = std::min(size, kChunkBytes);
+      crypto_hash_sha256_update(&hash_, at, chunk);
+      for (size_t left = chunk; left > 0;) {
+        ssize_t done = write(descriptor_, at + chunk - left, left);
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0) return errno;
+        left -= static_cast<size_t>(done);
+      }
+      at += chunk, size -= chunk, bytes_ += static_cast<int64_t>(chunk);
+    }
+    return 0;
+  }
+
+  int64_t bytes() const { return bytes_; }
+  std::string sha256() {
+    unsigned char digest[crypto_hash_sha256_BYTES];
+    crypto_hash_sha256_final(&hash_, digest);
+    char text[2 * sizeof digest + 1];
+    return sodium_bin2hex(text, sizeof text, digest, sizeof digest);
+  }
+
+ private:
+  int descriptor_;
+  int64_t bytes_ = 0;
+  crypto_hash_sha256_state hash_;
+};
+
+// The header's text, handed out entry by entry: it is never whole in memory.
+template <class Emit>
+void emit_header(const std::vector<const StateTensor*>& tensors, Emit emit) {
+  int64_t offset = 0;
+  emit("{");
+  for (size_t i = 0; i < tensors.size(); i++) {
+    const StateTensor& tensor = *tensors[i];
+    int64_t end = offset + 4 * tensor.elements();
+    std::string entry = (i ? "," : "") + json_text(tensor.name) + ":{\"dtype\":\"F32\",\"shape\":[";
+    for (int32_t j = 0; j < tensor.rank; j++) entry += (j ? "," : "") + std::to_string(tensor.shape[j]);
+    entry += "],\"data_offsets\":[" + std::to_string(offset) + "," + std::to_string(end) + "]}";
+    emit(entry);
+    offset = end;
+  }
+  emit("}");
+}
+
+int write_content(Writer& writer, const std::vector<const StateTensor*>& tensors) {
+  uint64_t length = 0;
+  emit_header(tensors, [&](std::string_view text) { length += text.size(); });
+  uint64_t padding = (kAlignment - (8 + length) % kAlignment) % kAlignment;
+  length += padding;
+  std::string pending;
+  for (int i = 0; i < 8; i++) pending += static_cast<char>(length >> 8 * i);
+  int failed = 0;
+  auto push = [&](std::string_view text) {
+    pending += text;
+    if (pending.size() < kHeaderPiece || failed) return;
+    failed = writer.write_all(pending.data(), pending.size());
+    pending.clear();
+  };
+  emit_header(tensors, push);
+  push(std::string(padding, ' '));
+  if (!failed) failed = writer.write_all(pending.data(), pending.size());
+  for (size_t i = 0; i < tensors.size() && !failed; i++)
+    failed = writer.write_all(tensors[i]->data, 4 * static_cast<size_t>(tensors[i]->elements()));
+  return failed;
+}
+
+int flush(int descriptor) {
+#ifdef F_FULLFSYNC
+  return fcntl(descriptor, F_FULLFSYNC) == 0 ? 0 : errno;  // on Apple: also empties the drive's cache
+#else
+  return fsync(descriptor) == 0 ? 0 : errno;
+#endif
+}
+
+int flush_folder(const std::string& folder) {
+  Descriptor opened(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return opened.number >= 0 && fsync(opened.number) == 0 ? 0 : errno;
+}
+
+// One of ours, finished or (where `leftover`) whatever a killed process left.
+bool is_tensor_file(std::string_view name, bool leftover) {
+  constexpr std::string_view partial = ".partial";
+  auto ends_with = [&](std::string_view end) { return name.size() >= end.size() && name.substr(name.size() - end.size()) == end; };
+  size_t kind = name.substr(0, 5) == "slot_" ? 5 : name.substr(0, 9) == "accepted_" ? 9 : 0;
+  if (!kind) return false;
+  if (leftover && ends_with(partial)) name.remove_suffix(partial.size());
+  if (!ends_with(kSuffix) || name.size() < kind + kSuffix.size()) return false;
+  if (leftover) return name.find('\n') == std::string_view::npos;
+  name = name.substr(kind, name.size() - kind - kSuffix.size());
+  size_t digits = name.find_first_not_of("0123456789");
+  return digits >= 8 && digits <= 19 && name.size() == digits + 9 && name[digits] == '_' &&
+         name.find_first_not_of("0123456789abcdef", digits + 1) == std::string_view::npos;
+}
+
+std::vector<std::string> names_in(const std::string& folder, bool leftover) {
+  DIR* listing = opendir(folder.c_str());
+  if (!listing) throw from_errno(errno, folder);
+  std::vector<std::string> found;
+  while (const dirent* entry = readdir(listing))
+    if (is_tensor_file(entry->d_name, leftover)) found.emplace_back(entry->d_name);
+  closedir(listing);
+  return found;
+}
+
+int zero(const std::string& path) {
+  Descriptor opened(open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct stat found {};
+  if (opened.number < 0 || fstat(opened.number, &found) != 0) return errno;
+  const std::vector<char> zeros(kZeros);
+  for (off_t left = found.st_size; left > 0;) {
+    ssize_t done = write(opened.number, zeros.data(), std::min<size_t>(static_cast<size_t>(left), zeros.size()));
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) return errno;
+    left -= done;
+  }
+  return flush(opened.number);
+}
+
+}  // namespace
+
+void check_tensors(const std::vector<StateTensor>& tensors, const AdapterShapes& shapes, bool with_state) {
+  auto sorted = by_name(tensors);
+  size_t at = 0;
+  for (size_t i = 0; i < shapes.size(); i++) {  // both are in the order of names
+    while (at < sorted.size() && sorted[at]->name < shapes.piece(i).name) at++;
+    if (at == sorted.size() || sorted[at]->name != shapes.piece(i).name)
+      throw misfit(shapes.piece(i).name, "no such tensor", float_list(shapes.piece(i)));
+  }
+  for (size_t i = 0; i < sorted.size(); i++) {
+    const StateTensor& tensor = *sorted[i];
+    int64_t owner = shapes.owner_of(tensor.name, with_state);
+    if (owner < 0) throw misfit(tensor.name, "a tensor that the adapter does not have", "names of the bundle's adapter only");
+    if (i && sorted[i - 1]->name == tensor.name) throw misfit(tensor.name, "two tensors of this name", "one");
+    if (!shapes.has_shape_of(static_cast<size_t>(owner), tensor))
+      throw misfit(tensor.name, float_list(tensor), float_list(shapes.piece(static_cast<size_t>(owner))));
+    if (!with_state && !all_finite(tensor.data, tensor.elements())) throw misfit(tensor.name, "NaN or infinity", "finite numbers");
+  }
+}
+
+TensorFile write_tensors(const std::string& folder, const std::string& kind, int64_t number, const std::vector<StateTensor>& tensors) {
+  unsigned char chance[4];
+  randombytes_buf(chance, sizeof chance);
+  char ending[48];
+  snprintf(ending, sizeof ending, "_%08lld_%02x%02x%02x%02x", static_cast<long long>(number), chance[0], chance[1], chance[2], chance[3]);
+  std::string name = kind + ending + std::string(kSuffix), path = folder + "/" + name, partial = path + ".partial";
+  TensorFile record{name, "", 0};
+  int failed = 0;
+  {
+    Descriptor opened(open(partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (opened.number < 0) {
+      failed = errno;
+    } else {
+      Writer writer(opened.number);
+      failed = write_content(writer, by_name(tensors));
+      if (!failed) failed = flush(opened.number);
+      record.sha256 = writer.sha256();
+      record.bytes = writer.bytes();
+    }
+  }
+  if (!failed && rename(partial.c_str(), path.c_str()) != 0) failed = errno;
+  if (!failed) failed = flush_folder(folder);
+  if (failed) {
+    discard(partial), discard(path);
+    throw from_errno(failed, path);
+  }
+  return record;
+}
+
+void sweep_tensor_files(const std::string& folder, const std::vector<std::string>& named, bool overwrite) {
+  for (const std::string& name : names_in(folder, true)) {
+    if (std::find(named.begin(), named.end(), name) != named.end()) continue;
+    std::string path = folder + "/" + name;
+    struct stat found {};
+    if (lstat(path.c_str(), &found) != 0) throw from_errno(errno, folder);
+    if (S_ISDIR(found.st_mode)) continue;
+    int failed = overwrite && S_ISREG(found.st_mode) ? zero(path) : 0;
+    if (!failed && unlink(path.c_str()) != 0 && errno != ENOENT) failed = errno;  // a link is unlinked, never followed
+    if (failed) throw from_errno(failed, folder);
+  }
+  if (!overwrite) return;
+  if (int failed = flush_folder(folder)) throw from_errno(failed, folder);
+}
+
+void discard(const std::string& path) { unlink(path.c_str()); }
+
+bool is_tensor_file_name(std::string_view name) { return is_tensor_file(name, false); }
+
+std::vector<std::string> tensor_files_in(const std::string& folder) { return names_in(folder, false); }
+
+}  // namespace bespoke

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors of a committed step or an accepted adapter: safetensors files that the database names with their sha256. The same bytes
+// as sdk/bespoke/state/tensor_files.py writes; streamed from where the tensors lie, read as a mapping.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "state/records.h"
+#include "state/schema.h"
+
+namespace bespoke {
+
+extern const char* const kSlotKind;      // "slot"
+extern const char* const kAcceptedKind;  // "accepted"
+
+struct TensorFile {  // what the database keeps of one
+  std::string file, sha256;
+  int64_t bytes = 0;
+};
+
+// AdapterError unless `tensors` are the adapter's pieces, finite where they are to be accepted. `with_state` also allows optimizer
+// state: `<piece>.<state>`, of the piece's shape.
+void check_tensors(const std::vector<StateTensor>& tensors, const AdapterShapes& shapes, bool with_state);
+
+// Writes a new file of `folder` and flushes it: to a temporary name, renamed, the folder flushed. DiskFull or StateError; then
+// nothing is left. The name ends at random: a commit whose outcome is unknown must not meet its own second attempt.
+TensorFile write_tensors(const std::string& folder, const std::string& kind, int64_t number, const std::vector<StateTensor>& tensors);
+
+// StateError unless the file is exactly what was committed.
+MappedTensors read_tensor_file(const std::string& folder, const TensorFile& record, const AdapterShapes& shapes, bool with_state);
+
+// Removes tensor files that are not `named`, zeroed first where asked: they may hold what somebody wants forgotten. Under the lock.
+void sweep_tensor_files(const std::string& folder, const std::vector<std::string>& named, bool overwrite);
+void discard(const std::string& path);  // where it fails, a later sweep does it: the error before is the one to tell
+bool is_tensor_file_name(std::string_view name);  // of a finished one
+std::vector<std::string> tensor_files_in(const std::string& folder);  // finished ones
+
+}  // namespace bespoke

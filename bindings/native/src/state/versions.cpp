@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Accepted adapters: the newest one answers, three are kept, the one that an unfinished run started from besides.
+#include "state/database.h"
+#include "state/errors.h"
+#include "state/lock.h"
+#include "state/store.h"
+#include "state/tensor_files.h"
+#include "state/text.h"
+#include "state/undone.h"
+
+namespace bespoke {
+
+namespace {
+
+constexpr int64_t kVersionsKept = 3;
+
+Version version_of(const Statement& row) {
+  return {row.number(0), row.maybe_number(1), row.number(2), row.text(3), row.text(4), row.maybe_text(5)};
+}
+
+const char* const kColumns = "SELECT id, run, step, metrics, accepted_at, source FROM versions ";
+
+// The step of a run whose adapter may be kept: none where it has seen what is forgotten, or is undone.
+std::optional<int64_t> step_to_keep(Database& database, int64_t run) {
+  Statement statement(database, "SELECT step, ended_because FROM runs WHERE id = ?");
+  if (!statement.bind(run).step()) return std::nullopt;
+  std::string ended = statement.text(1);
+  if (ended == "example_forgotten" || ended == "rolled_back") return std::nullopt;
+  return statement.number(0);
+}
+
+}  // namespace
+
+std::optional<int64_t> StateStore::accept(int64_t run, const std::vector<StateTensor>& tensors, const std::string& metrics) {
+  FilesLock lock(folder_);
+  check_tensors(tensors, *shapes_, false);
+  int64_t number = database_->number("SELECT coalesce(max(id), 0) + 1 FROM versions");
+  TensorFile record = write_tensors(folder_, kAcceptedKind, number, tensors);
+  std::optional<int64_t> version;
+  undone_when_full(folder_, record, [&] {
+    Transaction transaction(*database_);
+    std::optional<int64_t> step = step_to_keep(*database_, run);
+    if (!step) return;
+    std::string accepted_at = now();
+    Statement(*database_,
+              "INSERT INTO versions (run, step, metrics, source, file, sha256, bytes, accepted_at) VALUES (?, ?, ?, NULL, ?, ?, ?, ?)")
+        .bind(run).bind(*step).bind(metrics).bind(record.file).bind(record.sha256).bind(record.bytes).bind(accepted_at).run();
+    int64_t id = database_->last_id();
+    Statement(*database_,
+              "DELETE FROM versions WHERE id NOT IN (SELECT id FROM versions ORDER BY id DESC LIMIT ?) "
+              "AND id NOT IN (SELECT started_from FROM runs WHERE ended_because IS NULL AND started_from IS NOT NULL)")
+        .bind(kVersionsKept).run();
+    transaction.commit();
+    version = id;
+  });
+  sweep();
+  return version;
+}
+
+std::vector<Version> StateStore::accepted() {
+  std::vector<Version> found;
+  Statement statement(*database_, std::string(kColumns) + "ORDER BY id");
+  while (statement.step()) found.push_back(version_of(statement));
+  return found;
+}
+
+std::optional<Version> StateStore::current_version() {
+  Statement statement(*database_, std::string(kColumns) + "ORDER BY id DESC LIMIT 1");
+  if (!statement.step()) return std::nullopt;
+  return version_of(statement);
+}
+
+MappedTensors StateStore::load_version(int64_t id) {
+  FilesLock lock(folder_);
+  Statement statement(*database_, "SELECT file, sha256, bytes FROM versions WHERE id = ?");
+  if (!statement.bind(id).step())
+    throw Error(Kind::State, "adapter version " + std::to_string(id), "no such version", "one of those accepted() lists",
+                "Ask current_version(): it may have been rolled back or forgotten");
+  return read_tensor_file(folder_, {statement.text(0), statement.text(1), statement.number(2)}, *shapes_, false);
+}
+
+}  // namespace bespoke
