@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Target `executorch`: graphs as `.pte` programs for the device core, XNNPACK taking the float arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bespoke.contracts import Artifact, Graph, Settings, Target, hookimpl
+
+
+class ExecuTorchOptions(Settings):
+    """There is nothing to set."""
+
+
+class ExecuTorch:
+    """ExecuTorch 1.5 with XNNPACK and our own int4 operators."""
+
+    name = "executorch"
+    Options = ExecuTorchOptions
+
+    def lower(self, graph: Graph, folder: Path, options: ExecuTorchOptions) -> Artifact:
+        from bespoke_plugins.targets.executorch.program import compile_graph
+
+        path = folder / f"{graph.name}-{graph.key[:16]}.pte"
+        data, workspace_bytes = compile_graph(graph)
+        path.write_bytes(data)
+        return Artifact(path, workspace_bytes)
+
+    def open(self, path: Path, options: ExecuTorchOptions) -> Callable[..., tuple[Any, ...]] | None:
+        return None
+
+
+@hookimpl
+def register_targets(register: Callable[[Target], None]) -> None:
+    register(ExecuTorch())
