@@ -5,13 +5,13 @@
 
 namespace bespoke {
 
-using Json = nlohmann::ordered_json;
+using Ordered = nlohmann::ordered_json;  // fields in the order of report.h
 
 namespace {
 
-Json number(std::optional<double> value) { return value ? Json(*value) : Json(); }
+Ordered number(std::optional<double> value) { return value ? Ordered(*value) : Ordered(); }
 
-Json name_of(JudgedOn judged_on) {
+Ordered name_of(JudgedOn judged_on) {
   switch (judged_on) {
     case JudgedOn::validation: return "validation";
     case JudgedOn::train: return "train";
@@ -20,8 +20,8 @@ Json name_of(JudgedOn judged_on) {
   return nullptr;
 }
 
-Json column(const std::vector<Footprint>& peaks, int64_t Footprint::*member) {
-  Json values = Json::array();
+Ordered column(const std::vector<Footprint>& peaks, int64_t Footprint::*member) {
+  Ordered values = Ordered::array();
   for (const Footprint& peak : peaks) values.push_back(peak.*member);
   return values;
 }
@@ -29,10 +29,10 @@ Json column(const std::vector<Footprint>& peaks, int64_t Footprint::*member) {
 }  // namespace
 
 std::string report_json(const TrainReport& report, const Progress& progress) {
-  Json peaks = Json::array();
+  Ordered peaks = Ordered::array();
   for (const Footprint& peak : progress.step_peaks) peaks.push_back(peak.total());
   const Judgement& judgement = report.judgement;
-  return Json{
+  return Ordered{
       {"method", report.method},
       {"run", report.run},
       {"steps", progress.steps},
@@ -51,7 +51,7 @@ std::string report_json(const TrainReport& report, const Progress& progress) {
        {{"idle_bytes", 0},
         {"estimate_bytes", report.estimate_bytes},
         {"peak_bytes", report.peak_bytes},
-        {"limit_bytes", report.limit_bytes ? Json(*report.limit_bytes) : Json()},
+        {"limit_bytes", report.limit_bytes ? Ordered(*report.limit_bytes) : Ordered()},
         {"mapped_dirty_bytes", report.mapped_dirty_bytes},
         {"file_bytes", report.file_bytes}}},
       {"step_peak_bytes", peaks},
@@ -72,7 +72,7 @@ std::string report_json(const TrainReport& report, const Progress& progress) {
 }
 
 std::string report_json(const Evaluation& evaluation) {
-  return Json{{"loss", evaluation.loss},     {"perplexity", evaluation.perplexity}, {"accuracy", evaluation.accuracy},
+  return Ordered{{"loss", evaluation.loss},     {"perplexity", evaluation.perplexity}, {"accuracy", evaluation.accuracy},
               {"tokens", evaluation.tokens}, {"examples", evaluation.examples},     {"runtime", "core"}}.dump();
 }
 
