@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PACKAGES := $(VENV)/.packages
 STAMP := $(VENV)/.installed
+CORE := $(shell find bindings/native bindings/schema -type f \( -path '*/src/*' -o -path '*/include/*' -o -name '*.cmake' -o -name '*.schema.json' \)) bindings/native/CMakeLists.txt
 # Two processes share the cores; torch's own threads would only wait for each other.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
@@ -10,12 +12,17 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 install: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt tools/install_system.sh tests/example_plugin/pyproject.toml
+$(PACKAGES): pyproject.toml constraints.txt tools/install_system.sh tests/example_plugin/pyproject.toml
 	sh tools/install_system.sh
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --config-settings wheel.cmake=false --editable '.[dev]'
 	$(BIN)/python -m pip install --quiet --no-deps --editable tests/example_plugin
+	touch $(PACKAGES)
+
+# The device core, against the executorch that is installed now; when its sources are newer, only what has changed is compiled.
+$(STAMP): $(PACKAGES) $(CORE) tools/bespoke_build.py
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
 	touch $(STAMP)
 
 demo: $(STAMP)
