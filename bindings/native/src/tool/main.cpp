@@ -2,6 +2,8 @@
 // bespoke-core: the device core as a process of its own, for `bespoke train` and for tests. One request (JSON) on standard input;
 // events (JSON lines) on standard output: {"event": "step"}, then {"event": "report"} or {"event": "error"}. SIGTERM and SIGINT stop
 // it in a committed state. It ends with the error's code.
+#include <malloc.h>
+
 #include <csignal>
 #include <cstdio>
 #include <iostream>
@@ -117,6 +119,11 @@ extern "C" __attribute__((visibility("default"))) void et_pal_emit_log_message(u
                                                                                const char*, size_t) {}
 
 int main() {
+  // The process is ours alone: what is freed goes back to the system at once.
+  constexpr int kThreshold = 1 << 17;
+  mallopt(M_MMAP_THRESHOLD, kThreshold);
+  mallopt(M_TRIM_THRESHOLD, kThreshold);
+  mallopt(M_ARENA_MAX, 1);
   std::signal(SIGTERM, on_signal);
   std::signal(SIGINT, on_signal);
   std::string text;
