@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Settings of a run: out of the manifest, out of a user's overrides, out of the state; always held against the schema.
+#include "format/json.h"
+#include "format/manifest_check.h"
+#include "format/text.h"
+
+namespace bespoke {
+
+namespace {
+
+Json document_of(const Training& t) {
+  return {{"learning_rate", t.learning_rate},
+          {"steps", t.steps},
+          {"sequence_lengths", t.sequence_lengths},
+          {"batch_size", t.batch_size},
+          {"accumulation", t.accumulation},
+          {"clip_norm", t.clip_norm ? Json(*t.clip_norm) : Json()},
+          {"schedule", t.schedule},
+          {"warmup_steps", t.warmup_steps},
+          {"seed", t.seed},
+          {"general_share", t.general_share},
+          {"general_tolerance", t.general_tolerance},
+          {"commit_seconds", t.commit_seconds},
+          {"write_mb_per_second", t.write_mb_per_second},
+          {"packing", t.packing}};
+}
+
+JsonRules rules_of(const std::string& subject, Kind kind) { return {subject, kind, "Mend it and run again", 1u << 16, 4, 1000}; }
+
+// Every problem is named in one error.
+Training checked(const Json& document, const std::string& subject, Kind kind) {
+  const Schema schema(manifest_schema, manifest_schema_size);
+  Faults faults;
+  schema.check(document, schema.definition("Training"), subject, faults);
+  if (faults.empty()) return training_of(document);
+  std::string fields;
+  for (const auto& [name, _] : schema.definition("Training")["properties"].items()) fields += (fields.empty() ? "" : ", ") + name;
+  std::string paths, problems;
+  for (Fault& fault : faults) {
+    const bool unknown = fault.expected == "no such field";
+    const Error error(kind, fault.path, fault.got, unknown ? "one of the fields " + fields : fault.expected,
+                      unknown ? "Remove it or mend its name" : "Change " + fault.path);
+    if (faults.size() == 1) throw error;
+    paths += (paths.empty() ? "" : ", ") + fault.path;
+    problems += "\n  " + error.message;
+  }
+  throw Error(kind, std::to_string(faults.size()) + " settings (" + paths + ")", problems + "\n", "settings without these problems",
+              "Mend each of them and run again");
+}
+
+}  // namespace
+
+Training training_of(const Json& r) {
+  const auto number = [&](const char* name) { return r.at(name).get<double>(); };
+  const auto whole = [&](const char* name) { return r.at(name).get<int64_t>(); };
+  Training t;
+  t.learning_rate = number("learning_rate");
+  t.steps = whole("steps");
+  for (const Json& length : r.at("sequence_lengths")) t.sequence_lengths.push_back(length.get<int64_t>());
+  t.batch_size = whole("batch_size");
+  t.accumulation = whole("accumulation");
+  if (!r.at("clip_norm").is_null()) t.clip_norm = number("clip_norm");
+  t.schedule = r.at("schedule").get<std::string>();
+  t.warmup_steps = whole("warmup_steps");
+  t.seed = whole("seed");
+  t.general_share = number("general_share");
+  t.general_tolerance = number("general_tolerance");
+  t.commit_seconds = number("commit_seconds");
+  t.write_mb_per_second = number("write_mb_per_second");
+  t.packing = r.at("packing").get<bool>();
+  return t;
+}
+
+Training override_training(const Training& base, const std::string& overrides) {
+  const JsonRules rules = rules_of("train", Kind::Config);
+  const Json given = parse_json({reinterpret_cast<const uint8_t*>(overrides.data()), overrides.size()}, rules);
+  if (!given.is_object()) throw Error(Kind::Config, "train", shown(given), "an object of settings", rules.next_step);
+  Json document = document_of(base);
+  for (const auto& [name, value] : given.items()) document[name] = value;
+  return checked(document, "train", Kind::Config);
+}
+
+std::string training_json(const Training& training) { return document_of(training).dump(); }
+
+Training training_from_json(const std::string& text, const std::string& subject) {
+  const JsonRules rules = rules_of(subject, Kind::State);
+  const Json document = parse_json({reinterpret_cast<const uint8_t*>(text.data()), text.size()}, rules);
+  return checked(document, subject, Kind::State);
+}
+
+}  // namespace bespoke
