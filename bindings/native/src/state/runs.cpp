@@ -223,7 +223,7 @@ std::optional<JournalRow> StateStore::next_journal_row(int64_t run, int64_t afte
   auto* values = reinterpret_cast<uint8_t*>((row.values.resize(recorded.size / 4), row.values.data()));
   for (size_t i = 0; i < recorded.size; i++) values[i] = recorded.data[i];
   row.rejected = statement.number(3) != 0;
-  row.metrics = statement.text(4);
+  row.metrics = stored_json(statement.text(4), subject);
   return row;
 }
 
@@ -245,7 +245,7 @@ void StateStore::each_metrics(int64_t run, bool last_first, const std::function<
                                   "UNION ALL SELECT json, step, 1, id FROM metrics WHERE run = ?") + order);
   statement.bind(run).bind(run);
   while (statement.step()) {
-    std::string json = statement.text(0);
+    std::string json = stored_json(statement.text(0), "metrics of run " + std::to_string(run));
     if (json != "{}" && !look(json)) return;
   }
 }

@@ -20,8 +20,10 @@ std::string name_of(Split split) { return split == Split::train ? "train" : "val
 std::vector<RowPlace> places(Statement& statement, const std::string& subject) {
   std::vector<RowPlace> found;
   while (statement.step()) {
+    if (!statement.maybe_number(2))
+      throw damaged(subject, "an example without token rows", "those it was added with");
     int64_t length = statement.number(2);
-    if (length <= 0 || static_cast<size_t>(length) > Database::kMostValueBytes)
+    if (length <= 0 || static_cast<size_t>(length) > Database::kMostValueBytes / 4)
       throw damaged(subject, std::to_string(length) + " tokens of an example", "those it was added with");
     found.push_back({statement.number(0), static_cast<int32_t>(statement.number(1)), static_cast<int32_t>(length)});
   }
@@ -79,7 +81,7 @@ int64_t StateStore::example_count(std::optional<Split> split) {
 std::vector<RowPlace> StateStore::rows(Split split) {
   std::string name = name_of(split);
   Statement statement(*database_,
-                      "SELECT key, row, length(r.mask) FROM examples JOIN example_rows r ON example = key "
+                      "SELECT key, row, length(r.mask) FROM examples LEFT JOIN example_rows r ON example = key "
                       "WHERE split = ? ORDER BY key, row");
   return places(statement.bind(name), database_->subject());
 }
@@ -88,7 +90,7 @@ std::vector<RowPlace> StateStore::rows(int64_t run, Split split) {
   std::string name = name_of(split);
   Statement statement(*database_,
                       "SELECT key, row, length(r.mask) FROM run_examples u JOIN examples ON key = u.example "
-                      "JOIN example_rows r ON r.example = key WHERE u.run = ? AND split = ? ORDER BY position, row");
+                      "LEFT JOIN example_rows r ON r.example = key WHERE u.run = ? AND split = ? ORDER BY position, row");
   return places(statement.bind(run).bind(name), database_->subject());
 }
 

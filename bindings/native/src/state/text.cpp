@@ -102,7 +102,20 @@ std::string judgement_json(const double* validation_loss, const double* validati
 }
 
 bool is_json_object(std::string_view text) {
-  return !text.empty() && text.front() == '{' && nlohmann::json::accept(text);
+  if (text.empty() || text.front() != '{') return false;
+  if (nlohmann::json::accept(text)) return true;
+  if (text.find("NaN") == std::string_view::npos && text.find("Infinity") == std::string_view::npos) return false;
+  // Python writes and reads these three; here they are read as a number that nobody looks at.
+  std::string without;
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); i++) {
+    if (text[i] == '"') quoted = !quoted;
+    if (quoted && text[i] == '\\' && i + 1 < text.size()) without += text[i++];
+    size_t word = quoted ? 0 : text.compare(i, 3, "NaN") == 0 ? 3 : text.compare(i, 8, "Infinity") == 0 ? 8 : 0;
+    without += word ? '0' : text[i];
+    if (word) i += word - 1;
+  }
+  return nlohmann::json::accept(without);
 }
 
 }  // namespace bespoke

@@ -15,7 +15,10 @@ namespace {
 constexpr int64_t kVersionsKept = 3;
 
 Version version_of(const Statement& row) {
-  return {row.number(0), row.maybe_number(1), row.number(2), row.text(3), row.text(4), row.maybe_text(5)};
+  Version version{row.number(0), row.maybe_number(1), row.number(2), row.text(3), row.text(4), row.maybe_text(5)};
+  if (!is_json_object(version.metrics))
+    throw damaged("metrics of adapter " + std::to_string(version.id), "text that is no JSON object", "a JSON object");
+  return version;
 }
 
 const char* const kColumns = "SELECT id, run, step, metrics, accepted_at, source FROM versions ";

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// A state in the hands of a test: one action a line from stdin (JSON), one answer a line to stdout. With faults.c preloaded, `arm`
+// lets a chosen call that changes a file fail, or end this process.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sodium.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "error.h"
+#include "state/store.h"
+#include "state/text.h"
+
+using bespoke::Split;
+using bespoke::StateTensor;
+using Json = nlohmann::json;
+
+namespace {
+
+// Tensors as a test passes them: names and shapes in the action, the numbers in a file, in the order of names.
+class GivenTensors {
+ public:
+  explicit GivenTensors(const Json& action) {
+    for (const auto& [name, shape] : action.at("tensors").items()) shapes_[name] = shape.get<std::vector<int64_t>>();
+    size_t elements = 0;
+    for (const auto& [name, shape] : shapes_) elements += static_cast<size_t>(StateTensor{name, shape.data(), rank(shape), nullptr}.elements());
+    std::ifstream file(action.at("data").get<std::string>(), std::ios::binary);
+    numbers_.resize(elements);
+    file.read(reinterpret_cast<char*>(numbers_.data()), static_cast<std::streamsize>(4 * elements));
+    const float* at = numbers_.data();
+    for (const auto& [name, shape] : shapes_) {
+      views.push_back({name, shape.data(), rank(shape), at});
+      at += views.back().elements();
+    }
+  }
+  std::vector<StateTensor> views;
+
+ private:
+  static int32_t rank(const std::vector<int64_t>& shape) { return static_cast<int32_t>(shape.size()); }
+  std::map<std::string, std::vector<int64_t>> shapes_;
+  std::vector<float> numbers_;
+};
+
+std::string digest(const bespoke::MappedTensors& tensors) {  // of names and bytes, as tests/unit/state/states.py
+  crypto_hash_sha256_state hash;
+  crypto_hash_sha256_init(&hash);
+  for (const StateTensor& tensor : tensors.all()) {
+    crypto_hash_sha256_update(&hash, reinterpret_cast<const unsigned char*>(tensor.name.data()), tensor.name.size());
+    crypto_hash_sha256_update(&hash, reinterpret_cast<const unsigned char*>(tensor.data), 4 * static_cast<size_t>(tensor.elements()));
+  }
+  unsigned char sum[crypto_hash_sha256_BYTES];
+  crypto_hash_sha256_final(&hash, sum);
+  char text[2 * sizeof sum + 1];
+  return sodium_bin2hex(text, sizeof text, sum, sizeof sum);
+}
+
+template <class Value>
+Json maybe(const std::optional<Value>& value) {
+  return value ? Json(*value) : Json();
+}
+
+int64_t anonymous_bytes() {
+  std::ifstream lines("/proc/self/status");
+  for (std::string line; std::getline(lines, line);)
+    if (line.compare(0, 8, "RssAnon:") == 0) return 1024 * std::strtoll(line.c_str() + 8, nullptr, 10);
+  return -1;
+}
+
+class Lab {
+ public:
+  Json act(const Json& action) {
+    const std::string what = action.at("do");
+    if (what == "open") return open(action), Json();
+    if (what == "close") return lock_.reset(), store_.reset(), Json();
+    if (what == "summary") return summary();
+    if (what == "start")
+      return store_->start_run(action.at("method"), action.at("seed"), action.at("settings"), action.at("steps"), started_from(action)).id;
+    if (what == "commit") {
+      GivenTensors tensors(action);
+      return store_->commit_step(action.at("run"), action.at("step"), action.at("cursor"), tensors.views, action.value("metrics", Texts()));
+    }
+    if (what == "journal") return store_->append_journal(action.at("run"), journal_rows(action.at("rows")));
+    if (what == "accept") {
+      GivenTensors tensors(action);
+      return maybe(store_->accept(action.at("run"), tensors.views, action.at("metrics")));
+    }
+    if (what == "end") return store_->end_run(action.at("run"), action.at("reason"));
+    if (what == "ended") return maybe(store_->ended_because(action.at("run")));
+    if (what == "run") return run(store_->run(action.at("run")));
+    if (what == "load") return digest(store_->load_version(action.at("version")));
+    if (what == "lock") return lock_ = store_->trainer_lock(action.value("purpose", "training")), Json();
+    if (what == "unlock") return lock_.reset(), Json();
+    if (what == "hold_row") return held_ = store_->rows(Split::train).at(0), Json();
+    if (what == "read_held") return read_held();
+    if (what == "repr") return bespoke::repr_of(action.at("number").get<double>());
+    if (what == "cursor") return cursor(action.at("text"));
+    if (what == "anonymous") return anonymous_bytes();
+    if (what == "arm") return arm(action), Json();
+    if (what == "log") return log();
+    return "no such action";
+  }
+
+ private:
+  using Texts = std::vector<std::string>;
+
+  void open(const Json& action) {
+    std::map<std::string, std::vector<int64_t>> shapes = action.at("adapter");
+    std::vector<StateTensor> adapter;
+    for (const auto& [name, shape] : shapes) adapter.push_back({name, shape.data(), static_cast<int32_t>(shape.size()), nullptr});
+    store_.reset();
+    store_ = bespoke::StateStore::open(action.at("folder"), action.at("base"), adapter);
+  }
+
+  static std::optional<int64_t> started_from(const Json& action) {
+    return action.contains("from") ? std::optional<int64_t>(action["from"]) : std::nullopt;
+  }
+
+  static std::vector<bespoke::JournalRow> journal_rows(const Json& rows) {
+    std::vector<bespoke::JournalRow> found;
+    for (const Json& row : rows) {
+      std::vector<float> values;
+      for (uint32_t bits : row.at("bits")) {
+        values.emplace_back();
+        memcpy(&values.back(), &bits, 4);
+      }
+      found.push_back({row.at("step"), row.at("cursor"), values, row.at("rejected"), row.at("metrics")});
+    }
+    return found;
+  }
+
+  static Json run(const bespoke::Run& run) {
+    return {run.id, run.method, run.seed, run.settings, run.steps, maybe(run.started_from), run.step, run.cursor, maybe(run.ended_because)};
+  }
+
+  Json rows(std::vector<bespoke::RowPlace> places) {
+    Json found = Json::array();
+    for (const bespoke::RowPlace& place : places) {
+      std::vector<int32_t> tokens(static_cast<size_t>(place.length));
+      std::vector<uint8_t> mask(tokens.size());
+      if (!store_->read_row(place, tokens.data(), mask.data())) return "a row that is gone";
+      found.push_back({place.window, tokens, mask});
+    }
+    return found;
+  }
+
+  Json summary() {
+    Json found;
+    for (auto [split, name] : {std::pair{Split::train, "train"}, {Split::validation, "validation"}}) {
+      found["count"][name] = store_->example_count(split);
+      found["rows"][name] = rows(store_->rows(split));
+    }
+    found["examples"] = store_->example_count();
+    std::optional<bespoke::Run> current = store_->current_run();
+    for (const char* key : {"run", "slot", "journal", "metrics", "run_rows"}) found[key] = nullptr;
+    if (current) {
+      int64_t id = current->id;
+      found["run"] = run(*current);
+      found["run_rows"] = {rows(store_->rows(id, Split::train)), rows(store_->rows(id, Split::validation))};
+      if (auto slot = store_->latest_slot(id)) found["slot"] = {slot->step, slot->cursor, digest(slot->tensors)};
+      found["journal"] = Json::array();
+      int64_t after = -1;
+      while (auto row = store_->next_journal_row(id, after)) {
+        after = row->step;
+        std::vector<uint32_t> bits(row->values.size());
+        if (!bits.empty()) memcpy(bits.data(), row->values.data(), 4 * bits.size());
+        found["journal"].push_back({row->step, row->cursor, bits, row->rejected, row->metrics});
+      }
+      found["metrics"] = Json::array();
+      store_->each_metrics(id, false, [&](const std::string& text) { return found["metrics"].push_back(text), true; });
+      Json backwards = Json::array();
+      store_->each_metrics(id, true, [&](const std::string& text) { return backwards.insert(backwards.begin(), text), true; });
+      found["same_backwards"] = backwards == found["metrics"];
+    }
+    found["accepted"] = Json::array();
+    for (const bespoke::Version& version : store_->accepted())
+      found["accepted"].push_back({version.id, maybe(version.run), version.step, version.metrics, maybe(version.source),
+                                   digest(store_->load_version(version.id))});
+    std::optional<bespoke::Version> answering = store_->current_version();
+    found["answering"] = answering ? Json(answering->id) : Json();
+    return found;
+  }
+
+  Json read_held() {
+    std::vector<int32_t> tokens(static_cast<size_t>(held_.length));
+    std::vector<uint8_t> mask(tokens.size());
+    return store_->read_row(held_, tokens.data(), mask.data());
+  }
+
+  static Json cursor(const std::string& text) {
+    bespoke::CursorState cursor = bespoke::cursor_from_json(text, "cursor");
+    return bespoke::cursor_json(cursor);
+  }
+
+  static void arm(const Json& action) {
+    auto faults_arm = reinterpret_cast<void (*)(long, int, int)>(dlsym(RTLD_DEFAULT, "faults_arm"));
+    if (!faults_arm) throw bespoke::Error(bespoke::Kind::Internal, "faults", "no library of that kind", "faults.so preloaded", "Preload it");
+    faults_arm(action.at("call"), action.at("mode"), action.at("error"));
+  }
+
+  static Json log() { return reinterpret_cast<const char* (*)()>(dlsym(RTLD_DEFAULT, "faults_log"))(); }
+
+  std::unique_ptr<bespoke::StateStore> store_;
+  std::unique_ptr<bespoke::TrainerLock> lock_;
+  bespoke::RowPlace held_{};
+};
+
+}  // namespace
+
+int main() {
+  Lab lab;
+  for (std::string line; std::getline(std::cin, line);) {
+    Json answer;
+    try {
+      answer["value"] = lab.act(Json::parse(line));
+    } catch (const bespoke::Error& error) {
+      answer = {{"error", bespoke::name_of(error.kind)}, {"subject", error.subject}, {"got", error.got},
+                {"expected", error.expected}, {"next_step", error.next_step}, {"text", error.message}};
+    } catch (const std::exception& error) {
+      answer = {{"error", "unexpected"}, {"text", error.what()}};
+    }
+    std::cout << answer.dump(-1, ' ', true, Json::error_handler_t::replace) << std::endl;
+  }
+}
