@@ -144,7 +144,11 @@ Source BatchCursor::source_of(int64_t step, int64_t micro_batch) const {
 size_t BatchCursor::row_number(Source source, int64_t place) {
   const int64_t count = static_cast<int64_t>(rows(source).size());
   Order& order = orders_[static_cast<int>(source)];
-  if (order.epoch != place / count) order = {place / count, epoch_order(static_cast<size_t>(count), source, place / count, rules_.seed)};
+  if (order.epoch != place / count) {
+    order.rows.clear();
+    order.rows.shrink_to_fit();  // before the next one is made: an order is the one thing here that grows with the data
+    order = {place / count, epoch_order(static_cast<size_t>(count), source, place / count, rules_.seed)};
+  }
   return order.rows[static_cast<size_t>(place % count)];
 }
 

@@ -68,7 +68,8 @@ class MethodRun {  // one method at one sequence length
     const int64_t target = golden_.tokens[golden_.row_tokens - 1];
     const std::vector<float> logits = machine_.next_token_logits(prompt, length_, adapter_.view());
     const std::string what = "next-token loss of prefill and decode";
-    if (static_cast<int64_t>(logits.size()) <= target) throw mismatch(what, std::to_string(logits.size()) + " logits", "one for each token");
+    if (static_cast<int64_t>(logits.size()) <= target)
+      throw mismatch(what, std::to_string(logits.size()) + " logits", "one for each token");
     const double highest = *std::max_element(logits.begin(), logits.end());
     double sum = 0;
     for (float logit : logits) sum += std::exp(static_cast<double>(logit) - highest);
@@ -91,8 +92,9 @@ class MethodRun {  // one method at one sequence length
       const Outcome outcome = step(number, known.learning_rates[at]);
       const std::string of = " of step " + std::to_string(number);
       if (at < known.recorded.size()) {
+        const auto first = outcome.recorded.begin();
         const size_t count = std::min(known.recorded[at].size(), outcome.recorded.size());
-        hold("recorded values" + of, known.recorded[at], {outcome.recorded.begin(), outcome.recorded.begin() + static_cast<ptrdiff_t>(count)});
+        hold("recorded values" + of, known.recorded[at], {first, first + static_cast<ptrdiff_t>(count)});
       }
       if (at < known.losses.size()) {
         const auto loss = outcome.metrics.find("loss");
@@ -163,7 +165,8 @@ class MethodRun {  // one method at one sequence length
       if (std::find(known.trained.begin(), known.trained.end(), piece.name) == known.trained.end()) continue;
       const std::string where = piece.name + (apart ? "" : source.suffix);
       const auto found = held.find(where);
-      if (found == held.end()) throw mismatch("gradient of " + piece.name, "a plan without '" + where + "'", "a plan that keeps it");
+      const bool fits = found != held.end() && found->second.elements() == piece.elements;
+      if (!fits) throw mismatch("gradient of " + piece.name, "a plan without '" + where + "'", "a plan that keeps it");
       const NamedTensor& tensor = found->second;
       const float* less = apart ? following.at(piece.name).data : nullptr;
       const double norm = norm_of(tensor.data, less, tensor.elements(), source.divisor);
@@ -199,7 +202,8 @@ class MethodRun {  // one method at one sequence length
       const std::string& name = known.trained[i];
       const Known& wanted = known.moved[at][i];
       const auto found = current.find(name);
-      if (found == current.end()) throw mismatch(name + after, "a plan without it", "a plan that trains it");
+      if (found == current.end() || found->second.elements() != elements_of(name))
+        throw mismatch(name + after, "a plan without it", "a plan that trains it");
       const double got = norm_of(found->second.data, adapter_.view().at(name), found->second.elements());
       if (!wanted.holds(got))
         throw mismatch(name + after, "a distance of " + text_of(got) + " from its start",
@@ -218,6 +222,12 @@ class MethodRun {  // one method at one sequence length
       if (stored[tensor.name] != bits_of(tensor))
         throw mismatch(tensor.name + " replayed from the journal", "other bits", "those that the step stored");
     pass("replay of step 1", static_cast<int64_t>(stored.size()), 0);
+  }
+
+  int64_t elements_of(const std::string& name) const {
+    for (const PieceGolden& piece : golden_.pieces)
+      if (piece.name == name) return piece.elements;
+    return -1;
   }
 
   void hold(const std::string& what, const std::vector<Known>& wanted, const std::vector<double>& got) {
@@ -270,7 +280,8 @@ std::string verify(Bundle& bundle, const MakeMachine& make_machine, const std::f
   const auto began = std::chrono::steady_clock::now();
   auto checks = nlohmann::ordered_json::array();
   const Passed passed = [&](const Check& check) {
-    checks.push_back({{"what", check.what}, {"method", nullptr}, {"sequence_length", nullptr}, {"compared", check.compared}, {"worst", check.worst}});
+    checks.push_back({{"what", check.what}, {"method", nullptr}, {"sequence_length", nullptr}, {"compared", check.compared},
+                      {"worst", check.worst}});
     if (check.method) checks.back()["method"] = *check.method;
     if (check.sequence_length) checks.back()["sequence_length"] = *check.sequence_length;
     if (on_check) on_check(check);
@@ -286,7 +297,8 @@ std::string verify(Bundle& bundle, const MakeMachine& make_machine, const std::f
   size_t texts = 0;
   const std::optional<std::string>& name = bundle.manifest().golden;
   if (name) {
-    const Golden golden = read_golden(bundle.tensors(*name), *name, bundle.tensors(bundle.manifest().adapter), bundle.manifest().vocab_size);
+    const Manifest& manifest = bundle.manifest();
+    const Golden golden = read_golden(bundle.tensors(*name), *name, bundle.tensors(manifest.adapter), manifest.vocab_size);
     texts = golden.texts;
     prove(bundle, golden, make_machine, passed);
   }

@@ -132,7 +132,7 @@ MethodGolden method_of(const Json& object, const std::string& where) {
     if (!rate.is_number()) throw refused(fields.path("learning_rates"), rate.type_name(), "numbers");
     method.learning_rates.push_back(rate.get<double>());
   }
-  method.micro_batches = fields.integer("micro_batches", 1, int64_t{1} << 32);
+  method.micro_batches = fields.integer("micro_batches", 1, 65536);
   method.losses = knowns(fields.list("losses", kMaxSteps), fields.path("losses"));
   method.recorded = rows_of_knowns(fields.list("recorded", kMaxSteps), fields.path("recorded"));
   for (const Json& name : fields.list("trained", kAny)) {
@@ -229,12 +229,14 @@ Golden read_golden(const Tensors& tensors, const std::string& subject, const Ten
   if (!same)
     throw refused(subject, "gradients of " + std::to_string(golden.pieces.size()) + " pieces",
                   "of the " + std::to_string(adapter.size()) + " pieces of the adapter");
-  for (const PieceGolden& piece : golden.pieces) {
+  for (PieceGolden& piece : golden.pieces) {
+    piece.elements = elements_of(adapter.at(piece.name));
     if (!piece.norm) continue;
-    const int64_t size = std::min(elements_of(adapter.at(piece.name)), kMaxElements);
+    const int64_t size = std::min(piece.elements, kMaxElements);
     const Tensor* elements = typed(tensors, "gradient." + piece.name, DType::float32);
     if (elements == nullptr || elements->shape != std::vector<int64_t>{size})
-      throw refused(subject + ", tensor 'gradient." + piece.name + "'", "none, or another shape", "float32 [" + std::to_string(size) + "]");
+      throw refused(subject + ", tensor 'gradient." + piece.name + "'", "none, or another shape",
+                    "float32 [" + std::to_string(size) + "]");
     golden.gradients[piece.name] = reinterpret_cast<const float*>(elements->data);
   }
   for (const MethodGolden& method : golden.methods)

@@ -24,6 +24,7 @@ struct PieceGolden {  // one piece of the adapter
   uint32_t block, tensor;      // its place in the noise counter
   std::optional<Known> norm;   // of its gradient; none where no method of the bundle yields gradients
   double elements_tolerance;   // largest norm of the difference of the elements in `gradient.<piece>`
+  int64_t elements;            // of the piece
 };
 
 enum class GradientKind : uint8_t { accumulator, moment, difference };

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+// Noise, batches, schedule and the gate against vectors made elsewhere; the memory guard against pages that are really taken.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <doctest/doctest.h>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "run/evaluate.h"
+#include "run/memory.h"
+#include "run/noise.h"
+#include "run/schedule.h"
+
+using namespace bespoke;
+using Vectors = nlohmann::json;
+
+namespace {
+
+Vectors vectors(const char* name) {
+  const auto root = std::filesystem::path(__FILE__).parent_path() / "../../..";
+  std::ifstream file(root / "tests/conformance" / name);
+  REQUIRE(file.good());
+  return Vectors::parse(file);
+}
+
+uint64_t hexadecimal(const Vectors& text) { return std::stoull(text.get<std::string>(), nullptr, 16); }
+
+int64_t ordered(float value) {  // representable numbers counted from zero
+  int32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits < 0 ? -int64_t{bits & 0x7FFFFFFF} : bits;
+}
+
+class VectorRows : public RowSource {
+ public:
+  VectorRows(const Vectors& rows, int64_t first, size_t count) : rows_(rows), first_(first), count_(count) {}
+  size_t size() const override { return count_; }
+  size_t length(size_t row) const override { return at(row)["tokens"].size(); }
+  void read(size_t row, Row& into) const override { into = {at(row)["tokens"], at(row)["mask"]}; }
+
+ private:
+  const Vectors& at(size_t row) const { return rows_.at(std::to_string(first_ + static_cast<int64_t>(row))); }
+  const Vectors& rows_;
+  int64_t first_;
+  size_t count_;
+};
+
+Vectors told(const Batch& batch) {
+  return {{"source", name_of(batch.source)}, {"rows", batch.row_numbers}, {"sequence_length", batch.sequence_length},
+          {"tokens_trained", batch.tokens_trained}, {"tokens", batch.tokens}, {"targets", batch.targets},
+          {"mask", std::vector<int>(batch.mask.begin(), batch.mask.end())}};
+}
+
+class OneRow : public RowSource {
+ public:
+  explicit OneRow(Row row) : row_(std::move(row)) {}
+  size_t size() const override { return 1; }
+  size_t length(size_t) const override { return row_.tokens.size(); }
+  void read(size_t, Row& into) const override { into = row_; }
+
+ private:
+  Row row_;
+};
+
+template <class F>
+Error error_of(F&& attempt) {
+  try {
+    attempt();
+  } catch (const Error& error) {
+    return error;
+  }
+  FAIL("no error");
+  return Error(Kind::Internal, "", "", "", "");
+}
+
+// Takes `bytes` of anonymous memory for as long as it lives.
+class Taken {
+ public:
+  explicit Taken(size_t bytes) : bytes_(bytes) {
+    memory_ = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(memory_ != MAP_FAILED);
+    std::memset(memory_, 1, bytes);
+  }
+  ~Taken() { ::munmap(memory_, bytes_); }
+
+ private:
+  size_t bytes_;
+  void* memory_;
+};
+
+}  // namespace
+
+TEST_CASE("philox gives the words of Random123") {
+  for (const Vectors& known : vectors("noise.json")["philox4x32_10"]) {
+    Words counter, words;
+    for (size_t i = 0; i < 4; i++) counter[i] = static_cast<uint32_t>(hexadecimal(known["counter"][i]));
+    for (size_t i = 0; i < 4; i++) words[i] = static_cast<uint32_t>(hexadecimal(known["words"][i]));
+    CHECK(philox(counter, hexadecimal(known["key"][1]) << 32 | hexadecimal(known["key"][0])) == words);
+  }
+}
+
+TEST_CASE("noise is that of the shared vectors, however the tensor is cut") {
+  for (const Vectors& test : vectors("noise.json")["tests"]) {
+    INFO(test["comment"].get<std::string>());
+    int64_t size = 1;
+    for (int64_t extent : test["shape"]) size *= extent;
+    for (size_t i = 0; i < test["places"].size(); i++) {
+      const int64_t place = test["places"][i];
+      const int64_t first = place / 4 * 4;  // of its counter
+      float piece[12];
+      const int64_t count = std::min<int64_t>(12, size - first);
+      noise(piece, count, hexadecimal(test["seed"]), test["step"], test["query"], test["block"], test["tensor"],
+            test["distribution"] == "rademacher", first);
+      const auto bits = static_cast<uint32_t>(hexadecimal(test["float32_bits"][i]));
+      float expected;
+      std::memcpy(&expected, &bits, sizeof expected);
+      CHECK(std::abs(ordered(piece[place - first]) - ordered(expected)) <= test["tolerance_ulp"].get<int64_t>());
+    }
+  }
+}
+
+TEST_CASE("noise writes its elements and none behind them") {
+  float values[8] = {7, 7, 7, 7, 7, 7, 7, 7};
+  noise(values, 5, 1, 2, 3, 4, 5, false);
+  CHECK(values[4] != 7);
+  CHECK(values[5] == 7);
+  CHECK(error_of([&] { noise(values, 1, 0, 0, 1u << 31, 0, 0, false); }).subject == "noise: query");
+}
+
+TEST_CASE("the cursor hands out the batches of the reference") {
+  const Vectors document = vectors("batches.json");
+  for (const Vectors& test : document["cursors"]) {
+    INFO(test["comment"].get<std::string>());
+    const VectorRows user(document["rows"], 0, test["user"]), general(document["rows"], 100, test["general"]);
+    BatchCursor cursor(user, general, {test["seed"], test["batch_size"], test["accumulation"], document["sequence_lengths"],
+                                       test["general_share"], document["vocab_size"]});
+    const Vectors& from = test["from"];
+    CursorState state{from["step"], from["user_position"], from["general_position"]};
+    std::vector<Batch> batches;  // one for all steps: what a step leaves in it must not show
+    for (const Vectors& expected : test["expected"]) {
+      state = cursor.step(state, batches);
+      REQUIRE(batches.size() == expected.size());
+      for (size_t i = 0; i < batches.size(); i++) CHECK(told(batches[i]) == expected[i]);
+    }
+    CHECK(state.step == test["ends_at"]["step"]);
+    CHECK(state.user_position == test["ends_at"]["user_position"]);
+    CHECK(state.general_position == test["ends_at"]["general_position"]);
+  }
+}
+
+TEST_CASE("evaluation takes each row once, in the order of the reference") {
+  const Vectors document = vectors("batches.json");
+  for (const Vectors& test : document["evaluations"]) {
+    const VectorRows rows(document["rows"], 0, test["rows"]);
+    EvaluationBatches batches(rows, test["batch_size"], document["sequence_lengths"], document["vocab_size"]);
+    Vectors found = Vectors::array();
+    for (Batch batch; batches.next(batch);) found.push_back(told(batch));
+    CHECK(found == test["expected"]);
+  }
+}
+
+TEST_CASE("a row that no batch can take is named") {
+  const auto none = no_rows();
+  const auto refused = [&](Row row) {
+    const OneRow rows(std::move(row));
+    BatchCursor cursor(rows, *none, {0, 1, 1, {4}, 0, 10});
+    std::vector<Batch> batches;
+    return error_of([&] { cursor.step({}, batches); });
+  };
+  CHECK(refused({{1}, {1}}).got == "1 tokens");
+  CHECK(refused({{1, 2, 3, 4, 5, 6}, {0, 1, 1, 1, 1, 1}}).expected == "at most 5: one more than the longest sequence length");
+  CHECK(refused({{1, 2, 3}, {1, 0, 0}}).got == "no token to train on");
+  CHECK(refused({{1, 10}, {0, 1}}).got == "token 10");
+  CHECK(refused({{1, -1}, {0, 1}}).kind == Kind::Data);
+  CHECK(error_of([&] { BatchCursor(*none, *none, {}); }).subject == "training data");
+}
+
+TEST_CASE("a bundle's rows are held against their own offsets before they are used") {
+  std::vector<int32_t> tokens{1, 2, 3, 4, 5};
+  std::vector<uint8_t> mask{0, 1, 0, 1, 1};
+  std::vector<int64_t> offsets{0, 2, 5};
+  const auto rows = [&] {
+    const auto bytes = [](auto& values) { return reinterpret_cast<const uint8_t*>(values.data()); };
+    const auto size = [](auto& values) { return static_cast<int64_t>(values.size()); };
+    return bundle_rows({{"tokens", {DType::int32, {size(tokens)}, bytes(tokens), tokens.size() * 4}},
+                        {"mask", {DType::uint8, {size(mask)}, bytes(mask), mask.size()}},
+                        {"offsets", {DType::int64, {size(offsets)}, bytes(offsets), offsets.size() * 8}}},
+                       "data/train.safetensors", 10);
+  };
+  Row row;
+  rows()->read(1, row);
+  CHECK(row.tokens == std::vector<int32_t>{3, 4, 5});
+  CHECK(row.mask == std::vector<uint8_t>{0, 1, 1});
+  for (const std::vector<int64_t>& wrong : std::vector<std::vector<int64_t>>{
+           {0, 2, 6}, {0, 4, 5}, {1, 3, 5}, {0, int64_t{1} << 62, 5}, {0, -4, 5}, {0, 2}, {}}) {
+    offsets = wrong;
+    CHECK(error_of(rows).kind == Kind::Bundle);
+  }
+  offsets = {0, 2, 5};
+  tokens[3] = 10;
+  CHECK(error_of(rows).got == "a mask or a token out of range");
+}
+
+TEST_CASE("learning rates are those of the reference") {
+  for (const Vectors& test : vectors("batches.json")["schedules"])
+    for (int64_t step = 1; step <= static_cast<int64_t>(test["rates"].size()); step++) {
+      const double rate = test["rates"][static_cast<size_t>(step - 1)];
+      const double got = learning_rate_at(step, test["peak"], test["schedule"], test["warmup_steps"], test["total_steps"]);
+      CHECK(std::fabs(got - rate) <= 1e-15 * std::fabs(rate));
+    }
+  CHECK(error_of([] { learning_rate_at(0, 1, "constant", 0, 1); }).kind == Kind::Config);
+  CHECK(error_of([] { learning_rate_at(1, 1, "steps", 0, 1); }).kind == Kind::Config);
+}
+
+TEST_CASE("the footprint counts a page when it is touched and until it is given back") {
+  const MemoryColumns columns;
+  const int64_t before = columns.read().total(), size = 64 << 20;
+  {
+    const Taken taken(static_cast<size_t>(size));
+    CHECK(std::abs(columns.read().total() - before - size) < 4 << 20);
+  }
+  CHECK(std::abs(columns.read().total() - before) < 4 << 20);
+}
+
+TEST_CASE("the guard refuses what would go over the limit, and sees what was taken without asking") {
+  const int64_t idle = MemoryColumns().read().total(), megabyte = 1 << 20;
+  MemoryGuard guard(idle + 40 * megabyte);
+  guard.ask(20 * megabyte, "a call");
+  CHECK(error_of([&] { guard.ask(45 * megabyte, "a large call"); }).kind == Kind::Budget);
+  const Taken taken(static_cast<size_t>(30 * megabyte));
+  // Within a millisecond of the last reading, which left room: what is asked since is added up, so this is read again.
+  CHECK(error_of([&] { guard.ask(15 * megabyte, "another call"); }).subject == "another call");
+  CHECK(guard.peak() >= idle + 29 * megabyte);
+  MemoryGuard none(std::nullopt);
+  none.ask(int64_t{1} << 50, "anything");
+}
+
+TEST_CASE("a step's peak is its own, the guard's is that of all") {
+  MemoryGuard guard(std::nullopt);
+  guard.begin_step();
+  {
+    const Taken taken(32 << 20);
+    guard.observe();
+  }
+  const int64_t first = guard.step_peak().total();
+  guard.begin_step();
+  CHECK(guard.step_peak().total() < first - (24 << 20));
+  CHECK(guard.peak() == first);
+}
+
+TEST_CASE("dirty pages of mapped files are counted, private copies are not") {
+  char path[] = "/var/tmp/bespoke_dirty_XXXXXX";
+  const int file = ::mkstemp(path);
+  REQUIRE(file >= 0);
+  ::unlink(path);
+  const size_t size = 8 << 20;
+  REQUIRE(::ftruncate(file, static_cast<off_t>(size)) == 0);
+  const int64_t before = dirty_mapped_bytes();
+  void* shared = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  std::memset(shared, 1, size);
+  CHECK(dirty_mapped_bytes() - before >= static_cast<int64_t>(size / 2));
+  ::munmap(shared, size);
+  void* copied = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
+  std::memset(copied, 2, size);
+  CHECK(dirty_mapped_bytes() - before < static_cast<int64_t>(size / 2));
+  ::munmap(copied, size);
+  ::close(file);
+}

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes batches.json, which every language's data cursor, evaluation order and schedule must reproduce:
+`python -m tests.conformance.make_batches`.
+
+The rules are in bespoke.runtime.batches and bespoke.runtime.schedule, whose own tests hold them against plain integers and against
+transformers; this file makes their answers known to languages that have no Python.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bespoke.runtime.batches import Batch, BatchCursor, CursorState, Row, evaluation_batches
+from bespoke.runtime.schedule import learning_rate_at
+
+PATH = Path(__file__).with_name("batches.json")
+LENGTHS = [4, 8, 16]
+VOCAB_SIZE = 97
+
+CURSORS: list[dict[str, Any]] = [
+    {"comment": "user rows only", "user": 5, "general": 0, "steps": 8},
+    {"comment": "general rows only", "user": 0, "general": 5, "steps": 8},
+    {"comment": "both, several micro-batches", "user": 5, "general": 7, "accumulation": 3, "general_share": 0.3, "steps": 12},
+    {"comment": "a batch wider than its source: padding rows", "user": 3, "general": 2, "batch_size": 4, "general_share": 0.5, "steps": 6},
+    {"comment": "batches that cross into the next epoch", "user": 7, "general": 0, "batch_size": 3, "steps": 9},
+    {"comment": "share 1: never a user's row", "user": 4, "general": 3, "general_share": 1.0, "steps": 4},
+    {"comment": "seed above 2^32", "user": 9, "general": 9, "seed": 2**63 - 1, "general_share": 0.5, "batch_size": 2, "steps": 10},
+    {"comment": "resumed late", "user": 11, "general": 6, "general_share": 0.2, "steps": 3,
+     "from": {"step": 4000000000, "user_position": 123456789, "general_position": 987}},
+]  # fmt: skip
+EVALUATIONS = [{"rows": 11, "batch_size": 1}, {"rows": 11, "batch_size": 4}, {"rows": 0, "batch_size": 2}]
+SCHEDULES = [
+    {"schedule": schedule, "warmup_steps": warmup, "total_steps": total}
+    for schedule in ("constant", "linear", "cosine")
+    for warmup, total in ((0, 10), (3, 10), (10, 10), (12, 10), (0, 1))
+]
+
+
+def row(number: int) -> Row:
+    """Row `number` of either source: 2 to 17 tokens, a mask with gaps that always trains its last token."""
+    size = 2 + number * 7 % 16
+    places = np.arange(size)
+    tokens = ((number * 31 + places * 11 + 5) % VOCAB_SIZE).astype(np.int32)
+    mask = ((places + number) % 3 != 0).astype(np.uint8)
+    mask[0], mask[-1] = 0, 1
+    return Row(tokens, mask)
+
+
+def rows(count: int, first: int) -> list[Row]:
+    return [row(first + number) for number in range(count)]
+
+
+def told(batch: Batch) -> dict[str, Any]:
+    """Positions as text: tokens, targets and mask of a row that stands beside each other are easily compared by eye."""
+    return {
+        "source": batch.source, "rows": list(batch.rows), "sequence_length": batch.sequence_length,
+        "tokens_trained": batch.tokens_trained, "tokens": batch.tokens.reshape(-1).tolist(),
+        "targets": batch.targets.reshape(-1).tolist(), "mask": batch.mask.astype(int).reshape(-1).tolist(),
+    }  # fmt: skip
+
+
+def cursor_case(given: dict[str, Any]) -> dict[str, Any]:
+    case = {"seed": 7, "batch_size": 1, "accumulation": 1, "general_share": 0.0, "from": CursorState().model_dump(), **given}
+    cursor = BatchCursor(
+        rows(case["user"], 0), rows(case["general"], 100), seed=case["seed"], batch_size=case["batch_size"],
+        accumulation=case["accumulation"], sequence_lengths=LENGTHS, general_share=case["general_share"],
+    )  # fmt: skip
+    state, steps = CursorState.model_validate(case["from"]), []
+    for _ in range(case.pop("steps")):
+        batches, state = cursor.step(state)
+        steps.append([told(batch) for batch in batches])
+    return {**case, "expected": steps, "ends_at": state.model_dump()}
+
+
+def document() -> dict[str, Any]:
+    return {
+        "format": 1,
+        "what": "micro-batches of the data cursor, order of evaluation, learning rates",
+        "generator": "make_batches.py",
+        "sequence_lengths": LENGTHS,
+        "vocab_size": VOCAB_SIZE,
+        "first_row": {"user": 0, "general": 100},
+        "rows": {
+            str(number): {"tokens": row(number).tokens.tolist(), "mask": row(number).mask.tolist()}
+            for number in [*range(11), *range(100, 109)]
+        },
+        "cursors": [cursor_case(case) for case in CURSORS],
+        "evaluations": [
+            {**case, "expected": [told(b) for b in evaluation_batches(rows(case["rows"], 0), case["batch_size"], LENGTHS)]}
+            for case in EVALUATIONS
+        ],
+        "schedule_tolerance": "1e-15 of the rate: cos of two libraries may differ by an ulp",
+        "schedules": [
+            {**case, "peak": 0.0003, "rates": [learning_rate_at(step, peak=0.0003, **case) for step in range(1, 13)]}
+            for case in SCHEDULES
+        ],
+    }
+
+
+def text() -> str:
+    """One line for each case: a diff shows which of them changed."""
+    whole = document()
+    lines = []
+    for name, value in whole.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            entries = ",\n".join("  " + json.dumps(entry) for entry in value)
+            lines.append(f" {json.dumps(name)}: [\n{entries}\n ]")
+        else:
+            lines.append(f" {json.dumps(name)}: {json.dumps(value)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+if __name__ == "__main__":
+    PATH.write_text(text(), encoding="ascii")
