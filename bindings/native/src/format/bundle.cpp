@@ -172,7 +172,7 @@ class OpenBundle : public Bundle {
     return found;
   }
 
-  const std::unique_ptr<Source> source_;
+  const std::unique_ptr<ByteSource> source_;
   Manifest manifest_;
   std::map<std::string, std::unique_ptr<Mapping>> files_;
   std::map<std::string, Tensors> tensors_;

@@ -205,7 +205,7 @@ class Probe : public Counting {
 class Pieces : public Counting {
  public:
   Pieces(const JsonRules& rules, const Schema* schema, const std::vector<std::string>& walked, Faults& faults, PieceTaker& taker)
-      : Counting(rules), schema_(schema), walked_(walked), faults_(faults), taker_(taker) {}
+      : Counting(rules), schema_(schema), walked_(walked), faults_(faults), taker_(taker), part_(schema ? &schema->root() : nullptr) {}
 
  protected:
   bool scalar_value(Json&& value) override {
@@ -219,12 +219,9 @@ class Pieces : public Counting {
     if (builder_.building()) return builder_.begin(object);
     step();
     const std::string pattern = levels_.empty() ? "" : join_pattern(levels_.back());
-    const Json* part = levels_.empty() ? (schema_ ? &schema_->root() : nullptr) : piece_;
-    if (part && schema_) part = &schema_->resolve(*part);
-    if (std::find(walked_.begin(), walked_.end(), pattern) == walked_.end() || (part && !fits(*part, object))) {
-      return builder_.begin(object);
-    }
-    levels_.push_back({object, pattern, levels_.empty() ? "" : join_path(levels_.back().path, key_), part, 0, {}});
+    const bool walks = std::find(walked_.begin(), walked_.end(), pattern) != walked_.end();
+    if (!walks || (part_ && part_->type != (object ? "object" : "array"))) return builder_.begin(object);
+    levels_.push_back({object, pattern, levels_.empty() ? "" : join_path(levels_.back().path, key_), part_, 0, {}});
     if (faults_.empty()) taker_.open(levels_.back().path);
   }
 
@@ -235,15 +232,12 @@ class Pieces : public Counting {
       return;
     }
     const Level& level = levels_.back();
-    if (level.part) {
-      schema_->check_size(*level.part, level.count, level.object, true, level.path, faults_);
-      const auto required = level.part->find("required");
-      if (required != level.part->end()) {
-        for (const Json& name : *required) {
-          if (level.names.count(name.get<std::string>()) || faults_.size() >= kMostFaults) continue;
-          faults_.push_back({join_path(level.path, name), "nothing", "a value: every field is required"});
-        }
-      }
+    const Path path{nullptr, &level.path, 0};
+    if (level.part) schema_->check_size(level.count, *level.part, true, path, faults_);
+    for (size_t i = 0; level.part && i < level.part->required.size(); i++) {
+      const std::string& name = level.part->required[i];
+      if (level.names.count(name) || faults_.size() == kMostFaults) continue;
+      faults_.push_back({join_path(level.path, name), "nothing", "a value: every field is required"});
     }
     levels_.pop_back();
   }
@@ -263,41 +257,36 @@ class Pieces : public Counting {
   struct Level {
     bool object;
     std::string pattern, path;
-    const Json* part;
+    const Schema::Part* part;
     size_t count;
     std::set<std::string> names;
   };
 
-  static bool fits(const Json& part, bool object) { return part.value("type", "") == (object ? "object" : "array"); }
-
   std::string join_pattern(const Level& level) const {
-    const bool position = !level.object || (level.part && !level.part->contains("properties"));
+    const bool position = !level.object || (level.part && level.part->properties.empty());
     return (level.pattern.empty() ? "" : level.pattern + ".") + (position ? "*" : key_);
   }
 
-  // The next element or member of the innermost level begins.
+  // The next element or member of the innermost level begins: `part_` is its schema.
   void step() {
     if (levels_.empty()) return;
     Level& level = levels_.back();
     if (!level.object) key_ = std::to_string(level.count);
     level.count++;
-    piece_ = nullptr;
+    part_ = nullptr;
     if (!level.part) return;
-    if (level.object) piece_ = schema_->member(*level.part, key_, level.path, faults_);
-    else if (level.part->contains("items")) piece_ = &(*level.part)["items"];
-    schema_->check_size(*level.part, level.count, level.object, false, level.path, faults_);
+    const Path path{nullptr, &level.path, 0};
+    part_ = level.object ? level.part->member(key_) : level.part->items;
+    if (level.object && part_) schema_->check_name(key_, *level.part, path, faults_);
+    if (level.object && !part_ && faults_.size() < kMostFaults) faults_.push_back({join_path(level.path, key_), "a value", "no such field"});
+    schema_->check_size(level.count, *level.part, false, path, faults_);
   }
 
   void done() {
     Json value = builder_.take();
-    if (levels_.empty()) {
-      if (schema_) schema_->check(value, schema_->root(), "", faults_);
-      if (faults_.empty()) taker_.take("", "", value);
-      return;
-    }
-    const Level& level = levels_.back();
-    if (piece_) schema_->check(value, *piece_, join_path(level.path, key_), faults_);
-    if (faults_.empty()) taker_.take(level.path, key_, value);
+    const std::string path = levels_.empty() ? "" : join_path(levels_.back().path, key_);
+    if (part_) schema_->check(value, *part_, {nullptr, &path, 0}, faults_);
+    if (faults_.empty()) taker_.take(levels_.empty() ? "" : levels_.back().path, key_, value);
   }
 
   const Schema* schema_;
@@ -307,7 +296,7 @@ class Pieces : public Counting {
   Builder builder_;
   std::vector<Level> levels_;
   std::string key_;
-  const Json* piece_ = nullptr;
+  const Schema::Part* part_;  // of the next or current piece; null: none
 };
 
 void check_text(Bytes document, const JsonRules& rules) {

@@ -18,12 +18,18 @@ constexpr const char* kFormat = "bespoke-bundle";
 constexpr int64_t kMajor = 1, kMinor = 0;
 constexpr size_t kMaxBytes = 8u << 20, kMaxDepth = 16, kMaxItems = 500'000;
 
+const char* printable(const std::string& text) { return is_printable(text) ? nullptr : "a text without control characters"; }
+
+const char* file_name(const std::string& text) {
+  return file_name_problem(text) ? "a plain relative name: letters, digits and _.@+=-, at most 255 characters and 8 folders" : nullptr;
+}
+
 // A text of up to 256 characters is a name, one without any limit names a file: what the models say and the schema does not.
-const char* text_rule(const Json& part, const std::string& text) {
+TextRule text_rule(const Json& part) {
   if (part.contains("pattern") || part.contains("enum") || part.contains("const")) return nullptr;
   const auto most = part.find("maxLength");
-  if (most != part.end()) return *most == 256 && !is_printable(text) ? "a text without control characters" : nullptr;
-  return file_name_problem(text) ? "a plain relative name: letters, digits and _.@+=-, at most 255 characters" : nullptr;
+  if (most == part.end()) return file_name;
+  return *most == 256 ? printable : nullptr;
 }
 
 int64_t whole(const Json& version, const char* part, const std::string& subject) {

@@ -22,8 +22,8 @@ constexpr const char* kSectionNames[kSections] = {"train_step", "micro_step", "a
 constexpr const char* kOpNames[] = {"load", "call", "zero", "noise", "record", "store", "emit", "free"};
 constexpr uint32_t kNothing = 0xffffffff;  // in `a` of a free that names neither value nor group
 
-// Rows of a value that something has filled: disjoint, none next to another.
-class Rows {
+// FilledRows of a value that something has filled: disjoint, none next to another.
+class FilledRows {
  public:
   void fill(int64_t begin, int64_t end) {
     auto next = ranges_.upper_bound(begin);

@@ -372,7 +372,7 @@ class Checker {
   int section_ = 0;
   size_t position_ = 0;
   std::vector<Life> life_;
-  std::unordered_map<uint32_t, Rows> filled_;
+  std::unordered_map<uint32_t, FilledRows> filled_;
   std::unordered_set<std::string> loaded_;
   std::unordered_set<uint32_t> stored_;
   std::map<uint64_t, std::pair<uint64_t, uint32_t>> taken_[2];  // arena, scratch: first byte -> (end, value) of what is alive

@@ -3,8 +3,8 @@
 #include "format/schema.h"
 
 #include <algorithm>
-#include <set>
 
+#include "error.h"
 #include "format/text.h"
 
 namespace bespoke {
@@ -13,28 +13,12 @@ using Json = nlohmann::json;
 
 namespace {
 
-constexpr const char* kKeywords[] = {
-    "$defs",     "$ref",          "additionalProperties", "anyOf",    "const",      "description", "discriminator",
-    "enum",      "exclusiveMaximum", "exclusiveMinimum",  "items",    "maxItems",   "maxLength",   "maxProperties",
-    "maximum",   "minItems",      "minLength",            "minimum",  "oneOf",      "pattern",     "properties",
-    "propertyNames", "required",  "title",                "type",
-};
-
-// The one pattern of the schemas; another is an unknown keyword.
-constexpr const char* kHashPattern = "^[0-9a-f]{64}$";
+constexpr const char* kNothing = "nothing";
+constexpr const char* kRequired = "a value: every field is required";
+constexpr const char* kHashPattern = "^[0-9a-f]{64}$";  // the one pattern of the schemas
 
 bool is_hash(const std::string& text) {
   return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
-}
-
-bool has_type(const Json& value, const std::string& type) {
-  if (type == "object") return value.is_object();
-  if (type == "array") return value.is_array();
-  if (type == "string") return value.is_string();
-  if (type == "boolean") return value.is_boolean();
-  if (type == "null") return value.is_null();
-  if (type == "integer") return value.is_number_integer();
-  return type == "number" && value.is_number();
 }
 
 const char* name_of_type(const std::string& type) {
@@ -43,34 +27,83 @@ const char* name_of_type(const std::string& type) {
   if (type == "string") return "a text";
   if (type == "boolean") return "true or false";
   if (type == "integer") return "a whole number";
-  if (type == "number") return "a number";
-  return "null";
+  return type == "number" ? "a number" : "null";
 }
 
-void add(Faults& faults, const std::string& path, std::string got, std::string expected) {
-  if (faults.size() < kMostFaults) faults.push_back({path, std::move(got), std::move(expected)});
-}
-
-void find_unknown(const Json& part, std::set<std::string>& unknown) {
-  if (part.is_array()) {
-    for (const Json& inner : part) find_unknown(inner, unknown);
-  }
-  if (!part.is_object()) return;
-  for (const auto& [key, inner] : part.items()) {
-    if (std::find(std::begin(kKeywords), std::end(kKeywords), key) == std::end(kKeywords)) unknown.insert(key);
-    if (key == "pattern" && inner != kHashPattern) unknown.insert("pattern " + inner.dump());
-    if (key == "properties" || key == "$defs") {
-      for (const Json& field : inner) find_unknown(field, unknown);
-    } else if (key != "enum" && key != "const" && key != "required" && key != "discriminator") {
-      find_unknown(inner, unknown);
-    }
-  }
+void add(Faults& faults, const Path& path, std::string got, std::string expected) {
+  if (faults.size() < kMostFaults) faults.push_back({path.text(), std::move(got), std::move(expected)});
 }
 
 std::string listed(const Json& values) {
   std::string out;
   for (const Json& value : values) out += (out.empty() ? "" : ", ") + shown(value);
   return out;
+}
+
+const Schema::Part* find(const std::vector<std::pair<std::string, const Schema::Part*>>& parts, const std::string& name) {
+  for (const auto& [key, part] : parts) {
+    if (key == name) return part;
+  }
+  return nullptr;
+}
+
+void check_text(const std::string& text, const Schema::Part& part, const Path& path, Faults& faults) {
+  const auto refuse = [&](const std::string& expected) { add(faults, path, shown(text), expected); };
+  if (part.least > 0 || text.size() > part.most) {
+    const size_t count = count_characters(text);
+    if (count > part.most) return refuse("at most " + std::to_string(part.most) + " characters");
+    if (count < part.least) return refuse("at least " + std::to_string(part.least) + " characters");
+  }
+  if (part.hash && !is_hash(text)) return refuse("64 hexadecimal digits in lower case");
+  if (!part.listed.is_null() && std::find(part.listed.begin(), part.listed.end(), text) == part.listed.end()) {
+    return refuse("one of " + listed(part.listed));
+  }
+  if (const char* expected = part.rule ? part.rule(text) : nullptr) refuse(expected);
+}
+
+void check_number(const Json& value, const Schema::Part& part, const Path& path, Faults& faults) {
+  const auto refuse = [&](const char* word, const Json& limit) { add(faults, path, shown(value), word + limit.dump()); };
+  if (!part.minimum.is_null() && value < part.minimum) return refuse("at least ", part.minimum);
+  if (!part.maximum.is_null() && value > part.maximum) return refuse("at most ", part.maximum);
+  if (!part.above.is_null() && value <= part.above) return refuse("above ", part.above);
+  if (!part.below.is_null() && value >= part.below) return refuse("below ", part.below);
+}
+
+void check_members(const Json& value, const Schema::Part& part, const Path& path, Faults& faults) {
+  for (auto member = value.begin(); member != value.end() && faults.size() < kMostFaults; ++member) {
+    const Path inner{&path, &member.key(), 0};
+    const Schema::Part* field = part.member(member.key());
+    if (!field) {
+      add(faults, inner, shown(*member), "no such field");
+      continue;
+    }
+    Schema::check_name(member.key(), part, path, faults);
+    Schema::check(*member, *field, inner, faults);
+  }
+  for (const std::string& name : part.required) {
+    if (!value.contains(name)) add(faults, {&path, &name, 0}, kNothing, kRequired);
+  }
+}
+
+// The branch that the value's type or tag says; the schemas have no others.
+void check_branches(const Json& value, const Schema::Part& part, const Path& path, Faults& faults) {
+  if (part.tag.empty()) {
+    std::string expected;
+    for (const Schema::Part* branch : part.branches) {
+      if (branch->takes(value)) return Schema::check(value, *branch, path, faults);
+      expected += (expected.empty() ? "" : " or ") + std::string(name_of_type(branch->type));
+    }
+    return add(faults, path, shown(value), expected);
+  }
+  if (!value.is_object()) return add(faults, path, shown(value), "an object");
+  const Path at_tag{&path, &part.tag, 0};
+  const auto name = value.find(part.tag);
+  if (name == value.end()) return add(faults, at_tag, kNothing, kRequired);
+  const Schema::Part* branch = name->is_string() ? find(part.tagged, name->get_ref<const std::string&>()) : nullptr;
+  if (branch) return Schema::check(value, *branch, path, faults);
+  std::string names;
+  for (const auto& [known, _] : part.tagged) names += (names.empty() ? "'" : ", '") + known + "'";
+  add(faults, at_tag, shown(*name), "one of " + names);
 }
 
 }  // namespace
@@ -80,10 +113,9 @@ std::string shown(const Json& value) {
   if (value.is_boolean()) return value.get<bool>() ? "True" : "False";
   if (value.is_string()) return in_quotes(value.get_ref<const std::string&>(), 78);
   if (value.is_object()) return "an object of " + std::to_string(value.size()) + " members";
-  if (value.is_array() && value.size() > 16) return "a list of " + std::to_string(value.size()) + " elements";
   if (!value.is_array()) return value.dump();
-  const std::string inner = listed(value);
-  return inner.size() > 78 ? "a list of " + std::to_string(value.size()) + " elements" : "[" + inner + "]";
+  const std::string inner = value.size() > 16 ? "" : listed(value);
+  return inner.size() > 78 || value.size() > 16 ? "a list of " + std::to_string(value.size()) + " elements" : "[" + inner + "]";
 }
 
 std::string join_path(const std::string& path, const std::string& key) {
@@ -91,130 +123,107 @@ std::string join_path(const std::string& path, const std::string& key) {
   return (path.empty() ? "" : path + ".") + plain.substr(1, plain.rfind('\'') - 1);
 }
 
-Schema::Schema(const unsigned char* text, unsigned long size, TextRule rule)
-    : document_(Json::parse(text, text + size)), rule_(std::move(rule)) {}
-
-const Json& Schema::resolve(const Json& part) const {
-  const auto reference = part.find("$ref");
-  if (reference == part.end()) return part;
-  const std::string& target = reference->get_ref<const std::string&>();  // "#/$defs/Name"
-  return document_.at("$defs").at(target.substr(target.rfind('/') + 1));
+std::string Path::text() const {
+  if (!up) return *key;
+  return join_path(up->text(), key ? *key : std::to_string(position));
 }
 
-std::vector<std::string> Schema::unknown_keywords() const {
-  std::set<std::string> unknown;
-  find_unknown(document_, unknown);
-  return {unknown.begin(), unknown.end()};
+bool Schema::Part::takes(const Json& value) const {
+  if (type == "object") return value.is_object();
+  if (type == "array") return value.is_array();
+  if (type == "string") return value.is_string();
+  if (type == "boolean") return value.is_boolean();
+  if (type == "null") return value.is_null();
+  return type == "integer" ? value.is_number_integer() : value.is_number();
 }
 
-const Json* Schema::member(const Json& part, const std::string& key, const std::string& path, Faults& faults) const {
-  if (const auto properties = part.find("properties"); properties != part.end()) {
-    if (const auto field = properties->find(key); field != properties->end()) return &*field;
-  }
-  const auto more = part.find("additionalProperties");
-  if (more == part.end() || !more->is_object()) {
-    add(faults, join_path(path, key), "a field of that name", "no such field");
-    return nullptr;
-  }
-  const auto names = part.find("propertyNames");
-  check_text(key, names == part.end() ? Json{{"type", "string"}} : *names, join_path(path, key), faults);
-  return &*more;
+const Schema::Part* Schema::Part::member(const std::string& key) const {
+  const Part* found = find(properties, key);
+  return found ? found : more;
 }
 
-void Schema::check_size(const Json& part, size_t count, bool object, bool ended, const std::string& path, Faults& faults) const {
-  const auto most = part.find(object ? "maxProperties" : "maxItems");
-  if (most != part.end() && count > most->get<size_t>()) {
-    add(faults, path, std::to_string(count) + (object ? " members" : " elements"), "at most " + most->dump());
-  }
-  const auto least = part.find("minItems");
-  if (ended && !object && least != part.end() && count < least->get<size_t>()) {
-    add(faults, path, std::to_string(count) + " elements", "at least " + least->dump());
-  }
+Schema::Schema(const unsigned char* text, unsigned long size, TextRules rules) : rules_(rules) {
+  const Json document = Json::parse(text, text + size);
+  document_ = &document;
+  root_ = compile(document);
+  document_ = nullptr;
 }
 
-void Schema::check(const Json& value, const Json& given, const std::string& path, Faults& faults) const {
-  const Json& part = resolve(given);
-  if (part.contains("anyOf") || part.contains("oneOf")) return check_choice(value, part, path, faults);
-  const auto type = part.find("type");
-  if (type != part.end() && !has_type(value, type->get_ref<const std::string&>())) {
-    return add(faults, path, shown(value), name_of_type(type->get_ref<const std::string&>()));
+const Schema::Part& Schema::definition(const std::string& name) const {
+  const Part* found = find(definitions_, name);
+  if (!found) throw Error(Kind::Internal, "schema", "no definition " + name, "one that is used", "Report it to the authors of bespoke");
+  return *found;
+}
+
+const Schema::Part* Schema::compile_names(Json part) {
+  part["type"] = "string";  // which a schema of names leaves out
+  return compile(part);
+}
+
+const Schema::Part* Schema::compile(const Json& given) {
+  if (given.contains("$ref")) {  // "#/$defs/Name"
+    const std::string& target = given["$ref"].get_ref<const std::string&>();
+    const std::string name = target.substr(target.rfind('/') + 1);
+    if (const Part* known = find(definitions_, name)) return known;
+    const Part* made = compile(document_->at("$defs").at(name));
+    definitions_.emplace_back(name, made);
+    return made;
   }
-  if (const auto only = part.find("const"); only != part.end() && value != *only) {
-    return add(faults, path, shown(value), shown(*only));
-  }
-  if (const auto any = part.find("enum"); any != part.end() && std::find(any->begin(), any->end(), value) == any->end()) {
-    return add(faults, path, shown(value), "one of " + listed(*any));
-  }
-  if (value.is_string()) check_text(value, part, path, faults);
-  if (value.is_number()) check_number(value, part, path, faults);
-  if (value.is_array() || value.is_object()) check_size(part, value.size(), value.is_object(), true, path, faults);
-  if (value.is_array() && part.contains("items")) {
-    const Json& items = part["items"];
-    for (size_t i = 0; i < value.size() && faults.size() < kMostFaults; i++) {
-      check(value[i], items, join_path(path, std::to_string(i)), faults);
+  parts_.push_back(std::make_unique<Part>());
+  Part& part = *parts_.back();
+  for (const auto& [word, value] : given.items()) {
+    if (word == "type") part.type = value.get<std::string>();
+    else if (word == "properties") for (const auto& [name, field] : value.items()) part.properties.emplace_back(name, compile(field));
+    else if (word == "required") part.required = value.get<std::vector<std::string>>();
+    else if (word == "additionalProperties") part.more = value.is_object() ? compile(value) : nullptr;
+    else if (word == "propertyNames") part.names = compile_names(value);
+    else if (word == "items") part.items = compile(value);
+    else if (word == "anyOf" || word == "oneOf") for (const Json& branch : value) part.branches.push_back(compile(branch));
+    else if (word == "discriminator") {
+      part.tag = value["propertyName"].get<std::string>();
+      for (const auto& [name, target] : value["mapping"].items()) part.tagged.emplace_back(name, compile(Json{{"$ref", target}}));
+    }
+    else if (word == "const") part.only = value;
+    else if (word == "enum") part.listed = value;
+    else if (word == "minimum") part.minimum = value;
+    else if (word == "maximum") part.maximum = value;
+    else if (word == "exclusiveMinimum") part.above = value;
+    else if (word == "exclusiveMaximum") part.below = value;
+    else if (word == "minItems" || word == "minLength") part.least = value.get<size_t>();
+    else if (word == "maxItems" || word == "maxLength" || word == "maxProperties") part.most = value.get<size_t>();
+    else if (word == "pattern" && value == kHashPattern) part.hash = true;
+    else if (word != "title" && word != "description" && word != "$defs") {
+      throw Error(Kind::Internal, "schema", "the keyword " + word + " " + value.dump().substr(0, 80), "one that the core knows",
+                  "Report it to the authors of bespoke");
     }
   }
-  if (!value.is_object()) return;
-  for (const auto& [key, inner] : value.items()) {
-    if (faults.size() >= kMostFaults) return;
-    const Json* field = member(part, key, path, faults);
-    if (field) check(inner, *field, join_path(path, key), faults);
-  }
-  const auto required = part.find("required");
-  if (required == part.end()) return;
-  for (const Json& name : *required) {
-    if (!value.contains(name.get_ref<const std::string&>())) {
-      add(faults, join_path(path, name.get_ref<const std::string&>()), "nothing", "a value: every field is required");
-    }
-  }
+  if (rules_ && part.type == "string") part.rule = rules_(given);
+  if (rules_ && part.more && !part.names) part.names = compile(Json{{"type", "string"}});
+  return &part;
 }
 
-void Schema::check_text(const Json& value, const Json& part, const std::string& path, Faults& faults) const {
-  const std::string& text = value.get_ref<const std::string&>();
-  const size_t count = count_characters(text);
-  if (const auto most = part.find("maxLength"); most != part.end() && count > most->get<size_t>()) {
-    return add(faults, path, shown(value), "at most " + most->dump() + " characters");
-  }
-  if (const auto least = part.find("minLength"); least != part.end() && count < least->get<size_t>()) {
-    return add(faults, path, shown(value), "at least " + least->dump() + " characters");
-  }
-  if (part.contains("pattern") && !is_hash(text)) return add(faults, path, shown(value), "64 hexadecimal digits in lower case");
-  if (const auto any = part.find("enum"); any != part.end() && std::find(any->begin(), any->end(), value) == any->end()) {
-    return add(faults, path, shown(value), "one of " + listed(*any));  // of a member's name
-  }
-  if (const char* expected = rule_ ? rule_(part, text) : nullptr) add(faults, path, shown(value), expected);
+void Schema::check_name(const std::string& key, const Part& part, const Path& path, Faults& faults) {
+  if (part.names && !find(part.properties, key)) check_text(key, *part.names, {&path, &key, 0}, faults);
 }
 
-void Schema::check_number(const Json& value, const Json& part, const std::string& path, Faults& faults) const {
-  const auto refuse = [&](const char* word, const Json& limit) { add(faults, path, shown(value), word + limit.dump()); };
-  if (const auto least = part.find("minimum"); least != part.end() && value < *least) refuse("at least ", *least);
-  if (const auto most = part.find("maximum"); most != part.end() && value > *most) refuse("at most ", *most);
-  if (const auto over = part.find("exclusiveMinimum"); over != part.end() && value <= *over) refuse("above ", *over);
-  if (const auto under = part.find("exclusiveMaximum"); under != part.end() && value >= *under) refuse("below ", *under);
+void Schema::check_size(size_t count, const Part& part, bool ended, const Path& path, Faults& faults) {
+  const char* of = part.type == "object" ? " members" : " elements";
+  if (count > part.most) add(faults, path, std::to_string(count) + of, "at most " + std::to_string(part.most));
+  if (ended && count < part.least) add(faults, path, std::to_string(count) + of, "at least " + std::to_string(part.least));
 }
 
-// The branch that the value's type or tag says; the schemas have no others.
-void Schema::check_choice(const Json& value, const Json& part, const std::string& path, Faults& faults) const {
-  if (const auto discriminator = part.find("discriminator"); discriminator != part.end()) {
-    const std::string& tag = (*discriminator)["propertyName"].get_ref<const std::string&>();
-    if (!value.is_object()) return add(faults, path, shown(value), "an object");
-    const auto found = value.find(tag);
-    if (found == value.end()) return add(faults, join_path(path, tag), "nothing", "a value: every field is required");
-    const Json& mapping = (*discriminator)["mapping"];
-    const auto target = found->is_string() ? mapping.find(found->get_ref<const std::string&>()) : mapping.end();
-    if (target != mapping.end()) return check(value, Json{{"$ref", *target}}, path, faults);
-    std::string names;
-    for (const auto& [name, _] : mapping.items()) names += (names.empty() ? "'" : ", '") + name + "'";
-    return add(faults, join_path(path, tag), shown(*found), "one of " + names);
+void Schema::check(const Json& value, const Part& part, const Path& path, Faults& faults) {
+  if (!part.branches.empty()) return check_branches(value, part, path, faults);
+  if (!part.takes(value)) return add(faults, path, shown(value), name_of_type(part.type));
+  if (!part.only.is_null() && value != part.only) return add(faults, path, shown(value), shown(part.only));
+  if (value.is_string()) return check_text(value.get_ref<const std::string&>(), part, path, faults);
+  if (value.is_number()) return check_number(value, part, path, faults);
+  if (!value.is_structured()) return;
+  check_size(value.size(), part, true, path, faults);
+  if (value.is_object()) return check_members(value, part, path, faults);
+  for (size_t i = 0; part.items && i < value.size() && faults.size() < kMostFaults; i++) {
+    check(value[i], *part.items, {&path, nullptr, i}, faults);
   }
-  std::string expected;
-  for (const Json& given : part.contains("anyOf") ? part["anyOf"] : part["oneOf"]) {
-    const Json& branch = resolve(given);
-    const std::string& type = branch["type"].get_ref<const std::string&>();
-    if (has_type(value, type)) return check(value, branch, path, faults);
-    expected += (expected.empty() ? "" : " or ") + std::string(name_of_type(type));
-  }
-  add(faults, path, shown(value), expected);
 }
 
 }  // namespace bespoke

@@ -2,9 +2,10 @@
 // Holds JSON values against the published schemas (bindings/schema): exactly the keywords that those use, all others are refused.
 #pragma once
 
-#include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace bespoke {
@@ -15,33 +16,57 @@ struct Fault {
 using Faults = std::vector<Fault>;
 constexpr size_t kMostFaults = 10;  // that one error names; reading ends with the last of them
 
-// What a schema cannot say of a text: null if it is right, else what is expected. `key`: it is a member's name.
-using TextRule = std::function<const char*(const nlohmann::json& schema, const std::string& text)>;
+// A path as a chain on the stack: it becomes a text only where there is a fault.
+struct Path {
+  const Path* up;          // null: `key` is a path already
+  const std::string* key;  // null: `position`
+  size_t position;
+  std::string text() const;
+};
+
+// What a schema cannot say of a text: null if it is right, else what is expected.
+using TextRule = const char* (*)(const std::string& text);
+using TextRules = TextRule (*)(const nlohmann::json& part);  // the rule for texts of this part of the schema, or null
 
 class Schema {
  public:
-  explicit Schema(const unsigned char* text, unsigned long size, TextRule rule = nullptr);
+  struct Part {  // a schema or one within it, ready to be asked
+    bool takes(const nlohmann::json& value) const;
+    const Part* member(const std::string& key) const;  // null: no such field
 
-  const nlohmann::json& root() const { return document_; }
-  const nlohmann::json& definition(const char* name) const { return document_.at("$defs").at(name); }
-  const nlohmann::json& resolve(const nlohmann::json& part) const;  // follows $ref
+    std::string type;  // empty: one of `branches`
+    std::vector<const Part*> branches;
+    std::string tag;  // of a branch's name in `tagged`
+    std::vector<std::pair<std::string, const Part*>> properties, tagged;
+    std::vector<std::string> required;
+    const Part *items = nullptr, *more = nullptr, *names = nullptr;  // `more`: members that `properties` does not have
+    nlohmann::json only, listed, minimum, maximum, above, below;     // null: no such keyword
+    size_t least = 0, most = static_cast<size_t>(-1);                // characters, elements or members
+    bool hash = false;
+    TextRule rule = nullptr;
+  };
 
-  void check(const nlohmann::json& value, const nlohmann::json& part, const std::string& path, Faults& faults) const;
+  // Internal error for a keyword that this reader does not know.
+  Schema(const unsigned char* text, unsigned long size, TextRules rules = nullptr);
 
-  // The parts of `check` that a reader needs which walks an object or a list itself.
-  const nlohmann::json* member(const nlohmann::json& part, const std::string& key, const std::string& path, Faults& faults) const;
-  void check_size(const nlohmann::json& part, size_t count, bool object, bool ended, const std::string& path, Faults& faults) const;
+  const Part& root() const { return *root_; }
+  const Part& definition(const std::string& name) const;
 
-  // Keywords of the schema that this reader does not know.
-  std::vector<std::string> unknown_keywords() const;
+  static void check(const nlohmann::json& value, const Part& part, const Path& path, Faults& faults);
+
+  // What a reader needs beside it that walks an object or a list itself. `ended`: there are no more.
+  static void check_name(const std::string& key, const Part& part, const Path& path, Faults& faults);
+  static void check_size(size_t count, const Part& part, bool ended, const Path& path, Faults& faults);
 
  private:
-  void check_text(const nlohmann::json& value, const nlohmann::json& part, const std::string& path, Faults& faults) const;
-  void check_number(const nlohmann::json& value, const nlohmann::json& part, const std::string& path, Faults& faults) const;
-  void check_choice(const nlohmann::json& value, const nlohmann::json& part, const std::string& path, Faults& faults) const;
+  const Part* compile(const nlohmann::json& part);
+  const Part* compile_names(nlohmann::json part);
 
-  nlohmann::json document_;
-  TextRule rule_;
+  const nlohmann::json* document_;
+  TextRules rules_;
+  std::vector<std::pair<std::string, const Part*>> definitions_;
+  std::vector<std::unique_ptr<Part>> parts_;
+  const Part* root_;
 };
 
 std::string shown(const nlohmann::json& value);  // at most 80 characters, as Python's repr() has them

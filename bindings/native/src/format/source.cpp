@@ -27,42 +27,42 @@ bool exists(const std::string& path, bool regular) {
   return regular ? stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) : lstat(path.c_str(), &status) == 0;
 }
 
-class Folder : public Source {
+class Folder : public ByteSource {
  public:
   explicit Folder(const std::string& path) {
     subject_ = path;
-    root_ = Descriptor(open(path.c_str(), kOpen | O_DIRECTORY));
+    root_ = OpenFile(open(path.c_str(), kOpen | O_DIRECTORY));
     if (root_.get() < 0) refuse_bundle(subject_, reason(), "a bundle");
   }
 
   std::set<std::string> names() override {
     std::set<std::string> found;
-    walk(Descriptor(openat(root_.get(), ".", kOpen | O_DIRECTORY)), "", found, 0);
+    walk(OpenFile(openat(root_.get(), ".", kOpen | O_DIRECTORY)), "", found, 0);
     return found;
   }
 
   Extent extent(const std::string& name) override {
     const std::string subject = subject_ + ": " + name;
-    Descriptor at;
+    OpenFile at;
     size_t begin = 0;
     for (size_t slash = name.find('/'); slash != std::string::npos; slash = name.find('/', begin)) {
       at = inner(at, name.substr(begin, slash - begin), O_DIRECTORY, subject);
       begin = slash + 1;
     }
-    Descriptor file = inner(at, name.substr(begin), O_NONBLOCK, subject);  // a named pipe must not wait for its other end
+    OpenFile file = inner(at, name.substr(begin), O_NONBLOCK, subject);  // a named pipe must not wait for its other end
     struct stat status {};
     if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) refuse_bundle(subject, "a folder or device", "a regular file");
     return {std::move(file), 0, static_cast<uint64_t>(status.st_size)};
   }
 
  private:
-  Descriptor inner(const Descriptor& at, const std::string& component, int flags, const std::string& subject) {
-    Descriptor opened(openat(at.get() < 0 ? root_.get() : at.get(), component.c_str(), kOpen | O_NOFOLLOW | flags));
+  OpenFile inner(const OpenFile& at, const std::string& component, int flags, const std::string& subject) {
+    OpenFile opened(openat(at.get() < 0 ? root_.get() : at.get(), component.c_str(), kOpen | O_NOFOLLOW | flags));
     if (opened.get() < 0) refuse_bundle(subject, reason(), "a regular file of the bundle, not a link");
     return opened;
   }
 
-  void walk(Descriptor at, const std::string& prefix, std::set<std::string>& found, int depth) {
+  void walk(OpenFile at, const std::string& prefix, std::set<std::string>& found, int depth) {
     const int copy = at.get() < 0 ? -1 : fcntl(at.get(), F_DUPFD_CLOEXEC, 0);  // the stream closes its own
     const std::unique_ptr<DIR, int (*)(DIR*)> stream(copy < 0 ? nullptr : fdopendir(copy), closedir);
     if (!stream) {
@@ -82,17 +82,17 @@ class Folder : public Source {
         if (depth + 1 >= kMaxFolders) {
           refuse_bundle(subject_ + ": " + in_quotes(name, 255), "folders nested too deep", "fewer than " + std::to_string(kMaxFolders) + " levels");
         }
-        walk(Descriptor(openat(at.get(), entry->d_name, kOpen | O_DIRECTORY | O_NOFOLLOW)), name + "/", found, depth + 1);
+        walk(OpenFile(openat(at.get(), entry->d_name, kOpen | O_DIRECTORY | O_NOFOLLOW)), name + "/", found, depth + 1);
       } else {
         refuse_bundle(subject_ + ": " + in_quotes(name, 255), "a link or a device", "regular files and folders");
       }
     }
   }
 
-  Descriptor root_;
+  OpenFile root_;
 };
 
-class Zips : public Source {
+class Zips : public ByteSource {
  public:
   explicit Zips(const std::vector<std::string>& paths) {
     for (const std::string& path : paths) subject_ += (subject_.empty() ? "" : ", ") + path;
@@ -109,7 +109,7 @@ class Zips : public Source {
     const auto found = entries_.find(name);
     if (found == entries_.end()) refuse_bundle(subject_ + ": " + name, "no such entry", "every file of the bundle; are both zips there?");
     const auto& [archive, entry] = found->second;
-    Descriptor copy(fcntl(archives_[archive].get(), F_DUPFD_CLOEXEC, 0));
+    OpenFile copy(fcntl(archives_[archive].get(), F_DUPFD_CLOEXEC, 0));
     if (copy.get() < 0) refuse_bundle(subject_ + ": " + name, reason(), "a file that can be read");
     return {std::move(copy), entry.offset, entry.size};
   }
@@ -125,22 +125,22 @@ class Zips : public Source {
     }
   }
 
-  std::vector<Descriptor> archives_;
+  std::vector<OpenFile> archives_;
   std::map<std::string, std::pair<size_t, Entry>> entries_;
 };
 
 }  // namespace
 
-Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+OpenFile& OpenFile::operator=(OpenFile&& other) noexcept {
   std::swap(number_, other.number_);
   return *this;
 }
 
-Descriptor::~Descriptor() {
+OpenFile::~OpenFile() {
   if (number_ >= 0) close(number_);
 }
 
-std::unique_ptr<Source> open_source(const std::string& path) {
+std::unique_ptr<ByteSource> open_source(const std::string& path) {
   if (path.find('\0') != std::string::npos) refuse_bundle(in_quotes(path), "a path with NUL", "a bundle");
   if (exists(path, true)) return std::make_unique<Zips>(std::vector<std::string>{path});
   const std::string method = path + "/method.zip", weights = path + "/weights.zip";

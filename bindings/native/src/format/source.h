@@ -13,12 +13,12 @@
 
 namespace bespoke {
 
-class Descriptor {  // closes itself
+class OpenFile {  // closes itself
  public:
-  explicit Descriptor(int number = -1) : number_(number) {}
-  Descriptor(Descriptor&& other) noexcept : number_(other.number_) { other.number_ = -1; }
-  Descriptor& operator=(Descriptor&& other) noexcept;
-  ~Descriptor();
+  explicit OpenFile(int number = -1) : number_(number) {}
+  OpenFile(OpenFile&& other) noexcept : number_(other.number_) { other.number_ = -1; }
+  OpenFile& operator=(OpenFile&& other) noexcept;
+  ~OpenFile();
   int get() const { return number_; }
 
  private:
@@ -26,13 +26,13 @@ class Descriptor {  // closes itself
 };
 
 struct Extent {  // bytes `offset` to `offset + size` of a file
-  Descriptor descriptor;
+  OpenFile descriptor;
   uint64_t offset, size;
 };
 
-class Source {
+class ByteSource {
  public:
-  virtual ~Source() = default;
+  virtual ~ByteSource() = default;
   virtual std::set<std::string> names() = 0;              // every file there is; BundleError for links, devices, strangers
   virtual Extent extent(const std::string& name) = 0;     // BundleError if there is none
   const std::string& subject() const { return subject_; }
@@ -42,7 +42,7 @@ class Source {
 };
 
 // A folder with manifest.json in it, a folder with the two zips in it, or a zip.
-std::unique_ptr<Source> open_source(const std::string& path);
+std::unique_ptr<ByteSource> open_source(const std::string& path);
 
 struct Entry {
   uint64_t offset, size;

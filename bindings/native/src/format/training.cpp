@@ -31,10 +31,11 @@ JsonRules rules_of(const std::string& subject, Kind kind) { return {subject, kin
 Training checked(const Json& document, const std::string& subject, Kind kind) {
   const Schema schema(manifest_schema, manifest_schema_size);
   Faults faults;
-  schema.check(document, schema.definition("Training"), subject, faults);
+  const Schema::Part& part = schema.definition("Training");
+  schema.check(document, part, {nullptr, &subject, 0}, faults);
   if (faults.empty()) return training_of(document);
   std::string fields;
-  for (const auto& [name, _] : schema.definition("Training")["properties"].items()) fields += (fields.empty() ? "" : ", ") + name;
+  for (const auto& [name, _] : part.properties) fields += (fields.empty() ? "" : ", ") + name;
   std::string paths, problems;
   for (Fault& fault : faults) {
     const bool unknown = fault.expected == "no such field";
