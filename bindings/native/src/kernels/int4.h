@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exact fp32 products with int4 weights, and a chunk of the loss over the vocabulary. The operators of sdk/bespoke/ops without
+// tensors: pointers, sizes, strides. Re-entrant: scratch is passed in. Bits do not depend on the number of threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace bespoke::kernels {
+
+// W [out, columns], a range of columns of what is stored: w = (nibble - 8) * scale, low nibble first, 32 weights a scale.
+// Rows end with a whole group: where columns is no multiple of 32, what the rest of the last group holds does not matter.
+struct Weight {
+  const uint8_t* codes;    // of the first column; a multiple of 32 in the stored matrix
+  const uint16_t* scales;  // fp16 bits
+  int64_t codes_stride;    // bytes between rows
+  int64_t scales_stride;   // scales between rows
+  int64_t out, columns;
+};
+
+// The threads that work on one product. `run` calls task(context, i) once for each i below `tasks`, in any order, on any
+// threads, and returns when all are done. Tasks that share a thread are fine.
+struct Parallel {
+  void (*run)(void* pool, size_t tasks, void (*task)(void* context, size_t index), void* context);
+  void* pool;
+  size_t threads;
+};
+extern const Parallel serial;
+
+// What the loss over the vocabulary has seen so far, and h: sdk/bespoke/ops/head.py. Row strides of h and acc are `width`.
+// A result may lie where the operand of the same name does.
+struct HeadState {
+  float *m, *l, *label;
+  int64_t* best;
+  float* acc;  // null without a gradient
+};
+struct HeadChunk {
+  Weight w;  // [C, width]: rows [start, start + C) of the head
+  const float* h;
+  const int64_t* targets;
+  int64_t rows, width, start;
+  HeadState from, to;
+};
+
+enum class InstructionSet { Baseline, Avx2, Avx512, Neon };
+struct Table;  // the inner loops, compiled for an instruction set
+
+// The best this processor has. The others are for tests: null where the processor or the build lacks one.
+const Table& best_table();
+const Table* table_of(InstructionSet which);
+InstructionSet instruction_set(const Table& table);
+const char* name_of(InstructionSet which);
+
+// y [rows, out] = x [rows, columns] W^T. Strides count floats. `scratch` has at least `product_scratch_bytes(threads)` bytes,
+// aligned to 64; the same number as operator_scratch_bytes in sdk/bespoke/ops/workspace.py.
+void linear(const Table& table, const Weight& w, const float* x, int64_t x_stride, int64_t rows, float* y, int64_t y_stride,
+            void* scratch, const Parallel& parallel);
+// dx [rows, columns] = g [rows, out] W
+void linear_transposed(const Table& table, const Weight& w, const float* g, int64_t g_stride, int64_t rows, float* dx,
+                       int64_t dx_stride, void* scratch, const Parallel& parallel);
+// y [count, columns] = the rows `tokens` of W; each below w.out
+void embedding(const Table& table, const Weight& w, const int64_t* tokens, int64_t count, float* y);
+// The state after these rows of the head.
+void head_chunk(const Table& table, const HeadChunk& chunk, void* scratch, const Parallel& parallel);
+
+size_t product_scratch_bytes(size_t threads);
+size_t head_scratch_bytes(int64_t rows, size_t threads);
+
+}  // namespace bespoke::kernels
