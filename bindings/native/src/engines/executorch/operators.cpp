@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// Our operators as ExecuTorch calls them: sdk/bespoke/ops/out_variants.py has their schemas. Programs are checked by hash before
+// they come here, and shapes all the same: a call that does not fit fails instead of reading past an operand.
+#include <executorch/runtime/core/evalue.h>
+#include <executorch/runtime/core/function_ref.h>
+#include <executorch/runtime/kernel/kernel_runtime_context.h>
+#include <executorch/runtime/kernel/operator_registry.h>
+
+#include "kernels/int4.h"
+
+namespace executorch::extension::threadpool {  // the wheel ships the library without its header
+class ThreadPool {
+ public:
+  size_t get_thread_count() const;
+  void run(runtime::FunctionRef<void(size_t)> task, size_t count);
+};
+ThreadPool* get_threadpool();
+}  // namespace executorch::extension::threadpool
+
+namespace bespoke {
+namespace {
+
+namespace rt = executorch::runtime;
+using executorch::aten::ScalarType;
+using executorch::aten::Tensor;
+using rt::KernelRuntimeContext;
+using Stack = rt::Span<rt::EValue*>;
+
+struct Refused {};  // within this file: becomes the failure of the call
+
+void require(bool fits) {
+  if (!fits) throw Refused{};
+}
+
+void run_on_pool(void* pool, size_t tasks, void (*task)(void*, size_t), void* context) {
+  static_cast<executorch::extension::threadpool::ThreadPool*>(pool)->run([=](size_t index) { task(context, index); }, tasks);
+}
+
+kernels::Parallel threads() {
+  auto* pool = executorch::extension::threadpool::get_threadpool();
+  if (!pool) return kernels::serial;
+  return {run_on_pool, pool, pool->get_thread_count()};
+}
+
+const kernels::Table& table() {
+  static const kernels::Table& best = kernels::best_table();  // asking the processor costs microseconds in a virtual machine
+  return best;
+}
+
+// One operator's operands, in the order of its schema.
+class Call {
+ public:
+  Call(KernelRuntimeContext& context, Stack stack) : context_(context), stack_(stack) {}
+
+  const Tensor& tensor(size_t index, ScalarType type) const {
+    require(index < stack_.size() && stack_[index]->isTensor());
+    const Tensor& t = stack_[index]->toTensor();
+    require(t.scalar_type() == type);
+    return t;
+  }
+  int64_t integer(size_t index) const {
+    require(index < stack_.size() && stack_[index]->isInt());
+    return stack_[index]->toInt();
+  }
+  const Tensor& matrix(size_t index, ScalarType type) const {
+    const Tensor& t = tensor(index, type);
+    require(t.dim() == 2);
+    return t;
+  }
+  float* floats(size_t index, int64_t count) const {
+    const Tensor& t = tensor(index, ScalarType::Float);
+    require(t.numel() == count);
+    return t.mutable_data_ptr<float>();
+  }
+  int64_t* integers(size_t index, int64_t count) const {
+    const Tensor& t = tensor(index, ScalarType::Long);
+    require(t.numel() == count);
+    return t.mutable_data_ptr<int64_t>();
+  }
+  // Codes at `index`, scales after it; columns [start, start + columns).
+  kernels::Weight weight(size_t index, int64_t start, int64_t columns) const {
+    const Tensor& codes = matrix(index, ScalarType::Byte);
+    const Tensor& scales = matrix(index + 1, ScalarType::Half);
+    const int64_t groups = scales.size(1);
+    require(codes.size(0) == scales.size(0) && codes.size(1) == 16 * groups);
+    require(start >= 0 && start % 32 == 0 && columns > 0 && start <= 32 * groups - columns);
+    return {codes.const_data_ptr<uint8_t>() + start / 2,
+            static_cast<const uint16_t*>(scales.const_data_ptr()) + start / 32, 16 * groups, groups, codes.size(0), columns};
+  }
+  void* scratch(size_t bytes) const {
+    rt::Result<void*> memory = context_.allocate_temp(bytes, 64);
+    if (!memory.ok()) context_.fail(memory.error());
+    return memory.ok() ? memory.get() : nullptr;
+  }
+
+ private:
+  KernelRuntimeContext& context_;
+  Stack stack_;
+};
+
+// (x or g, codes, scales, column_start?, columns, out)
+void product(const Call& call, Stack stack, bool transposed) {
+  const Tensor& x = call.matrix(0, ScalarType::Float);
+  require(stack.size() > 5);
+  const int64_t columns = call.integer(4);
+  const int64_t start = stack[3]->isNone() ? 0 : *call.integers(3, 1);
+  const kernels::Weight w = call.weight(1, start, columns);
+  const int64_t rows = x.size(0), in = transposed ? w.out : columns, out = transposed ? columns : w.out;
+  require(x.size(1) == in);
+  float* y = call.floats(5, rows * out);
+  const kernels::Parallel parallel = threads();
+  if (void* scratch = call.scratch(kernels::product_scratch_bytes(parallel.threads)))
+    (transposed ? kernels::linear_transposed : kernels::linear)(table(), w, x.const_data_ptr<float>(), in, rows, y, out, scratch,
+                                                                parallel);
+}
+
+void linear(const Call& call, Stack stack) { product(call, stack, false); }
+void linear_transposed(const Call& call, Stack stack) { product(call, stack, true); }
+
+// (tokens, codes, scales, columns, out)
+void embedding(const Call& call, Stack stack) {
+  const int64_t count = call.tensor(0, ScalarType::Long).numel();
+  const int64_t* tokens = call.integers(0, count);
+  const kernels::Weight w = call.weight(1, 0, call.integer(3));
+  for (int64_t i = 0; i < count; i++) require(tokens[i] >= 0 && tokens[i] < w.out);
+  kernels::embedding(table(), w, tokens, count, call.floats(4, count * w.columns));
+}
+
+kernels::HeadState head_state(const Call& call, size_t index, int64_t rows, int64_t width, bool gradient) {
+  return {call.floats(index, rows), call.floats(index + 1, rows), call.floats(index + 2, rows), call.integers(index + 3, rows),
+          gradient ? call.floats(index + 4, rows * width) : nullptr};
+}
+
+// (h, codes, scales, targets, start, m, l, label, best, [acc], m_out, l_out, label_out, best_out, [acc_out])
+void head(const Call& call, bool gradient) {
+  const Tensor& h = call.matrix(0, ScalarType::Float);
+  kernels::HeadChunk chunk;
+  chunk.rows = h.size(0), chunk.width = h.size(1);
+  chunk.h = h.const_data_ptr<float>();
+  chunk.w = call.weight(1, 0, chunk.width);
+  chunk.targets = call.integers(3, chunk.rows);
+  chunk.start = *call.integers(4, 1);
+  chunk.from = head_state(call, 5, chunk.rows, chunk.width, gradient);
+  chunk.to = head_state(call, gradient ? 10 : 9, chunk.rows, chunk.width, gradient);
+  const kernels::Parallel parallel = threads();
+  if (void* scratch = call.scratch(kernels::head_scratch_bytes(chunk.rows, parallel.threads)))
+    kernels::head_chunk(table(), chunk, scratch, parallel);
+}
+
+void head_chunk(const Call& call, Stack stack) { head(call, false); }
+void head_chunk_gradient(const Call& call, Stack stack) { head(call, true); }
+
+template <void (*operation)(const Call&, Stack)>
+void boxed(KernelRuntimeContext& context, Stack stack) {
+  try {
+    operation(Call(context, stack), stack);
+  } catch (const Refused&) {
+    context.fail(rt::Error::InvalidArgument);
+  }
+}
+
+const rt::Kernel operators[] = {
+    rt::Kernel("bespoke::linear_int4.out", boxed<linear>),
+    rt::Kernel("bespoke::linear_int4_transposed.out", boxed<linear_transposed>),
+    rt::Kernel("bespoke::embedding_int4.out", boxed<embedding>),
+    rt::Kernel("bespoke::head_chunk_int4.out", boxed<head_chunk>),
+    rt::Kernel("bespoke::head_chunk_gradient_int4.out", boxed<head_chunk_gradient>),
+};
+// ExecuTorch's table of operators is its own; this enters them when the library is loaded, as all its kernels do.
+[[maybe_unused]] const rt::Error registered = rt::register_kernels({operators, sizeof(operators) / sizeof(operators[0])});
+
+}  // namespace
+}  // namespace bespoke
