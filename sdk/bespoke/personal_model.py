@@ -3,40 +3,26 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
 from bespoke.adapter.peft import adapter_shapes, export_peft, import_peft
-from bespoke.bundle.manifest import MethodRecord
 from bespoke.bundle.reader import Bundle, open_bundle
-from bespoke.config import Training, settings_from
+from bespoke.core.runtime import CoreRuntime, RuntimeName, chosen_runtime
 from bespoke.data.encode import ExampleEncoder
-from bespoke.data.rows import TokenRows
 from bespoke.data.text import Tokenizer
 from bespoke.data.turns import Turns
-from bespoke.errors import ConfigError, DataError, GenerationError
-from bespoke.runtime.batches import BatchCursor, Row, RowLike
-from bespoke.runtime.evaluate import GateData, Judgement, evaluate, judge, loss_of
-from bespoke.runtime.generate import generate
-from bespoke.runtime.machine import Machine, adapter_tensors, method_of
-from bespoke.runtime.memory import (
-    MemoryGuard,
-    MemoryMeter,
-    bytes_written,
-    dirty_mapped_bytes,
-    read_footprint,
-    steady_malloc,
-)
-from bespoke.runtime.report import Evaluation, MemoryReport, StoppedBecause, TrainReport
-from bespoke.runtime.trainer import Trainer, rows_of
-from bespoke.state.records import AddedExample, ExampleInfo, Forgotten, Run, Version
+from bespoke.errors import ConfigError, DataError, GenerationError, MissingDependency
+from bespoke.runtime.memory import steady_malloc
+from bespoke.runtime.report import Evaluation, TrainReport
+from bespoke.state.records import AddedExample, ExampleInfo, Forgotten, Version
 from bespoke.state.store import StateStore
 
-Judged = Literal["validation", "train"]
+if TYPE_CHECKING:
+    from bespoke.runtime.training import TorchRuntime
 
 
 class Examples:
@@ -69,32 +55,43 @@ class Examples:
 class PersonalModel:
     """Made by `open`; a context manager. Everything may raise BespokeError, and loses nothing then."""
 
-    def __init__(self, bundle: Bundle, store: StateStore, encoder: ExampleEncoder, memory_bytes: int | None) -> None:
+    def __init__(
+        self, bundle: Bundle, store: StateStore, encoder: ExampleEncoder, memory_bytes: int | None, runtime: RuntimeName,
+        core: CoreRuntime,
+    ) -> None:  # fmt: skip
         self._bundle = bundle
         self._store = store
         self._encoder = encoder
-        self._meter = MemoryMeter()
         self._memory_bytes = memory_bytes
-        self._answering: Machine | None = None
+        self._core = core
+        self._torch: TorchRuntime | None = None
+        self.runtime = runtime
         self.examples = Examples(store, encoder)
 
     @classmethod
     def open(
         cls, bundle: str | Path, state: str | Path, *, memory_mb: float | None = None, pin_sha256: str | None = None,
-        public_key: bytes | None = None,
+        public_key: bytes | None = None, runtime: RuntimeName | None = None,
     ) -> Self:  # fmt: skip
         """A bundle and the user's state folder, which is made where there is none.
 
-        `memory_mb` is what training may add to the process, in MB of 10**6 bytes; by default the bundle's budget.
+        memory_mb:  the limit of training, in MB of 10**6 bytes; by default the bundle's budget. With runtime "core" it is that of
+                    the whole process that trains, with "torch" what training may add to this one
+        runtime:    what `train` and `evaluate` of the user's own examples run on: "core", the device core in a process of its own,
+                    or "torch". By default the core, where the bundle has the target 'executorch' and the core is installed
         """
         steady_malloc()
+        if memory_mb is not None and not memory_mb > 0:
+            raise ConfigError("memory_mb", got=repr(memory_mb), expected="more than 0", next_step="Give MB of 10**6 bytes")
         opened = open_bundle(Path(bundle), pin_sha256=pin_sha256, public_key=public_key)
         try:
             manifest = opened.manifest
+            chosen = chosen_runtime(runtime, [target.name for target in manifest.targets])
             shapes = adapter_shapes(manifest.model.config, manifest.lora.rank)
             store = StateStore.open(Path(state), base_sha256=manifest.model.base_sha256, adapter_shapes=shapes)
             limit = manifest.budget.memory_bytes if memory_mb is None else int(memory_mb * 1e6)
-            return cls(opened, store, _encoder(opened), limit)
+            core = CoreRuntime(Path(bundle), Path(state), opened.manifest_sha256, public_key, limit)
+            return cls(opened, store, _encoder(opened), limit, chosen, core)
         except BaseException:
             opened.close()
             raise
@@ -112,7 +109,7 @@ class PersonalModel:
         return cls.open(bundle, state)
 
     def close(self) -> None:
-        self._answering = None
+        self._torch = None
         self._store.close()
         self._bundle.close()
 
@@ -132,80 +129,15 @@ class PersonalModel:
         """Starts a run, or continues the unfinished one by at most `steps`; at the end the gate accepts or refuses.
 
         method:     by default that of the unfinished run, else the first of the bundle; another one starts a new run
-        stop:       asked before every instruction; training then ends in a committed state
+        stop:       asked before every instruction (of the core: 20 times a second); training then ends in a committed state
         on_step:    told (step, loss) after each step
         overrides:  fields of Training, for a run that starts here
         Raises BudgetExceeded where going on would pass the limit (what was done is committed), StateLocked where
         another process trains.
         """
-        began, written = time.monotonic(), bytes_written()
-        self._answering = None
-        with self._store.trainer_lock():
-            run = self._run(steps, method, seed, overrides)
-            record = method_of(self._bundle, run.method)
-            record = record.model_copy(update={"training": Training.model_validate(run.settings["training"])})
-            guard = MemoryGuard(self._memory_bytes, self._meter.idle)
-            self._refuse_what_cannot_fit(record, guard)
-            machine = Machine(self._bundle, record, guard, scratch=self._store.scratch_path)
-            gate = self._gate(run, record)
-            answering = self._adapter_arrays()
-            before = (
-                loss_of(machine, gate.user, adapter_tensors(answering)),
-                loss_of(machine, gate.general, adapter_tensors(answering)),
-            )
-            trainer = Trainer(machine, self._store, run, self._cursor(run, record), self._start_of(run), on_step)
-            reason = trainer.train(steps if steps is not None else run.steps, stop or (lambda: False))
-            judgement = self._judge(machine, gate, before, run, trainer, reason)
-            footprint = read_footprint()
-            progress = trainer.progress
-            memory = MemoryReport(
-                idle_bytes=self._meter.idle,
-                estimate_bytes=max(plan.estimate.peak_bytes for plan in record.plans),
-                peak_bytes=max(progress.peak_added, guard.peak_added),
-                limit_bytes=self._memory_bytes,
-                mapped_dirty_bytes=dirty_mapped_bytes(),
-                file_bytes=footprint.file,
-            )
-        return TrainReport(
-            method=run.method, run=run.id, steps=progress.steps, total_steps=trainer.step, tokens=progress.tokens,
-            losses=tuple(progress.losses), rejected_steps=progress.rejected,
-            validation_loss_before=judgement.before, validation_loss=judgement.after,
-            general_loss_before=judgement.general_before, general_loss=judgement.general_after,
-            judged_on=judgement.judged_on, accepted=judgement.accepted, stopped_because=reason, memory=memory,
-            step_peak_bytes=tuple(progress.step_peaks), bytes_written=bytes_written() - written, seconds=time.monotonic() - began,
-        )  # fmt: skip
-
-    def _run(self, steps: int | None, method: str | None, seed: int | None, overrides: Mapping[str, Any]) -> Run:
-        """The unfinished run, or a new one."""
-        current = self._store.current_run()
-        if current is not None and method in (None, current.method):
-            kept = current.settings["training"]
-            if settings_from(Training, "train", {**kept, **overrides}) != Training(**kept) or seed not in (None, current.seed):
-                other = [*overrides, *(["seed"] if seed is not None else [])]
-                raise ConfigError(
-                    f"run {current.id}",
-                    got=f"other settings ({', '.join(other)}) for an unfinished run",
-                    expected="the settings it was started with",
-                    next_step="Continue it without them, or call abandon_run() and train again",
-                )
-            return current
-        record = method_of(self._bundle, method)
-        values = {**record.training.model_dump(), **overrides, **({} if steps is None else {"steps": steps})}
-        training = settings_from(Training, "train", values)
-        assert isinstance(training, Training)
-        _refuse_what_is_compiled(record.training, training)
-        if not self._store.example_ids("train") and not self._general("train"):  # a run keeps the examples that it starts with
-            raise DataError(
-                "training data", got="no example of the user to train on, and no general text in the bundle",
-                expected="at least one", next_step="Add an example",
-            )  # fmt: skip
-        if current is not None:  # only now: what is refused must not end it
-            self._store.end_run(current.id, "replaced")
-        version = self._store.current_version()
-        return self._store.start_run(
-            record.name, training.seed if seed is None else seed, {"training": training.model_dump(mode="json")},
-            self._store.example_ids(), training.steps, None if version is None else version.id,
-        )  # fmt: skip
+        if self.runtime == "core":
+            return self._core.train(steps, method, seed, stop, on_step, overrides)
+        return self._on_torch("Training with the runtime 'torch'").train(steps, method, seed, stop, on_step, overrides)
 
     def abandon_run(self) -> bool:
         """Ends the unfinished run, if there is one; what it learned is dropped unless it was accepted."""
@@ -213,55 +145,18 @@ class PersonalModel:
             run = self._store.current_run()
             return run is not None and self._store.end_run(run.id, "abandoned")
 
-    def _refuse_what_cannot_fit(self, record: MethodRecord, guard: MemoryGuard) -> None:
-        peak = max(plan.estimate.peak_bytes for plan in record.plans)
-        guard.ask(peak, f"Training with '{record.name}' (estimated peak {peak / 1e6:.1f} MB)")
-
-    def _cursor(self, run: Run, record: MethodRecord) -> BatchCursor:
-        train = set(self._store.example_ids("train"))
-        training = record.training
-        return BatchCursor(
-            rows_of(self._store, [id for id in run.example_ids if id in train]), self._general("train"), seed=run.seed,
-            batch_size=training.batch_size, accumulation=training.accumulation,
-            sequence_lengths=[plan.sequence_length for plan in record.plans], general_share=training.general_share,
-        )  # fmt: skip
-
-    def _start_of(self, run: Run) -> dict[str, np.ndarray]:
-        return self._initial() if run.started_from is None else self._store.load_version(run.started_from)
-
-    def _gate(self, run: Run, record: MethodRecord) -> GateData:
-        validation = set(self._store.example_ids("validation"))
-        held_out = [id for id in run.example_ids if id in validation]
-        train = [id for id in run.example_ids if id not in validation]
-        judged_on: Judged | None = "validation" if held_out else "train" if train else None
-        user = rows_of(self._store, held_out or train)
-        return GateData(judged_on, user, self._general("valid"), record.training.general_tolerance)
-
-    def _judge(
-        self, machine: Machine, gate: GateData, before: tuple[float | None, float | None], run: Run, trainer: Trainer,
-        reason: StoppedBecause,
-    ) -> Judgement:  # fmt: skip
-        judgement = judge(machine, gate, before, changed=trainer.step > 0 and reason not in ("diverged", "example_forgotten"))
-        accepted = judgement.accepted
-        if accepted:
-            metrics = {"validation_loss": judgement.after, "validation_loss_before": judgement.before}
-            accepted = self._store.accept(run.id, machine.adapter(), metrics) is not None
-        if reason in ("finished", "diverged"):
-            self._store.end_run(run.id, reason)
-        return judgement if accepted == judgement.accepted else Judgement(**{**vars(judgement), "accepted": accepted})
-
     # ---- answering ---------------------------------------------------------------------------------------------------
 
     def evaluate(self, examples: Sequence[Mapping[str, Any]] | None = None, *, split: str = "validation") -> Evaluation:
         """Loss, perplexity and next-token accuracy of the adapter that answers, on `examples` or on the user's own of a split."""
+        if examples is None and self.runtime == "core":
+            return self._core.evaluate(split)
+        torch = self._on_torch("Evaluating with the runtime 'torch'")
         if examples is not None:
             encoded = [self._encoder.encode(example, f"example {number}") for number, example in enumerate(examples, 1)]
-            rows: Sequence[RowLike] = [row for one in encoded for row in one.rows]
-            count = len(encoded)
+            found = torch.evaluate([row for one in encoded for row in one.rows], len(encoded))
         else:
-            ids = self._store.example_ids(split)  # type: ignore[arg-type]
-            rows, count = rows_of(self._store, ids), len(ids)
-        found = evaluate(self._machine(), rows, adapter_tensors(self._adapter_arrays()), examples=count)
+            found = torch.evaluate_split(split)
         if found is None:
             raise DataError(
                 f"examples of split '{split}'" if examples is None else "examples", got="none", expected="at least one",
@@ -292,12 +187,9 @@ class PersonalModel:
         top_k: int | None = None, seed: int = 0,
     ) -> Iterator[int]:  # fmt: skip
         """Token ids of the answer to token ids."""
-        adapter = adapter_tensors(self._adapter_arrays())
-        stop = frozenset(self._bundle.manifest.text.stop_ids)
-        return generate(
-            self._machine(), list(prompt), adapter, stop, max_tokens=max_tokens, temperature=temperature, top_p=top_p,
-            top_k=top_k, seed=seed,
-        )  # fmt: skip
+        return self._on_torch("Answering").generate_ids(
+            prompt, max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, seed=seed
+        )
 
     # ---- versions ------------------------------------------------------------------------------------------------------
 
@@ -339,12 +231,17 @@ class PersonalModel:
 
     # ---- pieces ----------------------------------------------------------------------------------------------------------
 
-    def _machine(self) -> Machine:
-        """A machine for answers; it needs no scratch, and goes when training begins."""
-        if self._answering is None:
-            guard = MemoryGuard(None, self._meter.idle)
-            self._answering = Machine(self._bundle, method_of(self._bundle, None), guard)
-        return self._answering
+    def _on_torch(self, what: str) -> TorchRuntime:
+        """Imports torch at its first use: 3 seconds and 280 MB that training on the core does without."""
+        if self._torch is None:
+            try:
+                from bespoke.runtime.training import TorchRuntime
+            except ModuleNotFoundError as error:
+                if error.name != "torch":
+                    raise
+                raise MissingDependency.of(what, "torch", "torch") from None
+            self._torch = TorchRuntime(self._bundle, self._store, self._memory_bytes)
+        return self._torch
 
     def _initial(self) -> dict[str, np.ndarray]:
         return dict(self._bundle.mapped(self._bundle.manifest.adapter))
@@ -353,13 +250,6 @@ class PersonalModel:
         """The adapter that answers: the newest accepted one, else the bundle's initial one, which changes nothing."""
         version = self._store.current_version()
         return self._initial() if version is None else self._store.load_version(version.id)
-
-    def _general(self, split: Literal["train", "valid"]) -> list[Row]:
-        name = getattr(self._bundle.manifest.data, split)
-        if name is None:
-            return []
-        rows = TokenRows.from_arrays(self._bundle.mapped(name), name)
-        return [Row(row.tokens, row.mask) for row in (rows.rows(i) for i in range(len(rows)))]
 
 
 def _encoder(bundle: Bundle) -> ExampleEncoder:
@@ -370,23 +260,6 @@ def _encoder(bundle: Bundle) -> ExampleEncoder:
         tokenizer = Tokenizer.from_bytes(bundle.read(text.tokenizer), config, text.tokenizer)
     turns = None if text.turns is None else Turns.from_bytes(bundle.read(text.turns), text.turns)
     return ExampleEncoder(tokenizer, turns, text.train_on, max(lengths), vocab_size=text.vocab_size)
-
-
-def _refuse_what_is_compiled(built: Training, asked: Training) -> None:
-    """Batch size, lengths and accumulation or not are in the plans."""
-    for name in ("batch_size", "sequence_lengths", "clip_norm", "packing"):
-        if getattr(built, name) != getattr(asked, name):
-            raise ConfigError(
-                f"train.{name}", got=repr(getattr(asked, name)),
-                expected=f"{getattr(built, name)!r}, which the bundle was built for",
-                next_step="Build a bundle with the other value",
-            )  # fmt: skip
-    if built.accumulates != asked.accumulates:
-        raise ConfigError(
-            "train.accumulation", got=str(asked.accumulation),
-            expected=f"{built.accumulation}, or another number above 1 if that is",
-            next_step="Build the bundle with accumulation",
-        )  # fmt: skip
 
 
 def _check_format(format: str) -> None:

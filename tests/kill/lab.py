@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-import bespoke.personal_model as personal_model
+import bespoke.runtime.training as training
 from bespoke.bundle.reader import open_bundle
 from bespoke.errors import StateError
 from bespoke.personal_model import PersonalModel
@@ -70,14 +70,14 @@ def _watched(commit: Callable[..., bool], shared: mmap.mmap, aim: Aim | None) ->
 
 def watch_ends(record: Path) -> None:
     """Every call of `train` leaves a digest of adapter and optimizer state as the gate finds them."""
-    judge = personal_model.judge
+    judge = training.judge
 
     def watched(machine: Any, *arguments: Any, **named: Any) -> Any:
         with record.open("a") as lines:
             lines.write(digest(machine.state()) + "\n")
         return judge(machine, *arguments, **named)
 
-    personal_model.judge = watched  # type: ignore[attr-defined]
+    training.judge = watched
 
 
 def digest(tensors: Mapping[str, Any]) -> str:
@@ -236,7 +236,7 @@ def main(arguments: list[str]) -> None:
 def warm(bundle: Path, method: str) -> None:
     """What a trainer imports only when it needs it is imported here, once for all of them."""
     with open_bundle(bundle) as opened:
-        personal_model.Machine(opened, personal_model.method_of(opened, method), MemoryGuard(None, 0))
+        training.Machine(opened, training.method_of(opened, method), MemoryGuard(None, 0))
 
 
 if __name__ == "__main__":

@@ -88,8 +88,14 @@ def test_bundles_and_states_are_read_and_written_without_torch() -> None:
     assert sockets == []
 
 
+def test_a_model_is_opened_without_torch() -> None:
+    modules, sockets = probe("import bespoke.personal_model, bespoke.core")
+    assert packages(modules) & (BUILD_ONLY | {"torch"}) == set()
+    assert sockets == []
+
+
 def test_training_knows_neither_the_compiler_nor_its_plugins() -> None:
-    modules, sockets = probe("import bespoke.personal_model, bespoke.runtime.golden")
+    modules, sockets = probe("import bespoke.personal_model, bespoke.runtime.training, bespoke.runtime.golden")
     ours = {module for module in modules if module.startswith("bespoke.")}
     assert "torch" in packages(modules)
     assert packages(modules) & BUILD_ONLY == set()
@@ -109,7 +115,7 @@ MAY_IMPORT = {
     "data": {"data"},
     "ops": {"ops"},
     "adapter": {"adapter", "bundle", "model.config", "model.checkpoint"},
-    "core": {"core", "runtime.limits"},
+    "core": {"core", "runtime.limits", "runtime.report"},
     "runtime": {"runtime", "plan", "bundle", "state", "ops", "data"},
 }
 
@@ -177,8 +183,9 @@ def test_a_missing_torch_is_told_with_the_extra_that_brings_it() -> None:
     program = """
 sys.modules["torch"] = None
 import bespoke
+from bespoke.personal_model import PersonalModel
 try:
-    bespoke.PersonalModel
+    PersonalModel._on_torch(type("Opened", (), {"_torch": None})(), "Answering")
 except bespoke.BespokeError as error:
     assert error.exit_code == 3 and "bespoke-sdk[torch]" in error.next_step, error
 else:

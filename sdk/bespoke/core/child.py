@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import selectors
 import signal
@@ -28,6 +29,7 @@ from bespoke.errors import BespokeError, BudgetExceeded, MissingDependency
 __all__ = ["run"]
 
 POLL_SECONDS = 0.05  # how late a stop may be noticed
+ASK_AGAIN_SECONDS = 0.25
 STOP_SECONDS = 60.0  # what a child may take to end after an interrupt: one instruction and one commit
 _LAUNCH = str(Path(__file__).with_name("launch.py"))
 _MAX_ERROR_TEXT = 2000
@@ -80,10 +82,12 @@ def _listen(
 ) -> dict[str, Any]:
     """Hears the child to its end; returns its limit and its report or error."""
     found: dict[str, Any] = {}
-    stopping = False
+    asked_again = math.inf  # when to ask for a stop again: it is lost on a core that does not listen yet
     for line in _lines(child):
-        if stop is not None and not stopping and stop():
-            stopping = True
+        if asked_again == math.inf and stop is not None and stop():
+            asked_again = 0.0
+        if "limit" in found and time.monotonic() >= asked_again:  # before, the signal would end what becomes the core
+            asked_again = time.monotonic() + ASK_AGAIN_SECONDS
             child.send_signal(signal.SIGTERM)
         if line is None:
             continue
@@ -126,24 +130,25 @@ def _lines(child: subprocess.Popen[bytes]) -> Iterator[bytes | None]:
 def _end(child: subprocess.Popen[bytes]) -> None:
     """Ends a child that nobody listens to any more: politely, and at once if interrupted again."""
     try:
-        if child.poll() is None:
-            child.terminate()
         deadline = time.monotonic() + STOP_SECONDS
         while child.poll() is None and time.monotonic() < deadline:
-            _drain(child)
+            child.terminate()
+            _drain(child, ASK_AGAIN_SECONDS)
     finally:
         if child.poll() is None:
             child.kill()
         child.wait()
 
 
-def _drain(child: subprocess.Popen[bytes]) -> None:
-    """A full pipe would keep the child from ending."""
+def _drain(child: subprocess.Popen[bytes], seconds: float) -> None:
+    """Reads for so long: a full pipe would keep the child from ending."""
     assert child.stdout is not None
+    until = time.monotonic() + seconds
     with selectors.DefaultSelector() as selector:
         selector.register(child.stdout, selectors.EVENT_READ)
-        if selector.select(POLL_SECONDS) and not os.read(child.stdout.fileno(), 1 << 16):
-            time.sleep(POLL_SECONDS)
+        while child.poll() is None and time.monotonic() < until:
+            if selector.select(POLL_SECONDS) and not os.read(child.stdout.fileno(), 1 << 16):
+                time.sleep(0.005)  # closed: it is about to end
 
 
 # ---- how it ended ----------------------------------------------------------------------------------------------------------
@@ -156,8 +161,7 @@ def _report(
     if "error" in found:
         raise _error(found["error"])
     if "report" in found and status == 0:
-        report = {name: value for name, value in found["report"].items() if name != "event"}
-        return {**report, "enforced_by": enforced_by}
+        return {**found["report"]["report"], "enforced_by": enforced_by}
     allowed = "none" if limit_bytes is None else f"{limit_bytes / 1e6:.1f} MB"
     if status == -signal.SIGKILL and limit.killed():
         raise BudgetExceeded(

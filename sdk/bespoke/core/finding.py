@@ -100,5 +100,5 @@ def _said(text: str) -> dict[str, Any]:
         except ValueError:
             continue
         if isinstance(event, dict) and event.get("event") == "report":
-            return {name: value for name, value in event.items() if name != "event"}
-    return {}  # an older core, which does not know the question
+            return dict(event.get("report") or {})
+    return {}  # a core that does not know the question

@@ -19,6 +19,7 @@ PR_SET_PDEATHSIG = 1
 def main() -> None:
     asked, program = json.loads(sys.argv[1]), sys.argv[2]
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # stays over the exec
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # stays over the exec, until the core listens
     if os.getppid() != asked["parent"]:  # it ended before the line above
         os._exit(1)
     os.write(1, (json.dumps({"event": "limit", "kind": enter(asked)}) + "\n").encode())

@@ -7,6 +7,7 @@ It knows the eight instructions and nothing of the method. Before each load and 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,6 +35,7 @@ from bespoke.runtime.noise import noise
 from bespoke.runtime.weights import Weights
 
 Function = Callable[..., tuple[torch.Tensor, ...]]
+STAGES = ("forward", "head", "backward", "update")
 VIEWS_KEPT = 2000  # about 0.4 KB each: small plans keep all of theirs, large ones have calls that dwarf a view
 
 
@@ -79,6 +81,9 @@ class Interpreter:
         self._guard = guard
         self._device = device
         self._views: dict[Reference, torch.Tensor] = {}
+        self._stored = {c.source[0] for code in plan.sections.values() for c in code if isinstance(c, StoreCode)}
+        self._stage = "forward"
+        self.spent = dict.fromkeys(STAGES, 0.0)  # seconds in calls
 
     def run(self, section: SectionName, bindings: Bindings, stop: Callable[[], bool] | None = None) -> Outcome:
         """Runs a section. `stop` is asked before every instruction; then Abandoned is raised and nothing is kept."""
@@ -98,6 +103,7 @@ class Interpreter:
         self, code: Sequence[Code], bindings: Bindings, made: dict[int, torch.Tensor], stop: Callable[[], bool] | None
     ) -> Outcome:
         outcome = Outcome()
+        self._stage = "forward"
         with torch.no_grad():
             for instruction in code:
                 if stop is not None and stop():
@@ -132,6 +138,7 @@ class Interpreter:
         operands = [self._find(operand, bindings, made) for operand in call.operands]
         if self._device.type != "cpu":  # state, sums and checkpoints are on the host
             operands = [operand.to(self._device) for operand in operands]
+        began = time.perf_counter()
         results = self._functions[call.graph](*operands)
         for reference, add, value in zip(call.results, call.adds, results, strict=True):
             target = self._find(reference, bindings, made)
@@ -139,6 +146,15 @@ class Interpreter:
                 target.add_(value.to(target.device))
             else:
                 target.copy_(value)
+        self._spend(graph.name, call, time.perf_counter() - began)
+
+    def _spend(self, graph: str, call: CallCode, seconds: float) -> None:
+        """A call belongs to the head by its name, to the update if it makes what is stored, else to what is before or after the head."""
+        head = graph.startswith("head_")
+        if head and not self.plan.recorded:  # a method of forward passes has no backward
+            self._stage = "backward"
+        updates = any(result[0] in self._stored for result in call.results)
+        self.spent["head" if head else "update" if updates else self._stage] += seconds
 
     def _noise(self, code: NoiseCode, bindings: Bindings, made: dict[int, torch.Tensor]) -> None:
         target = self._find(code.value, bindings, made)

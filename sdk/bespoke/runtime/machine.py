@@ -17,7 +17,7 @@ from bespoke.plan.instructions import SectionName
 from bespoke.runtime.batches import Batch
 from bespoke.runtime.buffers import Buffers, as_tensor
 from bespoke.runtime.code import read_code
-from bespoke.runtime.interpreter import Bindings, Interpreter, Outcome
+from bespoke.runtime.interpreter import STAGES, Bindings, Interpreter, Outcome
 from bespoke.runtime.memory import MemoryGuard
 from bespoke.runtime.programs import load_program
 from bespoke.runtime.weights import Weights
@@ -110,6 +110,11 @@ class Machine:
 
     def _run(self, section: SectionName, length: int, bindings: Bindings, stop: Callable[[], bool] | None) -> Outcome:
         return self.interpreters[length].run(section, bindings, stop)
+
+    def seconds_by_stage(self) -> dict[str, float]:
+        """What calls have taken since this was made."""
+        spent = [interpreter.spent for interpreter in self.interpreters.values()]
+        return {stage: sum(one[stage] for one in spent) for stage in STAGES}
 
     def state(self) -> dict[str, np.ndarray]:
         """Adapter and optimizer state as they are now, without a copy."""

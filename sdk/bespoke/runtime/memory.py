@@ -35,6 +35,7 @@ __all__ = [
     "MemoryMeter",
     "PeakSampler",
     "anonymous_bytes",
+    "bytes_read",
     "bytes_written",
     "can_measure",
     "dirty_mapped_bytes",
@@ -134,14 +135,20 @@ def dirty_mapped_bytes() -> int:
 
 def bytes_written() -> int:
     """Bytes this process has caused to be written to storage so far; 0 where the system does not say."""
+    return _storage(b"write_bytes:")
+
+
+def bytes_read() -> int:
+    """Bytes this process has caused to be read from storage so far: what was in the page cache does not count."""
+    return _storage(b"read_bytes:")
+
+
+def _storage(label: bytes) -> int:
     try:
         text = Path("/proc/self/io").read_bytes()
     except OSError:
         return 0
-    for line in text.splitlines():
-        if line.startswith(b"write_bytes:"):
-            return int(line.split()[1])
-    return 0
+    return next((int(line.split()[1]) for line in text.splitlines() if line.startswith(label)), 0)
 
 
 class MemoryMeter:

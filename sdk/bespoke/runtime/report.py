@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+RuntimeName = Literal["core", "torch"]
 StoppedBecause = Literal["finished", "steps_done", "stop_requested", "example_forgotten", "diverged"]
 
 
@@ -18,11 +19,13 @@ class Evaluation:
     accuracy: float  # share of tokens that the most likely next token predicts
     tokens: int
     examples: int
+    runtime: RuntimeName = "torch"
 
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """Bytes. `peak_bytes` is what training added to the idle process in anonymous memory; the others are not in it."""
+    """Bytes. `peak_bytes` is what training took in anonymous memory: on the core all of the process, on torch what came on top of
+    the idle process. The others are not in it."""
 
     idle_bytes: int
     estimate_bytes: int
@@ -30,6 +33,7 @@ class MemoryReport:
     limit_bytes: int | None
     mapped_dirty_bytes: int
     file_bytes: int
+    enforced_by: str = "none"  # what of the system would have ended the process beyond the limit: cgroup2, cgroup1, rlimit_data
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,11 @@ class TrainReport:
     step_peak_bytes: tuple[int, ...]  # of each step, over the idle process; an abandoned last one included
     bytes_written: int
     seconds: float
+    runtime: RuntimeName = "torch"
+    bytes_read: int = 0  # from storage: what was not in the page cache
+    step_seconds: tuple[float, ...] = ()
+    seconds_by_stage: dict[str, float] = field(default_factory=dict)  # calls of the steps: forward, head, backward, update
+    memory_columns: dict[str, tuple[int, ...]] = field(default_factory=dict)  # bytes at each step's peak: anonymous, shmem, swap, file
 
     @property
     def peak_bytes(self) -> int:

@@ -39,6 +39,7 @@ class Progress:
     losses: list[float] = field(default_factory=list)
     rejected: int = 0
     step_peaks: list[int] = field(default_factory=list)  # bytes over the idle process
+    step_seconds: list[float] = field(default_factory=list)
 
     @property
     def peak_added(self) -> int:
@@ -109,6 +110,7 @@ class Trainer:
         return reason if self.commit() else "example_forgotten"
 
     def _step(self, stop: Callable[[], bool]) -> None:
+        began = time.monotonic()
         batches, following = self._cursor.step(self._position)
         number = following.step
         outcome = self._machine.train_step(
@@ -127,6 +129,7 @@ class Trainer:
         self.progress.tokens += sum(batch.tokens_trained for batch in batches)
         self.progress.losses.append(loss)
         self.progress.rejected += not accepted
+        self.progress.step_seconds.append(time.monotonic() - began)
         if self._on_step is not None:
             self._on_step(number, loss)
 

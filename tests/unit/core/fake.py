@@ -13,7 +13,7 @@ ERROR = {"kind": "StateLocked", "code": 9, "subject": "state", "got": "another t
 
 
 def tell(event: str, **more: object) -> None:
-    print(json.dumps({"event": event, **more}), flush=True)
+    print(json.dumps({"event": event, "report": more} if event == "report" else {"event": event, **more}), flush=True)
 
 
 def main() -> int:
@@ -22,13 +22,15 @@ def main() -> int:
         tell("report", version="9.9", instruction_set="avx2")
         return 0
     asked: list[int] = []
+    if request["bundle"] == "slow_start":
+        time.sleep(0.3)  # what comes before it listens is asked for again
     signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
     does, _, amount = request["bundle"].partition(":")
     count = int(amount) if amount.isdigit() else 0
     if does == "steps":
         for step in range(1, count + 1):
             tell("step", step=step, loss=1 / step if step % 4 else None)
-    elif does == "until_stopped":
+    elif does in ("until_stopped", "slow_start"):
         tell("step", step=1, loss=1.0)
         while not asked:
             time.sleep(0.005)

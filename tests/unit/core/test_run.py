@@ -51,6 +51,10 @@ def test_a_stop_ends_it_with_a_report() -> None:
     assert time.monotonic() - began < 10
 
 
+def test_a_stop_that_comes_before_the_core_listens_is_not_lost() -> None:
+    assert run(ask("slow_start"), stop=lambda: True)["stopped"] is True
+
+
 def test_an_error_in_a_callback_stops_the_child_and_is_raised() -> None:
     def wrong(step: int, loss: float) -> None:
         raise ZeroDivisionError

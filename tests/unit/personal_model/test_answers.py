@@ -64,7 +64,7 @@ def test_greedy_answers_are_those_of_transformers_generate(trained: PersonalMode
 
 def test_logits_from_the_cache_equal_a_full_forward_at_every_position(trained: PersonalModel, reference: Any) -> None:
     tokens = prompt(CONTEXT - 3)
-    machine, adapter = trained._machine(), adapter_tensors(trained._adapter_arrays())
+    machine, adapter = trained._on_torch("").machine(), adapter_tensors(trained._adapter_arrays())
     with torch.no_grad():
         whole = reference(input_ids=torch.tensor([tokens])).logits[0].numpy()  # (T, V)
     for first in (0, 5, LENGTHS[-1], LENGTHS[-1] + 9):

@@ -151,7 +151,7 @@ def test_the_report_carries_memory_bytes_and_time(alice: PersonalModel) -> None:
 def batches(model: PersonalModel) -> list[Any]:
     """The examples that the first three steps of run 1 trained on."""
     run = model._store.run(1)
-    cursor = model._cursor(run, model._bundle.manifest.methods[0])
+    cursor = model._on_torch("")._cursor(run, model._bundle.manifest.methods[0])
     ids = [id for id in run.example_ids if id in set(model._store.example_ids("train"))]
     infos = {info.id: info for info in model.examples.list()}
     state, seen = CursorState(), []

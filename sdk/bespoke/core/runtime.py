@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The core as a runtime of PersonalModel: whether it can be chosen, requests to it, and its reports as the SDK's."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bespoke.core.child import run
+from bespoke.core.finding import find
+from bespoke.errors import ConfigError, MissingDependency
+from bespoke.runtime.report import Evaluation, MemoryReport, RuntimeName, TrainReport
+
+__all__ = ["TARGET", "CoreRuntime", "RuntimeName", "chosen_runtime"]
+
+TARGET = "executorch"  # whose artifacts the core runs
+
+
+def chosen_runtime(asked: str | None, targets: Sequence[str]) -> RuntimeName:
+    """`asked`, or by default the core where it can run a bundle for these targets. Raises where what was asked for cannot."""
+    if asked not in (None, "core", "torch"):
+        raise ConfigError("runtime", got=repr(asked), expected="'core' or 'torch'", next_step="Name one of them, or none")
+    if asked == "torch" or (asked is None and TARGET not in targets):
+        return "torch"
+    core = find()
+    if asked is None:
+        return "core" if core.path is not None else "torch"
+    if TARGET not in targets:
+        raise ConfigError(
+            "runtime 'core'", got=f"a bundle for {', '.join(targets)}", expected=f"a bundle for the target '{TARGET}'",
+            next_step=f"Build it with targets='{TARGET}', or train it with the runtime 'torch'",
+        )  # fmt: skip
+    if core.path is None:
+        raise MissingDependency(
+            "runtime 'core'", got=core.reason, expected="a core that runs here",
+            next_step=f"{core.next_step}. Or use the runtime 'torch'",
+        )  # fmt: skip
+    return "core"
+
+
+class CoreRuntime:
+    """Requests to the core for one bundle and one user's state."""
+
+    def __init__(
+        self, bundle: Path, state: Path, manifest_sha256: str, public_key: bytes | None, memory_bytes: int | None
+    ) -> None:
+        self._memory_bytes = memory_bytes
+        self._request = {
+            "bundle": str(bundle.absolute()),
+            "state": str(state.absolute()),
+            "pin_sha256": manifest_sha256,  # what was opened here is what is trained there
+            "public_key": None if public_key is None else public_key.hex(),
+            "memory_mb": -1.0 if memory_bytes is None else memory_bytes / 1e6,
+            "threads": _threads(),
+        }
+
+    def train(
+        self, steps: int | None, method: str | None, seed: int | None, stop: Callable[[], bool] | None,
+        on_step: Callable[[int, float], None] | None, overrides: Mapping[str, Any],
+    ) -> TrainReport:  # fmt: skip
+        if steps is not None and steps < 1:
+            raise ConfigError("train.steps", got=str(steps), expected="at least 1", next_step="Change train.steps")
+        if seed is not None and seed < 0:
+            raise ConfigError("train.seed", got=str(seed), expected="0 or more", next_step="Change train.seed")
+        asked = {"verb": "train", "method": method, "steps": steps or 0, "seed": -1 if seed is None else seed}
+        return train_report(self._ask({**asked, "settings": _json_able(overrides)}, on_step, stop))
+
+    def evaluate(self, split: str) -> Evaluation:
+        found = self._ask({"verb": "evaluate", "split": split})
+        return Evaluation(
+            loss=_number(found["loss"]), perplexity=_number(found["perplexity"], "inf"), accuracy=_number(found["accuracy"]),
+            tokens=found["tokens"], examples=found["examples"], runtime="core",
+        )  # fmt: skip
+
+    def verify(self) -> dict[str, Any]:
+        """{"golden": whether there are any, "files", "checks": [...], "seconds", "texts_skipped"}."""
+        return self._ask({"verb": "verify"})
+
+    def _ask(
+        self, more: dict[str, Any], on_step: Callable[[int, float], None] | None = None, stop: Callable[[], bool] | None = None
+    ) -> dict[str, Any]:
+        return run({**self._request, **more}, self._memory_bytes, on_step, stop)
+
+
+def _threads() -> int:
+    """As many as torch would be given by the same variable; 0: as many as there are processors."""
+    text = os.environ.get("OMP_NUM_THREADS", "")
+    return int(text) if text.isdigit() else 0
+
+
+def _json_able(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    for name, value in overrides.items():
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError):
+            raise ConfigError(
+                f"train.{name}", got=repr(value)[:200], expected="a number, a text or a list of them",
+                next_step=f"Change train.{name}",
+            ) from None  # fmt: skip
+    return dict(overrides)
+
+
+def train_report(found: Mapping[str, Any]) -> TrainReport:
+    """The core's report as the SDK's; a number that is not finite is null in JSON."""
+    memory = {name: found["memory"][name] for name in _MEMORY}
+    return TrainReport(
+        **{name: found[name] for name in _SAME},
+        losses=tuple(_number(loss) for loss in found["losses"]),
+        step_peak_bytes=tuple(found["step_peak_bytes"]),
+        step_seconds=tuple(found["step_seconds"]),
+        memory=MemoryReport(**memory, enforced_by=found["enforced_by"]),
+        memory_columns={name: tuple(column) for name, column in found["memory_columns_over_time"].items()},
+        runtime="core",
+    )
+
+
+_MEMORY = ("idle_bytes", "estimate_bytes", "peak_bytes", "limit_bytes", "mapped_dirty_bytes", "file_bytes")
+_SAME = (
+    "method", "run", "steps", "total_steps", "tokens", "rejected_steps", "validation_loss_before", "validation_loss",
+    "general_loss_before", "general_loss", "judged_on", "accepted", "stopped_because", "bytes_written", "bytes_read", "seconds",
+    "seconds_by_stage",
+)  # fmt: skip
+
+
+def _number(value: float | None, otherwise: str = "nan") -> float:
+    return float(otherwise) if value is None else float(value)
