@@ -127,6 +127,9 @@ class EagerBuilder:
             cells.append(target)
         return unflatten(form, iter(cells))
 
+    def keep(self, *trees: Any) -> None:
+        """Everything is kept here."""
+
     def noise(self, like: Cell, query: int = 0, distribution: Any = "normal") -> Cell:
         group, piece = like.name.split(".", 1)
         drawn = noise(

@@ -36,7 +36,7 @@ from bespoke.runtime.weights import Weights
 from tests.models import masked_loss, peft_reference
 
 SCALE = 0.75  # alpha / rank: not 1, so that a forgotten scale shows
-COSTS = Costs(workspace_factor=1.0, constant_bytes=0)
+COSTS = Costs(constant_bytes=0)
 Arrays = dict[str, np.ndarray]
 
 

@@ -7,6 +7,7 @@ Every function records calls and returns gradients by the adapter's names.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -39,20 +40,26 @@ Tensors = dict[str, torch.Tensor]
 def mlp_start(
     x: torch.Tensor, branch: Any, dy: torch.Tensor, weights: dict[str, Any], adapter: Tensors, *, model: ModelSpec
 ) -> Tensors:
-    """What every slice shares: `x2` and `dbranch` [N, D], `h_gate`, `h_up`, `dh_down` [N, r], down's A transposed [F, r]."""
-    dbranch = dy
-    if model.config.output_norms:
-        dbranch = layers.norm_backward(branch["branch"], weights["mlp_output_norm"], dy, eps=model.config.norm_eps)
+    """What every slice shares: `x2` [N, D], `h_gate`, `h_up`, `dh_down` [N, r], down's A transposed [F, r]; and, where the branch
+    is normed again, the gradient before that norm, `dbranch` [N, D]."""
+    if not model.config.output_norms:
+        return model.mlp_inputs(x, weights, adapter) | {"dh_down": model.lora.scale * (dy @ adapter["down_proj.lora_B"])}
+    dbranch = layers.norm_backward(branch["branch"], weights["mlp_output_norm"], dy, eps=model.config.norm_eps)
     dh_down = model.lora.scale * (dbranch @ adapter["down_proj.lora_B"])
     return model.mlp_inputs(x, weights, adapter) | {"dbranch": dbranch, "dh_down": dh_down}
 
 
 def mlp_slice_backward(
-    shared: Tensors, weights: dict[str, Any], adapter: Tensors, a_down: torch.Tensor, start: torch.Tensor, *, model: ModelSpec
+    shared: Tensors, products: Tensors, weights: dict[str, Any], adapter: Tensors, a_down: torch.Tensor, start: torch.Tensor, *,
+    model: ModelSpec,
 ) -> Tensors:
-    """One slice of the width; see layers.gated_mlp_slice_backward."""
+    """One slice of the width; see layers.gated_mlp_slice_backward. `products` are a and u where they were kept, else empty."""
+    if products:
+        a, u = products["a"], products["u"]
+    else:
+        a, u = model.mlp_products(shared["x2"], shared["h_gate"], shared["h_up"], weights, adapter)
     return layers.gated_mlp_slice_backward(
-        shared["x2"], shared["h_gate"], shared["h_up"], weights["gate_proj"], weights["up_proj"], weights["down_proj"],
+        a, u, shared["h_gate"], shared["h_up"], weights["gate_proj"], weights["up_proj"], weights["down_proj"],
         adapter["gate_proj.lora_B"], adapter["up_proj.lora_B"], a_down, start, shared["dbranch"], shared["dh_down"],
         scale=model.lora.scale, activation=model.config.activation,
     )  # fmt: skip
@@ -74,11 +81,13 @@ def mlp_end(
 
 
 def mlp_backward(
-    b: PlanBuilder, model: ModelSpec, block: int, x: Value, branch: Value, dy: Value, adapter: dict[str, Value]
+    b: PlanBuilder, model: ModelSpec, block: int, x: Value, branch: Value, dy: Value, adapter: dict[str, Value],
+    products: Sequence[dict[str, Value]] = (),
 ) -> tuple[Value, dict[str, Value]]:
     """dy [N, D] at the block's output -> gradient at the MLP's input x [N, D], and of gate, up and down.
 
-    `branch` is the down projection's output, read only where it is normed again; nothing else needs it.
+    `branch` is the down projection's output, read only where it is normed again; nothing else needs it. `products` are gate and up by
+    slices where the forward pass kept them; else they are computed again.
     """
     weights = b.weights(model.blocks[block])
     norms = pick(weights, "mlp_norm", "mlp_output_norm")
@@ -86,16 +95,18 @@ def mlp_backward(
     seen = {"branch": branch} if model.config.output_norms else {}
     started = b.call(mlp_start, x, seen, dy, norms, needed, model=model)
     a_down = started.pop("a_down")
+    shared = {"dbranch": dy, **started}
+    used = {name: leaf for name, leaf in shared.items() if name != "x2" or not products}
     rank, width = model.lora.rank, model.config.intermediate_size
     sums = {name: b.zeros((x.shape[0], rank)) for name in ("dh_gate", "dh_up", "h_down")} | {"dx": b.zeros(x.shape)}
     rows = {name: b.zeros((width, rank)) for name in ("db_gate", "db_up", "da_down")}
-    for start, stop in mlp_slices(b, model):
+    for number, (start, stop) in enumerate(mlp_slices(b, model)):
         b.call(
-            mlp_slice_backward, started, slice_weights(weights, start, stop), slice_adapter(adapter, start, stop),
-            a_down.rows(start, stop), b.constant(start), add_to=sums,
+            mlp_slice_backward, used, products[number] if products else {}, slice_weights(weights, start, stop),
+            slice_adapter(adapter, start, stop), a_down.rows(start, stop), b.constant(start), add_to=sums,
             into={name: value.rows(start, stop) for name, value in rows.items()}, model=model,
         )  # fmt: skip
-    shared = {name: started[name] for name in ("x2", "dbranch")}
+    shared = {name: shared[name] for name in ("x2", "dbranch")}
     loras = pick(adapter, "gate_proj", "up_proj")
     loras = {name: leaf for name, leaf in loras.items() if name.endswith("lora_A")}
     dx, grads = b.call(mlp_end, x, dy, shared, sums, rows["da_down"], pick(weights, "mlp_norm"), loras, model=model)
@@ -180,11 +191,11 @@ def attention_backward(b: PlanBuilder, model: ModelSpec, block: int, attention: 
     """By query tiles: k, v, dk, dv are whole, the tile's probabilities are recomputed. dq [N, H * d], dk and dv [N, K * d]."""
     grads = {"dq": b.zeros(attention.q.shape), "dk": b.zeros(attention.k.shape), "dv": b.zeros(attention.v.shape)}
     length = b.sequence_length
-    for tile in query_tiles(b, length, do.shape[0] // length):
-        rows, keys = (tile.first, tile.first + tile.size), (tile.sequence * length, (tile.sequence + 1) * length)
+    for tile in query_tiles(b, length, do.shape[0] // length, model.window(block)):
+        rows, keys = tile.rows, tile.keys
         b.call(
             tile_backward, attention.q.rows(*rows), attention.k.rows(*keys), attention.v.rows(*keys),
-            attention.o.rows(*rows), do.rows(*rows), b.constant(tile.begin), b.constant(model.window(block)),
+            attention.o.rows(*rows), do.rows(*rows), b.constant(tile.start), b.constant(model.window(block)),
             into={"dq": grads["dq"].rows(*rows)}, add_to={name: grads[name].rows(*keys) for name in ("dk", "dv")},
             model=model,
         )  # fmt: skip

@@ -249,6 +249,12 @@ class PlanBuilder:
         self._code.append(Record(op="record", source=value.id, value=kept.id))
         return kept
 
+    def keep(self, *trees: Any) -> None:
+        """These values wait in memory until they are used again. Without this, what waits for the backward pass may be written to a
+        file where memory is short: right for what cannot be computed again, wrong for what is kept to save time."""
+        for value in leaves_of(trees):
+            self.draft.values[value.id].kept = True
+
     def store(self, states: Any, values: Any) -> None:
         """New content for pieces of adapter or optimizer state; reads within the step see the old one."""
         olds, news = leaves_of(states), leaves_of(values)
@@ -330,7 +336,10 @@ class PlanBuilder:
             inputs = [(spec.shape, spec.dtype) for spec in graph.inputs]
             outputs = [(spec.shape, spec.dtype) for spec in graph.outputs]
             self.draft.graphs.append(
-                DraftGraph(graph.key, graph.name, inputs, outputs, graph.workspace_bytes, graph.flops)
+                DraftGraph(
+                    graph.key, graph.name, inputs, outputs, graph.workspace_bytes, graph.flops, graph.in_place_bytes,
+                    graph.traffic_bytes,
+                )
             )
         return self._graph_index[graph.key]
 

@@ -36,13 +36,29 @@ class Attention:
 
 
 @dataclass(frozen=True)
-class Tile:
-    """Queries [first, first + size) of sequence `sequence`; `begin` is the position of the first one in its sequence."""
+class Pass:
+    """What a block's forward pass made: `y` [N, D], and what a backward pass may want of the way there.
 
-    sequence: int
-    begin: int
-    first: int
-    size: int
+    `middle` is the residual after attention, `branch` the MLP's before it is normed again (Gemma 3) and added, `products` gate and up
+    by slices of the width, where they were asked for.
+    """
+
+    x: Value
+    attention: Attention
+    middle: Value
+    branch: Value
+    products: tuple[dict[str, Value], ...]
+    y: Value
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Rows of some queries and of the keys that they may see, in the flat batch; `start` is the first query's position among
+    those keys."""
+
+    rows: tuple[int, int]
+    keys: tuple[int, int]
+    start: int
 
 
 def attention_weights(model: ModelSpec, weights: dict[str, Any]) -> dict[str, Any]:
@@ -64,14 +80,25 @@ def rope_rows(b: PlanBuilder, model: ModelSpec, block: int, length: int, positio
     return {"cos": cos.rows_at(position, length), "sin": sin.rows_at(position, length)}
 
 
-def query_tiles(b: PlanBuilder, length: int, sequences: int) -> list[Tile]:
-    """Tiles of all sequences, in order."""
-    size = b.choose("query_tile", [min(tile, b.sequence_length) for tile in (64, 256, b.sequence_length)])
-    return [
-        Tile(sequence, begin, sequence * length + begin, min(size, length - begin))
-        for sequence in range(sequences)
-        for begin in range(0, length, size)
-    ]
+KEY_PARTS = 4  # tiles see a multiple of this part of a sequence: what no query sees is left out, at few shapes
+
+
+def query_tile(b: PlanBuilder) -> int:
+    """How many queries a tile holds."""
+    return b.choose("query_tile", [min(tile, b.sequence_length) for tile in (64, 128, 256, b.sequence_length)])
+
+
+def query_tiles(b: PlanBuilder, length: int, sequences: int, window: int) -> list[Tile]:
+    """Tiles of all sequences, in order. Keys past the last query or out of everybody's window are left out."""
+    size, part = query_tile(b), -(-length // KEY_PARTS)
+    tiles = []
+    for first in range(0, sequences * length, length):
+        for begin in range(0, length, size):
+            end = min(begin + size, length)
+            low = max(0, begin - window + 1) // part * part
+            high = min(length, -(-end // part) * part)
+            tiles.append(Tile((first + begin, first + end), (first + low, first + high), begin - low))
+    return tiles
 
 
 def mlp_slices(b: PlanBuilder, model: ModelSpec) -> list[tuple[int, int]]:
@@ -91,11 +118,10 @@ def attention_forward(b: PlanBuilder, model: ModelSpec, block: int, x: Value, ad
         rope_rows(b, model, block, length),
     )  # fmt: skip
     o = b.zeros(inputs["q"].shape)
-    for tile in query_tiles(b, length, x.shape[0] // length):
-        rows, keys = (tile.first, tile.first + tile.size), (tile.sequence * length, (tile.sequence + 1) * length)
+    for tile in query_tiles(b, length, x.shape[0] // length, model.window(block)):
         b.call(
-            model.attention_tile, inputs["q"].rows(*rows), inputs["k"].rows(*keys), inputs["v"].rows(*keys),
-            b.constant(tile.begin), b.constant(model.window(block)), into=o.rows(*rows),
+            model.attention_tile, inputs["q"].rows(*tile.rows), inputs["k"].rows(*tile.keys), inputs["v"].rows(*tile.keys),
+            b.constant(tile.start), b.constant(model.window(block)), into=o.rows(*tile.rows),
         )  # fmt: skip
     return Attention(inputs["q"], inputs["k"], inputs["v"], o)
 
@@ -106,20 +132,25 @@ def attention_output(b: PlanBuilder, model: ModelSpec, block: int, x: Value, o: 
     return b.call(model.attention_output, x, o, output_weights(weights), pick(adapter, "o_proj"))
 
 
-def mlp_forward(b: PlanBuilder, model: ModelSpec, block: int, x: Value, adapter: dict[str, Value]) -> Value:
-    """The MLP's branch [N, D], before it is normed again (Gemma 3) and added."""
+def mlp_forward(
+    b: PlanBuilder, model: ModelSpec, block: int, x: Value, adapter: dict[str, Value], *, keep: bool = False
+) -> tuple[Value, tuple[dict[str, Value], ...]]:
+    """The MLP's branch [N, D], before it is normed again (Gemma 3) and added; and gate and up by slices, where they are to `keep`."""
     weights = b.weights(model.blocks[block])
     inputs = b.call(
         model.mlp_inputs, x, pick(weights, "mlp_norm"),
         {name: leaf for name, leaf in pick(adapter, *MLP_LINEARS).items() if name.endswith("lora_A")},
     )  # fmt: skip
     sums = {"y": b.zeros(x.shape), "h_down": b.zeros(inputs["h_up"].shape)}
+    products = []
     for start, stop in mlp_slices(b, model):
-        b.call(
+        _, kept = b.call(
             model.mlp_slice, inputs["x2"], inputs["h_gate"], inputs["h_up"], slice_weights(weights, start, stop),
-            slice_adapter(adapter, start, stop), inputs["a_down"].rows(start, stop), b.constant(start), add_to=sums,
+            slice_adapter(adapter, start, stop), inputs["a_down"].rows(start, stop), b.constant(start), add_to=(sums,), keep=keep,
         )  # fmt: skip
-    return b.call(model.mlp_branch, sums["y"], sums["h_down"], {"down_proj.lora_B": adapter["down_proj.lora_B"]})
+        products += [kept] if keep else []
+    branch = b.call(model.mlp_branch, sums["y"], sums["h_down"], {"down_proj.lora_B": adapter["down_proj.lora_B"]})
+    return branch, tuple(products)
 
 
 def slice_weights(weights: dict[str, Any], start: int, stop: int) -> dict[str, Any]:
@@ -136,15 +167,24 @@ def slice_adapter(adapter: dict[str, Value], start: int, stop: int) -> dict[str,
     return {name: adapter[name].rows(start, stop) for name in ("gate_proj.lora_B", "up_proj.lora_B")}
 
 
+def block_pass(
+    b: PlanBuilder, model: ModelSpec, block: int, x: Value, adapter: dict[str, Value], *, products: bool = False
+) -> Pass:
+    """A block's forward pass with all it made on the way; what nobody uses afterwards is gone at once."""
+    attention = attention_forward(b, model, block, x, adapter)
+    middle = attention_output(b, model, block, x, attention.o, adapter)
+    branch, kept = mlp_forward(b, model, block, middle, adapter, keep=products)
+    weights = b.weights(model.blocks[block])
+    y = b.call(model.mlp_output, middle, branch, pick(weights, "mlp_output_norm"))
+    return Pass(x, attention, middle, branch, kept, y)
+
+
 def block_forward(
     b: PlanBuilder, model: ModelSpec, block: int, x: Value, adapter: dict[str, Value]
 ) -> tuple[Value, Value]:
     """x [N, D] after the block, and the MLP's branch (which Gemma's backward needs)."""
-    attention = attention_forward(b, model, block, x, adapter)
-    middle = attention_output(b, model, block, x, attention.o, adapter)
-    branch = mlp_forward(b, model, block, middle, adapter)
-    weights = b.weights(model.blocks[block])
-    return b.call(model.mlp_output, middle, branch, pick(weights, "mlp_output_norm")), branch
+    passed = block_pass(b, model, block, x, adapter)
+    return passed.y, passed.branch
 
 
 def embed(b: PlanBuilder, model: ModelSpec, tokens: Value) -> Value:

@@ -152,33 +152,36 @@ def gate_backward(a: torch.Tensor, *, activation: str) -> torch.Tensor:
     return 0.5 * (1 + t) + 0.5 * a * (1 - t * t) * _GELU * (1 + 3 * 0.044715 * a * a)
 
 
+def gated_products(
+    x: torch.Tensor, h_gate: torch.Tensor, h_up: torch.Tensor, w_gate: Weight, w_up: Weight, b_gate: torch.Tensor,
+    b_up: torch.Tensor, *, scale: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """a and u [N, F] of a slice: x [N, D]; h_gate, h_up [N, r] (x A^T of gate and up); w_gate, w_up [F, D] and b_gate, b_up
+    [F, r] cut by rows."""
+    return product(x, w_gate) + scale * (h_gate @ b_gate.t()), product(x, w_up) + scale * (h_up @ b_up.t())
+
+
 def gated_mlp_slice(
-    x: torch.Tensor, h_gate: torch.Tensor, h_up: torch.Tensor, w_gate: Weight, w_up: Weight, w_down: QuantizedWeight,
-    b_gate: torch.Tensor, b_up: torch.Tensor, a_down: torch.Tensor, start: torch.Tensor, *, scale: float, activation: str,
+    a: torch.Tensor, u: torch.Tensor, w_down: QuantizedWeight, a_down: torch.Tensor, start: torch.Tensor, *, activation: str
 ) -> dict[str, torch.Tensor]:
     """A slice's share of the down projection, to be summed over slices: `y` [N, D] and, for its adapter, `h_down` [N, r].
 
-    x [N, D]; h_gate, h_up [N, r] (x A^T of gate and up); w_gate, w_up [F, D] and b_gate, b_up [F, r] cut by rows; w_down
-    whole, its columns cut at `start`; a_down [F, r] is down's A transposed and cut by rows.
+    a, u [N, F] of the slice; w_down whole, its columns cut at `start`; a_down [F, r] is down's A transposed and cut by rows.
     """
-    a = product(x, w_gate) + scale * (h_gate @ b_gate.t())
-    u = product(x, w_up) + scale * (h_up @ b_up.t())
     p = gate(a, activation=activation) * u
     return {"y": product_columns(p, w_down, start), "h_down": p @ a_down}
 
 
 def gated_mlp_slice_backward(
-    x: torch.Tensor, h_gate: torch.Tensor, h_up: torch.Tensor, w_gate: Weight, w_up: Weight, w_down: QuantizedWeight,
-    b_gate: torch.Tensor, b_up: torch.Tensor, a_down: torch.Tensor, start: torch.Tensor, dy: torch.Tensor,
-    dh_down: torch.Tensor, *, scale: float, activation: str,
+    a: torch.Tensor, u: torch.Tensor, h_gate: torch.Tensor, h_up: torch.Tensor, w_gate: Weight, w_up: Weight,
+    w_down: QuantizedWeight, b_gate: torch.Tensor, b_up: torch.Tensor, a_down: torch.Tensor, start: torch.Tensor,
+    dy: torch.Tensor, dh_down: torch.Tensor, *, scale: float, activation: str,
 ) -> dict[str, torch.Tensor]:
-    """Recomputes a, u, p of the slice, then goes back through them. dy [N, D]; dh_down = s dy B_down [N, r].
+    """From a, u [N, F] of the slice, kept or computed again. dy [N, D]; dh_down = s dy B_down [N, r].
 
     By rows of the slice: `db_gate`, `db_up`, `da_down` [F, r]. To be summed over slices: `dx` [N, D] (without the adapters'
     share), `dh_gate`, `dh_up`, `h_down` [N, r].
     """
-    a = product(x, w_gate) + scale * (h_gate @ b_gate.t())
-    u = product(x, w_up) + scale * (h_up @ b_up.t())
     act = gate(a, activation=activation)
     p = act * u
     h_down, da_down = p @ a_down, p.t() @ dh_down

@@ -16,6 +16,7 @@ from bespoke.graph.forward import (
     embed,
     mlp_forward,
     pick,
+    query_tile,
     rope_rows,
 )
 from bespoke.graph.head import head_pass
@@ -63,6 +64,25 @@ def logits_of_rows(h: torch.Tensor, w: Weight) -> torch.Tensor:
     return product(h, w).reshape(-1, 1)
 
 
+def advance(position: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
+    return position + by
+
+
+def _attention(
+    b: PlanBuilder, model: ModelSpec, block: int, q: Value, keys: Value, values: Value, position: Value
+) -> Value:
+    """Of queries [n, H * d] from `position` on, in tiles: the cache holds more keys than a sequence has."""
+    length, size, window = q.shape[0], query_tile(b), b.constant(model.window(block))
+    if length <= size:
+        return b.call(model.attention_tile, q, keys, values, position, window)
+    o = b.zeros(q.shape)
+    for begin in range(0, length, size):
+        rows = (begin, min(begin + size, length))
+        start = b.call(advance, position, b.constant(begin))
+        b.call(model.attention_tile, q.rows(*rows), keys, values, start, window, into=o.rows(*rows))
+    return o
+
+
 def _extend(b: PlanBuilder, model: ModelSpec, tokens: Value) -> Value:
     """Hidden states of tokens [1, n] that continue the cached sequence: [n, D]."""
     position, length = b.scalar("position"), tokens.shape[1]
@@ -76,8 +96,8 @@ def _extend(b: PlanBuilder, model: ModelSpec, tokens: Value) -> Value:
             rope_rows(b, model, block, length, position),
             into={"k": keys.rows_at(position, length), "v": values.rows_at(position, length)},
         )  # fmt: skip
-        o = b.call(model.attention_tile, inputs["q"], keys, values, position, b.constant(model.window(block)))
+        o = _attention(b, model, block, inputs["q"], keys, values, position)
         x = attention_output(b, model, block, x, o, adapter)
-        branch = mlp_forward(b, model, block, x, adapter)
+        branch, _ = mlp_forward(b, model, block, x, adapter)
         x = b.call(model.mlp_output, x, branch, pick(weights, "mlp_output_norm"))
     return x

@@ -31,7 +31,7 @@ from torch.utils import _pytree
 
 import bespoke.ops  # noqa: F401  (registers the int4 operators)
 from bespoke.errors import GraphError
-from bespoke.graph.cost import flops, workspace_bytes
+from bespoke.graph.cost import flops, traffic_bytes, workspace_bytes
 from bespoke.graph.tree import Form, flatten, paths, unflatten
 from bespoke.ops.dtypes import TORCH_DTYPES
 from bespoke.plan.instructions import DType
@@ -50,7 +50,11 @@ class TensorSpec:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A traced function. `module` takes the operands in the order of `inputs` and returns a flat tuple."""
+    """A traced function. `module` takes the operands in the order of `inputs` and returns a flat tuple.
+
+    `workspace_bytes` and `in_place_bytes` are what a call takes beside its operands: with torch, results included, and with a core
+    that writes results to where they belong. `traffic_bytes` is what its operators read and write.
+    """
 
     key: str
     name: str
@@ -58,6 +62,8 @@ class Graph:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     workspace_bytes: int
+    in_place_bytes: int
+    traffic_bytes: int
     flops: int
 
     def export(self) -> ExportedProgram:
@@ -98,6 +104,7 @@ class Tracer:
 
     graphs: dict[str, Graph] = field(default_factory=dict)
     _traced: dict[Hashable, tuple[Graph, Form]] = field(default_factory=dict)
+    _fake: FakeTensorMode = field(default_factory=FakeTensorMode)  # one for all: making it takes as long as tracing
 
     def trace(
         self, function: Callable[..., Any], leaves: Sequence[Any], form: Form, static: dict[str, Hashable]
@@ -120,7 +127,7 @@ class Tracer:
                 next_step="Give lists as tuples, and tensors as operands",
             ) from None
         if found is None:
-            module, results = _trace(function, leaves, form, static)
+            module, results = _trace(function, leaves, form, static, self._fake)
             graph = _graph(_name(function), module, _operand_names(function, form), signature)
             found = self._traced[cache_key] = (self.graphs.setdefault(graph.key, graph), results)
         return found
@@ -152,7 +159,7 @@ def _operand_names(function: Callable[..., Any], form: Form) -> list[str]:
 
 
 def _trace(
-    function: Callable[..., Any], leaves: Sequence[Any], form: Form, static: dict[str, Hashable]
+    function: Callable[..., Any], leaves: Sequence[Any], form: Form, static: dict[str, Hashable], fake: FakeTensorMode
 ) -> tuple[torch.fx.GraphModule, Form]:
     forms: list[Form] = []
 
@@ -162,7 +169,7 @@ def _trace(
         return tuple(results)
 
     try:
-        with FakeTensorMode(), torch.no_grad():
+        with fake, torch.no_grad():
             operands = [torch.empty(tuple(leaf.shape), dtype=TORCH_DTYPES[leaf.dtype]) for leaf in leaves]
             module = make_fx(flat, tracing_mode="real")(*operands)
     except Exception as error:
@@ -213,7 +220,10 @@ def _graph(
         TensorSpec(f"result_{position}", tuple(node.meta["val"].shape), DTYPE_NAMES[node.meta["val"].dtype])
         for position, node in enumerate(results)
     )
-    return Graph(_hash(module), name, module, inputs, outputs, workspace_bytes(module), flops(module))
+    return Graph(
+        _hash(module), name, module, inputs, outputs, workspace_bytes(module), workspace_bytes(module, in_place=True),
+        traffic_bytes(module), flops(module),
+    )  # fmt: skip
 
 
 def _hash(module: torch.fx.GraphModule) -> str:

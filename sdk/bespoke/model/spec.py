@@ -155,12 +155,21 @@ class ModelSpec:
         adapter: Tensors,
         a_down: torch.Tensor,
         start: torch.Tensor,
-    ) -> dict[str, torch.Tensor]:
-        """A slice's share of `y` [N, D] and `h_down` [N, r]; see layers.gated_mlp_slice."""
-        return layers.gated_mlp_slice(
-            x2, h_gate, h_up, weights["gate_proj"], weights["up_proj"], weights["down_proj"],
-            adapter["gate_proj.lora_B"], adapter["up_proj.lora_B"], a_down, start,
-            scale=self.lora.scale, activation=self.config.activation,
+        *,
+        keep: bool = False,
+    ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+        """A slice's share of `y` [N, D] and `h_down` [N, r]; and what to `keep`: `a` and `u` [N, F] of the slice, or nothing."""
+        a, u = self.mlp_products(x2, h_gate, h_up, weights, adapter)
+        sums = layers.gated_mlp_slice(a, u, weights["down_proj"], a_down, start, activation=self.config.activation)
+        return sums, {"a": a, "u": u} if keep else {}
+
+    def mlp_products(
+        self, x2: torch.Tensor, h_gate: torch.Tensor, h_up: torch.Tensor, weights: Tensors, adapter: Tensors
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """a and u [N, F] of a slice of the width: gate and up with their adapters."""
+        return layers.gated_products(
+            x2, h_gate, h_up, weights["gate_proj"], weights["up_proj"], adapter["gate_proj.lora_B"], adapter["up_proj.lora_B"],
+            scale=self.lora.scale,
         )  # fmt: skip
 
     def mlp_branch(self, y: torch.Tensor, h_down: torch.Tensor, adapter: Tensors) -> torch.Tensor:

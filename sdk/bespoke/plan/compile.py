@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from bespoke.plan.arena import aligned, place
-from bespoke.plan.draft import DraftPlan, DraftValue
+from bespoke.plan.draft import DraftPlan, DraftValue, tensor_bytes
 from bespoke.plan.instructions import (
     PLAN_VERSION,
     Arena,
@@ -30,13 +30,25 @@ TRAINING_SECTIONS: tuple[SectionName, ...] = ("train_step", "micro_step", "apply
 
 
 @dataclass(frozen=True)
-class Costs:
-    """What a target adds to what the plan knows: a factor on estimated workspaces, and what it holds whatever it runs, as a
-    measured constant and so much for each value and instruction of the plan."""
+class Speed:
+    """What a step's time is made of, for ranking plans: a formula, because a clock would make two builds differ."""
 
-    workspace_factor: float
+    flops_per_second: float = 150e9
+    bytes_per_second: float = 10e9
+    call_seconds: float = 40e-6
+    scratch_bytes_per_second: float = 2e8  # written to a mapped file and read back
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What the runtime of a target takes beyond what the plan knows, measured: a constant, and so much for each value and instruction
+    of the plan. `results_in_place`: results are written to where they belong, so that only those that are added to a value are
+    temporaries; else all of a call's results are in its workspace."""
+
     constant_bytes: int
     record_bytes: int = 0
+    results_in_place: bool = False
+    speed: Speed = Speed()
 
 
 @dataclass(frozen=True)
@@ -67,17 +79,9 @@ def compile_plan(
         found, arena, scratch = place(live, draft.values, scheduled.waiting[name].keys(), spilled)
         places |= found
         arena_bytes, scratch_bytes = max(arena_bytes, arena), max(scratch_bytes, scratch)
-    measured = workspaces or {}
-    graphs = [
-        GraphRef(
-            key=graph.key,
-            name=graph.name,
-            workspace_bytes=measured.get(graph.key, int(graph.workspace_bytes * costs.workspace_factor)),
-        )
-        for graph in draft.graphs
-    ]
+    graphs = graph_refs(draft, costs, workspaces or {})
     training = [code for name, code in scheduled.sections.items() if name in TRAINING_SECTIONS]
-    workspace = max((g.workspace_bytes for g in graphs), default=0)
+    workspace = largest_workspace(scheduled, graphs, draft, costs)
     records = len(draft.values) + sum(len(code) for code in scheduled.sections.values())
     constant = costs.constant_bytes + costs.record_bytes * records
     estimate = Estimate(
@@ -103,6 +107,48 @@ def compile_plan(
         values=[_record(value, places.get(number)) for number, value in enumerate(draft.values)],
         sections=scheduled.sections,
     )
+
+
+def graph_refs(draft: DraftPlan, costs: Costs, measured: Mapping[str, int]) -> list[GraphRef]:
+    """Workspaces as measured, else as told from the graphs."""
+    return [
+        GraphRef(
+            key=graph.key, name=graph.name,
+            workspace_bytes=measured.get(graph.key, graph.in_place_bytes if costs.results_in_place else graph.workspace_bytes),
+        )
+        for graph in draft.graphs
+    ]  # fmt: skip
+
+
+def largest_workspace(scheduled: Scheduled, graphs: Sequence[GraphRef], draft: DraftPlan, costs: Costs) -> int:
+    """Of the call that takes most beside its operands."""
+    if not costs.results_in_place:
+        return max((graph.workspace_bytes for graph in graphs), default=0)
+    largest = [graph.workspace_bytes for graph in graphs]
+    for code in scheduled.sections.values():
+        for call in code:
+            if isinstance(call, Call):
+                added = sum(
+                    aligned(tensor_bytes(*draft.graphs[call.graph].outputs[number]))
+                    for number, result in enumerate(call.results)
+                    if result.how == "add_to"
+                )
+                largest[call.graph] = max(largest[call.graph], graphs[call.graph].workspace_bytes + added)
+    return max(largest, default=0)
+
+
+def step_seconds(draft: DraftPlan, speed: Speed, spilled: Collection[int] = ()) -> float:
+    """How long a training step should take, by the formula of `speed`."""
+    graphs = [
+        graph.flops / speed.flops_per_second + graph.traffic_bytes / speed.bytes_per_second + speed.call_seconds
+        for graph in draft.graphs
+    ]
+    total = 0.0
+    for name in TRAINING_SECTIONS:
+        for call in draft.sections.get(name, ()):
+            if isinstance(call, Call):
+                total += graphs[call.graph]
+    return total + sum(draft.values[value].nbytes for value in spilled) / speed.scratch_bytes_per_second
 
 
 def _bytes_of(values: Sequence[DraftValue], lifetime: str) -> int:

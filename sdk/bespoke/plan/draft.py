@@ -3,14 +3,21 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bespoke.plan.instructions import DTYPE_BYTES, DType, Instruction, Lifetime, Role, SectionName
 
 
+def tensor_bytes(shape: Sequence[int], dtype: DType) -> int:
+    return math.prod(shape) * DTYPE_BYTES[dtype]
+
+
 @dataclass
 class DraftValue:
-    """A value without a place. `name` is what the runtime finds it by; a temporary's is only for error messages."""
+    """A value without a place. `name` is what the runtime finds it by; a temporary's is only for error messages. What is `kept` waits
+    in memory, never in the scratch file."""
 
     shape: tuple[int, ...]
     dtype: DType
@@ -18,13 +25,11 @@ class DraftValue:
     lifetime: Lifetime
     name: str
     number: int | None = None
+    kept: bool = False
 
     @property
     def nbytes(self) -> int:
-        size = DTYPE_BYTES[self.dtype]
-        for extent in self.shape:
-            size *= extent
-        return size
+        return tensor_bytes(self.shape, self.dtype)
 
     @property
     def group(self) -> str | None:
@@ -34,7 +39,7 @@ class DraftValue:
 
 @dataclass
 class DraftGraph:
-    """What a plan must know of a graph: its key, its signature and what a call takes beside its operands."""
+    """What a plan must know of a graph: its key, its signature and what a call takes."""
 
     key: str
     name: str
@@ -42,6 +47,8 @@ class DraftGraph:
     outputs: list[tuple[tuple[int, ...], DType]]
     workspace_bytes: int
     flops: int
+    in_place_bytes: int = 0
+    traffic_bytes: int = 0
 
 
 @dataclass

@@ -8,4 +8,4 @@ them). `tests/benchmarks/test_estimate.py` holds the sum against measured runs.
 
 from bespoke.plan.compile import Costs
 
-TORCH_COSTS = Costs(workspace_factor=1.0, constant_bytes=4_000_000, record_bytes=1_500)
+TORCH_COSTS = Costs(constant_bytes=4_000_000, record_bytes=1_500)

@@ -83,7 +83,7 @@ def test_the_first_block_has_the_same_adapter_gradients_and_asks_for_none_of_its
     _, expected = one.autograd()
     attention = attention_forward(b, model, 0, x, one.adapter)
     middle = attention_output(b, model, 0, x, attention.o, one.adapter)
-    branch = mlp_forward(b, model, 0, middle, one.adapter)
+    branch, _ = mlp_forward(b, model, 0, middle, one.adapter)
     dmiddle, _ = backward.mlp_backward(b, model, 0, middle, branch, dy, one.adapter)
     do, _ = backward.attention_output_backward(b, model, 0, attention.o, dmiddle, one.adapter)
     dqkv = backward.attention_backward(b, model, 0, attention, do)

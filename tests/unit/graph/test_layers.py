@@ -185,13 +185,14 @@ def test_mlp_slices_add_up_to_the_whole(slices: tuple[tuple[int, int], ...], act
             def cut(w: QuantizedWeight, start: int = start, stop: int = stop) -> QuantizedWeight:
                 return QuantizedWeight(w.codes[start:stop], w.scales[start:stop], w.columns)
 
-            operands = (
-                x, h_gate, h_up, cut(gate), cut(up), down, pieces["b_gate"][start:stop], pieces["b_up"][start:stop],
-                pieces["a_down"].t()[start:stop], torch.tensor(start),
-            )  # fmt: skip
-            part = layers.gated_mlp_slice(*operands, scale=scale, activation=activation)
+            bs = pieces["b_gate"][start:stop], pieces["b_up"][start:stop]
+            a, u = layers.gated_products(x, h_gate, h_up, cut(gate), cut(up), *bs, scale=scale)
+            a_down, place = pieces["a_down"].t()[start:stop], torch.tensor(start)
+            part = layers.gated_mlp_slice(a, u, down, a_down, place, activation=activation)
             y, h_down = y + part["y"], h_down + part["h_down"]
-            back = layers.gated_mlp_slice_backward(*operands, dy, dh_down, scale=scale, activation=activation)
+            back = layers.gated_mlp_slice_backward(
+                a, u, h_gate, h_up, cut(gate), cut(up), down, *bs, a_down, place, dy, dh_down, scale=scale, activation=activation
+            )
             for name in sums:
                 sums[name] = sums[name] + back[name]
             for name, values in found.items():

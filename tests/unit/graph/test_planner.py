@@ -13,7 +13,7 @@ from bespoke import plugins
 from bespoke.config import Training
 from bespoke.errors import ConfigError, PlanDoesNotFit, PlanError
 from bespoke.graph import planner
-from bespoke.graph.planner import Planned, Request, plan_method
+from bespoke.graph.planner import Planned, Planner, Request, plan_method
 from bespoke.graph.trace import Tracer
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.compile import Costs
@@ -28,73 +28,109 @@ def tracer() -> Tracer:
 def request_for(method: str, budget: int | None = None, *, length: int = 96, training: Training | None = None) -> Request:
     plugin = plugins.get("optimizer", method)
     training = training or Training(batch_size=2)
-    return Request(method, plugin, plugin.Options(), training, length, 2 * length, budget, Costs(1.0, 1000))
+    return Request(method, plugin, plugin.Options(), training, length, 2 * length, budget, Costs(1000))
 
 
 @pytest.fixture(scope="module")
 def everything(llama: ModelSpec, tracer: Tracer) -> list[Planned]:
-    """Every combination of mesp's choices, with and without scratch."""
-    request = request_for("mesp")
-    candidates = planner.record_sections(request, llama, tracer, {}).candidates
-    assert len(candidates) == 3
-    return [
-        planned
-        for combination in itertools.product(*candidates.values())
-        for planned in planner._with_and_without_scratch(
-            request, planner.record_sections(request, llama, tracer, dict(zip(candidates, combination, strict=True)))
-        )
-    ]
+    """Every combination of mesp's choices, in memory and, where nothing is kept, with every checkpoint in the scratch file."""
+    plans = Planner(request_for("mesp"), llama, tracer)
+    candidates = plans._record(llama, {}).candidates
+    assert {"query_tile", "mlp_slice", "head_chunk", "kept_attention", "kept_products"} == set(candidates)
+    found = []
+    for combination in itertools.product(*candidates.values()):
+        choices = dict(zip(candidates, combination, strict=True))
+        builder = plans._record(llama, choices)
+        found.append(plans._compiled(builder, ())[0])
+        if not kept(choices):
+            found.append(plans._compiled(builder, None)[0])
+    return found
 
 
-def peak(planned: Planned) -> int:
-    return planned.plan.estimate.peak_bytes
+def kept(choices: dict[str, Any]) -> int:
+    return int(choices["kept_attention"] + choices["kept_products"])
 
 
 def test_without_a_budget_the_fastest_plan_is_taken(llama: ModelSpec, tracer: Tracer, everything: list[Planned]) -> None:
     found = plan_method(request_for("mesp"), llama, tracer)
-    assert planner._price(found) == min(map(planner._price, everything))
+    assert found.seconds == min(planned.seconds for planned in everything)
     assert not found.spilled
+    assert kept(found.plan.choices) == 2 * len(llama.blocks)
     verify(found.plan, "mesp", tracer.graphs)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.9])
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.2, 0.5, 0.7, 0.9])
 def test_within_a_budget_the_fastest_that_fits_is_taken(
     share: float, llama: ModelSpec, tracer: Tracer, everything: list[Planned]
 ) -> None:
-    peaks = sorted(map(peak, everything))
+    peaks = sorted(planned.peak for planned in everything)
     budget = int(peaks[0] + share * (peaks[-1] - peaks[0]))
     found = plan_method(request_for("mesp", budget), llama, tracer)
-    assert peak(found) <= budget
-    assert planner._price(found) == min(planner._price(planned) for planned in everything if peak(planned) <= budget)
+    assert found.peak <= budget
+    fitting = [planned for planned in everything if planned.peak <= budget]
+    in_memory = [planned for planned in fitting if not planned.spilled]
+    assert bool(found.spilled) == (not in_memory)
+    assert found.seconds <= 1.02 * min(planned.seconds for planned in in_memory or fitting)  # it does not try every one
     verify(found.plan, "mesp", tracer.graphs)
+
+
+def test_more_memory_is_never_slower(llama: ModelSpec, tracer: Tracer, everything: list[Planned]) -> None:
+    plans = Planner(request_for("mesp"), llama, tracer)
+    least, most = plans.smallest().peak, plans.plan(None).peak
+    dial = [plans.plan(least + (most - least) * step // 8) for step in range(9)]
+    seconds = [planned.seconds for planned in dial]
+    assert seconds == sorted(seconds, reverse=True)
+    assert len(set(seconds)) > 4
+    counts = [kept(planned.plan.choices) for planned in dial]
+    assert (counts[0], counts[-1]) == (0, 2 * len(llama.blocks))
+
+
+def test_what_is_kept_is_never_written_to_the_scratch_file(llama: ModelSpec, tracer: Tracer) -> None:
+    plans = Planner(request_for("mesp"), llama, tracer)
+    builder = plans._record(llama, {"kept_attention": 2, "kept_products": 1})
+    planned, waiting = plans._compiled(builder, None)
+    places = [(value.kept, planned.plan.values[number].place.kind) for number, value in enumerate(builder.draft.values)]
+    assert {kind for kept, kind in places if kept} == {"arena"}
+    assert sum(kept for kept, _ in places) == 2 * 5 + 2 * len(range(0, 172, int(planned.plan.choices["mlp_slice"])))
+    assert waiting > 0
+    assert any(kind == "scratch" for _, kind in places)
 
 
 def test_a_budget_too_small_is_refused_with_one_that_is_enough(
     llama: ModelSpec, tracer: Tracer, everything: list[Planned]
 ) -> None:
-    smallest = min(map(peak, everything))
+    smallest = min(planned.peak for planned in everything)
+    fastest = min(everything, key=lambda planned: planned.seconds)
     with pytest.raises(PlanDoesNotFit) as caught:
         plan_method(request_for("mesp", smallest - 1), llama, tracer)
     assert f"{smallest / 1e6:.1f} MB" in caught.value.expected
+    assert f"{fastest.peak / 1e6:.1f} MB at {fastest.plan.estimate.work_flops / 1e9:.2f} GFLOP" in caught.value.expected
     suggested = re.search(r"memory_mb=([0-9.]+)", caught.value.next_step)
     assert suggested is not None
     enough = int(float(suggested[1]) * 1e6)
     assert smallest <= enough < smallest + 100_001
-    assert peak(plan_method(request_for("mesp", enough), llama, tracer)) <= enough
+    assert plan_method(request_for("mesp", enough), llama, tracer).peak <= enough
 
 
 def test_scratch_is_used_where_memory_is_short(everything: list[Planned]) -> None:
-    kept, spilled = everything[0], everything[1]
-    assert not kept.spilled
+    held, spilled = everything[0], everything[1]
+    assert not held.spilled
     assert spilled.spilled
-    assert peak(spilled) < peak(kept)
+    assert spilled.peak < held.peak
     assert spilled.plan.estimate.scratch_bytes > 0
-    assert planner._price(spilled) > planner._price(kept)
+    assert spilled.seconds > held.seconds
+
+
+def test_no_more_checkpoints_are_written_than_must_be(llama: ModelSpec, tracer: Tracer, everything: list[Planned]) -> None:
+    held, spilled = everything[0], everything[1]
+    some = Planner(request_for("mesp"), llama, tracer)._whole({}, (held.peak + spilled.peak) // 2)
+    assert 0 < len(some.spilled) < len(spilled.spilled)
+    verify(some.plan, "mesp", tracer.graphs)
 
 
 def test_measured_workspaces_change_the_estimate_and_nothing_else(everything: list[Planned]) -> None:
     one = everything[0]
-    measured = planner.remeasured(one, Costs(1.0, 1000), {graph.key: 5_000_000 for graph in one.plan.graphs})
+    measured = planner.remeasured(one, Costs(1000), {graph.key: 5_000_000 for graph in one.plan.graphs})
     assert measured.estimate.workspace_bytes == 5_000_000
     assert measured.estimate.peak_bytes == one.plan.estimate.arena_bytes + 5_000_000 + 1000
     assert measured.sections == one.plan.sections
@@ -126,13 +162,13 @@ def same(x: Any) -> Any:
 
 class ManyChoices(StoresAtOnce):
     def train_step(self, b: Any, model: ModelSpec, options: Any) -> None:
-        for name in "abcdefghi":
+        for name in "abcdefghijklm":
             b.choose(name, [1, 2])
         super().train_step(b, model, options)
 
 
 def own(plugin: Any, **training: Any) -> Request:
-    return Request("own", plugin, None, Training(batch_size=2, **training), 5, 10, None, Costs(1.0, 0))
+    return Request("own", plugin, None, Training(batch_size=2, **training), 5, 10, None, Costs(0))
 
 
 def test_a_method_that_ignores_accumulation_is_told(llama: ModelSpec, tracer: Tracer) -> None:

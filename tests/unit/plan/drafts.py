@@ -104,7 +104,7 @@ class Draft:
 
     def compile(self, *, spilled: Sequence[int] = (), constant_bytes: int = 0) -> Plan:
         return compile_plan(
-            self.plan, schedule(self.plan), Costs(1.0, constant_bytes), method="handmade", sequence_length=2, batch_size=2,
+            self.plan, schedule(self.plan), Costs(constant_bytes), method="handmade", sequence_length=2, batch_size=2,
             choices={}, spilled=spilled,
         )  # fmt: skip
 
