@@ -61,12 +61,22 @@ void check_text(const std::string& text, const Schema::Part& part, const Path& p
   if (const char* expected = part.rule ? part.rule(text) : nullptr) refuse(expected);
 }
 
+// value < limit. The library compares a signed with an unsigned integer as signed ones, and 2^63 is a limit here.
+bool less(const Json& value, const Json& limit) {
+  const bool negative = value.is_number_integer() && !value.is_number_unsigned() && value < 0;
+  const bool negative_limit = limit.is_number_integer() && !limit.is_number_unsigned() && limit < 0;
+  const bool whole = value.is_number_integer() && limit.is_number_integer();
+  if (!whole || (negative && negative_limit)) return value < limit;
+  if (negative != negative_limit) return negative;
+  return value.get<uint64_t>() < limit.get<uint64_t>();
+}
+
 void check_number(const Json& value, const Schema::Part& part, const Path& path, Faults& faults) {
   const auto refuse = [&](const char* word, const Json& limit) { add(faults, path, shown(value), word + limit.dump()); };
-  if (!part.minimum.is_null() && value < part.minimum) return refuse("at least ", part.minimum);
-  if (!part.maximum.is_null() && value > part.maximum) return refuse("at most ", part.maximum);
-  if (!part.above.is_null() && value <= part.above) return refuse("above ", part.above);
-  if (!part.below.is_null() && value >= part.below) return refuse("below ", part.below);
+  if (!part.minimum.is_null() && less(value, part.minimum)) return refuse("at least ", part.minimum);
+  if (!part.maximum.is_null() && less(part.maximum, value)) return refuse("at most ", part.maximum);
+  if (!part.above.is_null() && !less(part.above, value)) return refuse("above ", part.above);
+  if (!part.below.is_null() && !less(value, part.below)) return refuse("below ", part.below);
 }
 
 void check_members(const Json& value, const Schema::Part& part, const Path& path, Faults& faults) {
