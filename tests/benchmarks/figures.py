@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tests.conftest import REPOSITORY
 
-FLAGS = ("avx2", "avx512f", "amx_tile", "asimddp", "i8mm")  # what decides the speed of matrix products
+FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_tile", "asimddp", "i8mm")  # what decides the speed of matrix products
 
 Cell = str | int | float | None
 
@@ -68,8 +68,8 @@ def cell(value: Cell) -> str:
     return str(value).replace("|", "\\|").replace("\n", " ")
 
 
-def this_machine() -> str:
-    """Processor, its vector extensions, its cores, memory, and the version of torch."""
+def this_machine(threads: int | None = None) -> str:
+    """Processor, its vector extensions, its cores, threads if not those of this process, memory, and the version of torch."""
     from importlib.metadata import version
 
     info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
@@ -78,9 +78,9 @@ def this_machine() -> str:
     have = [flag for flag in FLAGS if flags and flag in flags.group(1).split()]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     name = found.group(1).strip() if found else "processor without a name"
-    threads = os.environ.get("OMP_NUM_THREADS") or "as many"
+    used = f"threads: {threads}" if threads else f"torch threads: {os.environ.get('OMP_NUM_THREADS') or 'as many'}"
     return (
-        f"{name} ({', '.join(have) or 'no known vector extension'}), {os.cpu_count()} cores, torch threads: {threads}, "
+        f"{name} ({', '.join(have) or 'no known vector extension'}), {os.cpu_count()} cores, {used}, "
         f"{memory:.0f} GB of memory, torch {version('torch')}"
     )
 

@@ -94,9 +94,10 @@ class Phases:
         self._out: TextIO = sys.stdout
         sys.stdout = sys.stderr  # what libraries print must not stand between the messages
 
-    def enter(self, name: str) -> None:
+    def enter(self, name: str) -> bool:
+        """Waits for the parent's answer; False where it has none to give, because it wants no more."""
         self.report({"phase": name})
-        sys.stdin.readline()
+        return sys.stdin.readline() != ""
 
     def idle(self) -> None:
         """Imports are done. Freed memory is given back first, so that it does not count as idle."""

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Child process: the same steps with transformers and peft, fp32, gradient checkpointing. Idle is: imports done, no model open.
+"""Child process: the same steps with transformers and peft, gradient checkpointing. Idle is: imports done, no model open.
 
     python -m tests.benchmarks.peft_step '{"model": ..., "sequence_length": 256, "steps": 5, "rank": 8, "alpha": 16.0}'
+
+"dtype" ("float32" by default) is that of the base; "update" is "adamw" or "sgd"; "paced" asks before each step.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ def main(settings: dict[str, Any]) -> None:
     phases = Phases()
     phases.idle()
     phases.enter("load")
-    base = transformers.AutoModelForCausalLM.from_pretrained(settings["model"], dtype=torch.float32)
+    dtype = getattr(torch, settings.get("dtype", "float32"))
+    base = transformers.AutoModelForCausalLM.from_pretrained(settings["model"], dtype=dtype)
     lora = peft.LoraConfig(
         r=settings["rank"], lora_alpha=settings["alpha"], target_modules="all-linear", task_type="CAUSAL_LM"
     )
@@ -31,16 +34,19 @@ def main(settings: dict[str, Any]) -> None:
     base.config.use_cache = False
     model = peft.get_peft_model(base, lora).train()
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=settings["learning_rate"], weight_decay=0.0)
+    rule = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}[settings.get("update", "adamw")]
+    optimizer = rule(trained, lr=settings["learning_rate"], weight_decay=0.0)
     torch.manual_seed(0)
     tokens = torch.randint(0, base.config.vocab_size, (1, settings["sequence_length"] + 1))
     phases.enter("steps")
     losses, seconds, cpu = [], [], []
     for _ in range(settings["steps"]):
+        if settings.get("paced") and not phases.enter("turn"):
+            break
         began = time.perf_counter()
         # every position is trained on, as with us
         logits = model(input_ids=tokens[:, :-1]).logits
-        loss = torch.nn.functional.cross_entropy(logits[0], tokens[0, 1:])
+        loss = torch.nn.functional.cross_entropy(logits[0].float(), tokens[0, 1:])
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models of published size with random weights, and bundles of them for the device core, kept under `.cache/benchmarks`.
+
+A bundle is built again when its settings or the code that builds it have changed; the old one is deleted. What bundles of a model
+share is made once (see core_build.py). BESPOKE_KEEP_BUNDLES=1 takes bundles as they are, whatever the code: for trying a benchmark.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.benchmarks.core_build import BUNDLE_SOURCES, GOLDEN_SOURCES, TARGET_SOURCES, WEIGHT_SOURCES, sources_digest
+from tests.conftest import REPOSITORY
+from tests.full_size import full_size_folder
+
+CACHE = REPOSITORY / ".cache" / "benchmarks"
+BUNDLES = CACHE / "bundles"
+GIGABYTE = 10**9
+
+
+class DoesNotFit(Exception):
+    """The budget is less than the smallest plan, which takes `smallest_mb`."""
+
+    def __init__(self, words: str, smallest_mb: float) -> None:
+        super().__init__(words)
+        self.smallest_mb = smallest_mb
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One plan in one bundle. `memory_mb` None: the fastest plan there is."""
+
+    model: str
+    method: str
+    length: int
+    memory_mb: float | None
+    update: str = "sgd"
+
+    @property
+    def name(self) -> str:
+        budget = "any" if self.memory_mb is None else f"{self.memory_mb:g}"
+        return f"{self.model}_{self.method}_{self.update}_{self.length}_{budget}"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle on disk, and what its manifest says of its one plan."""
+
+    path: Path
+    wanted: Wanted
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        return json.loads((self.path / "manifest.json").read_text())  # type: ignore[no-any-return]
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        (method,) = self.manifest["methods"]
+        (plan,) = method["plans"]
+        return plan  # type: ignore[no-any-return]
+
+    @property
+    def choices(self) -> str:
+        return ", ".join(f"{name} {value}" for name, value in self.plan["choices"].items())
+
+    @property
+    def weight_bytes(self) -> int:
+        return sum(file.stat().st_size for file in (self.path / "weights").iterdir())
+
+
+def model_folder(name: str) -> Path:
+    return full_size_folder(name, CACHE / name)
+
+
+def bundle(wanted: Wanted) -> Bundle:
+    """The bundle, built if need be. DoesNotFit where no plan is so small."""
+    path = BUNDLES / f"{wanted.name}.bundle"
+    key = hashlib.sha256(json.dumps([asdict(wanted), sources_digest(*BUNDLE_SOURCES)]).encode()).hexdigest()
+    stamp = BUNDLES / f"{wanted.name}.json"
+    known = json.loads(stamp.read_text()) if stamp.is_file() else {}
+    if known.get("key") != key and not (known and os.environ.get("BESPOKE_KEEP_BUNDLES")):
+        shutil.rmtree(path, ignore_errors=True)
+        stamp.unlink(missing_ok=True)
+        known = {"key": key, **_built(wanted, path)}
+        stamp.write_text(json.dumps(known))
+    if "smallest_mb" in known:
+        raise DoesNotFit(known["words"], known["smallest_mb"])
+    return Bundle(path, wanted)
+
+
+def smallest_bundle(wanted: Wanted) -> Bundle:
+    """The bundle with the least budget that the SDK says it can do with."""
+    try:
+        return bundle(Wanted(wanted.model, wanted.method, wanted.length, 1.0, wanted.update))
+    except DoesNotFit as refused:
+        return bundle(Wanted(wanted.model, wanted.method, wanted.length, refused.smallest_mb, wanted.update))
+
+
+def first_that_fits(wanted: Wanted, *budgets_mb: float) -> Bundle:
+    """With the first of these budgets that a plan fits; with the smallest of all where none does."""
+    for memory_mb in budgets_mb:
+        try:
+            return bundle(Wanted(wanted.model, wanted.method, wanted.length, memory_mb, wanted.update))
+        except DoesNotFit:
+            continue
+    return smallest_bundle(wanted)
+
+
+def _built(wanted: Wanted, path: Path) -> dict[str, Any]:
+    model = model_folder(wanted.model)
+    shared = BUNDLES / "shared" / wanted.model
+    shared.mkdir(parents=True, exist_ok=True)
+    _remove_stale(shared)
+    assert shutil.disk_usage(BUNDLES).free > 4 * GIGABYTE, f"less than 4 GB are free under {BUNDLES}"
+    settings = {
+        "model": str(model), "bundle": str(path), "shared": str(shared), "method": wanted.method, "length": wanted.length,
+        "options": {} if wanted.method == "mezo" else {"update": wanted.update}, "memory_mb": wanted.memory_mb,
+    }  # fmt: skip
+    command = [sys.executable, "-m", "tests.benchmarks.core_build", json.dumps(settings)]
+    done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 0, f"building {wanted.name} ended with {done.returncode}"
+    told: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    print(f"built {wanted.name}: {told}", flush=True)
+    return told
+
+
+def _remove_stale(shared: Path) -> None:
+    """What older code has made; bundles that hold a link to it keep it until they are built again."""
+    current = [sources_digest(*sources) for sources in (WEIGHT_SOURCES, TARGET_SOURCES, GOLDEN_SOURCES)]
+    for kept in shared.iterdir():
+        if any(digest in kept.name for digest in current):
+            continue
+        shutil.rmtree(kept) if kept.is_dir() else kept.unlink()

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Seconds a step of the device core beside torch + peft with gradient checkpointing: paired, in turns, with as many threads.
+
+Both take SGD steps on one row of 256 unmasked tokens, rank 8 on all linears; the core commits after each. The core runs twice: with
+the plan whose memory is measured (test_core_memory.py), and with one that may take 512 MB. Needs a machine that does nothing else.
+
+    BESPOKE_BENCHMARK_THREADS=1 measures with one thread, and then writes nothing; BESPOKE_BENCHMARK_MODELS=... as for memory
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from tests.benchmarks.core_bundles import Bundle, Wanted, first_that_fits, model_folder
+from tests.benchmarks.core_process import THREADS, fresh_state, warm
+from tests.benchmarks.figures import Cell, this_machine, write_table
+from tests.benchmarks.paced import PacedCore, PacedPython, Runner, paired_ratio, take_turns
+
+LENGTH, ROUNDS = 256, 5
+PEFT, PEFT_BF16, MATMUL = "torch + peft, fp32", "torch + peft, bf16", "fp32 matmul"
+AMPLE_MB = 512.0
+HEADER = (
+    "model", "runs", "seconds a step", "times peft in fp32", "useful GFLOP/s", "share of the matmul rate", "tiles and choices",
+)  # fmt: skip
+
+
+class Case(NamedTuple):
+    """Of one step of 256 tokens the work that cannot be left out, in GFLOP; budgets in MB as in test_core_memory.py."""
+
+    model: str
+    useful_gflop: float
+    budgets_mb: tuple[float, float]
+    at_most: float  # times peft
+
+
+CASES = [Case("Qwen2.5-0.5B", 669, (45, 64), 0.8), Case("Qwen2.5-1.5B", 2123, (65, 110), 0.8)]
+AT_MOST_AMPLE = {"Qwen2.5-0.5B": 0.65}
+_ASKED = os.environ.get("BESPOKE_BENCHMARK_MODELS", "").split(",")
+
+
+@pytest.mark.benchmark
+def test_steps_beside_peft(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[list[Cell]] = []
+    notes: list[str] = []
+    problems: list[str] = []
+    for case in CASES:
+        if _ASKED != [""] and case.model not in _ASKED:
+            continue
+        small = first_that_fits(Wanted(case.model, "mesp", LENGTH, None), *case.budgets_mb)
+        ample = first_that_fits(Wanted(case.model, "mesp", LENGTH, None), AMPLE_MB)
+        named = {f"core, built for {b.wanted.memory_mb:g} MB": b for b in (small, ample)}
+        seconds, rate = in_turns(case.model, named)
+        for name in seconds:
+            if name == MATMUL:
+                continue
+            median, ratio = statistics.median(seconds[name]), paired_ratio(seconds[name], seconds[PEFT])
+            useful = case.useful_gflop / median
+            choices = named[name].choices if name in named else None
+            rows.append([case.model, name, median, ratio, useful, f"{useful / rate:.0%}", choices])
+            print(rows[-1], flush=True)
+        first, second = (paired_ratio(seconds[name], seconds[PEFT]) for name in named)
+        if first > case.at_most:
+            problems.append(f"{case.model}: {first:.2f} times peft, at most {case.at_most}")
+        if second > AT_MOST_AMPLE.get(case.model, case.at_most):
+            problems.append(f"{case.model} with {AMPLE_MB:g} MB: {second:.2f} times peft")
+        notes.append(f"{case.model}: {case.useful_gflop:g} GFLOP of useful work, {rate:.0f} GFLOP/s of fp32 matmul meanwhile.")
+    if _ASKED != [""] or "BESPOKE_BENCHMARK_THREADS" in os.environ:
+        monkeypatch.setenv("BESPOKE_FIGURES", "print")
+    write_table(
+        "core_speed", HEADER, rows,
+        f"Sequence {LENGTH}, batch 1, rank 8, SGD; medians of {ROUNDS} rounds in which each does one step, on {THREADS} threads, "
+        f"files in the page cache; times peft: the median of the ratios within rounds. {' '.join(notes)} Work that a plan does "
+        "twice, to save memory, counts once.",
+        machine=this_machine(THREADS),
+    )  # fmt: skip
+    assert not problems, "\n".join(problems)
+
+
+def in_turns(model: str, bundles: dict[str, Bundle]) -> tuple[dict[str, list[float]], float]:
+    """Seconds of each turn of matmul, the core with each bundle, and peft; and the median matmul rate in GFLOP/s."""
+    settings: dict[str, Any] = {
+        "model": str(model_folder(model)), "sequence_length": LENGTH, "steps": ROUNDS + 3, "rank": 8, "alpha": 16.0,
+        "learning_rate": 2e-4, "update": "sgd",
+    }  # fmt: skip
+    with ExitStack() as stack:
+        matmul = PacedPython(MATMUL, "tests.benchmarks.matmul_rate", {}, THREADS)
+        runners: list[Runner] = [matmul]
+        for name, bundle in bundles.items():
+            warm(bundle)
+            state: Path = stack.enter_context(fresh_state(bundle, f"speed_{len(runners)}"))
+            runners.append(PacedCore(name, bundle, state, ROUNDS + 2, THREADS))
+        runners.append(PacedPython(PEFT, "tests.benchmarks.peft_step", settings, THREADS))
+        if {"avx512_bf16", "amx_bf16"} & flags():
+            bf16 = {**settings, "dtype": "bfloat16"}
+            runners.append(PacedPython(PEFT_BF16, "tests.benchmarks.peft_step", bf16, THREADS))
+        seconds = take_turns(runners, ROUNDS)
+    rates = [report["gflops"] for report in matmul.reports if "gflops" in report]
+    return seconds, statistics.median(rates)
+
+
+def flags() -> set[str]:
+    """Of the processor: without these two, torch's bf16 is far slower than fp32."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith(("flags", "Features")):
+            return set(line.split(":", 1)[1].split())
+    return set()
