@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,7 +15,7 @@ import numpy as np
 
 import bespoke.errors
 from bespoke.errors import BespokeError
-from bespoke.state import ExampleRow, Run, StateStore
+from bespoke.state import Run, StateStore
 from bespoke.state.database import internal_json
 from tests.unit.state.states import BASE, SHAPES, digest
 
@@ -75,20 +75,18 @@ def summary_of(store: StateStore) -> dict[str, Any]:
     """What the core's lab says of a state, said by the Python store."""
     run = store.current_run()
     slot = None if run is None else store.latest_slot(run.id)
-    ids = {split: store.example_ids(split) for split in ("train", "validation")}  # type: ignore[arg-type]
+    ids = {split: store.example_ids(split) for split in ("train", "validation")}
     metrics = [] if run is None else [as_text(entry) for entry in store.metrics(run.id)]
     version = store.current_version()
     return {
         "count": {split: len(of_split) for split, of_split in ids.items()},
-        "rows": {split: [as_list(row) for row in store.example_rows(of_split)] for split, of_split in ids.items()},
+        "rows": {split: rows_of(store, of_split) for split, of_split in ids.items()},
         "examples": len(store.example_ids()),
         "run": run and run_list(run),
-        "run_rows": run and [
-            [as_list(row) for row in store.example_rows([id for id in run.example_ids if id in set(of_split)])] for of_split in ids.values()
-        ],
+        "run_rows": run and [rows_of(store, [id for id in run.example_ids if id in set(of_split)]) for of_split in ids.values()],
         "slot": slot and [slot.step, as_text(slot.cursor), digest(slot.tensors)],
         "journal": run and [
-            [row.step, as_text(row.cursor), np.float32(row.values).view(np.uint32).tolist(), row.rejected, as_text(row.metrics)]
+            [row.step, as_text(row.cursor), bits_of(row.values), row.rejected, as_text(row.metrics)]
             for row in store.journal(run.id)
         ],
         "metrics": run and metrics,
@@ -100,8 +98,13 @@ def summary_of(store: StateStore) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def as_list(row: ExampleRow) -> list[Any]:
-    return [row.window, row.tokens.tolist(), row.mask.tolist()]
+def rows_of(store: StateStore, ids: Sequence[str]) -> list[Any]:
+    return [[row.window, row.tokens.tolist(), row.mask.tolist()] for row in store.example_rows(ids)]
+
+
+def bits_of(values: Sequence[float]) -> list[int]:
+    bits: list[int] = np.array(values, np.float32).view(np.uint32).tolist()
+    return bits
 
 
 def run_list(run: Run) -> list[Any]:

@@ -83,10 +83,7 @@ class Lab {
     if (what == "summary") return summary();
     if (what == "start")
       return store_->start_run(action.at("method"), action.at("seed"), action.at("settings"), action.at("steps"), started_from(action)).id;
-    if (what == "commit") {
-      GivenTensors tensors(action);
-      return store_->commit_step(action.at("run"), action.at("step"), action.at("cursor"), tensors.views, action.value("metrics", Texts()));
-    }
+    if (what == "commit") return commit(action);
     if (what == "journal") return store_->append_journal(action.at("run"), journal_rows(action.at("rows")));
     if (what == "accept") {
       GivenTensors tensors(action);
@@ -102,7 +99,7 @@ class Lab {
     if (what == "read_held") return read_held();
     if (what == "repr") return bespoke::repr_of(action.at("number").get<double>());
     if (what == "cursor") return cursor(action.at("text"));
-    if (what == "anonymous") return anonymous_bytes();
+    if (what == "grown") return grown_;  // anonymous bytes, by the last open or commit
     if (what == "arm") return arm(action), Json();
     if (what == "log") return log();
     return "no such action";
@@ -116,7 +113,19 @@ class Lab {
     std::vector<StateTensor> adapter;
     for (const auto& [name, shape] : shapes) adapter.push_back({name, shape.data(), static_cast<int32_t>(shape.size()), nullptr});
     store_.reset();
+    const int64_t before = anonymous_bytes();
     store_ = bespoke::StateStore::open(action.at("folder"), action.at("base"), adapter);
+    grown_ = anonymous_bytes() - before;
+  }
+
+  Json commit(const Json& action) {
+    GivenTensors tensors(action);
+    const Texts metrics = action.value("metrics", Texts());
+    const std::string cursor = action.at("cursor");
+    const int64_t run = action.at("run"), step = action.at("step"), before = anonymous_bytes();
+    const bool committed = store_->commit_step(run, step, cursor, tensors.views, metrics);
+    grown_ = anonymous_bytes() - before;
+    return committed;
   }
 
   static std::optional<int64_t> started_from(const Json& action) {
@@ -210,6 +219,7 @@ class Lab {
   std::unique_ptr<bespoke::StateStore> store_;
   std::unique_ptr<bespoke::TrainerLock> lock_;
   bespoke::RowPlace held_{};
+  int64_t grown_ = 0;
 };
 
 }  // namespace

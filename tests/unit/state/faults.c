@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Preloaded into a process under test: at the k-th call that changes a file, kill it (before the call, after it, or in
- * the middle of a write) or let the call fail. Also keeps a log of those calls, so that their order can be checked.
+ * the middle of a write) or let the call fail, or write a part and fail from then on. Also keeps a log of those calls, so
+ * that their order can be checked.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -12,7 +13,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-enum { KILL_BEFORE = 0, KILL_AFTER = 1, KILL_TORN = 2, FAIL = 3, FAIL_FROM = 4 };
+enum { KILL_BEFORE = 0, KILL_AFTER = 1, KILL_TORN = 2, FAIL = 3, FAIL_FROM = 4, FAIL_SHORT = 5 };
 
 static long hit = -1, count;
 static int how, error_number, here;
@@ -41,7 +42,7 @@ static int before(const char *call, const char *path, int fd) {
     if (log_length + 600 < sizeof log_text)
         log_length += snprintf(log_text + log_length, 600, "%s %s\n", call, base ? base + 1 : path);
     count++;
-    if (how == FAIL_FROM && count > hit) { errno = error_number; return 1; }
+    if ((how == FAIL_FROM && count > hit) || (how == FAIL_SHORT && count - 1 > hit)) { errno = error_number; return 1; }
     if (count - 1 != hit) return 0;
     here = 1;
     if (how == KILL_BEFORE) die();
@@ -50,6 +51,8 @@ static int before(const char *call, const char *path, int fd) {
 }
 static void after(void) { if (here && how == KILL_AFTER) die(); }
 static int torn(void) { return here && how == KILL_TORN; }
+/* A disk that fills in the middle: some bytes of the write arrive, no later call succeeds. */
+static size_t some(size_t n) { return here && how == FAIL_SHORT && n > 1 ? n / 2 : n; }
 
 #define REAL(name, ...) static __typeof__(__VA_ARGS__) real; if (!real) real = (__typeof__(__VA_ARGS__))dlsym(RTLD_NEXT, name)
 
@@ -57,7 +60,7 @@ ssize_t write(int fd, const void *data, size_t n) {
     REAL("write", ssize_t (*)(int, const void *, size_t));
     if (before("write", 0, fd)) return -1;
     if (torn()) { real(fd, data, n / 2); die(); }
-    ssize_t done = real(fd, data, n);
+    ssize_t done = real(fd, data, some(n));
     after();
     return done;
 }
@@ -66,7 +69,7 @@ ssize_t write(int fd, const void *data, size_t n) {
         REAL(#name, ssize_t (*)(int, const void *, size_t, off_t)); \
         if (before("pwrite", 0, fd)) return -1; \
         if (torn()) { real(fd, data, n / 2, at); die(); } \
-        ssize_t done = real(fd, data, n, at); \
+        ssize_t done = real(fd, data, some(n), at); \
         after(); \
         return done; \
     }

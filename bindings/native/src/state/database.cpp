@@ -140,7 +140,7 @@ int64_t Database::last_id() const { return sqlite3_last_insert_rowid(connection_
 int64_t Database::changed() const { return sqlite3_changes(connection_); }
 
 void Database::prepare(const std::string& base_sha256, const AdapterShapes& shapes, bool may_be_new) {
-  execute("PRAGMA cache_size = -256");
+  execute("PRAGMA cache_size = -64");  // SQLite's own default is 2 MB
   execute("PRAGMA trusted_schema = OFF");
   execute("PRAGMA cell_size_check = ON");
   execute("PRAGMA foreign_keys = ON");

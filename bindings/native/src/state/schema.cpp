@@ -84,6 +84,7 @@ std::set<std::string> expected_objects() {
     throw damaged("SQLite", "no memory for a table", "some");
   }
   Database model("the tables of this version", memory);
+  model.execute("PRAGMA page_size = 512");  // a page for each table and index
   create_schema(model, "", "{}");
   return objects(model);
 }
