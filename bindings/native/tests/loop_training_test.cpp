@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `train` does around the steps: which run, what is refused, the gate, the report.
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include "loop_fakes.h"
+#include "run/evaluate.h"
+
+using namespace fakes;
+using Report = nlohmann::json;
+
+namespace {
+
+Report train_on(Device& device, TrainRequest request = {}) {
+  Personal personal = device.personal();
+  return Report::parse(train(personal, request));
+}
+
+}  // namespace
+
+TEST_CASE("an adapter that is better is accepted and answers from then on") {
+  Device device;
+  const Report report = train_on(device);
+  CHECK(report["accepted"] == true);
+  CHECK(report["stopped_because"] == "finished");
+  CHECK(report["steps"] == 12);
+  CHECK(report["total_steps"] == 12);
+  CHECK(report["losses"].size() == 12);
+  CHECK(report["judged_on"].is_null());  // there is no example of the user
+  CHECK(report["general_loss"].get<double>() < report["general_loss_before"].get<double>());
+  CHECK(report["seconds_by_stage"]["forward"] == 12);
+  CHECK(report["runtime"] == "core");
+  CHECK(report["memory"]["idle_bytes"] == 0);
+  CHECK(report["peak_bytes"].get<int64_t>() >= report["step_peak_bytes"][0].get<int64_t>());
+  CHECK_FALSE(device.store->current_run());
+  REQUIRE(device.store->current_version());
+  const Report second = train_on(device);  // from there
+  CHECK(second["general_loss_before"] == report["general_loss"]);
+  CHECK(second["run"] != report["run"]);
+}
+
+TEST_CASE("an adapter that is worse is refused; a run that has not ended goes on") {
+  Device device;
+  device.script.direction = -1;
+  TrainRequest request;
+  request.steps = 5;
+  CHECK(train_on(device, request)["stopped_because"] == "finished");  // a run that starts here is as long as it was asked to be
+  CHECK_FALSE(device.store->current_version());
+  request.steps = 0;
+  request.settings = "{\"steps\": 9}";
+  request.on_step = [&](int64_t step, double) { device.script.stop = step == 4; };
+  CHECK(train_on(device, request)["accepted"] == false);
+  device.script.stop = false;
+  const Report rest = train_on(device);
+  CHECK(rest["steps"] == 5);
+  CHECK(rest["total_steps"] == 9);
+  CHECK_FALSE(device.store->current_run());
+}
+
+TEST_CASE("a gate that was stopped has decided nothing; the next call judges") {
+  for (const int64_t batches_before_stop : {1, 4}) {  // in the losses before, in those after
+    CAPTURE(batches_before_stop);
+    Device device;
+    device.script.stop_in_evaluation = batches_before_stop;
+    const Report stopped = train_on(device);
+    CHECK(stopped["stopped_because"] == "stop_requested");
+    CHECK(stopped["accepted"] == false);
+    CHECK(stopped["general_loss"].is_null());
+    CHECK(stopped["total_steps"] == (batches_before_stop == 1 ? 0 : 12));
+    CHECK(device.store->current_run());
+    device.script.stop = false;
+    device.script.stop_in_evaluation = -1;
+    const Report rest = train_on(device);
+    CHECK(rest["accepted"] == true);
+    CHECK(rest["stopped_because"] == "finished");
+    CHECK(device.script.steps == 12);
+  }
+}
+
+TEST_CASE("a run that diverged is over and changed nothing") {
+  Device device;
+  device.script.bad_steps = {3, 4, 5};
+  const Report report = train_on(device);
+  CHECK(report["stopped_because"] == "diverged");
+  CHECK(report["losses"][4].is_null());
+  CHECK(report["rejected_steps"] == 3);
+  CHECK(report["accepted"] == false);
+  CHECK_FALSE(device.store->current_run());
+}
+
+TEST_CASE("an unfinished run keeps its settings; another method replaces it") {
+  Device device;
+  TrainRequest request;
+  request.settings = "{\"steps\": 9, \"learning_rate\": 0.5}";
+  request.on_step = [&](int64_t step, double) { device.script.stop = step == 2; };
+  train_on(device, request);
+  device.script.stop = false;
+  const int64_t first = device.store->current_run()->id;
+  const auto refused = [&](const char* settings, int64_t seed) {
+    return error_of([&] { train_on(device, {"", 0, seed, settings, {}}); });
+  };
+  CHECK(refused("{\"learning_rate\": 0.1}", -1).got == "other settings (learning_rate) for an unfinished run");
+  CHECK(refused("", 77).got == "other settings (seed) for an unfinished run");
+  CHECK(device.store->current_run()->id == first);
+  CHECK(error_of([&] { train_on(device, {"third", 0, -1, "", {}}); }).kind == Kind::Config);
+  CHECK(device.store->current_run()->id == first);  // what is refused ends nothing
+  CHECK(train_on(device, {"second", 1, -1, "", {}})["method"] == "second");
+  CHECK(device.store->run(first).ended_because == "replaced");
+}
+
+TEST_CASE("settings that the plans were built for are not changed") {
+  Device device;
+  const auto refused = [&](const char* settings) { return error_of([&] { train_on(device, {"", 0, -1, settings, {}}); }); };
+  CHECK(refused("{\"batch_size\": 3}").expected == "2, which the bundle was built for");
+  CHECK(refused("{\"sequence_lengths\": [4]}").got == "(4,)");
+  CHECK(refused("{\"clip_norm\": 1.5}").expected == "None, which the bundle was built for");
+  CHECK(refused("{\"accumulation\": 2}").subject == "train.accumulation");
+  CHECK(refused("{\"steps\": 0}").kind == Kind::Config);
+  CHECK(refused("[]").kind == Kind::Config);
+  CHECK_FALSE(device.store->current_run());
+}
+
+TEST_CASE("what cannot fit is refused before anything is run, against the whole process") {
+  Device device;
+  device.bundle.manifest().methods[0].plans[1].estimate.peak_bytes = 500'000'000;
+  device.limit = 400'000'000;
+  const Error error = error_of([&] { train_on(device); });
+  CHECK(error.kind == Kind::Budget);
+  CHECK(error.subject == "Training with 'first' (estimated peak 500.0 MB)");
+  CHECK(device.script.steps == 0);
+  device.limit = 500'000'000;  // what the process holds already is part of the estimate
+  CHECK(train_on(device)["steps"] == 12);
+}
+
+TEST_CASE("without a row to train on there is no run") {
+  Device device;
+  device.bundle.manifest().data_train.reset();
+  CHECK(error_of([&] { train_on(device); }).kind == Kind::Data);
+  CHECK_FALSE(device.store->current_run());
+}
+
+TEST_CASE("two trainers do not share a state") {
+  Device device;
+  const auto lock = device.store->trainer_lock();
+  auto other = device.open();
+  Personal personal{device.bundle, *other, std::nullopt, device.script.stop, device.personal().make_machine};
+  CHECK(error_of([&] { train(personal, {}); }).kind == Kind::StateLocked);
+}
+
+TEST_CASE("the gate wants better on the user's rows and not much worse in general") {
+  Device device;
+  Machine machine(device.script, device.bundle.manifest().methods[0]);
+  GateData gate;
+  gate.general = no_rows();
+  gate.user = bundle_rows(device.bundle.tensors("data"), "data", 50);
+  gate.judged_on = JudgedOn::validation;
+  gate.rules = {2, 50};
+  gate.general_tolerance = 0.05;
+  const auto judged = [&](float answering, float trained, bool changed) {
+    const float a = 0;
+    Judgement judgement = judge_before(machine, gate, {{"x.lora_A", &a}, {"x.lora_B", &answering}});
+    machine.fill({{"x.lora_B", &trained}});
+    judge_after(machine, gate, judgement, changed);
+    return judgement.accepted;
+  };
+  CHECK(judged(0.0f, 0.1f, true));
+  CHECK_FALSE(judged(0.0f, 0.1f, false));
+  CHECK_FALSE(judged(0.1f, 0.1f, true));
+  CHECK_FALSE(judged(0.2f, 0.1f, true));
+  CHECK_FALSE(judged(0.0f, std::numeric_limits<float>::quiet_NaN(), true));
+  std::swap(gate.user, gate.general);  // general rows alone: better is asked of them
+  CHECK(judged(0.0f, 0.1f, true));
+  CHECK_FALSE(judged(0.05f, 0.0f, true));
+  gate.general = no_rows();
+  CHECK_FALSE(judged(0.0f, 0.1f, true));  // nothing to look at: nothing is accepted
+}
