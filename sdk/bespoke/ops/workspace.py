@@ -11,6 +11,7 @@ from __future__ import annotations
 THREADS = 8  # that work on one operator at once; a larger pool leaves the rest idle
 PANEL_BYTES = 256 * 32 * 4  # of a thread: as many decoded weights
 HEAD_ROWS = 256  # rows of h whose logits are held at once
+ALIGNMENT = 64  # bytes that finding an aligned address may cost
 LOGITS_BYTES = (256 + 16) * 4  # of each: for the vocabulary rows of a sub-tile, padded
 _PRODUCTS = ("linear_int4", "linear_int4_transposed")
 _HEADS = ("head_chunk_int4", "head_chunk_gradient_int4")
@@ -21,7 +22,7 @@ def operator_scratch_bytes(name: str, rows: int, threads: int = THREADS) -> int:
 
     `threads`: of the pool; a plan that is made before the device is known takes the default, which is the most.
     """
-    panels = max(1, min(threads, THREADS)) * PANEL_BYTES
+    panels = max(1, min(threads, THREADS)) * PANEL_BYTES + ALIGNMENT
     if name in _PRODUCTS:
         return panels
     if name in _HEADS:

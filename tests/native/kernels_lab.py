@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernels in a process of their own (bindings/native/tests/kernels_lab.cpp), on this processor or on an emulated one."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from tests.conftest import REPOSITORY
+
+NATIVE = REPOSITORY / "bindings" / "native"
+SETS = ("baseline", "AVX2", "AVX-512", "NEON")
+OPERATIONS = ("sets", "linear_int4", "linear_int4_transposed", "embedding_int4", "head_chunk_int4", "head_chunk_gradient_int4")
+
+
+@dataclass(frozen=True)
+class Packed:
+    """An int4 weight as a kernel takes it: codes [out, 16 * groups], scales [out, groups], and which columns are used."""
+
+    codes: np.ndarray
+    scales: np.ndarray
+    first: int
+    columns: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a kernel gave, the scratch it was given, and the seconds of its fastest run."""
+
+    results: tuple[np.ndarray, ...]
+    scratch_bytes: int
+    seconds: float
+
+
+class Lab:
+    """Calls of one process. EOFError where it dies: it says why on stderr."""
+
+    def __init__(self, command: Sequence[str | Path]) -> None:
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        *flags, best = self._ask([0] * 12, []).read(np.int64, 5)
+        self.sets = tuple(name for name, flag in zip(SETS, flags, strict=True) if flag)
+        self.best = SETS[int(best)]
+
+    def product(self, name: str, x: np.ndarray, w: Packed, **how: Any) -> Answer:
+        """`linear_int4` or `linear_int4_transposed` of x [rows, ...]."""
+        answer = self._call(name, w, x.shape[0], [x.astype(np.float32)], **how)
+        width = w.codes.shape[0] if name == "linear_int4" else w.columns
+        return answer.finish((x.shape[0], width))
+
+    def embedding(self, tokens: np.ndarray, w: Packed, **how: Any) -> Answer:
+        answer = self._call("embedding_int4", w, tokens.shape[0], [tokens.astype(np.int64)], **how)
+        return answer.finish((tokens.shape[0], w.columns))
+
+    def head(self, h: np.ndarray, w: Packed, targets: np.ndarray, start: int, state: Sequence[np.ndarray], **how: Any) -> Answer:
+        """`state`: m, l, label, best, and acc for a gradient."""
+        name = "head_chunk_gradient_int4" if len(state) == 5 else "head_chunk_int4"
+        answer = self._call(name, w, h.shape[0], [h, targets, *state], start=start, **how)
+        rows = (h.shape[0],)
+        return answer.finish(rows, rows, rows, (rows, np.int64), *([h.shape] if len(state) == 5 else []))
+
+    def _call(
+        self, name: str, w: Packed, rows: int, arrays: Sequence[np.ndarray], *, instructions: str, threads: int = 1,
+        start: int = 0, in_place: bool = False, times: int = 1,
+    ) -> _Reply:  # fmt: skip
+        out, groups = w.scales.shape
+        request = [OPERATIONS.index(name), SETS.index(instructions), threads, rows, out, groups, w.first, w.columns, start]
+        return self._ask([*request, int(in_place), times, 0], [w.codes, w.scales, *arrays])
+
+    def _ask(self, request: Sequence[int], arrays: Sequence[np.ndarray]) -> _Reply:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        try:
+            self.process.stdin.write(np.asarray(request, np.int64).tobytes())
+            for array in arrays:
+                self.process.stdin.write(np.ascontiguousarray(array).tobytes())
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise EOFError(f"the lab ended with {self.process.wait()}") from None
+        return _Reply(self.process)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait()
+
+
+class _Reply:
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def read(self, dtype: Any, count: int) -> np.ndarray:
+        assert self._process.stdout is not None
+        wanted = count * np.dtype(dtype).itemsize
+        data = self._process.stdout.read(wanted)
+        if len(data) < wanted:
+            raise EOFError(f"the lab ended with {self._process.wait()}")
+        return np.frombuffer(data, dtype)
+
+    def finish(self, *shapes: Any) -> Answer:
+        """A shape, or (shape, dtype) where that is not float32, for each result."""
+        (scratch,), (seconds,) = self.read(np.int64, 1), self.read(np.float64, 1)
+        results = []
+        for entry in shapes:
+            shape, dtype = entry if isinstance(entry[0], tuple) else (entry, np.float32)
+            results.append(self.read(dtype, int(np.prod(shape))).reshape(shape))
+        return Answer(tuple(results), int(scratch), float(seconds))
+
+
+def compile_lab(folder: Path, compiler: str = "g++", *flags: str) -> Path:
+    """The lab alone, for any processor: what cmake/kernels.cmake builds for this one."""
+    x86, arm = "aarch64" not in compiler, "aarch64" in compiler
+    avx2 = ("-mavx2", "-mfma", "-mf16c")
+    extra = {"avx2": avx2, "avx512": (*avx2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl")}
+    names = ["products", "dispatch", "baseline", *(["avx2", "avx512"] if x86 else []), *(["neon"] if arm else [])]
+    common = ["-std=c++17", "-O2", "-ffp-contract=off", f"-I{NATIVE / 'src'}", "-pthread", *flags]
+    objects = []
+    for name in names:
+        objects.append(folder / f"{name}.o")
+        source = NATIVE / "src" / "kernels" / f"{name}.cpp"
+        subprocess.run([compiler, *common, *extra.get(name, ()), "-c", source, "-o", objects[-1]], check=True)
+    program = folder / "kernels_lab"
+    subprocess.run([compiler, *common, NATIVE / "tests" / "kernels_lab.cpp", *objects, "-o", program], check=True)
+    return program
+
+
+def missing(*programs: str) -> str | None:
+    """The first of these programs that this machine lacks."""
+    return next((program for program in programs if shutil.which(program) is None), None)
