@@ -13,15 +13,20 @@ from bespoke.errors import Unsupported
 from bespoke.graph import Batch, Graph, PlanBuilder, TensorSpec, Value
 from bespoke.hookspecs import hookimpl
 from bespoke.model.spec import ModelSpec
+from bespoke.plan.compile import Costs, Speed
+from bespoke.runtime.cost import TORCH_COSTS
 
 __all__ = [
+    "TORCH_COSTS",
     "Artifact",
     "Batch",
+    "Costs",
     "Graph",
     "ModelSpec",
     "Optimizer",
     "PlanBuilder",
     "Settings",
+    "Speed",
     "Target",
     "TensorSpec",
     "Unsupported",
@@ -57,9 +62,11 @@ class Optimizer(Protocol):
 
 @runtime_checkable
 class Target(Protocol):
-    """A device runtime that graphs are compiled for."""
+    """A device runtime that graphs are compiled for. `costs`: what it takes whatever it runs, measured; the estimates and choices
+    of plans rest on it. TORCH_COSTS for what the torch runtime runs."""
 
     name: str
+    costs: Costs
 
     @property
     def Options(self) -> type[Settings]:

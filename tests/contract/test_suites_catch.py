@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from bespoke import plugins
-from bespoke.contracts import Artifact, Graph, Settings, Unsupported
+from bespoke.contracts import TORCH_COSTS, Artifact, Costs, Graph, Settings, Unsupported
 from bespoke.errors import BespokeError, PlanError, PluginError
 from bespoke.graph import PlanBuilder, block_forward, embed, head_loss
 from bespoke.testing import check_optimizer, check_target
@@ -170,6 +170,7 @@ class Whole:
 
     name = "whole"
     Options = Options
+    costs: Any = TORCH_COSTS
 
     def __init__(self) -> None:
         self.modules: dict[str, Any] = {}
@@ -188,6 +189,14 @@ class Whole:
 
     def open(self, path: Path, options: Any) -> Any:
         return self.modules[path.name]
+
+
+class Free(Whole):
+    costs = Costs(constant_bytes=-1)
+
+
+class Uncounted(Whole):
+    costs = 4_000_000
 
 
 class Dated(Whole):
@@ -244,6 +253,8 @@ class Mutters(Whole):
 @pytest.mark.parametrize(
     ("broken", "words"),
     [
+        (Free, "costs = "),
+        (Uncounted, "costs = 4000000"),
         (Dated, "that differ"),
         (Pathed, "path of the build folder"),
         (Pickled, "a pickle"),

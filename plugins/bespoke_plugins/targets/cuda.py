@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bespoke.contracts import Artifact, Graph, Settings, Target, hookimpl
+from bespoke.contracts import TORCH_COSTS, Artifact, Graph, Settings, Target, hookimpl
 from bespoke.graph.programs import program_bytes
 from bespoke.runtime.programs import load_program
 
@@ -30,6 +30,7 @@ class Cuda:
 
     name = "cuda"
     Options = CudaOptions
+    costs = TORCH_COSTS
 
     def lower(self, graph: Graph, folder: Path, options: CudaOptions) -> Artifact:
         path = folder / f"{graph.name}-{graph.key[:16]}.pt2"

@@ -86,8 +86,8 @@ def mlp_backward(
 ) -> tuple[Value, dict[str, Value]]:
     """dy [N, D] at the block's output -> gradient at the MLP's input x [N, D], and of gate, up and down.
 
-    `branch` is the down projection's output, read only where it is normed again; nothing else needs it. `products` are gate and up by
-    slices where the forward pass kept them; else they are computed again.
+    `branch` is the down projection's output, read only where it is normed again; nothing else needs it. `products` are gate and up
+    by slices where the forward pass kept them; else they are computed again.
     """
     weights = b.weights(model.blocks[block])
     norms = pick(weights, "mlp_norm", "mlp_output_norm")

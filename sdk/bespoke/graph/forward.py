@@ -39,8 +39,8 @@ class Attention:
 class Pass:
     """What a block's forward pass made: `y` [N, D], and what a backward pass may want of the way there.
 
-    `middle` is the residual after attention, `branch` the MLP's before it is normed again (Gemma 3) and added, `products` gate and up
-    by slices of the width, where they were asked for.
+    `middle` is the residual after attention, `branch` the MLP's before it is normed again (Gemma 3) and added, `products` gate and
+    up by slices of the width, where they were asked for.
     """
 
     x: Value
@@ -135,7 +135,7 @@ def attention_output(b: PlanBuilder, model: ModelSpec, block: int, x: Value, o: 
 def mlp_forward(
     b: PlanBuilder, model: ModelSpec, block: int, x: Value, adapter: dict[str, Value], *, keep: bool = False
 ) -> tuple[Value, tuple[dict[str, Value], ...]]:
-    """The MLP's branch [N, D], before it is normed again (Gemma 3) and added; and gate and up by slices, where they are to `keep`."""
+    """The MLP's branch [N, D], before it is normed again (Gemma 3) and added; and gate and up by slices, if they are to `keep`."""
     weights = b.weights(model.blocks[block])
     inputs = b.call(
         model.mlp_inputs, x, pick(weights, "mlp_norm"),

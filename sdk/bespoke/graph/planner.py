@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chooses among plans: of all that a method leaves open by `b.choose`, the fastest plan that fits the budget.
 
-Fast is judged by a formula, not by a clock, so that two builds choose alike (`plan.compile.Speed`). Models of two and three blocks tell
-what each candidate costs, since plans grow linearly with the number of blocks; what was chosen is then made whole and checked.
+Fast is judged by a formula, not by a clock, so that two builds choose alike (`plan.compile.Speed`). Models of two and three blocks
+tell what each candidate costs, since plans grow linearly with the number of blocks; what was chosen is then made whole and checked.
 
-A choice with more candidates in a deeper model is a count of blocks that keep something. Spare memory goes to counts, the one that saves
-most for a byte first. Where memory is short nothing is kept, and the checkpoints that wait longest go to the scratch file.
+A choice with more candidates in a deeper model is a count of blocks that keep something. Spare memory goes to counts, the one that
+saves most for a byte first. Where memory is short nothing is kept, and the checkpoints that wait longest go to the scratch file.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class Planner:
         return first, others
 
     def _combinations(self) -> Iterator[_Prospect]:
-        """All of them, with nothing kept. Choices rule different calls: their times add up, and the largest of their memory counts."""
+        """All of them, with nothing kept. Choices rule different calls: times add up, and of memory the largest counts."""
         candidates = self._candidates[0]
         if math.prod(map(len, candidates.values())) > MAX_COMBINATIONS:
             raise PlanError(

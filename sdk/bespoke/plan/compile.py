@@ -41,9 +41,9 @@ class Speed:
 
 @dataclass(frozen=True)
 class Costs:
-    """What the runtime of a target takes beyond what the plan knows, measured: a constant, and so much for each value and instruction
-    of the plan. `results_in_place`: results are written to where they belong, so that only those that are added to a value are
-    temporaries; else all of a call's results are in its workspace."""
+    """What the runtime of a target takes beyond what the plan knows, measured: a constant, and so much for each value and
+    instruction of the plan. `results_in_place`: results are written to where they belong, so that only those that are added to a
+    value are temporaries; else all of a call's results are in its workspace."""
 
     constant_bytes: int
     record_bytes: int = 0

@@ -16,8 +16,8 @@ def tensor_bytes(shape: Sequence[int], dtype: DType) -> int:
 
 @dataclass
 class DraftValue:
-    """A value without a place. `name` is what the runtime finds it by; a temporary's is only for error messages. What is `kept` waits
-    in memory, never in the scratch file."""
+    """A value without a place. `name` is what the runtime finds it by; a temporary's is only for error messages. What is `kept`
+    waits in memory, never in the scratch file."""
 
     shape: tuple[int, ...]
     dtype: DType

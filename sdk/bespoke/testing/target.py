@@ -16,7 +16,7 @@ import torch
 from bespoke import plugins
 from bespoke.bundle.manifest import file_name_problem
 from bespoke.config import Settings
-from bespoke.contracts import Artifact
+from bespoke.contracts import Artifact, Costs
 from bespoke.errors import ConfigError, PluginError, Unsupported
 from bespoke.graph.trace import Graph, TensorSpec
 from bespoke.graph.tree import flatten
@@ -94,9 +94,16 @@ class _Check:
         return PluginError(self.subject, got=got, expected=expected, next_step=next_step)
 
     def settings(self) -> None:
-        """A name, options whose defaults are complete, and an error for an option that there is none of."""
-        needed = ("name", "Options", "lower", "open")
+        """A name, costs, options whose defaults are complete, and an error for an option that there is none of."""
+        needed = ("name", "Options", "costs", "lower", "open")
         self._given = checked_options(self.target, "Target", needed, self._given, self.fail)
+        costs = self.target.costs
+        taken = isinstance(costs, Costs) and min(costs.constant_bytes, costs.record_bytes) >= 0
+        if not taken or min(vars(costs.speed).values()) <= 0:
+            raise self.fail(
+                f"costs = {costs!r}", "bespoke.contracts.Costs of bytes from 0 up and speeds above 0",
+                "Measure what the runtime takes when it runs nothing; TORCH_COSTS are those of the torch runtime",
+            )  # fmt: skip
 
     # ---- lower ---------------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bespoke.contracts import Artifact, Graph, Settings, Target, hookimpl
+from bespoke.contracts import Artifact, Costs, Graph, Settings, Target, hookimpl
 
 
 class ExecuTorchOptions(Settings):
@@ -19,6 +19,8 @@ class ExecuTorch:
 
     name = "executorch"
     Options = ExecuTorchOptions
+    # Whole process: code, libraries, the plan and the programs' own structures. To be measured on the core.
+    costs = Costs(constant_bytes=6_000_000, record_bytes=100, results_in_place=True)
 
     def lower(self, graph: Graph, folder: Path, options: ExecuTorchOptions) -> Artifact:
         from bespoke_plugins.targets.executorch.program import compile_graph

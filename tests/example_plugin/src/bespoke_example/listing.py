@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from bespoke.contracts import Artifact, Graph, Settings, Target, Unsupported, hookimpl
+from bespoke.contracts import TORCH_COSTS, Artifact, Graph, Settings, Target, Unsupported, hookimpl
 
 ATEN = """
 _softmax.default _softmax_backward_data.default _to_copy.default _unsafe_view.default abs.default add.Scalar add.Tensor
@@ -51,6 +51,7 @@ class Listing:
 
     name = "listing"
     Options = ListingOptions
+    costs = TORCH_COSTS  # torch runs it
 
     def lower(self, graph: Graph, folder: Path, options: ListingOptions) -> Artifact:
         path = folder / f"{graph.name}-{graph.key[:16]}.txt"
