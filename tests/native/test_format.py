@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The core reads what Python reads, to the same records, and refuses what Python refuses, with the same words where it can."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bespoke.bundle.manifest_document import manifest_schema, read_manifest
+from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.tensors import tensors_from_buffer, write_arrays
+from bespoke.config import Training, settings_from
+from bespoke.errors import BespokeError, BundleError, BundleVersionError, ConfigError, PlanError
+from bespoke.plan.read import read_plan
+from bespoke.runtime.code import read_code
+from tests.bundles import stories_bundle  # noqa: F401  (a fixture)
+from tests.native.format_lab import CoreReader, code_document, refused, without
+from tests.unit.bundle import test_json_strict, test_tensors
+from tests.unit.bundle.example import write_example
+from tests.unit.bundle.test_manifest import as_bytes, edits, instance, schema_fields
+from tests.unit.plan.drafts import Draft, document_of
+from tests.unit.plan.test_verify import RULES, Sample
+
+SCHEMAS = Path(__file__).resolve().parents[2] / "bindings" / "schema"
+
+
+@pytest.fixture(scope="module")
+def reader(native_build: Path) -> Iterator[CoreReader]:
+    with CoreReader(native_build / "format_lab") as lab:
+        yield lab
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A manifest in which every field is in use."""
+    folder = write_example(tmp_path_factory.mktemp("manifest") / "a.bundle")
+    loaded: dict[str, Any] = json.loads((folder / "manifest.json").read_bytes())
+    return loaded
+
+
+@pytest.fixture(scope="module")
+def sample() -> Sample:
+    return Sample()
+
+
+def parameters(test: Callable[..., None], place: int = -1) -> list[Any]:
+    """What a parametrized test of the Python reader is given."""
+    return list(test.pytestmark[place].args[1])  # type: ignore[attr-defined]
+
+
+# ---- the same records ----------------------------------------------------------------------------------------------------
+
+
+def test_a_built_bundle_is_read_as_python_reads_it(reader: CoreReader, stories_bundle: Path) -> None:  # noqa: F811
+    with open_bundle(stories_bundle) as bundle:
+        manifest = bundle.manifest
+        weights = [record.file for record in manifest.weights]
+        plans = [plan.file for method in manifest.methods for plan in method.plans]
+        ours = reader.bundle(stories_bundle, files=["*"], tensors=weights, plans=plans)
+        document = json.loads((stories_bundle / "manifest.json").read_bytes())
+        document["weights"].sort(key=lambda record: record["group"])
+        assert ours["manifest"] == without(document, ours["manifest"])
+        assert ours["sha256"] == bundle.manifest_sha256
+        assert ours["files"] == {name: record.sha256 for name, record in manifest.files.items()}
+        for name in weights:
+            same_tensors(ours["tensors"][name], bundle.mapped(name))
+        for name in plans:
+            assert ours["plans"][name] == code_document(read_code(bundle.read(name), name, manifest.graphs))
+
+
+def same_tensors(ours: dict[str, Any], theirs: dict[str, np.ndarray]) -> None:
+    import hashlib
+
+    assert ours.keys() == theirs.keys()
+    for name, array in theirs.items():
+        assert (ours[name]["dtype"], ours[name]["shape"]) == (str(array.dtype), list(array.shape))
+        assert ours[name]["sha256"] == hashlib.sha256(array.tobytes()).hexdigest()
+
+
+def test_the_example_is_read(reader: CoreReader, document: dict[str, Any]) -> None:
+    ours = reader.manifest(as_bytes(document))
+    document = {**document, "weights": sorted(document["weights"], key=lambda record: record["group"])}
+    assert ours == without(document, ours)
+
+
+def test_every_kind_of_instruction_becomes_the_same_record(reader: CoreReader, sample: Sample) -> None:
+    ours = reader.plan(json.dumps(sample.document).encode(), sample.draft.graphs)
+    assert ours == code_document(read_code(json.dumps(sample.document).encode(), "plan", sample.draft.graphs))
+    kinds = {instruction[0] for section in ours["sections"].values() for instruction in section}
+    assert kinds == {"load", "call", "zero", "noise", "store", "emit", "free"}  # `record` below
+
+
+def replayable() -> Draft:
+    draft = Draft()
+    adapter = draft.adapter("block_00.q_proj.lora_A")
+    z = draft.noise(adapter)
+    kept = draft.record(draft.make([[draft.batch()], [z]], ()))
+    position = draft.scalar("position", "int64")
+    table = draft.value((8, 2), "block_00.key_cache", lifetime="session")
+    new = draft.make([[adapter], [kept], [z], [table, 0, 2, position]])
+    draft.store(adapter, [new])
+    return draft
+
+
+def test_a_replay_is_the_same(reader: CoreReader) -> None:
+    draft = replayable()
+    data = json.dumps(document_of(draft.compile())).encode()
+    ours = reader.plan(data, draft.graphs)
+    assert ours == code_document(read_code(data, "plan", draft.graphs))
+    assert [instruction[0] for instruction in ours["replay"]] == ["noise", "call", "store"]
+    assert len(ours["recorded"]) == 1
+
+
+def test_what_safetensors_writes_and_what_we_write_is_read(reader: CoreReader, tmp_path: Path) -> None:
+    import safetensors.numpy
+
+    write_arrays(tmp_path / "ours", test_tensors.ARRAYS)
+    safetensors.numpy.save_file(test_tensors.ARRAYS, tmp_path / "theirs", metadata={"format": "np"})
+    for name in ("ours", "theirs"):
+        data = (tmp_path / name).read_bytes()
+        same_tensors(reader.tensors(data), tensors_from_buffer(memoryview(data), name))
+
+
+# ---- the manifest --------------------------------------------------------------------------------------------------------
+
+
+def both_refuse(reader: CoreReader, data: bytes) -> tuple[BespokeError, BespokeError]:
+    with pytest.raises(BundleError) as theirs:
+        read_manifest(data)
+    ours = refused(reader, "manifest", data)
+    assert type(ours) is type(theirs.value), str(ours)
+    return ours, theirs.value
+
+
+def test_each_field_removed_is_refused_and_named(
+    reader: CoreReader, document: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    fields = schema_fields(manifest_schema())
+    for path in fields.values():
+        doctored = copy.deepcopy(document)
+        holder, shown = instance(doctored, path)
+        del holder[path[-1]]
+        ours, theirs = both_refuse(reader, as_bytes(doctored))
+        assert (ours.subject, ours.got, ours.expected) == (theirs.subject, theirs.got, theirs.expected)
+        assert ours.subject == f"manifest.json: {shown}"
+    with capsys.disabled():
+        print(f"\nmanifest fields removed one by one: {len(fields)} refused and named by the core")
+
+
+def test_an_unknown_field_and_a_wrong_type_are_refused_at_every_level(reader: CoreReader, document: dict[str, Any]) -> None:
+    fields = schema_fields(manifest_schema())
+    for path in {tuple(path[:-1]): path for path in fields.values()}.values():
+        doctored = copy.deepcopy(document)
+        instance(doctored, path)[0]["novelty"] = 1
+        ours, theirs = both_refuse(reader, as_bytes(doctored))
+        assert ours.subject == theirs.subject
+    wrong: Any
+    for path in fields.values():
+        for wrong in ([[]], {"a": {}}, -(2**62)):
+            doctored = copy.deepcopy(document)
+            holder, shown = instance(doctored, path)
+            holder[path[-1]] = wrong
+            try:
+                read_manifest(as_bytes(doctored))
+            except BundleError:
+                ours, _ = both_refuse(reader, as_bytes(doctored))
+                assert shown.split(".", 1)[0] in ours.subject, str(ours)
+            else:
+                reader.manifest(as_bytes(doctored))
+
+
+def test_several_faults_are_named_together(reader: CoreReader, document: dict[str, Any]) -> None:
+    doctored = copy.deepcopy(document)
+    del doctored["golden"], doctored["lora"]["rank"]
+    doctored["novelty"] = 1
+    ours, theirs = both_refuse(reader, as_bytes(doctored))
+    for name in ("3 fields", "golden", "lora.rank", "novelty"):
+        assert name in ours.subject
+        assert name in theirs.subject
+
+
+def test_a_manifest_that_contradicts_itself_is_refused(reader: CoreReader, document: dict[str, Any]) -> None:
+    for what, doctored in edits(document):
+        ours, theirs = both_refuse(reader, as_bytes(doctored))
+        if theirs.subject.startswith("manifest.json: files") and what != "name":
+            assert (ours.subject, ours.got) == (theirs.subject, theirs.got)
+        else:
+            assert ours.subject.split(":")[0] == "manifest.json"
+            assert what in str(ours), f"{what}: {ours}"
+
+
+@pytest.mark.parametrize(
+    "version", [{"major": 2, "minor": 0}, {"major": 0, "minor": 9}, {"major": 1, "minor": 1}, {"major": 1, "minor": -1}]
+)
+def test_other_versions_are_refused_as_such(reader: CoreReader, document: dict[str, Any], version: dict[str, int]) -> None:
+    ours, theirs = both_refuse(reader, as_bytes({**document, "format_version": version, "unknown": 1}))
+    assert isinstance(ours, BundleVersionError)
+    assert ours.args == theirs.args
+
+
+@pytest.mark.parametrize(
+    "data", [case[0] for case in parameters(test_json_strict.test_refuses_what_readers_could_read_differently)]
+)
+def test_json_with_two_meanings_is_refused(reader: CoreReader, document: dict[str, Any], data: bytes) -> None:
+    """As a whole document, and as the value of a member of a manifest that is sound otherwise."""
+    both_refuse(reader, data)
+    text = as_bytes(document)
+    both_refuse(reader, text[:-1] + b', "more": ' + data + b"}")
+    both_refuse(reader, text.replace(b'"staged": true', b'"staged": ' + data))
+
+
+@pytest.mark.parametrize(
+    "character", ["\u00a0", "\u00ad", "\u200b", "\u202e", "\ufeff", "\u2028", "\x7f", "\x85", "\ue000", "\x00", "ä", "漢", "😀"]
+)
+def test_names_may_hold_what_may_stand_on_a_terminal(reader: CoreReader, document: dict[str, Any], character: str) -> None:
+    doctored = copy.deepcopy(document)
+    doctored["model"]["name"] = f"a{character}b"
+    if character.isprintable():
+        assert reader.manifest(as_bytes(doctored))["model"]["name"] == f"a{character}b"
+        doctored["model"]["name"] = character * 256
+        reader.manifest(as_bytes(doctored))
+        doctored["model"]["name"] = character * 257
+    assert "model.name" in both_refuse(reader, as_bytes(doctored))[0].subject
+
+
+# ---- plans ---------------------------------------------------------------------------------------------------------------
+
+
+def plans_refused(reader: CoreReader, document: Any, graphs: Any) -> tuple[BespokeError, BespokeError]:
+    data = json.dumps(document).encode()
+    with pytest.raises((PlanError, BundleVersionError)) as theirs:
+        read_plan(data, "plan", graphs)
+    ours = refused(reader, "plan", data, graphs)
+    assert type(ours) is type(theirs.value), str(ours)
+    return ours, theirs.value
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_broken_is_refused_in_the_same_words(reader: CoreReader, sample: Sample, rule: str) -> None:
+    doctored = copy.deepcopy(sample.document)
+    RULES[rule][0](sample, doctored)
+    ours, theirs = plans_refused(reader, doctored, sample.draft.graphs)
+    assert ours.subject == theirs.subject
+    if not ours.got.startswith("the range") and ours.subject != "plan: sections":  # whose order the core does not keep
+        assert (ours.got, ours.expected) == (theirs.got, theirs.expected)
+
+
+def test_a_record_of_another_shape_is_refused(reader: CoreReader) -> None:
+    draft = replayable()
+    document = document_of(draft.compile())
+    kept = next(number for number, value in enumerate(document["values"]) if value["role"] == "recorded")
+    document["values"][kept]["shape"] = [2]
+    graphs = draft.graphs
+    graphs[1].inputs[1].shape = (2,)
+    ours, theirs = plans_refused(reader, document, graphs)
+    assert (ours.subject, ours.got) == (theirs.subject, theirs.got)
+
+
+def plan_records(draft: Draft) -> Iterator[tuple[str, dict[str, Any], Callable[[dict[str, Any]], dict[str, Any]]]]:
+    """(definition of the schema, the plan document that has one, how to reach it): each definition once."""
+    document = document_of(draft.compile())
+    yield "Plan", document, lambda d: d
+    yield "Estimate", document, lambda d: d["estimate"]
+    yield "GraphRef", document, lambda d: d["graphs"][0]
+    yield "ValueRecord", document, lambda d: d["values"][0]
+    for kind in ("arena", "named", "number", "scratch"):
+        place = next((n for n, value in enumerate(document["values"]) if value["place"]["kind"] == kind), None)
+        if place is not None:
+            yield kind.capitalize(), document, lambda d, n=place: d["values"][n]["place"]  # type: ignore[misc]
+    for section, code in document["sections"].items():
+        for n, instruction in enumerate(code):
+            yield instruction["op"].capitalize(), document, lambda d, s=section, n=n: d["sections"][s][n]  # type: ignore[misc]
+            if instruction["op"] == "call":
+                yield "Result", document, lambda d, s=section, n=n: d["sections"][s][n]["results"][0]  # type: ignore[misc]
+
+
+def test_every_field_of_the_schema_of_plans_is_required_and_typed(reader: CoreReader, capsys: pytest.CaptureFixture[str]) -> None:
+    """Enumerated from the schema, so that a new instruction or field without a reader shows here."""
+    schema = json.loads((SCHEMAS / "plan.schema.json").read_bytes())
+    spilled = replayable()
+    number = spilled.value((), "constant", role="constant", lifetime="call", dtype="int64", number=7)
+    spilled.emit("loss", spilled.make([[number]], ()))
+    spilled.zeros()
+    spilled.store(spilled.adapter("block_01.q_proj.lora_A"), [spilled.make([[spilled.weight("block_01")]])])
+    scratch = Draft()
+    made = scratch.make([[scratch.batch()]])
+    scratch.emit("loss", made)
+    found: dict[str, tuple[dict[str, Any], Any, Draft]] = {}
+    for draft in (spilled, scratch):
+        for name, document, reach in plan_records(draft):
+            found.setdefault(name, (document, reach, draft))
+    if "Scratch" not in found:
+        document = document_of(scratch.compile(spilled=[made]))
+        found["Scratch"] = (document, lambda d: d["values"][made]["place"], scratch)
+        read_plan(json.dumps(document).encode(), "plan", scratch.graphs)
+    definitions = {"Plan": schema, **schema["$defs"]}
+    assert found.keys() == definitions.keys()
+    count = 0
+    for name, definition in definitions.items():
+        document, reach, draft = found[name]
+        assert set(definition["required"]) == set(definition["properties"]) == set(reach(document))
+        reader.plan(json.dumps(document).encode(), draft.graphs)
+        for field in definition["properties"]:
+            for wrong in ("remove", {"a": 1}, [[["x"]]], 1.5, -(2**63)):
+                doctored = copy.deepcopy(document)
+                if wrong == "remove":
+                    del reach(doctored)[field]
+                else:
+                    reach(doctored)[field] = wrong
+                if (field, wrong) in (("number", -(2**63)), ("choices", {"a": 1})):
+                    continue  # which are right
+                ours, _ = plans_refused(reader, doctored, draft.graphs)
+                assert field in ours.subject or wrong != "remove", str(ours)
+                count += 1
+        doctored = copy.deepcopy(document)
+        reach(doctored)["novelty"] = 1
+        assert "novelty" in plans_refused(reader, doctored, draft.graphs)[0].subject
+    with capsys.disabled():
+        print(f"\nplans with a field removed or of another type: {count} refused, in {len(definitions)} records of the schema")
+
+
+@pytest.mark.parametrize("version", [[1, 1], [2, 0], [0, 9]])
+def test_other_versions_of_plans_are_told_apart_from_damage(reader: CoreReader, sample: Sample, version: list[int]) -> None:
+    ours, theirs = plans_refused(reader, {**sample.document, "version": version, "novelty": []}, sample.draft.graphs)
+    assert ours.args == theirs.args
+
+
+def test_sizes_beyond_every_memory_are_refused_and_not_computed(reader: CoreReader, sample: Sample) -> None:
+    for shape in ([2**40] * 8, [2**40, 2**40], [2**32, 2**31]):
+        doctored = copy.deepcopy(sample.document)
+        doctored["values"][sample.tokens]["shape"] = shape
+        assert f"value {sample.tokens}" in refused(reader, "plan", json.dumps(doctored).encode(), sample.draft.graphs).subject
+
+
+# ---- tensors -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("header", [case[0] for case in parameters(test_tensors.test_refuses_headers_that_lie)])
+def test_headers_that_lie_are_refused(reader: CoreReader, tmp_path: Path, header: Any) -> None:
+    data = test_tensors.craft(tmp_path / "f", header, bytes(8)).read_bytes()
+    with pytest.raises(BundleError):
+        tensors_from_buffer(memoryview(data), "file")
+    assert refused(reader, "tensors", data).subject.startswith("file")
+
+
+@pytest.mark.parametrize("length", parameters(test_tensors.test_refuses_header_lengths_beyond_file_or_cap))
+def test_header_lengths_beyond_file_or_cap_are_refused(reader: CoreReader, length: int) -> None:
+    assert isinstance(refused(reader, "tensors", length.to_bytes(8, "little") + b'{"a":0}'), BundleError)
+
+
+# ---- settings ------------------------------------------------------------------------------------------------------------
+
+
+def test_settings_of_a_run_are_overridden_or_refused_by_name(reader: CoreReader) -> None:
+    base = Training()
+    text = base.model_dump_json()
+    for values in ({}, {"steps": 7, "clip_norm": 0.5}, {"sequence_lengths": [8, 16], "learning_rate": 1}, {"clip_norm": None}):
+        ours = reader.ask("training", json.dumps(values).encode(), base=text)
+        assert Training.model_validate(ours) == settings_from(Training, "train", {**base.model_dump(), **values})
+    for wrong in (
+        {"stepz": 1},
+        {"steps": 0},
+        {"steps": 1.0},
+        {"seed": 2**63},
+        {"schedule": "no"},
+        {"packing": 1},
+        {"learning_rate": "1"},
+    ):
+        with pytest.raises(ConfigError) as theirs:
+            settings_from(Training, "train", {**base.model_dump(), **wrong})
+        with pytest.raises(ConfigError) as caught:
+            reader.ask("training", json.dumps(wrong).encode(), base=text)
+        assert caught.value.subject == theirs.value.subject
+    with pytest.raises(ConfigError, match="2 settings"):
+        reader.ask("training", b'{"steps": 0, "seed": -1}', base=text)
+    for data in (b"[]", b"", b'{"steps": 1, "steps": 2}'):
+        with pytest.raises(ConfigError):
+            reader.ask("training", data, base=text)
