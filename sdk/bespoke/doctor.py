@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 import bespoke
+from bespoke.core import Core, find
 
 __all__ = ["Finding", "examine"]
 
@@ -46,7 +47,7 @@ _PACKAGES = (
     ("peft", "peft", "exported adapters are written without it, but nothing here can load one to compare"),
     ("matplotlib", "plot", "inspect --plot and train --plot cannot draw"),
     ("cryptography", "sign", "bundles can be neither signed nor checked by key; a pinned sha256 still works"),
-    ("executorch", "executorch", "bundles cannot be compiled for Android and iOS"),
+    ("executorch", "executorch", "bundles cannot be compiled for the device core, nor can it run here: its libraries are in there"),
 )
 
 
@@ -59,9 +60,11 @@ def _findings(state: Path | None) -> Iterator[Finding]:
     machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
     yield Finding("python", "ok", f"{platform.python_version()} on {machine}")
     yield Finding("bespoke-sdk", "ok", bespoke.__version__)
-    yield _torch()
+    core = find()
+    yield _torch(core.path is not None)
     for package, extra, means in _PACKAGES:
         yield _package(package, extra, means)
+    yield _core(core)
     yield _compiler()
     yield from _memory()
     yield _limit()
@@ -69,14 +72,16 @@ def _findings(state: Path | None) -> Iterator[Finding]:
     yield _plugins()
 
 
-def _torch() -> Finding:
+def _torch(core_runs: bool) -> Finding:
     try:
         import torch
     except ImportError as error:
+        means = "bundles can be inspected and their files verified, but nothing can be built, trained or answered here"
+        if core_runs:
+            means = "bundles for the device core can be trained and evaluated, but nothing can be built or answered here"
         return Finding(
             "torch", "missing", f"not importable ({error})" if error.name != "torch" else "not installed",
-            "bundles can be inspected and their files verified, but nothing can be built, trained or answered here",
-            "pip install 'bespoke-sdk[torch]', or 'bespoke-sdk[build]' to build too", required=True,
+            means, "pip install 'bespoke-sdk[torch]', or 'bespoke-sdk[build]' to build too", required=not core_runs,
         )  # fmt: skip
     if torch.cuda.is_available():
         return Finding("torch", "ok", f"{torch.__version__}, on {torch.cuda.get_device_name()}")
@@ -90,13 +95,30 @@ def _package(package: str, extra: str, means: str) -> Finding:
         return Finding(package, "missing", "not installed", means[0].upper() + means[1:], f"pip install 'bespoke-sdk[{extra}]'")
 
 
+def _core(core: Core) -> Finding:
+    if core.path is None:
+        means = "Training and evaluating run on torch here, slower and in more memory than on a phone"
+        return Finding("device core", "missing", core.reason, means, core.next_step)
+    files = [core.path, *core.path.parent.parent.glob("lib/libbespoke_core.so")]
+    parts = [
+        str(core.says.get("version", bespoke.__version__)),
+        f"{sum(file.stat().st_size for file in files) / 1e6:.1f} MB",
+        f"instructions {core.says['instruction_set']}" if "instruction_set" in core.says else "",
+        f"by {core.built['compiler']}" if "compiler" in core.built else "",
+        f"for executorch {core.built['executorch']}" if core.built.get("executorch") else "without an engine of its own",
+        str(core.path),
+    ]
+    return Finding("device core", "ok", ", ".join(part for part in parts if part))
+
+
 def _compiler() -> Finding:
     for name in ("c++", "g++", "clang++"):
         path = shutil.which(name)
         if path is not None:
             return Finding("C++ compiler", "ok", path)
     return Finding(
-        "C++ compiler", "missing", "none of c++, g++, clang++", "The device core cannot be compiled here; Python needs none",
+        "C++ compiler", "missing", "none of c++, g++, clang++",
+        "The device core cannot be compiled here; what is installed works without",
         "Install one, for instance with apt-get install g++",
     )  # fmt: skip
 

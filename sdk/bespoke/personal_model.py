@@ -108,6 +108,11 @@ class PersonalModel:
             ).close()  # fmt: skip
         return cls.open(bundle, state)
 
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Engines that the bundle was compiled for."""
+        return tuple(target.name for target in self._bundle.manifest.targets)
+
     def close(self) -> None:
         self._torch = None
         self._store.close()

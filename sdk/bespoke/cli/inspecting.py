@@ -18,6 +18,7 @@ from bespoke.cli.session import (
     print_json,
     progress,
     read_key,
+    runtime_option,
     table,
     trust_options,
 )
@@ -125,11 +126,12 @@ def _read(bundle: Bundle, record: PlanRecord) -> Plan:
 @click.command(short_help="Check a bundle's files, plans and golden vectors.")
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("--files-only", is_flag=True, help="Hashes and plans only: run nothing, need no torch.")
+@runtime_option("Which one proves itself [each that bundle and machine have].")
 @trust_options
 @format_option
 @click.pass_obj
 def verify(
-    session: Session, bundle: Path, files_only: bool, pin_sha256: str | None, public_key: Path | None
+    session: Session, bundle: Path, files_only: bool, runtime: Any, pin_sha256: str | None, public_key: Path | None
 ) -> None:  # fmt: skip
     """Check BUNDLE: every file's hash, every rule of every plan, and its golden vectors on this machine.
 
@@ -150,7 +152,9 @@ def verify(
             "golden": None,
         }
         if opened.manifest.golden is not None and not files_only:
-            report["golden"] = _golden(opened, tell)
+            report["golden"] = []
+            for name in _provers(opened, runtime):
+                report["golden"] += _golden(opened, tell) if name == "torch" else _golden_of_core(opened, bundle, public_key)
     if session.json:
         print_json(report)
         return
@@ -158,8 +162,11 @@ def verify(
     if report["golden"] is None:
         click.echo("no golden vectors were compared")
     else:
-        checks = [(c["what"], c["method"] or "", c["sequence_length"] or "", c["compared"], _percent(c)) for c in report["golden"]]
-        click.echo(table(("golden vectors", "method", "length", "compared", "of tolerance"), checks))
+        checks = [
+            (c["runtime"], c["what"], c["method"] or "", c["sequence_length"] or "", c["compared"], _percent(c))
+            for c in report["golden"]
+        ]
+        click.echo(table(("runtime", "golden vectors", "method", "length", "compared", "of tolerance"), checks))
 
 
 def _percent(check: dict[str, Any]) -> str:
@@ -176,7 +183,30 @@ def _golden(bundle: Bundle, tell: Tell) -> list[dict[str, Any]]:
             raise
         raise MissingDependency.of("Golden vectors", "torch", "torch") from None
     report = verify_bundle(bundle, files=False, on_check=lambda check: tell(f"golden: {check.what}", next(numbers), 0))
-    return [asdict(check) for check in report.checks]
+    return [{"runtime": "torch", **asdict(check)} for check in report.checks]
+
+
+def _provers(bundle: Bundle, asked: str | None) -> list[str]:
+    """The runtimes whose numbers are compared. Torch too where it is not installed and no other can: its absence is told then."""
+    from importlib.util import find_spec
+
+    from bespoke.core.runtime import chosen_runtime
+
+    chosen = chosen_runtime(asked, [target.name for target in bundle.manifest.targets])
+    if asked is not None or chosen == "torch":
+        return [chosen]
+    return ["torch", "core"] if find_spec("torch") else ["core"]
+
+
+def _golden_of_core(bundle: Bundle, path: Path, public_key: Path | None) -> list[dict[str, Any]]:
+    """The same of the device core, in a process of its own. What needs a tokenizer is left to torch."""
+    import tempfile
+
+    from bespoke.core.runtime import CoreRuntime
+
+    with tempfile.TemporaryDirectory() as state:
+        core = CoreRuntime(path, Path(state) / "state", bundle.manifest_sha256, read_key(public_key), None)
+        return [{"runtime": "core", **check} for check in core.verify()["checks"] if check["what"] != "files"]
 
 
 @click.command(short_help="List installed plugins and their problems.")

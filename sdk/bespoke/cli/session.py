@@ -52,6 +52,11 @@ def trust_options(command: Command) -> Command:
     return click.option("--pin-sha256", metavar="HEX", help="sha256 that manifest.json must have.")(command)
 
 
+def runtime_option(help: str) -> Callable[[Command], Command]:
+    """None where it was not given, so that the bundle and this machine decide."""
+    return click.option("--runtime", type=click.Choice(["core", "torch"]), help=help)
+
+
 def state_option(command: Command) -> Command:
     return click.option(
         "--state", required=True, type=click.Path(path_type=Path), metavar="DIR",

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -24,6 +24,7 @@ from bespoke.cli.session import (
     print_json,
     progress,
     read_key,
+    runtime_option,
     state_option,
     trust_options,
 )
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from bespoke import PersonalModel
     from bespoke.runtime.report import TrainReport
 
+_RUNTIME = "core: the device core in a process of its own; torch: the reference [core, where bundle and machine have it]."
 _OWN = ("steps", "seed", "memory_mb")  # arguments of `train` and `open`, not overrides of Training
 
 
@@ -52,6 +54,7 @@ def _example_options(command: Command) -> Command:
 )  # fmt: skip
 @_example_options
 @click.option("--method", help="Way of training [that of the unfinished run, else the bundle's first].")
+@runtime_option(_RUNTIME)
 @click.option("--new-run", is_flag=True, help="Drop an unfinished run and start anew.")
 @setting_flags(TRAIN_FLAGS)
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw memory and losses (.svg or .png).")
@@ -60,7 +63,8 @@ def _example_options(command: Command) -> Command:
 @click.pass_obj
 def train(
     session: Session, bundle: Path, state: Path, examples: Path | None, examples_format: str | None, fields: tuple[str, ...],
-    method: str | None, new_run: bool, plot: Path | None, pin_sha256: str | None, public_key: Path | None, **given: Any,
+    method: str | None, runtime: Any, new_run: bool, plot: Path | None, pin_sha256: str | None, public_key: Path | None,
+    **given: Any,
 ) -> None:  # fmt: skip
     """Train BUNDLE on the examples in --state, by at most --steps, and print the report.
 
@@ -81,10 +85,11 @@ def train(
     with (
         progress() as tell,
         PersonalModel.open(
-            bundle, state, memory_mb=given["memory_mb"], pin_sha256=pin_sha256, public_key=read_key(public_key)
+            bundle, state, memory_mb=given["memory_mb"], pin_sha256=pin_sha256, public_key=read_key(public_key), runtime=runtime
         ) as model,
         _stop_by_signal() as stop,
     ):
+        _tell_fallback(model, runtime)
         if examples is not None:
             _add(model, examples, examples_format, pairs("--field", fields), tell)
         if new_run:
@@ -106,6 +111,15 @@ def train(
         print_json(report.as_dict())
     else:
         click.echo(_lines(report))
+
+
+def _tell_fallback(model: PersonalModel, asked: str | None) -> None:
+    """On stderr, where the bundle was built for the core and it is torch that runs."""
+    if asked is None and model.runtime == "torch" and "executorch" in model.targets:
+        from bespoke.core import find
+
+        core = find()
+        click.echo(f"bespoke: training runs on torch, not on the device core: {core.reason}. {core.next_step}.", err=True)
 
 
 def _add(model: PersonalModel, path: Path, format: str | None, fields: dict[str, str], tell: Tell) -> None:
@@ -148,8 +162,8 @@ def _lines(report: TrainReport) -> str:
     memory = report.memory
     losses = f"{report.losses[0]:.4f} -> {report.losses[-1]:.4f}" if report.losses else "no step was made"
     lines = [
-        f"run {report.run}, method {report.method}: {report.steps} steps (the run's {report.total_steps} so far), "
-        f"{report.tokens} tokens, {report.seconds:.1f} s",
+        f"run {report.run}, method {report.method}, runtime {report.runtime}: {report.steps} steps (the run's "
+        f"{report.total_steps} so far), {report.tokens} tokens, {report.seconds:.1f} s",
         f"loss             {losses}" + (f", {report.rejected_steps} steps rejected" if report.rejected_steps else ""),
     ]
     if report.judged_on is not None:
@@ -159,12 +173,27 @@ def _lines(report: TrainReport) -> str:
     lines += [
         f"accepted         {'yes' if report.accepted else 'no, the adapter before it answers'}",
         f"stopped because  {report.stopped_because}",
-        f"memory           peak {megabytes(memory.peak_bytes)}, estimate {megabytes(memory.estimate_bytes)}, "
-        f"limit {megabytes(memory.limit_bytes)}; over an idle process of {megabytes(memory.idle_bytes)}",
-        f"mapped           dirty {megabytes(memory.mapped_dirty_bytes)}, file pages {megabytes(memory.file_bytes)}; "
-        f"written {megabytes(report.bytes_written)}",
     ]
+    if report.step_seconds:
+        seconds = sorted(report.step_seconds)
+        lines.append(f"seconds a step   {seconds[len(seconds) // 2]:.3g} (median; {seconds[0]:.3g} to {seconds[-1]:.3g})")
+    if (spent := sum(report.seconds_by_stage.values())) > 0:
+        lines.append("share            " + ", ".join(f"{stage} {s / spent:.0%}" for stage, s in report.seconds_by_stage.items()))
+    over = "of the whole process" if report.runtime == "core" else f"over an idle process of {megabytes(memory.idle_bytes)}"
+    lines += [
+        f"memory           peak {megabytes(memory.peak_bytes)}, estimate {megabytes(memory.estimate_bytes)}, "
+        f"limit {megabytes(memory.limit_bytes)} (enforced by {memory.enforced_by}); {over}",
+        f"mapped           dirty {megabytes(memory.mapped_dirty_bytes)}, file pages {megabytes(memory.file_bytes)}",
+    ]
+    if report.memory_columns.get("anonymous"):
+        lines.append("at steps' peaks  " + ", ".join(_range(name, column) for name, column in report.memory_columns.items()))
+    lines.append(f"disk             written {megabytes(report.bytes_written)}, read {megabytes(report.bytes_read)}")
     return "\n".join(lines)
+
+
+def _range(name: str, column: Sequence[int]) -> str:
+    least, most = min(column) / 1e6, max(column) / 1e6
+    return f"{name} {most:.1f} MB" if most - least < 0.05 else f"{name} {least:.1f} to {most:.1f} MB"
 
 
 def _change(before: float | None, after: float | None) -> str:
@@ -180,12 +209,13 @@ def _change(before: float | None, after: float | None) -> str:
     "--split", type=click.Choice(["validation", "train"]), default="validation", show_default=True,
     help="Which of the user's own examples, without --examples.",
 )  # fmt: skip
+@runtime_option(_RUNTIME.replace("core:", "core, without --examples:"))
 @trust_options
 @format_option
 @click.pass_obj
 def evaluate(
     session: Session, bundle: Path, state: Path, examples: Path | None, examples_format: str | None, fields: tuple[str, ...],
-    split: str, pin_sha256: str | None, public_key: Path | None,
+    split: str, runtime: Any, pin_sha256: str | None, public_key: Path | None,
 ) -> None:  # fmt: skip
     """Loss, perplexity and next-token accuracy of the adapter that answers.
 
@@ -194,7 +224,10 @@ def evaluate(
     """
     from bespoke import PersonalModel
 
-    with PersonalModel.open(bundle, state, pin_sha256=pin_sha256, public_key=read_key(public_key)) as model:
+    if runtime == "core" and examples is not None:
+        raise click.UsageError("the core evaluates the user's own examples: leave --examples out, or say --runtime torch")
+    key = read_key(public_key)
+    with PersonalModel.open(bundle, state, pin_sha256=pin_sha256, public_key=key, runtime=runtime) as model:
         rows = None
         if examples is not None:
             from bespoke.data.files import read_examples
@@ -206,5 +239,5 @@ def evaluate(
         return
     click.echo(
         f"loss {found.loss:.4f} nats a token, perplexity {found.perplexity:.2f}, accuracy {found.accuracy:.1%}; "
-        f"{found.tokens} tokens of {found.examples} examples"
+        f"{found.tokens} tokens of {found.examples} examples; runtime {found.runtime}"
     )

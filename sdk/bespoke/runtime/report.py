@@ -62,7 +62,8 @@ class TrainReport:
     bytes_read: int = 0  # from storage: what was not in the page cache
     step_seconds: tuple[float, ...] = ()
     seconds_by_stage: dict[str, float] = field(default_factory=dict)  # calls of the steps: forward, head, backward, update
-    memory_columns: dict[str, tuple[int, ...]] = field(default_factory=dict)  # bytes at each step's peak: anonymous, shmem, swap, file
+    # Bytes at each step's peak: anonymous, shmem, swap, file. Of the core alone.
+    memory_columns: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def peak_bytes(self) -> int:
