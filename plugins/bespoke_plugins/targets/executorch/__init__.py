@@ -24,11 +24,13 @@ class ExecuTorch:
 
     def lower(self, graph: Graph, folder: Path, options: ExecuTorchOptions) -> Artifact:
         from bespoke_plugins.targets.executorch.program import compile_graph
+        from bespoke_plugins.targets.executorch.vendor import load_executorch
 
+        load_executorch()
+        compiled = compile_graph(graph)
         path = folder / f"{graph.name}-{graph.key[:16]}.pte"
-        data, workspace_bytes = compile_graph(graph)
-        path.write_bytes(data)
-        return Artifact(path, workspace_bytes)
+        path.write_bytes(compiled.data)
+        return Artifact(path, compiled.workspace_bytes)
 
     def open(self, path: Path, options: ExecuTorchOptions) -> Callable[..., tuple[Any, ...]] | None:
         return None

@@ -1,49 +1,219 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A graph as the bytes of an ExecuTorch program, and the memory that a call of it takes."""
+"""A graph as the bytes of an ExecuTorch program, written directly: a value table, delegates and kernel calls in a row.
+
+Operands and results are the caller's memory (not planned); what passes from stage to stage lies in one planned buffer.
+"""
 
 from __future__ import annotations
 
-import copy
-import logging
-import warnings
-from functools import cache
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
-from bespoke.errors import MissingDependency
 from bespoke.graph.trace import Graph
-from bespoke.ops import OUT_VARIANTS
-from bespoke_plugins.targets.executorch.rewrite import xnn_friendly
+from bespoke.ops import operator_scratch_bytes
+from bespoke_plugins.targets.executorch.aten import Lowering
+from bespoke_plugins.targets.executorch.delegate import Delegate
+from bespoke_plugins.targets.executorch.stages import Stage, stages
+from bespoke_plugins.targets.executorch.tape import Op, Tape, Value
+from bespoke_plugins.targets.executorch.workspace import TAIL_BYTES, place
 
 
-@cache
-def _out_variants() -> torch.library.Library:
-    library = torch.library.Library("bespoke", "FRAGMENT")
-    for schema in OUT_VARIANTS:
-        library.define(schema)
-    return library
+@dataclass(frozen=True)
+class Compiled:
+    """A program's bytes, its planned memory, and the stages it was made of."""
+
+    data: bytes
+    planned_bytes: int
+    workspace_bytes: int
+    stages: list[Stage]
 
 
-def compile_graph(graph: Graph) -> tuple[bytes, int]:
-    logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-            from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge_transform_and_lower
-            from executorch.exir.passes.memory_planning_pass import MemoryPlanningPass
-    except ImportError:
-        raise MissingDependency.of("Target 'executorch'", "executorch", "executorch") from None
-    _out_variants()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        module = xnn_friendly(copy.deepcopy(graph.module))
-        program = torch.export.export(module, graph.example_inputs(), strict=False)
-        edge = to_edge_transform_and_lower(
-            program, partitioner=[XnnpackPartitioner()], compile_config=EdgeCompileConfig(_check_ir_validity=False)
+def compile_graph(graph: Graph) -> Compiled:
+    lowering = Lowering(graph)
+    results = _own_results(lowering, lowering.run())
+    lowering.tape.drop_unused(results)
+    row = stages(lowering.tape.ops, results)
+    program = _Program(graph, row, results)
+    scratch = max((_scratch_bytes(op) for stage in row for op in stage.kernels), default=0)
+    delegates = max((call.workspace_bytes for call in program.calls if isinstance(call, Delegate)), default=0)
+    return Compiled(program.to_bytes(), program.planned_bytes, program.planned_bytes + scratch + delegates, row)
+
+
+def _scratch_bytes(op: Op) -> int:
+    name = op.name.removeprefix("bespoke::").removesuffix(".out")
+    return operator_scratch_bytes(name, op.inputs[0].shape[0]) if op.name.startswith("bespoke::") else 0
+
+
+def _own_results(lowering: Lowering, results: list[Value]) -> list[Value]:
+    """Each result computed into memory of its own: operands, constants and second results of the same memory are copied."""
+    tape, taken, own = lowering.tape, set(), []
+    for result in results:
+        base = result.base
+        if base.constant is not None or base.operand is not None or base in taken:
+            result = _copy(tape, result)
+        taken.add(result.base)
+        own.append(result)
+    return own
+
+
+def _copy(tape: Tape, x: Value) -> Value:
+    op = Op("aten::clone.out", [x], arguments=[x, None])
+    if x.constant is not None and x.constant.size == 1:
+        op = Op("aten::full.out", [], arguments=[list(x.shape), float(x.constant)])
+    op.outputs = [Value(x.shape, x.dtype, x.kind, op=op)]
+    tape.ops.append(op)
+    return op.outputs[0]
+
+
+class _Program:
+    def __init__(self, graph: Graph, row: Sequence[Stage], results: Sequence[Value]) -> None:
+        from executorch.exir import schema
+        from executorch.exir.tensor import scalar_type_enum
+
+        self.s: Any = schema
+        self.scalar_type = scalar_type_enum
+        self.graph = graph
+        self.results = {result.base: result for result in results}
+        self.order = results
+        self.calls = self._calls(row)
+        self.planned_bytes, self.offsets = self._plan()
+        self.values: list[Any] = []
+        self.known: dict[Any, int] = {}
+        self.instructions: list[Any] = []
+        self.operators: list[Any] = []
+        self.delegates: list[Any] = []
+        self.blobs: list[Any] = []
+        self.constants: list[Any] = [schema.Buffer(storage=b"")]
+
+    def _calls(self, row: Sequence[Stage]) -> list[Delegate | Op]:
+        calls: list[Delegate | Op] = []
+        read_by_kernels = {v.base for stage in row for op in stage.kernels for v in op.inputs}
+        for number, stage in enumerate(row):
+            later = {v.base for after in row[number + 1 :] for op in after.nodes for v in op.inputs}
+            if stage.nodes:
+                calls.append(Delegate(stage.nodes, later | read_by_kernels | set(self.results)))
+            calls += stage.kernels
+        return calls
+
+    # ---- memory ------------------------------------------------------------------------------------------------------------
+
+    def _plan(self) -> tuple[int, dict[Value, int]]:
+        """Of what lives between calls."""
+        lives: dict[Value, list[int]] = {}
+        for at, call in enumerate(self.calls):
+            for value in call.outputs:
+                lives[value] = [at, at]
+            for value in call.inputs:
+                if value.base in lives:
+                    lives[value.base][1] = at
+        planned = [value for value in lives if value not in self.results]
+        total, offsets = place((value.nbytes + TAIL_BYTES, *lives[value]) for value in planned)
+        return total, dict(zip(planned, offsets, strict=True))
+
+    # ---- the value table -----------------------------------------------------------------------------------------------------
+
+    def _value(self, content: Any) -> int:
+        self.values.append(self.s.EValue(content))
+        return len(self.values) - 1
+
+    def _tensor(self, value: Value) -> int:
+        """The number of a tensor in the table; a view of memory that the caller gives is made when the program runs."""
+        if value in self.known:
+            return self.known[value]
+        base = value.base
+        result = self.results.get(base)
+        place, data = None, 0
+        if value.constant is not None:
+            data = len(self.constants)
+            self.constants.append(self.s.Buffer(storage=np.broadcast_to(value.constant, value.shape).tobytes()))
+        elif base in self.offsets:
+            place = self.s.AllocationDetails(memory_id=1, memory_offset_low=self.offsets[base], memory_offset_high=0)
+        self.known[value] = number = self._value(
+            self.s.Tensor(
+                scalar_type=self.scalar_type(value.dtype), storage_offset=0, sizes=list(value.shape),
+                dim_order=list(range(len(value.shape))), requires_grad=False, layout=0, data_buffer_idx=data,
+                allocation_info=place, shape_dynamism=self.s.TensorShapeDynamism.STATIC,
+            )
+        )  # fmt: skip
+        given = result if result is not None else base
+        if value is not given and value.constant is None and base not in self.offsets:
+            sizes = self._argument(list(value.shape))
+            self._call("executorch_prim::et_view.default", [self._tensor(given), sizes, number])
+        return number
+
+    def _argument(self, argument: Any) -> int:
+        if isinstance(argument, Value):
+            return self._tensor(argument)
+        if isinstance(argument, torch.dtype):
+            argument = int(self.scalar_type(argument))
+        if isinstance(argument, list | tuple):
+            key: Any = ("list", *[self._argument(item) for item in argument])
+            content: Any = (self.s.TensorList if any(isinstance(i, Value) for i in argument) else self.s.IntList)(list(key[1:]))
+        else:
+            key = (type(argument).__name__, argument)
+            kinds = {bool: self.s.Bool, int: self.s.Int, float: self.s.Double, str: self.s.String}
+            content = self.s.Null() if argument is None else kinds[type(argument)](argument)
+        if key not in self.known:
+            self.known[key] = self._value(content)
+        return self.known[key]
+
+    # ---- instructions --------------------------------------------------------------------------------------------------------
+
+    def _call(self, name: str, arguments: list[int]) -> None:
+        operator = self.s.Operator(*name.rsplit(".", 1))
+        if operator not in self.operators:
+            self.operators.append(operator)
+        number = self.operators.index(operator)
+        self.instructions.append(self.s.Instruction(self.s.KernelCall(op_index=number, args=arguments)))
+
+    def _kernel(self, op: Op) -> None:
+        arguments = [self._argument(argument) for argument in op.arguments]
+        results = [self._tensor(value) for value in op.outputs]
+        returned = results if len(results) == 1 else [self._value(self.s.TensorList(results))]
+        self._call(op.name, [*arguments, *results, *returned])
+
+    def _delegate(self, delegate: Delegate) -> None:
+        arguments = [self._tensor(value) for value in (*delegate.inputs, *delegate.outputs)]
+        self.blobs.append(self.s.BackendDelegateInlineData(data=delegate.to_bytes()))
+        reference = self.s.BackendDelegateDataReference(location=self.s.DataLocation.INLINE, index=len(self.blobs) - 1)
+        self.delegates.append(self.s.BackendDelegate(id="XnnpackBackend", processed=reference, compile_specs=[]))
+        self.instructions.append(
+            self.s.Instruction(self.s.DelegateCall(delegate_index=len(self.delegates) - 1, args=arguments))
         )
-        planning: Any = MemoryPlanningPass(alloc_graph_input=False, alloc_graph_output=False)
-        done = edge.to_executorch(ExecutorchBackendConfig(memory_planning_pass=planning))
-    planned = sum(done.executorch_program.execution_plan[0].non_const_buffer_sizes)
-    return done.buffer, planned + graph.workspace_bytes + (1 << 20)
+
+    def to_bytes(self) -> bytes:
+        from executorch.exir._serialize._program import PTEFile, serialize_pte_binary
+
+        operands = self._operands()
+        inputs = [self._tensor(value) for value in operands]
+        outputs = [self._tensor(value) for value in self.order]
+        for call in self.calls:
+            if isinstance(call, Op):
+                self._kernel(call)
+            else:
+                self._delegate(call)
+        plan = self.s.ExecutionPlan(
+            name="forward", container_meta_type=self.s.ContainerMetadata("", ""), values=self.values, inputs=inputs,
+            outputs=outputs,
+            chains=[self.s.Chain(inputs=[], outputs=[], instructions=self.instructions, stacktrace=None)],
+            operators=self.operators, delegates=self.delegates,
+            non_const_buffer_sizes=[0, *([self.planned_bytes] if self.planned_bytes else [])],
+        )  # fmt: skip
+        program = self.s.Program(
+            version=0, execution_plan=[plan], constant_buffer=self.constants, backend_delegate_data=self.blobs, segments=[],
+            constant_segment=self.s.SubsegmentOffsets(segment_index=0, offsets=[]),
+        )  # fmt: skip
+        return bytes(serialize_pte_binary(PTEFile(program), extract_delegate_segments=True))
+
+    def _operands(self) -> list[Value]:
+        """All of the graph's, read or not."""
+        read = {v.base.operand: v.base for call in self.calls for v in call.inputs if v.base.operand is not None}
+        found = []
+        for position, node in enumerate(n for n in self.graph.module.graph.nodes if n.op == "placeholder"):
+            meta = node.meta["val"]
+            found.append(read.get(position) or Value(tuple(meta.shape), meta.dtype, "float", operand=position))
+        return found

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What XNNPACK allocates for a delegate while it runs, computed from its nodes as XNNPACK's own planner does.
+
+Values that pass from node to node share memory by their lifetimes; a product packs its right operand anew for each call. All
+delegates of a process share one such region, as large as the largest of them needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from bespoke_plugins.targets.executorch.tape import Op, Value
+
+ALIGNMENT = 64
+TAIL_BYTES = 128  # XNN_EXTRA_BYTES: XNNPACK may read so far past the end of what it is given
+PACKED_COLUMNS = 32  # the widest tile that XNNPACK packs for
+_IN_PLACE = frozenset(
+    "add subtract multiply divide maximum minimum negate exp log sqrt rsqrt sigmoid tanh abs floor ceiling sin cos gelu clamp"
+    .split()
+)  # fmt: skip
+
+Life = tuple[int, int, int]  # bytes, first and last step
+
+
+def xnnpack_bytes(nodes: Sequence[Op], external: set[Value]) -> int:
+    """Of a delegate whose arguments are `external`."""
+    lives: dict[Value, list[int]] = {}
+    packed: list[Life] = []
+    for step, op in enumerate(nodes):
+        for value in op.inputs:
+            base = value.base
+            if value.viewed is not None and base in lives:
+                lives.setdefault(value, [step, step])[1] = step
+                lives[base][1] = step
+            elif base in lives:
+                lives[base][1] = step
+        for value in op.outputs:
+            if value not in external:
+                lives[value] = [step, step]
+        if op.name == "matmul" and op.inputs[1].constant is None:
+            packed.append((_packed_bytes(op), step, step))
+    sizes = [(value.nbytes + 2 * TAIL_BYTES, first, last) for value, (first, last) in lives.items()]
+    return place([*sizes, *packed])[0]
+
+
+def _packed_bytes(op: Op) -> int:
+    """The right operand of a product in tiles of whole columns, with room for a bias."""
+    right = op.inputs[1]
+    deep, wide = (right.shape[-1], right.shape[-2]) if op.attributes["flag"] else right.shape[-2:]
+    batch = right.numel // max(1, deep * wide)
+    return batch * -(-wide // PACKED_COLUMNS) * PACKED_COLUMNS * (deep + 1) * 4
+
+
+def place(lives: Iterable[Life]) -> tuple[int, list[int]]:
+    """Offsets of blocks that share memory by their lifetimes, and where the last one ends: the largest block first, each at the
+    lowest place that is free in all of its life."""
+    lives = list(lives)
+    offsets = [0] * len(lives)
+    placed: list[int] = []
+    for i in sorted(range(len(lives)), key=lambda i: (-lives[i][0], lives[i][1], i)):
+        size, first, last = lives[i]
+        start = 0
+        for j in sorted(placed, key=lambda j: offsets[j]):
+            other, born, died = lives[j]
+            if born <= last and first <= died and offsets[j] < start + _rounded(size) and start < offsets[j] + _rounded(other):
+                start = offsets[j] + _rounded(other)
+        offsets[i] = start
+        placed.append(i)
+    return max((offsets[i] + _rounded(lives[i][0]) for i in placed), default=0), offsets
+
+
+def _rounded(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
