@@ -74,6 +74,10 @@ def profiled(made: Bundle, data: Path) -> tuple[CoreRun, list[tuple[str, str, st
     assert run.code == 0, run.error
     if not perf:
         return run, []
-    command = [perf, "report", "-i", str(data), "--stdio", "--sort", "dso,symbol", "--percent-limit", "0.5", "-t", "|"]
+    command = [perf, "report", "-i", str(data), "--stdio", "--sort", "dso,symbol", "-t", "|"]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return run, [(f"{float(share):.1f}%", library, symbol[:100]) for share, library, symbol in _LINE.findall(told)]
+    shares: dict[tuple[str, str], float] = {}
+    for share, library, symbol in _LINE.findall(told):
+        where = library, "without a name" if symbol.startswith("0x") else symbol[:100]
+        shares[where] = shares.get(where, 0.0) + float(share)
+    return run, [(f"{share:.1f}%", *where) for where, share in sorted(shares.items(), key=lambda entry: -entry[1])]
