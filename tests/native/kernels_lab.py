@@ -17,7 +17,9 @@ from tests.conftest import REPOSITORY
 
 NATIVE = REPOSITORY / "bindings" / "native"
 SETS = ("baseline", "AVX2", "AVX-512", "NEON")
-OPERATIONS = ("sets", "linear_int4", "linear_int4_transposed", "embedding_int4", "head_chunk_int4", "head_chunk_gradient_int4")
+OPERATIONS = (
+    "sets", "linear_int4", "linear_int4_transposed", "embedding_int4", "head_chunk_int4", "head_chunk_gradient_int4", "measure",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,13 @@ class Lab:
         answer = self._call(name, w, h.shape[0], [h, targets, *state], start=start, **how)
         rows = (h.shape[0],)
         return answer.finish(rows, rows, rows, (rows, np.int64), *([h.shape] if len(state) == 5 else []))
+
+    def measure(self, name: str, rows: int, out: int, columns: int, *, instructions: str | None = None, threads: int = 1) -> float:
+        """Seconds of one call on random operands; weights of one shape take turns, so that they come from memory."""
+        groups, what = -(-columns // 32), OPERATIONS.index(name)
+        how = [OPERATIONS.index("measure"), SETS.index(instructions or self.best), threads]
+        request = [*how, rows, out, groups, 0, columns, what, 0, 1, 0]
+        return float(self._ask(request, []).read(np.float64, 1)[0])
 
     def _call(
         self, name: str, w: Packed, rows: int, arrays: Sequence[np.ndarray], *, instructions: str, threads: int = 1,

@@ -3,9 +3,14 @@
 // memory. A request is 12 int64 (see Request) and then its arrays. Scratch is exactly as large as promised and followed by a mark.
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -15,7 +20,7 @@ using namespace bespoke::kernels;
 
 namespace {
 
-enum : int64_t { Sets, Linear, Transposed, Embedding, Head, HeadGradient };
+enum : int64_t { Sets, Linear, Transposed, Embedding, Head, HeadGradient, Measure };
 struct Request {
   int64_t operation, set, threads, rows, out, groups, first, columns, start, in_place, times, reserved;
 };
@@ -39,18 +44,59 @@ void write_array(const std::vector<T>& values) {
   must(std::fwrite(values.data(), sizeof(T), values.size(), stdout) == values.size(), "nobody reads");
 }
 
-// As many threads as asked for, so that their tasks interleave even where the machine has fewer processors.
-void run_threads(void* pool, size_t tasks, void (*task)(void*, size_t), void* context) {
-  const size_t count = *static_cast<size_t*>(pool);
-  std::atomic<size_t> next{0};
-  auto work = [&] {
-    for (size_t i; (i = next++) < tasks;) task(context, i);
-  };
-  std::vector<std::thread> threads;
-  for (size_t i = 1; i < count; i++) threads.emplace_back(work);
-  work();
-  for (std::thread& thread : threads) thread.join();
-}
+// As many threads as asked for, so that their tasks interleave even where the machine has fewer processors. They stay, since
+// starting one takes longer than a small product.
+class Pool {
+ public:
+  explicit Pool(size_t count) {
+    for (size_t i = 1; i < count; i++) threads_.emplace_back([this] { serve(); });
+  }
+  ~Pool() {
+    {
+      std::lock_guard<std::mutex> hold(mutex_);
+      round_ = 0;
+    }
+    changed_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+  Parallel parallel() { return {run, this, threads_.size() + 1}; }
+
+ private:
+  static void run(void* pool, size_t tasks, void (*task)(void*, size_t), void* context) {
+    Pool& self = *static_cast<Pool*>(pool);
+    {
+      std::lock_guard<std::mutex> hold(self.mutex_);
+      self.tasks_ = tasks, self.task_ = task, self.context_ = context, self.next_ = 0, self.busy_ = self.threads_.size();
+      self.round_++;
+    }
+    self.changed_.notify_all();
+    self.take();
+    while (self.busy_ > 0) std::this_thread::yield();
+  }
+  void serve() {
+    for (uint64_t seen = 1;; seen++) {
+      for (int spin = 0; spin < 20000 && round_ == seen; spin++) std::this_thread::yield();
+      std::unique_lock<std::mutex> hold(mutex_);
+      changed_.wait(hold, [&] { return round_ != seen; });
+      if (round_ == 0) return;
+      hold.unlock();
+      take();
+      busy_--;
+    }
+  }
+  void take() {
+    for (size_t i; (i = next_++) < tasks_;) task_(context_, i);
+  }
+
+  std::vector<std::thread> threads_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::atomic<uint64_t> round_{1};  // 0 is the end
+  std::atomic<size_t> next_{0}, busy_{0};
+  size_t tasks_ = 0;
+  void (*task_)(void*, size_t) = nullptr;
+  void* context_ = nullptr;
+};
 
 struct Scratch {
   explicit Scratch(size_t size) : size(size), memory(static_cast<char*>(std::aligned_alloc(64, (size + MARK + 63) / 64 * 64))) {
@@ -81,11 +127,61 @@ void timed(int64_t times, std::vector<double>& shortest, F run) {
   }
 }
 
+Parallel pool(size_t threads) {
+  static std::map<size_t, std::unique_ptr<Pool>> pools;
+  if (threads == 1) return serial;
+  std::unique_ptr<Pool>& found = pools[threads];
+  if (!found) found = std::make_unique<Pool>(threads);
+  return found->parallel();
+}
+
+// Random weights of one shape, in more copies than the caches hold, as a model's layers are.
+struct Copies {
+  std::vector<std::vector<uint8_t>> codes;
+  std::vector<uint16_t> scales;
+  size_t turn = 0;
+};
+
+// Seconds of one product: r.start says which (Linear, Transposed, HeadGradient).
+void measure(const Request& r) {
+  static std::map<std::pair<int64_t, int64_t>, Copies> all;
+  Copies& copies = all[{r.out, r.columns}];
+  std::mt19937 random(1);
+  const size_t bytes = static_cast<size_t>(r.out * r.groups * 16);
+  if (copies.codes.empty()) {
+    copies.codes.assign(std::max<size_t>(2, 24000000 / bytes), std::vector<uint8_t>(bytes));
+    for (auto& codes : copies.codes)
+      for (uint8_t& code : codes) code = static_cast<uint8_t>(random());
+    copies.scales.assign(static_cast<size_t>(r.out * r.groups), 0x2000);
+  }
+  const Weight w = {copies.codes[copies.turn++ % copies.codes.size()].data(), copies.scales.data(), r.groups * 16, r.groups, r.out,
+                    r.columns};
+  const Parallel parallel = pool(static_cast<size_t>(r.threads));
+  const Table& table = *table_of(static_cast<InstructionSet>(r.set));
+  std::vector<float> x(static_cast<size_t>(r.rows * std::max(r.out, r.columns))), y(x.size());
+  for (float& value : x) value = static_cast<float>(random() % 2001) / 1000 - 1;
+  Scratch scratch(head_scratch_bytes(r.rows, parallel.threads));
+  std::vector<double> took;
+  if (r.start == HeadGradient) {
+    std::vector<float> m(r.rows, -1e30f), l(r.rows), label(r.rows);
+    std::vector<int64_t> targets(r.rows), best(r.rows);
+    const HeadState state = {m.data(), l.data(), label.data(), best.data(), y.data()};
+    timed(r.times, took, [&] { head_chunk(table, {w, x.data(), targets.data(), r.rows, r.columns, 0, state, state}, scratch.memory, parallel); });
+  } else {
+    const bool forward = r.start == Linear;
+    const int64_t in = forward ? r.columns : r.out, out = forward ? r.out : r.columns;
+    timed(r.times, took, [&] {
+      (forward ? linear : linear_transposed)(table, w, x.data(), in, r.rows, y.data(), out, scratch.memory, parallel);
+    });
+  }
+  write_array(took);
+}
+
 void answer(const Request& r) {
   const Table* table = table_of(static_cast<InstructionSet>(r.set));
   must(table != nullptr, "an instruction set that is not here");
-  size_t threads = static_cast<size_t>(r.threads);
-  const Parallel parallel = r.threads == 1 ? serial : Parallel{run_threads, &threads, threads};
+  const size_t threads = static_cast<size_t>(r.threads);
+  const Parallel parallel = pool(threads);
   const bool head = r.operation == Head || r.operation == HeadGradient;
   const size_t bytes = head ? head_scratch_bytes(r.rows, threads) : r.operation == Embedding ? 0 : product_scratch_bytes(threads);
   Scratch scratch(bytes);
@@ -138,6 +234,8 @@ int main() {
       for (int64_t i = 0; i < 4; i++) sets.push_back(table_of(static_cast<InstructionSet>(i)) != nullptr);
       sets.push_back(static_cast<int64_t>(instruction_set(best_table())));
       write_array(sets);
+    } else if (r.operation == Measure) {
+      measure(r);
     } else {
       answer(r);
     }
