@@ -92,12 +92,17 @@ def plot_training(report: TrainReport, path: Path) -> Path:
     check_path(path)
     figure, (memory, losses) = _figure(2, 2.6)
     first = report.total_steps - report.steps + 1
-    title = f"{report.method}, run {report.run}: {report.steps} steps, stopped because {report.stopped_because}"
+    title = f"{report.method} on {report.runtime}, run {report.run}: {report.steps} steps, stopped because {report.stopped_because}"
     figure.suptitle(title, fontsize=11)
     peaks = [peak / MB for peak in report.step_peak_bytes[: report.steps]]
-    memory.plot(range(first, first + len(peaks)), peaks, color="#3b7dd8", label="peak of the step")
+    steps = range(first, first + len(peaks))
+    parts = {name: column[: report.steps] for name, column in report.memory_columns.items() if name != "file" and any(column)}
+    if len(peaks) > 1 and parts:
+        layers = [[size / MB for size in column] for column in parts.values()]
+        memory.stackplot(steps, *layers, colors=("#b9d2f2", "#f2d9b0", "#e3b5b0"), labels=list(parts))
+    memory.plot(steps, peaks, color="#3b7dd8", label="peak of the step")
     _limits(memory, report.memory.estimate_bytes, report.memory.limit_bytes)
-    memory.set(ylabel="MB over the idle process", ylim=(0, None))
+    memory.set(ylabel="MB" if report.runtime == "core" else "MB over the idle process", ylim=(0, None))
     losses.plot(range(first, first + len(report.losses)), report.losses, color="#3b7dd8", lw=1, label="training")
     judged = report.judged_on or "validation"
     pairs = (

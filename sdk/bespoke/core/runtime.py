@@ -112,6 +112,7 @@ def train_report(found: Mapping[str, Any]) -> TrainReport:
         step_peak_bytes=tuple(found["step_peak_bytes"]),
         step_seconds=tuple(found["step_seconds"]),
         memory=MemoryReport(**memory, enforced_by=found["enforced_by"]),
+        seconds_by_stage={stage: found["seconds_by_stage"][stage] for stage in ("forward", "head", "backward", "update")},
         memory_columns={name: tuple(column) for name, column in found["memory_columns_over_time"].items()},
         runtime="core",
     )
@@ -121,7 +122,6 @@ _MEMORY = ("idle_bytes", "estimate_bytes", "peak_bytes", "limit_bytes", "mapped_
 _SAME = (
     "method", "run", "steps", "total_steps", "tokens", "rejected_steps", "validation_loss_before", "validation_loss",
     "general_loss_before", "general_loss", "judged_on", "accepted", "stopped_because", "bytes_written", "bytes_read", "seconds",
-    "seconds_by_stage",
 )  # fmt: skip
 
 
