@@ -2,13 +2,15 @@
  *
  * Preloaded into a process under test: at the k-th call that changes a file, kill it (before the call, after it, or in
  * the middle of a write) or let the call fail, or write a part and fail from then on. Also keeps a log of those calls, so
- * that their order can be checked.
+ * that their order can be checked. A program that cannot call it is armed by FAULTS_ARM=call:mode:error from its start, and
+ * leaves the log in the file FAULTS_LOG at its end.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -23,6 +25,21 @@ static size_t log_length;
 void faults_arm(long k, int mode, int error) { hit = k; how = mode; error_number = error; count = 0; log_length = 0; }
 long faults_count(void) { return count; }
 const char *faults_log(void) { log_text[log_length] = 0; return log_text; }
+
+__attribute__((constructor)) static void arm_from_environment(void) {
+    long k;
+    int mode, error;
+    const char *text = getenv("FAULTS_ARM");
+    if (text && sscanf(text, "%ld:%d:%d", &k, &mode, &error) == 3) faults_arm(k, mode, error);
+}
+__attribute__((destructor)) static void leave_log(void) {
+    const char *path = getenv("FAULTS_LOG");
+    hit = -1;
+    FILE *file = path ? fopen(path, "w") : 0;
+    if (!file) return;
+    fwrite(log_text, 1, log_length, file);
+    fclose(file);
+}
 
 static void die(void) { kill(getpid(), SIGKILL); }
 

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`bespoke-core train` in the hands of a test: a tiny bundle, a state with a run to be trained, processes, how a run ended."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import random
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bespoke import Lora, Personalizer, PersonalModel, Training
+from bespoke.bundle.reader import open_bundle
+from bespoke.state import StateStore
+from tests.bundles import shared_folder
+from tests.models import tiny_model
+from tests.unit.personal_model.tiny import add_numbers
+from tests.unit.state.crash_lab import NEVER
+from tests.unit.state.states import digest
+
+METHODS = {
+    "mesp": {"learning_rate": 1e-2},  # AdamW: optimizer state in the slots
+    "mebp": {"learning_rate": 1e-2, "accumulation": 2},
+    "mezo": {"learning_rate": 1e-3, "epsilon": 1e-2},  # a journal
+}
+STEPS = 13  # of a run; before the last one it pauses, so that adapter and optimizer state can be looked at
+PAUSE = 12
+FAULTS = Path(__file__).resolve().parents[1] / "unit" / "state" / "faults.c"
+
+
+@pytest.fixture(scope="session")
+def tiny_core_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random Llama for the target of the core; commits after every step. Read it, do not change it."""
+    folder = shared_folder(tmp_path_factory) / "tiny_core"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of several test processes one builds, the others wait
+        if not (folder / "bundle").exists():
+            model = tiny_model(
+                "llama", folder / "model", num_hidden_layers=2, hidden_size=32, intermediate_size=32, num_attention_heads=4
+            )
+            training = Training(
+                sequence_lengths=(16,), batch_size=2, steps=STEPS, seed=1, commit_seconds=1e-6, write_mb_per_second=1e9
+            )
+            lora = Lora(rank=2, alpha=8.0)
+            Personalizer(model, METHODS, "executorch", lora=lora, training=training).build(folder / "bundle")
+    return folder / "bundle"
+
+
+@pytest.fixture(scope="session")
+def faults_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("needs a C compiler: the faults are put in by a preloaded library")
+    library = tmp_path_factory.mktemp("faults") / "faults.so"
+    subprocess.run([compiler, "-O1", "-Wall", "-shared", "-fPIC", "-o", library, FAULTS, "-ldl"], check=True)
+    return library
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process of the core ended: its exit code (-9: killed), and what it said."""
+
+    code: int
+    events: list[dict[str, Any]]
+
+    @property
+    def report(self) -> dict[str, Any]:
+        assert self.events, self
+        assert self.events[-1]["event"] == "report", self.events[-1]
+        report: dict[str, Any] = self.events[-1]["report"]
+        return report
+
+    @property
+    def error(self) -> dict[str, Any] | None:
+        return self.events[-1] if self.events and self.events[-1]["event"] == "error" else None
+
+
+class Core:
+    """The program, and a bundle to train."""
+
+    def __init__(self, program: Path, bundle: Path, faults: Path | None = None) -> None:
+        self.program, self.bundle, self.faults = program, bundle, faults
+
+    def train(
+        self, state: Path, *, steps: int = 0, kill_after: float | None = None, after_step: int = 0,
+        fault: tuple[int, int, int] | None = None, log: Path | None = None, threads: int = 1,
+    ) -> Ended:  # fmt: skip
+        """One process. It is killed so many seconds after its start, or after it said that a step was done, which it then commits.
+
+        `fault`: (call, mode, error number) as in faults.c. `log`: where the calls that change a file are listed.
+        """
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        if fault is not None or log is not None:
+            assert self.faults is not None
+            call, mode, error = fault or (NEVER, 0, 0)
+            environment |= {"LD_PRELOAD": str(self.faults), "FAULTS_ARM": f"{call}:{mode}:{error}"}
+            environment |= {} if log is None else {"FAULTS_LOG": str(log)}
+        wanted = {"verb": "train", "bundle": str(self.bundle), "state": str(state), "threads": threads, "memory_mb": -1, "steps": steps}
+        process = subprocess.Popen([self.program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(wanted))
+        process.stdin.close()
+        said = "".join(process.stdout.readline() for _ in range(after_step))
+        if kill_after is not None:
+            time.sleep(kill_after)
+            process.kill()
+        said += process.stdout.read()
+        process.stdout.close()
+        process.wait()
+        lines = said.splitlines() if said.endswith("\n") else said.splitlines()[:-1]  # killed in the middle of one
+        return Ended(process.returncode, [json.loads(line) for line in lines])
+
+
+def open_for(bundle: Path, state: Path) -> StateStore:
+    """The Python store of a state of this bundle: it judges what the core left."""
+    with PersonalModel.open(bundle, state) as model:
+        base, shapes = model._bundle.manifest.model.base_sha256, dict(model._store._shapes)
+    return StateStore.open(state, base_sha256=base, adapter_shapes=shapes)
+
+
+class States:
+    """States of one bundle, opened without the bundle being read again."""
+
+    def __init__(self, bundle: Path, place: Path, method: str) -> None:
+        self.filled = place / f"filled-{method}"
+        with PersonalModel.open(bundle, self.filled) as model:
+            add_numbers(model)
+        with open_for(bundle, self.filled) as store, open_bundle(bundle) as opened:
+            self.base, self.shapes = opened.manifest.model.base_sha256, dict(store._shapes)
+            record = next(record for record in opened.manifest.methods if record.name == method)
+            settings = {"training": record.training.model_dump(mode="json")}
+            store.start_run(method, record.training.seed, settings, store.example_ids(), STEPS)
+
+    def open(self, folder: Path) -> StateStore:
+        return StateStore.open(folder, base_sha256=self.base, adapter_shapes=self.shapes)
+
+    def fresh(self, folder: Path) -> Path:
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(self.filled, folder)
+        return folder
+
+    def step(self, folder: Path) -> int:
+        with self.open(folder) as store:
+            return store.run(1).step
+
+    def at_pause(self, folder: Path) -> Any:
+        """All that must not depend on where a run was killed, optimizer state included; before its last step."""
+        with self.open(folder) as store:
+            run, slot = store.run(1), store.latest_slot(1)
+            return {
+                "step": run.step,
+                "cursor": run.cursor,
+                "losses": [entry["loss"] for entry in store.metrics(1)],
+                "journal": [[row.step, row.cursor, row.values, row.rejected] for row in store.journal(1)],
+                "slot": slot and [slot.step, slot.cursor, sorted(slot.tensors), digest(slot.tensors)],
+            }
+
+    def at_end(self, folder: Path) -> Any:
+        with self.open(folder) as store:
+            run, version = store.run(1), store.current_version()
+            return {
+                "ended": run.ended_because,
+                "step": run.step,
+                "cursor": run.cursor,
+                "losses": [entry["loss"] for entry in store.metrics(1)],
+                "journal": [[row.step, row.cursor, row.values, row.rejected] for row in store.journal(1)],
+                "accepted": version and [version.step, version.metrics["validation_loss"], digest(store.load_version(version.id))],
+                "files": sorted({path.name.split("_")[0] for path in folder.iterdir()} - {"state.sqlite-shm", "state.sqlite-wal"}),
+            }
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """How a run ends that nobody kills; how long each of its two processes takes and which calls change a file."""
+
+    pause: Any
+    end: Any
+    seconds: tuple[float, float]
+    calls: tuple[list[str], list[str]]
+
+
+def undisturbed(core: Core, states: States, place: Path) -> Undisturbed:
+    folder = states.fresh(place / "undisturbed")
+    seconds, calls, pause = [], [], None
+    for steps in (PAUSE, 0):
+        log = place / "calls"
+        began = time.monotonic()
+        ended = core.train(folder, steps=steps, log=log)
+        seconds.append(time.monotonic() - began)
+        assert ended.code == 0, ended.error
+        calls.append(log.read_text().splitlines())
+        pause = pause or states.at_pause(folder)
+    return Undisturbed(pause, states.at_end(folder), (seconds[0], seconds[1]), (calls[0], calls[1]))
+
+
+def a_kill(expected: Undisturbed, phase: int, chance: random.Random, modes: list[int]) -> dict[str, Any]:
+    """How to kill a process of one phase: at any instant, while it steps and commits, or at a call that changes a file."""
+    kind = chance.randrange(3)
+    if kind == 0:
+        return {"kill_after": chance.uniform(0, expected.seconds[phase])}
+    if kind == 1:
+        return {"kill_after": chance.uniform(0, 0.003), "after_step": chance.randint(1, PAUSE - 1 if phase == 0 else STEPS - PAUSE)}
+    return {"fault": (chance.randrange(len(expected.calls[phase])), chance.choice(modes), 0)}
