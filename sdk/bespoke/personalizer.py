@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ValidationError
 
 from bespoke import plugins
-from bespoke.config import Budget, Lora, Settings, Training, config_problems
+from bespoke.config import MEGABYTE, Budget, Lora, Settings, Training, config_problems
 from bespoke.errors import BespokeError, ConfigError
 from bespoke.plan.instructions import Estimate
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Named = str | Sequence[str] | Mapping[str, Mapping[str, Any]]
 Progress = Callable[[str, int, int], None]
 """Told (stage, done, total) as a build goes on."""
+DIAL_MB = (64, 96, 128, 192, 256, 384, 512)
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,53 @@ class TargetChoice:
 
 @dataclass(frozen=True)
 class PlanEstimate:
-    """What one plan will take. Bytes of anonymous memory over the idle process; floating-point operations a step."""
+    """What one plan will take. Bytes of anonymous memory over the idle process; floating-point operations a step.
+
+    `seconds` of a step by the planner's formula: for comparing plans. `least` and `fastest` are the ends of what can be had.
+    """
 
     method: str
     sequence_length: int
     choices: dict[str, int | str | bool]
     estimate: Estimate
+    seconds: float
+    least: Estimate
+    fastest: Estimate
+
+
+@dataclass(frozen=True)
+class DialPoint:
+    """What a budget buys; without an estimate, nothing fits it."""
+
+    method: str
+    sequence_length: int
+    budget_bytes: int
+    estimate: Estimate | None
+    seconds: float | None
+    choices: dict[str, int | str | bool]
+
+
+@dataclass(frozen=True)
+class Dial:
+    """Plans over budgets: what going lower or faster costs."""
+
+    points: tuple[DialPoint, ...]
+
+    def __str__(self) -> str:
+        lines = ["method  length  budget MB   peak MB  in a file   GFLOP/step  seconds by formula  choices"]
+        for p in self.points:
+            start = f"{p.method:<7} {p.sequence_length:>6} {p.budget_bytes / 1e6:>10.0f}"
+            if p.estimate is None:
+                lines.append(f"{start} {'does not fit':>9}")
+                continue
+            e = p.estimate
+            figures = f"{e.peak_bytes / 1e6:>9.1f} {e.scratch_bytes / 1e6:>10.1f} {e.work_flops / 1e9:>12.2f} {p.seconds:>19.4f}"
+            lines.append(f"{start} {figures}  {_words(p.choices)}")
+        return "\n".join(lines)
+
+
+def _words(choices: Mapping[str, int | str | bool]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in choices.items())
 
 
 @dataclass(frozen=True)
@@ -76,13 +118,15 @@ class BuildEstimate:
 
     def __str__(self) -> str:
         budget = "none" if self.budget_bytes is None else f"{self.budget_bytes / 1e6:.1f} MB"
-        lines = [f"bundle {self.bundle_bytes / 1e6:.1f} MB, budget {budget}", "method  length   peak MB   GFLOP/step  choices"]
+        lines = [
+            f"bundle {self.bundle_bytes / 1e6:.1f} MB, budget {budget}",
+            "method  length   peak MB   GFLOP/step   least MB   GFLOP/step  fastest MB   GFLOP/step  choices",
+        ]
         for plan in self.plans:
-            e = plan.estimate
-            choices = ", ".join(f"{name}={value}" for name, value in plan.choices.items())
-            lines.append(
-                f"{plan.method:<7} {plan.sequence_length:>6} {e.peak_bytes / 1e6:>9.1f} {e.work_flops / 1e9:>12.2f}  {choices}"
-            )
+            ends = (plan.estimate, plan.least, plan.fastest)
+            widths = (9, 10, 11)
+            figures = [f"{e.peak_bytes / 1e6:>{w}.1f} {e.work_flops / 1e9:>12.2f}" for e, w in zip(ends, widths, strict=True)]
+            lines.append(f"{plan.method:<7} {plan.sequence_length:>6} {' '.join(figures)}  {_words(plan.choices)}")
         return "\n".join(lines)
 
 
@@ -123,6 +167,12 @@ class Personalizer:
         from bespoke.graph.build import estimate
 
         return estimate(self)
+
+    def dial(self, budgets_mb: Sequence[float] = DIAL_MB) -> Dial:
+        """The fastest plan within each budget, for every method and sequence length; compiles nothing. `print` it for a table."""
+        from bespoke.graph.build import dial
+
+        return dial(self, [int(budget * MEGABYTE) for budget in budgets_mb])
 
     def build(self, out: str | Path, progress: Progress | None = None) -> Path:
         """Writes the bundle into folder `out`, whole or not at all, and returns it. Same input, same bytes."""

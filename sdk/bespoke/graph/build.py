@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,25 +39,25 @@ from bespoke.data.text import Tokenizer
 from bespoke.data.turns import compile_turns
 from bespoke.graph.golden import GoldenMethod, make_golden
 from bespoke.graph.lower import lower
-from bespoke.graph.planner import Planned, Request, plan_method, remeasured
+from bespoke.graph.planner import Planned, remeasured
+from bespoke.graph.plans import Plans, context_length
 from bespoke.graph.programs import program_bytes
-from bespoke.graph.trace import Tracer
 from bespoke.model.config import ModelConfig, read_config
 from bespoke.model.convert import base_sha256, convert
 from bespoke.model.hub import resolve_model
 from bespoke.model.licence import find_licence
 from bespoke.model.spec import ModelSpec
-from bespoke.personalizer import BuildEstimate, Personalizer, PlanEstimate, Progress
+from bespoke.personalizer import BuildEstimate, Dial, Personalizer, Progress, TargetChoice
 from bespoke.plan.instructions import Plan
 from bespoke.plan.verify import verify
-from bespoke.runtime.cost import TORCH_COSTS
 from bespoke.runtime.noise import noise
 
 if TYPE_CHECKING:
+    from bespoke.contracts import Artifact
     from bespoke.graph.trace import Graph
+    from bespoke.plan.compile import Costs
 
 PROGRAMS = "graphs/exported"
-CONTEXT_FACTOR = 2  # rows of the KV cache for each position of the longest plan
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,14 @@ class Text:
 
 def estimate(personalizer: Personalizer) -> BuildEstimate:
     """Traces and plans; nothing is compiled."""
-    folder = resolve_model(personalizer.model)
-    model = ModelSpec(read_config(folder), personalizer.lora)
-    planned, _ = _plan(personalizer, model, lambda stage, done, total: None)
-    plans = tuple(
-        PlanEstimate(p.plan.method, p.plan.sequence_length, p.plan.choices, p.plan.estimate) for p in planned.values()
-    )
-    return BuildEstimate(plans, _weight_bytes(model), personalizer.budget.memory_bytes)
+    model = ModelSpec(read_config(resolve_model(personalizer.model)), personalizer.lora)
+    return BuildEstimate(Plans(personalizer, model).estimates(), _weight_bytes(model), personalizer.budget.memory_bytes)
+
+
+def dial(personalizer: Personalizer, budgets: Sequence[int]) -> Dial:
+    """See Personalizer.dial."""
+    model = ModelSpec(read_config(resolve_model(personalizer.model)), personalizer.lora)
+    return Dial(Plans(personalizer, model).dial(budgets))
 
 
 def build(personalizer: Personalizer, out: Path, progress: Progress) -> tuple[Path, DataReport | None]:
@@ -89,18 +90,23 @@ def build(personalizer: Personalizer, out: Path, progress: Progress) -> tuple[Pa
     text = _text(personalizer, folder, config)
     with BundleWriter(out) as writer:
         data, report = _data(personalizer, text.encoder, writer, progress)
-        planned, tracer = _plan(personalizer, model, progress)
-        context = _context(personalizer, config)
+        plans = Plans(personalizer, model)
+        planned = plans.told(progress)
+        context = context_length(personalizer, config)
         with tempfile.TemporaryDirectory(dir=writer.path_for("weights/embedding.safetensors").parent.parent) as temporary:
             files = convert(folder, config, temporary, context=context, progress=lambda d, t: progress("weights", d, t))
             base = base_sha256(files)
             for group, path in files.items():
                 path.rename(writer.path_for(f"weights/{group}.safetensors"))
         write_arrays(writer.path_for("adapter/initial.safetensors"), initial_adapter(model, personalizer.training.seed))
-        used = _used_graphs(planned.values(), tracer)
+        compiled = [Compiled(target, writer, progress) for target in personalizer.targets]
+        planned = plans.fitted(planned, compiled[0])
+        used = plans.graphs(planned)
         graphs = _write_programs(used, writer, progress)
-        targets, workspaces = _lower(personalizer, used, writer, progress)
-        methods = _write_plans(personalizer, planned, workspaces, graphs, writer)
+        for one in compiled:
+            one(used)
+        targets = [one.record(used) for one in compiled]
+        methods = _write_plans(personalizer, planned, plans.costs, compiled[0].workspaces, graphs, writer)
         for name, content in text.files.items():
             writer.add_bytes(name, content)
         for file in licence.files:
@@ -181,33 +187,6 @@ def _data(
 # ---- plans and graphs --------------------------------------------------------------------------------------------------
 
 
-def _context(personalizer: Personalizer, config: ModelConfig) -> int:
-    longest = max(personalizer.methods[0].training.sequence_lengths)
-    return max(longest, min(CONTEXT_FACTOR * longest, config.max_positions))
-
-
-def _plan(
-    personalizer: Personalizer, model: ModelSpec, progress: Progress
-) -> tuple[dict[tuple[str, int], Planned], Tracer]:
-    tracer = Tracer()
-    planned: dict[tuple[str, int], Planned] = {}
-    jobs = [(m, length) for m in personalizer.methods for length in sorted(m.training.sequence_lengths)]
-    for done, (method, length) in enumerate(jobs):
-        progress("plans", done, len(jobs))
-        request = Request(
-            method.name, method.plugin, method.options, method.training, length, _context(personalizer, model.config),
-            personalizer.budget.memory_bytes, TORCH_COSTS,
-        )
-        planned[method.name, length] = plan_method(request, model, tracer)
-    progress("plans", len(jobs), len(jobs))
-    return planned, tracer
-
-
-def _used_graphs(planned: Iterable[Planned], tracer: Tracer) -> list[Graph]:
-    keys = {graph.key for p in planned for graph in p.plan.graphs}
-    return [tracer.graphs[key] for key in sorted(keys)]
-
-
 def _write_programs(graphs: list[Graph], writer: BundleWriter, progress: Progress) -> list[GraphRecord]:
     records = []
     for done, graph in enumerate(graphs):
@@ -225,31 +204,43 @@ def _write_programs(graphs: list[Graph], writer: BundleWriter, progress: Progres
     return records
 
 
-def _lower(
-    personalizer: Personalizer, graphs: list[Graph], writer: BundleWriter, progress: Progress
-) -> tuple[list[TargetRecord], dict[str, int]]:
-    """Artifacts of every target, and the largest workspace any of them reports, by graph key."""
-    targets: list[TargetRecord] = []
-    workspaces: dict[str, int] = {}
-    for target in personalizer.targets:
-        artifacts = []
-        for done, graph in enumerate(graphs):
-            progress(f"target {target.name}", done, len(graphs))
-            folder = writer.path_for(f"graphs/{target.name}/any").parent
-            artifact = lower(target.plugin, target.options, graph, folder)
-            workspaces[graph.key] = max(workspaces.get(graph.key, 0), artifact.workspace_bytes)
-            artifacts.append(
-                ArtifactRecord(
-                    graph=graph.key, operands=tuple(spec.name for spec in graph.inputs),
-                    file=f"graphs/{target.name}/{artifact.path.name}", workspace_bytes=artifact.workspace_bytes,
-                )
+class Compiled:
+    """Artifacts of one target. Called with graphs, it compiles those that it has not met, and gives the workspaces of all."""
+
+    def __init__(self, target: TargetChoice, writer: BundleWriter, progress: Progress) -> None:
+        self._target = target
+        self._folder = writer.path_for(f"graphs/{target.name}/any").parent
+        self._progress = progress
+        self._artifacts: dict[str, Artifact] = {}
+
+    def __call__(self, graphs: Sequence[Graph]) -> dict[str, int]:
+        new = [graph for graph in graphs if graph.key not in self._artifacts]
+        for done, graph in enumerate(new):
+            self._progress(f"target {self._target.name}", done, len(new))
+            self._artifacts[graph.key] = lower(self._target.plugin, self._target.options, graph, self._folder)
+        return self.workspaces
+
+    @property
+    def workspaces(self) -> dict[str, int]:
+        return {key: artifact.workspace_bytes for key, artifact in self._artifacts.items()}
+
+    def record(self, graphs: Sequence[Graph]) -> TargetRecord:
+        """Of these graphs; artifacts that no plan came to use are removed."""
+        for key in self._artifacts.keys() - {graph.key for graph in graphs}:
+            self._artifacts.pop(key).path.unlink()
+        artifacts = [
+            ArtifactRecord(
+                graph=graph.key, operands=tuple(spec.name for spec in graph.inputs),
+                file=f"graphs/{self._target.name}/{self._artifacts[graph.key].path.name}",
+                workspace_bytes=self._artifacts[graph.key].workspace_bytes,
             )
-        targets.append(TargetRecord(name=target.name, options=target.options.model_dump(), artifacts=tuple(artifacts)))
-    return targets, workspaces
+            for graph in graphs
+        ]  # fmt: skip
+        return TargetRecord(name=self._target.name, options=self._target.options.model_dump(), artifacts=tuple(artifacts))
 
 
 def _write_plans(
-    personalizer: Personalizer, planned: dict[tuple[str, int], Planned], workspaces: dict[str, int],
+    personalizer: Personalizer, planned: dict[tuple[str, int], Planned], costs: Costs, workspaces: dict[str, int],
     graphs: list[GraphRecord], writer: BundleWriter,
 ) -> list[MethodRecord]:
     signatures = {graph.key: graph for graph in graphs}
@@ -258,7 +249,7 @@ def _write_plans(
         records = []
         plans: list[Plan] = []
         for length in sorted(method.training.sequence_lengths):
-            plan = remeasured(planned[method.name, length], TORCH_COSTS, workspaces)
+            plan = remeasured(planned[method.name, length], costs, workspaces)
             verify(plan, f"method '{method.name}' at sequence length {length}", signatures)
             file = f"plans/{method.name}-{length}.json"
             writer.add_bytes(file, dumps_canonical(plan.model_dump(mode="json")))
@@ -330,4 +321,4 @@ def _model_name(model: str | Path) -> str:
     return str(model) if isinstance(model, str) and not Path(model).exists() else Path(model).resolve().name
 
 
-__all__ = ["build", "estimate", "initial_adapter"]
+__all__ = ["build", "dial", "estimate", "initial_adapter"]

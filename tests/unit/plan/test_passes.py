@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bespoke.plan.arena import ALIGNMENT, place
-from bespoke.plan.compile import schedule
+from bespoke.plan.compile import Costs, Speed, compile_plan, schedule, step_seconds
 from bespoke.plan.draft import DraftValue
 from bespoke.plan.liveness import Interval
 from tests.unit.plan.drafts import ByteMachine, Draft, content_of, document_of, mixed
@@ -259,6 +259,41 @@ def test_a_sum_that_is_a_scalar_keeps_its_zero() -> None:
     draft.emit("b", replaced)
     assert f"zero {total}" in ops(draft)
     assert f"zero {replaced}" not in ops(draft)
+
+
+def test_results_in_place_take_nothing_but_what_is_added_to_a_value() -> None:
+    draft = Draft()
+    total, made, filled = draft.zeros((4, 2)), draft.value((4, 2)), draft.zeros((4, 2))
+    for in_place, results in ((700, (([made], "make"), ([filled], "into"))), (600, (([total], "add_to"), ([total], "add_to")))):
+        draft.call([[draft.batch()]], *results, workspace=10_000)
+        draft.plan.graphs[-1].in_place_bytes = in_place
+    for name, value in (("a", total), ("b", made), ("c", filled)):
+        draft.emit(name, value)
+
+    def estimate(costs: Costs, workspaces: dict[str, int] | None = None) -> int:
+        plan = compile_plan(
+            draft.plan, schedule(draft.plan), costs, method="handmade", sequence_length=2, batch_size=2, choices={},
+            workspaces=workspaces,
+        )  # fmt: skip
+        return plan.estimate.workspace_bytes
+
+    assert estimate(Costs(0)) == 10_000
+    assert estimate(Costs(0, results_in_place=True)) == 600 + 2 * 64  # 32 bytes each, at multiples of 64
+    measured = {draft.plan.graphs[0].key: 5_000}
+    assert estimate(Costs(0, results_in_place=True), measured) == 5_000
+
+
+def test_a_step_takes_what_its_calls_take_and_what_goes_to_the_scratch_file() -> None:
+    draft = Draft()
+    x = draft.value((4, 2))
+    draft.call([[draft.batch()]], ([x], "make"), flops=300)
+    draft.plan.graphs[-1].traffic_bytes = 50
+    draft.emit("loss", x)
+    draft.section = "evaluate_step"
+    draft.emit("loss_sum", draft.make([[draft.batch()]]))
+    speed = Speed(flops_per_second=100, bytes_per_second=10, call_seconds=2, scratch_bytes_per_second=4)
+    assert step_seconds(draft.plan, speed) == 3 + 5 + 2  # evaluation is no part of it
+    assert step_seconds(draft.plan, speed, [x]) == 3 + 5 + 2 + 32 / 4
 
 
 def test_the_estimate_adds_up() -> None:
