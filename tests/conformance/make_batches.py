@@ -25,7 +25,7 @@ CURSORS: list[dict[str, Any]] = [
     {"comment": "user rows only", "user": 5, "general": 0, "steps": 8},
     {"comment": "general rows only", "user": 0, "general": 5, "steps": 8},
     {"comment": "both, several micro-batches", "user": 5, "general": 7, "accumulation": 3, "general_share": 0.3, "steps": 12},
-    {"comment": "a batch wider than its source: padding rows", "user": 3, "general": 2, "batch_size": 4, "general_share": 0.5, "steps": 6},
+    {"comment": "wider than its source: padding rows", "user": 3, "general": 2, "batch_size": 4, "general_share": 0.5, "steps": 6},
     {"comment": "batches that cross into the next epoch", "user": 7, "general": 0, "batch_size": 3, "steps": 9},
     {"comment": "share 1: never a user's row", "user": 4, "general": 3, "general_share": 1.0, "steps": 4},
     {"comment": "seed above 2^32", "user": 9, "general": 9, "seed": 2**63 - 1, "general_share": 0.5, "batch_size": 2, "steps": 10},
@@ -33,7 +33,7 @@ CURSORS: list[dict[str, Any]] = [
      "from": {"step": 4000000000, "user_position": 123456789, "general_position": 987}},
 ]  # fmt: skip
 EVALUATIONS = [{"rows": 11, "batch_size": 1}, {"rows": 11, "batch_size": 4}, {"rows": 0, "batch_size": 2}]
-SCHEDULES = [
+SCHEDULES: list[dict[str, Any]] = [
     {"schedule": schedule, "warmup_steps": warmup, "total_steps": total}
     for schedule in ("constant", "linear", "cosine")
     for warmup, total in ((0, 10), (3, 10), (10, 10), (12, 10), (0, 1))

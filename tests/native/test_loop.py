@@ -77,8 +77,8 @@ def test_a_token_that_the_model_does_not_know_is_refused(native_build: Path, fol
 def test_noise_is_that_of_numpy_to_a_unit_in_the_last_place(native_build: Path, tmp_path: Path, rademacher: bool) -> None:
     draw = random.Random(8)
     for count in (1, 63, 64, 65, 1_000_003):
-        at = {"seed": draw.randrange(2**64), "step": draw.randrange(2**32), "query": draw.randrange(2**31),
-              "block": draw.randrange(2**16), "tensor": draw.randrange(2**16)}  # fmt: skip
+        at: dict[str, Any] = {"seed": draw.randrange(2**64), "step": draw.randrange(2**32), "query": draw.randrange(2**31),
+                              "block": draw.randrange(2**16), "tensor": draw.randrange(2**16)}  # fmt: skip
         ask(native_build, do="noise", count=count, rademacher=rademacher, file=str(tmp_path / "z"), **at)
         got = np.fromfile(tmp_path / "z", np.float32)
         apart = ulps(got, noise((count,), distribution="rademacher" if rademacher else "normal", **at))
