@@ -12,7 +12,7 @@ Values are named `v0`, `v1`, ... in the order in which they appear, so that name
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,6 +81,7 @@ class Program:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     nodes: tuple[ProgramNode, ...]
+    tensors: Mapping[str, tuple[tuple[int, ...], int]]  # shape, and torch's number of the dtype, of every value
 
 
 def wrap(
@@ -169,14 +170,13 @@ class _Reader:
         values = self._at(graph, "tensor_values")
         if not isinstance(values, dict) or set(values) != self._known:
             raise self._refuse("graph.tensor_values", "other names than the values of the graph", "these names")
-        for name, meta in values.items():
-            self._tensor_meta(name, meta)
+        tensors = {name: self._tensor_meta(name, meta) for name, meta in values.items()}
         version, minor = self._at(document, "torch_version"), self._at(document, "schema_version", "minor")
         if not isinstance(version, str) or not re.fullmatch(r"[0-9.]{1,32}", version) or type(minor) is not int:
             raise self._refuse("torch_version", repr(version)[:80], "a release such as 2.13.0")
         expected = wrap(inputs, outputs, graph["nodes"], values, minor, version)
         self._same(document, expected, "program")
-        return Program(tuple(inputs), tuple(outputs), tuple(nodes))
+        return Program(tuple(inputs), tuple(outputs), tuple(nodes), tensors)
 
     def _node(self, entry: Any) -> ProgramNode:
         expected = {"target", "inputs", "outputs", "metadata", "is_hop_single_tensor_return", "name"}
@@ -216,7 +216,7 @@ class _Reader:
         except _Wrong as problem:
             raise self._refuse(f"{where}, argument {name}", str(problem), f"a value for {field}") from None
 
-    def _tensor_meta(self, name: str, meta: Any) -> None:
+    def _tensor_meta(self, name: str, meta: Any) -> tuple[tuple[int, ...], int]:
         where = f"tensor_values.{name}"
         keys = {"dtype", "sizes", "requires_grad", "device", "strides", "storage_offset", "layout"}
         self._keys(meta, keys, where)
@@ -227,6 +227,7 @@ class _Reader:
         rest = (meta["requires_grad"], meta["device"], meta["layout"])
         if rest != (False, {"type": "cpu", "index": None}, 7) or not _is_integer(meta["dtype"]):
             raise self._refuse(where, "another kind of tensor", "a dense tensor without gradient, traced on the CPU")
+        return tuple(size["as_int"] for size in meta["sizes"]), meta["dtype"]
 
     def _reference(self, entry: Any) -> str:
         if not isinstance(entry, dict) or set(entry) != {"as_tensor"}:

@@ -7,26 +7,10 @@ from typing import Any
 
 import torch
 
-from bespoke.ops import decode_bytes, head_chunk_bytes
-from bespoke.ops.workspace import operator_scratch_bytes
+from bespoke.ops import operator_scratch_bytes
+from bespoke.runtime.cost import VIEWS, Step, largest_live, operator_bytes
 
 aten = torch.ops.aten
-
-# Results that share the storage of their first argument.
-_VIEWS = {
-    aten.view.default,
-    aten._unsafe_view.default,
-    aten.t.default,
-    aten.transpose.int,
-    aten.permute.default,
-    aten.slice.Tensor,
-    aten.select.int,
-    aten.expand.default,
-    aten.unsqueeze.default,
-    aten.squeeze.dim,
-    aten.split.Tensor,
-    aten.split_with_sizes.default,
-}
 
 
 def _nbytes(value: Any) -> int:
@@ -40,34 +24,21 @@ def workspace_bytes(module: torch.fx.GraphModule, *, in_place: bool = False) -> 
 
     `in_place`: as a device core runs it, which writes results to where they belong and multiplies by its own kernels.
     """
-    nodes = list(module.graph.nodes)
     storage: dict[torch.fx.Node, torch.fx.Node] = {}
-    last: dict[torch.fx.Node, int] = {}
-    for position, node in enumerate(nodes):
+    steps = []
+    for node in module.graph.nodes:
         storage[node] = storage[node.args[0]] if _shares(node) else node
-        for argument in node.all_input_nodes:
-            last[storage[argument]] = position
-    elsewhere = {node for node in nodes if node.op != "call_function"}
-    if in_place:
-        elsewhere |= {storage[result] for result in nodes[-1].args[0]}
-    scratch = _kernel_bytes if in_place else _scratch_bytes
-    ends: dict[int, list[torch.fx.Node]] = {}
-    for node, position in last.items():
-        ends.setdefault(position, []).append(node)
-    live = peak = 0
-    for position, node in enumerate(nodes):
-        if node.op != "call_function":
-            continue
-        live += 0 if storage[node] is not node or node in elsewhere else _nbytes(node.meta["val"])
-        peak = max(peak, live + scratch(node))
-        if storage[node] not in last:  # nobody reads it
-            ends.setdefault(position, []).append(storage[node])
-        live -= sum(_nbytes(ended.meta["val"]) for ended in ends.get(position, ()) if ended not in elsewhere)
-    return peak
+        reads = [storage[argument] for argument in node.all_input_nodes]
+        own = node.op == "call_function" and not _shares(node)
+        nbytes = _nbytes(node.meta["val"]) if own else 0
+        scratch = 0 if not own else _kernel_bytes(node) if in_place else _scratch_bytes(node, nbytes)
+        steps.append(Step(storage[node], nbytes, reads, scratch))
+    results = [storage[result] for result in module.graph.output_node().args[0]] if in_place else []
+    return largest_live(steps, results)
 
 
 def _shares(node: torch.fx.Node) -> bool:
-    return node.op == "call_function" and (node.target in _VIEWS or "getitem" in str(node.target))
+    return node.op == "call_function" and (str(node.target) in VIEWS or "getitem" in str(node.target))
 
 
 def traffic_bytes(module: torch.fx.GraphModule) -> int:
@@ -88,18 +59,13 @@ def _kernel_bytes(node: torch.fx.Node) -> int:
     return operator_scratch_bytes(name, node.args[0].meta["val"].shape[0])
 
 
-def _scratch_bytes(node: torch.fx.Node) -> int:
-    """What an int4 operator of the torch runtime holds at a time; softmax and friends keep nothing."""
-    target = str(node.target)
-    if target.startswith("bespoke.linear_int4"):
-        codes = node.args[1].meta["val"]
-        return decode_bytes(codes.shape[0], node.args[4])
-    if target.startswith("bespoke.head_chunk"):
-        h, codes = (node.args[position].meta["val"] for position in (0, 1))
-        return head_chunk_bytes(h.shape[0], codes.shape[0], h.shape[1])
-    if target.startswith("bespoke.embedding_int4"):
-        return _nbytes(node.meta["val"]) * 3 // 2
-    return 0
+def _scratch_bytes(node: torch.fx.Node, result_bytes: int) -> int:
+    """Scratch of an operator in the torch runtime."""
+    namespace, _, name = str(node.target).partition(".")
+    if namespace != "bespoke":
+        return 0
+    first, codes = (tuple(node.args[position].meta["val"].shape) for position in (0, 1))
+    return operator_bytes(name, first, codes, node.args[-1], result_bytes)
 
 
 def flops(module: torch.fx.GraphModule) -> int:

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from bespoke.plan.instructions import (
     DTYPE_BYTES,
@@ -120,6 +120,12 @@ class PlanCode:
     sections: dict[SectionName, tuple[Code, ...]]
     replay: tuple[Code, ...]
     recorded: tuple[int, ...]
+    records: int  # values and instructions of the plan
+
+
+    def with_workspaces(self, workspaces: Mapping[str, int]) -> PlanCode:
+        """The same plan for a runtime whose calls take these, by graph key."""
+        return replace(self, graphs=tuple(replace(graph, workspace_bytes=workspaces[graph.key]) for graph in self.graphs))
 
 
 def read_code(data: bytes, subject: str, graphs: Sequence[Signature]) -> PlanCode:
@@ -159,6 +165,7 @@ def plan_code(plan: Plan) -> PlanCode:
         sections=sections,
         replay=_section(plan, kept, share),
         recorded=tuple(recorded_values(training)),
+        records=len(plan.values) + sum(map(len, plan.sections.values())),
     )
 
 

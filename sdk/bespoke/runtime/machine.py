@@ -17,6 +17,7 @@ from bespoke.plan.instructions import SectionName
 from bespoke.runtime.batches import Batch
 from bespoke.runtime.buffers import Buffers, as_tensor
 from bespoke.runtime.code import read_code
+from bespoke.runtime.cost import TORCH_COSTS
 from bespoke.runtime.interpreter import STAGES, Bindings, Interpreter, Outcome
 from bespoke.runtime.memory import MemoryGuard
 from bespoke.runtime.programs import load_program
@@ -24,7 +25,10 @@ from bespoke.runtime.weights import Weights
 
 
 class Machine:
-    """Runs sections of one method. State is what `fill` put there and steps have changed since."""
+    """Runs sections of one method. State is what `fill` put there and steps have changed since.
+
+    `estimate_bytes` is what training takes over the idle process in this runtime, whatever target the plan was made for.
+    """
 
     def __init__(
         self, bundle: Bundle, method: MethodRecord, guard: MemoryGuard, *, scratch: Path | None = None,
@@ -44,13 +48,20 @@ class Machine:
             str(value.where) for code in codes.values() for value in code.values if value.role == "adapter"
         )
         files = {graph.key: graph.file for graph in graphs.values()}
-        functions: dict[str, Callable[..., tuple[torch.Tensor, ...]]] = {}
+        functions: dict[str, torch.fx.GraphModule] = {}
         for code in codes.values():
             for graph in code.graphs:
                 if graph.key not in functions:
                     functions[graph.key] = load_program(
                         bundle.read(files[graph.key]), files[graph.key], device=self.device.type
                     )
+        workspaces = {key: function.meta["workspace_bytes"] for key, function in functions.items()}
+        codes = {length: code.with_workspaces(workspaces) for length, code in codes.items()}
+        self.estimate_bytes = max(
+            code.arena_bytes + max((graph.workspace_bytes for graph in code.graphs), default=0)
+            + TORCH_COSTS.constant_bytes + TORCH_COSTS.record_bytes * code.records
+            for code in codes.values()
+        )  # fmt: skip
         weights = Weights(bundle, self.device)
         self.interpreters = {
             length: Interpreter(

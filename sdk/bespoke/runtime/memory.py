@@ -190,14 +190,15 @@ class MemoryGuard:
         self._peak = max(self._peak, seen)
         return seen
 
-    def ask(self, bytes_to_add: int, subject: str) -> None:
-        """Raises BudgetExceeded if `subject`, about to add so many bytes, would go over the limit."""
-        now = self.observe()
-        if self.limit_added_bytes is None or now + bytes_to_add <= self.idle + self.limit_added_bytes:
+    def ask(self, bytes_to_add: int, subject: str, now: int | None = None) -> None:
+        """Raises BudgetExceeded if `subject`, about to add so many bytes, would go over the limit. `now`: the footprint that they
+        are added to, where some of them are held already."""
+        start = self.observe() if now is None else now
+        if self.limit_added_bytes is None or start + bytes_to_add <= self.idle + self.limit_added_bytes:
             return
         # Freed memory that malloc still holds must not refuse what would fit.
         release_free_memory()
-        held = anonymous_bytes() - self.idle
+        held = (anonymous_bytes() if now is None else now) - self.idle
         if held + bytes_to_add <= self.limit_added_bytes:
             return
         raise BudgetExceeded(

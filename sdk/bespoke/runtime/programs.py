@@ -25,6 +25,7 @@ import torch
 import bespoke.ops  # noqa: F401  (registers torch.ops.bespoke)
 from bespoke.bundle.program_json import Code, Operand, Program, ProgramNode, Value, parse_program
 from bespoke.errors import BespokeError, BundleError
+from bespoke.runtime.cost import workspace_bytes
 
 __all__ = ["build_module", "load_program"]
 
@@ -87,6 +88,7 @@ def load_program(
     data: bytes, subject: str, *, device: str = "cpu", error: type[BespokeError] = BundleError
 ) -> torch.fx.GraphModule:
     """The graph in the bytes of a model.json. Call it with the flat tensors of the graph; it returns a flat tuple.
+    `meta["workspace_bytes"]` is what a call takes beside its operands.
 
     Constructors inside the graph (`full`, `arange`) are bound to `device`. Raises `error` about `subject` for anything
     that is not a straight line of allowed operators; nothing is executed before that is known.
@@ -120,7 +122,9 @@ def build_module(
             if name in used:
                 values[name] = graph.call_function(operator.getitem, (result, index))
     graph.output(tuple(values[name] for name in program.outputs))
-    return torch.fx.GraphModule(torch.nn.Module(), graph, "Program")
+    module = torch.fx.GraphModule(torch.nn.Module(), graph, "Program")
+    module.meta["workspace_bytes"] = workspace_bytes(program)
+    return module
 
 
 @cache

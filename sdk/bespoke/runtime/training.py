@@ -60,8 +60,10 @@ class TorchRuntime:
             record = method_of(self._bundle, run.method)
             record = record.model_copy(update={"training": Training.model_validate(run.settings["training"])})
             guard = MemoryGuard(self._memory_bytes, self._meter.idle)
-            self._refuse_what_cannot_fit(record, guard)
+            before_machine = guard.observe()
             machine = Machine(self._bundle, record, guard, scratch=self._store.scratch_path)
+            estimate = machine.estimate_bytes
+            guard.ask(estimate, f"Training with '{record.name}' (estimated peak {estimate / 1e6:.1f} MB)", now=before_machine)
             gate = self._gate(run, record)
             answering = self.adapter_arrays()
             before = (
@@ -77,7 +79,7 @@ class TorchRuntime:
             progress = trainer.progress
             memory = MemoryReport(
                 idle_bytes=self._meter.idle,
-                estimate_bytes=max(plan.estimate.peak_bytes for plan in record.plans),
+                estimate_bytes=estimate,
                 peak_bytes=max(progress.peak_added, guard.peak_added),
                 limit_bytes=self._memory_bytes,
                 mapped_dirty_bytes=dirty_mapped_bytes(),
@@ -124,10 +126,6 @@ class TorchRuntime:
             record.name, training.seed if seed is None else seed, {"training": training.model_dump(mode="json")},
             self._store.example_ids(), training.steps, None if version is None else version.id,
         )  # fmt: skip
-
-    def _refuse_what_cannot_fit(self, record: MethodRecord, guard: MemoryGuard) -> None:
-        peak = max(plan.estimate.peak_bytes for plan in record.plans)
-        guard.ask(peak, f"Training with '{record.name}' (estimated peak {peak / 1e6:.1f} MB)")
 
     def _cursor(self, run: Run, record: MethodRecord) -> BatchCursor:
         train = set(self._store.example_ids("train"))
