@@ -69,6 +69,16 @@ def test_the_tutorial_works_with_the_model_that_it_makes(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
+def test_the_core_is_used_as_its_page_says(stories: Path, tmp_path: Path) -> None:
+    shutil.copytree(stories, tmp_path / "everyday", copy_function=shutil.copyfile)
+    printed = run_page(REPOSITORY / "docs" / "how_to" / "use_the_device_core.md", tmp_path)
+    from bespoke.core import find
+
+    runtime = "core" if find().path else "torch"
+    assert printed[-1].startswith(f"{runtime}\n{runtime} ")
+
+
+@pytest.mark.slow
 def test_the_recipes_run(chat_model: Path, stories: Path, tmp_path: Path) -> None:
     shutil.copytree(stories, tmp_path / "plain_model", copy_function=shutil.copyfile)
     run_page(REPOSITORY / "docs" / "how_to" / "collect_examples.md", tmp_path)

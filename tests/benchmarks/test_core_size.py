@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The core's own size, stripped: what an app would carry, without and with ExecuTorch's libraries."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.benchmarks.figures import this_machine, write_table
+
+from bespoke.core import find
+
+
+@pytest.mark.benchmark
+def test_size_of_the_core(tmp_path: Path) -> None:
+    core = find()
+    if core.path is None:
+        pytest.skip(f"no device core: {core.reason}")
+    if shutil.which("strip") is None or shutil.which("ldd") is None:
+        pytest.skip("needs strip and ldd")
+    libraries = loaded(core.path)
+    ours = libraries.pop("libbespoke_core.so")
+    engine = {name: path for name, path in libraries.items() if "executorch" in name}
+    system = [name for name in ("libsodium", "libsqlite3") if any(library.startswith(name) for library in libraries)]
+    core_bytes = stripped(ours, tmp_path)
+    engine_bytes = {name: stripped(path, tmp_path) for name, path in sorted(engine.items())}
+    rows: list[list[str | float]] = [
+        ["the core: `libbespoke_core.so`", core_bytes / 1e6],
+        *([f"ExecuTorch: `{name}`", size / 1e6] for name, size in engine_bytes.items()),
+        ["the core with ExecuTorch", (core_bytes + sum(engine_bytes.values())) / 1e6],
+        ["beside it, only where Python runs the core: `bespoke-core`", stripped(core.path, tmp_path) / 1e6],
+    ]
+    note = f"MB on disk, stripped. Of the system it takes {' and '.join(system)} and the C++ runtime; neither Python nor torch."
+    machine = f"{core.built.get('compiler', 'a compiler without a name')}, {this_machine()}"
+    write_table("core_size", ("file", "MB"), rows, note, machine)
+    assert core_bytes < 4e6
+
+
+def loaded(program: Path) -> dict[str, Path]:
+    """Shared libraries of a program by name, as the loader finds them."""
+    said = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    return {Path(path).name: Path(path).resolve() for path in re.findall(r"=> (/\S+)", said)}
+
+
+def stripped(path: Path, folder: Path) -> int:
+    copy = folder / path.name
+    shutil.copyfile(path, copy)
+    subprocess.run(["strip", "--strip-unneeded", copy], check=True)
+    return copy.stat().st_size
