@@ -103,7 +103,8 @@ class Core:
             call, mode, error = fault or (NEVER, 0, 0)
             environment |= {"LD_PRELOAD": str(self.faults), "FAULTS_ARM": f"{call}:{mode}:{error}"}
             environment |= {} if log is None else {"FAULTS_LOG": str(log)}
-        wanted = {"verb": "train", "bundle": str(self.bundle), "state": str(state), "threads": threads, "memory_mb": -1, "steps": steps}
+        wanted = {"verb": "train", "bundle": str(self.bundle), "state": str(state), "threads": threads, "memory_mb": -1}
+        wanted["steps"] = steps
         process = subprocess.Popen([self.program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
         assert process.stdin is not None
         assert process.stdout is not None
@@ -151,6 +152,11 @@ class States:
     def step(self, folder: Path) -> int:
         with self.open(folder) as store:
             return store.run(1).step
+
+    def has_ended(self, folder: Path) -> bool:
+        """Then another process would begin a second run."""
+        with self.open(folder) as store:
+            return store.run(1).ended_because is not None
 
     def at_pause(self, folder: Path) -> Any:
         """All that must not depend on where a run was killed, optimizer state included; before its last step."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import shutil
 import subprocess
 import tempfile
 from collections import Counter
@@ -37,7 +38,7 @@ KILLED = -9
 DISK_OR_STATE = 9  # exit code of StateError and DiskFull
 FAIL_SHORT = 5  # a part of the write arrives, and nothing after it
 KILL_MODES = [KILL_BEFORE, KILL_TORN, KILL_AFTER]
-# Kills of each method: 10 in the fast tests, 200 more in all of them.
+# Kills of each method at any instant, beside those at a call: 10 in the fast tests, 200 in all of them.
 FEW = {"mesp": 4, "mebp": 3, "mezo": 3}
 MANY = {"mesp": 68, "mebp": 66, "mezo": 66}
 MOST_OF_ONE_RUN = 6  # then it is left alone to its end
@@ -92,13 +93,12 @@ def test_a_run_killed_at_any_instant_ends_bit_equal_to_an_undisturbed_one(
         subject = subject_of(method)
         chance = random.Random(count)
         done: Counter[str] = Counter()
-        while done["kills"] < count:
-            done += killed_run(subject, min(MOST_OF_ONE_RUN, count - done["kills"]), chance)
-        assert done["kills"] == count
+        while done["at any instant"] < count:
+            done += killed_run(subject, min(MOST_OF_ONE_RUN, count - done["at any instant"]), chance)
         assert count < 20 or done["between the first step and the last"] * 3 > count
         total += done
         print(f"\n| kill -9 of the core, {method} | {shown(done)} | all ended bit-equal |")
-    assert total["kills"] == sum(counts.values())
+    assert total["at any instant"] == sum(counts.values())
     print(f"\n| kill -9 of the core, all | {shown(total)} | all ended bit-equal |")
 
 
@@ -108,14 +108,12 @@ def killed_run(subject: Subject, most: int, chance: random.Random) -> Counter[st
     done: Counter[str] = Counter(runs=1)
     before_pause = chance.randint(0, most)
     for phase, until in ((0, before_pause), (1, most)):
-        while phase == 1 or subject.states.step(folder) < PAUSE:
+        while not subject.states.has_ended(folder) if phase == 1 else subject.states.step(folder) < PAUSE:
             left = PAUSE - subject.states.step(folder) if phase == 0 else 0
             how = a_kill(subject.expected, phase, chance, KILL_MODES) if done["kills"] < until else {}
             ended = subject.core.train(folder, steps=left, threads=chance.choice((1, 2)), **how)
-            if ended.code == 0 and phase == 1:
-                break
             if ended.code == KILLED:
-                done += Counter({"kills": 1, "at a call": "fault" in how, "after a step": "after_step" in how})
+                done += Counter({"kills": 1, "at a call that changes a file": "fault" in how, "at any instant": "fault" not in how})
                 done["between the first step and the last"] += 0 < subject.states.step(folder) < STEPS
             assert ended.code == 0 or (ended.code == KILLED and how), ended
         if phase == 0:
@@ -131,33 +129,34 @@ def killed_run(subject: Subject, most: int, chance: random.Random) -> Counter[st
 def test_at_every_call_of_a_training_process_a_fault_loses_nothing(
     subject_of: Callable[[str], Subject], method: str, every: int, faulty: str
 ) -> None:
-    """The process that does the last step, from opening the state over the commit and the gate to the end of the run."""
+    """The process that does the last step, from opening the state over the commit and the gate to the end of the run.
+
+    The faults take turns; each of them at each call is tried on the store alone (test_state_faults.py).
+    """
     subject = subject_of(method)
-    paused = subject.place / "paused"
-    subject.states.fresh(paused)
+    paused = subject.states.fresh(subject.place / "paused")
     assert subject.core.train(paused, steps=PAUSE).code == 0
     calls = subject.expected.calls[1]
-    modes = [(mode, 0) for mode in KILL_MODES] if faulty == "kill" else ERRORS[: None if every == 1 else 3]
+    modes = [(mode, 0) for mode in KILL_MODES] if faulty == "kill" else ERRORS
     outcomes: Counter[str] = Counter()
     folder = subject.place / "state"
-    for call in range(0, len(calls), every):
-        for mode, error in modes:
-            subprocess.run(["rm", "-rf", folder], check=True)
-            subprocess.run(["cp", "-a", paused, folder], check=True)
-            ended = subject.core.train(folder, fault=(call, mode, error))
-            where = f"call {call} ({calls[call]}), mode {mode}, error {error}: {ended}"
-            outcomes[judged(ended, faulty, where)] += 1
-            at_end = subject.states.at_end(folder)  # the Python store opens it: nothing is damaged
-            if at_end["ended"] is None:
-                assert at_end["step"] in (PAUSE, STEPS), where
-                assert subject.core.train(folder).code == 0, where
-                at_end = subject.states.at_end(folder)
-            assert at_end == subject.expected.end, where
-    points = len(range(0, len(calls), every))
-    text = ", ".join(f"{name} {count}" for name, count in sorted(outcomes.items()))
+    for number, call in enumerate(range(0, len(calls), every)):
+        mode, error = modes[number % len(modes)]
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(paused, folder)
+        ended = subject.core.train(folder, fault=(call, mode, error))
+        where = f"call {call} ({calls[call]}), mode {mode}, error {error}: {ended}"
+        outcomes[judged(ended, faulty, where)] += 1
+        at_end = subject.states.at_end(folder)  # the Python store opens it: nothing is damaged
+        if at_end["ended"] is None:
+            assert at_end["step"] in (PAUSE, STEPS), where
+            assert subject.core.train(folder).code == 0, where
+            at_end = subject.states.at_end(folder)
+        assert at_end == subject.expected.end, where
     total = sum(outcomes.values())
-    print(f"\n| faults while the core trains, {method} | {points} of {len(calls)} calls | {total} faults: {text} |")
-    assert outcomes["killed" if faulty == "kill" else "DiskFull"] >= points
+    text = ", ".join(f"{name} {count}" for name, count in sorted(outcomes.items()))
+    print(f"\n| faults while the core trains, {method} | {total} of {len(calls)} calls | {text} |")
+    assert outcomes["killed"] * 3 > total if faulty == "kill" else outcomes["DiskFull"] * 3 > total
 
 
 ERRORS = [
