@@ -8,7 +8,7 @@ namespace bespoke::kernels {
 namespace {
 
 #define BESPOKE_MR 12
-constexpr int VL = 16, MR = BESPOKE_MR, NR = 32, KU = 4;
+constexpr int VL = 16, MR = BESPOKE_MR, NR = 32, KU = 16;
 typedef __m512 vec;
 inline vec load(const float* p) { return _mm512_loadu_ps(p); }
 inline void store(float* p, vec v) { _mm512_storeu_ps(p, v); }
@@ -24,7 +24,6 @@ inline vec zero_where_less(vec x, vec limit, vec v) {
 }
 inline float half(uint16_t bits) { return _cvtsh_ss(bits); }
 
-#include "bytes_avx2.h"
 #include "body.h"
 
 }  // namespace

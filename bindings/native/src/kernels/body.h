@@ -11,6 +11,13 @@ constexpr int NV = NR / VL;
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 #include "decode.h"
+#if defined(__AVX512F__)
+#include "decode_avx512.h"
+#elif defined(BESPOKE_BYTES)
+#include "decode_bytes.h"
+#else
+#include "decode_scalar.h"
+#endif
 
 // Rows of the next tile when `left` remain. A last tile of few rows has too few independent multiply-adds to hide their latency,
 // so the last two share theirs instead.
@@ -32,6 +39,9 @@ void tile(const float* a, int64_t a_stride, const float* b, int64_t K, float* c,
   }
   int64_t k = 0;
   for (; k + KU <= K; k += KU) {
+    // The next DEPTH summands, while these are added: a few lines at a time, since the way to memory takes few at once.
+    if (KU == 16)
+      UNROLL for (int r = 0; r < R; r++) __builtin_prefetch(p[r / 3] + r % 3 * a_stride + DEPTH, 0, 2);
     UNROLL for (int u = 0; u < KU; u++) {
       vec x[NV];
       UNROLL for (int v = 0; v < NV; v++) x[v] = load(b + u * NR + v * VL);
@@ -66,12 +76,36 @@ constexpr Tile tiles[] = {nullptr, tile<1>, tile<2>, tile<3>, tile<4>, tile<5>, 
 #endif
 };
 
+// Rows of W that the next panel decodes, on their way to the cache while this one is multiplied: they are read in short pieces far
+// apart, which processors do not foresee.
+struct Ahead {
+  const char *codes, *scales;
+  int64_t codes_stride, scales_stride;  // bytes
+  int64_t bytes;                        // of codes in a row
+  int64_t left;
+
+  void fetch(int64_t rows) {
+    for (; rows > 0 && left > 0; rows--, left--, codes += codes_stride, scales += scales_stride) {
+      for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(codes + b, 0, 2);
+      __builtin_prefetch(scales, 0, 2);
+    }
+  }
+};
+
+inline Ahead ahead_of(const Weight& w, int64_t n, int64_t k, int64_t rows, int64_t bytes) {
+  return {(const char*)(w.codes + n * w.codes_stride + k / 2), (const char*)(w.scales + n * w.scales_stride + k / 32),
+          w.codes_stride, 2 * w.scales_stride, bytes, smaller(rows, w.out - n)};
+}
+
 // Columns [0, n) of c, n at most BLOCK, (+)= a[rows][K] panel[K][BLOCK]; the panel is BLOCK / NR strips of [pitch][NR].
-void multiply(const Operands& o, const float* a, const float* panel, int64_t pitch, int64_t K, float* c, int64_t n, bool first) {
+void multiply(const Operands& o, const float* a, const float* panel, int64_t pitch, int64_t K, float* c, int64_t n, bool first,
+              Ahead ahead) {
+  const int64_t step = ahead.left * MR * NR / (smaller(n, BLOCK) * o.rows) + 1;
   for (int64_t s = 0; s < n; s += NR) {
     const bool whole = s + NR <= n;
     for (int64_t t = 0, r; t < o.rows; t += r) {
       r = tile_rows(o.rows - t);
+      ahead.fetch(step);
       const float* keep = first && o.keep ? o.keep + t : nullptr;
       float* y = c + t * o.c_stride + s;
       if (whole) {
@@ -98,7 +132,10 @@ void forward(const Weight& w, int64_t n0, int64_t n1, const Operands& x, float* 
     for (int64_t n = n0; n < n1; n += BLOCK) {
       const Rows rows = n + BLOCK <= w.out ? rows_of(w, n, k0) : gather(w, n, k0, pitch, last);
       for (int64_t k = 0; k < pitch; k += 32) decode_transposed(rows, k, panel + k * NR, half_panel(pitch));
-      multiply(x, x.a + k0, panel, pitch, K, x.c + n, smaller(BLOCK, n1 - n), k0 == 0);
+      const bool more = n + BLOCK < n1;
+      multiply(x, x.a + k0, panel, pitch, K, x.c + n, smaller(BLOCK, n1 - n), k0 == 0,
+               more ? ahead_of(w, n + BLOCK, k0, BLOCK, DEPTH / 2)
+                    : ahead_of(w, n0, smaller(k0 + DEPTH, w.columns - 1), k0 + DEPTH < w.columns ? BLOCK : 0, DEPTH / 2));
     }
   }
 }
@@ -107,8 +144,10 @@ void transposed(const Weight& w, int64_t n0, int64_t n1, const Operands& g, floa
   for (int64_t k0 = 0; k0 < w.out; k0 += DEPTH) {
     const int64_t K = smaller(DEPTH, w.out - k0);
     for (int64_t n = n0; n < n1; n += BLOCK) {
-      for (int64_t k = 0; k < K; k++) decode_row(w, k0 + k, n, panel + k * NR, half_panel(K));
-      multiply(g, g.a + k0, panel, K, K, g.c + n, smaller(BLOCK, n1 - n), k0 == 0);
+      decode_rows(w, k0, K, n, panel, half_panel(K));
+      const bool more = n + BLOCK < n1;
+      multiply(g, g.a + k0, panel, K, K, g.c + n, smaller(BLOCK, n1 - n), k0 == 0,
+               more ? ahead_of(w, k0, n + BLOCK, K, BLOCK / 2) : ahead_of(w, k0 + K, n0, DEPTH, BLOCK / 2));
     }
   }
 }
@@ -117,10 +156,10 @@ void row(const Weight& w, int64_t index, float* y) {
   float group[BLOCK];
   for (int64_t n = 0; n < w.columns; n += BLOCK) {
     if (n + BLOCK <= w.columns) {
-      decode_row(w, index, n, y + n, 16);
+      decode_rows(w, index, 1, n, y + n, 16);
       continue;
     }
-    decode_row(w, index, n, group, 16);
+    decode_rows(w, index, 1, n, group, 16);
     for (int64_t j = n; j < w.columns; j++) y[j] = group[j - n];
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// int4 to fp32, exactly: (nibble - 8) * scale has at most 4 + 11 significant bits. On vectors the nibble goes into the mantissa
-// of 0.5, giving f = 0.5 + nibble / 32 without a conversion, and the value is f * 32 scale - 24 scale, whose steps are exact too.
+// Rows of W as they lie in memory: what all ways to decode them begin with. Decoding is exact, since (nibble - 8) * scale has at most
+// 4 + 11 significant bits.
 #pragma once
 
 // 32 rows of W from some column on.
@@ -28,75 +28,3 @@ inline Rows gather(const Weight& w, int64_t n, int64_t k, int64_t columns, Gathe
   }
   return {to.codes, to.scales, DEPTH / 2, DEPTH / 32};
 }
-
-#if defined(BESPOKE_BYTES)
-typedef float floats __attribute__((vector_size(16 * BESPOKE_BYTES), aligned(4), may_alias));
-constexpr int L = BESPOKE_BYTES;                         // 16-byte halves of a vector; the zips work within each
-inline bytes low(bytes v) { return (v << 3) & 0x78; }    // nibbles to bits 3..6 of their bytes
-inline bytes high(bytes v) { return (v >> 1) & 0x78; }
-
-// 16 L weights to columns 0.. of a row of the panel, whose columns from 16 are `strip` floats further.
-// Each half of v holds four runs of four; run i of all halves make the columns from 4 L i.
-inline void put(float* o, int64_t strip, bytes v, const floats* s32, const floats* s24) {
-  const bytes exponent = v * 0 + 0x3f, zero = v * 0;
-  const bytes a = zip8_low(v, exponent), b = zip8_high(v, exponent);
-  const bytes f[4] = {zip16_low(zero, a), zip16_high(zero, a), zip16_low(zero, b), zip16_high(zero, b)};
-  UNROLL for (int i = 0; i < 4; i++) {
-    const int n = 4 * L * i;
-    *(floats*)(o + n / 16 * strip + n % 16) = (floats)f[i] * s32[i] - s24[i];
-  }
-}
-
-// 32 rows of W, the group at column k of them, transposed into the columns of 32 rows of the panel.
-inline void decode_transposed(const Rows& w, int64_t k, float* o, int64_t strip) {
-  for (int c = 0; c < BLOCK; c += 16 * L, o += strip) {
-    const int64_t stride = w.codes_stride;
-    const uint8_t* q = w.codes + c * stride + k / 2;
-    const uint16_t* h = w.scales + c * w.scales_stride + k / 32;
-    float scale[16 * L];
-    for (int i = 0; i < 16 * L; i++) scale[i] = half(h[i * w.scales_stride]);
-    floats s32[4], s24[4];
-    UNROLL for (int i = 0; i < 4; i++) s32[i] = *(floats*)(scale + 4 * L * i) * 32, s24[i] = *(floats*)(scale + 4 * L * i) * 24;
-    bytes x[16], y[16];
-    UNROLL for (int i = 0; i < 16; i++) x[i] = load_bytes(q + (i / 4 * 4 * L + i % 4) * stride, 4 * stride);
-    UNROLL for (int step = 0; step < 4; step++) {  // four perfect shuffles transpose 16 x 16 bytes
-      UNROLL for (int i = 0; i < 8; i++) y[2 * i] = zip8_low(x[i], x[i + 8]), y[2 * i + 1] = zip8_high(x[i], x[i + 8]);
-      UNROLL for (int i = 0; i < 16; i++) x[i] = y[i];
-    }
-    UNROLL for (int j = 0; j < 16; j++) {
-      put(o + 2 * j * NR, strip, low(x[j]), s32, s24);
-      put(o + (2 * j + 1) * NR, strip, high(x[j]), s32, s24);
-    }
-  }
-}
-
-// Row n of W, one group at k, into one row of the panel.
-inline void decode_row(const Weight& w, int64_t n, int64_t k, float* o, int64_t strip) {
-  const bytes v = load_bytes(w.codes + n * w.codes_stride + k / 2, 0);
-  const float f = half(w.scales[n * w.scales_stride + k / 32]);
-  const floats a = floats{} + f * 32, b = floats{} + f * 24, s32[4] = {a, a, a, a}, s24[4] = {b, b, b, b};
-  if (L == 2) {
-    const bytes u = runs_of_four(v);
-    put(o, strip, zip8_low(low(u), high(u)), s32, s24);
-  } else {
-    put(o + strip, strip, zip8_high(low(v), high(v)), s32, s24);
-    put(o, strip, zip8_low(low(v), high(v)), s32, s24);
-  }
-}
-#else
-inline float value(const uint8_t* q, int64_t j, float scale) { return float((q[j / 2] >> j % 2 * 4 & 15) - 8) * scale; }
-
-inline void decode_transposed(const Rows& w, int64_t k, float* o, int64_t strip) {
-  for (int64_t i = 0; i < BLOCK; i++) {
-    const uint8_t* q = w.codes + i * w.codes_stride + k / 2;
-    const float s = half(w.scales[i * w.scales_stride + k / 32]);
-    for (int64_t j = 0; j < 32; j++) o[i / 16 * strip + j * NR + i % 16] = value(q, j, s);
-  }
-}
-
-inline void decode_row(const Weight& w, int64_t n, int64_t k, float* o, int64_t strip) {
-  const uint8_t* q = w.codes + n * w.codes_stride + k / 2;
-  const float s = half(w.scales[n * w.scales_stride + k / 32]);
-  for (int64_t j = 0; j < 32; j++) o[j / 16 * strip + j % 16] = value(q, j, s);
-}
-#endif
