@@ -27,6 +27,7 @@ from bespoke.plan.liveness import checkpoints, intervals, with_loads_and_frees, 
 from bespoke.plan.replay import is_replayable
 
 TRAINING_SECTIONS: tuple[SectionName, ...] = ("train_step", "micro_step", "apply_step")
+COUNTED_SECTIONS: tuple[SectionName, ...] = (*TRAINING_SECTIONS, "evaluate_step")  # what a training call runs
 
 
 @dataclass(frozen=True)
@@ -121,20 +122,21 @@ def graph_refs(draft: DraftPlan, costs: Costs, measured: Mapping[str, int]) -> l
 
 
 def largest_workspace(scheduled: Scheduled, graphs: Sequence[GraphRef], draft: DraftPlan, costs: Costs) -> int:
-    """Of the call that takes most beside its operands."""
-    if not costs.results_in_place:
-        return max((graph.workspace_bytes for graph in graphs), default=0)
-    largest = [graph.workspace_bytes for graph in graphs]
-    for code in scheduled.sections.values():
-        for call in code:
+    """Of the call of a training run that takes most beside its operands."""
+    largest = 0
+    for name in COUNTED_SECTIONS:
+        for call in scheduled.sections.get(name, ()):
             if isinstance(call, Call):
-                added = sum(
-                    aligned(tensor_bytes(*draft.graphs[call.graph].outputs[number]))
-                    for number, result in enumerate(call.results)
-                    if result.how == "add_to"
-                )
-                largest[call.graph] = max(largest[call.graph], graphs[call.graph].workspace_bytes + added)
-    return max(largest, default=0)
+                taken = graphs[call.graph].workspace_bytes
+                if costs.results_in_place and any(result.how == "add_to" for result in call.results):
+                    outputs = draft.graphs[call.graph].outputs
+                    taken += sum(
+                        aligned(tensor_bytes(*outputs[number]))
+                        for number, result in enumerate(call.results)
+                        if result.how == "add_to"
+                    )
+                largest = max(largest, taken)
+    return largest
 
 
 def step_seconds(draft: DraftPlan, speed: Speed, spilled: Collection[int] = ()) -> float:

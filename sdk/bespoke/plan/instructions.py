@@ -196,7 +196,7 @@ class Estimate(Settings):
     """Memory in bytes and work in floating-point operations, known before anything runs."""
 
     arena_bytes: int = Field(ge=0)
-    workspace_bytes: int = Field(ge=0, description="of the call that takes most beside its operands")
+    workspace_bytes: int = Field(ge=0, description="of the call of training or evaluating that takes most")
     constant_bytes: int = Field(ge=0, description="what the engine holds for itself and for the plan, measured")
     step_bytes: int = Field(ge=0, description="accumulators, in mapped scratch")
     state_bytes: int = Field(ge=0, description="one copy of adapter and optimizer state, mapped")

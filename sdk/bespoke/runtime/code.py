@@ -9,6 +9,7 @@ import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from bespoke.plan.compile import COUNTED_SECTIONS
 from bespoke.plan.instructions import (
     DTYPE_BYTES,
     Call,
@@ -122,6 +123,12 @@ class PlanCode:
     recorded: tuple[int, ...]
     records: int  # values and instructions of the plan
 
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Of the call of training or evaluating that takes most."""
+        calls = (i for name in COUNTED_SECTIONS for i in self.sections.get(name, ()) if isinstance(i, CallCode))
+        return max((self.graphs[call.graph].workspace_bytes for call in calls), default=0)
 
     def with_workspaces(self, workspaces: Mapping[str, int]) -> PlanCode:
         """The same plan for a runtime whose calls take these, by graph key."""

@@ -58,10 +58,9 @@ class Machine:
         workspaces = {key: function.meta["workspace_bytes"] for key, function in functions.items()}
         codes = {length: code.with_workspaces(workspaces) for length, code in codes.items()}
         self.estimate_bytes = max(
-            code.arena_bytes + max((graph.workspace_bytes for graph in code.graphs), default=0)
-            + TORCH_COSTS.constant_bytes + TORCH_COSTS.record_bytes * code.records
+            code.arena_bytes + code.workspace_bytes + TORCH_COSTS.constant_bytes + TORCH_COSTS.record_bytes * code.records
             for code in codes.values()
-        )  # fmt: skip
+        )
         weights = Weights(bundle, self.device)
         self.interpreters = {
             length: Interpreter(
