@@ -4,8 +4,13 @@
 
 #include "format/manifest.h"
 #include "error.h"
+#include "mutate.h"
 
 using namespace bespoke;
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
+  return fuzz::mutate_json(data, size, max_size, seed);
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {

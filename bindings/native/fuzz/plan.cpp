@@ -9,6 +9,7 @@
 #include "error.h"
 #include "format/manifest.h"
 #include "format/plan.h"
+#include "mutate.h"
 
 using namespace bespoke;
 
@@ -60,6 +61,10 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   const std::string document{std::istreambuf_iterator<char>(file), {}};
   manifest = std::make_unique<Manifest>(read_manifest({reinterpret_cast<const uint8_t*>(document.data()), document.size()}, "manifest.json"));
   return 0;
+}
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
+  return fuzz::mutate_json(data, size, max_size, seed);
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -3,8 +3,23 @@
 #include <cstdlib>
 
 #include "format/bundle.h"
+#include "mutate.h"
 
 using namespace bespoke;
+
+// Changes the header and says its new length, so that the data stays where the header says it is.
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
+  const size_t length = size < 8 ? size : data[0] + size_t{256} * data[1];
+  if (size < 8 || length > size - 8 || seed % 16 == 0) return LLVMFuzzerMutate(data, size, max_size);
+  std::string header(data + 8, data + 8 + length), rest(data + 8 + length, data + size);
+  header.resize(max_size - 8 - rest.size());
+  size_t changed = fuzz::mutate_json(reinterpret_cast<uint8_t*>(&header[0]), length, header.size(), seed);
+  while (changed % 8 && changed < header.size()) header[changed++] = ' ';
+  for (size_t i = 0; i < 8; i++) data[i] = static_cast<uint8_t>(changed >> (8 * i));
+  std::memcpy(data + 8, header.data(), changed);
+  std::memcpy(data + 8 + changed, rest.data(), rest.size());
+  return 8 + changed + rest.size();
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {

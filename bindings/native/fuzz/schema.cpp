@@ -6,6 +6,7 @@
 
 #include "error.h"
 #include "format/json.h"
+#include "mutate.h"
 
 using namespace bespoke;
 
@@ -37,6 +38,11 @@ void check(const Schema& schema, const Schema::Part& part, const Bytes& document
 }
 
 }  // namespace
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
+  if (size < 2 || seed % 16 == 0) return LLVMFuzzerMutate(data, size, max_size);  // the first byte as well
+  return 1 + fuzz::mutate_json(data + 1, size - 1, max_size - 1, seed);
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const Schema plans(plan_schema, plan_schema_size), manifests(manifest_schema, manifest_schema_size);
