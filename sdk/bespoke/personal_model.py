@@ -140,6 +140,9 @@ class PersonalModel:
         Raises BudgetExceeded where going on would pass the limit (what was done is committed), StateLocked where
         another process trains.
         """
+        for name, value, least in (("steps", steps, 1), ("seed", seed, 0)):
+            if value is not None and value < least:
+                raise ConfigError(f"train.{name}", got=str(value), expected=f"at least {least}", next_step=f"Change train.{name}")
         if self.runtime == "core":
             return self._core.train(steps, method, seed, stop, on_step, overrides)
         return self._on_torch("Training with the runtime 'torch'").train(steps, method, seed, stop, on_step, overrides)

@@ -61,10 +61,6 @@ class CoreRuntime:
         self, steps: int | None, method: str | None, seed: int | None, stop: Callable[[], bool] | None,
         on_step: Callable[[int, float], None] | None, overrides: Mapping[str, Any],
     ) -> TrainReport:  # fmt: skip
-        if steps is not None and steps < 1:
-            raise ConfigError("train.steps", got=str(steps), expected="at least 1", next_step="Change train.steps")
-        if seed is not None and seed < 0:
-            raise ConfigError("train.seed", got=str(seed), expected="0 or more", next_step="Change train.seed")
         asked = {"verb": "train", "method": method, "steps": steps or 0, "seed": -1 if seed is None else seed}
         return train_report(self._ask({**asked, "settings": _json_able(overrides)}, on_step, stop))
 
@@ -112,7 +108,7 @@ def train_report(found: Mapping[str, Any]) -> TrainReport:
         step_peak_bytes=tuple(found["step_peak_bytes"]),
         step_seconds=tuple(found["step_seconds"]),
         memory=MemoryReport(**memory, enforced_by=found["enforced_by"]),
-        seconds_by_stage={stage: found["seconds_by_stage"][stage] for stage in ("forward", "head", "backward", "update")},
+        seconds_by_stage={stage: found["seconds_by_stage"].get(stage, 0.0) for stage in ("forward", "head", "backward", "update")},
         memory_columns={name: tuple(column) for name, column in found["memory_columns_over_time"].items()},
         runtime="core",
     )

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PersonalModel on the core, beside PersonalModel on torch: the same runs, the same errors; a process that may end in any way."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bespoke import BespokeError, PersonalModel
+from bespoke.core import child, finding, limit
+from bespoke.errors import BudgetExceeded, ConfigError, DataError, MissingDependency, StateLocked
+from bespoke.state.lock import trainer_lock
+from tests.native.core_lab import METHODS, STEPS, tiny_core_bundle
+from tests.unit.cli.commands import bespoke
+from tests.unit.personal_model.tiny import add_numbers
+
+__all__ = ["tiny_core_bundle"]
+
+Open = Callable[..., PersonalModel]
+
+
+@pytest.fixture(autouse=True)
+def built_core(native_build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(finding.OVERRIDE, str(native_build / "bespoke-core"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture
+def opened(tiny_core_bundle: Path, tmp_path: Path) -> Iterator[Open]:
+    """`opened("alice", runtime="core")`: a state with 12 examples; the same name opens the same state again."""
+    with ExitStack() as stack:
+
+        def open_state(name: str = "alice", count: int = 12, **options: Any) -> PersonalModel:
+            model = PersonalModel.open(tiny_core_bundle, tmp_path / name, **options)
+            stack.callback(model.close)
+            add_numbers(model, count)
+            return model
+
+        yield open_state
+
+
+def begun(model: PersonalModel) -> PersonalModel:
+    """With an unfinished run of STEPS steps, of which hardly any was made: a `train` with another number would be a run of that."""
+    assert model.train(stop=lambda: True).stopped_because == "stop_requested"
+    return model
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_core_reports_what_torch_reports(opened: Open, method: str) -> None:
+    told: list[tuple[int, float]] = []
+    core = opened("core").train(method=method, on_step=lambda step, loss: told.append((step, loss)))
+    torch = opened("torch", runtime="torch").train(method=method)
+    assert (core.runtime, torch.runtime) == ("core", "torch")
+    assert core.losses == pytest.approx(torch.losses, abs=1e-5)
+    assert told == list(enumerate(core.losses, 1))
+    same = ("method", "run", "steps", "total_steps", "tokens", "rejected_steps", "judged_on", "accepted", "stopped_because")
+    assert [getattr(core, name) for name in same] == [getattr(torch, name) for name in same]
+    for name in ("validation_loss_before", "validation_loss"):
+        assert getattr(core, name) == pytest.approx(getattr(torch, name), abs=1e-4)
+    assert core.general_loss is torch.general_loss is None
+
+
+def test_the_report_has_memory_columns_seconds_and_stages(opened: Open) -> None:
+    report = opened(memory_mb=100).train()
+    memory = report.memory
+    assert memory.idle_bytes == 0  # all of the process counts
+    assert 1_000_000 < report.peak_bytes == memory.peak_bytes < memory.limit_bytes == 100_000_000
+    assert memory.enforced_by in ("cgroup2", "cgroup1", "rlimit_data")
+    assert memory.file_bytes > 0
+    columns = report.memory_columns
+    assert set(columns) == {"anonymous", "shmem", "swap", "file"}
+    assert {len(column) for column in columns.values()} == {STEPS} == {len(report.step_seconds)}
+    peaks = tuple(sum(parts) for parts in zip(columns["anonymous"], columns["shmem"], columns["swap"], strict=True))
+    assert report.step_peak_bytes == peaks
+    assert max(peaks) <= report.peak_bytes
+    assert list(report.seconds_by_stage) == ["forward", "head", "backward", "update"]
+    assert 0 < sum(report.seconds_by_stage.values()) <= sum(report.step_seconds) <= report.seconds
+    assert report.bytes_written >= 0
+    json.dumps(report.as_dict())
+
+
+def test_the_reference_reports_stages_too(opened: Open) -> None:
+    report = opened(runtime="torch").train(3)
+    assert all(seconds > 0 for seconds in report.seconds_by_stage.values())
+    assert len(report.step_seconds) == 3
+    assert report.memory.idle_bytes > 0
+
+
+@pytest.mark.parametrize("first", ["core", "torch"])
+def test_a_run_begun_on_one_runtime_goes_on_on_the_other(opened: Open, first: str) -> None:
+    whole = opened("whole").train()
+    model = opened("mixed", runtime=first)
+    before = model.train(stop=lambda: True)
+    part = model.train(5)
+    model.close()
+    rest = opened("mixed", runtime="torch" if first == "core" else "core").train()
+    assert (rest.run, rest.total_steps, rest.stopped_because) == (part.run, STEPS, "finished")
+    assert (part.steps, part.stopped_because) == (5, "steps_done")
+    assert before.losses + part.losses + rest.losses == pytest.approx(whole.losses, abs=1e-5)
+
+
+def test_a_stopped_run_goes_on_where_it_stopped(opened: Open) -> None:
+    whole = opened("whole").train()
+    answers = itertools.chain([False] * 4, itertools.repeat(True))
+    model = opened("stopped")
+    part = model.train(stop=lambda: next(answers))
+    rest = model.train()
+    if part.stopped_because == "stop_requested":  # else it was faster than the question
+        assert part.steps < STEPS
+    assert part.losses + rest.losses[: STEPS - part.steps] == pytest.approx(whole.losses, abs=1e-6)
+
+
+def test_what_the_core_learned_answers_and_is_evaluated_alike(opened: Open) -> None:
+    model = opened("learned")
+    report = model.train()
+    assert report.accepted
+    on_core = model.evaluate()
+    assert (on_core.runtime, on_core.loss) == ("core", pytest.approx(report.validation_loss, rel=1e-6))
+    assert len(model.versions()) == 1
+    assert len(list(model.generate_ids([40, 41, 42], max_tokens=4))) == 4
+    model.close()
+    on_torch = opened("learned", runtime="torch").evaluate()
+    assert on_core.loss == pytest.approx(on_torch.loss, abs=1e-5)
+    assert (on_core.tokens, on_core.examples, on_core.accuracy) == (on_torch.tokens, on_torch.examples, on_torch.accuracy)
+
+
+def test_an_example_that_is_forgotten_meanwhile_ends_the_run(opened: Open) -> None:
+    model = opened()
+    id = next(one.id for one in model.examples.list() if one.split == "train")
+
+    def forget(step: int, loss: float) -> None:
+        if step == 1:
+            model.examples.forget(id)
+
+    report = model.train(STEPS, on_step=forget)
+    assert report.stopped_because in ("example_forgotten", "finished")  # finished: it was faster than the forgetting
+    assert not model.versions()
+
+
+# ---- which runtime -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_core_is_chosen_where_it_is_there(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert opened().runtime == "core"
+    assert opened(runtime="torch").runtime == "torch"
+    monkeypatch.setenv(finding.OVERRIDE, "/nonexistent")
+    assert opened().runtime == "torch"
+    with pytest.raises(MissingDependency, match="no file"):
+        opened(runtime="core")
+    with pytest.raises(ConfigError, match="'gpu'"):
+        opened(runtime="gpu")
+
+
+def test_training_on_the_core_imports_no_torch(opened: Open, tiny_core_bundle: Path, tmp_path: Path) -> None:
+    opened().close()
+    program = f"""
+import sys
+from bespoke import PersonalModel
+with PersonalModel.open({str(tiny_core_bundle)!r}, {str(tmp_path / "alice")!r}) as model:
+    report = model.train(2)
+    model.evaluate()
+assert report.runtime == "core" and report.steps == 2
+print(*sorted({{"torch", "transformers", "executorch"}} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+# ---- what is refused ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"batch_size": 7}, {"accumulation": 3}, {"method": "nosuch"}, {"steps": 0}, {"learning_rate": -1.0}, {"schedule": "steep"},
+        {"nosuch": 1}, {"learning_rate": "fast"}, {"seed": -1},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)  # fmt: skip
+def test_what_is_refused_is_refused_by_both_in_the_same_words(opened: Open, wrong: dict[str, Any]) -> None:
+    errors = []
+    for runtime in ("core", "torch"):
+        with pytest.raises(BespokeError) as raised:
+            opened(runtime, runtime=runtime).train(**wrong)
+        errors.append(raised.value)
+    assert type(errors[0]) is type(errors[1]) is ConfigError
+    assert errors[0].subject.split()[0] == errors[1].subject.split()[0]
+
+
+def test_other_settings_for_an_unfinished_run_are_refused(opened: Open) -> None:
+    model = begun(opened())
+    for other in ({"learning_rate": 0.5}, {"seed": 9}):
+        with pytest.raises(ConfigError, match="settings it was started with"):
+            model.train(**other)
+    assert model.abandon_run()
+    assert model.train(1, learning_rate=0.5).run == 2
+
+
+def test_a_budget_that_is_too_small_is_refused_before_the_first_step(opened: Open) -> None:
+    told: list[int] = []
+    with pytest.raises(BudgetExceeded, match="estimated peak") as raised:
+        opened(memory_mb=1.5).train(on_step=lambda step, loss: told.append(step))
+    assert "1.5 MB" in raised.value.expected
+    assert told == []
+    with pytest.raises(ConfigError, match="memory_mb"):
+        opened(memory_mb=0)
+
+
+def test_what_the_system_ends_is_told_as_a_budget_and_loses_nothing(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The core is told of no limit, so that the system's is the one that it meets."""
+    model = opened()
+    request = {**model._core._request, "verb": "train", "memory_mb": -1.0}
+    monkeypatch.setattr(limit, "MARGIN_BYTES", 0)
+    with pytest.raises(BespokeError) as raised:
+        child.run(request, 1_500_000)
+    if not isinstance(raised.value, BudgetExceeded):
+        pytest.skip(f"no cgroup ended it here: {raised.value}")
+    assert model.train().stopped_because == "finished"
+
+
+def test_a_state_without_examples_says_what_to_do(opened: Open) -> None:
+    model = opened("empty", 0)
+    with pytest.raises(DataError, match="Add an example"):
+        model.train()
+    with pytest.raises(DataError, match="Add examples"):
+        model.evaluate()
+
+
+def test_a_state_that_another_trainer_holds_is_refused(opened: Open, tmp_path: Path) -> None:
+    model = opened()
+    with trainer_lock(tmp_path / "alice", "testing"), pytest.raises(StateLocked):
+        model.train()
+
+
+def test_a_bundle_that_was_changed_since_it_was_opened_is_refused(
+    opened: Open, tiny_core_bundle: Path, tmp_path: Path
+) -> None:
+    model = opened()
+    model._core._request["pin_sha256"] = "0" * 64
+    with pytest.raises(BespokeError, match="pinned"):
+        model.train()
+
+
+# ---- the command line --------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_line_says_what_ran(opened: Open, tiny_core_bundle: Path, tmp_path: Path) -> None:
+    opened().close()
+    asked = (tiny_core_bundle, "--state", tmp_path / "alice")
+    text = bespoke("train", *asked, "--steps", "3", "--memory-mb", "80", "--plot", tmp_path / "p.svg").ok().out
+    assert "runtime core" in text
+    assert "limit 80.0 MB (enforced by" in text
+    assert "forward" in text
+    assert "on core" in (tmp_path / "p.svg").read_text()
+    assert bespoke("evaluate", *asked, "--format", "json").ok().json["runtime"] == "core"
+    report = bespoke("train", *asked, "--runtime", "torch", "--format", "json").ok().json
+    assert (report["runtime"], report["steps"]) == ("torch", STEPS)
+    assert bespoke("evaluate", *asked, "--runtime", "core", "--examples", tmp_path / "x.jsonl").code == 2
+
+
+def test_verify_compares_both_runtimes_with_the_golden_vectors(tiny_core_bundle: Path) -> None:
+    both = bespoke("verify", tiny_core_bundle, "--format", "json").ok().json["golden"]
+    core = bespoke("verify", tiny_core_bundle, "--runtime", "core", "--format", "json").ok().json["golden"]
+    assert {check["runtime"] for check in both} == {"torch", "core"}
+    assert {check["runtime"] for check in core} == {"core"}
+    known = [(c["what"], c["method"], c["sequence_length"], c["compared"]) for c in both if c["runtime"] == "torch"]
+    assert [(c["what"], c["method"], c["sequence_length"], c["compared"]) for c in core] == [k for k in known if k[0] != "texts"]
+
+
+def test_the_command_line_says_why_it_is_not_the_core(
+    opened: Open, tiny_core_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened().close()
+    monkeypatch.setenv(finding.OVERRIDE, "/nonexistent")
+    answer = bespoke("train", tiny_core_bundle, "--state", tmp_path / "alice", "--steps", "1").ok()
+    assert "runtime torch" in answer.out
+    assert "not on the device core" in answer.err
+    assert bespoke("train", tiny_core_bundle, "--state", tmp_path / "alice", "--runtime", "core").code == 3
