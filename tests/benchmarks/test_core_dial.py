@@ -31,13 +31,7 @@ HEADER = (
 @pytest.mark.benchmark
 def test_what_a_budget_buys() -> None:
     case = CASES[0]
-    bundles: dict[float, Bundle] = {}
-    rows: dict[float, list[Cell]] = {}
-    for budget in BUDGETS_MB:
-        try:
-            bundles[budget] = bundle(Wanted(case.model, "mesp", LENGTH, budget))
-        except DoesNotFit as refused:
-            rows[budget] = [budget, None, None, None, None, None, f"does not fit: at least {refused.smallest_mb:g} MB"]
+    bundles, rows = bundles_that_fit()
     peaks = {budget: peak_bytes(made) for budget, made in bundles.items()}
     seconds, rate = in_turns(case.model, {f"core, {budget:g} MB": made for budget, made in bundles.items()})
     times: dict[float, tuple[float, float]] = {}
@@ -64,6 +58,18 @@ def test_what_a_budget_buys() -> None:
     over = {budget: peaks[budget] / 1e6 for budget in bundles if peaks[budget] > budget * 1e6}
     assert not over, f"peaks over the budget: {over}"
     assert times[BUDGETS_MB[-1]][1] <= AT_MOST, times
+
+
+def bundles_that_fit() -> tuple[dict[float, Bundle], dict[float, list[Cell]]]:
+    """Bundles by budget, and rows of the table for budgets that are too small."""
+    bundles: dict[float, Bundle] = {}
+    refusals: dict[float, list[Cell]] = {}
+    for budget in BUDGETS_MB:
+        try:
+            bundles[budget] = bundle(Wanted(CASES[0].model, "mesp", LENGTH, budget))
+        except DoesNotFit as refused:
+            refusals[budget] = [budget, *[None] * 5, f"does not fit: at least {refused.smallest_mb:g} MB"]
+    return bundles, refusals
 
 
 def peak_bytes(made: Bundle) -> int:

@@ -51,9 +51,7 @@ def test_steps_beside_peft(monkeypatch: pytest.MonkeyPatch) -> None:
     for case in CASES:
         if _ASKED != [""] and case.model not in _ASKED:
             continue
-        small = first_that_fits(Wanted(case.model, "mesp", LENGTH, None), *case.budgets_mb)
-        ample = first_that_fits(Wanted(case.model, "mesp", LENGTH, None), AMPLE_MB)
-        named = {f"core, built for {b.wanted.memory_mb:g} MB": b for b in (small, ample)}
+        named = {f"core, built for {b.wanted.memory_mb:g} MB": b for b in bundles_of(case)}
         seconds, rate = in_turns(case.model, named)
         for name in seconds:
             if name == MATMUL:
@@ -79,6 +77,11 @@ def test_steps_beside_peft(monkeypatch: pytest.MonkeyPatch) -> None:
         machine=this_machine(THREADS),
     )  # fmt: skip
     assert not problems, "\n".join(problems)
+
+
+def bundles_of(case: Case) -> tuple[Bundle, Bundle]:
+    wanted = Wanted(case.model, "mesp", LENGTH, None)
+    return first_that_fits(wanted, *case.budgets_mb), first_that_fits(wanted, AMPLE_MB)
 
 
 def in_turns(model: str, bundles: dict[str, Bundle]) -> tuple[dict[str, list[float]], float]:
