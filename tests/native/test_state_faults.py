@@ -178,3 +178,24 @@ def test_at_every_call_a_fault_leaves_the_old_state_or_the_new_one(
     else:
         assert set(outcomes) <= {"DiskFull", "StateError", None}
         assert operation == "lock" or outcomes["DiskFull"] > 0
+
+
+def test_a_commit_flushes_its_file_before_the_database_names_it(
+    native_build: Path, faults: Path, filled: Path, place: Path
+) -> None:
+    """A power cut loses what was not flushed; the order of calls is what a test can see of that."""
+    trials = Trials(native_build / "tests" / "state_lab", faults, filled, place, "commit")
+    _, calls = trials.attempt(NEVER, KILL_BEFORE, 0)
+    partial = next(call.split()[1] for call in calls if call.endswith(".partial"))
+    last_write = max(i for i, call in enumerate(calls) if call == "pwrite state.sqlite-wal")
+    order = [
+        max(i for i, call in enumerate(calls) if call == f"write {partial}"),
+        calls.index(f"fsync {partial}"),
+        calls.index(f"rename {partial.removesuffix('.partial')}"),
+        calls.index("fsync state"),
+        calls.index("pwrite state.sqlite-wal"),
+        max(i for i, call in enumerate(calls) if call == "fsync state.sqlite-wal"),
+        next(i for i, call in enumerate(calls) if call.startswith("unlink slot_")),
+    ]
+    assert order == sorted(order), calls
+    assert order[4] <= last_write < order[5]
