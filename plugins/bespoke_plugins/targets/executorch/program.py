@@ -21,26 +21,30 @@ from bespoke_plugins.targets.executorch.stages import Stage, stages
 from bespoke_plugins.targets.executorch.tape import Op, Tape, Value
 from bespoke_plugins.targets.executorch.workspace import TAIL_BYTES, place
 
+DELEGATE_BYTES = 1 << 17  # one delegate less is worth so much memory
+
 
 @dataclass(frozen=True)
 class Compiled:
-    """A program's bytes, its planned memory, and the stages it was made of."""
+    """A program's bytes, the stages it was made of, and the memory a call takes beside operands and results."""
 
     data: bytes
-    planned_bytes: int
-    workspace_bytes: int
     stages: list[Stage]
+    planned_bytes: int  # what passes from stage to stage
+    scratch_bytes: int  # of the most demanding of our operators
+    xnnpack_bytes: int  # of the most demanding delegate
+
+    @property
+    def workspace_bytes(self) -> int:
+        return self.planned_bytes + self.scratch_bytes + self.xnnpack_bytes
 
 
 def compile_graph(graph: Graph) -> Compiled:
     lowering = Lowering(graph)
     results = _own_results(lowering, lowering.run())
     lowering.tape.drop_unused(results)
-    row = stages(lowering.tape.ops, results)
-    program = _Program(graph, row, results)
-    scratch = max((_scratch_bytes(op) for stage in row for op in stage.kernels), default=0)
-    delegates = max((call.workspace_bytes for call in program.calls if isinstance(call, Delegate)), default=0)
-    return Compiled(program.to_bytes(), program.planned_bytes, program.planned_bytes + scratch + delegates, row)
+    programs = [_Program(graph, row, results) for row in stages(lowering.tape.ops, results)]
+    return min(programs, key=lambda program: program.price).compiled()
 
 
 def _scratch_bytes(op: Op) -> int:
@@ -75,12 +79,14 @@ class _Program:
         from executorch.exir.tensor import scalar_type_enum
 
         self.s: Any = schema
+        self.row = list(row)
         self.scalar_type = scalar_type_enum
         self.graph = graph
         self.results = {result.base: result for result in results}
         self.order = results
         self.calls = self._calls(row)
         self.planned_bytes, self.offsets = self._plan()
+        self.xnnpack_bytes = max((call.workspace_bytes for call in self.calls if isinstance(call, Delegate)), default=0)
         self.values: list[Any] = []
         self.known: dict[Any, int] = {}
         self.instructions: list[Any] = []
@@ -88,6 +94,16 @@ class _Program:
         self.delegates: list[Any] = []
         self.blobs: list[Any] = []
         self.constants: list[Any] = [schema.Buffer(storage=b"")]
+
+    @property
+    def price(self) -> int:
+        """Memory, and what a call of a delegate costs."""
+        delegates = sum(isinstance(call, Delegate) for call in self.calls)
+        return self.planned_bytes + self.xnnpack_bytes + DELEGATE_BYTES * delegates
+
+    def compiled(self) -> Compiled:
+        scratch = max((_scratch_bytes(call) for call in self.calls if isinstance(call, Op)), default=0)
+        return Compiled(self.to_bytes(), self.row, self.planned_bytes, scratch, self.xnnpack_bytes)
 
     def _calls(self, row: Sequence[Stage]) -> list[Delegate | Op]:
         calls: list[Delegate | Op] = []

@@ -20,9 +20,13 @@ class Stage:
     kernels: list[Op]
 
 
-def stages(ops: Sequence[Op], results: Sequence[Value]) -> list[Stage]:
-    place = _earliest(ops)
-    _settle(ops, place, {result.base for result in results})
+def stages(ops: Sequence[Op], results: Sequence[Value]) -> list[list[Stage]]:
+    """Ways to go through the operations, to be judged by the memory they take."""
+    order = _Order(ops, results)
+    return [_row(ops, order.settled(place)) for place in (order.latest(), order.earliest())]
+
+
+def _row(ops: Sequence[Op], place: dict[Op, int]) -> list[Stage]:
     found = []
     for level in range(max(place.values(), default=-1) + 1):
         here = [op for op in ops if place[op] == level]
@@ -30,48 +34,58 @@ def stages(ops: Sequence[Op], results: Sequence[Value]) -> list[Stage]:
     return [stage for stage in found if stage.nodes or stage.kernels]
 
 
-def _producers(op: Op) -> list[Op]:
-    return [value.base.op for value in op.inputs if value.base.op is not None]
+class _Order:
+    """What comes before what, and what keeping to it costs. A place is a stage's number; in a stage, nodes come before kernels."""
 
+    def __init__(self, ops: Sequence[Op], results: Sequence[Value]) -> None:
+        self.ops = ops
+        self.results = {result.base for result in results}
+        self.before = {op: [value.base.op for value in op.inputs if value.base.op is not None] for op in ops}
+        self.after: dict[Op, list[Op]] = {op: [] for op in ops}
+        for op in ops:
+            for earlier in dict.fromkeys(self.before[op]):
+                self.after[earlier].append(op)
 
-def _earliest(ops: Sequence[Op]) -> dict[Op, int]:
-    place: dict[Op, int] = {}
-    for op in ops:
-        after = [place[p] + (p.is_kernel and not op.is_kernel) for p in _producers(op)]
-        place[op] = max(after, default=0)
-    return place
+    def earliest(self) -> dict[Op, int]:
+        place: dict[Op, int] = {}
+        for op in self.ops:
+            place[op] = self._lowest(op, place)
+        return place
 
+    def latest(self) -> dict[Op, int]:
+        place = self.earliest()
+        last = max(place.values(), default=0)
+        for op in reversed(self.ops):
+            place[op] = self._highest(op, place, last)
+        return place
 
-def _settle(ops: Sequence[Op], place: dict[Op, int], results: set[Value]) -> None:
-    """Moves operations within what their order allows, while less memory is held from stage to stage."""
-    readers: dict[Value, list[Op]] = {}
-    for op in ops:
-        for value in {value.base for value in op.inputs}:
-            readers.setdefault(value, []).append(op)
+    def settled(self, place: dict[Op, int]) -> dict[Op, int]:
+        """Moves one operation after the other, while less is held from stage to stage."""
+        last = max(place.values(), default=0)
+        for _ in range(ROUNDS):
+            moved = False
+            for op in (*reversed(self.ops), *self.ops):
+                before, costs = place[op], {}
+                touched = {value.base for value in op.inputs} | set(op.outputs)
+                for level in range(self._lowest(op, place), self._highest(op, place, last) + 1):
+                    place[op] = level
+                    costs[level] = sum(self._held(value, place) for value in touched)
+                place[op] = min(costs, key=lambda level: (costs[level], -level))
+                moved |= place[op] != before
+            if not moved:
+                break
+        return place
 
-    def held(value: Value) -> int:
+    def _lowest(self, op: Op, place: dict[Op, int]) -> int:
+        return max((place[p] + (p.is_kernel and not op.is_kernel) for p in self.before[op]), default=0)
+
+    def _highest(self, op: Op, place: dict[Op, int], last: int) -> int:
+        return min((place[user] - (op.is_kernel and not user.is_kernel) for user in self.after[op]), default=last)
+
+    def _held(self, value: Value, place: dict[Op, int]) -> int:
         """Bytes times the steps that a value is kept between operations; within one delegate there are none."""
-        if value.op is None or value in results:
+        if value.op is None or value in self.results:
             return 0
         born = 2 * place[value.op] + value.op.is_kernel
-        died = max((2 * place[reader] + reader.is_kernel for reader in readers.get(value, [])), default=born)
-        crosses = value.op.is_kernel or died != born
-        return value.nbytes * (died - born + 1) if crosses else 0
-
-    last = max(place.values(), default=0)
-    for _ in range(ROUNDS):
-        moved = False
-        for op in (*reversed(ops), *ops):
-            low = max((place[p] + (p.is_kernel and not op.is_kernel) for p in _producers(op)), default=0)
-            users = [reader for output in op.outputs for reader in readers.get(output, [])]
-            high = min((place[user] - (op.is_kernel and not user.is_kernel) for user in users), default=last)
-            touched = {value.base for value in op.inputs} | set(op.outputs)
-            costs = {}
-            before = place[op]
-            for level in range(low, high + 1):
-                place[op] = level
-                costs[level] = sum(held(value) for value in touched)
-            place[op] = min(costs, key=lambda level: (costs[level], -level)) if costs else before
-            moved |= place[op] != before
-        if not moved:
-            break
+        died = max((2 * place[user] + user.is_kernel for user in self.after[value.op]), default=born)
+        return value.nbytes * (died - born + 1) if value.op.is_kernel or died != born else 0

@@ -14,33 +14,52 @@ from bespoke_plugins.targets.executorch.tape import Op, Value
 ALIGNMENT = 64
 TAIL_BYTES = 128  # XNN_EXTRA_BYTES: XNNPACK may read so far past the end of what it is given
 PACKED_COLUMNS = 32  # the widest tile that XNNPACK packs for
-_IN_PLACE = frozenset(
-    "add subtract multiply divide maximum minimum negate exp log sqrt rsqrt sigmoid tanh abs floor ceiling sin cos gelu clamp"
-    .split()
-)  # fmt: skip
+_NEVER_IN_PLACE = frozenset(["matmul", "transpose", "slice", "concatenate", "pad"])
 
 Life = tuple[int, int, int]  # bytes, first and last step
 
 
 def xnnpack_bytes(nodes: Sequence[Op], external: set[Value]) -> int:
     """Of a delegate whose arguments are `external`."""
+    steps = _with_reshapes(nodes, external)
+    last = {value: step for step, op in enumerate(steps) for value in op.inputs}
+    blocks: dict[Value, Value] = {}  # by value, the one whose memory it has
     lives: dict[Value, list[int]] = {}
     packed: list[Life] = []
-    for step, op in enumerate(nodes):
+    for step, op in enumerate(steps):
         for value in op.inputs:
-            base = value.base
-            if value.viewed is not None and base in lives:
-                lives.setdefault(value, [step, step])[1] = step
-                lives[base][1] = step
-            elif base in lives:
-                lives[base][1] = step
+            if value in blocks:
+                lives[blocks[value]][1] = step
         for value in op.outputs:
-            if value not in external:
-                lives[value] = [step, step]
+            if value in external:
+                continue
+            reused = None if op.name in _NEVER_IN_PLACE else _reusable(op, value, blocks, {v for v in op.inputs if last[v] == step})
+            blocks[value] = value if reused is None else blocks[reused]
+            lives.setdefault(blocks[value], [step, step])[1] = step
         if op.name == "matmul" and op.inputs[1].constant is None:
             packed.append((_packed_bytes(op), step, step))
     sizes = [(value.nbytes + 2 * TAIL_BYTES, first, last) for value, (first, last) in lives.items()]
     return place([*sizes, *packed])[0]
+
+
+def _with_reshapes(nodes: Sequence[Op], external: set[Value]) -> list[Op]:
+    """A view of what the delegate computes itself is a node of its own, before its first reader."""
+    steps: list[Op] = []
+    made: set[Value] = set()
+    for op in nodes:
+        for value in op.inputs:
+            if value.viewed in made and value not in made and value not in external:
+                steps.append(Op("reshape", [value.base], [value]))
+                made.add(value)
+        steps.append(op)
+        made |= set(op.outputs)
+    return steps
+
+
+def _reusable(op: Op, result: Value, blocks: dict[Value, Value], ending: set[Value]) -> Value | None:
+    """The first operand, where nothing reads it any more: the result takes over its memory."""
+    first = op.inputs[0]
+    return first if first in blocks and first in ending and first.nbytes == result.nbytes else None
 
 
 def _packed_bytes(op: Op) -> int:
