@@ -83,7 +83,8 @@ class Zip {
       const Central entry = central(directory, position);
       if (found.count(entry.name)) refuse(entry.name, "an entry twice", "each name once");
       if (entry.header != expected) {
-        refuse(entry.name, "an entry at " + std::to_string(entry.header), "one at " + std::to_string(expected) + ", where the one before ends");
+        refuse(entry.name, "an entry at " + std::to_string(entry.header),
+               "one at " + std::to_string(expected) + ", where the one before ends");
       }
       const uint64_t data = local(entry, begin);
       found.emplace(entry.name, Entry{data, entry.size});

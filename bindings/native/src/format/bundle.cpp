@@ -78,7 +78,8 @@ class OpenBundle : public Bundle {
     const Bytes bytes = file(name);
     if (!bytes.size) refuse(name, "an empty file", "a safetensors file");
     Tensors tensors = read_tensors(bytes, at(name), Kind::Bundle);
-    const bool weights = std::any_of(manifest_.weights.begin(), manifest_.weights.end(), [&](const auto& group) { return group.second == name; });
+    const auto is_group = [&](const auto& group) { return group.second == name; };
+    const bool weights = std::any_of(manifest_.weights.begin(), manifest_.weights.end(), is_group);
     const uint8_t* first = bytes.data + bytes.size;
     for (const auto& [_, tensor] : tensors) first = std::min(first, tensor.data);
     const size_t start = static_cast<size_t>(first - bytes.data);

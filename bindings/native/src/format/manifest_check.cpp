@@ -81,7 +81,8 @@ class Checker {
     }
     for (const auto& [name, _] : m_.files) {
       for (size_t slash = name.find('/'); slash != std::string::npos; slash = name.find('/', slash + 1)) {
-        if (folded.count(lower_case(name.substr(0, slash)))) refuse("files", in_quotes(name) + " inside a file", "files that are not folders");
+        if (!folded.count(lower_case(name.substr(0, slash)))) continue;
+        refuse("files", in_quotes(name) + " inside a file", "files that are not folders");
       }
     }
   }

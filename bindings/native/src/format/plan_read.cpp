@@ -20,7 +20,9 @@ constexpr const char* kNextStep = "Build the bundle again; the file is damaged o
 template <typename Enum, size_t Count>
 Enum one_of(const char* const (&names)[Count], const Json& name) {
   const auto found = std::find(std::begin(names), std::end(names), name.get_ref<const std::string&>());
-  if (found == std::end(names)) throw Error(Kind::Internal, "plan", shown(name), "what its schema has", "Report it to the authors of bespoke");
+  if (found == std::end(names)) {
+    throw Error(Kind::Internal, "plan", shown(name), "what its schema has", "Report it to the authors of bespoke");
+  }
   return static_cast<Enum>(found - std::begin(names));
 }
 
@@ -53,7 +55,8 @@ class Reader : public PieceTaker {
     const bool fits = number.is_number_unsigned() ? number.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<Number>::max())
                                                   : number.get<int64_t>() >= static_cast<int64_t>(std::numeric_limits<Number>::min());
     if (fits) return number.get<Number>();
-    throw Error(Kind::Plan, subject_ + ", " + where_, number.dump(), "a number of " + std::to_string(8 * sizeof(Number)) + " bits", kNextStep);
+    const std::string expected = "a number of " + std::to_string(8 * sizeof(Number)) + " bits";
+    throw Error(Kind::Plan, subject_ + ", " + where_, number.dump(), expected, kNextStep);
   }
 
   uint32_t id(const Json& number) const { return static_cast<uint32_t>(whole<int32_t>(number)); }  // a negative one is outside the table
@@ -160,8 +163,8 @@ void refuse_other_version(const Json& document, const std::string& subject) {
   if (!document.is_object() || !document.contains("version")) return;
   const Json& version = document["version"];
   if (!version.is_array() || version.size() != 2 || version == Json{kMajor, kMinor}) return;
-  throw Error(Kind::BundleVersion, subject, "plan version " + shown(version), "1.0 to " + std::to_string(kMajor) + "." + std::to_string(kMinor),
-              "Update bespoke, or build the bundle again");
+  throw Error(Kind::BundleVersion, subject, "plan version " + shown(version),
+              "1.0 to " + std::to_string(kMajor) + "." + std::to_string(kMinor), "Update bespoke, or build the bundle again");
 }
 
 // What was needed to verify and to find the replay, and is not to run.
@@ -203,7 +206,10 @@ Plan read_plan(Bytes document, const std::string& subject, const Manifest& manif
     Reader reader(plan, subject);
     Faults faults;
     read_pieces(document, rules, &schema, {"", "graphs", "values", "sections", "sections.*"}, faults, reader);
-    if (!faults.empty()) throw Error(Kind::Plan, subject + (faults[0].path.empty() ? "" : ", ") + faults[0].path, faults[0].got, faults[0].expected, kNextStep);
+    if (!faults.empty()) {
+      const Fault& first = faults[0];
+      throw Error(Kind::Plan, subject + (first.path.empty() ? "" : ", ") + first.path, first.got, first.expected, kNextStep);
+    }
   }
   verify_plan(plan, subject, manifest);
   keep_what_runs(plan);

@@ -32,7 +32,9 @@ class Checker {
     for (uint32_t id = 0; id < p_.values.size(); id++) check_value(id);
     for (const GraphUse& graph : p_.graphs) {
       const auto found = known_.find(graph.key);
-      if (found == known_.end()) refuse("graph " + in_quotes(graph.name), "key " + graph.key.substr(0, 12) + "...", "the key of a graph of the bundle");
+      if (found == known_.end()) {
+        refuse("graph " + in_quotes(graph.name), "key " + graph.key.substr(0, 12) + "...", "the key of a graph of the bundle");
+      }
       graphs_.push_back(found->second);
     }
     check_sections();
@@ -109,7 +111,8 @@ class Checker {
     }
     const bool trained = value.role == Role::adapter || value.role == Role::optimizer;
     if (value.lifetime == Lifetime::state && (!trained || value.dtype != DType::float32)) {
-      refuse(name, std::string("state of role ") + say(kRoleNames, value.role) + ", " + say(kDTypeNames, value.dtype), "a float32 adapter or optimizer value");
+      refuse(name, std::string("state of role ") + say(kRoleNames, value.role) + ", " + say(kDTypeNames, value.dtype),
+             "a float32 adapter or optimizer value");
     }
     if (bytes(id) > kMaxBytes) refuse(name, "more than " + std::to_string(kMaxBytes) + " bytes", "fewer");
     if (!offset) return;
@@ -149,7 +152,8 @@ class Checker {
     }
     for (uint32_t id = 0; id < life_.size(); id++) {
       if (life_[id] == Life::whole || life_[id] == Life::partly) {
-        refuse(std::string("section ") + kSectionNames[section_] + ", value " + std::to_string(id), "a value alive at its end", "every value freed");
+        const std::string where = std::string("section ") + kSectionNames[section_] + ", value " + std::to_string(id);
+        refuse(where, "a value alive at its end", "every value freed");
       }
     }
   }
@@ -174,7 +178,8 @@ class Checker {
       check_range(reference);
       const TensorSpec& spec = specs[n];
       if (shape_is(reference, spec.shape.data(), spec.shape.size()) && p_.values[reference.value].dtype == spec.dtype) continue;
-      refuse(at(reference.value), shown_type(reference) + " in " + kind, std::string(say(kDTypeNames, spec.dtype)) + " " + shown_shape(spec.shape));
+      const std::string expected = std::string(say(kDTypeNames, spec.dtype)) + " " + shown_shape(spec.shape);
+      refuse(at(reference.value), shown_type(reference) + " in " + kind, expected);
     }
   }
 
@@ -274,7 +279,8 @@ class Checker {
     if (reference.scalar < 0) return;
     const Value& scalar = value(static_cast<uint32_t>(reference.scalar));
     if (scalar.rank || scalar.dtype != DType::int64 || (scalar.role != Role::scalar && scalar.role != Role::constant)) {
-      refuse(at(static_cast<uint32_t>(reference.scalar)), std::string(say(kRoleNames, scalar.role)) + " " + say(kDTypeNames, scalar.dtype), "an integer scalar");
+      refuse(at(static_cast<uint32_t>(reference.scalar)), std::string(say(kRoleNames, scalar.role)) + " " +
+             say(kDTypeNames, scalar.dtype), "an integer scalar");
     }
   }
 
@@ -312,12 +318,14 @@ class Checker {
     if (v.lifetime != Lifetime::section) return;
     const Life life = life_[reference.value];
     if (life == Life::none || life == Life::freed) {
-      refuse(at(reference.value), std::string("a value that is ") + (life == Life::freed ? "freed" : "not defined"), "a value defined before its use");
+      refuse(at(reference.value), life == Life::freed ? "a value that is freed" : "a value that is not defined",
+             "a value defined before its use");
     }
     if (life == Life::whole) return;
     const bool fixed = reference.rows >= 0 && reference.scalar < 0;
     const int64_t begin = fixed ? reference.start : 0, end = fixed ? begin + reference.rows : p_.shape(reference.value)[0];
-    if (!filled_[reference.value].covers(begin, end)) refuse(at(reference.value), "rows that nothing has filled", "rows defined before their use");
+    if (filled_[reference.value].covers(begin, end)) return;
+    refuse(at(reference.value), "rows that nothing has filled", "rows defined before their use");
   }
 
   void define(const Reference& reference, How how) {

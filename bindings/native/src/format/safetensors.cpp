@@ -54,7 +54,8 @@ class Header : public PieceTaker {
   std::string at(const std::string& name) const { return subject_ + ", tensor " + in_quotes(name, 100); }
 
   void read_slots(Bytes header) {
-    JsonRules rules{subject_ + ", header", kind_, "Get the file again from where it was built", kMaxHeader, 3, kMaxTensors * (kMaxDimensions + 8)};
+    const size_t items = kMaxTensors * (kMaxDimensions + 8);
+    const JsonRules rules{subject_ + ", header", kind_, "Get the file again from where it was built", kMaxHeader, 3, items};
     check_json(header, rules);
     Faults faults;
     read_pieces(header, rules, nullptr, {""}, faults, *this);

@@ -74,13 +74,16 @@ class Folder : public ByteSource {
       const std::string component = entry->d_name, name = prefix + component;
       if (component == "." || component == "..") continue;
       struct stat status {};
-      if (fstatat(at.get(), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0) refuse_bundle(subject_, reason(), "a folder that can be listed");
+      if (fstatat(at.get(), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
+        refuse_bundle(subject_, reason(), "a folder that can be listed");
+      }
       if (S_ISREG(status.st_mode)) {
         found.insert(name);
         if (found.size() > kMaxFiles + 2) refuse_bundle(subject_, "more than " + std::to_string(kMaxFiles) + " files", "fewer");
       } else if (S_ISDIR(status.st_mode)) {
         if (depth + 1 >= kMaxFolders) {
-          refuse_bundle(subject_ + ": " + in_quotes(name, 255), "folders nested too deep", "fewer than " + std::to_string(kMaxFolders) + " levels");
+          refuse_bundle(subject_ + ": " + in_quotes(name, 255), "folders nested too deep",
+                        "fewer than " + std::to_string(kMaxFolders) + " levels");
         }
         walk(OpenFile(openat(at.get(), entry->d_name, kOpen | O_DIRECTORY | O_NOFOLLOW)), name + "/", found, depth + 1);
       } else {
