@@ -127,8 +127,9 @@ class Tiles:
     forced: tuple[tuple[str, int], ...] = ()
 
 
-TINY_TILES = Tiles(forced=(("query_tile", 5), ("mlp_slice", 32), ("head_chunk", 17)))
-LARGEST = Tiles("largest")
+TINY_TILES = Tiles(forced=(("query_tile", 5), ("row_tile", 7), ("mlp_slice", 32), ("head_chunk", 17)))
+LARGEST = Tiles("largest")  # with it everything is kept
+SOME_KEPT = Tiles(forced=(*TINY_TILES.forced, ("kept_attention", 1), ("kept_products", 2)))
 
 
 def planned(

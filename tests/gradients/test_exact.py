@@ -16,6 +16,7 @@ import pytest
 from bespoke.graph.trace import Tracer
 from tests.gradients.harness import (
     LARGEST,
+    SOME_KEPT,
     TINY_TILES,
     Base,
     Bases,
@@ -70,7 +71,8 @@ def check(
 
 
 # Each model, length and rank at least once; 7 is below Gemma's window, 33 and 129 above it and no multiple of any tile. With tiny
-# tiles queries come by five, the width by 32 and the vocabulary by 17: every tile and every last, shorter one.
+# tiles queries come by five, rows by seven, the width by 32 and the vocabulary by 17: every tile and every last, shorter one. With
+# some kept, what is kept and what is computed again stand side by side.
 COVERING = (
     ("llama", 129, 3, None),
     ("llama", 129, 3, LARGEST),
@@ -78,7 +80,9 @@ COVERING = (
     ("qwen2", 7, 1, None),
     ("qwen3", 33, 3, None),
     ("qwen3", 33, 3, TINY_TILES),
+    ("qwen2", 33, 3, SOME_KEPT),
     ("gemma3_text", 33, 8, TINY_TILES),
+    ("gemma3_text", 33, 3, SOME_KEPT),
 )
 
 
@@ -115,6 +119,7 @@ def _everything(base: Base, tracer: Tracer, text: Sequence[int] | None) -> Itera
     for length in LENGTHS:
         yield check(base, tracer, length, 3, tiles=TINY_TILES, seed=2, text=text)
     yield check(base, tracer, 129, 8, tiles=LARGEST, seed=3, text=text)
+    yield check(base, tracer, 33, 8, tiles=SOME_KEPT, seed=4, text=text)
 
 
 @pytest.fixture(scope="module")

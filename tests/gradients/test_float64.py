@@ -20,7 +20,9 @@ from tests.gradients.harness import Base, Bases, Reference, TokenBatch, random_a
 from tests.models import TINY_FAMILIES
 
 GRADIENT_TOLERANCE = 1e-10
-TILES = {"query_tile": 5, "mlp_slice": 32, "head_chunk": 17}
+TILES = {"query_tile": 5, "row_tile": 66, "mlp_slice": 32, "head_chunk": 17}
+# Other rows, and something kept: both in the last block, in the one before attention alone, and nothing in the first.
+KEEPING = TILES | {"row_tile": 7, "kept_attention": 2, "kept_products": 1}
 
 
 class ExactReference(Reference):
@@ -44,11 +46,11 @@ class ExactReference(Reference):
 
 def eager(
     base: Base, method: str, rank: int, batch: TokenBatch, state: Tensors, training: Training,
-    options: dict[str, Any] | None = None, **scalars: float,
+    options: dict[str, Any] | None = None, tiles: dict[str, int] | None = None, **scalars: float,
 ) -> EagerBuilder:  # fmt: skip
     """The builder after one training step."""
     model = spec(base, rank)
-    b = EagerBuilder(base, model, training, batch, state, {"learning_rate": 0.0, **scalars}, TILES)
+    b = EagerBuilder(base, model, training, batch, state, {"learning_rate": 0.0, **scalars}, tiles or TILES)
     plugin = plugins.get("optimizer", method)
     plugin.train_step(b, model, plugin.Options(**(options or {})))
     return b
@@ -59,12 +61,12 @@ def test_gradients_are_those_of_peft(name: str, bases: Bases) -> None:
     base, batch = bases(name), random_batch(bases(name).config, 33)
     adapter = random_adapter(spec(base, 3))
     reference_loss, expected = ExactReference(base, spec(base, 3), adapter).gradients(batch)
-    for method in ("mebp", "mesp"):
-        b = eager(base, method, 3, batch, doubles(adapter), Training(batch_size=3, accumulation=2))
+    for method, tiles in (("mebp", TILES), ("mesp", TILES), ("mesp", KEEPING)):
+        b = eager(base, method, 3, batch, doubles(adapter), Training(batch_size=3, accumulation=2), tiles=tiles)
         assert b.metrics["loss"] == pytest.approx(reference_loss, rel=1e-12)
         for piece, reference in expected.items():
             error = np.linalg.norm(b.sums[piece].tensor.numpy() - reference) / np.linalg.norm(reference)
-            assert error <= GRADIENT_TOLERANCE, f"{method}, {piece}"
+            assert error <= GRADIENT_TOLERANCE, f"{method}, {tiles}, {piece}"
 
 
 @pytest.mark.parametrize("distribution", ["normal", "rademacher"])

@@ -7,6 +7,7 @@ Every function records calls and returns gradients by the adapter's names.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from bespoke.graph.forward import (
     pick,
     query_tiles,
     rope_rows,
+    row_tiles,
     slice_adapter,
     slice_weights,
 )
@@ -100,11 +102,14 @@ def mlp_backward(
     rank, width = model.lora.rank, model.config.intermediate_size
     sums = {name: b.zeros((x.shape[0], rank)) for name in ("dh_gate", "dh_up", "h_down")} | {"dx": b.zeros(x.shape)}
     rows = {name: b.zeros((width, rank)) for name in ("db_gate", "db_up", "da_down")}
-    for number, (start, stop) in enumerate(mlp_slices(b, model)):
+    tiles = row_tiles(b, x.shape[0])
+    for number, ((of, _), (start, stop)) in enumerate(itertools.product(tiles, mlp_slices(b, model))):
+        summed = {name: value.rows(*of) for name, value in sums.items()}
+        slices = {name: value.rows(start, stop) for name, value in rows.items()}
         b.call(
-            mlp_slice_backward, used, products[number] if products else {}, slice_weights(weights, start, stop),
-            slice_adapter(adapter, start, stop), a_down.rows(start, stop), b.constant(start), add_to=sums,
-            into={name: value.rows(start, stop) for name, value in rows.items()}, model=model,
+            mlp_slice_backward, {name: value.rows(*of) for name, value in used.items()}, products[number] if products else {},
+            slice_weights(weights, start, stop), slice_adapter(adapter, start, stop), a_down.rows(start, stop), b.constant(start),
+            add_to=summed if len(tiles) == 1 else summed | slices, into=slices if len(tiles) == 1 else None, model=model,
         )  # fmt: skip
     shared = {name: shared[name] for name in ("x2", "dbranch")}
     loras = pick(adapter, "gate_proj", "up_proj")
@@ -207,10 +212,21 @@ def inputs_backward(
     adapter: dict[str, Value],
 ) -> tuple[Value, dict[str, Value]]:
     """Gradient at the block's input x [N, D], and of q, k and v; for the first block, whose input is frozen, dresidual as it is."""
-    weights = b.weights(model.blocks[block])
+    weights, tiles = b.weights(model.blocks[block]), row_tiles(b, x.shape[0])
+    pieces, rope = pick(adapter, *ATTENTION_LINEARS), rope_rows(b, model, block, b.sequence_length)
     passing = {"dx": dresidual} if block else {}
-    found, grads = b.call(
-        qkv_backward, x, dqkv, passing, attention_weights(model, weights), pick(adapter, *ATTENTION_LINEARS),
-        rope_rows(b, model, block, b.sequence_length), model=model,
-    )  # fmt: skip
-    return found.get("dx", dresidual), grads
+    if len(tiles) == 1:
+        found, grads = b.call(
+            qkv_backward, x, dqkv, passing, attention_weights(model, weights), pieces, rope, model=model
+        )
+        return found.get("dx", dresidual), grads
+    grads = {name: b.zeros(piece.shape) for name, piece in pieces.items()}
+    dx = {name: b.zeros(x.shape) for name in passing}
+    for rows, positions in tiles:
+        b.call(
+            qkv_backward, x.rows(*rows), {name: value.rows(*rows) for name, value in dqkv.items()},
+            {name: value.rows(*rows) for name, value in passing.items()}, attention_weights(model, weights), pieces,
+            {name: table.rows(*positions) for name, table in rope.items()},
+            into=({name: value.rows(*rows) for name, value in dx.items()}, {}), add_to=({}, grads), model=model,
+        )  # fmt: skip
+    return dx.get("dx", dresidual), grads

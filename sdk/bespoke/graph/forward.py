@@ -6,6 +6,7 @@ Memory is nearly flat in sequence length and width, because each tile's intermed
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,25 @@ def rope_rows(b: PlanBuilder, model: ModelSpec, block: int, length: int, positio
     return {"cos": cos.rows_at(position, length), "sin": sin.rows_at(position, length)}
 
 
+ROWS = 256  # of a tile where memory is short; fewer would decode weights more often than their products are worth
+
+
+def row_tiles(b: PlanBuilder, count: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Rows of `count` in a flat batch, and their positions in a sequence: some sequences at a time, or parts of one."""
+    length, most = b.sequence_length, b.batch_size * b.sequence_length
+    size = b.choose("row_tile", [min(ROWS, most), most])
+    if size >= count:
+        return [((0, count), (0, min(count, length)))]
+    if size >= length:
+        group = size // length * length
+        return [((start, min(start + group, count)), (0, length)) for start in range(0, count, group)]
+    return [
+        ((first + begin, first + min(begin + size, length)), (begin, min(begin + size, length)))
+        for first in range(0, count, length)
+        for begin in range(0, length, size)
+    ]
+
+
 KEY_PARTS = 4  # tiles see a multiple of this part of a sequence: what no query sees is left out, at few shapes
 
 
@@ -104,7 +124,7 @@ def query_tiles(b: PlanBuilder, length: int, sequences: int, window: int) -> lis
 def mlp_slices(b: PlanBuilder, model: ModelSpec) -> list[tuple[int, int]]:
     """(start, stop) of slices of the intermediate width; starts are multiples of the quantization group."""
     width = model.config.intermediate_size
-    candidates = [min(width, -(-width // (parts * GROUP)) * GROUP) for parts in (8, 4, 2)]
+    candidates = [min(width, -(-width // (parts * GROUP)) * GROUP) for parts in (16, 8, 4, 2)]
     size = b.choose("mlp_slice", [*candidates, width])
     return [(start, min(start + size, width)) for start in range(0, width, size)]
 
@@ -112,11 +132,16 @@ def mlp_slices(b: PlanBuilder, model: ModelSpec) -> list[tuple[int, int]]:
 def attention_forward(b: PlanBuilder, model: ModelSpec, block: int, x: Value, adapter: dict[str, Value]) -> Attention:
     """Attention of a whole batch, x [N, D] with N = batch size times sequence length."""
     weights = b.weights(model.blocks[block])
-    length = b.sequence_length
-    inputs = b.call(
-        model.attention_inputs, x, attention_weights(model, weights), pick(adapter, *ATTENTION_LINEARS),
-        rope_rows(b, model, block, length),
-    )  # fmt: skip
+    length, c = b.sequence_length, model.config
+    rope = rope_rows(b, model, block, length)
+    widths = {"q": c.num_heads * c.head_dim, "k": c.num_kv_heads * c.head_dim, "v": c.num_kv_heads * c.head_dim}
+    inputs = {name: b.zeros((x.shape[0], width)) for name, width in widths.items()}
+    for rows, positions in row_tiles(b, x.shape[0]):
+        b.call(
+            model.attention_inputs, x.rows(*rows), attention_weights(model, weights), pick(adapter, *ATTENTION_LINEARS),
+            {name: table.rows(*positions) for name, table in rope.items()},
+            into={name: value.rows(*rows) for name, value in inputs.items()},
+        )  # fmt: skip
     o = b.zeros(inputs["q"].shape)
     for tile in query_tiles(b, length, x.shape[0] // length, model.window(block)):
         b.call(
@@ -143,10 +168,12 @@ def mlp_forward(
     )  # fmt: skip
     sums = {"y": b.zeros(x.shape), "h_down": b.zeros(inputs["h_up"].shape)}
     products = []
-    for start, stop in mlp_slices(b, model):
+    a_down = inputs.pop("a_down")
+    for (rows, _), (start, stop) in itertools.product(row_tiles(b, x.shape[0]), mlp_slices(b, model)):
         _, kept = b.call(
-            model.mlp_slice, inputs["x2"], inputs["h_gate"], inputs["h_up"], slice_weights(weights, start, stop),
-            slice_adapter(adapter, start, stop), inputs["a_down"].rows(start, stop), b.constant(start), add_to=(sums,), keep=keep,
+            model.mlp_slice, *[inputs[name].rows(*rows) for name in ("x2", "h_gate", "h_up")], slice_weights(weights, start, stop),
+            slice_adapter(adapter, start, stop), a_down.rows(start, stop), b.constant(start),
+            add_to=({name: value.rows(*rows) for name, value in sums.items()},), keep=keep,
         )  # fmt: skip
         products += [kept] if keep else []
     branch = b.call(model.mlp_branch, sums["y"], sums["h_down"], {"down_proj.lora_B": adapter["down_proj.lora_B"]})

@@ -36,7 +36,7 @@ def everything(llama: ModelSpec, tracer: Tracer) -> list[Planned]:
     """Every combination of mesp's choices, in memory and, where nothing is kept, with every checkpoint in the scratch file."""
     plans = Planner(request_for("mesp"), llama, tracer)
     candidates = plans._record(llama, {}).candidates
-    assert {"query_tile", "mlp_slice", "head_chunk", "kept_attention", "kept_products"} == set(candidates)
+    assert {"query_tile", "row_tile", "mlp_slice", "head_chunk", "kept_attention", "kept_products"} == set(candidates)
     found = []
     for combination in itertools.product(*candidates.values()):
         choices = dict(zip(candidates, combination, strict=True))
