@@ -124,6 +124,7 @@ int main() {
   mallopt(M_MMAP_THRESHOLD, kThreshold);
   mallopt(M_TRIM_THRESHOLD, kThreshold);
   mallopt(M_ARENA_MAX, 1);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is a full disk, told as one
   std::signal(SIGTERM, on_signal);
   std::signal(SIGINT, on_signal);
   std::string text;
