@@ -23,13 +23,13 @@ def compile_core(name: str, *defines: str) -> Path:
     folder = ROOT / "build" / name
     folder.mkdir(parents=True, exist_ok=True)
     generator = [] if (folder / "CMakeCache.txt").exists() else ["-G", "Ninja"]
+    options = [f"-DPython3_EXECUTABLE={sys.executable}", "-DBESPOKE_TESTS=ON"]
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for command in (
-            ["cmake", *generator, "-S", str(SOURCE), "-B", str(folder), f"-DPython3_EXECUTABLE={sys.executable}", "-DBESPOKE_TESTS=ON",
-             *defines],
+            ["cmake", *generator, "-S", str(SOURCE), "-B", str(folder), *options, *defines],
             ["cmake", "--build", str(folder)],
-        ):  # fmt: skip
+        ):
             done = subprocess.run(command, capture_output=True, text=True)
             assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
     return folder
