@@ -233,6 +233,23 @@ def test_exponentials_are_exact_to_two_units_in_the_last_place(lab: Lab) -> None
         assert units.max() <= 2, instructions
 
 
+@pytest.mark.slow
+def test_nothing_is_read_beyond_an_operand(tmp_path: Path) -> None:
+    """Under the sanitizers of addresses and undefined behaviour, which end the process."""
+    absent = missing("g++")
+    if absent:
+        pytest.skip(f"{absent} is not installed")
+    flags = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    with Lab([compile_lab(tmp_path, "g++", *flags)]) as lab:
+        for rows, out, columns in ((1, 1, 1), (13, 300, 172), (5, 33, 300), (31, 290, 64)):
+            for name in PRODUCTS:
+                check_product(lab, name, rows, packed(out, columns))
+            check_product(lab, "linear_int4", rows, packed(out, columns + 64, first=64))
+            check_head(lab, rows, out, columns, max(1, out // 2))
+            for instructions in lab.sets:
+                lab.embedding(np.arange(out), packed(out, columns), instructions=instructions)
+
+
 # ---- other processors ------------------------------------------------------------------------------------------------------
 
 

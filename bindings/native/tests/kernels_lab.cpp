@@ -35,13 +35,13 @@ void must(bool well, const char* what) {
 template <class T>
 std::vector<T> read_array(int64_t count) {
   std::vector<T> values(static_cast<size_t>(count));
-  must(std::fread(values.data(), sizeof(T), values.size(), stdin) == values.size(), "a request that ends too soon");
+  must(values.empty() || std::fread(values.data(), sizeof(T), values.size(), stdin) == values.size(), "a request that ends too soon");
   return values;
 }
 
 template <class T>
 void write_array(const std::vector<T>& values) {
-  must(std::fwrite(values.data(), sizeof(T), values.size(), stdout) == values.size(), "nobody reads");
+  must(values.empty() || std::fwrite(values.data(), sizeof(T), values.size(), stdout) == values.size(), "nobody reads");
 }
 
 // As many threads as asked for, so that their tasks interleave even where the machine has fewer processors. They stay, since
