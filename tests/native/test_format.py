@@ -32,7 +32,7 @@ SCHEMAS = Path(__file__).resolve().parents[2] / "bindings" / "schema"
 
 @pytest.fixture(scope="module")
 def reader(native_build: Path) -> Iterator[CoreReader]:
-    with CoreReader(native_build / "format_lab") as lab:
+    with CoreReader(native_build / "tests" / "format_lab") as lab:
         yield lab
 
 

@@ -45,7 +45,7 @@ KINDS = [
 
 @pytest.fixture(scope="module")
 def reader(native_build: Path) -> Iterator[CoreReader]:
-    with CoreReader(native_build / "format_lab") as lab:
+    with CoreReader(native_build / "tests" / "format_lab") as lab:
         yield lab
 
 
