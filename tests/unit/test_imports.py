@@ -115,7 +115,7 @@ MAY_IMPORT = {
     "data": {"data"},
     "ops": {"ops"},
     "adapter": {"adapter", "bundle", "model.config", "model.checkpoint"},
-    "core": {"core", "runtime.limits", "runtime.report"},
+    "core": {"core", "runtime.limits", "runtime.memory", "runtime.report"},
     "runtime": {"runtime", "plan", "bundle", "state", "ops", "data"},
 }
 

@@ -24,6 +24,7 @@ from typing import IO, Any
 from bespoke import errors
 from bespoke.core.finding import find
 from bespoke.core.limit import ChildLimit
+from bespoke.core.page_cache import read_through
 from bespoke.errors import BespokeError, BudgetExceeded, MissingDependency
 
 __all__ = ["run"]
@@ -52,6 +53,7 @@ def run(
     if core.path is None:
         raise MissingDependency("The device core", got=core.reason, expected="a core that runs", next_step=core.next_step)
     with ChildLimit(limit_bytes) as limit, tempfile.TemporaryFile() as said:
+        ahead = read_through(Path(request["bundle"])) if limit.counts_files else 0
         command = [sys.executable, "-I", "-S", _LAUNCH, json.dumps(limit.request()), str(core.path)]
         # A group of its own: Ctrl-C in the terminal reaches the parent alone, which decides.
         child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, process_group=0)
@@ -67,7 +69,8 @@ def run(
                 assert pipe is not None
                 with contextlib.suppress(OSError):
                     pipe.close()
-        return _report(last, child.returncode, limit, limit_bytes, said)
+        report = _report(last, child.returncode, limit, limit_bytes, said)
+        return {**report, "bytes_read": report.get("bytes_read", 0) + ahead}
 
 
 def _ask(child: subprocess.Popen[bytes], request: Mapping[str, Any]) -> None:

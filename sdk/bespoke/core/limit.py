@@ -46,6 +46,11 @@ class ChildLimit:
             "data_bytes": None if limit is None else limit + MARGIN_BYTES + stacks,
         }
 
+    @property
+    def counts_files(self) -> bool:
+        """Whether pages of files count against the process that touches them first."""
+        return self._group is not None
+
     def killed(self) -> bool:
         """Whether the system ended the child for going over."""
         return self._group is not None and self._group.kills() > 0

@@ -131,6 +131,20 @@ def test_without_cgroups_allocations_fail(monkeypatch: pytest.MonkeyPatch) -> No
         run(ask("eat:400"), limit_bytes=60 * MB)
 
 
+def test_a_bundle_is_read_whole_before_the_core_maps_it(tmp_path: Path) -> None:
+    from bespoke.core.page_cache import read_through
+
+    (tmp_path / "weights").mkdir()
+    file = tmp_path / "weights" / "block.safetensors"
+    file.write_bytes(os.urandom(5_000_000))
+    with file.open("rb") as opened:
+        os.fsync(opened.fileno())
+        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    assert read_through(tmp_path) in (0, pytest.approx(5_000_000, rel=0.3))  # 0: a file system without a disk
+    assert read_through(tmp_path) == 0  # it is in the page cache now
+    assert read_through(tmp_path / "nosuch") == 0
+
+
 def test_no_cgroup_is_left_behind() -> None:
     from bespoke.runtime import limits
 
