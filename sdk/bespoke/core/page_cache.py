@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads a bundle into the page cache before the core maps it.
 
-A cgroup counts the pages of a file against the process that touched them first. Under a small limit the core's own would be dropped
-after each use, though the machine has room for them: 7 GB were read from the disk for two steps of a model of 0.5 GB, and 0.3 GB with
-this. Read here, they are the parent's, as on a phone, where clean pages of files count against nobody. Skipped where the machine has
-no room to keep them.
+A cgroup counts the pages of a file against the process that touched them first. Under a small limit the core's own would be
+dropped after each use, though the machine has room for them: 7 GB were read from the disk for two steps of a model of 0.5 GB,
+and 0.3 GB with this. Read here, they are the parent's, as on a phone, where clean pages of files count against nobody. Skipped
+where the machine has no room to keep them.
 """
 
 from __future__ import annotations
