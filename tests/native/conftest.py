@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The device core, compiled once for all tests: `native_build` is the folder with bespoke-core, native_tests and the labs."""
+"""The device core, compiled once for all tests: `native_build` is the folder with bespoke-core; tests/ in it has native_tests and
+the labs."""
 
 from __future__ import annotations
 

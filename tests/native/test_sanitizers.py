@@ -57,7 +57,7 @@ def ask(build: Path, request: dict[str, Any], *, stop_after: float | None = None
 
 
 def test_its_own_tests_pass(build: Path) -> None:
-    done = subprocess.run([build / "native_tests"], capture_output=True, text=True, env=ENVIRONMENT, timeout=900)
+    done = subprocess.run([build / "tests" / "native_tests"], capture_output=True, text=True, env=ENVIRONMENT, timeout=900)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
 
 

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The core proves bundles as the torch runtime does: the same checks, the same names for what was changed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bespoke import Lora, Personalizer, Training
+from bespoke.bundle.reader import open_bundle
+from bespoke.errors import BespokeError
+from bespoke.runtime.golden import verify_bundle
+from tests.models import tiny_model
+from tests.unit.golden.bundles import changed, document, rewrite_manifest, tensors
+
+LENGTHS = (12, 16)
+OPTIMIZERS: dict[str, dict[str, Any]] = {
+    "mebp": {"update": "sgd", "learning_rate": 0.01},
+    "mesp": {"learning_rate": 0.01, "accumulation": 2, "clip_norm": 0.5},
+    "mezo": {"queries": 2, "learning_rate": 1e-4, "distribution": "rademacher"},
+}
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A gradient by difference (SGD), one by accumulator, and a zeroth-order method with a journal."""
+    folder = tmp_path_factory.mktemp("core_golden")
+    # Few different shapes, and widths that leave the planner nothing to choose.
+    model = tiny_model(
+        "llama", folder / "model", num_hidden_layers=2, hidden_size=32, intermediate_size=32, num_attention_heads=4
+    )
+    training = Training(sequence_lengths=LENGTHS, batch_size=2, steps=20, schedule="cosine", warmup_steps=2)
+    Personalizer(model, OPTIMIZERS, "executorch", lora=Lora(rank=3, alpha=6.0), training=training).build(folder / "bundle")
+    return folder / "bundle"
+
+
+def verify(build: Path, bundle: Path, state: Path) -> dict[str, Any]:
+    request = json.dumps({"verb": "verify", "bundle": str(bundle), "state": str(state)})
+    done = subprocess.run([build / "bespoke-core"], input=request, capture_output=True, text=True, check=False)
+    event: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert (event["event"] == "report") == (done.returncode == 0), done
+    return event["report"] if event["event"] == "report" else event
+
+
+def same_error(build: Path, bundle: Path, state: Path) -> None:
+    with pytest.raises(BespokeError) as caught, open_bundle(bundle) as opened:
+        verify_bundle(opened)
+    got = verify(build, bundle, state)
+    assert (got["kind"], got["subject"]) == (type(caught.value).__name__, caught.value.subject)
+
+
+def test_the_core_makes_the_checks_of_the_torch_runtime(native_build: Path, bundle: Path, tmp_path: Path) -> None:
+    with open_bundle(bundle) as opened:
+        expected = verify_bundle(opened)
+    report = verify(native_build, bundle, tmp_path / "state")
+    assert report["golden"]
+    assert report["files"] == expected.files
+    named = [(check["what"], check["method"], check["sequence_length"], check["compared"]) for check in report["checks"]]
+    assert named == [(check.what, check.method, check.sequence_length, check.compared) for check in expected.checks]
+    assert all(check["worst"] < 1 for check in report["checks"])
+
+
+def test_a_bundle_without_golden_vectors_says_so(native_build: Path, bundle: Path, tmp_path: Path) -> None:
+    shutil.copytree(bundle, tmp_path / "b")
+    content = json.loads((tmp_path / "b/manifest.json").read_bytes())
+    (tmp_path / "b" / content["golden"]).unlink()
+    del content["files"][content["golden"]]
+    content["golden"] = None
+    rewrite_manifest(tmp_path / "b", content)
+    report = verify(native_build, tmp_path / "b", tmp_path / "state")
+    assert not report["golden"]
+    assert [check["what"] for check in report["checks"]] == ["files"]
+
+
+def flip_weight(arrays: dict[str, np.ndarray]) -> None:
+    arrays["v_proj.codes"][0, 0] ^= 0x80  # the sign of one code
+
+
+def turn_one_angle(arrays: dict[str, np.ndarray]) -> None:
+    arrays["cos"][5, 1], arrays["sin"][5, 1] = arrays["sin"][5, 1], arrays["cos"][5, 1]
+
+
+def move_adapter(arrays: dict[str, np.ndarray]) -> None:
+    arrays["block_01.k_proj.lora_A"] *= 1.5
+
+
+def other_gradient(arrays: dict[str, np.ndarray]) -> None:
+    arrays["gradient.block_01.o_proj.lora_B"][0] += 1
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("weights/block_01.safetensors", flip_weight),
+        ("weights/rope.safetensors", turn_one_angle),
+        ("adapter/initial.safetensors", move_adapter),
+        ("golden/golden.safetensors", other_gradient),
+    ],
+)
+def test_other_numbers_are_found_where_the_torch_runtime_finds_them(
+    native_build: Path, bundle: Path, tmp_path: Path, name: str, change: Callable[[dict[str, np.ndarray]], None]
+) -> None:
+    same_error(native_build, changed(bundle, tmp_path / "b", name, tensors(change)), tmp_path / "state")
+
+
+def drop_store(plan: dict[str, Any]) -> None:
+    code = plan["sections"]["train_step"]
+    code.pop(next(i for i, instruction in enumerate(code) if instruction["op"] == "store"))
+
+
+def drop_addition(plan: dict[str, Any]) -> None:
+    code = plan["sections"]["decode"]
+    code.pop(next(i for i, one in enumerate(code) if one["op"] == "call" and all(r["how"] == "add_to" for r in one["results"])))
+
+
+def other_noise(plan: dict[str, Any]) -> None:
+    for instruction in plan["sections"]["train_step"]:
+        if instruction["op"] == "noise" and instruction["query"] == 1:
+            instruction["query"] = 7
+
+
+@pytest.mark.parametrize(("method", "change"), [("mebp", drop_store), ("mebp", drop_addition), ("mezo", other_noise)])
+def test_another_plan_is_found_where_the_torch_runtime_finds_it(
+    native_build: Path, bundle: Path, tmp_path: Path, method: str, change: Callable[[dict[str, Any]], None]
+) -> None:
+    path = f"plans/{method}-{LENGTHS[0]}.json"
+    same_error(native_build, changed(bundle, tmp_path / "b", path, document(change)), tmp_path / "state")
+
+
+def test_another_learning_rate_is_found_by_the_schedule(native_build: Path, bundle: Path, tmp_path: Path) -> None:
+    shutil.copytree(bundle, tmp_path / "b")
+    content = json.loads((tmp_path / "b/manifest.json").read_bytes())
+    content["methods"][0]["training"]["learning_rate"] = 0.011
+    rewrite_manifest(tmp_path / "b", content)
+    same_error(native_build, tmp_path / "b", tmp_path / "state")
+
+
+# ---- a golden file that is not one -------------------------------------------------------------------------------------
+
+
+def told(change: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, np.ndarray]], None]:
+    """A change of the document in the file."""
+
+    def apply(arrays: dict[str, np.ndarray]) -> None:
+        content = json.loads(arrays["document"].tobytes())
+        change(content)
+        arrays["document"] = np.frombuffer(json.dumps(content).encode(), np.uint8)
+
+    return apply
+
+
+def without_tokens(arrays: dict[str, np.ndarray]) -> None:
+    del arrays["tokens"]
+
+
+def beyond_the_vocabulary(arrays: dict[str, np.ndarray]) -> None:
+    arrays["tokens"][0, 1] = 10**6
+
+
+def shorter_gradient(arrays: dict[str, np.ndarray]) -> None:
+    arrays["gradient.block_01.o_proj.lora_B"] = arrays["gradient.block_01.o_proj.lora_B"][:-1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        without_tokens,
+        beyond_the_vocabulary,
+        shorter_gradient,
+        told(lambda content: content.update(version=2)),
+        told(lambda content: content.update(surprise=1)),
+        told(lambda content: content.pop("loss")),
+        told(lambda content: content["loss"].update(tolerance=-1)),
+        told(lambda content: content["pieces"].pop()),
+        told(lambda content: content["methods"][0]["trained"].append("nothing.lora_A")),
+        told(lambda content: content["methods"][0]["moved"][0].pop()),
+        told(lambda content: content["methods"][1]["gradient"].update(suffix="")),
+        told(lambda content: content["methods"][1]["gradient"].update(suffix=".of_another")),
+        told(lambda content: content["methods"][0].update(micro_batches=0)),
+    ],
+)
+def test_a_damaged_golden_file_is_refused(
+    native_build: Path, bundle: Path, tmp_path: Path, change: Callable[[dict[str, np.ndarray]], None]
+) -> None:
+    damaged = changed(bundle, tmp_path / "b", "golden/golden.safetensors", tensors(change))
+    with pytest.raises(BespokeError) as caught, open_bundle(damaged) as opened:
+        verify_bundle(opened)
+    assert verify(native_build, damaged, tmp_path / "state")["kind"] == type(caught.value).__name__
