@@ -1,6 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # What a wheel carries, under bespoke/core: the tool, the library, the header, and core.json, which says what they were built with.
 # ExecuTorch's libraries are those of its own wheel, two folders up and over.
+# One version for the SDK and the core.
+file(STRINGS ${CMAKE_CURRENT_SOURCE_DIR}/../../sdk/bespoke/__init__.py _version REGEX "^__version__ = ")
+string(REGEX MATCH "[0-9][^\"]*" _version "${_version}")
+if(_version)
+  set_property(SOURCE src/api.cpp APPEND PROPERTY COMPILE_DEFINITIONS BESPOKE_VERSION="${_version}")
+endif()
+
 if(SKBUILD)
   set(BESPOKE_DESTINATION bespoke/core)
   set(_executorch_libraries "$ORIGIN/../../../executorch/lib")

@@ -110,6 +110,7 @@ BESPOKE_API void bespoke_stop(bespoke_model *model);
 
 BESPOKE_API void bespoke_text_free(char *text);
 BESPOKE_API const char *bespoke_version(void);
+BESPOKE_API const char *bespoke_instruction_set(void); /* what the kernels use of this processor: "AVX2", "NEON", ... */
 
 #ifdef __cplusplus
 }

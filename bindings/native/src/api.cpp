@@ -10,6 +10,7 @@
 #include <string>
 
 #include "format/bundle.h"
+#include "kernels/int4.h"
 #include "run/golden.h"
 #include "run/machine.h"
 #include "run/training.h"
@@ -129,6 +130,8 @@ std::vector<StateTensor> adapter_shapes(Bundle& bundle) {
 void bespoke_error_free(bespoke_error* error) { std::free(error); }
 void bespoke_text_free(char* text) { std::free(text); }
 const char* bespoke_version(void) { return BESPOKE_VERSION; }
+
+const char* bespoke_instruction_set(void) { return kernels::name_of(kernels::instruction_set(kernels::best_table())); }
 
 int bespoke_open(const char* bundle, const char* state, const bespoke_options* given, bespoke_model** model, bespoke_error** error) {
   *model = nullptr;

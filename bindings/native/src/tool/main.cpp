@@ -133,6 +133,10 @@ int main() {
   if (text.size() > kMaxRequestBytes) return refuse("more than 1 MiB");
   const json request = json::parse(text, nullptr, false);
   if (!request.is_object()) return refuse("no JSON object");
+  if (request.value("verb", json()) == "version") {
+    say({{"event", "report"}, {"report", {{"version", bespoke_version()}, {"instruction_set", bespoke_instruction_set()}}}});
+    return 0;
+  }
   try {
     return run(request);
   } catch (const std::exception& problem) {  // a field of another type
