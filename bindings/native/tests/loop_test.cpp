@@ -94,7 +94,9 @@ class Taken {
 }  // namespace
 
 TEST_CASE("philox gives the words of Random123") {
-  for (const Vectors& known : vectors("noise.json")["philox4x32_10"]) {
+  const Vectors document = vectors("noise.json");
+  REQUIRE(document["philox4x32_10"].size() == 3);
+  for (const Vectors& known : document["philox4x32_10"]) {
     Words counter, words;
     for (size_t i = 0; i < 4; i++) counter[i] = static_cast<uint32_t>(hexadecimal(known["counter"][i]));
     for (size_t i = 0; i < 4; i++) words[i] = static_cast<uint32_t>(hexadecimal(known["words"][i]));
@@ -103,7 +105,9 @@ TEST_CASE("philox gives the words of Random123") {
 }
 
 TEST_CASE("noise is that of the shared vectors, however the tensor is cut") {
-  for (const Vectors& test : vectors("noise.json")["tests"]) {
+  const Vectors document = vectors("noise.json");
+  REQUIRE(document["tests"].size() == 15);
+  for (const Vectors& test : document["tests"]) {
     INFO(test["comment"].get<std::string>());
     int64_t size = 1;
     for (int64_t extent : test["shape"]) size *= extent;
@@ -205,7 +209,9 @@ TEST_CASE("a bundle's rows are held against their own offsets before they are us
 }
 
 TEST_CASE("learning rates are those of the reference") {
-  for (const Vectors& test : vectors("batches.json")["schedules"])
+  const Vectors document = vectors("batches.json");
+  REQUIRE(document["schedules"].size() == 15);
+  for (const Vectors& test : document["schedules"])
     for (int64_t step = 1; step <= static_cast<int64_t>(test["rates"].size()); step++) {
       const double rate = test["rates"][static_cast<size_t>(step - 1)];
       const double got = learning_rate_at(step, test["peak"], test["schedule"], test["warmup_steps"], test["total_steps"]);
