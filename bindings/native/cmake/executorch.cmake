@@ -7,6 +7,7 @@ if(NOT executorch_DIR)
   set(executorch_DIR ${_executorch}/share/cmake)
 endif()
 find_package(executorch REQUIRED CONFIG)
+list(FILTER EXECUTORCH_LIBRARIES EXCLUDE REGEX "openvino|etdump|qnn")  # another engine, a profiler: nothing here uses them
 
 file(GLOB ENGINE_SOURCES CONFIGURE_DEPENDS src/engines/executorch/*.cpp)
 add_library(executorch_engine OBJECT ${ENGINE_SOURCES})
