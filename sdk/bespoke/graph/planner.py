@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -78,7 +78,7 @@ class _Figures:
     arena: float
     workspace: float
     constant: float
-    waiting: float  # bytes of the checkpoints
+    waiting: float  # what the arena grows by with the checkpoints
 
     def at_depth(self, deeper: _Figures, more: int) -> _Figures:
         """`more` blocks more, where one more gives `deeper`."""
@@ -121,6 +121,8 @@ class Planner:
 
     def plan(self, budget_bytes: int | None) -> Planned:
         """The fastest plan within the budget, by default the fastest of all. Raises PlanDoesNotFit."""
+        if budget_bytes is None or self._fastest.peak <= budget_bytes:
+            return self._fastest
         found: list[Planned] = []
         for number, prospect in enumerate(self._prospects(budget_bytes)[:MAX_TRIES]):
             if found and number >= GOOD_TRIES:
@@ -130,9 +132,14 @@ class Planner:
         if found:
             return min(found, key=lambda planned: (bool(planned.spilled), planned.seconds, planned.peak))
         smallest = self.smallest()
-        if budget_bytes is None or smallest.peak <= budget_bytes:
+        if smallest.peak <= budget_bytes:
             return smallest
         raise self._does_not_fit(budget_bytes, smallest)
+
+    @cached_property
+    def _fastest(self) -> Planned:
+        best = self._prospects(None)[0]
+        return self._whole({**best.choices, **best.counts}, None)
 
     def smallest(self) -> Planned:
         """The plan of the least memory: small tiles, nothing kept, every checkpoint in the scratch file."""
@@ -140,7 +147,7 @@ class Planner:
         return self._whole(least.choices, 0)
 
     def _does_not_fit(self, budget_bytes: int, smallest: Planned) -> PlanDoesNotFit:
-        fastest = self.plan(None)
+        fastest = self._fastest
         figures = [f"{p.peak / 1e6:.1f} MB at {p.plan.estimate.work_flops / 1e9:.2f} GFLOP a step" for p in (smallest, fastest)]
         return PlanDoesNotFit(
             f"Method '{self.request.method}' at sequence length {self.request.sequence_length}",
@@ -160,9 +167,12 @@ class Planner:
 
     def _figures(self, choices: Choices, model: ModelSpec) -> _Figures:
         builder = self._record(model, choices)
-        planned, waiting = self._compiled(builder, None)
-        e = planned.plan.estimate
-        return _Figures(planned.seconds, e.arena_bytes, e.workspace_bytes, e.constant_bytes, waiting)
+        spilled = self._compiled(builder, None)
+        e, held = spilled.plan.estimate, self._compiled(builder, (), spilled.scheduled).plan.estimate
+        return _Figures(
+            step_seconds(builder.draft, self.request.costs.speed), e.arena_bytes, e.workspace_bytes, e.constant_bytes,
+            held.arena_bytes - e.arena_bytes,
+        )  # fmt: skip
 
     def _at_depth(self, choices: Choices) -> _Figures:
         two, three = (self._figures(choices, model) for model in self._shallow)
@@ -176,7 +186,7 @@ class Planner:
         found = {}
         for name, most in self._candidates[1].items():
             kept = self._record(deep, {name: most})
-            planned, _ = self._compiled(kept, None)
+            planned = self._compiled(kept, ())
             size = sum(value.nbytes for value in kept.draft.values if value.kept) / most
             found[name] = _Count(len(self._model.blocks), max(1.0, size), (without.seconds - planned.seconds) / most)
         return dict(sorted(found.items(), key=lambda item: -item[1].seconds / item[1].bytes))
@@ -229,15 +239,13 @@ class Planner:
 
     # ---- whole plans -------------------------------------------------------------------------------------------------------
 
-    def _within(self, prospect: _Prospect, budget_bytes: int | None) -> Planned | None:
+    def _within(self, prospect: _Prospect, budget_bytes: int) -> Planned | None:
         """The plan of a prospect, its counts corrected by what the whole model takes."""
         counts, best = dict(prospect.counts), None
         tried: list[dict[str, int]] = []
         while counts not in tried and len(tried) < MAX_TRIES:
             tried.append(dict(counts))
             planned = self._whole({**prospect.choices, **counts}, budget_bytes)
-            if budget_bytes is None:
-                return planned
             if planned.peak <= budget_bytes:
                 best = planned if best is None or planned.seconds < best.seconds else best
                 if planned.spilled:
@@ -260,7 +268,7 @@ class Planner:
     def _whole(self, choices: Choices, budget_bytes: int | None) -> Planned:
         """The plan of the whole model; without a count above 0, as many checkpoints in the scratch file as the budget asks for."""
         builder = self._record(self._model, choices)
-        planned, _ = self._compiled(builder, ())
+        planned = self._compiled(builder, ())
         if budget_bytes is None or planned.peak <= budget_bytes or any(value.kept for value in builder.draft.values):
             return planned
         spillable = _spillable(builder.draft, planned.scheduled)
@@ -272,26 +280,24 @@ class Planner:
                 over -= builder.draft.values[value].nbytes
                 if over <= 0:
                     break
-            planned, _ = self._compiled(builder, spilled, planned.scheduled)
+            planned = self._compiled(builder, spilled, planned.scheduled)
         return planned
 
     def _record(self, model: ModelSpec, choices: Choices) -> PlanBuilder:
         return record_sections(self.request, model, self._tracer, choices)
 
     def _compiled(
-        self, builder: PlanBuilder, spilled: Any, scheduled: Scheduled | None = None
-    ) -> tuple[Planned, int]:
-        """A plan with these checkpoints in the scratch file (None: all of them), and the bytes of all checkpoints."""
+        self, builder: PlanBuilder, spilled: Collection[int] | None, scheduled: Scheduled | None = None
+    ) -> Planned:
+        """A plan with these checkpoints in the scratch file; None: all of them."""
         draft, request = builder.draft, self.request
         scheduled = scheduled or schedule(draft)
-        spillable = _spillable(draft, scheduled)
-        chosen = frozenset(spillable if spilled is None else spilled)
+        chosen = frozenset(_spillable(draft, scheduled) if spilled is None else spilled)
         plan = compile_plan(
             draft, scheduled, request.costs, method=request.method, sequence_length=request.sequence_length,
             batch_size=request.training.batch_size, choices=builder.choices, spilled=chosen, workspaces=self._measured(draft),
         )  # fmt: skip
-        seconds = step_seconds(draft, request.costs.speed, chosen)
-        return Planned(plan, draft, scheduled, chosen, seconds), sum(draft.values[value].nbytes for value in spillable)
+        return Planned(plan, draft, scheduled, chosen, step_seconds(draft, request.costs.speed, chosen))
 
     def _measured(self, draft: DraftPlan) -> dict[str, int]:
         """Workspaces as a target measured them; of graphs that it has not met, estimates, corrected as those it has met."""
@@ -308,8 +314,8 @@ class Planner:
 
 
 def _spillable(draft: DraftPlan, scheduled: Scheduled) -> list[int]:
-    """Checkpoints that may go to the scratch file, the one that waits longest first."""
-    waits = {value: wait for found in scheduled.waiting.values() for value, wait in found.items()}
+    """Checkpoints that may go to the scratch file, the one that waits longest first: not what is handed to the next block."""
+    waits = {value: wait for found in scheduled.waiting.values() for value, wait in found.items() if wait > 1}
     return sorted((value for value in waits if not draft.values[value].kept), key=lambda value: (-waits[value], value))
 
 

@@ -115,9 +115,9 @@ def intervals(code: Sequence[Instruction], values: Sequence[DraftValue]) -> dict
 
 
 def checkpoints(code: Sequence[Instruction], values: Sequence[DraftValue]) -> dict[int, int]:
-    """Section values that wait while another block's weights come: id -> longest wait in instructions.
+    """Section values that wait while other weights come: id -> how many groups come in the longest wait.
 
-    They may live in the mapped scratch file; whatever lives within a stage may not.
+    What is handed from one block to the next sees one group come. What waits longer may live in the mapped scratch file.
     """
     loads = [0]
     for instruction in code:
@@ -132,6 +132,6 @@ def checkpoints(code: Sequence[Instruction], values: Sequence[DraftValue]) -> di
                 continue
             before = previous.get(value)
             if before is not None and loads[position] - loads[before + 1] >= 1:
-                waits[value] = max(waits.get(value, 0), position - before)
+                waits[value] = max(waits.get(value, 0), loads[position] - loads[before + 1])
             previous[value] = position
     return waits
