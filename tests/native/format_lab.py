@@ -11,6 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import pytest
+
 import bespoke.errors
 from bespoke.errors import BespokeError
 from bespoke.runtime.code import (
@@ -24,6 +26,17 @@ from bespoke.runtime.code import (
     StoreCode,
     ZeroCode,
 )
+from tests.native.conftest import compile_core
+
+BUILDS = ["release", pytest.param("sanitized", marks=pytest.mark.slow)]
+
+
+def build_of(request: pytest.FixtureRequest) -> Path:
+    """The build that a parameter out of `BUILDS` names."""
+    if request.param == "sanitized":
+        return compile_core("sanitized", "-DBESPOKE_SANITIZE=address,undefined", "-DCMAKE_BUILD_TYPE=RelWithDebInfo")
+    build: Path = request.getfixturevalue("native_build")
+    return build
 
 
 class CoreReader:

@@ -20,7 +20,7 @@ from bespoke.errors import BespokeError, BundleError, BundleVersionError, Config
 from bespoke.plan.read import read_plan
 from bespoke.runtime.code import read_code
 from tests.bundles import stories_bundle  # noqa: F401  (a fixture)
-from tests.native.format_lab import CoreReader, code_document, refused, without
+from tests.native.format_lab import BUILDS, CoreReader, build_of, code_document, refused, without
 from tests.unit.bundle import test_json_strict, test_tensors
 from tests.unit.bundle.example import write_example
 from tests.unit.bundle.test_manifest import as_bytes, edits, instance, schema_fields
@@ -30,9 +30,9 @@ from tests.unit.plan.test_verify import RULES, Sample
 SCHEMAS = Path(__file__).resolve().parents[2] / "bindings" / "schema"
 
 
-@pytest.fixture(scope="module")
-def reader(native_build: Path) -> Iterator[CoreReader]:
-    with CoreReader(native_build / "tests" / "format_lab") as lab:
+@pytest.fixture(scope="module", params=BUILDS)
+def reader(request: pytest.FixtureRequest) -> Iterator[CoreReader]:
+    with CoreReader(build_of(request) / "tests" / "format_lab") as lab:
         yield lab
 
 

@@ -27,7 +27,7 @@ from bespoke.runtime.code import read_code
 from tests.bundles import stories_bundle  # noqa: F401  (a fixture)
 from tests.malformed_bundles import test_hostile_folders as hostile
 from tests.malformed_bundles.test_flipped_bytes import flips, header_bytes
-from tests.native.format_lab import CoreReader, code_document, refused
+from tests.native.format_lab import BUILDS, CoreReader, build_of, code_document, refused
 from tests.unit.bundle.example import replace_manifest, write_example
 from tests.unit.bundle.test_manifest import HOSTILE_NAMES
 from tests.unit.plan.test_verify import Sample
@@ -43,9 +43,9 @@ KINDS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def reader(native_build: Path) -> Iterator[CoreReader]:
-    with CoreReader(native_build / "tests" / "format_lab") as lab:
+@pytest.fixture(scope="module", params=BUILDS)
+def reader(request: pytest.FixtureRequest) -> Iterator[CoreReader]:
+    with CoreReader(build_of(request) / "tests" / "format_lab") as lab:
         yield lab
 
 
