@@ -71,6 +71,7 @@ class Machine : public Steps {
   std::vector<int64_t> sequence_lengths() const override { return method_.training.sequence_lengths; }
   const std::atomic<bool>& stop() const override { return script_.stop; }
   std::map<std::string, double> seconds_by_stage() const override { return {{"forward", 1.0 * static_cast<double>(script_.steps)}}; }
+  double longest_call_seconds() const override { return 0.25; }
   std::vector<float> next_token_logits(const std::vector<int64_t>&, int64_t, const AdapterView&) override { return {}; }
 
  private:

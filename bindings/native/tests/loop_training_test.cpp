@@ -29,6 +29,7 @@ TEST_CASE("an adapter that is better is accepted and answers from then on") {
   CHECK(report["judged_on"].is_null());  // there is no example of the user
   CHECK(report["general_loss"].get<double>() < report["general_loss_before"].get<double>());
   CHECK(report["seconds_by_stage"]["forward"] == 12);
+  CHECK(report["longest_instruction_seconds"] == 0.25);
   CHECK(report["runtime"] == "core");
   CHECK(report["memory"]["idle_bytes"] == 0);
   CHECK(report["peak_bytes"].get<int64_t>() >= report["step_peak_bytes"][0].get<int64_t>());

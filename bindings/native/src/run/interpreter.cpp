@@ -239,9 +239,7 @@ void Interpreter::call(const Instruction& instruction) {
   const bool updates = std::any_of(references + instruction.c, references + instruction.c + instruction.d,
                                    [&](const Reference& result) { return stores(result.value); });
   spent_.stages[static_cast<int>(head ? Stage::head : updates ? Stage::update : stage_)] += seconds;
-  auto& [calls, total] = spent_.graphs[use.name];
-  calls++;
-  total += seconds;
+  spent_.longest = std::max(spent_.longest, seconds);
 }
 
 bool Interpreter::stores(uint32_t value) const { return std::binary_search(stored_.begin(), stored_.end(), value); }

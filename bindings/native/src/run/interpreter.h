@@ -32,7 +32,7 @@ extern const char* const kStageNames[kStages];
 
 struct Spent {  // seconds since the machine was made
   double stages[kStages] = {};
-  std::map<std::string, std::pair<int64_t, double>> graphs;  // calls and seconds by name
+  double longest = 0;  // of a single call
 };
 
 class Interpreter {

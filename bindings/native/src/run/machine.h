@@ -27,7 +27,7 @@ class Machine : public Steps {
   std::vector<int64_t> sequence_lengths() const override;
   const std::atomic<bool>& stop() const override { return stop_; }
   std::map<std::string, double> seconds_by_stage() const override;
-  const std::map<std::string, std::pair<int64_t, double>>& seconds_by_graph() const { return spent_.graphs; }
+  double longest_call_seconds() const override { return spent_.longest; }
 
   std::vector<NamedTensor> following() const override;
   std::vector<NamedTensor> sums() const override;

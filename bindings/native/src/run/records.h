@@ -80,6 +80,7 @@ class Steps {
   virtual std::vector<int64_t> sequence_lengths() const = 0;  // ascending
   virtual const std::atomic<bool>& stop() const = 0;
   virtual std::map<std::string, double> seconds_by_stage() const = 0;  // forward, head, backward, update; since it was made
+  virtual double longest_call_seconds() const = 0;                     // what a stop may have to wait for
 
   // For golden vectors: what the last step stored (before `flip`), the sums over its micro-batches, and the logits after `prompt`
   // by a prefill of all but its last token at `length` and one decode.

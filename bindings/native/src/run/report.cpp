@@ -62,6 +62,8 @@ std::string report_json(const TrainReport& report, const Progress& progress) {
       {"bytes_read", report.storage.read},
       {"step_seconds", progress.step_seconds},
       {"seconds_by_stage", report.seconds_by_stage},
+      {"longest_instruction_seconds", report.longest_call_seconds},
+      {"longest_commit_seconds", progress.longest_commit_seconds},
       {"memory_over_time", peaks},
       {"memory_columns_over_time",
        {{"anonymous", column(progress.step_peaks, &Footprint::anonymous)},

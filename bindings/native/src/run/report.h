@@ -22,6 +22,7 @@ struct TrainReport {
   Storage storage;                                 // within this call
   double seconds = 0;
   std::map<std::string, double> seconds_by_stage;  // of the steps
+  double longest_call_seconds = 0;                 // of all calls: with a commit, what a stop may have to wait for
 };
 
 std::string report_json(const TrainReport& report, const Progress& progress);

@@ -164,6 +164,7 @@ bool Trainer::commit() {
     metrics_.clear();
     committed_ = step();
   }
+  progress_.longest_commit_seconds = std::max(progress_.longest_commit_seconds, seconds_since(last_commit_));
   return done;
 }
 

@@ -26,6 +26,7 @@ struct Progress {  // what a call of `train` has done so far
   int64_t steps = 0, tokens = 0, rejected = 0;
   std::vector<double> losses;
   std::vector<double> step_seconds;
+  double longest_commit_seconds = 0;
   std::vector<Footprint> step_peaks;  // columns at each step's highest reading; an abandoned last step included
 };
 

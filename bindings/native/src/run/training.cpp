@@ -218,6 +218,7 @@ std::string train(Personal& personal, const TrainRequest& request) {
     report.stopped_because = Stopped::example_forgotten;
   }
 
+  report.longest_call_seconds = machine->longest_call_seconds();
   guard.observe();
   report.peak_bytes = guard.peak();
   report.mapped_dirty_bytes = dirty_mapped_bytes();
