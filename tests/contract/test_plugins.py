@@ -45,7 +45,7 @@ def test_optimizer_keeps_the_contract(method: Method) -> None:
     assert 0 < report.peak_bytes <= report.estimated_peak_bytes
 
 
-@pytest.mark.parametrize("name", ["cuda", "listing"])
+@pytest.mark.parametrize("name", ["cuda", "listing", pytest.param("executorch", marks=pytest.mark.slow)])
 def test_target_keeps_the_contract(name: str) -> None:
     report = check_target(plugins.get("target", name))
     assert report.opened == report.lowered > 60
@@ -54,4 +54,4 @@ def test_target_keeps_the_contract(name: str) -> None:
 
 def test_every_installed_plugin_is_in_the_table() -> None:
     found = {name for entry in plugins.installed() for name in entry.provides}
-    assert found == {f"optimizer {method.name}" for method in METHODS} | {"target cuda", "target listing"}
+    assert found == {f"optimizer {method.name}" for method in METHODS} | {"target cuda", "target executorch", "target listing"}

@@ -33,7 +33,9 @@ class ExecuTorch:
         return Artifact(path, compiled.workspace_bytes)
 
     def open(self, path: Path, options: ExecuTorchOptions) -> Callable[..., tuple[Any, ...]] | None:
-        return None
+        from bespoke_plugins.targets.executorch.run import open_program
+
+        return open_program(path)
 
 
 @hookimpl

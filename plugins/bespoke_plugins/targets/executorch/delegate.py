@@ -117,7 +117,7 @@ class Delegate:
             )  # fmt: skip
         elif op.name == "concatenate":
             ids = inputs + [INVALID] * (5 - len(inputs))
-            numbered = {f"input{i}_id": number for i, number in enumerate(ids, 1)}
+            numbered: dict[str, Any] = {f"input{i}_id": number for i, number in enumerate(ids, 1)}
             self._append(f"Concatenate{len(inputs)}", axis=given["axis"], output_id=output, **numbered)
         else:
             raise AssertionError(op.name)

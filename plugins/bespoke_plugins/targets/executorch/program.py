@@ -15,8 +15,8 @@ import torch
 
 from bespoke.graph.trace import Graph
 from bespoke.ops import operator_scratch_bytes
-from bespoke_plugins.targets.executorch.aten import Lowering
 from bespoke_plugins.targets.executorch.delegate import Delegate
+from bespoke_plugins.targets.executorch.lowering import Lowering
 from bespoke_plugins.targets.executorch.stages import Stage, stages
 from bespoke_plugins.targets.executorch.tape import Op, Tape, Value
 from bespoke_plugins.targets.executorch.workspace import TAIL_BYTES, place
@@ -127,7 +127,7 @@ class _Program:
                 if value.base in lives:
                     lives[value.base][1] = at
         planned = [value for value in lives if value not in self.results]
-        total, offsets = place((value.nbytes + TAIL_BYTES, *lives[value]) for value in planned)
+        total, offsets = place((value.nbytes + TAIL_BYTES, lives[value][0], lives[value][1]) for value in planned)
         return total, dict(zip(planned, offsets, strict=True))
 
     # ---- the value table -----------------------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ class Tape:
         if shape == x.shape:
             return x
         if x.constant is not None:
-            return self.full(shape, float(x.constant), x.kind) if x.constant.size == 1 else self.constant(x.constant.reshape(shape), x.kind)
+            return self._reshaped(x, shape)
         if x.expanded is not None:
             return Value(shape, x.dtype, x.kind, expanded=x.expanded)
         base = x.base
@@ -105,13 +105,17 @@ class Tape:
             return base
         return self._known.setdefault(("view", base, shape), Value(shape, x.dtype, x.kind, viewed=base))
 
+    def _reshaped(self, x: Value, shape: Shape) -> Value:
+        data = _array(x)
+        return self.full(shape, float(data), x.kind) if data.size == 1 else self.constant(data.reshape(shape), x.kind)
+
     def expand(self, x: Value, shape: Sequence[int]) -> Value:
         """Broadcast, put off until it is known who reads it."""
         shape = tuple(shape)
         if shape == x.shape or x.numel == math.prod(shape):
             return self.view(x, shape)
-        if x.constant is not None and x.constant.size == 1:
-            return self.full(shape, float(x.constant), x.kind)
+        if number(x) is not None:
+            return self._reshaped(x, shape)
         return Value(shape, x.dtype, x.kind, expanded=(self.dense(x), shape))
 
     def dense(self, x: Value) -> Value:
@@ -182,21 +186,17 @@ class Tape:
         shape = np.broadcast_shapes(a.shape, b.shape)
         if a.constant is not None and b.constant is not None:
             return self._folded(name, a, b, shape, kind)
-        same = self._unchanged(name, a, b, shape)
-        if same is not None:
-            return same
-        a, b = (self.full((), float(v.constant)) if v.constant is not None and v.constant.size == 1 else v for v in (a, b))
+        unchanged = self._unchanged(name, a, b, shape)
+        if unchanged is not None:
+            return unchanged
+        a, b = (v if (same := number(v)) is None else self.full((), same) for v in (a, b))
         return self.node(name, [a, b], shape, kind)
 
     def _unchanged(self, name: str, a: Value, b: Value, shape: Shape) -> Value | None:
         """x + 0, x - 0, x * 1 and x / 1 are x."""
         neutral = {"add": 0.0, "subtract": 0.0, "multiply": 1.0, "divide": 1.0}.get(name)
-        for x, number in ((a, b), (b, a)):
-            if number is a and name in ("subtract", "divide"):
-                continue
-            if number.constant is not None and number.constant.size == 1 and float(number.constant) == neutral and x.shape == shape:
-                return x
-        return None
+        pairs = ((a, b),) if name in ("subtract", "divide") else ((a, b), (b, a))
+        return next((x for x, other in pairs if neutral is not None and number(other) == neutral and x.shape == shape), None)
 
     def _folded(self, name: str, a: Value, b: Value, shape: Shape, kind: Kind) -> Value:
         function = {
@@ -204,7 +204,7 @@ class Tape:
             "maximum": np.maximum, "minimum": np.minimum,
         }[name]  # fmt: skip
         with np.errstate(all="ignore"):
-            result = np.asarray(function(a.constant, b.constant), dtype=np.float32)
+            result = np.asarray(function(_array(a), _array(b)), dtype=np.float32)
         return self.full(shape, float(result), kind) if result.size == 1 else self.constant(np.broadcast_to(result, shape), kind)
 
     def transpose(self, x: Value, permutation: Sequence[int]) -> Value:
@@ -227,10 +227,10 @@ class Tape:
         if (start, stop) == (0, x.shape[axis]):
             return x
         shape = (*x.shape[:axis], stop - start, *x.shape[axis + 1 :])
+        if number(x) is not None:
+            return self._reshaped(x, shape)
         if x.constant is not None:
-            return self.full(shape, float(x.constant), x.kind) if x.constant.size == 1 else self.constant(
-                x.constant[(slice(None),) * axis + (slice(start, stop),)], x.kind
-            )
+            return self.constant(x.constant[(slice(None),) * axis + (slice(start, stop),)], x.kind)
         return self.node("slice", [x], shape, x.kind, offsets=(0,) * axis + (start,) + (0,) * (len(shape) - axis - 1))
 
     def concatenate(self, xs: Sequence[Value], axis: int) -> Value:
@@ -250,9 +250,12 @@ class Tape:
 
     def whole(self, x: Value) -> Value:
         """A constant written out, for nodes that do not broadcast."""
-        if x.constant is not None and x.constant.size == 1 and x.shape:
-            return self.constant(np.full(x.shape, float(x.constant)), x.kind)
-        return x
+        return x if number(x) is None or x.numel == 1 else self.written(x)
+
+    def written(self, x: Value) -> Value:
+        """A constant of one number with all its elements."""
+        data = np.full(x.shape, number(x), dtype=np.float32)
+        return self._known.setdefault(("written", x), Value(x.shape, x.dtype, x.kind, constant=data))
 
     # ---- products and sums ---------------------------------------------------------------------------------------------------
 
@@ -316,6 +319,16 @@ class Tape:
                 wanted |= {value.base for value in op.inputs}
                 kept.append(op)
         self.ops = kept[::-1]
+
+
+def number(x: Value) -> float | None:
+    """What all elements of a constant are, if they are the same."""
+    return float(x.constant) if x.constant is not None and x.constant.size == 1 else None
+
+
+def _array(x: Value) -> np.ndarray:
+    assert x.constant is not None
+    return x.constant
 
 
 def _flat(arguments: Sequence[Any]) -> list[Any]:

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A traced graph as a tape: each ATen operator by its rule, else as a kernel of ExecuTorch's, else refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from bespoke.errors import Unsupported
+from bespoke.graph.trace import Graph
+from bespoke_plugins.targets.executorch import arithmetic, shapes, truths
+from bespoke_plugins.targets.executorch.kernels import out_variant
+from bespoke_plugins.targets.executorch.tape import Kind, Tape, Value
+
+RULES = {**shapes.RULES, **arithmetic.RULES, **truths.RULES}
+
+
+class Lowering:
+    """Goes through a graph once; `node` is the one at hand."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.tape = Tape()
+        self.node: torch.fx.Node
+        self.values: dict[torch.fx.Node, Any] = {}
+
+    def run(self) -> list[Value]:
+        """The values of the results, in order, with the shapes and element types of the graph's signature."""
+        position = 0
+        for node in self.graph.module.graph.nodes:
+            self.node = node
+            if node.op == "placeholder":
+                meta = node.meta["val"]
+                self.values[node] = self.tape.operand(position, meta.shape, meta.dtype)
+                position += 1
+            elif node.op == "call_function":
+                self.values[node] = self._call()
+        output = self.graph.module.graph.output_node()
+        return [self._result(node) for node in output.args[0]]
+
+    def refuse(self, reason: str) -> Unsupported:
+        return Unsupported(
+            f"Graph '{self.graph.name}', operator {self.node.target}",
+            got=reason,
+            expected="an operator that XNNPACK or a kernel of ExecuTorch takes",
+            next_step="Write the function with other operators, or choose another target",
+        )
+
+    def _call(self) -> Any:
+        node, meta = self.node, self.node.meta.get("val")
+        if "getitem" in str(node.target):
+            return self._argument(node.args[0])[node.args[1]]
+        if isinstance(meta, torch.Tensor) and meta.numel() == 0:
+            return self.tape.full(meta.shape, 0.0)
+        arguments = [self._argument(a) for a in node.args]
+        found = RULES.get(str(node.target))
+        result = None if found is None else found(self, *arguments, **{k: self._argument(v) for k, v in node.kwargs.items()})
+        return self._kernel() if result is None else result
+
+    def _argument(self, argument: Any) -> Any:
+        if isinstance(argument, torch.fx.Node):
+            return self.values[argument]
+        return [self._argument(item) for item in argument] if isinstance(argument, list | tuple) else argument
+
+    def _kernel(self) -> Any:
+        """The operator as ExecuTorch's kernels have it, with tensors as they are stored."""
+        target, meta = self.node.target, self.node.meta["val"]
+        name, schema = out_variant(target)
+        if name is None:
+            raise self.refuse("an operator without a kernel")
+        arguments: list[Any] = []
+        for i, wanted in enumerate(schema.arguments):
+            if wanted.is_out:
+                continue
+            if wanted.name in self.node.kwargs:
+                given = self.node.kwargs[wanted.name]
+            elif i < len(self.node.args) and not wanted.kwarg_only:
+                given = self.node.args[i]
+            else:
+                given = wanted.default_value
+            arguments.append(self._stored(given))
+        metas = meta if isinstance(meta, list | tuple) else [meta]
+        results = self.tape.kernel(name, arguments, [(m.shape, m.dtype) for m in metas])
+        return results if isinstance(meta, list | tuple) else results[0]
+
+    def _stored(self, argument: Any) -> Any:
+        if isinstance(argument, torch.fx.Node):
+            return self.tape.stored(self.values[argument], argument.meta["val"].dtype)
+        if isinstance(argument, list | tuple):
+            return [self._stored(item) for item in argument]
+        return argument
+
+    def _result(self, node: torch.fx.Node) -> Value:
+        meta = node.meta["val"]
+        return self.tape.view(self.tape.stored(self.values[node], meta.dtype), meta.shape)
+
+    # ---- what rules share --------------------------------------------------------------------------------------------------
+
+    def value(self, x: Any) -> Value:
+        """A tensor as it is, a number as a constant."""
+        if isinstance(x, Value):
+            return x
+        return self.tape.full((), float(x), "integer" if isinstance(x, int) else "float")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.node.meta["val"].shape)
+
+    @property
+    def kind(self) -> Kind:
+        dtype = self.node.meta["val"].dtype
+        return "truth" if dtype is torch.bool else "float" if dtype.is_floating_point else "integer"

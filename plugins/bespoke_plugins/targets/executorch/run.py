@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a program in this process, by ExecuTorch's Python runtime with the operators of the device core."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bespoke.core import find
+from bespoke_plugins.targets.executorch.vendor import load_executorch
+
+LIBRARY = "libbespoke_core.so"
+
+
+def open_program(path: Path) -> Callable[..., tuple[Any, ...]] | None:
+    """The program as a function of its operands, or None where the device core is not installed."""
+    load_executorch()
+    if not _operators():
+        return None
+    from executorch.extension.pybindings import portable_lib
+
+    data = path.read_bytes()
+    return partial(_run, data, portable_lib._load_for_executorch_from_buffer(data))
+
+
+def _run(data: bytes, module: Any, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """`data` is held because the module reads it in place."""
+    return tuple(module.run_method("forward", tuple(operand.contiguous() for operand in operands)))
+
+
+@cache
+def _operators() -> bool:
+    """Loads our operators into ExecuTorch's registry; once, because a second registration ends the process."""
+    from executorch.extension.pybindings import portable_lib  # noqa: F401  (its libraries come first)
+
+    core = find().path
+    folders = [] if core is None else [core.parent, core.parent.parent / "lib"]
+    for library in (folder / LIBRARY for folder in folders):
+        if library.is_file():
+            ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+            return True
+    return False

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions compiled for ExecuTorch and run in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from bespoke.graph.trace import DTYPE_NAMES, Graph, TensorSpec, Tracer
+from bespoke.graph.tree import flatten
+
+
+def traced(function: Callable[..., Any], operands: Sequence[torch.Tensor], name: str = "function") -> Graph:
+    function.__name__ = name
+    specs = [TensorSpec(f"operand_{n}", tuple(t.shape), DTYPE_NAMES[t.dtype]) for n, t in enumerate(operands)]
+    leaves, form = flatten(tuple(specs))
+    return Tracer().trace(function, leaves, form, {})[0]
+
+
+def run(data: bytes, *calls: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """What a program gives for each of the calls, one after the other."""
+    from executorch.extension.pybindings import portable_lib
+
+    module = portable_lib._load_for_executorch_from_buffer(data)
+    return [list(module.run_method("forward", tuple(operands))) for operands in calls]
+
+
+def read(data: bytes) -> Any:
+    """The execution plan of a program, by ExecuTorch's own reader."""
+    from executorch.exir._serialize._program import deserialize_pte_binary
+
+    (plan,) = deserialize_pte_binary(data).program.execution_plan
+    return plan
+
+
+def kernels_of(data: bytes) -> set[str]:
+    return {f"{operator.name}.{operator.overload}" for operator in read(data).operators}

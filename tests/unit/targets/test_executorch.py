@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Target `executorch`: the graphs of methods, their bytes, their memory, and what is not loaded."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from bespoke import plugins
+from bespoke.core import find
+from bespoke.errors import MissingDependency
+from bespoke.graph.trace import Graph
+from bespoke.ops import operator_scratch_bytes
+from bespoke.testing import check_target
+from bespoke.testing.rig import Case, planned
+from bespoke.testing.tiny import shared_tracer
+from tests.unit.targets.programs import kernels_of, read, traced
+
+pytest.importorskip("executorch")
+
+from bespoke_plugins.targets.executorch import vendor
+from bespoke_plugins.targets.executorch.program import compile_graph
+
+OURS = {f"bespoke::{name}.out" for name in (
+    "embedding_int4", "linear_int4", "linear_int4_transposed", "head_chunk_int4", "head_chunk_gradient_int4"
+)}  # fmt: skip
+# Beside our operators: scalars and tokens as floats, zeros to begin with, copies that are results, AdamW's 1 - beta^t.
+SMALL = {"aten::_to_copy.out", "aten::full.out", "aten::clone.out", "aten::expm1.out", "executorch_prim::et_view.default"}
+METHODS = ("mesp", "mebp", "mezo")
+MODELS = ("plain", "normed")
+ROOT = Path(__file__).parents[3]
+
+
+def graphs_of(method: str, model: str) -> list[Graph]:
+    optimizer = plugins.get("optimizer", method)
+    plan = planned(optimizer, optimizer.Options(), Case.of(model, 7, 2))
+    return [shared_tracer().graphs[reference.key] for reference in plan.graphs]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _loaded() -> None:
+    vendor.load_executorch()
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("method", METHODS)
+def test_only_our_operators_and_small_things_stay_outside_delegates(method: str, model: str) -> None:
+    for graph in graphs_of(method, model):
+        compiled = compile_graph(graph)
+        assert kernels_of(compiled.data) <= OURS | SMALL, graph.name
+        if graph.name in ("attention_tile", "tile_backward", "mlp_inputs", "mlp_start", "mlp_end", "mlp_output", "final_norm"):
+            assert sum(bool(stage.nodes) for stage in compiled.stages) == 1, graph.name
+
+
+@pytest.mark.skipif(find().path is None, reason="the device core, which has our operators, is not installed")
+@pytest.mark.parametrize("method", ["mesp", "mezo", pytest.param("mebp", marks=pytest.mark.slow)])
+def test_programs_compute_what_was_traced(method: str) -> None:
+    report = check_target(plugins.get("target", "executorch"), optimizers=[method])
+    assert report.opened == report.lowered > 30
+    assert report.error <= 1e-5
+
+
+def test_a_new_process_writes_the_same_bytes(tmp_path: Path) -> None:
+    """Hash seeds differ from process to process: nothing follows the order of a set."""
+    code = (
+        "import hashlib, sys; sys.path.insert(0, sys.argv[1])\n"
+        "from tests.unit.targets.test_executorch import digest; print(digest())"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(ROOT)], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.strip() == digest()
+
+
+def digest() -> str:
+    """Of the programs of mebp, whose blocks are the largest graphs."""
+    vendor.load_executorch()
+    return hashlib.sha256(b"".join(compile_graph(graph).data for graph in graphs_of("mebp", "plain"))).hexdigest()
+
+
+def test_workspace_is_planned_memory_scratch_and_what_xnnpack_takes() -> None:
+    graph = next(g for g in graphs_of("mesp", "plain") if g.name == "attention_output" and g.outputs[0].shape[0] > 1)
+    compiled = compile_graph(graph)
+    assert sum(read(compiled.data).non_const_buffer_sizes) == compiled.planned_bytes > 0
+    assert compiled.scratch_bytes == operator_scratch_bytes("linear_int4", graph.outputs[0].shape[0])
+    assert compiled.workspace_bytes == compiled.planned_bytes + compiled.scratch_bytes + compiled.xnnpack_bytes
+
+
+MEASURE = """
+import re, sys, torch
+from executorch.extension.pybindings import _C, portable_lib
+_C._unsafe_reset_threadpool(1)
+def anonymous():
+    return int(re.search(r"RssAnon:\\s*(\\d+)", open("/proc/self/status").read())[1]) * 1024
+data = open(sys.argv[1], "rb").read()
+operands = tuple(torch.rand(shape) for shape in eval(sys.argv[2]))
+[operand @ operand.t() for operand in operands if operand.dim() == 2][:1]
+before = anonymous()
+module = portable_lib._load_for_executorch_from_buffer(data)
+results = module.run_method("forward", operands)
+print(anonymous() - before)
+"""
+
+
+def test_memory_of_a_process_grows_by_what_was_computed(tmp_path: Path) -> None:
+    """Linears of a width where the program's own structures (about 0.3 MB) do not count: within 15%."""
+
+    def chain(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        a = torch.sigmoid(x @ w.t())
+        b = torch.tanh(a) * a
+        return torch.expm1(b) @ v.t() + (b @ v.t()) * 0.5
+
+    shapes = ((512, 512), (4096, 512), (512, 4096))
+    compiled = compile_graph(traced(chain, [torch.empty(shape) for shape in shapes]))
+    path = tmp_path / "chain.pte"
+    path.write_bytes(compiled.data)
+    done = subprocess.run([sys.executable, "-c", MEASURE, str(path), str(shapes)], capture_output=True, text=True, check=True)
+    results = 2 * 512 * 512 * 4  # the Python runtime keeps them, and gives copies
+    promised = compiled.workspace_bytes
+    assert promised > 30e6
+    assert int(done.stdout) == pytest.approx(promised + results, rel=0.15)
+
+
+def test_a_missing_executorch_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in sys.modules if re.match(r"executorch(\.|$)", name)]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "executorch", None)
+    vendor.load_executorch.cache_clear()
+    target = plugins.get("target", "executorch")
+    try:
+        with pytest.raises(MissingDependency, match=r"Target 'executorch'.*bespoke-sdk\[executorch\]"):
+            target.lower(graphs_of("mesp", "plain")[0], tmp_path, target.Options())
+    finally:
+        vendor.load_executorch.cache_clear()
+
+
+def test_listing_plugins_does_not_load_executorch() -> None:
+    code = (
+        "import sys; from bespoke import plugins; plugins.installed(); "
+        "print([name for name in ('executorch', 'torchao', 'flatbuffers') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    assert done.stderr == ""
