@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 from bespoke.config import Settings
 
 PLAN_VERSION = (1, 0)
-MAX_PLAN_BYTES = 2_000_000
+MAX_PLAN_BYTES = 8_000_000
 
 DType = Literal["float32", "float16", "uint8", "int64"]
 DTYPE_BYTES: dict[str, int] = {"float32": 4, "float16": 2, "uint8": 1, "int64": 8}

@@ -13,7 +13,7 @@ namespace bespoke {
 
 namespace {
 
-constexpr size_t kMaxBytes = 2'000'000, kMaxDepth = 12, kMaxItems = 2'000'000;
+constexpr size_t kMaxBytes = 8'000'000, kMaxDepth = 12, kMaxItems = 2'000'000;
 constexpr int64_t kMajor = 1, kMinor = 0;
 constexpr const char* kNextStep = "Build the bundle again; the file is damaged or was written by another program";
 
