@@ -149,7 +149,7 @@ class Interpreter:
         self._spend(graph.name, call, time.perf_counter() - began)
 
     def _spend(self, graph: str, call: CallCode, seconds: float) -> None:
-        """A call is the head's by its name, the update's if it makes what is stored, else of what comes before the head or after."""
+        """A call is the head's by its name, the update's if it makes what is stored, else of what comes before or after."""
         head = graph.startswith("head_")
         if head and not self.plan.recorded:  # a method of forward passes has no backward
             self._stage = "backward"
