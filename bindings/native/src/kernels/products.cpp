@@ -11,6 +11,8 @@ namespace {
 constexpr size_t THREADS = 8;                       // that work on one product at once: sdk/bespoke/ops/workspace.py
 constexpr size_t PANEL_BYTES = DEPTH * BLOCK * 4;   // of each
 constexpr int64_t WIDE = 2 * BLOCK;                 // columns taken at a time: rows of the other operand are then read half as often
+// Rows that go over a panel: enough to make decoding cheap. More would touch more pages than processors keep the addresses of.
+constexpr int64_t TALL = 264;
 
 size_t panels(size_t threads) { return threads < THREADS ? (threads ? threads : 1) : THREADS; }
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -54,6 +56,7 @@ void all_columns(decltype(Pieces::columns) columns, const Weight& w, const Opera
   // Few columns and many threads: rows are shared out as well, though each share decodes the weights again.
   const int64_t shares = p.across >= threads ? 1 : ceil_div(threads, p.across);
   p.height = ceil_div(ceil_div(operands.rows, shares), 12) * 12;
+  if (p.height > TALL) p.height = TALL;
   const int64_t pieces = p.across * ceil_div(operands.rows, p.height);
   const size_t tasks = static_cast<size_t>(pieces < threads ? pieces : threads);
   if (tasks == 1) Pieces::work(&p, 0);
