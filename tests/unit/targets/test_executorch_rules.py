@@ -67,6 +67,7 @@ IN_DELEGATES: dict[str, tuple[F, tuple[torch.Tensor, ...]]] = {
     "batched products": (
         lambda a, b: (
             torch.bmm(a, b.transpose(1, 2)), torch.bmm(a.transpose(1, 2), b), torch.bmm(a.transpose(0, 1), b.permute(1, 2, 0)),
+            0.3 * torch.bmm(a, b.transpose(1, 2)), torch.bmm(a[:, :1], b.transpose(1, 2)) * 0.3,
         ),
         (x(0), x(1)),
     ),

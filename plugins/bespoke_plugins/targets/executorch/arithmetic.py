@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from bespoke_plugins.targets.executorch.lowering import Lowering
 
 RULES = RuleBook()
+_PRODUCTS = ("aten.mm.default", "aten.bmm.default")
 
 
 def _binary(at: Lowering, name: str, a: Any, b: Any, alpha: float = 1) -> Value | None:
@@ -49,7 +50,7 @@ def _mul(at: Lowering, a: Any, b: Any) -> Value | None:
     for position, (x, factor) in enumerate(((a, b), (b, a))):
         source = at.node.args[position]
         if (
-            isinstance(source, torch.fx.Node) and str(source.target) == "aten.mm.default" and len(source.users) == 1
+            isinstance(source, torch.fx.Node) and str(source.target) in _PRODUCTS and len(source.users) == 1
             and (scale := number(factor)) is not None and x.op is not None
         ):  # fmt: skip
             left, right = (at.values[n] for n in source.args)

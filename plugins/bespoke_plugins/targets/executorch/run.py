@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,13 @@ def open_program(path: Path) -> Callable[..., tuple[Any, ...]] | None:
     from executorch.extension.pybindings import portable_lib
 
     data = path.read_bytes()
-    return partial(_run, data, portable_lib._load_for_executorch_from_buffer(data))
+    module = portable_lib._load_for_executorch_from_buffer(data)
 
+    def run(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        assert data  # held for as long as the module, which reads it in place
+        return tuple(module.run_method("forward", tuple(operand.contiguous() for operand in operands)))
 
-def _run(data: bytes, module: Any, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """`data` is held because the module reads it in place."""
-    return tuple(module.run_method("forward", tuple(operand.contiguous() for operand in operands)))
+    return run
 
 
 @cache
