@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,14 @@ from bespoke.errors import BespokeError, BudgetExceeded, MissingDependency
 
 pytestmark = pytest.mark.usefixtures("fake_core")
 MB = 10**6
+
+
+@pytest.fixture(autouse=True)
+def interrupts_are_heard() -> Iterator[None]:
+    """Whoever runs the tests in the background of a shell has SIGINT ignored, and Python then leaves it so."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def ask(bundle: str, **more: object) -> dict[str, object]:
