@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from bespoke import errors
-from bespoke.core import run
+from bespoke.core import child, run
 from bespoke.errors import BespokeError, BudgetExceeded, MissingDependency
 
 pytestmark = pytest.mark.usefixtures("fake_core")
@@ -57,7 +57,7 @@ def test_a_stop_ends_it_with_a_report() -> None:
     answers = itertools.chain([False, False], itertools.repeat(True))
     began = time.monotonic()
     assert run(ask("until_stopped"), stop=lambda: next(answers))["stopped"] is True
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < child.STOP_SECONDS
 
 
 def test_a_stop_that_comes_before_the_core_listens_is_not_lost() -> None:
@@ -72,19 +72,27 @@ def test_an_error_in_a_callback_stops_the_child_and_is_raised() -> None:
         run(ask("until_stopped"), on_step=wrong)
 
 
-def test_an_interrupt_stops_the_child(tmp_path: Path) -> None:
-    threading.Timer(0.4, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+def interrupt(step: int, loss: float) -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_an_interrupt_stops_the_child() -> None:
     with pytest.raises(KeyboardInterrupt):
-        run(ask("until_stopped"))
+        run(ask("until_stopped"), on_step=interrupt)
 
 
 def test_a_second_interrupt_does_not_wait_for_a_child_that_does_not_end() -> None:
-    for seconds in (0.4, 0.9):
-        threading.Timer(seconds, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    again = threading.Timer(0.5, interrupt, (0, 0.0))
+
+    def twice(step: int, loss: float) -> None:
+        again.start()
+        interrupt(step, loss)
+
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        run(ask("deaf"))
-    assert time.monotonic() - began < 20
+        run(ask("deaf"), on_step=twice)
+    again.join()
+    assert time.monotonic() - began < child.STOP_SECONDS / 2
 
 
 @pytest.mark.parametrize("kind", ["StateLocked", "BudgetExceeded", "DiskFull", "GoldenMismatch", "PlanError"])
@@ -167,19 +175,19 @@ def test_no_cgroup_is_left_behind() -> None:
 def test_the_child_dies_with_its_parent(tmp_path: Path) -> None:
     program = """
 import sys
-from bespoke.core import run
+from bespoke.core import child, run
 run({"verb": "train", "bundle": "deaf"}, on_step=lambda step, loss: print("started", flush=True))
 """
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     assert parent.stdout.readline() == "started\n"
-    (child,) = (int(line) for line in Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split())
+    (started,) = (int(line) for line in Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split())
     parent.kill()
     parent.wait()
     deadline = time.monotonic() + 10
-    while _runs(child) and time.monotonic() < deadline:
+    while _runs(started) and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert not _runs(child)
+    assert not _runs(started)
 
 
 def _runs(pid: int) -> bool:
