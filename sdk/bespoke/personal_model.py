@@ -78,7 +78,7 @@ class PersonalModel:
         memory_mb:  the limit of training, in MB of 10**6 bytes; by default the bundle's budget. With runtime "core" it is that of
                     the whole process that trains, with "torch" what training may add to this one
         runtime:    what `train` and `evaluate` of the user's own examples run on: "core", the device core in a process of its own,
-                    or "torch". By default the core, where the bundle has the target 'executorch' and the core is installed
+                    or "torch". By default the core, where the bundle was compiled for it and it is installed
         """
         steady_malloc()
         if memory_mb is not None and not memory_mb > 0:

@@ -115,7 +115,9 @@ def train(
 
 def _tell_fallback(model: PersonalModel, asked: str | None) -> None:
     """On stderr, where the bundle was built for the core and it is torch that runs."""
-    if asked is None and model.runtime == "torch" and "executorch" in model.targets:
+    from bespoke.core.runtime import TARGET
+
+    if asked is None and model.runtime == "torch" and TARGET in model.targets:
         from bespoke.core import find
 
         core = find()

@@ -8,6 +8,8 @@ sub-tile.
 
 from __future__ import annotations
 
+from bespoke.errors import GraphError
+
 THREADS = 8  # that work on one operator at once; a larger pool leaves the rest idle
 PANEL_BYTES = 256 * 32 * 4  # of a thread: as many decoded weights
 HEAD_ROWS = 256  # rows of h whose logits are held at once
@@ -29,4 +31,7 @@ def operator_scratch_bytes(name: str, rows: int, threads: int = THREADS) -> int:
         return panels + min(rows, HEAD_ROWS) * LOGITS_BYTES + HEAD_ROWS * 4
     if name == "embedding_int4":
         return 0
-    raise ValueError(f"no operator of ours: {name!r}")
+    raise GraphError(
+        f"operator '{name}'", got="no operator of ours", expected=", ".join((*_PRODUCTS, *_HEADS, "embedding_int4")),
+        next_step="Ask for one of these; other operators say themselves what they take",
+    )  # fmt: skip

@@ -13,6 +13,7 @@ import pytest
 from bespoke.cli import cli, run
 from bespoke.cli.page import command_line_page
 from bespoke.cli.session import print_json, progress
+from bespoke.core import find
 from tests.conftest import REPOSITORY
 from tests.unit.cli.commands import bespoke
 
@@ -130,7 +131,7 @@ def test_doctor_tells_what_is_missing_and_what_that_means(tmp_path: Path, monkey
     assert list(tmp_path.iterdir()) == []  # nothing is left behind
     monkeypatch.setitem(sys.modules, "torch", None)  # what an import of a package that is not there meets
     answer = bespoke("doctor")
-    assert answer.code == 3
+    assert answer.code == (0 if find().path else 3)  # the device core trains without torch
     assert "bespoke-sdk[torch]" in answer.out
 
 
