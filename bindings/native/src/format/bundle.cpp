@@ -14,6 +14,7 @@
 #include "format/json.h"
 #include "format/source.h"
 #include "format/text.h"
+#include "mapped.h"
 
 namespace bespoke {
 
@@ -31,13 +32,13 @@ class Mapping {  // of an extent, read-only; unmaps itself
   Mapping(const Extent& extent, const std::string& subject) {
     const uint64_t shift = extent.offset % static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
     length_ = extent.size + shift;
-    base_ = mmap(nullptr, length_, PROT_READ, MAP_SHARED, extent.descriptor.get(), static_cast<off_t>(extent.offset - shift));
+    base_ = map_file(extent.descriptor.get(), length_, static_cast<off_t>(extent.offset - shift));
     if (base_ == MAP_FAILED) refuse_bundle(subject, std::strerror(errno), "a file that can be mapped");
     bytes_ = {static_cast<const uint8_t*>(base_) + shift, static_cast<size_t>(extent.size)};
   }
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
-  ~Mapping() { munmap(base_, length_); }
+  ~Mapping() { unmap_file(base_, length_); }
 
   Bytes bytes() const { return bytes_; }
   void drop() { madvise(base_, length_, MADV_DONTNEED); }

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "error.h"
+#include "mapped.h"
 
 namespace bespoke {
 namespace {
@@ -105,11 +106,11 @@ Buffers::Buffers(const std::vector<const Plan*>& plans, const std::string& scrat
     : state(plans, Lifetime::state), step(plans, Lifetime::step), session_layout(plans, Lifetime::session) {
   temporaries_at_ = pages(largest(plans, &Estimate::arena_bytes));
   scratch_at_ = temporaries_at_ + pages(temporaries);
-  region_ = Mapping::anonymous(scratch_at_ + pages(std::max(kAlignment, engine_scratch)));
+  region_ = Mapping::anonymous(scratch_at_ + pages(engine_scratch + kReadBehind));
   steps_at_ = pages(largest(plans, &Estimate::scratch_bytes));
   copies_at_[0] = steps_at_ + pages(step.size);
   copies_at_[1] = copies_at_[0] + pages(state.size);
-  file_ = Mapping::file(scratch_path, copies_at_[1] + pages(state.size));
+  file_ = Mapping::file(scratch_path, copies_at_[1] + pages(state.size + kReadBehind));
 }
 
 uint8_t* Buffers::session() {

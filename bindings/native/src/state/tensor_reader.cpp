@@ -13,6 +13,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "mapped.h"
 #include "state/errors.h"
 #include "state/lock.h"
 #include "state/tensor_files.h"
@@ -22,7 +23,7 @@ namespace bespoke {
 class MappedFile {
  public:
   MappedFile(const uint8_t* data, size_t size) : data(data), size(size) {}
-  ~MappedFile() { munmap(const_cast<uint8_t*>(data), size); }
+  ~MappedFile() { unmap_file(const_cast<uint8_t*>(data), size); }
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
   const uint8_t* const data;
@@ -54,7 +55,7 @@ std::unique_ptr<MappedFile> map(const std::string& path, int64_t size) {
   if (!S_ISREG(found.st_mode)) throw damaged(path, "something that is no file", "a plain file");
   if (found.st_size != size || size < 8)
     throw damaged(path, std::to_string(found.st_size) + " bytes", std::to_string(size) + " bytes, as committed");
-  void* data = mmap(nullptr, static_cast<size_t>(size), PROT_READ, MAP_SHARED, opened.number, 0);
+  void* data = map_file(opened.number, static_cast<size_t>(size), 0);
   if (data == MAP_FAILED) throw damaged(path, system_text(errno), "a readable file");
   return std::make_unique<MappedFile>(static_cast<const uint8_t*>(data), static_cast<size_t>(size));
 }
