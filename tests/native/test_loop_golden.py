@@ -20,6 +20,8 @@ from bespoke.runtime.golden import verify_bundle
 from tests.models import tiny_model
 from tests.unit.golden.bundles import changed, document, rewrite_manifest, tensors
 
+pytestmark = pytest.mark.slow  # a bundle of its own; the fast tests verify theirs in test_parity.py
+
 LENGTHS = (12, 16)
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "mebp": {"update": "sgd", "learning_rate": 0.01},
