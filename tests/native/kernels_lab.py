@@ -16,7 +16,7 @@ import numpy as np
 from tests.conftest import REPOSITORY
 
 NATIVE = REPOSITORY / "bindings" / "native"
-SETS = ("baseline", "AVX2", "AVX-512", "NEON")
+SETS = ("baseline", "AVX2", "AVX-512", "NEON", "AMX")
 OPERATIONS = (
     "sets", "linear_int4", "linear_int4_transposed", "embedding_int4", "head_chunk_int4", "head_chunk_gradient_int4", "measure",
 )  # fmt: skip
@@ -46,7 +46,7 @@ class Lab:
 
     def __init__(self, command: Sequence[str | Path]) -> None:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        *flags, best = self._ask([0] * 12, []).read(np.int64, 5)
+        *flags, best = self._ask([0] * 12, []).read(np.int64, 6)
         self.sets = tuple(name for name, flag in zip(SETS, flags, strict=True) if flag)
         self.best = SETS[int(best)]
 
@@ -131,8 +131,9 @@ def compile_lab(folder: Path, compiler: str = "g++", *flags: str) -> Path:
     """The lab alone, for any processor: what cmake/kernels.cmake builds for this one."""
     x86, arm = "aarch64" not in compiler, "aarch64" in compiler
     avx2 = ("-mavx2", "-mfma", "-mf16c")
-    extra = {"avx2": avx2, "avx512": (*avx2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl")}
-    names = ["products", "dispatch", "baseline", *(["avx2", "avx512"] if x86 else []), *(["neon"] if arm else [])]
+    avx512 = (*avx2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl")
+    extra = {"avx2": avx2, "avx512": avx512, "amx": (*avx512, "-mamx-tile", "-mamx-bf16"), "dispatch": ("-DBESPOKE_AMX",) if x86 else ()}
+    names = ["products", "dispatch", "baseline", *(["avx2", "avx512", "amx"] if x86 else []), *(["neon"] if arm else [])]
     common = ["-std=c++17", "-O2", "-ffp-contract=off", f"-I{NATIVE / 'src'}", "-pthread", *flags]
     objects = []
     for name in names:

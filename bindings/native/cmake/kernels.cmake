@@ -1,14 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 # `kernels`: one source for each instruction set, with its own flags; dispatch.cpp asks the processor which one to run.
+include(CheckCXXCompilerFlag)
+
 set(KERNELS src/kernels)
 set(KERNEL_SOURCES ${KERNELS}/products.cpp ${KERNELS}/dispatch.cpp ${KERNELS}/baseline.cpp)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set(_avx2 -mavx2 -mfma -mf16c)
   list(APPEND KERNEL_SOURCES ${KERNELS}/avx2.cpp ${KERNELS}/avx512.cpp)
   set_property(SOURCE ${KERNELS}/avx2.cpp APPEND PROPERTY COMPILE_OPTIONS ${_avx2})
+  set(_avx512 ${_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -Wno-uninitialized
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   # GCC 12 takes the operand of its own intrinsics that no mask selects for a variable somebody forgot.
-  set_property(SOURCE ${KERNELS}/avx512.cpp APPEND PROPERTY COMPILE_OPTIONS
-    ${_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -Wno-uninitialized $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+  set_property(SOURCE ${KERNELS}/avx512.cpp APPEND PROPERTY COMPILE_OPTIONS ${_avx512})
+  set(_amx -mamx-tile -mamx-bf16)
+  check_cxx_compiler_flag("-mamx-tile -mamx-bf16" BESPOKE_HAS_AMX)
+  if(BESPOKE_HAS_AMX AND CMAKE_SYSTEM_NAME STREQUAL Linux)
+    list(APPEND KERNEL_SOURCES ${KERNELS}/amx.cpp)
+    set_property(SOURCE ${KERNELS}/amx.cpp APPEND PROPERTY COMPILE_OPTIONS ${_avx512} ${_amx})
+    set_property(SOURCE ${KERNELS}/dispatch.cpp APPEND PROPERTY COMPILE_DEFINITIONS BESPOKE_AMX)
+  endif()
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64|ARM64)$")
   list(APPEND KERNEL_SOURCES ${KERNELS}/neon.cpp)
 endif()

@@ -229,9 +229,9 @@ void answer(const Request& r) {
 int main() {
   Request r;
   while (std::fread(&r, sizeof r, 1, stdin) == 1) {
-    if (r.operation == Sets) {  // one flag for each of Baseline, Avx2, Avx512, Neon, then the one that is chosen
+    if (r.operation == Sets) {  // one flag for each of Baseline, Avx2, Avx512, Neon, Amx, then the one that is chosen
       std::vector<int64_t> sets;
-      for (int64_t i = 0; i < 4; i++) sets.push_back(table_of(static_cast<InstructionSet>(i)) != nullptr);
+      for (int64_t i = 0; i < 5; i++) sets.push_back(table_of(static_cast<InstructionSet>(i)) != nullptr);
       sets.push_back(static_cast<int64_t>(instruction_set(best_table())));
       write_array(sets);
     } else if (r.operation == Measure) {

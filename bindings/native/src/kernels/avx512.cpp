@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // x86-64 with AVX-512 (F, BW, DQ, VL): tiles of 12 x 32, 24 of the 32 registers.
-#include <immintrin.h>
-
-#include "table.h"
+#include "avx512.h"
 
 namespace bespoke::kernels {
 namespace {
 
 #define BESPOKE_MR 12
-constexpr int VL = 16, MR = BESPOKE_MR, NR = 32, KU = 16;
-typedef __m512 vec;
-inline vec load(const float* p) { return _mm512_loadu_ps(p); }
-inline void store(float* p, vec v) { _mm512_storeu_ps(p, v); }
-inline vec all(float f) { return _mm512_set1_ps(f); }
-inline vec fused(vec a, vec b, vec c) { return _mm512_fmadd_ps(a, b, c); }
+constexpr int MR = BESPOKE_MR, KU = 16;
 inline vec larger(vec a, vec b) { return _mm512_max_ps(a, b); }  // b where a is not a number
 inline vec bits_to_exponent(vec shifted) {
   const __m512i n = _mm512_castps_si512(shifted);
@@ -28,6 +21,6 @@ inline float half(uint16_t bits) { return _cvtsh_ss(bits); }
 
 }  // namespace
 
-extern const Table avx512_table = {InstructionSet::Avx512, forward, transposed, row, softmax};
+extern const Table avx512_table = {InstructionSet::Avx512, MR, TALL, WIDE, forward, transposed, row, softmax};
 
 }  // namespace bespoke::kernels

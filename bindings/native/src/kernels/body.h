@@ -4,19 +4,18 @@
 // DEPTH summands, then added to what was there: the same bits in each instruction set that has fused multiply-adds.
 #pragma once
 
-#define UNROLL _Pragma("GCC unroll 32")
-
 constexpr int NV = NR / VL;
 
+#if !defined(__AVX512F__)  // which has both of these, and ways to decode, in avx512.h
+#define UNROLL _Pragma("GCC unroll 32")
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 #include "decode.h"
-#if defined(__AVX512F__)
-#include "decode_avx512.h"
-#elif defined(BESPOKE_BYTES)
+#if defined(BESPOKE_BYTES)
 #include "decode_bytes.h"
 #else
 #include "decode_scalar.h"
+#endif
 #endif
 
 // Rows of the next tile when `left` remain. A last tile of few rows has too few independent multiply-adds to hide their latency,

@@ -4,6 +4,10 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
+#if defined(BESPOKE_AMX)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 namespace bespoke::kernels {
 
@@ -18,6 +22,16 @@ bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
+#if defined(BESPOKE_AMX)
+// Linux hands the tiles' registers out to a process that asks for them.
+bool has_amx() {
+  constexpr unsigned bf16 = 1u << 22, tiles = 1u << 24;
+  constexpr long ask = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  unsigned a, b, c, d;
+  return has_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & bf16) && (d & tiles) &&
+         syscall(SYS_arch_prctl, ask, tile_data) == 0;
+}
+#endif
 }  // namespace
 #endif
 
@@ -27,6 +41,9 @@ const Table* table_of(InstructionSet which) {
 #if defined(__x86_64__)
     case InstructionSet::Avx2: return has_avx2() ? &avx2_table : nullptr;
     case InstructionSet::Avx512: return has_avx512() ? &avx512_table : nullptr;
+#if defined(BESPOKE_AMX)
+    case InstructionSet::Amx: return has_amx() ? &amx_table : nullptr;
+#endif
 #elif defined(__aarch64__)
     case InstructionSet::Neon: return &neon_table;
 #endif
@@ -35,7 +52,7 @@ const Table* table_of(InstructionSet which) {
 }
 
 const Table& best_table() {
-  constexpr InstructionSet best_first[] = {InstructionSet::Avx512, InstructionSet::Avx2, InstructionSet::Neon};
+  constexpr InstructionSet best_first[] = {InstructionSet::Amx, InstructionSet::Avx512, InstructionSet::Avx2, InstructionSet::Neon};
   for (InstructionSet which : best_first)
     if (const Table* table = table_of(which)) return *table;
   return baseline_table;
@@ -48,6 +65,7 @@ const char* name_of(InstructionSet which) {
     case InstructionSet::Avx2: return "AVX2";
     case InstructionSet::Avx512: return "AVX-512";
     case InstructionSet::Neon: return "NEON";
+    case InstructionSet::Amx: return "AMX";
     default: return "baseline";
   }
 }

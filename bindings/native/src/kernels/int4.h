@@ -42,7 +42,7 @@ struct HeadChunk {
   HeadState from, to;
 };
 
-enum class InstructionSet { Baseline, Avx2, Avx512, Neon };
+enum class InstructionSet { Baseline, Avx2, Avx512, Neon, Amx };
 struct Table;  // the inner loops, compiled for an instruction set
 
 // The best this processor has. The others are for tests: null where the processor or the build lacks one.

@@ -10,9 +10,6 @@ namespace {
 
 constexpr size_t THREADS = 8;                       // that work on one product at once: sdk/bespoke/ops/workspace.py
 constexpr size_t PANEL_BYTES = DEPTH * BLOCK * 4;   // of each
-constexpr int64_t WIDE = 2 * BLOCK;                 // columns taken at a time: rows of the other operand are then read half as often
-// Rows that go over a panel: enough to make decoding cheap. More would touch more pages than processors keep the addresses of.
-constexpr int64_t TALL = 264;
 
 size_t panels(size_t threads) { return threads < THREADS ? (threads ? threads : 1) : THREADS; }
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -45,18 +42,19 @@ struct Pieces {
 };
 
 // Columns [0, count) of a product.
-void all_columns(decltype(Pieces::columns) columns, const Weight& w, const Operands& operands, int64_t count, void* scratch,
-                 const Parallel& parallel) {
+void all_columns(const Table& table, decltype(Pieces::columns) columns, const Weight& w, const Operands& operands, int64_t count,
+                 void* scratch, const Parallel& parallel) {
   if (operands.rows <= 0 || count <= 0) return;
   const int64_t threads = panels(parallel.threads);
   Pieces p;
   p.columns = columns, p.w = &w, p.operands = operands, p.count = count, p.scratch = static_cast<char*>(scratch);
-  p.width = threads == 1 || ceil_div(count, WIDE) >= 4 * threads ? WIDE : BLOCK;
+  p.width = threads == 1 ? table.most_columns : ceil_div(ceil_div(count, 4 * threads), BLOCK) * BLOCK;
+  if (p.width > table.most_columns) p.width = table.most_columns;
   p.across = ceil_div(count, p.width);
   // Few columns and many threads: rows are shared out as well, though each share decodes the weights again.
   const int64_t shares = p.across >= threads ? 1 : ceil_div(threads, p.across);
-  p.height = ceil_div(ceil_div(operands.rows, shares), 12) * 12;
-  if (p.height > TALL) p.height = TALL;
+  p.height = ceil_div(ceil_div(operands.rows, shares), table.row_step) * table.row_step;
+  if (p.height > table.most_rows) p.height = table.most_rows;
   const int64_t pieces = p.across * ceil_div(operands.rows, p.height);
   const size_t tasks = static_cast<size_t>(pieces < threads ? pieces : threads);
   if (tasks == 1) Pieces::work(&p, 0);
@@ -100,12 +98,12 @@ size_t head_scratch_bytes(int64_t rows, size_t threads) {
 
 void linear(const Table& table, const Weight& w, const float* x, int64_t x_stride, int64_t rows, float* y, int64_t y_stride,
             void* scratch, const Parallel& parallel) {
-  all_columns(table.forward, w, {x, x_stride, rows, y, y_stride, nullptr}, w.out, scratch, parallel);
+  all_columns(table, table.forward, w, {x, x_stride, rows, y, y_stride, nullptr}, w.out, scratch, parallel);
 }
 
 void linear_transposed(const Table& table, const Weight& w, const float* g, int64_t g_stride, int64_t rows, float* dx,
                        int64_t dx_stride, void* scratch, const Parallel& parallel) {
-  all_columns(table.transposed, w, {g, g_stride, rows, dx, dx_stride, nullptr}, w.columns, scratch, parallel);
+  all_columns(table, table.transposed, w, {g, g_stride, rows, dx, dx_stride, nullptr}, w.columns, scratch, parallel);
 }
 
 void embedding(const Table& table, const Weight& w, const int64_t* tokens, int64_t count, float* y) {
@@ -126,14 +124,14 @@ void head_chunk(const Table& table, const HeadChunk& chunk, void* scratch, const
       Weight w = chunk.w;
       w.codes += c * w.codes_stride, w.scales += c * w.scales_stride;
       w.out = w.out - c < HEAD_COLUMNS ? w.out - c : HEAD_COLUMNS;
-      all_columns(table.forward, w, {chunk.h + t * chunk.width, chunk.width, rows, z, LOGITS_STRIDE, nullptr}, w.out, scratch,
-                  parallel);
+      const Operands logits = {chunk.h + t * chunk.width, chunk.width, rows, z, LOGITS_STRIDE, nullptr};
+      all_columns(table, table.forward, w, logits, w.out, scratch, parallel);
       Exponentials e{&table, {z, w.out, chunk.start + c, chunk.targets + t, from, to, keep}, rows, 0};
       const int64_t threads = static_cast<int64_t>(panels(parallel.threads));
       e.share = ceil_div(rows, threads);
       parallel.run(parallel.pool, static_cast<size_t>(ceil_div(rows, e.share)), Exponentials::work, &e);
       if (to.acc)
-        all_columns(table.transposed, w, {z, LOGITS_STRIDE, rows, to.acc, chunk.width, keep}, w.columns, scratch, parallel);
+        all_columns(table, table.transposed, w, {z, LOGITS_STRIDE, rows, to.acc, chunk.width, keep}, w.columns, scratch, parallel);
     }
   }
 }

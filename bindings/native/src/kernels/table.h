@@ -9,6 +9,9 @@ namespace bespoke::kernels {
 
 constexpr int64_t BLOCK = 32;      // columns decoded together: a group, so that a row of W has one scale there
 constexpr int64_t DEPTH = 256;     // summands decoded together, a multiple of 32. The order of sums depends on it alone
+// Of tables that read rows of the other operand where they lie: enough rows over a panel to make decoding cheap, but no more pages
+// than processors keep the addresses of; and columns taken at a time, so that rows are read half as often.
+constexpr int64_t TALL = 264, WIDE = 2 * BLOCK;
 constexpr int64_t LANES = 16;      // of a row's sum of exponentials, in every instruction set
 constexpr int64_t HEAD_ROWS = 256; // rows of h whose logits are held at once
 constexpr int64_t HEAD_COLUMNS = DEPTH;      // vocabulary rows of a sub-tile: one panel deep
@@ -33,8 +36,10 @@ struct Softmax {
   float* keep;         // out: exp(m - m')
 };
 
+// How a product is cut into pieces: `rows` is a multiple of row_step and at most most_rows, columns are at most most_columns.
 struct Table {
   InstructionSet set;
+  int64_t row_step, most_rows, most_columns;
   void (*forward)(const Weight& w, int64_t n0, int64_t n1, const Operands& x, float* panel);     // columns [n0, n1) of x W^T
   void (*transposed)(const Weight& w, int64_t n0, int64_t n1, const Operands& g, float* panel);  // columns [n0, n1) of g W
   void (*row)(const Weight& w, int64_t row, float* y);
@@ -43,7 +48,7 @@ struct Table {
 
 extern const Table baseline_table;
 #if defined(__x86_64__)
-extern const Table avx2_table, avx512_table;
+extern const Table avx2_table, avx512_table, amx_table;
 #elif defined(__aarch64__)
 extern const Table neon_table;
 #endif

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// x86-64 with AMX: fp32 products on tiles of bf16. A float is the sum of three bf16 numbers, a decoded weight (15 significant bits)
+// that of two, both exactly; five of the six products of such parts are taken. The sixth is less than what one addition in fp32
+// rounds away. Sums are fp32, in the order of the tiles: their last bits are not those of fused multiply-adds.
+#include "avx512.h"
+#include "table.h"
+
+namespace bespoke::kernels {
+namespace {
+
+constexpr int64_t SIDE = 16;   // rows of a tile, and columns of a result's
+constexpr int64_t STEP = 32;   // summands of a tile: 64 bytes of bf16
+constexpr int64_t TILE = SIDE * STEP;
+constexpr int64_t MOST_ROWS = 256;
+constexpr int PARTS = 3, WEIGHT_PARTS = 2;
+static_assert(DEPTH % STEP == 0 && BLOCK == 2 * SIDE, "panels are pairs of tiles");
+
+// Of the rows of `a` in three parts, for every thread that comes here: as tiles [row block][step][part].
+alignas(64) thread_local uint16_t parts_of_rows[MOST_ROWS * DEPTH * PARTS];
+
+struct alignas(64) TileConfig {
+  uint8_t palette = 1, start = 0, reserved[14] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+
+inline vec upper_half(vec x) {
+  return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+}
+
+// The upper halves of 16 + 16 floats in order.
+inline __m512i upper_halves(vec a, vec b) {
+  alignas(64) static constexpr uint16_t odd[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
+                                                   33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+  return _mm512_permutex2var_epi16(_mm512_castps_si512(a), _mm512_load_si512(odd), _mm512_castps_si512(b));
+}
+
+// The upper halves of a in the lower halves of the result, those of b in the upper ones: what a tile of the right operand wants of
+// two summands.
+inline __m512i interleaved(vec a, vec b) {
+  const __m512i low = _mm512_srli_epi32(_mm512_castps_si512(a), 16);
+  return _mm512_mask_blend_epi16(0xaaaaaaaa, low, _mm512_castps_si512(b));
+}
+
+// a [rows][K] in parts; rows and summands up to a whole tile are zero.
+void split_rows(const float* a, int64_t stride, int64_t rows, int64_t K, uint16_t* parts) {
+  const int64_t steps = (K + STEP - 1) / STEP;
+  for (int64_t t = 0; t < rows; t++) {
+    uint16_t* to = parts + t / SIDE * steps * PARTS * TILE + t % SIDE * STEP;
+    for (int64_t k = 0; k < K; k += STEP, to += PARTS * TILE) {
+      const int64_t left = K - k;
+      const float* p = a + t * stride + k;
+      const __mmask16 first = left >= 16 ? 0xffff : (1u << left) - 1;
+      const __mmask16 second = left >= 32 ? 0xffff : left > 16 ? (1u << (left - 16)) - 1 : 0;
+      vec x = _mm512_maskz_loadu_ps(first, p), y = _mm512_maskz_loadu_ps(second, p + 16);
+      _mm512_store_si512(to, upper_halves(x, y));
+      x = x - upper_half(x), y = y - upper_half(y);
+      _mm512_store_si512(to + TILE, upper_halves(x, y));
+      x = x - upper_half(x), y = y - upper_half(y);
+      _mm512_store_si512(to + 2 * TILE, upper_halves(x, y));
+    }
+  }
+  for (int64_t t = rows; t % SIDE; t++)
+    for (int64_t i = 0; i < steps * PARTS; i++)
+      _mm512_store_si512(parts + (t / SIDE * steps * PARTS + i) * TILE + t % SIDE * STEP, _mm512_setzero_si512());
+}
+
+// 32 summands of 32 columns, in two parts: tiles [part][half of the columns].
+void split_weights(const float* decoded, uint16_t* panel) {
+  for (int64_t half = 0; half < 2; half++)
+    for (int64_t k = 0; k < STEP; k += 2) {
+      const vec a = load(decoded + k * BLOCK + half * SIDE), b = load(decoded + (k + 1) * BLOCK + half * SIDE);
+      uint16_t* to = panel + half * TILE + k * SIDE;
+      _mm512_store_si512(to, interleaved(a, b));
+      _mm512_store_si512(to + 2 * TILE, interleaved(a - upper_half(a), b - upper_half(b)));
+    }
+}
+
+// Tiles 0 to 3 are sums: of the upper rows and the left columns, upper right, lower left, lower right. 4 and 5 hold weights.
+#define ONE_PART(offset)                                     \
+  _tile_loadd(6, upper + (offset), 64);                      \
+  _tile_dpbf16ps(0, 6, 4);                                   \
+  _tile_dpbf16ps(1, 6, 5);                                   \
+  if (both) {                                                \
+    _tile_loadd(7, lower + (offset), 64);                    \
+    _tile_dpbf16ps(2, 7, 4);                                 \
+    _tile_dpbf16ps(3, 7, 5);                                 \
+  }
+
+// sums [32][32] = 32 rows in parts times a panel; of 16 rows where not both.
+template <bool both>
+void multiply_tiles(const uint16_t* upper, const uint16_t* lower, const uint16_t* panel, int64_t steps, float* sums) {
+  __asm__ volatile("" ::: "memory");  // GCC does not know that the tiles below read memory
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  for (int64_t s = 0; s < steps; s++) {
+    _tile_loadd(4, panel, 64);
+    _tile_loadd(5, panel + TILE, 64);
+    ONE_PART(0)
+    ONE_PART(TILE)
+    ONE_PART(2 * TILE)
+    _tile_loadd(4, panel + 2 * TILE, 64);
+    _tile_loadd(5, panel + 3 * TILE, 64);
+    ONE_PART(0)
+    ONE_PART(TILE)
+    upper += PARTS * TILE, lower += PARTS * TILE, panel += 2 * WEIGHT_PARTS * TILE;
+  }
+  _tile_stored(0, sums, 4 * BLOCK);
+  _tile_stored(1, sums + SIDE, 4 * BLOCK);
+  if (both) {
+    _tile_stored(2, sums + SIDE * BLOCK, 4 * BLOCK);
+    _tile_stored(3, sums + SIDE * BLOCK + SIDE, 4 * BLOCK);
+  }
+  __asm__ volatile("" ::: "memory");
+}
+
+// Columns [0, n) of c (+)= the rows in parts times the panel.
+void multiply(const Operands& o, const uint16_t* parts, const uint16_t* panel, int64_t K, float* c, int64_t n, bool first) {
+  const int64_t steps = (K + STEP - 1) / STEP;
+  const __mmask16 left = n >= 16 ? 0xffff : (1u << n) - 1, right = n >= 32 ? 0xffff : n > 16 ? (1u << (n - 16)) - 1 : 0;
+  alignas(64) float sums[2 * SIDE * BLOCK];
+  for (int64_t t = 0; t < o.rows; t += 2 * SIDE) {
+    const int64_t rows = smaller(2 * SIDE, o.rows - t);
+    for (int64_t r = 0; r < rows; r++) {
+      const float* y = c + (t + r) * o.c_stride;
+      __builtin_prefetch(y, 1), __builtin_prefetch(y + BLOCK - 1, 1);
+    }
+    const uint16_t* upper = parts + t / SIDE * steps * PARTS * TILE;
+    (rows > SIDE ? multiply_tiles<true> : multiply_tiles<false>)(upper, upper + steps * PARTS * TILE, panel, steps, sums);
+    for (int64_t r = 0; r < rows; r++) {
+      float* y = c + (t + r) * o.c_stride;
+      vec x = load(sums + r * BLOCK), z = load(sums + r * BLOCK + SIDE);
+      if (!first || o.keep) {
+        const vec keep = all(first ? o.keep[t + r] : 1.0f);
+        x = fused(_mm512_maskz_loadu_ps(left, y), keep, x), z = fused(_mm512_maskz_loadu_ps(right, y + SIDE), keep, z);
+      }
+      _mm512_mask_storeu_ps(y, left, x), _mm512_mask_storeu_ps(y + SIDE, right, z);
+    }
+  }
+}
+
+void forward(const Weight& w, int64_t n0, int64_t n1, const Operands& x, float* panel) {
+  alignas(64) static const TileConfig config;
+  _tile_loadconfig(&config);
+  uint16_t *parts = parts_of_rows, *tiles = reinterpret_cast<uint16_t*>(panel);
+  alignas(64) float decoded[STEP * BLOCK];
+  Gathered last;
+  for (int64_t k0 = 0; k0 < w.columns; k0 += DEPTH) {
+    const int64_t K = smaller(DEPTH, w.columns - k0), pitch = (K + 31) / 32 * 32;
+    split_rows(x.a + k0, x.a_stride, x.rows, K, parts);
+    for (int64_t n = n0; n < n1; n += BLOCK) {
+      const Rows rows = n + BLOCK <= w.out ? rows_of(w, n, k0) : gather(w, n, k0, pitch, last);
+      for (int64_t k = 0; k < pitch; k += STEP) {
+        decode_transposed(rows, k, decoded, SIDE);
+        split_weights(decoded, tiles + k * BLOCK * WEIGHT_PARTS);
+      }
+      multiply(x, parts, tiles, K, x.c + n, smaller(BLOCK, n1 - n), k0 == 0);
+    }
+  }
+  _tile_release();
+}
+
+void transposed(const Weight& w, int64_t n0, int64_t n1, const Operands& g, float* panel) {
+  alignas(64) static const TileConfig config;
+  _tile_loadconfig(&config);
+  uint16_t *parts = parts_of_rows, *tiles = reinterpret_cast<uint16_t*>(panel);
+  alignas(64) float decoded[STEP * BLOCK];
+  for (int64_t k0 = 0; k0 < w.out; k0 += DEPTH) {
+    const int64_t K = smaller(DEPTH, w.out - k0);
+    split_rows(g.a + k0, g.a_stride, g.rows, K, parts);
+    for (int64_t n = n0; n < n1; n += BLOCK) {
+      for (int64_t k = 0; k < K; k += STEP) {
+        const int64_t some = smaller(STEP, K - k);
+        decode_rows(w, k0 + k, some, n, decoded, SIDE);
+        __builtin_memset(decoded + some * BLOCK, 0, static_cast<size_t>(STEP - some) * BLOCK * 4);
+        split_weights(decoded, tiles + k * BLOCK * WEIGHT_PARTS);
+      }
+      multiply(g, parts, tiles, K, g.c + n, smaller(BLOCK, n1 - n), k0 == 0);
+    }
+  }
+  _tile_release();
+}
+
+void row(const Weight& w, int64_t index, float* y) { avx512_table.row(w, index, y); }
+void softmax(const Softmax& s, int64_t begin, int64_t end) { avx512_table.softmax(s, begin, end); }
+
+}  // namespace
+
+extern const Table amx_table = {InstructionSet::Amx, 2 * SIDE, MOST_ROWS, 512, forward, transposed, row, softmax};
+
+}  // namespace bespoke::kernels
