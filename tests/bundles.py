@@ -6,6 +6,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,16 +29,25 @@ def shared_folder(factory: pytest.TempPathFactory) -> Path:
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """The folder of this name, as `make` filled it: of several test processes one does, and the others wait. Do not change it."""
+    folder = shared_folder(factory) / name
+    folder.mkdir(exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / ".made").exists():
+            make(folder)
+            (folder / ".made").touch()
+    return folder
+
+
 @pytest.fixture(scope="session")
 def stories_bundle(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """stories260K, MeSP with AdamW, sequence length 32, batch 2, rank 4; read it, do not change it."""
     from bespoke import Lora, Personalizer, Training
 
-    folder = shared_folder(tmp_path_factory)
-    bundle = folder / "stories.bundle"
-    with (folder / "stories.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # of several test processes one builds, the others wait
-        if not bundle.exists():
-            training = Training(learning_rate=3e-3, sequence_lengths=(32,), batch_size=2, steps=20, seed=1)
-            Personalizer(stories, "mesp", "cuda", lora=Lora(rank=4), training=training).build(bundle)
-    return bundle
+    def make(folder: Path) -> None:
+        training = Training(learning_rate=3e-3, sequence_lengths=(32,), batch_size=2, steps=20, seed=1)
+        Personalizer(stories, "mesp", "cuda", lora=Lora(rank=4), training=training).build(folder / "bundle")
+
+    return made_once(tmp_path_factory, "stories", make) / "bundle"

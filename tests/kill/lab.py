@@ -8,6 +8,7 @@ JSON line per run; the tests judge.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import mmap
@@ -27,7 +28,7 @@ import bespoke.runtime.training as training
 from bespoke.bundle.reader import open_bundle
 from bespoke.errors import StateError
 from bespoke.personal_model import PersonalModel
-from bespoke.runtime import trainer
+from bespoke.runtime import machine, trainer
 from bespoke.runtime.memory import MemoryGuard
 from bespoke.state.store import StateStore
 from tests.unit.personal_model.tiny import add_numbers
@@ -216,6 +217,7 @@ def main(arguments: list[str]) -> None:
     bundle, place, counts, seed = Path(arguments[0]), Path(arguments[1]), json.loads(arguments[2]), int(arguments[3])
     torch.set_num_threads(1)
     trainer.SLOT_EVERY = SLOT_EVERY
+    machine.load_program = functools.lru_cache(maxsize=None)(machine.load_program)  # trainers inherit what `warm` has read
     filled = place / "filled"
 
     def fill() -> None:

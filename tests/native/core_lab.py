@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import random
@@ -19,7 +18,7 @@ import pytest
 from bespoke import Lora, Personalizer, PersonalModel, Training
 from bespoke.bundle.reader import open_bundle
 from bespoke.state import StateStore
-from tests.bundles import shared_folder
+from tests.bundles import made_once
 from tests.models import tiny_model
 from tests.unit.personal_model.tiny import add_numbers
 from tests.unit.state.crash_lab import NEVER
@@ -38,20 +37,18 @@ FAULTS = Path(__file__).resolve().parents[1] / "unit" / "state" / "faults.c"
 @pytest.fixture(scope="session")
 def tiny_core_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny random Llama for the target of the core; commits after every step. Read it, do not change it."""
-    folder = shared_folder(tmp_path_factory) / "tiny_core"
-    folder.mkdir(exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # of several test processes one builds, the others wait
-        if not (folder / "bundle").exists():
-            model = tiny_model(
-                "llama", folder / "model", num_hidden_layers=2, hidden_size=32, intermediate_size=32, num_attention_heads=4
-            )
-            training = Training(
-                sequence_lengths=(16,), batch_size=2, steps=STEPS, seed=1, commit_seconds=1e-6, write_mb_per_second=1e9
-            )
-            lora = Lora(rank=2, alpha=8.0)
-            Personalizer(model, METHODS, "executorch", lora=lora, training=training).build(folder / "bundle")
-    return folder / "bundle"
+
+    def make(folder: Path) -> None:
+        model = tiny_model(
+            "llama", folder / "model", num_hidden_layers=2, hidden_size=32, intermediate_size=32, num_attention_heads=4
+        )
+        training = Training(
+            sequence_lengths=(16,), batch_size=2, steps=STEPS, seed=1, commit_seconds=1e-6, write_mb_per_second=1e9
+        )
+        lora = Lora(rank=2, alpha=8.0)
+        Personalizer(model, METHODS, "executorch", lora=lora, training=training).build(folder / "bundle")
+
+    return made_once(tmp_path_factory, "tiny_core", make) / "bundle"
 
 
 @pytest.fixture(scope="session")

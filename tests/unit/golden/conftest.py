@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.bundles import made_once
 from tests.unit.golden.bundles import build
 
 
@@ -14,4 +15,8 @@ from tests.unit.golden.bundles import build
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An exact method by SGD and a zeroth-order one with two queries."""
     optimizers = {"mebp": {"update": "sgd", "learning_rate": 0.01}, "mezo": {"queries": 2, "learning_rate": 1e-4}}
-    return build(tmp_path_factory.mktemp("golden"), "llama", optimizers, text=True, schedule="cosine", warmup_steps=2)
+
+    def make(folder: Path) -> None:
+        build(folder, "llama", optimizers, text=True, schedule="cosine", warmup_steps=2)
+
+    return made_once(tmp_path_factory, "golden", make) / "bundle"

@@ -10,14 +10,26 @@ from typing import Any
 import pytest
 
 from bespoke import plugins
-from bespoke.config import Training
+from bespoke.config import Lora, Training
 from bespoke.errors import ConfigError, PlanDoesNotFit, PlanError
 from bespoke.graph import planner
 from bespoke.graph.planner import Planned, Planner, Request, plan_method
 from bespoke.graph.trace import Tracer
+from bespoke.model.config import read_config
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.compile import Costs
 from bespoke.plan.verify import verify
+from tests.models import tiny_config
+
+pytestmark = pytest.mark.xdist_group("planner")  # one process plans every combination
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> ModelSpec:
+    """Of two blocks: every combination of what it can keep is planned."""
+    folder = tmp_path_factory.mktemp("two_blocks")
+    tiny_config("llama", num_hidden_layers=2).save_pretrained(folder)
+    return ModelSpec(read_config(folder), Lora(rank=2))
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ It takes token ids only. `mesp` steps with AdamW, `mebp` over two micro-batches 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from bespoke.bundle.tensors import write_arrays
 from bespoke.bundle.writer import BundleWriter
 from bespoke.data.encode import TokenRow
 from bespoke.data.rows import TokenRows
-from tests.bundles import shared_folder
+from tests.bundles import made_once
 from tests.models import tiny_model
 
 LENGTHS = (16,)
@@ -37,13 +36,7 @@ POISON = 130  # in no example of ours
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with `model` (Hugging Face) and `bundle`; read them, do not change them."""
-    folder = shared_folder(tmp_path_factory) / "tiny"
-    folder.mkdir(exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # of several test processes one builds, the others wait
-        if not (folder / "bundle").exists():
-            build(folder)
-    return folder
+    return made_once(tmp_path_factory, "tiny", build)
 
 
 def build(folder: Path) -> None:
