@@ -57,14 +57,15 @@ def paired_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
 class PacedCore:
     """The core trains one run; a turn lasts from one step's end to the next one's, the commit between them included."""
 
-    def __init__(self, name: str, bundle: Bundle, state: Path, steps: int, threads: int) -> None:
+    def __init__(self, name: str, bundle: Bundle, state: Path, steps: int, threads: int, core: Path | None = None) -> None:
         self.name = name
+        self._core = core or core_path()
         self.run = CoreRun(code=-1)
         self._request = training_request(bundle, state, steps, threads=threads)
         self._rest = b""
 
     def __enter__(self) -> Self:
-        self._process = subprocess.Popen([core_path()], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._process = subprocess.Popen([self._core], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         ask(self._process, self._request)
         self._began = time.perf_counter()
         self._next_step()

@@ -2,7 +2,8 @@
 """Seconds a step of the device core beside torch + peft with gradient checkpointing: paired, in turns, with as many threads.
 
 Both take SGD steps on one row of 256 unmasked tokens, rank 8 on all linears; the core commits after each. The core runs twice: with
-the plan whose memory is measured (test_core_memory.py), and with one that may take 512 MB. Needs a machine that does nothing else.
+the plan whose memory is measured (test_core_memory.py), and with one that may take 512 MB; where the processor has AMX, also without
+using it, as on processors that lack it. Needs a machine that does nothing else.
 
     BESPOKE_BENCHMARK_THREADS=1 measures with one thread, and then writes nothing; BESPOKE_BENCHMARK_MODELS=... as for memory
 """
@@ -11,17 +12,20 @@ from __future__ import annotations
 
 import os
 import statistics
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from tests.benchmarks.core_bundles import Bundle, Wanted, first_that_fits, model_folder
-from tests.benchmarks.core_process import THREADS, fresh_state, warm
+from tests.benchmarks.core_process import THREADS, core_path, fresh_state, warm
 from tests.benchmarks.figures import Cell, this_machine, write_table
 from tests.benchmarks.paced import PacedCore, PacedPython, Runner, paired_ratio, take_turns
+from tests.native.conftest import compile_core
 
 LENGTH, ROUNDS = 256, 5
+WITHOUT_AMX = ", no AMX"
 PEFT, PEFT_BF16, MATMUL = "torch + peft, fp32", "torch + peft, bf16", "fp32 matmul"
 AMPLE_MB = 512.0
 HEADER = (
@@ -58,7 +62,7 @@ def test_steps_beside_peft(monkeypatch: pytest.MonkeyPatch) -> None:
                 continue
             median, ratio = statistics.median(seconds[name]), paired_ratio(seconds[name], seconds[PEFT])
             useful = case.useful_gflop / median
-            choices = named[name].choices if name in named else None
+            choices = named[name].choices if name in named else None  # once for each bundle
             rows.append([case.model, name, median, ratio, useful, f"{useful / rate:.0%}", choices])
             print(rows[-1], flush=True)
         first, second = (paired_ratio(seconds[name], seconds[PEFT]) for name in named)
@@ -95,8 +99,9 @@ def in_turns(model: str, bundles: dict[str, Bundle]) -> tuple[dict[str, list[flo
         runners: list[Runner] = [matmul]
         for name, bundle in bundles.items():
             warm(bundle)
-            state: Path = stack.enter_context(fresh_state(bundle, f"speed_{len(runners)}"))
-            runners.append(PacedCore(name, bundle, state, ROUNDS + 2, THREADS))
+            for suffix, core in cores():
+                state: Path = stack.enter_context(fresh_state(bundle, f"speed_{len(runners)}"))
+                runners.append(PacedCore(name + suffix, bundle, state, ROUNDS + 2, THREADS, core))
         runners.append(PacedPython(PEFT, "tests.benchmarks.peft_step", settings, THREADS))
         if {"avx512_bf16", "amx_bf16"} & flags():
             bf16 = {**settings, "dtype": "bfloat16"}
@@ -104,6 +109,13 @@ def in_turns(model: str, bundles: dict[str, Bundle]) -> tuple[dict[str, list[flo
         seconds = take_turns(runners, ROUNDS)
     rates = [report["gflops"] for report in matmul.reports if "gflops" in report]
     return seconds, statistics.median(rates)
+
+
+def cores() -> Iterator[tuple[str, Path]]:
+    """What to add to a name, and the core: the installed one, and one that was compiled without AMX where that makes a difference."""
+    yield "", core_path()
+    if "amx_bf16" in flags():
+        yield WITHOUT_AMX, compile_core("core_without_amx", "-DBESPOKE_HAS_AMX=OFF") / "bespoke-core"
 
 
 def flags() -> set[str]:

@@ -132,7 +132,9 @@ def compile_lab(folder: Path, compiler: str = "g++", *flags: str) -> Path:
     x86, arm = "aarch64" not in compiler, "aarch64" in compiler
     avx2 = ("-mavx2", "-mfma", "-mf16c")
     avx512 = (*avx2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl")
-    extra = {"avx2": avx2, "avx512": avx512, "amx": (*avx512, "-mamx-tile", "-mamx-bf16"), "dispatch": ("-DBESPOKE_AMX",) if x86 else ()}
+    extra = {"avx2": avx2, "avx512": avx512, "amx": (*avx512, "-mamx-tile", "-mamx-bf16")}
+    if x86:
+        extra["dispatch"] = ("-DBESPOKE_AMX",)
     names = ["products", "dispatch", "baseline", *(["avx2", "avx512", "amx"] if x86 else []), *(["neon"] if arm else [])]
     common = ["-std=c++17", "-O2", "-ffp-contract=off", f"-I{NATIVE / 'src'}", "-pthread", *flags]
     objects = []
