@@ -2,8 +2,8 @@
 """Seconds a step of the device core beside torch + peft with gradient checkpointing: paired, in turns, with as many threads.
 
 Both take SGD steps on one row of 256 unmasked tokens, rank 8 on all linears; the core commits after each. The core runs twice: with
-the plan whose memory is measured (test_core_memory.py), and with one that may take 512 MB; where the processor has AMX, also without it,
-as on others. Needs a machine that does nothing else.
+the plan whose memory is measured (test_core_memory.py), and with one that may take 512 MB; where the processor has AMX, also
+without it, as on others. Needs a machine that does nothing else.
 
     BESPOKE_BENCHMARK_THREADS=1 measures with one thread, and then writes nothing; BESPOKE_BENCHMARK_MODELS=... as for memory
 """
