@@ -82,7 +82,7 @@ COVERING = (
     ("qwen3", 33, 3, TINY_TILES),
     ("qwen2", 33, 3, SOME_KEPT),
     ("gemma3_text", 33, 8, TINY_TILES),
-    ("gemma3_text", 33, 3, SOME_KEPT),
+    pytest.param("gemma3_text", 33, 3, SOME_KEPT, marks=pytest.mark.slow),
 )
 
 
