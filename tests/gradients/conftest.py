@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converted models, and one tracer, for the whole session: tracing is most of the time."""
+"""Converted models, and one tracer, for the whole session: tracing is most of the time, and so one process runs them all."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ import torch
 from bespoke.graph.trace import Tracer
 from tests.gradients.harness import Base, Bases
 from tests.models import tiny_model
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents and "bases" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("gradients"))
 
 
 @pytest.fixture(autouse=True)

@@ -42,11 +42,7 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def build(folder: Path) -> None:
     # Few different shapes, and widths that leave the planner nothing to choose: it would trace every combination.
     sizes = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 4}
-    tiny_model("llama", folder / "model", num_hidden_layers=2, **sizes)
-    build_from(folder / "model", folder / "bundle")
-
-
-def build_from(model: Path, bundle: Path) -> None:
+    model = tiny_model("llama", folder / "model", num_hidden_layers=2, **sizes)
     optimizers = {
         "mesp": {"learning_rate": 1e-2},
         "mebp": {"learning_rate": 1e-2, "accumulation": 2},
@@ -56,7 +52,7 @@ def build_from(model: Path, bundle: Path) -> None:
     training = Training(
         sequence_lengths=LENGTHS, batch_size=2, steps=STEPS, seed=1, commit_seconds=1e-6, write_mb_per_second=1e9
     )
-    Personalizer(model, optimizers, "cuda", lora=Lora(rank=RANK, alpha=ALPHA), training=training).build(bundle)
+    Personalizer(model, optimizers, "cuda", lora=Lora(rank=RANK, alpha=ALPHA), training=training).build(folder / "bundle")
 
 
 @pytest.fixture(scope="session")
