@@ -23,6 +23,8 @@ from tests.models import tiny_config
 COSTS = Costs(constant_bytes=1000, results_in_place=True)
 Made = Callable[..., Plans]
 
+pytestmark = pytest.mark.xdist_group("plans")  # they share a tracer
+
 
 @pytest.fixture(scope="module")
 def tracer() -> Tracer:
