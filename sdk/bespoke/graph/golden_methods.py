@@ -89,29 +89,41 @@ class FirstOrder:
         self._set(self._optimizer, self._now, lane.gradients, step)
         moved = [float((p.detach().double() - torch.as_tensor(self.start[name])).norm()) for name, p in self._now.items()]
         if step == 1:
-            self._measure(moved, exact, self.rates[0])
+            self._measure(moved, exact, rough, self.rates[0])
         self.moved.append(
             [Known(value=m, tolerance=step * max(r * m, a)) for m, (r, a) in zip(moved, self._tolerances, strict=True)]
         )
         lane.gradients = {} if step > 1 else lane.gradients
 
-    def _measure(self, moved: Sequence[float], exact: Lane, rate: float) -> None:
+    def _measure(self, moved: Sequence[float], exact: Lane, rough: Lane, rate: float) -> None:
         """(relative, absolute) tolerance of each piece's way, from the same step in float64, a piece at a time."""
         largest = max(float(g.norm()) for g in exact.gradients.values())
         clip = self._clip_factor(exact.gradients)
-        for name, rough in zip(self.trained, moved, strict=True):
+        for name, went in zip(self.trained, moved, strict=True):
             gradient = exact.gradients[name] * clip
-            p = torch.nn.Parameter(torch.tensor(self.start[name]).double())
-            p.grad = gradient
-            optimizer = self._made([p])
-            _with_rate(optimizer, rate)
-            optimizer.step()
-            way = float((p.detach() - torch.as_tensor(self.start[name])).norm())
-            relative = max(MOVED_FLOOR, 10 * abs(rough - way) / way if way else 0.0)
+            step = self._first_step(name, gradient, rate)
+            way = float(step.norm())
+            relative = max(MOVED_FLOOR, 10 * abs(went - way) / way if way else 0.0)
+            unknown = 0.0
+            if self.options.update == "adamw":
+                # Of an element whose gradient is as small as epsilon, rounding decides how far it goes.
+                off = 10 * clip * float((rough.gradients[name].double() - exact.gradients[name]).abs().max())
+                apart = [(self._first_step(name, gradient + sign * off, rate) - step).abs() for sign in (-1, 1)]
+                unknown = float(torch.maximum(*apart).norm())
             # A gradient that is noise: AdamW makes whole steps of it, in any direction.
-            noisy = float(gradient.norm()) < 1e-5 * largest
-            unknown = rate * p.numel() ** 0.5 if self.options.update == "adamw" else rate * 1e-5 * largest
-            self._tolerances.append((relative, unknown if noisy else 0.0))
+            if float(gradient.norm()) < 1e-5 * largest:
+                unknown = rate * gradient.numel() ** 0.5 if self.options.update == "adamw" else rate * 1e-5 * largest
+            self._tolerances.append((relative, unknown))
+
+    def _first_step(self, name: str, gradient: torch.Tensor, rate: float) -> torch.Tensor:
+        """How far a piece goes, in float64."""
+        start = torch.tensor(self.start[name]).double()
+        p = torch.nn.Parameter(start.clone())
+        p.grad = gradient
+        optimizer = self._made([p])
+        _with_rate(optimizer, rate)
+        optimizer.step()
+        return p.detach() - start
 
     def _set(self, optimizer: torch.optim.Optimizer, now: Tensors, gradients: Mapping[str, torch.Tensor], step: int) -> None:
         for name, p in now.items():
