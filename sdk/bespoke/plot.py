@@ -72,7 +72,8 @@ def plot_plan(plan: Plan, path: Path, budget_bytes: int | None = None) -> Path:
     top = max(estimate.peak_bytes, budget_bytes or 0) / MB
     for panel, (name, track) in zip(panels, tracks.items(), strict=True):
         steps = range(len(track.live))
-        layers = ([b / MB for b in track.live], [b / MB for b in track.workspace], [estimate.constant_bytes / MB] * len(track.live))
+        held = (estimate.engine_bytes + estimate.constant_bytes) / MB
+        layers = ([b / MB for b in track.live], [b / MB for b in track.workspace], [held] * len(track.live))
         panel.stackplot(
             steps, *layers, step="post", colors=("#3b7dd8", "#f2a541", "#dde1e7"),
             labels=("live values", "workspace of the call", "engine"), rasterized=True,  # thousands of corners: 20 times the file

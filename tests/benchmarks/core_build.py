@@ -99,13 +99,13 @@ def kept_artifacts(lower: Callable[..., Any], shared: Path) -> Callable[..., Any
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
             made = lower(target, options, graph, partial)
-            record = {"file": made.path.name, "workspace_bytes": made.workspace_bytes}
+            record = {"file": made.path.name, "workspace_bytes": made.workspace_bytes, "engine_bytes": made.engine_bytes}
             (partial / "artifact.json").write_text(json.dumps(record))
             partial.rename(kept)
         record = json.loads((kept / "artifact.json").read_text())
         Path(folder).mkdir(parents=True, exist_ok=True)
         shutil.copyfile(kept / record["file"], Path(folder) / record["file"])
-        return Artifact(path=Path(folder) / record["file"], workspace_bytes=record["workspace_bytes"])
+        return Artifact(Path(folder) / record["file"], record["workspace_bytes"], record["engine_bytes"])
 
     return lowered
 

@@ -103,7 +103,8 @@ Json specs_of(const std::vector<TensorSpec>& specs) {
 }
 
 Json document_of(const Estimate& e) {
-  return {{"arena_bytes", e.arena_bytes},     {"workspace_bytes", e.workspace_bytes}, {"constant_bytes", e.constant_bytes},
+  return {{"arena_bytes", e.arena_bytes},     {"workspace_bytes", e.workspace_bytes}, {"engine_bytes", e.engine_bytes},
+          {"constant_bytes", e.constant_bytes},
           {"step_bytes", e.step_bytes},       {"state_bytes", e.state_bytes},         {"session_bytes", e.session_bytes},
           {"scratch_bytes", e.scratch_bytes}, {"peak_bytes", e.peak_bytes},           {"work_flops", e.work_flops}};
 }
@@ -129,7 +130,7 @@ Json document_of(const Manifest& m) {
   for (const Target& target : m.targets) {
     Json artifacts = Json::array();
     for (const Artifact& a : target.artifacts) {
-      artifacts.push_back({{"graph", a.graph}, {"file", a.file}, {"operands", a.operands}, {"workspace_bytes", a.workspace_bytes}});
+      artifacts.push_back({{"graph", a.graph}, {"file", a.file}, {"operands", a.operands}, {"workspace_bytes", a.workspace_bytes}, {"engine_bytes", a.engine_bytes}});
     }
     targets.push_back({{"name", target.name}, {"artifacts", artifacts}});
   }

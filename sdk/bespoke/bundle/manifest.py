@@ -225,7 +225,8 @@ class ArtifactRecord(Record):
         max_length=4096, description="operands that the artifact takes, in its order, by the graph's names"
     )
     file: FileName = Field(description="the artifact")
-    workspace_bytes: Bytes = Field(description="bytes that a call of it takes beside its operands")
+    workspace_bytes: Bytes = Field(description="bytes that a call of it takes beside its operands, free again after it")
+    engine_bytes: Bytes = Field(description="bytes that the engine allocates for it and keeps, for all artifacts to use")
 
 
 class TargetRecord(Record):

@@ -48,6 +48,7 @@ from bespoke.model.hub import resolve_model
 from bespoke.model.licence import find_licence
 from bespoke.model.spec import ModelSpec
 from bespoke.personalizer import BuildEstimate, Dial, Personalizer, Progress, TargetChoice
+from bespoke.plan.compile import Workspace
 from bespoke.plan.instructions import Plan
 from bespoke.plan.verify import verify
 from bespoke.runtime.noise import noise
@@ -213,7 +214,7 @@ class Compiled:
         self._progress = progress
         self._artifacts: dict[str, Artifact] = {}
 
-    def __call__(self, graphs: Sequence[Graph]) -> dict[str, int]:
+    def __call__(self, graphs: Sequence[Graph]) -> dict[str, Workspace]:
         new = [graph for graph in graphs if graph.key not in self._artifacts]
         for done, graph in enumerate(new):
             self._progress(f"target {self._target.name}", done, len(new))
@@ -221,8 +222,8 @@ class Compiled:
         return self.workspaces
 
     @property
-    def workspaces(self) -> dict[str, int]:
-        return {key: artifact.workspace_bytes for key, artifact in self._artifacts.items()}
+    def workspaces(self) -> dict[str, Workspace]:
+        return {key: Workspace(artifact.workspace_bytes, artifact.engine_bytes) for key, artifact in self._artifacts.items()}
 
     def record(self, graphs: Sequence[Graph]) -> TargetRecord:
         """Of these graphs; artifacts that no plan came to use are removed."""
@@ -233,6 +234,7 @@ class Compiled:
                 graph=graph.key, operands=tuple(spec.name for spec in graph.inputs),
                 file=f"graphs/{self._target.name}/{self._artifacts[graph.key].path.name}",
                 workspace_bytes=self._artifacts[graph.key].workspace_bytes,
+                engine_bytes=self._artifacts[graph.key].engine_bytes,
             )
             for graph in graphs
         ]  # fmt: skip
@@ -240,7 +242,7 @@ class Compiled:
 
 
 def _write_plans(
-    personalizer: Personalizer, planned: dict[tuple[str, int], Planned], costs: Costs, workspaces: dict[str, int],
+    personalizer: Personalizer, planned: dict[tuple[str, int], Planned], costs: Costs, workspaces: dict[str, Workspace],
     graphs: list[GraphRecord], writer: BundleWriter,
 ) -> list[MethodRecord]:
     signatures = {graph.key: graph for graph in graphs}

@@ -23,7 +23,7 @@ from bespoke.graph.builder import PlanBuilder
 from bespoke.graph.sections import decode, evaluate_step, prefill
 from bespoke.graph.trace import Tracer
 from bespoke.model.spec import ModelSpec
-from bespoke.plan.compile import Costs, Scheduled, compile_plan, schedule, step_seconds
+from bespoke.plan.compile import Costs, Scheduled, Workspace, compile_plan, schedule, step_seconds
 from bespoke.plan.draft import DraftPlan
 from bespoke.plan.instructions import Plan, Record
 
@@ -77,6 +77,7 @@ class _Figures:
     seconds: float
     arena: float
     workspace: float
+    engine: float
     constant: float
     waiting: float  # what the arena grows by with the checkpoints
 
@@ -106,10 +107,10 @@ class _Prospect:
 
 
 class Planner:
-    """Plans one method at one sequence length, for any number of budgets. `workspaces` are measured bytes by graph key."""
+    """Plans one method at one sequence length, for any number of budgets. `workspaces` are measured, by graph key."""
 
     def __init__(
-        self, request: Request, model: ModelSpec, tracer: Tracer, workspaces: Mapping[str, int] | None = None
+        self, request: Request, model: ModelSpec, tracer: Tracer, workspaces: Mapping[str, Workspace] | None = None
     ) -> None:
         self.request = request
         self._model = model
@@ -170,8 +171,8 @@ class Planner:
         spilled = self._compiled(builder, None)
         e, held = spilled.plan.estimate, self._compiled(builder, (), spilled.scheduled).plan.estimate
         return _Figures(
-            step_seconds(builder.draft, self.request.costs.speed), e.arena_bytes, e.workspace_bytes, e.constant_bytes,
-            held.arena_bytes - e.arena_bytes,
+            step_seconds(builder.draft, self.request.costs.speed), e.arena_bytes, e.workspace_bytes, e.engine_bytes,
+            e.constant_bytes, held.arena_bytes - e.arena_bytes,
         )  # fmt: skip
 
     def _at_depth(self, choices: Choices) -> _Figures:
@@ -216,7 +217,7 @@ class Planner:
         for combination in itertools.product(*candidates.values()):
             choices = dict(zip(candidates, combination, strict=True))
             parts = [first, *(others[item] for item in choices.items() if item in others)]
-            memory = sum(max(getattr(part, name) for part in parts) for name in ("arena", "workspace", "constant"))
+            memory = sum(max(getattr(part, name) for part in parts) for name in ("arena", "workspace", "engine", "constant"))
             seconds = first.seconds + sum(part.seconds - first.seconds for part in parts)
             yield _Prospect(choices, {}, seconds, memory)
 
@@ -299,7 +300,7 @@ class Planner:
         )  # fmt: skip
         return Planned(plan, draft, scheduled, chosen, step_seconds(draft, request.costs.speed, chosen))
 
-    def _measured(self, draft: DraftPlan) -> dict[str, int]:
+    def _measured(self, draft: DraftPlan) -> dict[str, Workspace]:
         """Workspaces as a target measured them; of graphs that it has not met, estimates, corrected as those it has met."""
         if not self._workspaces:
             return {}
@@ -308,9 +309,13 @@ class Planner:
             key: graph.in_place_bytes if in_place else graph.workspace_bytes
             for key, graph in self._tracer.graphs.items()
         }
-        met = [key for key in self._workspaces if key in told]
-        factor = sum(self._workspaces[key] for key in met) / max(1, sum(told[key] for key in met))
-        return {graph.key: self._workspaces.get(graph.key, int(told[graph.key] * factor)) for graph in draft.graphs}
+        met = [(self._workspaces[key], told[key]) for key in self._workspaces if key in told]
+        whole = max(1, sum(told_bytes for _, told_bytes in met))
+        shares = [sum(sizes) / whole for sizes in zip(*(measured for measured, _ in met), strict=True)]
+        return {
+            graph.key: self._workspaces.get(graph.key) or Workspace(*(int(told[graph.key] * share) for share in shares))
+            for graph in draft.graphs
+        }
 
 
 def _spillable(draft: DraftPlan, scheduled: Scheduled) -> list[int]:
@@ -350,7 +355,7 @@ def record_sections(request: Request, model: ModelSpec, tracer: Tracer, choices:
     return b
 
 
-def remeasured(planned: Planned, costs: Costs, workspaces: Mapping[str, int]) -> Plan:
+def remeasured(planned: Planned, costs: Costs, workspaces: Mapping[str, Workspace]) -> Plan:
     """The same plan with workspaces that a target measured, by graph key."""
     plan = planned.plan
     return compile_plan(

@@ -14,7 +14,7 @@ from bespoke.model.spec import ModelSpec
 from bespoke.personalizer import DialPoint, Personalizer, PlanEstimate, Progress
 
 if TYPE_CHECKING:
-    from bespoke.plan.compile import Costs
+    from bespoke.plan.compile import Costs, Workspace
 
 CONTEXT_FACTOR = 2  # rows of the KV cache for each position of the longest plan
 MAX_ROUNDS = 6  # plans made anew because a target measured other workspaces than were told
@@ -41,7 +41,7 @@ class Plans:
     def budget(self) -> int | None:
         return self._personalizer.budget.memory_bytes
 
-    def planners(self, workspaces: Mapping[str, int] | None = None) -> dict[Key, Planner]:
+    def planners(self, workspaces: Mapping[str, Workspace] | None = None) -> dict[Key, Planner]:
         """One for each method and sequence length, by what targets have measured."""
         context = context_length(self._personalizer, self._model.config)
         made = {}
@@ -63,7 +63,7 @@ class Plans:
         return planned
 
     def fitted(
-        self, planned: dict[Key, Planned], compiled: Callable[[Sequence[Graph]], Mapping[str, int]]
+        self, planned: dict[Key, Planned], compiled: Callable[[Sequence[Graph]], Mapping[str, Workspace]]
     ) -> dict[Key, Planned]:
         """Held against the budget again with measured workspaces, and made anew until what they use is measured and fits.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from bespoke.plan.arena import aligned, place
 from bespoke.plan.draft import DraftPlan, DraftValue, tensor_bytes
@@ -52,6 +53,13 @@ class Costs:
     speed: Speed = Speed()
 
 
+class Workspace(NamedTuple):
+    """What a target measured of a graph: see `contracts.Artifact`."""
+
+    workspace_bytes: int
+    engine_bytes: int = 0
+
+
 @dataclass(frozen=True)
 class Scheduled:
     """Sections with loads and frees. What does not depend on which checkpoints are spilled."""
@@ -70,9 +78,9 @@ def schedule(draft: DraftPlan) -> Scheduled:
 
 def compile_plan(
     draft: DraftPlan, scheduled: Scheduled, costs: Costs, *, method: str, sequence_length: int, batch_size: int,
-    choices: Mapping[str, int | str | bool], spilled: Collection[int] = (), workspaces: Mapping[str, int] | None = None,
+    choices: Mapping[str, int | str | bool], spilled: Collection[int] = (), workspaces: Mapping[str, Workspace] | None = None,
 ) -> Plan:
-    """The plan with the checkpoints `spilled` in scratch. `workspaces` are measured bytes by graph key, where there are any."""
+    """The plan with the checkpoints `spilled` in scratch. `workspaces` are measured, by graph key, where there are any."""
     places: dict[int, Arena | Scratch] = {}
     arena_bytes = scratch_bytes = 0
     for name, code in scheduled.sections.items():
@@ -82,18 +90,19 @@ def compile_plan(
         arena_bytes, scratch_bytes = max(arena_bytes, arena), max(scratch_bytes, scratch)
     graphs = graph_refs(draft, costs, workspaces or {})
     training = [code for name, code in scheduled.sections.items() if name in TRAINING_SECTIONS]
-    workspace = largest_workspace(scheduled, graphs, draft, costs)
+    taken = largest_workspace(scheduled, graphs, draft, costs)
     records = len(draft.values) + sum(len(code) for code in scheduled.sections.values())
     constant = costs.constant_bytes + costs.record_bytes * records
     estimate = Estimate(
         arena_bytes=arena_bytes,
-        workspace_bytes=workspace,
+        workspace_bytes=taken.workspace_bytes,
+        engine_bytes=taken.engine_bytes,
         constant_bytes=constant,
         step_bytes=_bytes_of(draft.values, "step"),
         state_bytes=_bytes_of(draft.values, "state"),
         session_bytes=_bytes_of(draft.values, "session"),
         scratch_bytes=scratch_bytes,
-        peak_bytes=arena_bytes + workspace + constant,
+        peak_bytes=arena_bytes + sum(taken) + constant,
         work_flops=sum(draft.graphs[i.graph].flops for code in training for i in code if isinstance(i, Call)),
     )
     return Plan(
@@ -110,33 +119,33 @@ def compile_plan(
     )
 
 
-def graph_refs(draft: DraftPlan, costs: Costs, measured: Mapping[str, int]) -> list[GraphRef]:
+def graph_refs(draft: DraftPlan, costs: Costs, measured: Mapping[str, Workspace]) -> list[GraphRef]:
     """Workspaces as measured, else as told from the graphs."""
-    return [
-        GraphRef(
-            key=graph.key, name=graph.name,
-            workspace_bytes=measured.get(graph.key, graph.in_place_bytes if costs.results_in_place else graph.workspace_bytes),
-        )
-        for graph in draft.graphs
-    ]  # fmt: skip
+    refs = []
+    for graph in draft.graphs:
+        told = Workspace(graph.in_place_bytes if costs.results_in_place else graph.workspace_bytes)
+        refs.append(GraphRef(key=graph.key, name=graph.name, **measured.get(graph.key, told)._asdict()))
+    return refs
 
 
-def largest_workspace(scheduled: Scheduled, graphs: Sequence[GraphRef], draft: DraftPlan, costs: Costs) -> int:
-    """Of the call of a training run that takes most beside its operands."""
-    largest = 0
+def largest_workspace(scheduled: Scheduled, graphs: Sequence[GraphRef], draft: DraftPlan, costs: Costs) -> Workspace:
+    """What the calls of a training run take beside their operands: the most of each region, whichever call it is of."""
+    workspace = engine = temporaries = 0
     for name in COUNTED_SECTIONS:
         for call in scheduled.sections.get(name, ()):
             if isinstance(call, Call):
-                taken = graphs[call.graph].workspace_bytes
-                if costs.results_in_place and any(result.how == "add_to" for result in call.results):
-                    outputs = draft.graphs[call.graph].outputs
-                    taken += sum(
-                        aligned(tensor_bytes(*outputs[number]))
-                        for number, result in enumerate(call.results)
-                        if result.how == "add_to"
-                    )
-                largest = max(largest, taken)
-    return largest
+                workspace = max(workspace, graphs[call.graph].workspace_bytes)
+                engine = max(engine, graphs[call.graph].engine_bytes)
+                if costs.results_in_place:
+                    temporaries = max(temporaries, _added_bytes(call, draft))
+    return Workspace(workspace + temporaries, engine)
+
+
+def _added_bytes(call: Call, draft: DraftPlan) -> int:
+    """Of the results of a call that are added to values."""
+    outputs = draft.graphs[call.graph].outputs
+    added = (number for number, result in enumerate(call.results) if result.how == "add_to")
+    return sum(aligned(tensor_bytes(*outputs[number])) for number in added)
 
 
 def step_seconds(draft: DraftPlan, speed: Speed, spilled: Collection[int] = ()) -> float:

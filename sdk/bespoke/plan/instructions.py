@@ -189,7 +189,8 @@ class GraphRef(Settings):
 
     key: str = Field(pattern=r"^[0-9a-f]{64}$")
     name: str
-    workspace_bytes: int = Field(ge=0)
+    workspace_bytes: int = Field(ge=0, description="free again after the call")
+    engine_bytes: int = Field(ge=0, description="allocated and kept by the engine, which reuses it for all graphs")
 
 
 class Estimate(Settings):
@@ -197,6 +198,7 @@ class Estimate(Settings):
 
     arena_bytes: int = Field(ge=0)
     workspace_bytes: int = Field(ge=0, description="of the call of training or evaluating that takes most")
+    engine_bytes: int = Field(ge=0, description="of the call of training or evaluating for which the engine keeps most")
     constant_bytes: int = Field(ge=0, description="what the engine holds for itself and for the plan, measured")
     step_bytes: int = Field(ge=0, description="accumulators, in mapped scratch")
     state_bytes: int = Field(ge=0, description="one copy of adapter and optimizer state, mapped")

@@ -144,9 +144,10 @@ class _Check:
             )  # fmt: skip
 
     def _check_artifact(self, graph: Graph, artifact: Any, folder: Path, new: set[str]) -> None:
-        if not isinstance(artifact, Artifact) or not isinstance(artifact.workspace_bytes, int) or artifact.workspace_bytes < 0:
+        sizes = (artifact.workspace_bytes, artifact.engine_bytes) if isinstance(artifact, Artifact) else (None,)
+        if not all(isinstance(size, int) and size >= 0 for size in sizes):
             raise self.fail(
-                f"{artifact!r} from lower", "Artifact(path, workspace_bytes)",
+                f"{artifact!r} from lower", "Artifact(path, workspace_bytes, engine_bytes=0)",
                 "Give the bytes a call takes beside its operands; graph.workspace_bytes is the estimate",
             )  # fmt: skip
         path = artifact.path

@@ -118,6 +118,7 @@ def manifest_document() -> dict[str, Any]:
                         "estimate": {
                             "arena_bytes": 4096,
                             "workspace_bytes": 1024,
+                            "engine_bytes": 512,
                             "constant_bytes": 0,
                             "step_bytes": 0,
                             "session_bytes": 2048,
@@ -155,7 +156,10 @@ def manifest_document() -> dict[str, Any]:
                 "name": "cuda",
                 "options": {"device": "cpu"},
                 "artifacts": [
-                    {"graph": key, "operands": ["x", "norm"], "file": "graphs/cuda/scale.json", "workspace_bytes": 256}
+                    {
+                        "graph": key, "operands": ["x", "norm"], "file": "graphs/cuda/scale.json", "workspace_bytes": 256,
+                        "engine_bytes": 128,
+                    }
                 ],
             }
         ],

@@ -43,10 +43,10 @@ def plan() -> Plan:
     return Plan(
         version=[1, 0], method="by-hand", sequence_length=8, batch_size=1, replayable=False, choices={},
         estimate=Estimate(
-            arena_bytes=512, workspace_bytes=1000, constant_bytes=0, step_bytes=0, state_bytes=0, session_bytes=0,
+            arena_bytes=512, workspace_bytes=1000, engine_bytes=0, constant_bytes=0, step_bytes=0, state_bytes=0, session_bytes=0,
             scratch_bytes=800, peak_bytes=1512, work_flops=0,
         ),
-        graphs=[GraphRef(key="0" * 64, name="g", workspace_bytes=1000)],
+        graphs=[GraphRef(key="0" * 64, name="g", workspace_bytes=1000, engine_bytes=0)],
         values=[
             value(100, Arena(kind="arena", offset=0)), value(20, Arena(kind="arena", offset=448)),
             value(200, Scratch(kind="scratch", offset=0)), value(5, Named(kind="named", name="block_00.w")),

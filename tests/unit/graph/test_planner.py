@@ -17,7 +17,7 @@ from bespoke.graph.planner import Planned, Planner, Request, plan_method
 from bespoke.graph.trace import Tracer
 from bespoke.model.config import read_config
 from bespoke.model.spec import ModelSpec
-from bespoke.plan.compile import Costs
+from bespoke.plan.compile import Costs, Workspace
 from bespoke.plan.verify import verify
 from tests.models import tiny_config
 
@@ -142,9 +142,9 @@ def test_no_more_checkpoints_are_written_than_must_be(llama: ModelSpec, tracer: 
 
 def test_measured_workspaces_change_the_estimate_and_nothing_else(everything: list[Planned]) -> None:
     one = everything[0]
-    measured = planner.remeasured(one, Costs(1000), {graph.key: 5_000_000 for graph in one.plan.graphs})
-    assert measured.estimate.workspace_bytes == 5_000_000
-    assert measured.estimate.peak_bytes == one.plan.estimate.arena_bytes + 5_000_000 + 1000
+    measured = planner.remeasured(one, Costs(1000), {graph.key: Workspace(5_000_000, 70_000) for graph in one.plan.graphs})
+    assert (measured.estimate.workspace_bytes, measured.estimate.engine_bytes) == (5_000_000, 70_000)
+    assert measured.estimate.peak_bytes == one.plan.estimate.arena_bytes + 5_070_000 + 1000
     assert measured.sections == one.plan.sections
     assert measured.values == one.plan.values
 

@@ -17,7 +17,7 @@ from bespoke.graph.plans import Plans
 from bespoke.graph.trace import Graph, Tracer
 from bespoke.model.config import read_config
 from bespoke.model.spec import ModelSpec
-from bespoke.plan.compile import Costs
+from bespoke.plan.compile import Costs, Workspace
 from tests.models import tiny_config
 
 COSTS = Costs(constant_bytes=1000, results_in_place=True)
@@ -53,13 +53,17 @@ class Measures:
 
     def __init__(self, factor: Callable[[Graph], float]) -> None:
         self.factor = factor
-        self.met: dict[str, int] = {}
+        self.met: dict[str, Workspace] = {}
         self.calls = 0
 
-    def __call__(self, graphs: Sequence[Graph]) -> dict[str, int]:
+    def __call__(self, graphs: Sequence[Graph]) -> dict[str, Workspace]:
         self.calls += 1
-        self.met |= {graph.key: int(graph.in_place_bytes * self.factor(graph)) for graph in graphs}
+        self.met |= {graph.key: self._halves(int(graph.in_place_bytes * self.factor(graph))) for graph in graphs}
         return self.met
+
+    @staticmethod
+    def _halves(size: int) -> Workspace:
+        return Workspace(size - size // 2, size // 2)
 
 
 def quiet(stage: str, done: int, total: int) -> None:
@@ -83,7 +87,7 @@ def test_measured_workspaces_that_no_longer_fit_give_another_plan(made: Made) ->
     measures = Measures(lambda graph: 2.0)
     (fitted,) = plans.fitted(told, measures).values()
     (before,) = told.values()
-    remeasured = {graph.key: graph.workspace_bytes for graph in fitted.plan.graphs}
+    remeasured = {graph.key: (graph.workspace_bytes, graph.engine_bytes) for graph in fitted.plan.graphs}
     assert remeasured == {key: measures.met[key] for key in remeasured}
     assert fitted.peak <= fastest.peak
     assert fitted.plan.choices != before.plan.choices

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bespoke.plan.arena import ALIGNMENT, place
-from bespoke.plan.compile import Costs, Speed, compile_plan, schedule, step_seconds
+from bespoke.plan.compile import Costs, Speed, Workspace, compile_plan, schedule, step_seconds
 from bespoke.plan.draft import DraftValue
 from bespoke.plan.liveness import Interval
 from tests.unit.plan.drafts import ByteMachine, Draft, content_of, document_of, mixed
@@ -270,7 +270,7 @@ def test_results_in_place_take_nothing_but_what_is_added_to_a_value() -> None:
     for name, value in (("a", total), ("b", made), ("c", filled)):
         draft.emit(name, value)
 
-    def estimate(costs: Costs, workspaces: dict[str, int] | None = None) -> int:
+    def estimate(costs: Costs, workspaces: dict[str, Workspace] | None = None) -> int:
         plan = compile_plan(
             draft.plan, schedule(draft.plan), costs, method="handmade", sequence_length=2, batch_size=2, choices={},
             workspaces=workspaces,
@@ -278,9 +278,24 @@ def test_results_in_place_take_nothing_but_what_is_added_to_a_value() -> None:
         return plan.estimate.workspace_bytes
 
     assert estimate(Costs(0)) == 10_000
-    assert estimate(Costs(0, results_in_place=True)) == 600 + 2 * 64  # 32 bytes each, at multiples of 64
-    measured = {draft.plan.graphs[0].key: 5_000}
-    assert estimate(Costs(0, results_in_place=True), measured) == 5_000
+    added = 2 * 64  # 32 bytes each, at multiples of 64, in a region of their own
+    assert estimate(Costs(0, results_in_place=True)) == 700 + added
+    measured = {draft.plan.graphs[0].key: Workspace(5_000)}
+    assert estimate(Costs(0, results_in_place=True), measured) == 5_000 + added
+
+
+def test_what_calls_take_and_what_the_engine_keeps_add_up_though_they_are_of_different_calls() -> None:
+    draft = Draft()
+    for name in "ab":
+        draft.emit(name, draft.make([[draft.batch()]]))
+    plan = compile_plan(
+        draft.plan, schedule(draft.plan), Costs(7), method="handmade", sequence_length=2, batch_size=2, choices={},
+        workspaces={draft.plan.graphs[0].key: Workspace(5_000, 100), draft.plan.graphs[1].key: Workspace(300, 4_000)},
+    )  # fmt: skip
+    e = plan.estimate
+    assert (e.workspace_bytes, e.engine_bytes) == (5_000, 4_000)
+    assert e.peak_bytes == e.arena_bytes + 9_000 + 7
+    assert [graph.engine_bytes for graph in plan.graphs] == [100, 4_000]
 
 
 def test_a_step_takes_what_its_calls_take_and_what_goes_to_the_scratch_file() -> None:

@@ -28,11 +28,11 @@ def run(data: bytes, *calls: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]
 
 
 def read(data: bytes) -> Any:
-    """The execution plan of a program, by ExecuTorch's own reader."""
+    """What `forward` of a program is, by ExecuTorch's own reader."""
     from executorch.exir._serialize._program import deserialize_pte_binary
 
-    (plan,) = deserialize_pte_binary(data).program.execution_plan
-    return plan
+    plans = {plan.name: plan for plan in deserialize_pte_binary(data).program.execution_plan}
+    return plans["forward"]
 
 
 def kernels_of(data: bytes) -> set[str]:

@@ -113,7 +113,7 @@ Target target(Json& record) {
   out.artifacts.reserve(record["artifacts"].size());
   for (Json& artifact : record["artifacts"]) {
     out.artifacts.push_back({text(artifact, "graph"), text(artifact, "file"), texts(artifact["operands"]),
-                             artifact["workspace_bytes"].get<uint64_t>()});
+                             artifact["workspace_bytes"].get<uint64_t>(), artifact["engine_bytes"].get<uint64_t>()});
   }
   return out;
 }
@@ -189,8 +189,8 @@ class Pieces : public PieceTaker {
 
 Estimate estimate_of(const Json& record) {
   const auto bytes = [&](const char* name) { return record.at(name).get<uint64_t>(); };
-  return {bytes("arena_bytes"), bytes("workspace_bytes"), bytes("constant_bytes"), bytes("step_bytes"), bytes("state_bytes"),
-          bytes("session_bytes"), bytes("scratch_bytes"), bytes("peak_bytes"), bytes("work_flops")};
+  return {bytes("arena_bytes"), bytes("workspace_bytes"), bytes("engine_bytes"), bytes("constant_bytes"), bytes("step_bytes"),
+          bytes("state_bytes"), bytes("session_bytes"), bytes("scratch_bytes"), bytes("peak_bytes"), bytes("work_flops")};
 }
 
 void refuse_manifest(const std::string& subject, const std::string& path, const std::string& got, const std::string& expected) {

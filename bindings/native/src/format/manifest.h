@@ -27,7 +27,7 @@ struct GraphRecord {
 struct Artifact {
   std::string graph, file;
   std::vector<std::string> operands;  // of the graph's inputs, in the artifact's order
-  uint64_t workspace_bytes;
+  uint64_t workspace_bytes, engine_bytes;
 };
 
 struct Target {

@@ -70,7 +70,8 @@ struct GraphUse {
 };
 
 struct Estimate {
-  uint64_t arena_bytes, workspace_bytes, constant_bytes, step_bytes, state_bytes, session_bytes, scratch_bytes, peak_bytes, work_flops;
+  uint64_t arena_bytes, workspace_bytes, engine_bytes, constant_bytes, step_bytes, state_bytes, session_bytes, scratch_bytes, peak_bytes,
+      work_flops;
 };
 
 struct Plan {

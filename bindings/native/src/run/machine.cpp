@@ -34,6 +34,21 @@ Machine::Machine(Bundle& bundle, const Method& method, const bespoke_engine& eng
   programs_.use(buffers_->engine_scratch(), buffers_->engine_scratch_size());
   for (const Plan& plan : plans_)
     interpreters_.try_emplace(plan.sequence_length, plan, bundle, programs_, *buffers_, guard, stop, spent_);
+  if (!scratch_path.empty()) reserve(guard);
+}
+
+void Machine::reserve(MemoryGuard& guard) {
+  Program* largest = nullptr;
+  for (const Plan& plan : plans_)
+    for (int section = 0; section <= static_cast<int>(Section::evaluate_step); section++)
+      for (const Instruction& call : plan.sections[section]) {
+        if (call.op != Op::call) continue;
+        Program& program = programs_.find(plan.graphs[call.a].key);
+        if (!largest || program.artifact->engine_bytes > largest->artifact->engine_bytes) largest = &program;
+      }
+  if (!largest || !largest->artifact->engine_bytes) return;
+  guard.ask(static_cast<int64_t>(largest->artifact->engine_bytes), "Graph '" + largest->graph->name + "' of method '" + method_.name + "'");
+  programs_.open(*largest);
 }
 
 Outcome Machine::train_step(const std::vector<Batch>& batches, double learning_rate, int64_t step, uint64_t seed) {

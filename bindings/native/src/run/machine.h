@@ -34,6 +34,8 @@ class Machine : public Steps {
   std::vector<float> next_token_logits(const std::vector<int64_t>& prompt, int64_t length, const AdapterView& adapter) override;
 
  private:
+  // Opens the program for which the engine keeps most, before anything else takes memory: what grows later is there twice meanwhile.
+  void reserve(MemoryGuard& guard);
   Bindings bindings(const Batch* batch, std::map<std::string, double> scalars) const;
   std::map<std::string, double> scalars(double learning_rate, int64_t step, int64_t batch_tokens) const;
 

@@ -40,15 +40,17 @@ Program& Programs::find(const std::string& key) {
 }
 
 void Programs::open(Program& program) {
+  if (program.handle) return;
   const Bytes file = bundle_.file(program.artifact->file);  // hashed before the engine sees it
   char message[256] = "";
   if (engine_.open(engine_.context, file.data, file.size, scratch_, scratch_size_, &program.handle, message, sizeof message))
     throw Error(Kind::Bundle, program.artifact->file, message, std::string("a program that ") + engine_.target + " can run",
                 "Build the bundle again with the versions that this core was built with");
+  engine_bytes_ = std::max<size_t>(engine_bytes_, program.artifact->engine_bytes);
 }
 
 void Programs::run(Program& program, const bespoke_tensor* operands, const bespoke_tensor* results) {
-  if (!program.handle) open(program);
+  open(program);
   touched_ = std::max<size_t>(touched_, program.artifact->workspace_bytes);
   ordered_.clear();
   for (uint32_t operand : program.operands) ordered_.push_back(operands[operand]);

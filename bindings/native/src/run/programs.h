@@ -29,23 +29,25 @@ class Programs {
   void use(uint8_t* scratch, size_t size) { scratch_ = scratch, scratch_size_ = size; }
 
   // Bytes that a call of the program may add to the process: what no call before it has touched.
-  size_t growth(const Program& program) const { return program.artifact->workspace_bytes > touched_ ? program.artifact->workspace_bytes - touched_ : 0; }
-  void given_back() { touched_ = 0; }
+  size_t growth(const Program& program) const {
+    const auto more = [](size_t wanted, size_t there) { return wanted > there ? wanted - there : 0; };
+    return more(program.artifact->workspace_bytes, touched_) + more(program.artifact->engine_bytes, engine_bytes_);
+  }
 
   Program& find(const std::string& key);  // the same object each time
+  void open(Program& program);            // if it is not yet
   // Operands and results in the graph's order.
   void run(Program& program, const bespoke_tensor* operands, const bespoke_tensor* results);
 
  private:
-  void open(Program& program);
-
   Bundle& bundle_;
   const bespoke_engine& engine_;
   const Target* target_ = nullptr;
   std::map<std::string, Program> programs_;
   std::vector<bespoke_tensor> ordered_;
   uint8_t* scratch_ = nullptr;
-  size_t scratch_size_ = 0, scratch_bytes_ = 0, touched_ = 0;
+  size_t scratch_size_ = 0, scratch_bytes_ = 0;
+  size_t touched_ = 0, engine_bytes_ = 0;  // the most that calls have taken of the scratch, and that the engine holds
 };
 
 }  // namespace bespoke

@@ -2,6 +2,10 @@
 """A graph as the bytes of an ExecuTorch program, written directly: a value table, delegates and kernel calls in a row.
 
 Operands and results are the caller's memory (not planned); what passes from stage to stage lies in one planned buffer.
+
+XNNPACK's workspace is one for all delegates of a process and grows when one needs more, old and new in memory at once. So a
+program has a second method, `reserve`: one delegate from a number to a number, through a tensor as large as the workspace that
+`forward` needs. To run it first makes the workspace grow once, while nothing else is in memory.
 """
 
 from __future__ import annotations
@@ -32,18 +36,20 @@ class Compiled:
     stages: list[Stage]
     planned_bytes: int  # what passes from stage to stage
     scratch_bytes: int  # of the most demanding of our operators
-    xnnpack_bytes: int  # of the most demanding delegate
+    xnnpack_bytes: int  # of the most demanding delegate, allocated by XNNPACK
 
     @property
     def workspace_bytes(self) -> int:
-        return self.planned_bytes + self.scratch_bytes + self.xnnpack_bytes
+        """Of the region that the runtime hands out."""
+        return self.planned_bytes + self.scratch_bytes
 
 
 def compile_graph(graph: Graph) -> Compiled:
     lowering = Lowering(graph)
     results = _own_results(lowering, lowering.run())
     lowering.tape.drop_unused(results)
-    programs = [_Program(graph, row, results) for row in stages(lowering.tape.ops, results)]
+    operands = [node.meta["val"] for node in graph.module.graph.nodes if node.op == "placeholder"]
+    programs = [_Program(operands, row, results) for row in stages(lowering.tape.ops, results)]
     return min(programs, key=lambda program: program.price).compiled()
 
 
@@ -73,15 +79,30 @@ def _copy(tape: Tape, x: Value) -> Value:
     return op.outputs[0]
 
 
+def _reserving(xnnpack_bytes: int) -> _Program:
+    """From one number to one number, through a tensor of so many bytes in XNNPACK's workspace."""
+    given, wide, result = (Value((n,), torch.float32, "float") for n in (1, -(-xnnpack_bytes // 4), 1))
+    given.operand = 0
+    nodes = [
+        Op("pad", [given], [wide], {"before": (0,), "after": (wide.numel - 1,)}),
+        Op("slice", [wide], [result], {"offsets": (0,)}),
+    ]
+    for op in nodes:
+        op.outputs[0].op = op
+    return _Program([torch.empty(1)], [Stage(nodes, [])], [result])
+
+
 class _Program:
-    def __init__(self, graph: Graph, row: Sequence[Stage], results: Sequence[Value]) -> None:
+    """A method that takes tensors like `operands`."""
+
+    def __init__(self, operands: Sequence[torch.Tensor], row: Sequence[Stage], results: Sequence[Value]) -> None:
         from executorch.exir import schema
         from executorch.exir.tensor import scalar_type_enum
 
         self.s: Any = schema
         self.row = list(row)
         self.scalar_type = scalar_type_enum
-        self.graph = graph
+        self.operands = operands
         self.results = {result.base: result for result in results}
         self.order = results
         self.calls = self._calls(row)
@@ -92,7 +113,7 @@ class _Program:
         self.instructions: list[Any] = []
         self.operators: list[Any] = []
         self.delegates: list[Any] = []
-        self.blobs: list[Any] = []
+        self.blobs: list[Any] = []  # of all methods of the program, as are the constants
         self.constants: list[Any] = [schema.Buffer(storage=b"")]
 
     @property
@@ -204,6 +225,18 @@ class _Program:
     def to_bytes(self) -> bytes:
         from executorch.exir._serialize._program import PTEFile, serialize_pte_binary
 
+        plans = [self.plan("forward")]
+        if self.xnnpack_bytes:
+            reserving = _reserving(self.xnnpack_bytes)
+            reserving.blobs, reserving.constants = self.blobs, self.constants
+            plans.append(reserving.plan("reserve"))
+        program = self.s.Program(
+            version=0, execution_plan=plans, constant_buffer=self.constants, backend_delegate_data=self.blobs, segments=[],
+            constant_segment=self.s.SubsegmentOffsets(segment_index=0, offsets=[]),
+        )  # fmt: skip
+        return bytes(serialize_pte_binary(PTEFile(program), extract_delegate_segments=True))
+
+    def plan(self, name: str) -> Any:
         operands = self._operands()
         inputs = [self._tensor(value) for value in operands]
         outputs = [self._tensor(value) for value in self.order]
@@ -212,24 +245,18 @@ class _Program:
                 self._kernel(call)
             else:
                 self._delegate(call)
-        plan = self.s.ExecutionPlan(
-            name="forward", container_meta_type=self.s.ContainerMetadata("", ""), values=self.values, inputs=inputs,
+        return self.s.ExecutionPlan(
+            name=name, container_meta_type=self.s.ContainerMetadata("", ""), values=self.values, inputs=inputs,
             outputs=outputs,
             chains=[self.s.Chain(inputs=[], outputs=[], instructions=self.instructions, stacktrace=None)],
             operators=self.operators, delegates=self.delegates,
             non_const_buffer_sizes=[0, *([self.planned_bytes] if self.planned_bytes else [])],
         )  # fmt: skip
-        program = self.s.Program(
-            version=0, execution_plan=[plan], constant_buffer=self.constants, backend_delegate_data=self.blobs, segments=[],
-            constant_segment=self.s.SubsegmentOffsets(segment_index=0, offsets=[]),
-        )  # fmt: skip
-        return bytes(serialize_pte_binary(PTEFile(program), extract_delegate_segments=True))
 
     def _operands(self) -> list[Value]:
-        """All of the graph's, read or not."""
+        """All of them, read or not."""
         read = {v.base.operand: v.base for call in self.calls for v in call.inputs if v.base.operand is not None}
         found = []
-        for position, node in enumerate(n for n in self.graph.module.graph.nodes if n.op == "placeholder"):
-            meta = node.meta["val"]
-            found.append(read.get(position) or Value(tuple(meta.shape), meta.dtype, "float", operand=position))
+        for position, like in enumerate(self.operands):
+            found.append(read.get(position) or Value(tuple(like.shape), like.dtype, "float", operand=position))
         return found

@@ -7,6 +7,7 @@ delegates of a process share one such region, as large as the largest of them ne
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from bespoke_plugins.targets.executorch.tape import Op, Value
@@ -22,7 +23,7 @@ Life = tuple[int, int, int]  # bytes, first and last step
 def xnnpack_bytes(nodes: Sequence[Op], external: set[Value]) -> int:
     """Of a delegate whose arguments are `external`."""
     steps = _with_reshapes(nodes, external)
-    last = {value: step for step, op in enumerate(steps) for value in op.inputs}
+    readers = Counter(value for op in steps for value in op.inputs)
     blocks: dict[Value, Value] = {}  # by value, the one whose memory it has
     lives: dict[Value, list[int]] = {}
     packed: list[Life] = []
@@ -31,11 +32,10 @@ def xnnpack_bytes(nodes: Sequence[Op], external: set[Value]) -> int:
             if value in blocks:
                 lives[blocks[value]][1] = step
         for value in op.outputs:
-            if value in external:
-                continue
-            reused = None if op.name in _NEVER_IN_PLACE else _reusable(op, value, blocks, {v for v in op.inputs if last[v] == step})
-            blocks[value] = value if reused is None else blocks[reused]
-            lives.setdefault(blocks[value], [step, step])[1] = step
+            if value not in external:
+                reused = _reusable(op, value, blocks, readers)
+                blocks[value] = value if reused is None else blocks[reused]
+                lives.setdefault(blocks[value], [step, step])[1] = step
         if op.name == "matmul" and op.inputs[1].constant is None:
             packed.append((_packed_bytes(op), step, step))
     sizes = [(value.nbytes + 2 * TAIL_BYTES, first, last) for value, (first, last) in lives.items()]
@@ -56,10 +56,12 @@ def _with_reshapes(nodes: Sequence[Op], external: set[Value]) -> list[Op]:
     return steps
 
 
-def _reusable(op: Op, result: Value, blocks: dict[Value, Value], ending: set[Value]) -> Value | None:
-    """The first operand, where nothing reads it any more: the result takes over its memory."""
-    first = op.inputs[0]
-    return first if first in blocks and first in ending and first.nbytes == result.nbytes else None
+def _reusable(op: Op, result: Value, blocks: dict[Value, Value], readers: Counter[Value]) -> Value | None:
+    """The first operand whose memory the result takes over: both have one reader, and the same size."""
+    if op.name in _NEVER_IN_PLACE or readers[result] != 1:
+        return None
+    fitting = (value for value in op.inputs if value in blocks and readers[value] == 1 and value.nbytes == result.nbytes)
+    return next(fitting, None)
 
 
 def _packed_bytes(op: Op) -> int:

@@ -31,6 +31,7 @@ using executorch::aten::Tensor;
 using executorch::aten::TensorImpl;
 
 constexpr const char* kMethod = "forward";
+constexpr const char* kReserve = "reserve";  // makes XNNPACK's workspace as large as `forward` needs it, in one growth
 constexpr size_t kAlignment = 64;
 
 struct Failure {
@@ -81,6 +82,7 @@ class Program {
     manager_ = std::make_unique<rt::MemoryManager>(&structures_, memory_.get(), temporary_.get());
     for (size_t i = 0; i < meta.num_inputs(); i++) operands_.emplace_back(take(meta.input_tensor_meta(i), "read an operand"));
     method_ = std::make_unique<rt::Method>(take(program_.load_method(kMethod, manager_.get()), "load the method"));
+    if (program_.method_meta(kReserve).ok()) reserve();
   }
 
   void run(const bespoke_tensor* operands, size_t operand_count, const bespoke_tensor* results, size_t result_count) {
@@ -97,6 +99,22 @@ class Program {
   }
 
  private:
+  // From one number to one number: the workspace stays for as long as `forward` is loaded.
+  void reserve() {
+    executorch::extension::MallocMemoryAllocator structures;
+    rt::HierarchicalAllocator nothing({});
+    rt::MemoryManager manager(&structures, &nothing, temporary_.get());
+    rt::Method method = take(program_.load_method(kReserve, &manager), "load the reserving method");
+    alignas(kAlignment) float given[kAlignment] = {}, result[kAlignment];  // XNNPACK may read 128 bytes past an operand
+    if (method.inputs_size() != 1 || method.outputs_size() != 1) throw Failure{"the reserving method has another signature"};
+    Operand operand(take(take(program_.method_meta(kReserve), "find the reserving method").input_tensor_meta(0), "read its operand"));
+    if (operand.tensor->nbytes() != sizeof(float)) throw Failure{"the reserving method has another signature"};
+    operand.tensor->set_data(given);
+    check(method.set_input(rt::EValue(Tensor(operand.tensor.get())), 0), "take an operand");
+    check(method.set_output_data_ptr(result, sizeof(float), 0), "take a result's place");
+    check(method.execute(), "reserve memory");
+  }
+
   executorch::extension::BufferDataLoader loader_;
   rt::Program program_;
   std::vector<rt::Span<uint8_t>> planned_;
