@@ -19,6 +19,7 @@ NATIVE = REPOSITORY / "bindings" / "native"
 SETS = ("baseline", "AVX2", "AVX-512", "NEON", "AMX")
 OPERATIONS = (
     "sets", "linear_int4", "linear_int4_transposed", "embedding_int4", "head_chunk_int4", "head_chunk_gradient_int4", "measure",
+    "elementwise",
 )  # fmt: skip
 
 
@@ -66,6 +67,15 @@ class Lab:
         answer = self._call(name, w, h.shape[0], [h, targets, *state], start=start, **how)
         rows = (h.shape[0],)
         return answer.finish(rows, rows, rows, (rows, np.int64), *([h.shape] if len(state) == 5 else []))
+
+    def elementwise(
+        self, steps: Sequence[Sequence[int]], inputs: Sequence[np.ndarray], outputs: int, *, instructions: str, threads: int = 1
+    ) -> np.ndarray:
+        """[outputs, count] of steps (operation, to, a, b, bits of a constant)."""
+        count = inputs[0].size
+        how = [OPERATIONS.index("elementwise"), SETS.index(instructions), threads, count, len(inputs), outputs, len(steps)]
+        request = [*how, *[0] * (12 - len(how))]
+        return self._ask(request, [np.array(steps, np.int64), *inputs]).read(np.float32, outputs * count).reshape(outputs, count)
 
     def measure(self, name: str, rows: int, out: int, columns: int, *, instructions: str | None = None, threads: int = 1) -> float:
         """Seconds of one call on random operands; weights of one shape take turns, so that they come from memory."""
@@ -135,7 +145,8 @@ def compile_lab(folder: Path, compiler: str = "g++", *flags: str) -> Path:
     extra = {"avx2": avx2, "avx512": avx512, "amx": (*avx512, "-mamx-tile", "-mamx-bf16")}
     if x86:
         extra["dispatch"] = ("-DBESPOKE_AMX",)
-    names = ["products", "dispatch", "baseline", *(["avx2", "avx512", "amx"] if x86 else []), *(["neon"] if arm else [])]
+    sets = ["avx2", "avx512", "amx"] if x86 else ["neon"] if arm else []
+    names = ["products", "elementwise", "dispatch", "baseline", *sets]
     common = ["-std=c++17", "-O2", "-ffp-contract=off", f"-I{NATIVE / 'src'}", "-pthread", *flags]
     objects = []
     for name in names:

@@ -252,6 +252,54 @@ def test_nothing_is_read_beyond_an_operand(tmp_path: Path) -> None:
                 lab.embedding(np.arange(out), packed(out, columns), instructions=instructions)
 
 
+# ---- elementwise ---------------------------------------------------------------------------------------------------------------
+
+ADD, SUBTRACT, MULTIPLY, SIGMOID, TANH, CONSTANT = range(6)
+HALF = 0x3F000000  # the bits of 0.5
+# Of x and y in registers 0 and 1, to outputs 2 and 3: sigmoid(x) * y, and tanh(x - y) + 0.5.
+GATE = [
+    (SIGMOID, 4, 0, 0, 0), (MULTIPLY, 2, 4, 1, 0),
+    (SUBTRACT, 4, 0, 1, 0), (TANH, 5, 4, 4, 0), (CONSTANT, 4, 0, 0, HALF), (ADD, 3, 5, 4, 0),
+]  # fmt: skip
+
+
+def gated(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    x, y = x.astype(np.float64), y.astype(np.float64)
+    return np.stack([y / (1 + np.exp(-x)), np.tanh(x - y) + 0.5])
+
+
+def check_elementwise(lab: Lab, count: int, sets: tuple[str, ...]) -> dict[str, bytes]:
+    x, y = 4 * random(count, seed=count), random(count, seed=1)
+    found = {}
+    for instructions in sets:
+        answer = lab.elementwise(GATE, [x, y], 2, instructions=instructions)
+        assert np.abs(answer - gated(x, y)).max() <= 5e-7 * (1 + np.abs(y).max()), instructions
+        for threads in (2, 3):
+            other = lab.elementwise(GATE, [x, y], 2, instructions=instructions, threads=threads)
+            assert other.tobytes() == answer.tobytes(), f"{instructions}, {threads} threads"
+        found[instructions] = answer.tobytes()
+    return found
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 255, 256, 257, 1000, 4099])
+def test_elementwise_steps_over_any_number_of_elements(lab: Lab, count: int) -> None:
+    """A last handful of elements, and the same bits of all sets with fused multiplication."""
+    found = check_elementwise(lab, count, lab.sets)
+    assert len({bits for name, bits in found.items() if name != "baseline"}) <= 1
+
+
+@pytest.mark.parametrize("operation", [SIGMOID, TANH])
+def test_activations_are_as_exact_as_fp32(lab: Lab, operation: int) -> None:
+    near = np.geomspace(1e-12, 100, 4001, dtype=np.float32)
+    x = np.concatenate([near, -near, np.array([0, 1e30, -1e30, np.inf, -np.inf, np.nan], np.float32)])
+    wide = x.astype(np.float64)
+    with np.errstate(over="ignore"):
+        expected = 1 / (1 + np.exp(-wide)) if operation == SIGMOID else np.tanh(wide)
+    for instructions in lab.sets:
+        (found,) = lab.elementwise([(operation, 1, 0, 0, 0)], [x], 1, instructions=instructions)
+        np.testing.assert_allclose(found, expected, rtol=5e-7, atol=1e-37, err_msg=instructions)
+
+
 # ---- other processors ------------------------------------------------------------------------------------------------------
 
 
@@ -290,6 +338,9 @@ def test_arm64_gives_the_bits_of_this_processor(lab: Lab, arm_lab: Path, process
         assert (arm.sets, arm.best) == (("baseline", "NEON"), "NEON")
         for shape in ((1, 40, 33), (7, 300, 172), (31, 64, 300)):
             compare(lab, arm, "NEON", *shape)
+        here = next((name for name in lab.sets if name != "baseline"), None)
+        neon = check_elementwise(arm, 1000, ("NEON",))
+        assert here is None or neon["NEON"] == check_elementwise(lab, 1000, (here,))[here]
 
 
 @pytest.mark.slow

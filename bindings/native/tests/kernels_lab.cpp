@@ -20,7 +20,7 @@ using namespace bespoke::kernels;
 
 namespace {
 
-enum : int64_t { Sets, Linear, Transposed, Embedding, Head, HeadGradient, Measure };
+enum : int64_t { Sets, Linear, Transposed, Embedding, Head, HeadGradient, Measure, Steps };
 struct Request {
   int64_t operation, set, threads, rows, out, groups, first, columns, start, in_place, times, reserved;
 };
@@ -177,6 +177,28 @@ void measure(const Request& r) {
   write_array(took);
 }
 
+// Elementwise steps on `rows` elements: `out` inputs, `groups` outputs, `first` steps of five numbers each.
+void answer_steps(const Request& r) {
+  const Table* table = table_of(static_cast<InstructionSet>(r.set));
+  must(table != nullptr, "an instruction set that is not here");
+  const auto fields = read_array<int64_t>(5 * r.first);
+  std::vector<ElementwiseStep> steps;
+  for (size_t i = 0; i < fields.size(); i += 5) {
+    const auto bits = static_cast<uint32_t>(fields[i + 4]);
+    steps.push_back({static_cast<Elementwise>(fields[i]), fields[i + 1], fields[i + 2], fields[i + 3], 0});
+    std::memcpy(&steps.back().number, &bits, sizeof bits);
+  }
+  std::vector<std::vector<float>> inputs, outputs;
+  for (int64_t i = 0; i < r.out; i++) inputs.push_back(read_array<float>(r.rows));
+  outputs.assign(static_cast<size_t>(r.groups), std::vector<float>(static_cast<size_t>(r.rows)));
+  std::vector<const float*> from;
+  std::vector<float*> to;
+  for (auto& values : inputs) from.push_back(values.data());
+  for (auto& values : outputs) to.push_back(values.data());
+  elementwise(*table, steps.data(), r.first, from.data(), r.out, to.data(), r.groups, r.rows, pool(static_cast<size_t>(r.threads)));
+  for (auto& values : outputs) write_array(values);
+}
+
 void answer(const Request& r) {
   const Table* table = table_of(static_cast<InstructionSet>(r.set));
   must(table != nullptr, "an instruction set that is not here");
@@ -236,6 +258,8 @@ int main() {
       write_array(sets);
     } else if (r.operation == Measure) {
       measure(r);
+    } else if (r.operation == Steps) {
+      answer_steps(r);
     } else {
       answer(r);
     }

@@ -185,9 +185,12 @@ void transposed(const Weight& w, int64_t n0, int64_t n1, const Operands& g, floa
 
 void row(const Weight& w, int64_t index, float* y) { avx512_table.row(w, index, y); }
 void softmax(const Softmax& s, int64_t begin, int64_t end) { avx512_table.softmax(s, begin, end); }
+void elementwise(const ElementwiseStep* steps, int64_t number, float* const* registers, int64_t count) {
+  avx512_table.elementwise(steps, number, registers, count);
+}
 
 }  // namespace
 
-extern const Table amx_table = {InstructionSet::Amx, 2 * SIDE, MOST_ROWS, 512, forward, transposed, row, softmax};
+extern const Table amx_table = {InstructionSet::Amx, 2 * SIDE, MOST_ROWS, 512, forward, transposed, row, softmax, elementwise};
 
 }  // namespace bespoke::kernels

@@ -164,3 +164,4 @@ void row(const Weight& w, int64_t index, float* y) {
 }
 
 #include "softmax.h"
+#include "elementwise.h"

@@ -42,6 +42,15 @@ struct HeadChunk {
   HeadState from, to;
 };
 
+// Elementwise operations one after the other. Registers are numbered: first the inputs, then the outputs, then others.
+enum class Elementwise : int64_t { Add, Subtract, Multiply, Sigmoid, Tanh, Constant };
+struct ElementwiseStep {
+  Elementwise operation;
+  int64_t to, a, b;  // registers; of one operand, b is not read
+  float number;      // of a constant
+};
+constexpr int64_t ELEMENTWISE_REGISTERS = 24;  // at most, inputs and outputs among them
+
 enum class InstructionSet { Baseline, Avx2, Avx512, Neon, Amx };
 struct Table;  // the inner loops, compiled for an instruction set
 
@@ -60,6 +69,9 @@ void linear_transposed(const Table& table, const Weight& w, const float* g, int6
                        int64_t dx_stride, void* scratch, const Parallel& parallel);
 // y [count, columns] = the rows `tokens` of W; each below w.out
 void embedding(const Table& table, const Weight& w, const int64_t* tokens, int64_t count, float* y);
+// `inputs` and `outputs` of `count` elements each. Outputs never overlap inputs.
+void elementwise(const Table& table, const ElementwiseStep* steps, int64_t number, const float* const* inputs, int64_t input_count,
+                 float* const* outputs, int64_t output_count, int64_t count, const Parallel& parallel);
 // The state after these rows of the head.
 void head_chunk(const Table& table, const HeadChunk& chunk, void* scratch, const Parallel& parallel);
 

@@ -44,6 +44,7 @@ struct Table {
   void (*transposed)(const Weight& w, int64_t n0, int64_t n1, const Operands& g, float* panel);  // columns [n0, n1) of g W
   void (*row)(const Weight& w, int64_t row, float* y);
   void (*softmax)(const Softmax& s, int64_t begin, int64_t end);
+  void (*elementwise)(const ElementwiseStep* steps, int64_t number, float* const* registers, int64_t count);
 };
 
 extern const Table baseline_table;

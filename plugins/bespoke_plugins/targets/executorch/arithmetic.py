@@ -125,7 +125,13 @@ def _silu(at: Lowering, x: Value) -> Value:
 
 @RULES("aten.gelu.default")
 def _gelu(at: Lowering, x: Value, approximate: str = "none") -> Value | None:
-    return at.tape.unary("gelu", x) if approximate == "none" else None
+    t = at.tape
+    if approximate == "none":
+        return t.unary("gelu", x)
+    cubed = t.binary("multiply", t.binary("multiply", x, x), x)
+    inner = t.binary("add", x, t.binary("multiply", cubed, t.full((), 0.044715)))
+    tanh = t.unary("tanh", t.binary("multiply", inner, t.full((), math.sqrt(2 / math.pi))))
+    return t.binary("multiply", t.binary("multiply", x, t.full((), 0.5)), t.binary("add", tanh, t.full((), 1.0)))
 
 
 @RULES("aten.pow.Tensor_Scalar")

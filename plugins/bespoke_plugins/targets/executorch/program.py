@@ -20,6 +20,8 @@ import torch
 from bespoke.graph.trace import Graph
 from bespoke.ops import operator_scratch_bytes
 from bespoke_plugins.targets.executorch.delegate import Delegate
+from bespoke_plugins.targets.executorch.fusing import OPERATOR as FUSED
+from bespoke_plugins.targets.executorch.fusing import fuse
 from bespoke_plugins.targets.executorch.lowering import Lowering
 from bespoke_plugins.targets.executorch.stages import Stage, stages
 from bespoke_plugins.targets.executorch.tape import Op, Tape, Value
@@ -48,6 +50,7 @@ def compile_graph(graph: Graph) -> Compiled:
     lowering = Lowering(graph)
     results = _own_results(lowering, lowering.run())
     lowering.tape.drop_unused(results)
+    fuse(lowering.tape, results)
     operands = [node.meta["val"] for node in graph.module.graph.nodes if node.op == "placeholder"]
     programs = [_Program(operands, row, results) for row in stages(lowering.tape.ops, results)]
     return min(programs, key=lambda program: program.price).compiled()
@@ -55,7 +58,8 @@ def compile_graph(graph: Graph) -> Compiled:
 
 def _scratch_bytes(op: Op) -> int:
     name = op.name.removeprefix("bespoke::").removesuffix(".out")
-    return operator_scratch_bytes(name, op.inputs[0].shape[0]) if op.name.startswith("bespoke::") else 0
+    takes_some = op.name.startswith("bespoke::") and op.name != FUSED
+    return operator_scratch_bytes(name, op.inputs[0].shape[0]) if takes_some else 0
 
 
 def _own_results(lowering: Lowering, results: list[Value]) -> list[Value]:

@@ -189,8 +189,12 @@ class Tape:
         unchanged = self._unchanged(name, a, b, shape)
         if unchanged is not None:
             return unchanged
-        a, b = (v if (same := number(v)) is None else self.full((), same) for v in (a, b))
-        return self.node(name, [a, b], shape, kind)
+        return self.node(name, [self._least(a, b, shape), self._least(b, a, shape)], shape, kind)
+
+    def _least(self, x: Value, other: Value, shape: Shape) -> Value:
+        """A constant of one number as that number, where the other operand has the result's shape."""
+        same = number(x)
+        return x if same is None or other.shape != shape else self.full((), same)
 
     def _unchanged(self, name: str, a: Value, b: Value, shape: Shape) -> Value | None:
         """x + 0, x - 0, x * 1 and x / 1 are x."""

@@ -6,6 +6,8 @@
 #include <executorch/runtime/kernel/kernel_runtime_context.h>
 #include <executorch/runtime/kernel/operator_registry.h>
 
+#include <cstring>
+
 #include "kernels/int4.h"
 
 namespace executorch::extension::threadpool {  // the wheel ships the library without its header
@@ -25,6 +27,8 @@ using executorch::aten::ScalarType;
 using executorch::aten::Tensor;
 using rt::KernelRuntimeContext;
 using Stack = rt::Span<rt::EValue*>;
+
+constexpr size_t kMostSteps = 64;  // of an elementwise operator: MOST_STEPS in the target's fusing.py
 
 struct Refused {};  // within this file: becomes the failure of the call
 
@@ -150,6 +154,36 @@ void head(const Call& call, bool gradient) {
 void head_chunk(const Call& call, Stack stack) { head(call, false); }
 void head_chunk_gradient(const Call& call, Stack stack) { head(call, true); }
 
+// (inputs, code, outputs...): five numbers for each step, its fields in order, the constant as the bits of a float.
+void elementwise(const Call& call, Stack stack) {
+  require(stack.size() > 2 && stack[0]->isTensorList() && stack[1]->isIntList());
+  const auto given = stack[0]->toTensorList();
+  const auto code = stack[1]->toIntList();
+  const size_t results = stack.size() - 3;  // after them ExecuTorch has what the call returns
+  constexpr size_t most = kernels::ELEMENTWISE_REGISTERS, fields = 5;
+  kernels::ElementwiseStep steps[kMostSteps];
+  require(results > 0 && given.size() + results <= most && code.size() % fields == 0 && code.size() / fields <= kMostSteps);
+  for (size_t s = 0; s < code.size() / fields; s++) {
+    const int64_t* field = &code[s * fields];
+    for (size_t f = 1; f < 4; f++) require(field[f] >= 0 && field[f] < static_cast<int64_t>(most));
+    require(field[0] >= 0 && field[0] <= static_cast<int64_t>(kernels::Elementwise::Constant));
+    require(field[1] >= static_cast<int64_t>(given.size()));  // operands are not written to
+    const auto bits = static_cast<uint32_t>(field[4]);
+    steps[s] = {static_cast<kernels::Elementwise>(field[0]), field[1], field[2], field[3], 0};
+    std::memcpy(&steps[s].number, &bits, sizeof bits);
+  }
+  const int64_t count = call.tensor(2, ScalarType::Float).numel();
+  const float* inputs[most];
+  float* outputs[most];
+  for (size_t i = 0; i < given.size(); i++) {
+    require(given[i].scalar_type() == ScalarType::Float && given[i].numel() == count);
+    inputs[i] = given[i].const_data_ptr<float>();
+  }
+  for (size_t i = 0; i < results; i++) outputs[i] = call.floats(2 + i, count);
+  kernels::elementwise(table(), steps, static_cast<int64_t>(code.size() / fields), inputs, static_cast<int64_t>(given.size()), outputs,
+                       static_cast<int64_t>(results), count, threads());
+}
+
 template <void (*operation)(const Call&, Stack)>
 void boxed(KernelRuntimeContext& context, Stack stack) {
   try {
@@ -165,6 +199,7 @@ const rt::Kernel operators[] = {
     rt::Kernel("bespoke::embedding_int4.out", boxed<embedding>),
     rt::Kernel("bespoke::head_chunk_int4.out", boxed<head_chunk>),
     rt::Kernel("bespoke::head_chunk_gradient_int4.out", boxed<head_chunk_gradient>),
+    rt::Kernel("bespoke::elementwise.out", boxed<elementwise>),
 };
 // ExecuTorch's table of operators is its own; this enters them when the library is loaded, as all its kernels do.
 [[maybe_unused]] const rt::Error registered = rt::register_kernels({operators, sizeof(operators) / sizeof(operators[0])});
