@@ -116,7 +116,7 @@ print(*(after - before for before, after in zip(seen, seen[1:])))
 
 def chain(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """Linears of a width where the program's own structures (about 0.3 MB) do not count."""
-    a = torch.sigmoid(x @ w.t())
+    a = torch.abs(x @ w.t())
     b = torch.tanh(a) * a
     return torch.expm1(b) @ v.t() + (b @ v.t()) * 0.5
 
