@@ -1,9 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/programs.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 
 namespace bespoke {
+namespace {
+
+[[noreturn]] void no_memory(const Program& program, const char* message) {
+  throw Error(Kind::Budget, "graph '" + program.graph->name + "'", message, "room within the limit that the system sets",
+              "Raise the limit or use a bundle built for a smaller budget");
+}
+
+// Whether an engine that failed without saying why (XNNPACK does) could have had what it asks for: twice what it keeps, while that
+// grows, and structures about as large as the artifact.
+bool room_for(const Artifact& artifact, size_t artifact_size) {
+  const size_t size = 2 * artifact.engine_bytes + artifact_size + (size_t{1} << 20);
+  void* probe = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (probe == MAP_FAILED) return false;
+  munmap(probe, size);
+  return true;
+}
+
+}  // namespace
 
 Programs::Programs(Bundle& bundle, const bespoke_engine& engine) : bundle_(bundle), engine_(engine) {
   std::string there;
@@ -43,7 +63,10 @@ void Programs::open(Program& program) {
   if (program.handle) return;
   const Bytes file = bundle_.file(program.artifact->file);  // hashed before the engine sees it
   char message[256] = "";
-  if (engine_.open(engine_.context, file.data, file.size, scratch_, scratch_size_, &program.handle, message, sizeof message))
+  const int failed =
+      engine_.open(engine_.context, file.data, file.size, scratch_, scratch_size_, &program.handle, message, sizeof message);
+  if (failed == BESPOKE_ENGINE_NO_MEMORY || (failed && !room_for(*program.artifact, file.size))) no_memory(program, message);
+  if (failed)
     throw Error(Kind::Bundle, program.artifact->file, message, std::string("a program that ") + engine_.target + " can run",
                 "Build the bundle again with the versions that this core was built with");
   engine_bytes_ = std::max<size_t>(engine_bytes_, program.artifact->engine_bytes);
@@ -55,8 +78,10 @@ void Programs::run(Program& program, const bespoke_tensor* operands, const bespo
   ordered_.clear();
   for (uint32_t operand : program.operands) ordered_.push_back(operands[operand]);
   char message[256] = "";
-  if (engine_.run(engine_.context, program.handle, ordered_.data(), ordered_.size(), results, program.graph->outputs.size(), message,
-                  sizeof message))
+  const int failed = engine_.run(engine_.context, program.handle, ordered_.data(), ordered_.size(), results,
+                                 program.graph->outputs.size(), message, sizeof message);
+  if (failed == BESPOKE_ENGINE_NO_MEMORY || (failed && !room_for(*program.artifact, 0))) no_memory(program, message);
+  if (failed)
     throw Error(Kind::Plan, "graph '" + program.graph->name + "'", message, "a call that the engine can make",
                 "Report this together with the bundle");
 }

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -36,13 +37,14 @@ constexpr size_t kAlignment = 64;
 
 struct Failure {
   std::string text;
+  int code = 1;
 };
 
 void check(rt::Error error, const char* what) {
   if (error != rt::Error::Ok) {
     char text[160];
     std::snprintf(text, sizeof text, "ExecuTorch could not %s (error 0x%x)", what, static_cast<unsigned>(error));
-    throw Failure{text};
+    throw Failure{text, error == rt::Error::MemoryAllocationFailed ? BESPOKE_ENGINE_NO_MEMORY : 1};
   }
 }
 
@@ -133,6 +135,10 @@ int guarded(char* message, size_t size, F body) {
     return 0;
   } catch (const Failure& failure) {
     std::snprintf(message, size, "%s", failure.text.c_str());
+    return failure.code;
+  } catch (const std::bad_alloc&) {
+    std::snprintf(message, size, "no room for an allocation");
+    return BESPOKE_ENGINE_NO_MEMORY;
   } catch (const std::exception& error) {
     std::snprintf(message, size, "%s", error.what());
   }
