@@ -22,7 +22,10 @@ struct Example {
   }
   Weight weight() const { return {codes.data(), scales.data(), 16 * GROUPS, GROUPS, OUT, COLUMNS}; }
   std::vector<float> product() const {
-    std::vector<char> scratch(product_scratch_bytes(1));
+    struct alignas(64) Line {
+      char bytes[64];
+    };
+    std::vector<Line> scratch(product_scratch_bytes(1) / sizeof(Line));
     std::vector<float> y(ROWS * OUT);
     linear(best_table(), weight(), x.data(), COLUMNS, ROWS, y.data(), OUT, scratch.data(), serial);
     return y;
