@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the seconds of a step go: by stage, as the core reports it, and by function, as `perf` sees it.
 
-Qwen2.5-0.5B at sequence 256, with the plan whose memory is measured and with one that may take 512 MB. Needs a machine that does
-nothing else; without `perf` the second table is left out.
+Qwen2.5-0.5B at sequence 256, with the plans of test_core_speed.py. Needs a machine that does nothing else; without `perf` the
+second table is left out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.benchmarks.core_bundles import Bundle, Wanted, first_that_fits
+from tests.benchmarks.core_bundles import Bundle
 from tests.benchmarks.core_process import (
     THREADS,
     CoreRun,
@@ -27,7 +27,7 @@ from tests.benchmarks.core_process import (
     warm,
 )
 from tests.benchmarks.figures import Cell, this_machine, write_table
-from tests.benchmarks.test_core_speed import AMPLE_MB, CASES, LENGTH
+from tests.benchmarks.test_core_speed import CASES, LENGTH, bundles_of
 
 STEPS, MOST_ROWS = 4, 10
 STAGES = ("forward", "head", "backward", "update")
@@ -39,8 +39,7 @@ def test_where_the_seconds_go(tmp_path: Path) -> None:
     case = CASES[0]
     stages: list[list[Cell]] = []
     functions: list[list[Cell]] = []
-    for budgets in (case.budgets_mb, (AMPLE_MB,)):
-        made = first_that_fits(Wanted(case.model, "mesp", LENGTH, None), *budgets)
+    for made in bundles_of(case):
         warm(made)
         run, samples = profiled(made, tmp_path / "perf.data")
         taken = run.report["seconds_by_stage"]
