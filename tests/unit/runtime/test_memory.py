@@ -147,7 +147,7 @@ def test_a_guard_lets_pass_what_fits_and_names_what_does_not() -> None:
 
 
 def test_a_guard_refuses_when_the_limit_is_already_passed() -> None:
-    guard = MemoryGuard(0, anonymous_bytes() - 10 * MB)
+    guard = MemoryGuard(0, anonymous_bytes() // 2)
     with pytest.raises(BudgetExceeded):
         guard.ask(0, "load block_00")
 
