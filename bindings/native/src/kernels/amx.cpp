@@ -191,6 +191,6 @@ void elementwise(const ElementwiseStep* steps, int64_t number, float* const* reg
 
 }  // namespace
 
-extern const Table amx_table = {InstructionSet::Amx, 2 * SIDE, MOST_ROWS, 512, forward, transposed, row, softmax, elementwise};
+extern const Table amx_table = {InstructionSet::Amx, 2 * SIDE, MOST_ROWS, 512, 1, forward, transposed, row, softmax, elementwise};
 
 }  // namespace bespoke::kernels

@@ -48,7 +48,7 @@ void all_columns(const Table& table, decltype(Pieces::columns) columns, const We
   const int64_t threads = panels(parallel.threads);
   Pieces p;
   p.columns = columns, p.w = &w, p.operands = operands, p.count = count, p.scratch = static_cast<char*>(scratch);
-  p.width = threads == 1 ? table.most_columns : ceil_div(ceil_div(count, 4 * threads), BLOCK) * BLOCK;
+  p.width = threads == 1 ? table.most_columns : ceil_div(ceil_div(count, table.pieces * threads), BLOCK) * BLOCK;
   if (p.width > table.most_columns) p.width = table.most_columns;
   p.across = ceil_div(count, p.width);
   // Few columns and many threads: rows are shared out as well, though each share decodes the weights again.

@@ -36,10 +36,11 @@ struct Softmax {
   float* keep;         // out: exp(m - m')
 };
 
-// How a product is cut into pieces: `rows` is a multiple of row_step and at most most_rows, columns are at most most_columns.
+// How a product is cut into pieces: `rows` is a multiple of row_step and at most most_rows, columns are at most most_columns. A
+// thread finds so many pieces at least, where columns suffice: more even out its speed, fewer prepare their rows less often.
 struct Table {
   InstructionSet set;
-  int64_t row_step, most_rows, most_columns;
+  int64_t row_step, most_rows, most_columns, pieces;
   void (*forward)(const Weight& w, int64_t n0, int64_t n1, const Operands& x, float* panel);     // columns [n0, n1) of x W^T
   void (*transposed)(const Weight& w, int64_t n0, int64_t n1, const Operands& g, float* panel);  // columns [n0, n1) of g W
   void (*row)(const Weight& w, int64_t row, float* y);
