@@ -47,6 +47,12 @@ def around_a_sum(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return torch.tanh(a * b) + b * (a.sum(-1, keepdim=True) * torch.ones_like(a)) * a
 
 
+def crossing(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """Two sums of products: each needs a product of what the other begins with, so one of them has to stay in pieces."""
+    a, b = torch.sigmoid(x), torch.sigmoid(y)
+    return (a * torch.tanh(b @ w)) @ w + b * torch.tanh(a @ w)
+
+
 def operands(count: int, shape: tuple[int, int]) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(7)
     found = [torch.randn(shape, generator=generator) * 3 for _ in range(count)]
@@ -87,6 +93,11 @@ def test_products_between_nodes_are_left_to_xnnpack() -> None:
 
 def test_nodes_with_something_between_them_stay_apart() -> None:
     check(around_a_sum, *operands(2, (128, 129)))
+
+
+def test_groups_that_wait_for_each_other_are_not_both_put_together() -> None:
+    x, y = operands(2, (256, 64))
+    assert FUSED in check(crossing, x, y, torch.randn(64, 64, generator=torch.Generator().manual_seed(1)) / 8)
 
 
 def test_few_or_small_nodes_stay_with_xnnpack() -> None:

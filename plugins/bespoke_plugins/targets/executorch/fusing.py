@@ -8,7 +8,7 @@ over the width of a slice in XNNPACK and 5 in one operator; its gradient 30 and 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -29,7 +29,7 @@ def fuse(tape: Tape, results: Sequence[Value]) -> None:
     for group in _groups(ops):
         nodes = [op for place, op in enumerate(tape.ops) if group >> place & 1]
         fused = _Fused(nodes, kept | {value.base for op in tape.ops if op not in nodes for value in op.inputs})
-        if len(nodes) >= LEAST_NODES and fused.fits:
+        if fused.fits:
             op = fused.op()
             ops = [op if other is nodes[-1] else other for other in ops if other is nodes[-1] or other not in nodes]
     tape.ops = _sorted(ops)
@@ -55,7 +55,21 @@ def _groups(ops: Sequence[Op]) -> list[int]:
                 if _closed(joined, before):
                     group = joined
         groups.update((member, group) for member in _members(group))
-    return list(dict.fromkeys(groups.values()))
+    return _without_circles(dict.fromkeys(groups.values()), before)
+
+
+def _without_circles(groups: Iterable[int], before: list[int]) -> list[int]:
+    """Those large enough that can run as one each: a group that is one makes its users wait for all that any member needs."""
+    kept = []
+    for group in groups:
+        if group.bit_count() < LEAST_NODES or not _closed(group, before):
+            continue
+        needed = group
+        for member in _members(group):
+            needed |= before[member]
+        before[:] = [has | needed if has & group else has for has in before]
+        kept.append(group)
+    return kept
 
 
 def _closed(group: int, before: Sequence[int]) -> bool:
