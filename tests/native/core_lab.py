@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import shutil
 import subprocess
 import time
@@ -88,11 +89,12 @@ class Core:
 
     def train(
         self, state: Path, *, steps: int = 0, kill_after: float | None = None, after_step: int = 0,
-        fault: tuple[int, int, int] | None = None, log: Path | None = None, threads: int = 1,
+        fault: tuple[int, int, int] | None = None, log: Path | None = None, threads: int = 1, limit_mb: float | None = None,
     ) -> Ended:  # fmt: skip
         """One process. It is killed so many seconds after its start, or after it said that a step was done, which it then commits.
 
         `fault`: (call, mode, error number) as in faults.c. `log`: where the calls that change a file are listed.
+        `limit_mb`: of addresses that may be written to.
         """
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         if fault is not None or log is not None:
@@ -102,7 +104,14 @@ class Core:
             environment |= {} if log is None else {"FAULTS_LOG": str(log)}
         wanted = {"verb": "train", "bundle": str(self.bundle), "state": str(state), "threads": threads, "memory_mb": -1}
         wanted["steps"] = steps
-        process = subprocess.Popen([self.program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+
+        def limited() -> None:
+            if limit_mb is not None:
+                resource.setrlimit(resource.RLIMIT_DATA, (int(limit_mb * 1e6), int(limit_mb * 1e6)))
+
+        process = subprocess.Popen(
+            [self.program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, preexec_fn=limited
+        )
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(json.dumps(wanted))

@@ -8,12 +8,13 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set(_avx2 -mavx2 -mfma -mf16c)
   list(APPEND KERNEL_SOURCES ${KERNELS}/avx2.cpp ${KERNELS}/avx512.cpp)
   set_property(SOURCE ${KERNELS}/avx2.cpp APPEND PROPERTY COMPILE_OPTIONS ${_avx2})
+  # GCC 12 takes the operand of its own intrinsics that no mask selects for a variable somebody forgot.
   set(_avx512 ${_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -Wno-uninitialized
     $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
-  # GCC 12 takes the operand of its own intrinsics that no mask selects for a variable somebody forgot.
   set_property(SOURCE ${KERNELS}/avx512.cpp APPEND PROPERTY COMPILE_OPTIONS ${_avx512})
   set(_amx -mamx-tile -mamx-bf16)
-  check_cxx_compiler_flag("-mamx-tile -mamx-bf16" BESPOKE_HAS_AMX)
+  list(JOIN _amx " " _amx_flags)
+  check_cxx_compiler_flag("${_amx_flags}" BESPOKE_HAS_AMX)
   if(BESPOKE_HAS_AMX AND CMAKE_SYSTEM_NAME STREQUAL Linux)
     list(APPEND KERNEL_SOURCES ${KERNELS}/amx.cpp)
     set_property(SOURCE ${KERNELS}/amx.cpp APPEND PROPERTY COMPILE_OPTIONS ${_avx512} ${_amx})

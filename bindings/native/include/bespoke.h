@@ -49,16 +49,16 @@ typedef struct bespoke_tensor {
   int32_t dtype;
 } bespoke_tensor;
 
-/* What runs the compiled graphs of one target. The core calls it from one thread; it may use threads of its own. Where a
- * function fails it returns non-zero and writes a text of at most `message_size` bytes, its 0 included, to `message`. */
 #define BESPOKE_ENGINE_NO_MEMORY 2 /* the system gave none: training ends as where a budget is exceeded */
 
+/* What runs the compiled graphs of one target. The core calls it from one thread; it may use threads of its own. Where a
+ * function fails it returns BESPOKE_ENGINE_NO_MEMORY or another number but 0, and writes a text of at most `message_size` bytes,
+ * its 0 included, to `message`. */
 typedef struct bespoke_engine {
   size_t struct_size;  /* sizeof(bespoke_engine) */
   const char *target;  /* artifacts of this target are handed to it */
   void *context;
-  /* `open` and `run` give 0, or a message and BESPOKE_ENGINE_NO_MEMORY or another number.
-   * Opens an artifact whose bytes were held against the manifest's hash; they stay mapped until `close`. All programs share
+  /* Opens an artifact whose bytes were held against the manifest's hash; they stay mapped until `close`. All programs share
    * `scratch`, of at least the artifact's workspace_bytes and aligned to 64: what is in it is lost between two runs. Of what a run
    * trains with, the artifact with the largest engine_bytes is opened first: memory that the engine keeps for all is best taken then. */
   int (*open)(void *context, const void *artifact, size_t size, void *scratch, size_t scratch_size, void **program,

@@ -17,6 +17,7 @@ ALIGNMENT = 64  # bytes that finding an aligned address may cost
 LOGITS_BYTES = (256 + 16) * 4  # of each: for the vocabulary rows of a sub-tile, padded
 _PRODUCTS = ("linear_int4", "linear_int4_transposed")
 _HEADS = ("head_chunk_int4", "head_chunk_gradient_int4")
+_WITHOUT = ("embedding_int4", "elementwise")
 
 
 def operator_scratch_bytes(name: str, rows: int, threads: int = THREADS) -> int:
@@ -29,9 +30,9 @@ def operator_scratch_bytes(name: str, rows: int, threads: int = THREADS) -> int:
         return panels
     if name in _HEADS:
         return panels + min(rows, HEAD_ROWS) * LOGITS_BYTES + HEAD_ROWS * 4
-    if name == "embedding_int4":
+    if name in _WITHOUT:
         return 0
     raise GraphError(
-        f"operator '{name}'", got="no operator of ours", expected=", ".join((*_PRODUCTS, *_HEADS, "embedding_int4")),
+        f"operator '{name}'", got="no operator of ours", expected=", ".join((*_PRODUCTS, *_HEADS, *_WITHOUT)),
         next_step="Ask for one of these; other operators say themselves what they take",
     )  # fmt: skip

@@ -24,6 +24,10 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 
+constexpr TileConfig config;
+
+inline __mmask16 first_lanes(int64_t count) { return count >= SIDE ? 0xffff : count > 0 ? (1u << count) - 1 : 0; }
+
 inline vec upper_half(vec x) {
   return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
 }
@@ -50,9 +54,7 @@ void split_rows(const float* a, int64_t stride, int64_t rows, int64_t K, uint16_
     for (int64_t k = 0; k < K; k += STEP, to += PARTS * TILE) {
       const int64_t left = K - k;
       const float* p = a + t * stride + k;
-      const __mmask16 first = left >= 16 ? 0xffff : (1u << left) - 1;
-      const __mmask16 second = left >= 32 ? 0xffff : left > 16 ? (1u << (left - 16)) - 1 : 0;
-      vec x = _mm512_maskz_loadu_ps(first, p), y = _mm512_maskz_loadu_ps(second, p + 16);
+      vec x = _mm512_maskz_loadu_ps(first_lanes(left), p), y = _mm512_maskz_loadu_ps(first_lanes(left - SIDE), p + SIDE);
       _mm512_store_si512(to, upper_halves(x, y));
       x = x - upper_half(x), y = y - upper_half(y);
       _mm512_store_si512(to + TILE, upper_halves(x, y));
@@ -119,7 +121,7 @@ void multiply_tiles(const uint16_t* upper, const uint16_t* lower, const uint16_t
 // Columns [0, n) of c (+)= the rows in parts times the panel.
 void multiply(const Operands& o, const uint16_t* parts, const uint16_t* panel, int64_t K, float* c, int64_t n, bool first) {
   const int64_t steps = (K + STEP - 1) / STEP;
-  const __mmask16 left = n >= 16 ? 0xffff : (1u << n) - 1, right = n >= 32 ? 0xffff : n > 16 ? (1u << (n - 16)) - 1 : 0;
+  const __mmask16 left = first_lanes(n), right = first_lanes(n - SIDE);
   alignas(64) float sums[2 * SIDE * BLOCK];
   for (int64_t t = 0; t < o.rows; t += 2 * SIDE) {
     const int64_t rows = smaller(2 * SIDE, o.rows - t);
@@ -142,7 +144,6 @@ void multiply(const Operands& o, const uint16_t* parts, const uint16_t* panel, i
 }
 
 void forward(const Weight& w, int64_t n0, int64_t n1, const Operands& x, float* panel) {
-  alignas(64) static const TileConfig config;
   _tile_loadconfig(&config);
   uint16_t *parts = parts_of_rows, *tiles = reinterpret_cast<uint16_t*>(panel);
   alignas(64) float decoded[STEP * BLOCK];
@@ -163,7 +164,6 @@ void forward(const Weight& w, int64_t n0, int64_t n1, const Operands& x, float* 
 }
 
 void transposed(const Weight& w, int64_t n0, int64_t n1, const Operands& g, float* panel) {
-  alignas(64) static const TileConfig config;
   _tile_loadconfig(&config);
   uint16_t *parts = parts_of_rows, *tiles = reinterpret_cast<uint16_t*>(panel);
   alignas(64) float decoded[STEP * BLOCK];

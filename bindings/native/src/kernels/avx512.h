@@ -6,8 +6,6 @@
 
 #include "table.h"
 
-#define UNROLL _Pragma("GCC unroll 32")
-
 namespace bespoke::kernels {
 namespace {
 
@@ -17,7 +15,6 @@ inline vec load(const float* p) { return _mm512_loadu_ps(p); }
 inline void store(float* p, vec v) { _mm512_storeu_ps(p, v); }
 inline vec all(float f) { return _mm512_set1_ps(f); }
 inline vec fused(vec a, vec b, vec c) { return _mm512_fmadd_ps(a, b, c); }
-inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 #include "decode.h"
 #include "decode_avx512.h"

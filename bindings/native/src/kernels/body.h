@@ -6,10 +6,7 @@
 
 constexpr int NV = NR / VL;
 
-#if !defined(__AVX512F__)  // which has both of these, and ways to decode, in avx512.h
-#define UNROLL _Pragma("GCC unroll 32")
-inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
+#if !defined(__AVX512F__)  // which decodes as avx512.h says
 #include "decode.h"
 #if defined(BESPOKE_BYTES)
 #include "decode_bytes.h"

@@ -3,6 +3,10 @@
 // 4 + 11 significant bits.
 #pragma once
 
+#define UNROLL _Pragma("GCC unroll 32")
+
+inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
 // 32 rows of W from some column on.
 struct Rows {
   const uint8_t* codes;

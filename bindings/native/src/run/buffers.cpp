@@ -19,11 +19,6 @@ constexpr size_t kAlignment = 64;  // as plan/arena.py
 
 size_t aligned(size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
 
-size_t pages(size_t size) {
-  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  return (size + page - 1) / page * page;
-}
-
 size_t largest(const std::vector<const Plan*>& plans, uint64_t Estimate::*bytes) {
   size_t most = 0;
   for (const Plan* plan : plans) most = std::max<size_t>(most, plan->estimate.*bytes);
@@ -104,17 +99,17 @@ Layout::Layout(const std::vector<const Plan*>& plans, Lifetime lifetime) {
 
 Buffers::Buffers(const std::vector<const Plan*>& plans, const std::string& scratch_path, size_t temporaries, size_t engine_scratch)
     : state(plans, Lifetime::state), step(plans, Lifetime::step), session_layout(plans, Lifetime::session) {
-  temporaries_at_ = pages(largest(plans, &Estimate::arena_bytes));
-  scratch_at_ = temporaries_at_ + pages(temporaries);
-  region_ = Mapping::anonymous(scratch_at_ + pages(engine_scratch + kReadBehind));
-  steps_at_ = pages(largest(plans, &Estimate::scratch_bytes));
-  copies_at_[0] = steps_at_ + pages(step.size);
-  copies_at_[1] = copies_at_[0] + pages(state.size);
-  file_ = Mapping::file(scratch_path, copies_at_[1] + pages(state.size + kReadBehind));
+  temporaries_at_ = whole_pages(largest(plans, &Estimate::arena_bytes));
+  scratch_at_ = temporaries_at_ + whole_pages(temporaries);
+  region_ = Mapping::anonymous(scratch_at_ + whole_pages(engine_scratch + kReadBehind));
+  steps_at_ = whole_pages(largest(plans, &Estimate::scratch_bytes));
+  copies_at_[0] = steps_at_ + whole_pages(step.size);
+  copies_at_[1] = copies_at_[0] + whole_pages(state.size);
+  file_ = Mapping::file(scratch_path, copies_at_[1] + whole_pages(state.size + kReadBehind));
 }
 
 uint8_t* Buffers::session() {
-  if (!session_.data()) session_ = Mapping::anonymous(pages(std::max(kAlignment, session_layout.size)));
+  if (!session_.data()) session_ = Mapping::anonymous(whole_pages(std::max(kAlignment, session_layout.size)));
   return session_.data();
 }
 

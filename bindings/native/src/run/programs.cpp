@@ -8,11 +8,6 @@
 namespace bespoke {
 namespace {
 
-[[noreturn]] void no_memory(const Program& program, const char* message) {
-  throw Error(Kind::Budget, "graph '" + program.graph->name + "'", message, "room within the limit that the system sets",
-              "Raise the limit or use a bundle built for a smaller budget");
-}
-
 // Whether an engine that failed without saying why (XNNPACK does) could have had what it asks for: twice what it keeps, while that
 // grows, and structures about as large as the artifact.
 bool room_for(const Artifact& artifact, size_t artifact_size) {
@@ -21,6 +16,12 @@ bool room_for(const Artifact& artifact, size_t artifact_size) {
   if (probe == MAP_FAILED) return false;
   munmap(probe, size);
   return true;
+}
+
+void refuse_without_memory(int failed, const Program& program, size_t artifact_size, const char* message) {
+  if (failed == BESPOKE_ENGINE_NO_MEMORY || (failed && !room_for(*program.artifact, artifact_size)))
+    throw Error(Kind::Budget, "graph '" + program.graph->name + "'", message, "room within the limit that the system sets",
+                "Raise the limit or use a bundle built for a smaller budget");
 }
 
 }  // namespace
@@ -65,7 +66,7 @@ void Programs::open(Program& program) {
   char message[256] = "";
   const int failed =
       engine_.open(engine_.context, file.data, file.size, scratch_, scratch_size_, &program.handle, message, sizeof message);
-  if (failed == BESPOKE_ENGINE_NO_MEMORY || (failed && !room_for(*program.artifact, file.size))) no_memory(program, message);
+  refuse_without_memory(failed, program, file.size, message);
   if (failed)
     throw Error(Kind::Bundle, program.artifact->file, message, std::string("a program that ") + engine_.target + " can run",
                 "Build the bundle again with the versions that this core was built with");
@@ -80,7 +81,7 @@ void Programs::run(Program& program, const bespoke_tensor* operands, const bespo
   char message[256] = "";
   const int failed = engine_.run(engine_.context, program.handle, ordered_.data(), ordered_.size(), results,
                                  program.graph->outputs.size(), message, sizeof message);
-  if (failed == BESPOKE_ENGINE_NO_MEMORY || (failed && !room_for(*program.artifact, 0))) no_memory(program, message);
+  refuse_without_memory(failed, program, 0, message);
   if (failed)
     throw Error(Kind::Plan, "graph '" + program.graph->name + "'", message, "a call that the engine can make",
                 "Report this together with the bundle");

@@ -87,15 +87,11 @@ def _members(group: int) -> list[int]:
 def _elementwise(op: Op) -> bool:
     if op.name not in OPERATIONS or op.outputs[0].numel < LEAST_ELEMENTS:
         return False
-    return all(_number(value) is not None or _whole(value, op.outputs[0].numel) for value in op.inputs)
+    return all(number(value.base) is not None or _whole(value, op.outputs[0].numel) for value in op.inputs)
 
 
 def _whole(value: Value, count: int) -> bool:
     return value.constant is None and value.expanded is None and value.dtype is torch.float32 and value.numel == count
-
-
-def _number(value: Value) -> float | None:
-    return number(value.base)
 
 
 class _Fused:

@@ -20,7 +20,6 @@ import torch
 from bespoke.graph.trace import Graph
 from bespoke.ops import operator_scratch_bytes
 from bespoke_plugins.targets.executorch.delegate import Delegate
-from bespoke_plugins.targets.executorch.fusing import OPERATOR as FUSED
 from bespoke_plugins.targets.executorch.fusing import fuse
 from bespoke_plugins.targets.executorch.lowering import Lowering
 from bespoke_plugins.targets.executorch.stages import Stage, stages
@@ -58,8 +57,7 @@ def compile_graph(graph: Graph) -> Compiled:
 
 def _scratch_bytes(op: Op) -> int:
     name = op.name.removeprefix("bespoke::").removesuffix(".out")
-    takes_some = op.name.startswith("bespoke::") and op.name != FUSED
-    return operator_scratch_bytes(name, op.inputs[0].shape[0]) if takes_some else 0
+    return operator_scratch_bytes(name, op.inputs[0].shape[0]) if op.name.startswith("bespoke::") else 0
 
 
 def _own_results(lowering: Lowering, results: list[Value]) -> list[Value]:

@@ -162,8 +162,9 @@ void elementwise(const Call& call, Stack stack) {
   const size_t results = stack.size() - 3;  // after them ExecuTorch has what the call returns
   constexpr size_t most = kernels::ELEMENTWISE_REGISTERS, fields = 5;
   kernels::ElementwiseStep steps[kMostSteps];
-  require(results > 0 && given.size() + results <= most && code.size() % fields == 0 && code.size() / fields <= kMostSteps);
-  for (size_t s = 0; s < code.size() / fields; s++) {
+  const size_t number = code.size() / fields;
+  require(results > 0 && given.size() + results <= most && code.size() == number * fields && number <= kMostSteps);
+  for (size_t s = 0; s < number; s++) {
     const int64_t* field = &code[s * fields];
     for (size_t f = 1; f < 4; f++) require(field[f] >= 0 && field[f] < static_cast<int64_t>(most));
     require(field[0] >= 0 && field[0] <= static_cast<int64_t>(kernels::Elementwise::Constant));
@@ -180,7 +181,7 @@ void elementwise(const Call& call, Stack stack) {
     inputs[i] = given[i].const_data_ptr<float>();
   }
   for (size_t i = 0; i < results; i++) outputs[i] = call.floats(2 + i, count);
-  kernels::elementwise(table(), steps, static_cast<int64_t>(code.size() / fields), inputs, static_cast<int64_t>(given.size()), outputs,
+  kernels::elementwise(table(), steps, static_cast<int64_t>(number), inputs, static_cast<int64_t>(given.size()), outputs,
                        static_cast<int64_t>(results), count, threads());
 }
 
