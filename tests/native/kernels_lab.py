@@ -146,7 +146,7 @@ def compile_lab(folder: Path, compiler: str = "g++", *flags: str) -> Path:
     if x86:
         extra["dispatch"] = ("-DBESPOKE_AMX",)
     sets = ["avx2", "avx512", "amx"] if x86 else ["neon"] if arm else []
-    names = ["products", "elementwise", "dispatch", "baseline", *sets]
+    names = ["products", "prepared", "elementwise", "dispatch", "baseline", *sets]
     common = ["-std=c++17", "-O2", "-ffp-contract=off", f"-I{NATIVE / 'src'}", "-pthread", *flags]
     objects = []
     for name in names:

@@ -3,7 +3,7 @@
 include(CheckCXXCompilerFlag)
 
 set(KERNELS src/kernels)
-set(KERNEL_SOURCES ${KERNELS}/products.cpp ${KERNELS}/elementwise.cpp ${KERNELS}/dispatch.cpp ${KERNELS}/baseline.cpp)
+set(KERNEL_SOURCES ${KERNELS}/products.cpp ${KERNELS}/prepared.cpp ${KERNELS}/elementwise.cpp ${KERNELS}/dispatch.cpp ${KERNELS}/baseline.cpp)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set(_avx2 -mavx2 -mfma -mf16c)
   list(APPEND KERNEL_SOURCES ${KERNELS}/avx2.cpp ${KERNELS}/avx512.cpp)

@@ -15,8 +15,9 @@ constexpr int64_t MOST_ROWS = 256;
 constexpr int PARTS = 3, WEIGHT_PARTS = 2;
 static_assert(DEPTH % STEP == 0 && BLOCK == 2 * SIDE, "panels are pairs of tiles");
 
-// Of the rows of `a` in three parts, for every thread that comes here: as tiles [row block][step][part].
+// Of rows in three parts, for every thread that comes here: as tiles [row block][step][part].
 alignas(64) thread_local uint16_t parts_of_rows[MOST_ROWS * DEPTH * PARTS];
+void* room() { return parts_of_rows; }
 
 struct alignas(64) TileConfig {
   uint8_t palette = 1, start = 0, reserved[14] = {};
@@ -47,8 +48,9 @@ inline __m512i interleaved(vec a, vec b) {
 }
 
 // a [rows][K] in parts; rows and summands up to a whole tile are zero.
-void split_rows(const float* a, int64_t stride, int64_t rows, int64_t K, uint16_t* parts) {
+void prepare(const float* a, int64_t stride, int64_t rows, int64_t K, void* room) {
   const int64_t steps = (K + STEP - 1) / STEP;
+  uint16_t* parts = static_cast<uint16_t*>(room);
   for (int64_t t = 0; t < rows; t++) {
     uint16_t* to = parts + t / SIDE * steps * PARTS * TILE + t % SIDE * STEP;
     for (int64_t k = 0; k < K; k += STEP, to += PARTS * TILE) {
@@ -119,7 +121,8 @@ void multiply_tiles(const uint16_t* upper, const uint16_t* lower, const uint16_t
 }
 
 // Columns [0, n) of c (+)= the rows in parts times the panel.
-void multiply(const Operands& o, const uint16_t* parts, const uint16_t* panel, int64_t K, float* c, int64_t n, bool first) {
+void multiply(const Operands& o, const uint16_t* panel, int64_t K, float* c, int64_t n) {
+  const uint16_t* parts = static_cast<const uint16_t*>(o.prepared);
   const int64_t steps = (K + STEP - 1) / STEP;
   const __mmask16 left = first_lanes(n), right = first_lanes(n - SIDE);
   alignas(64) float sums[2 * SIDE * BLOCK];
@@ -134,8 +137,8 @@ void multiply(const Operands& o, const uint16_t* parts, const uint16_t* panel, i
     for (int64_t r = 0; r < rows; r++) {
       float* y = c + (t + r) * o.c_stride;
       vec x = load(sums + r * BLOCK), z = load(sums + r * BLOCK + SIDE);
-      if (!first || o.keep) {
-        const vec keep = all(first ? o.keep[t + r] : 1.0f);
+      if (!o.first || o.keep) {
+        const vec keep = all(o.first ? o.keep[t + r] : 1.0f);
         x = fused(_mm512_maskz_loadu_ps(left, y), keep, x), z = fused(_mm512_maskz_loadu_ps(right, y + SIDE), keep, z);
       }
       _mm512_mask_storeu_ps(y, left, x), _mm512_mask_storeu_ps(y + SIDE, right, z);
@@ -145,40 +148,33 @@ void multiply(const Operands& o, const uint16_t* parts, const uint16_t* panel, i
 
 void forward(const Weight& w, int64_t n0, int64_t n1, const Operands& x, float* panel) {
   _tile_loadconfig(&config);
-  uint16_t *parts = parts_of_rows, *tiles = reinterpret_cast<uint16_t*>(panel);
+  uint16_t* tiles = reinterpret_cast<uint16_t*>(panel);
   alignas(64) float decoded[STEP * BLOCK];
   Gathered last;
-  for (int64_t k0 = 0; k0 < w.columns; k0 += DEPTH) {
-    const int64_t K = smaller(DEPTH, w.columns - k0), pitch = (K + 31) / 32 * 32;
-    split_rows(x.a + k0, x.a_stride, x.rows, K, parts);
-    for (int64_t n = n0; n < n1; n += BLOCK) {
-      const Rows rows = n + BLOCK <= w.out ? rows_of(w, n, k0) : gather(w, n, k0, pitch, last);
-      for (int64_t k = 0; k < pitch; k += STEP) {
-        decode_transposed(rows, k, decoded, SIDE);
-        split_weights(decoded, tiles + k * BLOCK * WEIGHT_PARTS);
-      }
-      multiply(x, parts, tiles, K, x.c + n, smaller(BLOCK, n1 - n), k0 == 0);
+  const int64_t K = (w.columns + STEP - 1) / STEP * STEP;
+  for (int64_t n = n0; n < n1; n += BLOCK) {
+    const Rows rows = n + BLOCK <= w.out ? rows_of(w, n, 0) : gather(w, n, 0, K, last);
+    for (int64_t k = 0; k < K; k += STEP) {
+      decode_transposed(rows, k, decoded, SIDE);
+      split_weights(decoded, tiles + k * BLOCK * WEIGHT_PARTS);
     }
+    multiply(x, tiles, w.columns, x.c + n, smaller(BLOCK, n1 - n));
   }
   _tile_release();
 }
 
 void transposed(const Weight& w, int64_t n0, int64_t n1, const Operands& g, float* panel) {
   _tile_loadconfig(&config);
-  uint16_t *parts = parts_of_rows, *tiles = reinterpret_cast<uint16_t*>(panel);
+  uint16_t* tiles = reinterpret_cast<uint16_t*>(panel);
   alignas(64) float decoded[STEP * BLOCK];
-  for (int64_t k0 = 0; k0 < w.out; k0 += DEPTH) {
-    const int64_t K = smaller(DEPTH, w.out - k0);
-    split_rows(g.a + k0, g.a_stride, g.rows, K, parts);
-    for (int64_t n = n0; n < n1; n += BLOCK) {
-      for (int64_t k = 0; k < K; k += STEP) {
-        const int64_t some = smaller(STEP, K - k);
-        decode_rows(w, k0 + k, some, n, decoded, SIDE);
-        __builtin_memset(decoded + some * BLOCK, 0, static_cast<size_t>(STEP - some) * BLOCK * 4);
-        split_weights(decoded, tiles + k * BLOCK * WEIGHT_PARTS);
-      }
-      multiply(g, parts, tiles, K, g.c + n, smaller(BLOCK, n1 - n), k0 == 0);
+  for (int64_t n = n0; n < n1; n += BLOCK) {
+    for (int64_t k = 0; k < w.out; k += STEP) {
+      const int64_t some = smaller(STEP, w.out - k);
+      decode_rows(w, k, some, n, decoded, SIDE);
+      __builtin_memset(decoded + some * BLOCK, 0, static_cast<size_t>(STEP - some) * BLOCK * 4);
+      split_weights(decoded, tiles + k * BLOCK * WEIGHT_PARTS);
     }
+    multiply(g, tiles, w.out, g.c + n, smaller(BLOCK, n1 - n));
   }
   _tile_release();
 }
@@ -191,6 +187,7 @@ void elementwise(const ElementwiseStep* steps, int64_t number, float* const* reg
 
 }  // namespace
 
-extern const Table amx_table = {InstructionSet::Amx, 2 * SIDE, MOST_ROWS, 512, 1, forward, transposed, row, softmax, elementwise};
+extern const Table amx_table = {InstructionSet::Amx, 0, MOST_ROWS, 0, 0, forward, transposed, row, softmax, elementwise,
+                                prepare, room};
 
 }  // namespace bespoke::kernels

@@ -6,6 +6,7 @@ namespace bespoke::kernels {
 namespace {
 
 constexpr int64_t SPAN = 256;
+constexpr int64_t SHARES = 4;  // for each thread: they are not equally fast
 
 struct Spans {
   const Table* table;
@@ -53,8 +54,8 @@ struct Spans {
 void elementwise(const Table& table, const ElementwiseStep* steps, int64_t number, const float* const* inputs, int64_t input_count,
                  float* const* outputs, int64_t output_count, int64_t count, const Parallel& parallel) {
   if (count <= 0) return;
-  const int64_t threads = static_cast<int64_t>(parallel.threads ? parallel.threads : 1);
-  const int64_t share = ((count + threads - 1) / threads + SPAN - 1) / SPAN * SPAN;
+  const int64_t shares = SHARES * static_cast<int64_t>(parallel.threads ? parallel.threads : 1);
+  const int64_t share = ((count + shares - 1) / shares + SPAN - 1) / SPAN * SPAN;
   Spans spans{&table, steps, number, inputs, input_count, outputs, output_count, count, share};
   const size_t tasks = static_cast<size_t>((count + share - 1) / share);
   if (tasks == 1) Spans::work(&spans, 0);

@@ -3,12 +3,13 @@
 // number of threads nor who comes first shows in the bits. Threads take columns as they get free, since they are not equally fast.
 #include <atomic>
 
-#include "table.h"
+#include "prepared.h"
 
 namespace bespoke::kernels {
 namespace {
 
 constexpr size_t THREADS = 8;                       // that work on one product at once: sdk/bespoke/ops/workspace.py
+constexpr int64_t SHARES = 4;                       // of what threads do row by row, for each of them
 constexpr size_t PANEL_BYTES = DEPTH * BLOCK * 4;   // of each
 
 size_t panels(size_t threads) { return threads < THREADS ? (threads ? threads : 1) : THREADS; }
@@ -41,13 +42,15 @@ struct Pieces {
   }
 };
 
-// Columns [0, count) of a product.
-void all_columns(const Table& table, decltype(Pieces::columns) columns, const Weight& w, const Operands& operands, int64_t count,
-                 void* scratch, const Parallel& parallel) {
+// All columns of a product.
+void all_columns(const Table& table, Direction direction, const Weight& w, const Operands& operands, void* scratch,
+                 const Parallel& parallel) {
+  const int64_t count = direction == Direction::Forward ? w.out : w.columns, threads = panels(parallel.threads);
   if (operands.rows <= 0 || count <= 0) return;
-  const int64_t threads = panels(parallel.threads);
+  if (table.prepare)
+    return prepared_columns(table, direction, w, operands, count, static_cast<char*>(scratch), PANEL_BYTES, threads, parallel);
   Pieces p;
-  p.columns = columns, p.w = &w, p.operands = operands, p.count = count, p.scratch = static_cast<char*>(scratch);
+  p.columns = direction == Direction::Forward ? table.forward : table.transposed, p.w = &w, p.operands = operands, p.count = count, p.scratch = static_cast<char*>(scratch);
   p.width = threads == 1 ? table.most_columns : ceil_div(ceil_div(count, table.pieces * threads), BLOCK) * BLOCK;
   if (p.width > table.most_columns) p.width = table.most_columns;
   p.across = ceil_div(count, p.width);
@@ -98,12 +101,12 @@ size_t head_scratch_bytes(int64_t rows, size_t threads) {
 
 void linear(const Table& table, const Weight& w, const float* x, int64_t x_stride, int64_t rows, float* y, int64_t y_stride,
             void* scratch, const Parallel& parallel) {
-  all_columns(table, table.forward, w, {x, x_stride, rows, y, y_stride, nullptr}, w.out, scratch, parallel);
+  all_columns(table, Direction::Forward, w, {x, x_stride, rows, y, y_stride, nullptr}, scratch, parallel);
 }
 
 void linear_transposed(const Table& table, const Weight& w, const float* g, int64_t g_stride, int64_t rows, float* dx,
                        int64_t dx_stride, void* scratch, const Parallel& parallel) {
-  all_columns(table, table.transposed, w, {g, g_stride, rows, dx, dx_stride, nullptr}, w.columns, scratch, parallel);
+  all_columns(table, Direction::Transposed, w, {g, g_stride, rows, dx, dx_stride, nullptr}, scratch, parallel);
 }
 
 void embedding(const Table& table, const Weight& w, const int64_t* tokens, int64_t count, float* y) {
@@ -125,13 +128,13 @@ void head_chunk(const Table& table, const HeadChunk& chunk, void* scratch, const
       w.codes += c * w.codes_stride, w.scales += c * w.scales_stride;
       w.out = w.out - c < HEAD_COLUMNS ? w.out - c : HEAD_COLUMNS;
       const Operands logits = {chunk.h + t * chunk.width, chunk.width, rows, z, LOGITS_STRIDE, nullptr};
-      all_columns(table, table.forward, w, logits, w.out, scratch, parallel);
+      all_columns(table, Direction::Forward, w, logits, scratch, parallel);
       Exponentials e{&table, {z, w.out, chunk.start + c, chunk.targets + t, from, to, keep}, rows, 0};
       const int64_t threads = static_cast<int64_t>(panels(parallel.threads));
-      e.share = ceil_div(rows, threads);
+      e.share = ceil_div(rows, SHARES * threads);
       parallel.run(parallel.pool, static_cast<size_t>(ceil_div(rows, e.share)), Exponentials::work, &e);
       if (to.acc)
-        all_columns(table, table.transposed, w, {z, LOGITS_STRIDE, rows, to.acc, chunk.width, keep}, w.columns, scratch, parallel);
+        all_columns(table, Direction::Transposed, w, {z, LOGITS_STRIDE, rows, to.acc, chunk.width, keep}, scratch, parallel);
     }
   }
 }
