@@ -15,6 +15,7 @@ import signal
 import statistics
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,9 @@ from tests.benchmarks.core_process import (
 )
 from tests.benchmarks.figures import Cell, this_machine, write_table
 
+from bespoke import PersonalModel
+from bespoke.state import StateStore
+
 MODEL, LENGTH = "Qwen2.5-0.5B", 256
 TRIALS = int(os.environ.get("BESPOKE_BENCHMARK_TRIALS", "100"))
 STEPS_OF_THE_RUN = 100_000  # never finished
@@ -50,13 +54,14 @@ def test_stops_at_random_instants(monkeypatch: pytest.MonkeyPatch) -> None:
     done = 0
     with fresh_state(made, "stop") as state:
         whole = until_step(made, state, 2)
-        done = committed(made, state)
+        open_store = opener(made, state)
+        done = committed(open_store)
         span = whole.steps[1][0]
         for trial in range(TRIALS):
             run, seconds = stopped_after(made, state, drawn.uniform(0, span))
             assert run.code == 0, f"trial {trial}: the core ended with {run.code}: {run.error}"
             assert run.report["stopped_because"] == "stop_requested", run.report
-            assert committed(made, state) == run.report["total_steps"] == done + len(run.steps), f"trial {trial}"
+            assert committed(open_store) == run.report["total_steps"] == done + len(run.steps), f"trial {trial}"
             done = run.report["total_steps"]
             taken[list(taken)[run.report["validation_loss_before"] is not None]].append(seconds)
             for name in ("longest_instruction_seconds", "longest_commit_seconds"):
@@ -123,12 +128,17 @@ def started(asked: dict[str, Any]) -> tuple[subprocess.Popen[bytes], CoreRun]:
     return process, CoreRun(code=-1)
 
 
-def committed(made: Bundle, state: Path) -> int:
-    """Steps in the last committed state, as the Python side reads it."""
-    from bespoke import PersonalModel
-
+def opener(made: Bundle, state: Path) -> Callable[[], StateStore]:
+    """Opens the Python side's store of this state, without reading the bundle again."""
     with PersonalModel.open(made.path, state) as model:
-        current = model._store.current_run()
+        base, shapes = model._bundle.manifest.model.base_sha256, dict(model._store._shapes)
+    return lambda: StateStore.open(state, base_sha256=base, adapter_shapes=shapes)
+
+
+def committed(open_store: Callable[[], StateStore]) -> int:
+    """Steps in the last committed state, as the Python side reads it."""
+    with open_store() as store:
+        current = store.current_run()
         assert current is not None
-        slot = model._store.latest_slot(current.id)
+        slot = store.latest_slot(current.id)
         return 0 if slot is None else slot.step
