@@ -19,7 +19,6 @@ from tests.benchmarks.core_process import (
     THREADS,
     CoreRun,
     ask,
-    core_path,
     events,
     fresh_state,
     take,
@@ -28,8 +27,9 @@ from tests.benchmarks.core_process import (
 )
 from tests.benchmarks.figures import Cell, this_machine, write_table
 from tests.benchmarks.test_core_speed import CASES, LENGTH, bundles_of
+from tests.native.conftest import compile_core
 
-STEPS, MOST_ROWS = 4, 10
+STEPS, LEAST_SHARE = 4, 1.0  # percent, of a function's row
 STAGES = ("forward", "head", "backward", "update")
 _LINE = re.compile(r"^\s*([0-9.]+)%\s*\|(\S+)\s*\|\[.\] ([^|]+?)\s*(?:\||$)", re.MULTILINE)
 
@@ -46,7 +46,7 @@ def test_where_the_seconds_go(tmp_path: Path) -> None:
         whole = sum(taken.values())
         name = f"{made.wanted.memory_mb:g}"
         stages.append([name, statistics.median(run.report["step_seconds"]), *(f"{taken.get(s, 0.0) / whole:.0%}" for s in STAGES)])
-        functions += [[name, *sample] for sample in samples[:MOST_ROWS]]
+        functions += [[name, *sample] for sample in samples]
     note = f"{case.model}, `mesp`, sequence {LENGTH}, SGD, {THREADS} threads, {STEPS} steps."
     write_table(
         "core_stages", ("built for, MB", "seconds a step", *STAGES), stages,
@@ -60,12 +60,13 @@ def test_where_the_seconds_go(tmp_path: Path) -> None:
 
 
 def profiled(made: Bundle, data: Path) -> tuple[CoreRun, list[tuple[str, str, str]]]:
-    """A run, and (share, library, function) from the largest share down; none without perf."""
+    """A run, and (share, library, function) from the largest share down to LEAST_SHARE; none without perf."""
     perf = shutil.which("perf")
     recorder = [perf, "record", "-q", "-e", "cpu-clock", "-F", "499", "-o", str(data)] if perf else []
+    core = compile_core("core") / "bespoke-core"  # the installed one has no names
     run = CoreRun(code=-1)
     with fresh_state(made, "profile") as state:
-        process = subprocess.Popen([*recorder, str(core_path())], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        process = subprocess.Popen([*recorder, str(core)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         ask(process, training_request(made, state, STEPS, threads=THREADS))
         for event in events(process):
             take(run, event, 0.0)
@@ -77,6 +78,7 @@ def profiled(made: Bundle, data: Path) -> tuple[CoreRun, list[tuple[str, str, st
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     shares: dict[tuple[str, str], float] = {}
     for share, library, symbol in _LINE.findall(told):
-        where = library, "without a name" if symbol.startswith("0x") else symbol[:100]
+        where = library, "without a name" if symbol.startswith("0x") else symbol.replace("(anonymous namespace)::", "")[:100]
         shares[where] = shares.get(where, 0.0) + float(share)
-    return run, [(f"{share:.1f}%", *where) for where, share in sorted(shares.items(), key=lambda entry: -entry[1])]
+    largest = sorted(shares.items(), key=lambda entry: -entry[1])
+    return run, [(f"{share:.1f}%", *where) for where, share in largest if share >= LEAST_SHARE]

@@ -252,6 +252,20 @@ def test_nothing_is_read_beyond_an_operand(tmp_path: Path) -> None:
                 lab.embedding(np.arange(out), packed(out, columns), instructions=instructions)
 
 
+@pytest.mark.slow
+def test_threads_do_not_race(tmp_path: Path) -> None:
+    """Under the sanitizer of threads; checks of bits take two and three of them."""
+    absent = missing("g++")
+    if absent:
+        pytest.skip(f"{absent} is not installed")
+    with Lab([compile_lab(tmp_path, "g++", "-O1", "-fsanitize=thread")]) as lab:
+        for rows, out, columns in ((13, 300, 172), (300, 700, 600), (40, 1000, 900)):
+            for name in PRODUCTS:
+                check_product(lab, name, rows, packed(out, columns))
+            check_head(lab, rows, out, columns, out // 2)
+    assert lab.process.returncode == 0  # 66 where it saw a race
+
+
 # ---- elementwise ---------------------------------------------------------------------------------------------------------------
 
 ADD, SUBTRACT, MULTIPLY, SIGMOID, TANH, CONSTANT = range(6)
