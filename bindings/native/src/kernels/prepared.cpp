@@ -3,17 +3,15 @@
 // Each thread prepares the rows for itself and has columns of its own, the same in every block, so that both stay in its cache. Threads
 // are not equally fast: one that is done with its own takes pieces of another's, from their end. An element's summands are added block
 // by block, whoever does it. A piece waits only for the block before, which some thread has taken: any number of threads gets through.
-#include "prepared.h"
-
 #include <atomic>
 #include <thread>
+
+#include "products.h"
 
 namespace bespoke::kernels {
 namespace {
 
 constexpr int64_t MOST_PIECES = 128;
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 struct Piece {
   std::atomic<int64_t> taken{0}, added{0};  // blocks
@@ -43,8 +41,7 @@ struct Blocks {
     o.prepared = prepared, o.first = block == 0;
     for (int64_t tries = 0; piece[number].added.load(std::memory_order_acquire) < block; tries++)
       if (tries > 2000) std::this_thread::yield();  // who adds the block before may have no processor
-    const auto columns = direction == Direction::Forward ? table->forward : table->transposed;
-    columns(some, n, n + width < count ? n + width : count, o, panel);
+    columns_of(*table, direction)(some, n, n + width < count ? n + width : count, o, panel);
     piece[number].added.store(block + 1, std::memory_order_release);
   }
 

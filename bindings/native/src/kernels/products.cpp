@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who does what: each element of a result has one owner, who adds its summands in the order of their numbers, so that neither the
 // number of threads nor who comes first shows in the bits. Threads take columns as they get free, since they are not equally fast.
-#include <atomic>
+#include "products.h"
 
-#include "prepared.h"
+#include <atomic>
 
 namespace bespoke::kernels {
 namespace {
 
-constexpr size_t THREADS = 8;                       // that work on one product at once: sdk/bespoke/ops/workspace.py
-constexpr int64_t SHARES = 4;                       // of what threads do row by row, for each of them
-constexpr size_t PANEL_BYTES = DEPTH * BLOCK * 4;   // of each
+constexpr size_t THREADS = 8;                      // that work on one product at once: sdk/bespoke/ops/workspace.py
+constexpr size_t PANEL_BYTES = DEPTH * BLOCK * 4;  // of each
+constexpr int64_t SHARES = 4;                      // of exponentials, for each
 
 size_t panels(size_t threads) { return threads < THREADS ? (threads ? threads : 1) : THREADS; }
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 void run_serially(void*, size_t tasks, void (*task)(void*, size_t), void* context) {
   for (size_t i = 0; i < tasks; i++) task(context, i);
@@ -21,7 +20,7 @@ void run_serially(void*, size_t tasks, void (*task)(void*, size_t), void* contex
 
 // A product cut into pieces of `width` columns times `height` rows.
 struct Pieces {
-  void (*columns)(const Weight&, int64_t, int64_t, const Operands&, float*);
+  Columns columns;
   const Weight* w;
   Operands operands;
   int64_t count, width, height, across;
@@ -50,7 +49,7 @@ void all_columns(const Table& table, Direction direction, const Weight& w, const
   if (table.prepare)
     return prepared_columns(table, direction, w, operands, count, static_cast<char*>(scratch), PANEL_BYTES, threads, parallel);
   Pieces p;
-  p.columns = direction == Direction::Forward ? table.forward : table.transposed, p.w = &w, p.operands = operands, p.count = count, p.scratch = static_cast<char*>(scratch);
+  p.columns = columns_of(table, direction), p.w = &w, p.operands = operands, p.count = count, p.scratch = static_cast<char*>(scratch);
   p.width = threads == 1 ? table.most_columns : ceil_div(ceil_div(count, table.pieces * threads), BLOCK) * BLOCK;
   if (p.width > table.most_columns) p.width = table.most_columns;
   p.across = ceil_div(count, p.width);

@@ -49,7 +49,7 @@ struct Table {
   void (*row)(const Weight& w, int64_t row, float* y);
   void (*softmax)(const Softmax& s, int64_t begin, int64_t end);
   void (*elementwise)(const ElementwiseStep* steps, int64_t number, float* const* registers, int64_t count);
-  // Of tables that multiply something else than floats (prepared.h); null elsewhere. At most DEPTH summands at a time: `a` [rows, K]
+  // Of tables that multiply something else than floats (prepared.cpp); null elsewhere. At most DEPTH summands at a time: `a` [rows, K]
   // goes to the calling thread's room; forward and transposed get the weights of these summands alone.
   void (*prepare)(const float* a, int64_t stride, int64_t rows, int64_t K, void* room) = nullptr;
   void* (*room)() = nullptr;
