@@ -51,12 +51,12 @@ struct Blocks {
     float* panel = reinterpret_cast<float*>(b.panels + index * b.panel_bytes);
     void* room = b.table->room();
     for (int64_t block = 0; block * DEPTH < b.depth; block++) {
-      const void* prepared = nullptr;
+      bool prepared = false;
       const auto try_one = [&](int64_t number) {
         if (!b.take(number, block)) return;
         if (!prepared) b.table->prepare(b.operands.a + block * DEPTH, b.operands.a_stride, b.operands.rows, b.summands(block), room);
-        prepared = room;
-        b.add(number, block, prepared, panel);
+        prepared = true;
+        b.add(number, block, room, panel);
       };
       for (int64_t i = b.begin(task); i < b.begin(task + 1); i++) try_one(i);
       for (int64_t t = (task + 1) % b.tasks; t != task; t = (t + 1) % b.tasks)
