@@ -17,7 +17,6 @@ static_assert(DEPTH % STEP == 0 && BLOCK == 2 * SIDE, "panels are pairs of tiles
 
 // Of rows in three parts, for every thread that comes here: as tiles [row block][step][part].
 alignas(64) thread_local uint16_t parts_of_rows[MOST_ROWS * DEPTH * PARTS];
-void* room() { return parts_of_rows; }
 
 struct alignas(64) TileConfig {
   uint8_t palette = 1, start = 0, reserved[14] = {};
@@ -48,9 +47,9 @@ inline __m512i interleaved(vec a, vec b) {
 }
 
 // a [rows][K] in parts; rows and summands up to a whole tile are zero.
-void prepare(const float* a, int64_t stride, int64_t rows, int64_t K, void* room) {
+void prepare(const float* a, int64_t stride, int64_t rows, int64_t K) {
   const int64_t steps = (K + STEP - 1) / STEP;
-  uint16_t* parts = static_cast<uint16_t*>(room);
+  uint16_t* parts = parts_of_rows;
   for (int64_t t = 0; t < rows; t++) {
     uint16_t* to = parts + t / SIDE * steps * PARTS * TILE + t % SIDE * STEP;
     for (int64_t k = 0; k < K; k += STEP, to += PARTS * TILE) {
@@ -122,7 +121,7 @@ void multiply_tiles(const uint16_t* upper, const uint16_t* lower, const uint16_t
 
 // Columns [0, n) of c (+)= the rows in parts times the panel.
 void multiply(const Operands& o, const uint16_t* panel, int64_t K, float* c, int64_t n) {
-  const uint16_t* parts = static_cast<const uint16_t*>(o.prepared);
+  const uint16_t* parts = parts_of_rows;
   const int64_t steps = (K + STEP - 1) / STEP;
   const __mmask16 left = first_lanes(n), right = first_lanes(n - SIDE);
   alignas(64) float sums[2 * SIDE * BLOCK];
@@ -187,7 +186,6 @@ void elementwise(const ElementwiseStep* steps, int64_t number, float* const* reg
 
 }  // namespace
 
-extern const Table amx_table = {InstructionSet::Amx, 0, MOST_ROWS, 0, 0, forward, transposed, row, softmax, elementwise,
-                                prepare, room};
+extern const Table amx_table = {InstructionSet::Amx, 0, MOST_ROWS, 0, forward, transposed, row, softmax, elementwise, prepare};
 
 }  // namespace bespoke::kernels

@@ -21,6 +21,6 @@ inline float half(uint16_t bits) { return _cvtsh_ss(bits); }
 
 }  // namespace
 
-extern const Table avx512_table = {InstructionSet::Avx512, MR, TALL, WIDE, 4, forward, transposed, row, softmax, elementwise};
+extern const Table avx512_table = {InstructionSet::Avx512, MR, TALL, WIDE, forward, transposed, row, softmax, elementwise};
 
 }  // namespace bespoke::kernels

@@ -31,6 +31,6 @@ inline float half(uint16_t bits) {
 
 }  // namespace
 
-extern const Table baseline_table = {InstructionSet::Baseline, MR, TALL, WIDE, 4, forward, transposed, row, softmax, elementwise};
+extern const Table baseline_table = {InstructionSet::Baseline, MR, TALL, WIDE, forward, transposed, row, softmax, elementwise};
 
 }  // namespace bespoke::kernels

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elements shared out among threads, a span at a time. What is neither input nor output lies on the stack.
-#include "table.h"
+#include "products.h"
 
 namespace bespoke::kernels {
 namespace {
 
 constexpr int64_t SPAN = 256;
-constexpr int64_t SHARES = 4;  // for each thread: they are not equally fast
 
 struct Spans {
   const Table* table;
@@ -55,9 +54,9 @@ void elementwise(const Table& table, const ElementwiseStep* steps, int64_t numbe
                  float* const* outputs, int64_t output_count, int64_t count, const Parallel& parallel) {
   if (count <= 0) return;
   const int64_t shares = SHARES * static_cast<int64_t>(parallel.threads ? parallel.threads : 1);
-  const int64_t share = ((count + shares - 1) / shares + SPAN - 1) / SPAN * SPAN;
+  const int64_t share = ceil_div(ceil_div(count, shares), SPAN) * SPAN;
   Spans spans{&table, steps, number, inputs, input_count, outputs, output_count, count, share};
-  const size_t tasks = static_cast<size_t>((count + share - 1) / share);
+  const size_t tasks = static_cast<size_t>(ceil_div(count, share));
   if (tasks == 1) Spans::work(&spans, 0);
   else parallel.run(parallel.pool, tasks, Spans::work, &spans);
 }

@@ -38,6 +38,6 @@ inline bytes runs_of_four(bytes v) { return v; }
 
 }  // namespace
 
-extern const Table neon_table = {InstructionSet::Neon, MR, TALL, WIDE, 4, forward, transposed, row, softmax, elementwise};
+extern const Table neon_table = {InstructionSet::Neon, MR, TALL, WIDE, forward, transposed, row, softmax, elementwise};
 
 }  // namespace bespoke::kernels

@@ -23,7 +23,6 @@ struct Blocks {
   const Weight* w;
   Operands operands;
   char* panels;
-  size_t panel_bytes;
   int64_t depth, count, width, pieces, tasks;
   Piece piece[MOST_PIECES];
 
@@ -32,13 +31,13 @@ struct Blocks {
 
   bool take(int64_t number, int64_t block) { return piece[number].taken.compare_exchange_strong(block, block + 1); }
 
-  void add(int64_t number, int64_t block, const void* prepared, float* panel) {
+  void add(int64_t number, int64_t block, float* panel) {
     const int64_t k = block * DEPTH, n = number * width;
     Weight some = *w;
     if (direction == Direction::Forward) some.codes += k / 2, some.scales += k / 32, some.columns = summands(block);
     else some.codes += k * w->codes_stride, some.scales += k * w->scales_stride, some.out = summands(block);
     Operands o = operands;
-    o.prepared = prepared, o.first = block == 0;
+    o.first = block == 0;
     for (int64_t tries = 0; piece[number].added.load(std::memory_order_acquire) < block; tries++)
       if (tries > 2000) std::this_thread::yield();  // who adds the block before may have no processor
     columns_of(*table, direction)(some, n, n + width < count ? n + width : count, o, panel);
@@ -48,15 +47,14 @@ struct Blocks {
   static void work(void* context, size_t index) {
     Blocks& b = *static_cast<Blocks*>(context);
     const int64_t task = static_cast<int64_t>(index);
-    float* panel = reinterpret_cast<float*>(b.panels + index * b.panel_bytes);
-    void* room = b.table->room();
+    float* panel = reinterpret_cast<float*>(b.panels + index * PANEL_BYTES);
     for (int64_t block = 0; block * DEPTH < b.depth; block++) {
       bool prepared = false;
       const auto try_one = [&](int64_t number) {
         if (!b.take(number, block)) return;
-        if (!prepared) b.table->prepare(b.operands.a + block * DEPTH, b.operands.a_stride, b.operands.rows, b.summands(block), room);
+        if (!prepared) b.table->prepare(b.operands.a + block * DEPTH, b.operands.a_stride, b.operands.rows, b.summands(block));
         prepared = true;
-        b.add(number, block, room, panel);
+        b.add(number, block, panel);
       };
       for (int64_t i = b.begin(task); i < b.begin(task + 1); i++) try_one(i);
       for (int64_t t = (task + 1) % b.tasks; t != task; t = (t + 1) % b.tasks)
@@ -68,17 +66,14 @@ struct Blocks {
 }  // namespace
 
 void prepared_columns(const Table& table, Direction direction, const Weight& w, const Operands& operands, int64_t count, char* panels,
-                      size_t panel_bytes, int64_t threads, const Parallel& parallel) {
+                      int64_t threads, const Parallel& parallel) {
   Blocks b;
-  b.table = &table, b.direction = direction, b.w = &w, b.panels = panels, b.panel_bytes = panel_bytes, b.count = count;
+  b.table = &table, b.direction = direction, b.w = &w, b.panels = panels, b.count = count;
   b.depth = direction == Direction::Forward ? w.columns : w.out;
   b.width = ceil_div(ceil_div(count, MOST_PIECES), BLOCK) * BLOCK, b.pieces = ceil_div(count, b.width);
   b.tasks = b.pieces < threads ? b.pieces : threads;
   for (int64_t t = 0; t < operands.rows; t += table.most_rows) {
-    b.operands = operands;
-    b.operands.a += t * operands.a_stride, b.operands.c += t * operands.c_stride;
-    b.operands.keep = operands.keep ? operands.keep + t : nullptr;
-    b.operands.rows = operands.rows - t < table.most_rows ? operands.rows - t : table.most_rows;
+    b.operands = rows_from(operands, t, table.most_rows);
     for (int64_t i = 0; i < b.pieces; i++) b.piece[i].taken = b.piece[i].added = 0;
     if (b.tasks == 1) Blocks::work(&b, 0);
     else parallel.run(parallel.pool, static_cast<size_t>(b.tasks), Blocks::work, &b);

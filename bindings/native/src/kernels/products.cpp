@@ -8,9 +8,7 @@
 namespace bespoke::kernels {
 namespace {
 
-constexpr size_t THREADS = 8;                      // that work on one product at once: sdk/bespoke/ops/workspace.py
-constexpr size_t PANEL_BYTES = DEPTH * BLOCK * 4;  // of each
-constexpr int64_t SHARES = 4;                      // of exponentials, for each
+constexpr size_t THREADS = 8;  // that work on one product at once: sdk/bespoke/ops/workspace.py
 
 size_t panels(size_t threads) { return threads < THREADS ? (threads ? threads : 1) : THREADS; }
 
@@ -33,10 +31,7 @@ struct Pieces {
     const int64_t down = ceil_div(p.operands.rows, p.height);
     for (int64_t i; (i = p.next.fetch_add(1, std::memory_order_relaxed)) < p.across * down;) {
       const int64_t n = i % p.across * p.width, t = i / p.across * p.height;
-      Operands o = p.operands;
-      o.a += t * o.a_stride, o.c += t * o.c_stride, o.keep = o.keep ? o.keep + t : nullptr;
-      o.rows = o.rows - t < p.height ? o.rows - t : p.height;
-      p.columns(*p.w, n, n + p.width < p.count ? n + p.width : p.count, o, panel);
+      p.columns(*p.w, n, n + p.width < p.count ? n + p.width : p.count, rows_from(p.operands, t, p.height), panel);
     }
   }
 };
@@ -47,10 +42,10 @@ void all_columns(const Table& table, Direction direction, const Weight& w, const
   const int64_t count = direction == Direction::Forward ? w.out : w.columns, threads = panels(parallel.threads);
   if (operands.rows <= 0 || count <= 0) return;
   if (table.prepare)
-    return prepared_columns(table, direction, w, operands, count, static_cast<char*>(scratch), PANEL_BYTES, threads, parallel);
+    return prepared_columns(table, direction, w, operands, count, static_cast<char*>(scratch), threads, parallel);
   Pieces p;
   p.columns = columns_of(table, direction), p.w = &w, p.operands = operands, p.count = count, p.scratch = static_cast<char*>(scratch);
-  p.width = threads == 1 ? table.most_columns : ceil_div(ceil_div(count, table.pieces * threads), BLOCK) * BLOCK;
+  p.width = threads == 1 ? table.most_columns : ceil_div(ceil_div(count, SHARES * threads), BLOCK) * BLOCK;
   if (p.width > table.most_columns) p.width = table.most_columns;
   p.across = ceil_div(count, p.width);
   // Few columns and many threads: rows are shared out as well, though each share decodes the weights again.

@@ -24,8 +24,7 @@ struct Operands {
   float* c;
   int64_t c_stride;
   const float* keep;  // of each row; null: c is overwritten by the first summands
-  const void* prepared = nullptr;  // of tables that prepare rows: what they made of a
-  bool first = true;               // of such tables: whether these are the first summands; others take all
+  bool first = true;  // of tables that prepare rows: whether these are the first summands; others take all
 };
 
 // A row's logits become exp(z - m) and enter the sum. [begin, end) of the rows of z, `count` columns each.
@@ -38,21 +37,19 @@ struct Softmax {
   float* keep;         // out: exp(m - m')
 };
 
-// How a product is cut into pieces: `rows` is a multiple of row_step and at most most_rows, columns are at most most_columns. A
-// thread finds so many pieces at least, where columns suffice, so that a faster one can take more.
+// How a product is cut into pieces: `rows` is a multiple of row_step and at most most_rows, columns are at most most_columns.
 // Where rows are prepared, most_rows alone counts.
 struct Table {
   InstructionSet set;
-  int64_t row_step, most_rows, most_columns, pieces;
+  int64_t row_step, most_rows, most_columns;
   void (*forward)(const Weight& w, int64_t n0, int64_t n1, const Operands& x, float* panel);     // columns [n0, n1) of x W^T
   void (*transposed)(const Weight& w, int64_t n0, int64_t n1, const Operands& g, float* panel);  // columns [n0, n1) of g W
   void (*row)(const Weight& w, int64_t row, float* y);
   void (*softmax)(const Softmax& s, int64_t begin, int64_t end);
   void (*elementwise)(const ElementwiseStep* steps, int64_t number, float* const* registers, int64_t count);
-  // Of tables that multiply something else than floats (prepared.cpp); null elsewhere. At most DEPTH summands at a time: `a` [rows, K]
-  // goes to the calling thread's room; forward and transposed get the weights of these summands alone.
-  void (*prepare)(const float* a, int64_t stride, int64_t rows, int64_t K, void* room) = nullptr;
-  void* (*room)() = nullptr;
+  // Of tables that multiply something else than floats (prepared.cpp); null elsewhere. The calling thread gets what these rows become,
+  // a [rows, K] of at most DEPTH summands: its calls of forward and transposed, with the weights of these alone, multiply that.
+  void (*prepare)(const float* a, int64_t stride, int64_t rows, int64_t K) = nullptr;
 };
 
 extern const Table baseline_table;
