@@ -34,8 +34,8 @@ from tests.benchmarks.core_process import (
     warm,
 )
 from tests.benchmarks.figures import Cell, this_machine, write_table
+from tests.native.core_lab import opener
 
-from bespoke import PersonalModel
 from bespoke.state import StateStore
 
 MODEL, LENGTH = "Qwen2.5-0.5B", 256
@@ -54,7 +54,7 @@ def test_stops_at_random_instants(monkeypatch: pytest.MonkeyPatch) -> None:
     done = 0
     with fresh_state(made, "stop") as state:
         whole = until_step(made, state, 2)
-        open_store = opener(made, state)
+        open_store = opener(made.path, state)
         done = committed(open_store)
         span = whole.steps[1][0]
         for trial in range(TRIALS):
@@ -126,13 +126,6 @@ def started(asked: dict[str, Any]) -> tuple[subprocess.Popen[bytes], CoreRun]:
     process = subprocess.Popen([core_path()], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     ask(process, asked)
     return process, CoreRun(code=-1)
-
-
-def opener(made: Bundle, state: Path) -> Callable[[], StateStore]:
-    """Opens the Python side's store of this state, without reading the bundle again."""
-    with PersonalModel.open(made.path, state) as model:
-        base, shapes = model._bundle.manifest.model.base_sha256, dict(model._store._shapes)
-    return lambda: StateStore.open(state, base_sha256=base, adapter_shapes=shapes)
 
 
 def committed(open_store: Callable[[], StateStore]) -> int:

@@ -10,6 +10,7 @@ import resource
 import shutil
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,12 +107,13 @@ class Core:
         wanted["steps"] = steps
 
         def limited() -> None:
-            if limit_mb is not None:
-                resource.setrlimit(resource.RLIMIT_DATA, (int(limit_mb * 1e6), int(limit_mb * 1e6)))
+            assert limit_mb is not None
+            resource.setrlimit(resource.RLIMIT_DATA, (int(limit_mb * 1e6), int(limit_mb * 1e6)))
 
         process = subprocess.Popen(
-            [self.program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, preexec_fn=limited
-        )
+            [self.program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
+            preexec_fn=None if limit_mb is None else limited,
+        )  # fmt: skip
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(json.dumps(wanted))
@@ -127,11 +129,16 @@ class Core:
         return Ended(process.returncode, [json.loads(line) for line in lines])
 
 
-def open_for(bundle: Path, state: Path) -> StateStore:
-    """The Python store of a state of this bundle: it judges what the core left."""
+def opener(bundle: Path, state: Path) -> Callable[[], StateStore]:
+    """Opens the Python store of a state of this bundle, without reading the bundle again."""
     with PersonalModel.open(bundle, state) as model:
         base, shapes = model._bundle.manifest.model.base_sha256, dict(model._store._shapes)
-    return StateStore.open(state, base_sha256=base, adapter_shapes=shapes)
+    return lambda: StateStore.open(state, base_sha256=base, adapter_shapes=shapes)
+
+
+def open_for(bundle: Path, state: Path) -> StateStore:
+    """The Python store of a state of this bundle: it judges what the core left."""
+    return opener(bundle, state)()
 
 
 class States:
