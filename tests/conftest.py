@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where tests find real inputs."""
+"""Where tests find real inputs, and where the lines of checks with counts go (tests/checks.py)."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.checks import recorded
 
 # One thread for each test process: several of them share the cores, and torch's threads would wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -27,3 +30,19 @@ def data_folder() -> Path:
 def stories(data_folder: Path) -> Path:
     """The trained 260,032-parameter Llama."""
     return data_folder / "models" / "stories260K"
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    item.user_properties += [("check", line) for line in recorded]
+    recorded.clear()
+    yield
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [report for outcome in ("passed", "failed") for report in terminalreporter.stats.get(outcome, [])]
+    lines = {line: None for report in reports for key, line in getattr(report, "user_properties", []) if key == "check"}
+    if lines:
+        terminalreporter.section("checks")
+        for line in lines:
+            terminalreporter.line(line)
