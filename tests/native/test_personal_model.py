@@ -118,6 +118,17 @@ def test_a_stopped_run_goes_on_where_it_stopped(opened: Open) -> None:
     assert part.losses + rest.losses[: STEPS - part.steps] == pytest.approx(whole.losses, abs=1e-6)
 
 
+@pytest.mark.parametrize("runtime", ["core", "torch"])
+def test_a_run_that_was_stopped_is_not_judged_yet(opened: Open, runtime: str) -> None:
+    model = opened(runtime=runtime)
+    report = model.train(stop=lambda: True)
+    assert (report.accepted, report.judged) == (False, False)
+    assert "\naccepted         not judged yet" in str(report)
+    report = model.train()
+    assert (report.accepted, report.judged) == (True, True)
+    assert "\naccepted         yes" in str(report)
+
+
 def test_what_the_core_learned_answers_and_is_evaluated_alike(opened: Open) -> None:
     model = opened("learned")
     report = model.train()

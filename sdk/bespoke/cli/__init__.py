@@ -18,6 +18,7 @@ import bespoke
 from bespoke.cli.answering import export, generate
 from bespoke.cli.building import build
 from bespoke.cli.inspecting import doctor, inspect, plugins, verify
+from bespoke.cli.managing import abandon, examples, reset, rollback, versions
 from bespoke.cli.session import INTERRUPTED, Session, tell_error
 from bespoke.cli.training import evaluate, train
 from bespoke.errors import BespokeError
@@ -52,7 +53,9 @@ def cli(session: Session, debug: bool) -> None:
     session.debug = debug
 
 
-for _command in (build, inspect, verify, train, evaluate, generate, export, plugins, doctor):
+for _command in (
+    build, inspect, verify, train, evaluate, generate, export, examples, versions, rollback, reset, abandon, plugins, doctor,
+):  # fmt: skip
     cli.add_command(_command)
 
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bespoke.cli.session import Session, field_option, format_option, megabytes, pairs, print_json, progress
+from bespoke.cli.session import Session, field_option, format_option, pairs, print_json, progress
 from bespoke.cli.settings import DATA_FORMATS, FLAGS, personalizer, setting_flags
 from bespoke.errors import ConfigError
+from bespoke.runtime.report import megabytes
 
 if TYPE_CHECKING:
     from bespoke.data.prepare import DataReport

@@ -14,7 +14,6 @@ from bespoke.cli.session import (
     Session,
     Tell,
     format_option,
-    megabytes,
     print_json,
     progress,
     read_key,
@@ -23,6 +22,7 @@ from bespoke.cli.session import (
     trust_options,
 )
 from bespoke.errors import ConfigError, MissingDependency
+from bespoke.runtime.report import megabytes
 
 if TYPE_CHECKING:
     from bespoke.bundle.manifest import PlanRecord

@@ -11,6 +11,7 @@ import click
 from bespoke import errors
 from bespoke.cli import Commands, cli
 from bespoke.cli.session import INTERRUPTED
+from bespoke.cli.verbs import verbs_table
 from bespoke.errors import BespokeError
 
 __all__ = ["command_line_page", "error_classes"]
@@ -22,6 +23,12 @@ _HEAD = """# Command line
 Results go to stdout; errors, progress bars (on a terminal only) and remarks go to stderr. With `--format json`, stdout holds
 one JSON object and nothing else: the result, or `{"error": {"kind", "subject", "got", "expected", "next_step", "exit_code"}}`
 for an error, whose message then stands on stderr too. A number that is not finite is `null` there.
+
+## What can be done, and what it is called
+
+VERBS
+
+`examples` is that of a `PersonalModel`. C functions that free what others return are not listed.
 
 ## Settings from a file
 
@@ -65,7 +72,7 @@ def error_classes() -> list[type[BespokeError]]:
 
 def command_line_page() -> str:
     """Markdown: how commands answer and end, then the help of each."""
-    lines = [_HEAD.rstrip("\n")]
+    lines = [_HEAD.rstrip("\n").replace("VERBS", verbs_table())]
     by_code: dict[int, list[type[BespokeError]]] = {}
     for kind in error_classes():
         by_code.setdefault(kind.exit_code, []).append(kind)
@@ -84,8 +91,14 @@ def _helps() -> Iterator[tuple[str, str]]:
     parent = click.Context(own, info_name="bespoke", terminal_width=100, **cli.context_settings)
     yield "bespoke", own.get_help(parent)
     for name, command in cli.commands.items():
-        context = click.Context(command, info_name=name, parent=parent, terminal_width=100)
-        yield f"bespoke {name}", command.get_help(context)
+        yield from _help(command, name, parent)
+
+
+def _help(command: click.Command, name: str, parent: click.Context) -> Iterator[tuple[str, str]]:
+    context = click.Context(command, info_name=name, parent=parent, terminal_width=100)
+    yield context.command_path, command.get_help(context)
+    for under, part in command.commands.items() if isinstance(command, click.Group) else ():
+        yield from _help(part, under, context)
 
 
 class _WithoutPlugins(Commands):

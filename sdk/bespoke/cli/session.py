@@ -127,10 +127,6 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     )
 
 
-def megabytes(size: int | None) -> str:
-    return "none" if size is None else f"{size / 1e6:.1f} MB"
-
-
 def tell_error(session: Session, error: BespokeError | click.ClickException) -> None:
     """The message on stderr; with --format json also `{"error": {...}}` on stdout, so that a script has all parts of it."""
     if isinstance(error, click.ClickException):

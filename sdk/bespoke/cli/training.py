@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -19,7 +19,6 @@ from bespoke.cli.session import (
     Tell,
     field_option,
     format_option,
-    megabytes,
     pairs,
     print_json,
     progress,
@@ -33,7 +32,6 @@ from bespoke.errors import DataError
 
 if TYPE_CHECKING:
     from bespoke import PersonalModel
-    from bespoke.runtime.report import TrainReport
 
 _RUNTIME = "core: the device core in a process of its own; torch: the reference [core, where bundle and machine have it]."
 _OWN = ("steps", "seed", "memory_mb")  # arguments of `train` and `open`, not overrides of Training
@@ -110,7 +108,7 @@ def train(
     if session.json:
         print_json(report.as_dict())
     else:
-        click.echo(_lines(report))
+        click.echo(str(report))
 
 
 def _tell_fallback(model: PersonalModel, asked: str | None) -> None:
@@ -160,48 +158,6 @@ def _stop_by_signal() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def _lines(report: TrainReport) -> str:
-    memory = report.memory
-    losses = f"{report.losses[0]:.4f} -> {report.losses[-1]:.4f}" if report.losses else "no step was made"
-    lines = [
-        f"run {report.run}, method {report.method}, runtime {report.runtime}: {report.steps} steps (the run's "
-        f"{report.total_steps} so far), {report.tokens} tokens, {report.seconds:.1f} s",
-        f"loss             {losses}" + (f", {report.rejected_steps} steps rejected" if report.rejected_steps else ""),
-    ]
-    if report.judged_on is not None:
-        lines.append(f"{report.judged_on + ' loss':<17}{_change(report.validation_loss_before, report.validation_loss)}")
-    if report.general_loss is not None:
-        lines.append(f"general loss     {_change(report.general_loss_before, report.general_loss)}")
-    lines += [
-        f"accepted         {'yes' if report.accepted else 'no, the adapter before it answers'}",
-        f"stopped because  {report.stopped_because}",
-    ]
-    if report.step_seconds:
-        seconds = sorted(report.step_seconds)
-        lines.append(f"seconds a step   {seconds[len(seconds) // 2]:.3g} (median; {seconds[0]:.3g} to {seconds[-1]:.3g})")
-    if (spent := sum(report.seconds_by_stage.values())) > 0:
-        lines.append("share            " + ", ".join(f"{stage} {s / spent:.0%}" for stage, s in report.seconds_by_stage.items()))
-    over = "of the whole process" if report.runtime == "core" else f"over an idle process of {megabytes(memory.idle_bytes)}"
-    lines += [
-        f"memory           peak {megabytes(memory.peak_bytes)}, estimate {megabytes(memory.estimate_bytes)}, "
-        f"limit {megabytes(memory.limit_bytes)} (enforced by {memory.enforced_by}); {over}",
-        f"mapped           dirty {megabytes(memory.mapped_dirty_bytes)}, file pages {megabytes(memory.file_bytes)}",
-    ]
-    if report.memory_columns.get("anonymous"):
-        lines.append("at steps' peaks  " + ", ".join(_range(name, column) for name, column in report.memory_columns.items()))
-    lines.append(f"disk             written {megabytes(report.bytes_written)}, read {megabytes(report.bytes_read)}")
-    return "\n".join(lines)
-
-
-def _range(name: str, column: Sequence[int]) -> str:
-    least, most = min(column) / 1e6, max(column) / 1e6
-    return f"{name} {most:.1f} MB" if most - least < 0.05 else f"{name} {least:.1f} to {most:.1f} MB"
-
-
-def _change(before: float | None, after: float | None) -> str:
-    return " -> ".join("none" if loss is None else f"{loss:.4f}" for loss in (before, after))
-
-
 @click.command(short_help="Loss, perplexity and accuracy of what was learned.")
 @click.argument("bundle", type=click.Path(path_type=Path))
 @state_option
@@ -239,7 +195,4 @@ def evaluate(
     if session.json:
         print_json(asdict(found))
         return
-    click.echo(
-        f"loss {found.loss:.4f} nats a token, perplexity {found.perplexity:.2f}, accuracy {found.accuracy:.1%}; "
-        f"{found.tokens} tokens of {found.examples} examples; runtime {found.runtime}"
-    )
+    click.echo(str(found))

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What training and evaluation report, and in which units."""
+"""What training and evaluation report, in which units, and as a table for people."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 RuntimeName = Literal["core", "torch"]
 StoppedBecause = Literal["finished", "steps_done", "stop_requested", "example_forgotten", "diverged"]
+_UNFINISHED = ("steps_done", "stop_requested")  # the run goes on with the next call
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,15 @@ class Evaluation:
     tokens: int
     examples: int
     runtime: RuntimeName = "torch"
+
+    def __str__(self) -> str:
+        return _table(
+            ("loss", f"{self.loss:.4f} nats a token"),
+            ("perplexity", f"{self.perplexity:.2f}"),
+            ("accuracy", f"{self.accuracy:.1%} of the next tokens"),
+            ("looked at", f"{self.tokens} tokens of {self.examples} examples"),
+            ("runtime", self.runtime),
+        )
 
 
 @dataclass(frozen=True)
@@ -69,6 +80,83 @@ class TrainReport:
     def peak_bytes(self) -> int:
         return self.memory.peak_bytes
 
+    @property
+    def judged(self) -> bool:
+        """Whether the gate has compared what was learned; if not, `accepted` is False and a later call of `train` judges it."""
+        if self.stopped_because not in _UNFINISHED:
+            return True
+        return self.total_steps > 0 and (self.validation_loss is not None or self.general_loss is not None)
+
     def as_dict(self) -> dict[str, Any]:
         """JSON-able; what `bespoke train --format json` prints."""
         return {**asdict(self), "peak_bytes": self.peak_bytes}
+
+    def __str__(self) -> str:
+        """The table that `bespoke train` prints."""
+        return _table(*self._rows())
+
+    def _rows(self) -> list[tuple[str, str]]:
+        memory = self.memory
+        rows = [
+            ("run", f"{self.run}, method {self.method}, runtime {self.runtime}"),
+            ("steps", f"{self.steps} ({self.total_steps} of the run so far), {self.tokens} tokens, {self._pace()}"),
+            ("loss", self._training_loss()),
+        ]
+        if self.judged_on is not None:
+            rows.append((f"{self.judged_on} loss", _change(self.validation_loss_before, self.validation_loss)))
+        if self.general_loss_before is not None:
+            rows.append(("general loss", _change(self.general_loss_before, self.general_loss)))
+        rows += [("accepted", self._verdict()), ("stopped because", self.stopped_because)]
+        if (spent := sum(self.seconds_by_stage.values())) > 0:
+            rows.append(("share", ", ".join(f"{stage} {s / spent:.0%}" for stage, s in self.seconds_by_stage.items())))
+        over = "of the whole process" if self.runtime == "core" else f"over an idle process of {megabytes(memory.idle_bytes)}"
+        rows += [
+            (
+                "memory",
+                f"peak {megabytes(memory.peak_bytes)}, estimate {megabytes(memory.estimate_bytes)}, "
+                f"limit {megabytes(memory.limit_bytes)} (enforced by {memory.enforced_by}); {over}",
+            ),
+            ("mapped", f"dirty {megabytes(memory.mapped_dirty_bytes)}, file pages {megabytes(memory.file_bytes)}"),
+        ]
+        if self.memory_columns.get("anonymous"):
+            rows.append(("at steps' peaks", ", ".join(_range(name, column) for name, column in self.memory_columns.items())))
+        rows.append(("disk", f"written {megabytes(self.bytes_written)}, read {megabytes(self.bytes_read)}"))
+        return rows
+
+    def _pace(self) -> str:
+        if not self.step_seconds:
+            return f"{self.seconds:.1f} s"
+        steps = sorted(self.step_seconds)
+        return f"{self.seconds:.1f} s; a step {steps[len(steps) // 2]:.3g} s (median; {steps[0]:.3g} to {steps[-1]:.3g})"
+
+    def _training_loss(self) -> str:
+        losses = f"{self.losses[0]:.4f} -> {self.losses[-1]:.4f}" if self.losses else "no step was made"
+        return losses + (f", {self.rejected_steps} steps rejected" if self.rejected_steps else "")
+
+    def _verdict(self) -> str:
+        """Of the gate. An unfinished run may be accepted later; one that has ended may not."""
+        if self.accepted:
+            return "yes"
+        if not self.judged:
+            return "not judged yet: train again to go on; meanwhile the adapter before it answers"
+        if self.stopped_because in _UNFINISHED:
+            return "not yet: not better so far; train again to go on; meanwhile the adapter before it answers"
+        return "no, the adapter before it answers"
+
+
+def megabytes(size: int | None) -> str:
+    return "none" if size is None else f"{size / 1e6:.1f} MB"
+
+
+def _table(*rows: tuple[str, str]) -> str:
+    width = max(len(name) for name, _ in rows) + 2
+    return "\n".join(f"{name:<{width}}{value}" for name, value in rows)
+
+
+def _range(name: str, column: Sequence[int]) -> str:
+    least, most = min(column) / 1e6, max(column) / 1e6
+    return f"{name} {most:.1f} MB" if most - least < 0.05 else f"{name} {least:.1f} to {most:.1f} MB"
+
+
+def _change(before: float | None, after: float | None) -> str:
+    return " -> ".join("none" if loss is None else f"{loss:.4f}" for loss in (before, after))

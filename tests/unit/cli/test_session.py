@@ -17,7 +17,10 @@ from bespoke.core import find
 from tests.conftest import REPOSITORY
 from tests.unit.cli.commands import bespoke
 
-VERBS = ["build", "inspect", "verify", "train", "evaluate", "generate", "export", "plugins", "doctor"]
+VERBS = [
+    "build", "inspect", "verify", "train", "evaluate", "generate", "export", "examples", "versions", "rollback", "reset", "abandon",
+    "plugins", "doctor",
+]  # fmt: skip
 
 
 def test_the_page_in_the_docs_is_what_the_commands_say() -> None:
@@ -25,7 +28,7 @@ def test_the_page_in_the_docs_is_what_the_commands_say() -> None:
     assert page == command_line_page(), "run: python -m bespoke.cli.page > docs/reference/command_line.md"
 
 
-def test_there_are_nine_commands_and_each_has_help() -> None:
+def test_every_command_has_help() -> None:
     assert list(cli.commands) == VERBS
     for verb in VERBS:
         answer = bespoke(verb, "--help").ok()

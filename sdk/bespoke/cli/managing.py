@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`bespoke examples`, `versions`, `rollback`, `reset` and `abandon`: what a state holds, and taking some of it back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bespoke.cli.session import (
+    Command,
+    Session,
+    format_option,
+    print_json,
+    read_key,
+    state_option,
+    table,
+    trust_options,
+)
+from bespoke.errors import DataError
+
+if TYPE_CHECKING:
+    from bespoke import PersonalModel
+    from bespoke.state.records import Version
+
+_SHOWN_CHARACTERS = 60
+
+
+def _on_a_state(*arguments: str) -> Callable[[Command], Command]:
+    """BUNDLE, more arguments, and the options of a command that works on a state."""
+
+    def add(command: Command) -> Command:
+        command = click.pass_obj(format_option(trust_options(state_option(command))))  # type: ignore[assignment]
+        for name in reversed(arguments):
+            command = click.argument(name)(command)
+        return click.argument("bundle", type=click.Path(path_type=Path))(command)
+
+    return add
+
+
+def _opened(bundle: Path, state: Path, pin_sha256: str | None, public_key: Path | None) -> PersonalModel:
+    from bespoke import PersonalModel
+
+    return PersonalModel.open(bundle, state, pin_sha256=pin_sha256, public_key=read_key(public_key))
+
+
+@click.group()
+def examples() -> None:
+    """List or forget the user's examples. `bespoke train --examples FILE` adds them."""
+
+
+@examples.command("list", short_help="List the examples of a state.")
+@_on_a_state()
+def list_examples(session: Session, bundle: Path, state: Path, **trust: Any) -> None:
+    """List the examples of a state, in the order in which they were added.
+
+    \b
+    bespoke examples list chat.bundle --state alice
+    """
+    with _opened(bundle, state, **trust) as model:
+        found = model.examples.list()
+    if session.json:
+        print_json({"examples": [asdict(one) for one in found]})
+        return
+    rows = [(one.id, one.split, one.tokens, one.trained_tokens, one.added_at, _shortened(one.json)) for one in found]
+    click.echo(table(("id", "split", "tokens", "trained", "added", "example"), rows))
+
+
+def _shortened(example: dict[str, Any]) -> str:
+    """An example on one line."""
+    text = example["text"] if isinstance(example.get("text"), str) else json.dumps(example, ensure_ascii=False)
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN_CHARACTERS else line[: _SHOWN_CHARACTERS - 3] + "..."
+
+
+@examples.command("forget", short_help="Delete an example and what was learned from it.")
+@_on_a_state("id")
+def forget_example(session: Session, bundle: Path, state: Path, id: str, **trust: Any) -> None:
+    """Delete the example ID at once, with every adapter that saw it; stops a run that uses it.
+
+    \b
+    bespoke examples forget chat.bundle 42 --state alice
+    """
+    with _opened(bundle, state, **trust) as model:
+        forgotten = model.examples.forget(id)
+        answers = _answers(model)
+    if not forgotten.example:
+        raise DataError(
+            f"example '{id}'", got="no such example", expected="the id of a stored one",
+            next_step=f"See which there are: {click.get_current_context().command_path.rpartition(' ')[0]} list",
+        )  # fmt: skip
+    if session.json:
+        print_json(asdict(forgotten))
+        return
+    run = "; the unfinished run has ended" if forgotten.run_stopped else ""
+    click.echo(f"forgotten, and {forgotten.accepted_deleted} adapters that had seen it{run}; {answers}")
+
+
+@click.command(short_help="List the accepted adapters.")
+@_on_a_state()
+def versions(session: Session, bundle: Path, state: Path, **trust: Any) -> None:
+    """List the accepted adapters, oldest first; the last one answers.
+
+    \b
+    bespoke versions chat.bundle --state alice
+    """
+    with _opened(bundle, state, **trust) as model:
+        found = model.versions()
+    if session.json:
+        print_json({"versions": [asdict(version) for version in found]})
+    elif not found:
+        click.echo("no adapter was accepted yet: the base model answers")
+    else:
+        rows = [(one.id, _origin(one), one.step, _loss(one), one.accepted_at) for one in found]
+        click.echo(table(("version", "from", "step", "loss", "accepted"), rows))
+
+
+def _loss(version: Version) -> str:
+    loss = version.metrics.get("validation_loss")  # none: imported, or accepted without an example of the user
+    return "none" if loss is None else f"{loss:.4f}"
+
+
+def _origin(version: Version) -> str:
+    return f"run {version.run_id}" if version.run_id is not None else f"import of {version.source}"
+
+
+@click.command(short_help="Back to the adapter before the one that answers.")
+@_on_a_state()
+def rollback(session: Session, bundle: Path, state: Path, **trust: Any) -> None:
+    """Drop the adapter that answers: the one accepted before it answers again, or the base model where there is none.
+
+    \b
+    bespoke rollback chat.bundle --state alice
+    """
+    with _opened(bundle, state, **trust) as model:
+        version = model.rollback()
+        answers = _answers(model)
+    if session.json:
+        print_json({"answers": None if version is None else asdict(version)})
+    else:
+        click.echo(answers)
+
+
+def _answers(model: PersonalModel) -> str:
+    found = model.versions()
+    return f"version {found[-1].id}, of {_origin(found[-1])}, answers" if found else "the base model answers"
+
+
+@click.command(short_help="Forget everything that was learned; examples stay.")
+@_on_a_state()
+def reset(session: Session, bundle: Path, state: Path, **trust: Any) -> None:
+    """Forget everything that was learned: all adapters and runs go, the examples stay.
+
+    \b
+    bespoke reset chat.bundle --state alice
+    """
+    with _opened(bundle, state, **trust) as model:
+        model.reset()
+        kept = len(model.examples)
+    if session.json:
+        print_json({"answers": None, "examples": kept})
+    else:
+        click.echo(f"the base model answers; {kept} examples are kept")
+
+
+@click.command(short_help="End the unfinished run.")
+@_on_a_state()
+def abandon(session: Session, bundle: Path, state: Path, **trust: Any) -> None:
+    """End the unfinished run, so that the next `bespoke train` starts one anew. An adapter of it that was accepted stays.
+
+    \b
+    bespoke abandon chat.bundle --state alice
+    """
+    with _opened(bundle, state, **trust) as model:
+        abandoned = model.abandon_run()
+    if session.json:
+        print_json({"abandoned": abandoned})
+    else:
+        click.echo("the unfinished run has ended" if abandoned else "there was no unfinished run")

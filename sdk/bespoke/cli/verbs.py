@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be done, and what it is called in Python, on the command line and in C: the table of docs/reference/command_line.md.
+
+The command line's hints name its own verbs with it; a test holds it against PersonalModel, the commands and bespoke.h.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["VERBS", "Verb", "verbs_table"]
+
+
+class Verb(NamedTuple):
+    """None: not there. Of several names, separated by ", ", the first is the one to use."""
+
+    what: str
+    python: str | None
+    command: str | None
+    c: str | None
+
+
+VERBS = (
+    Verb("build a bundle", "Personalizer.build, Personalizer.build_with_report", "bespoke build", None),
+    Verb("say what a build and its training will take", "Personalizer.estimate", "bespoke build --dry-run", None),
+    Verb("say what each budget buys", "Personalizer.dial", None, None),
+    Verb("say what a bundle is", None, "bespoke inspect", None),
+    Verb("check files, plans and golden vectors", None, "bespoke verify", "bespoke_verify"),
+    Verb("open a bundle and a user's state", "PersonalModel.open", "--state", "bespoke_open"),
+    Verb("close them", "PersonalModel.close", None, "bespoke_close"),
+    Verb("add an example", "examples.add", "bespoke train --examples", None),
+    Verb("list the examples", "examples.list", "bespoke examples list", None),
+    Verb("forget an example and what was learned from it", "examples.forget", "bespoke examples forget", None),
+    Verb("train, or go on with the unfinished run", "PersonalModel.train", "bespoke train", "bespoke_train"),
+    Verb("stop in a committed state", "train(stop=...)", "Ctrl-C, SIGTERM", "bespoke_stop"),
+    Verb("end the unfinished run", "PersonalModel.abandon_run", "bespoke abandon", None),
+    Verb("loss, perplexity and accuracy of what answers", "PersonalModel.evaluate", "bespoke evaluate", "bespoke_evaluate"),
+    Verb("answer a prompt", "PersonalModel.generate, PersonalModel.generate_ids", "bespoke generate", None),
+    Verb("list the accepted adapters", "PersonalModel.versions", "bespoke versions", None),
+    Verb("go back to the adapter before", "PersonalModel.rollback", "bespoke rollback", None),
+    Verb("forget all that was learned", "PersonalModel.reset", "bespoke reset", None),
+    Verb("move a state to another base model", "PersonalModel.reset_for_new_base", None, None),
+    Verb("write the adapter to a folder", "PersonalModel.export_adapter", "bespoke export", None),
+    Verb("take an adapter from a folder", "PersonalModel.import_adapter", None, None),
+    Verb("say what is installed, what is missing", None, "bespoke doctor, bespoke plugins", "bespoke_instruction_set"),
+    Verb("say the version", "bespoke.__version__", "bespoke --version", "bespoke_version"),
+)
+
+
+def verbs_table() -> str:
+    """Markdown."""
+    rows = [("to", "Python", "command line", "C"), ("---",) * 4, *((verb.what, *map(_cell, verb[1:])) for verb in VERBS)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _cell(names: str | None) -> str:
+    return "-" if names is None else ", ".join(f"`{name}`" for name in names.split(", "))

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one table of verbs in the docs, held against what is there in Python, on the command line and in C."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import click
+
+from bespoke import Personalizer, PersonalModel
+from bespoke.cli import cli
+from bespoke.personal_model import Examples
+from tests.conftest import REPOSITORY
+
+
+def column(number: int) -> set[str]:
+    """Names in backticks in a column of the table, as the page in the docs has it."""
+    page = (REPOSITORY / "docs" / "reference" / "command_line.md").read_text(encoding="utf-8")
+    section = page.partition("## What can be done")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("|")]
+    assert len(rows) > 20
+    assert all(len(row) == 4 for row in rows)
+    return set(re.findall(r"`([^`]+)`", " ".join(row[number] for row in rows)))
+
+
+def public(kind: type) -> set[str]:
+    return {name for name, member in vars(kind).items() if not name.startswith("_") and not isinstance(member, property)}
+
+
+def commands(group: click.Group, path: str = "bespoke") -> Iterator[str]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{path} {name}")
+        else:
+            yield f"{path} {name}"
+
+
+def test_the_table_has_every_verb_of_python_and_no_other() -> None:
+    there = {f"{kind.__name__}.{name}" for kind in (PersonalModel, Personalizer) for name in public(kind)}
+    there |= {f"examples.{name}" for name in public(Examples)}
+    assert column(1) - {"train(stop=...)", "bespoke.__version__"} == there
+
+
+def test_the_table_has_every_command_and_no_other() -> None:
+    named = {re.sub(r" --.*", "", name) for name in column(2)} - {"--state", "Ctrl-C", "SIGTERM", "bespoke"}
+    assert named == set(commands(cli))
+
+
+def test_the_table_has_every_function_of_the_header_and_no_other() -> None:
+    header = (REPOSITORY / "bindings" / "native" / "include" / "bespoke.h").read_text(encoding="utf-8")
+    functions = set(re.findall(r"^BESPOKE_API [^;]*?\b(bespoke_\w+)\(", header, re.MULTILINE))
+    assert len(functions) > 6
+    assert column(3) == {name for name in functions if not name.endswith("_free")}
