@@ -49,11 +49,12 @@ typedef struct bespoke_tensor {
   int32_t dtype;
 } bespoke_tensor;
 
-#define BESPOKE_ENGINE_NO_MEMORY 2 /* the system gave none: training ends as where a budget is exceeded */
+#define BESPOKE_ENGINE_NO_MEMORY 2       /* the system gave none: training ends as where a budget is exceeded */
+#define BESPOKE_ENGINE_OTHER_SIGNATURE 3 /* the program takes or gives other tensors; `message` says what: the bundle is refused */
 
 /* What runs the compiled graphs of one target. The core calls it from one thread; it may use threads of its own. Where a
- * function fails it returns BESPOKE_ENGINE_NO_MEMORY or another number but 0, and writes a text of at most `message_size` bytes,
- * its 0 included, to `message`. */
+ * function fails it returns one of the numbers above or another but 0, and writes a text of at most `message_size` bytes, its 0
+ * included, to `message`. */
 typedef struct bespoke_engine {
   size_t struct_size;  /* sizeof(bespoke_engine) */
   const char *target;  /* artifacts of this target are handed to it */
@@ -63,7 +64,9 @@ typedef struct bespoke_engine {
    * trains with, the artifact with the largest engine_bytes is opened first: memory that the engine keeps for all is best taken then. */
   int (*open)(void *context, const void *artifact, size_t size, void *scratch, size_t scratch_size, void **program,
               char *message, size_t message_size);
-  /* Operands and results in the order of the artifact's signature. Results never overlap operands. */
+  /* Operands and results in the order of the artifact's signature. Results never overlap operands. Nobody else can tell what the
+   * program itself takes and gives: where a count, dtype, shape or order of dimensions differs from its own, the engine returns
+   * BESPOKE_ENGINE_OTHER_SIGNATURE before a byte is read or written. */
   int (*run)(void *context, void *program, const bespoke_tensor *operands, size_t operand_count,
              const bespoke_tensor *results, size_t result_count, char *message, size_t message_size);
   void (*close)(void *context, void *program);

@@ -18,9 +18,9 @@ from bespoke.runtime.batches import Batch
 from bespoke.runtime.buffers import Buffers, as_tensor
 from bespoke.runtime.code import read_code
 from bespoke.runtime.cost import TORCH_COSTS
+from bespoke.runtime.graph_function import GraphFunction
 from bespoke.runtime.interpreter import STAGES, Bindings, Interpreter, Outcome
 from bespoke.runtime.memory import MemoryGuard
-from bespoke.runtime.programs import load_program
 from bespoke.runtime.weights import Weights
 
 
@@ -47,15 +47,13 @@ class Machine:
         self.adapter_names = frozenset(
             str(value.where) for code in codes.values() for value in code.values if value.role == "adapter"
         )
-        files = {graph.key: graph.file for graph in graphs.values()}
-        functions: dict[str, torch.fx.GraphModule] = {}
-        for code in codes.values():
-            for graph in code.graphs:
-                if graph.key not in functions:
-                    functions[graph.key] = load_program(
-                        bundle.read(files[graph.key]), files[graph.key], device=self.device.type
-                    )
-        workspaces = {key: function.meta["workspace_bytes"] for key, function in functions.items()}
+        called = {graph.key for code in codes.values() for graph in code.graphs}
+        functions = {
+            key: GraphFunction(bundle.read(record.file), record, self.device.type)
+            for key, record in graphs.items()
+            if key in called
+        }
+        workspaces = {key: function.workspace_bytes for key, function in functions.items()}
         codes = {length: code.with_workspaces(workspaces) for length, code in codes.items()}
         self.estimate_bytes = max(
             code.arena_bytes + code.workspace_bytes + TORCH_COSTS.constant_bytes + TORCH_COSTS.record_bytes * code.records

@@ -88,7 +88,8 @@ def load_program(
     data: bytes, subject: str, *, device: str = "cpu", error: type[BespokeError] = BundleError
 ) -> torch.fx.GraphModule:
     """The graph in the bytes of a model.json. Call it with the flat tensors of the graph; it returns a flat tuple.
-    `meta["workspace_bytes"]` is what a call takes beside its operands.
+    `meta["workspace_bytes"]` is what a call takes beside its operands; `meta["operands"]` and `meta["results"]` are the (shape,
+    dtype) that the program gives its tensors, dtype None where torch has none of that number.
 
     Constructors inside the graph (`full`, `arange`) are bound to `device`. Raises `error` about `subject` for anything
     that is not a straight line of allowed operators; nothing is executed before that is known.
@@ -124,6 +125,9 @@ def build_module(
     graph.output(tuple(values[name] for name in program.outputs))
     module = torch.fx.GraphModule(torch.nn.Module(), graph, "Program")
     module.meta["workspace_bytes"] = workspace_bytes(program)
+    for side, names in (("operands", program.inputs), ("results", program.outputs)):
+        declared = [program.tensors[name] for name in names]
+        module.meta[side] = [(tuple(shape), _DTYPES.get(number)) for shape, number in declared]
     return module
 
 

@@ -81,6 +81,10 @@ void Programs::run(Program& program, const bespoke_tensor* operands, const bespo
   char message[256] = "";
   const int failed = engine_.run(engine_.context, program.handle, ordered_.data(), ordered_.size(), results,
                                  program.graph->outputs.size(), message, sizeof message);
+  if (failed == BESPOKE_ENGINE_OTHER_SIGNATURE)
+    throw Error(Kind::Bundle, program.artifact->file, std::string("a program with ") + message,
+                "the operands and results that the manifest says graph '" + program.graph->name + "' has",
+                "Get the bundle again from where it was built");
   refuse_without_memory(failed, program, 0, message);
   if (failed)
     throw Error(Kind::Plan, "graph '" + program.graph->name + "'", message, "a call that the engine can make",

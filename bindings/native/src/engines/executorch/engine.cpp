@@ -3,7 +3,9 @@
 // planned buffers exist once and not once a graph. Operands and results are the caller's memory, never copied.
 #include "engines/executorch/engine.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <string>
@@ -34,6 +36,10 @@ using executorch::aten::TensorImpl;
 constexpr const char* kMethod = "forward";
 constexpr const char* kReserve = "reserve";  // makes XNNPACK's workspace as large as `forward` needs it, in one growth
 constexpr size_t kAlignment = 64;
+constexpr size_t kMostBuffers = 64;  // planned ones; ours have one
+// Of bespoke.h's dtypes, in their order.
+constexpr ScalarType kTypes[] = {ScalarType::Float, ScalarType::Half, ScalarType::Byte, ScalarType::Long, ScalarType::Int};
+constexpr const char* kTypeNames[] = {"float32", "float16", "uint8", "int64", "int32"};
 
 struct Failure {
   std::string text;
@@ -54,17 +60,47 @@ T take(rt::Result<T> result, const char* what) {  // Result::get() of an error a
   return std::move(result.get());
 }
 
-// A tensor whose memory is set anew for each run; ExecuTorch keeps pointers to its sizes.
-struct Operand {
+// What a program takes or gives, as its file says.
+struct Spec {
+  ScalarType type;
   std::vector<TensorImpl::SizesType> sizes;
   std::vector<TensorImpl::DimOrderType> order;
-  std::unique_ptr<TensorImpl> tensor;
 
-  explicit Operand(const rt::TensorInfo& info)
-      : sizes(info.sizes().begin(), info.sizes().end()), order(info.dim_order().begin(), info.dim_order().end()) {
-    tensor = std::make_unique<TensorImpl>(info.scalar_type(), static_cast<ssize_t>(sizes.size()), sizes.data(), nullptr, order.data());
+  explicit Spec(const rt::TensorInfo& info)
+      : type(info.scalar_type()), sizes(info.sizes().begin(), info.sizes().end()),
+        order(info.dim_order().begin(), info.dim_order().end()) {}
+
+  bool is_of(const bespoke_tensor& tensor) const {
+    if (tensor.dtype < 0 || static_cast<size_t>(tensor.dtype) >= std::size(kTypes) || type != kTypes[tensor.dtype]) return false;
+    return std::equal(sizes.begin(), sizes.end(), tensor.shape, tensor.shape + tensor.rank) && in_order();
+  }
+  bool in_order() const {
+    for (size_t i = 0; i < order.size(); i++)
+      if (order[i] != i) return false;
+    return order.size() == sizes.size();
   }
 };
+
+std::string shown(const Spec& spec) {
+  const auto* known = std::find(std::begin(kTypes), std::end(kTypes), spec.type);
+  std::string out = std::string(known == std::end(kTypes) ? "another dtype" : kTypeNames[known - std::begin(kTypes)]) + " (";
+  for (size_t i = 0; i < spec.sizes.size(); i++) out += (i ? ", " : "") + std::to_string(spec.sizes[i]);
+  return out + (spec.in_order() ? ")" : ") in another order of dimensions");
+}
+
+// Before a byte is read or written: a program knows its own sizes, and would use them on whatever memory it is given.
+void check_signature(const char* what, const std::vector<Spec>& specs, const bespoke_tensor* tensors, size_t count) {
+  if (specs.size() != count)
+    throw Failure{std::to_string(specs.size()) + " " + what + "s", BESPOKE_ENGINE_OTHER_SIGNATURE};
+  for (size_t i = 0; i < count; i++)
+    if (!specs[i].is_of(tensors[i]))
+      throw Failure{std::string(what) + " " + std::to_string(i) + " of " + shown(specs[i]), BESPOKE_ENGINE_OTHER_SIGNATURE};
+}
+
+// Its memory is set anew for each run. ExecuTorch keeps pointers to the sizes of `spec`.
+std::unique_ptr<TensorImpl> tensor_of(Spec& spec) {
+  return std::make_unique<TensorImpl>(spec.type, static_cast<ssize_t>(spec.sizes.size()), spec.sizes.data(), nullptr, spec.order.data());
+}
 
 class Program {
  public:
@@ -75,23 +111,26 @@ class Program {
     size_t used = 0;
     for (size_t i = 0; i < meta.num_memory_planned_buffers(); i++) {
       const auto bytes = static_cast<size_t>(take(meta.memory_planned_buffer_size(i), "read a planned buffer"));
-      if (bytes > scratch_size - used) throw Failure{"the program plans more memory than its artifact says"};
+      if (bytes > scratch_size - used || planned_.size() == kMostBuffers) throw Failure{"the program plans more memory than its artifact says"};
       planned_.push_back({scratch + used, bytes});
       used = std::min(scratch_size, (used + bytes + kAlignment - 1) / kAlignment * kAlignment);
     }
     memory_ = std::make_unique<rt::HierarchicalAllocator>(rt::Span<rt::Span<uint8_t>>(planned_.data(), planned_.size()));
     temporary_ = std::make_unique<rt::MemoryAllocator>(static_cast<uint32_t>(scratch_size - used), scratch + used);
     manager_ = std::make_unique<rt::MemoryManager>(&structures_, memory_.get(), temporary_.get());
-    for (size_t i = 0; i < meta.num_inputs(); i++) operands_.emplace_back(take(meta.input_tensor_meta(i), "read an operand"));
+    for (size_t i = 0; i < meta.num_inputs(); i++) takes_.emplace_back(take(meta.input_tensor_meta(i), "read an operand"));
+    for (size_t i = 0; i < meta.num_outputs(); i++) gives_.emplace_back(take(meta.output_tensor_meta(i), "read a result"));
+    for (Spec& spec : takes_) operands_.push_back(tensor_of(spec));
     method_ = std::make_unique<rt::Method>(take(program_.load_method(kMethod, manager_.get()), "load the method"));
     if (program_.method_meta(kReserve).ok()) reserve();
   }
 
   void run(const bespoke_tensor* operands, size_t operand_count, const bespoke_tensor* results, size_t result_count) {
-    if (operand_count != operands_.size() || result_count != method_->outputs_size()) throw Failure{"the program has another signature"};
+    check_signature("operand", takes_, operands, operand_count);
+    check_signature("result", gives_, results, result_count);
     for (size_t i = 0; i < operand_count; i++) {
-      operands_[i].tensor->set_data(operands[i].data);
-      check(method_->set_input(rt::EValue(Tensor(operands_[i].tensor.get())), i), "take an operand");
+      operands_[i]->set_data(operands[i].data);
+      check(method_->set_input(rt::EValue(Tensor(operands_[i].get())), i), "take an operand");
     }
     for (size_t i = 0; i < result_count; i++) {
       const auto bytes = method_->get_output(i).toTensor().nbytes();
@@ -109,10 +148,11 @@ class Program {
     rt::Method method = take(program_.load_method(kReserve, &manager), "load the reserving method");
     alignas(kAlignment) float given[kAlignment] = {}, result[kAlignment];  // XNNPACK may read 128 bytes past an operand
     if (method.inputs_size() != 1 || method.outputs_size() != 1) throw Failure{"the reserving method has another signature"};
-    Operand operand(take(take(program_.method_meta(kReserve), "find the reserving method").input_tensor_meta(0), "read its operand"));
-    if (operand.tensor->nbytes() != sizeof(float)) throw Failure{"the reserving method has another signature"};
-    operand.tensor->set_data(given);
-    check(method.set_input(rt::EValue(Tensor(operand.tensor.get())), 0), "take an operand");
+    Spec spec(take(take(program_.method_meta(kReserve), "find the reserving method").input_tensor_meta(0), "read its operand"));
+    const std::unique_ptr<TensorImpl> operand = tensor_of(spec);
+    if (operand->nbytes() != sizeof(float)) throw Failure{"the reserving method has another signature"};
+    operand->set_data(given);
+    check(method.set_input(rt::EValue(Tensor(operand.get())), 0), "take an operand");
     check(method.set_output_data_ptr(result, sizeof(float), 0), "take a result's place");
     check(method.execute(), "reserve memory");
   }
@@ -124,7 +164,8 @@ class Program {
   std::unique_ptr<rt::MemoryAllocator> temporary_;
   executorch::extension::MallocMemoryAllocator structures_;
   std::unique_ptr<rt::MemoryManager> manager_;
-  std::vector<Operand> operands_;
+  std::vector<Spec> takes_, gives_;
+  std::vector<std::unique_ptr<TensorImpl>> operands_;
   std::unique_ptr<rt::Method> method_;
 };
 

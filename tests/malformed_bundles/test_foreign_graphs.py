@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An exported program that takes or gives other tensors than the manifest says is refused, and so is one that lies about itself."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bespoke import PersonalModel
+from bespoke.bundle.manifest import GraphRecord, TensorSpec
+from bespoke.bundle.reader import open_bundle
+from bespoke.errors import BudgetExceeded, BundleError
+from bespoke.runtime.graph_function import GraphFunction
+from tests.foreign import Signature, Tensors, foreign
+from tests.malformed_bundles.test_hostile_folders import edit
+from tests.unit.personal_model.tiny import add_numbers, tiny_bundle, tiny_folder
+
+__all__ = ["tiny_bundle", "tiny_folder"]
+
+
+def signature(record: GraphRecord) -> Signature:
+    def tensors(specs: Sequence[TensorSpec]) -> Tensors:
+        return tuple((tuple(spec.shape), spec.dtype) for spec in specs)
+
+    return Signature(tensors(record.inputs), tensors(record.outputs))
+
+
+def with_signature(record: GraphRecord, other: Signature) -> GraphRecord:
+    def specs(tensors: Tensors, like: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+        return tuple(
+            like[0].model_copy(update={"name": f"t{number}", "shape": shape, "dtype": dtype})
+            for number, (shape, dtype) in enumerate(tensors)
+        )
+
+    inputs, outputs = specs(other.operands, record.inputs), specs(other.results, record.outputs)
+    return record.model_copy(update={"inputs": inputs, "outputs": outputs})
+
+
+@pytest.mark.parametrize("count", [100, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_a_graph_of_a_foreign_signature_is_refused(tiny_bundle: Path, count: int, capsys: pytest.CaptureFixture[str]) -> None:
+    seed = random.randrange(2**32)
+    numbers = random.Random(seed)
+    with capsys.disabled():
+        print(f"\nforeign graphs: seed {seed}", end="")
+    with open_bundle(tiny_bundle) as bundle:
+        graphs = [(record, bundle.read(record.file)) for record in bundle.manifest.graphs]
+    for record, data in graphs:
+        GraphFunction(data, record)
+    all_of = [signature(record) for record, _ in graphs]
+    done: Counter[str] = Counter()
+    for _ in range(count):
+        record, data = numbers.choice(graphs)
+        what, other = foreign(signature(record), all_of, numbers)
+        with pytest.raises(BundleError) as refused:
+            GraphFunction(data, with_signature(record, other))
+        assert refused.value.subject == record.file
+        assert refused.value.got.startswith("a program with ")
+        done[what] += 1
+    with capsys.disabled():
+        print(f"; {count} refused: " + ", ".join(f"{what} {number}" for what, number in sorted(done.items())))
+
+
+@pytest.mark.parametrize("count", [3, pytest.param(100, marks=pytest.mark.slow)])
+def test_a_bundle_whose_graphs_were_exchanged_does_not_train(
+    tiny_bundle: Path, tmp_path: Path, count: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every hash is right: whoever wrote the manifest exchanged two files."""
+    seed = random.randrange(2**32)
+    numbers = random.Random(seed)
+    with capsys.disabled():
+        print(f"\nexchanged graphs: seed {seed}")
+    bundle = shutil.copytree(tiny_bundle, tmp_path / "a.bundle")
+    with open_bundle(bundle) as opened:
+        method = opened.manifest.methods[0]
+        plan = json.loads(opened.read(method.plans[0].file))
+        called = {graph["key"] for graph in plan["graphs"]}
+        owns = {record.file: signature(record) for record in opened.manifest.graphs}
+        files = [record.file for record in opened.manifest.graphs if record.key in called]
+    for turn in range(count):
+        while True:
+            one, two = numbers.choice(files), numbers.choice(list(owns))
+            if owns[one] != owns[two]:
+                break
+
+        def exchange(document: dict[str, Any], one: str = one, two: str = two) -> None:
+            for graph in document["graphs"]:
+                graph["file"] = {one: two, two: one}.get(graph["file"], graph["file"])
+
+        edit(bundle, exchange)
+        with PersonalModel.open(bundle, tmp_path / f"state{turn}", runtime="torch") as model:
+            add_numbers(model)
+            with pytest.raises(BundleError) as refused:
+                model.train(steps=1)
+            assert refused.value.subject in (one, two)
+        edit(bundle, exchange)
+
+
+# ---- programs that lie ---------------------------------------------------------------------------------------------------------
+
+RECORD = GraphRecord(
+    key="0" * 64, name="scale", file="graphs/scale.json",
+    inputs=(
+        TensorSpec(name="x", shape=(4, 8), dtype="float32", role="x"),
+        TensorSpec(name="w", shape=(8,), dtype="float32", role="w"),
+    ),
+    outputs=(TensorSpec(name="y", shape=(4, 8), dtype="float32", role="y"),),
+)  # fmt: skip
+OPERANDS = torch.ones(4, 8), torch.ones(8)
+
+
+def doctored(graph: bytes, **of_the_last: Any) -> bytes:
+    """The program with other words about its result."""
+    document = json.loads(graph)
+    inner = document["graph_module"]["graph"]
+    inner["tensor_values"][inner["outputs"][0]["as_tensor"]["name"]].update(of_the_last)
+    return json.dumps(document).encode()
+
+
+def test_a_program_that_gives_other_than_it_says_is_refused_when_it_is_called(graph: bytes) -> None:
+    GraphFunction(graph, RECORD)(*OPERANDS)
+    others = ((8, 4), "float32"), ((32,), "float32"), ((1, 4, 8), "float32"), ((4, 8), "float16")
+    for shape, dtype in others:
+        sizes = [{"as_int": size} for size in shape]
+        said = doctored(graph, sizes=sizes, strides=[{"as_int": 1}] * len(shape), dtype=6 if dtype == "float16" else 7)
+        function = GraphFunction(said, with_signature(RECORD, Signature(signature(RECORD).operands, ((shape, dtype),))))
+        with pytest.raises(BundleError, match=r"result 0 of float32 \(4, 8\)"):
+            function(*OPERANDS)
+
+
+def test_a_program_whose_operators_do_not_fit_its_operands_is_an_error_of_ours(graph: bytes) -> None:
+    document = json.loads(graph)
+    document["graph_module"]["graph"]["tensor_values"]["v1"].update(sizes=[{"as_int": 7}])
+    narrow = with_signature(RECORD, Signature((((4, 8), "float32"), ((7,), "float32")), signature(RECORD).results))
+    with pytest.raises(BundleError, match="a call that fails: The size of tensor") as raised:
+        GraphFunction(json.dumps(document).encode(), narrow)(torch.ones(4, 8), torch.ones(7))
+    assert raised.value.subject == "graphs/scale.json: graph 'scale'"
+
+
+def test_a_program_that_asks_for_more_memory_than_there_is_exceeds_the_budget(graph: bytes) -> None:
+    huge = torch.ones(1, 1).expand(2**30, 2**30)  # one number in memory, an exabyte of results
+    with pytest.raises(BudgetExceeded):
+        GraphFunction(graph, RECORD)(huge, torch.ones(1))
