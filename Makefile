@@ -8,7 +8,7 @@ CORE := $(shell find bindings/native bindings/schema -type f \( -path '*/src/*' 
 # Two processes share the cores; torch's own threads would only wait for each other.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: install demo test test-all bench lint schema clean
+.PHONY: install demo test test-all bench lint schema wheel clean
 
 install: $(STAMP)
 
@@ -43,6 +43,10 @@ lint: $(STAMP)
 
 schema: $(STAMP)
 	$(BIN)/python tools/write_schemas.py
+
+# dist/*.whl, for machines without a compiler: the core and every library that it loads are in it.
+wheel: $(STAMP)
+	$(BIN)/python tools/make_wheel.py dist
 
 clean:
 	rm -rf $(VENV) .cache

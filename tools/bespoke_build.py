@@ -5,7 +5,7 @@ ExecuTorch's C++ headers and libraries come in its wheel, whose 57 dependencies 
 requirement: the one that is installed is used where its version is ours, else the wheel alone is downloaded and kept in a cache.
 
 Where the core cannot be compiled, the Python part is installed without it, with the reason in bespoke/core/not_built.txt, which
-`bespoke doctor` shows. BESPOKE_REQUIRE_CORE=1 makes that an error.
+`bespoke doctor` shows. BESPOKE_REQUIRE_CORE=1 makes that an error, which names what to install.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from scikit_build_core import build as scikit
 
 EXECUTORCH = "1.5.1"  # as in pyproject.toml and constraints.txt; its C++ interface changes with every version
 REQUIRE = "BESPOKE_REQUIRE_CORE"
+SYSTEM_PACKAGES = "apt-get install g++ pkg-config libsodium-dev libsqlite3-dev nlohmann-json3-dev"  # as bespoke.core.finding has it
 DEFINE = "cmake.define.executorch_DIR"
 NOTE = Path("build/not_built")
 
@@ -66,7 +67,10 @@ def _with_core(build: Callable[..., str], wheel_directory: str, config_settings:
     except (Exception, SystemExit) as error:
         reason = _reason("".join(log), error)
         if os.environ.get(REQUIRE, "0") not in ("", "0"):
-            raise
+            raise SystemExit(
+                f"The device core could not be compiled, and {REQUIRE} asks for it. {reason}\n"
+                f"It takes a C++ compiler, libsodium, SQLite and nlohmann-json; on Debian: {SYSTEM_PACKAGES}"
+            ) from error
     print(f"WARNING: the device core was not compiled, training will need torch. {reason}", flush=True)
     NOTE.parent.mkdir(exist_ok=True)
     NOTE.write_text(reason + "\n", encoding="utf-8")

@@ -47,7 +47,7 @@ _PACKAGES = (
     ("peft", "peft", "exported adapters are written without it, but nothing here can load one to compare"),
     ("matplotlib", "plot", "inspect --plot and train --plot cannot draw"),
     ("cryptography", "sign", "bundles can be neither signed nor checked by key; a pinned sha256 still works"),
-    ("executorch", "executorch", "bundles cannot be compiled for the device core, nor can it run here: its libraries are in there"),
+    ("executorch", "executorch", "bundles cannot be compiled for the device core; the core itself runs without it"),
 )
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What a wheel carries, under bespoke/core: the tool, the library, the header, and core.json, which says what they were built with.
-# ExecuTorch's libraries are those of its own wheel, two folders up and over.
+# The four libraries of ExecuTorch that it links lie beside it, with their licence: 14 MB, where the package executorch brings 700 MB
+# that only a build needs.
 # One version for the SDK and the core.
 file(STRINGS ${CMAKE_CURRENT_SOURCE_DIR}/../../sdk/bespoke/__init__.py _version REGEX "^__version__ = ")
 string(REGEX MATCH "[0-9][^\"]*" _version "${_version}")
@@ -10,7 +11,7 @@ endif()
 
 if(SKBUILD)
   set(BESPOKE_DESTINATION bespoke/core)
-  set(_executorch_libraries "$ORIGIN/../../../executorch/lib")
+  set(_executorch_libraries "$ORIGIN")
 else()
   set(BESPOKE_DESTINATION .)
   set(_executorch_libraries "${EXECUTORCH_RUNTIME_LIBRARY_DIR}")
@@ -21,6 +22,22 @@ set_target_properties(bespoke-core PROPERTIES INSTALL_RPATH "$ORIGIN/../lib;${_e
 install(TARGETS bespoke-core RUNTIME DESTINATION ${BESPOKE_DESTINATION}/bin)
 install(TARGETS bespoke_core LIBRARY DESTINATION ${BESPOKE_DESTINATION}/lib)
 install(FILES include/bespoke.h DESTINATION ${BESPOKE_DESTINATION}/include)
+if(SKBUILD AND BESPOKE_EXECUTORCH)
+  foreach(_library ${EXECUTORCH_LIBRARIES})  # imported targets from CMake 3.28 on, else paths
+    if(TARGET ${_library})
+      set(_library $<TARGET_FILE:${_library}>)
+    endif()
+    install(FILES ${_library} DESTINATION ${BESPOKE_DESTINATION}/lib)
+  endforeach()
+endif()
+# Their licences, and those of what a wheel carries beside them (tools/make_wheel.py), from where the libraries themselves come.
+foreach(_package executorch libsodium libsqlite3 nlohmann-json)
+  file(GLOB _licences ${executorch_DIR}/../../../${_package}-*.dist-info/licenses/LICENSE /usr/share/doc/${_package}*/copyright)
+  if(SKBUILD AND _licences)
+    list(GET _licences 0 _licence)
+    install(FILES ${_licence} DESTINATION ${BESPOKE_DESTINATION}/licences RENAME ${_package}.txt)
+  endif()
+endforeach()
 
 if(BESPOKE_EXECUTORCH)
   string(REGEX MATCH "^[0-9.]+" _executorch_version "${EXECUTORCH_BUILD_VERSION}")

@@ -18,6 +18,8 @@ __all__ = ["Core", "find"]
 
 BINARY = "bespoke-core"
 OVERRIDE = "BESPOKE_CORE"  # path of another build of it, for those who develop it
+# What it is compiled with, on Debian.
+SYSTEM_PACKAGES = "apt-get install g++ pkg-config libsodium-dev libsqlite3-dev nlohmann-json3-dev"
 _START_SECONDS = 30.0
 
 
@@ -46,8 +48,8 @@ def find() -> Core:
             return _tried(path)
     return Core(
         None, next((why for folder in folders if (why := _not_built(folder))), "it was not compiled when bespoke was installed"),
-        "Install a C++ compiler, libsodium, SQLite and nlohmann-json (on Debian: apt-get install g++ pkg-config libsodium-dev "
-        "libsqlite3-dev nlohmann-json3-dev), then install bespoke-sdk again with pip install --force-reinstall --no-deps",
+        f"Install a C++ compiler, libsodium, SQLite and nlohmann-json (on Debian: {SYSTEM_PACKAGES}), then install bespoke-sdk "
+        "again with pip install --force-reinstall --no-deps",
     )  # fmt: skip
 
 
@@ -80,13 +82,9 @@ def _probe(path: Path, modified: int, size: int) -> Core:
         return Core(None, f"{path} cannot be started ({error})", "Install bespoke-sdk again for this machine", built)
     missing = re.search(r"error while loading shared libraries: ([^\s:]+)", done.stderr)
     if missing is not None:
-        library, wanted = missing[1], built.get("executorch", "1.5.1")
-        if "executorch" in library:
-            return Core(
-                None, f"{path} is there, but not {library}, which comes with executorch {wanted}",
-                "pip install 'bespoke-sdk[executorch]'", built,
-            )  # fmt: skip
-        return Core(None, f"{path} is there, but not {library}", f"Install the package of your system that holds {library}", built)
+        library = missing[1]
+        owner = "bespoke-sdk again" if "executorch" in library else f"the package of your system that holds {library}"
+        return Core(None, f"{path} is there, but not {library}", f"Install {owner}", built)
     if done.returncode < 0 or not done.stdout.strip():
         said = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
         return Core(None, f"{path} does not start: {said[0][:300]}", "Install bespoke-sdk again for this machine", built)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from bespoke.core.finding import SYSTEM_PACKAGES
 from tests.conftest import REPOSITORY
 
 CMAKE = """
@@ -100,9 +101,18 @@ def test_what_cannot_be_compiled_is_left_out_and_the_reason_kept(
 def test_where_the_core_is_required_its_failure_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BESPOKE_REQUIRE_CORE", "1")
     scikit = Scikit(CMAKE)
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit) as failed:
         backend(scikit, monkeypatch).build_wheel("out")
     assert len(scikit.asked) == 1
+    assert "Package 'libsodium'" in str(failed.value)
+    assert "BESPOKE_REQUIRE_CORE" in str(failed.value)
+    assert SYSTEM_PACKAGES in str(failed.value)
+
+
+def test_the_same_packages_are_named_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert backend(Scikit(None), monkeypatch).SYSTEM_PACKAGES == SYSTEM_PACKAGES
+    for page in ("README.md", "docs/how_to/use_the_device_core.md"):
+        assert SYSTEM_PACKAGES in (REPOSITORY / page).read_text(encoding="utf-8")
 
 
 def test_without_the_core_executorch_is_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:

