@@ -63,8 +63,9 @@ class Trainer:
         self._between_steps = True
         self._pending: list[JournalRow] = []
         self._metrics: list[dict[str, Any]] = []
+        self._slot_step = 0  # of the newest slot, which is behind `_committed` where a journal follows it
         self._position = self._restore(start)
-        self._committed = self._slot_step = self._position.step
+        self._committed = self._position.step
         self._last_commit = time.monotonic()
         self.progress = Progress()
 
@@ -187,6 +188,7 @@ class Trainer:
         slot = self._store.latest_slot(self._run.id)
         self._machine.buffers.fill(slot.tensors if slot is not None else start)
         position = CursorState.model_validate(slot.cursor) if slot is not None else CursorState()
+        self._slot_step = position.step
         if not self._machine.replayable:
             return position
         for row in self._store.journal(self._run.id, after_step=position.step):

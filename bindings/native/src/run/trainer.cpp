@@ -61,7 +61,7 @@ Trainer::Trainer(Steps& machine, StateStore& store, const Run& run, const Traini
     : machine_(machine), store_(store), run_(run), training_(training), cursor_(cursor), guard_(guard), on_step_(std::move(on_step)) {
   bad_in_a_row_ = rejected_last(store, run.id);
   restore(start);
-  committed_ = slot_step_ = position_.step;
+  committed_ = position_.step;
   for (const NamedTensor& tensor : machine.state()) state_bytes_ += static_cast<double>(tensor.elements()) * sizeof(float);
   last_commit_ = Clock::now();
 }
@@ -184,6 +184,7 @@ void Trainer::restore(const TensorSource& start) {
     const std::optional<Slot> slot = store_.latest_slot(run_.id);
     machine_.fill(slot ? source_of(slot->tensors) : start);
     if (slot) position_ = cursor_from_json(slot->cursor, subject);
+    slot_step_ = position_.step;
   }
   if (!machine_.replayable()) return;
   while (const std::optional<JournalRow> row = store_.next_journal_row(run_.id, position_.step)) {
