@@ -61,6 +61,8 @@ class Tokenizer:
         longest_first = sorted((token.content for token in self._added.values()), key=len, reverse=True)
         self._added_pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
         self.special_tokens: dict[str, str] = _named_tokens(config)
+        # Often an added token (<unk>), and yet no border between stretches.
+        self._unknown = _unknown_ids(self._outer.model)
         self._control: dict[str, int] = {}
         self._forgeable: frozenset[int] = frozenset()
         self.protect([token.content for token in self._added.values() if token.special])
@@ -203,7 +205,7 @@ class Tokenizer:
         """Whether a piece after `previous` goes on within a stretch, so that no space is put before it."""
         if self._prefix == "none" or previous is None:
             return False
-        return self._prefix == "text" or previous not in self._added
+        return self._prefix == "text" or previous not in self._added or previous in self._unknown
 
     def _without_prefix(self) -> tokenizers.Tokenizer:
         if self._inner is None:  # made when first needed: a second copy of the vocabulary is not small
@@ -220,8 +222,7 @@ class Tokenizer:
         model = self._outer.model
         if isinstance(model, tokenizers.models.BPE) and not model.ignore_merges:
             return frozenset()
-        unknown = getattr(model, "unk_token", None) or self.special_tokens.get("unk_token")
-        return self.control_ids - {self._outer.token_to_id(unknown) if isinstance(unknown, str) else None}
+        return self.control_ids - self._unknown
 
     def _id_of_name(self, name: str) -> int | None:
         text = self.special_tokens.get(name)
@@ -245,6 +246,14 @@ def _quiet(one: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     one.no_truncation()
     one.no_padding()
     return one
+
+
+def _unknown_ids(model: Any) -> frozenset[int]:
+    """What a character becomes that no vocabulary has; nothing where the model refuses it."""
+    try:
+        return frozenset(token.id for token in model.tokenize("\U0010ffff"))
+    except Exception:  # the Rust side raises bare Exception: a word model without a token for unknown words
+        return frozenset()
 
 
 def _as_special(token: tokenizers.AddedToken) -> tokenizers.AddedToken:
