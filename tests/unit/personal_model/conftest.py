@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from bespoke import PersonalModel
-from bespoke.runtime import machine
+from bespoke.runtime import graph_function
 from tests.unit.personal_model.tiny import add_numbers, tiny_bundle, tiny_folder  # noqa: F401
 
 torch.set_num_threads(1)
@@ -24,7 +24,7 @@ Open = Callable[..., PersonalModel]
 def graphs_read_once() -> Iterator[None]:
     """Reading the graphs takes most of the time of a `train` of a few steps, and is not what is tested here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(machine, "load_program", functools.lru_cache(maxsize=None)(machine.load_program))
+        patch.setattr(graph_function, "load_program", functools.lru_cache(maxsize=None)(graph_function.load_program))
         yield
 
 
