@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from bespoke.errors import ConfigError
 
 MEGABYTE = 10**6  # MB = 10**6 bytes, everywhere
+JUDGED_POSITIONS = 4096  # most that the gate looks at of the user's rows, and of the bundle's own
 
 Schedule = Literal["constant", "linear", "cosine"]
 

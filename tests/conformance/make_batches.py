@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from bespoke.runtime.batches import Batch, BatchCursor, CursorState, Row, evaluation_batches
+from bespoke.runtime.judged import judged_rows
 from bespoke.runtime.schedule import learning_rate_at
 
 PATH = Path(__file__).with_name("batches.json")
@@ -33,6 +34,14 @@ CURSORS: list[dict[str, Any]] = [
      "from": {"step": 4000000000, "user_position": 123456789, "general_position": 987}},
 ]  # fmt: skip
 EVALUATIONS = [{"rows": 11, "batch_size": 1}, {"rows": 11, "batch_size": 4}, {"rows": 0, "batch_size": 2}]
+JUDGED: list[dict[str, Any]] = [  # lengths of rows: `pattern` over and over
+    {"comment": "none", "rows": 0, "pattern": [2]},
+    {"comment": "as many as are judged", "rows": 64, "pattern": [65]},
+    {"comment": "one more", "rows": 65, "pattern": [65]},
+    {"comment": "a book, in windows", "rows": 12345, "pattern": [65]},
+    {"comment": "long and short by turns", "rows": 1000, "pattern": [120, 7]},
+    {"comment": "each longer than all that is judged", "rows": 9, "pattern": [5000]},
+]
 SCHEDULES: list[dict[str, Any]] = [
     {"schedule": schedule, "warmup_steps": warmup, "total_steps": total}
     for schedule in ("constant", "linear", "cosine")
@@ -79,7 +88,7 @@ def cursor_case(given: dict[str, Any]) -> dict[str, Any]:
 def document() -> dict[str, Any]:
     return {
         "format": 1,
-        "what": "micro-batches of the data cursor, order of evaluation, learning rates",
+        "what": "micro-batches of the data cursor, order of evaluation, rows that are judged, learning rates",
         "generator": "make_batches.py",
         "sequence_lengths": LENGTHS,
         "vocab_size": VOCAB_SIZE,
@@ -92,6 +101,10 @@ def document() -> dict[str, Any]:
         "evaluations": [
             {**case, "expected": [told(b) for b in evaluation_batches(rows(case["rows"], 0), case["batch_size"], LENGTHS)]}
             for case in EVALUATIONS
+        ],
+        "judged": [
+            {**case, "expected": judged_rows([case["pattern"][n % len(case["pattern"])] for n in range(case["rows"])])}
+            for case in JUDGED
         ],
         "schedule_tolerance": "1e-15 of the rate: cos of two libraries may differ by an ulp",
         "schedules": [

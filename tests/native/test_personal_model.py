@@ -68,6 +68,20 @@ def test_the_core_reports_what_torch_reports(opened: Open, method: str) -> None:
     assert core.general_loss is torch.general_loss is None
 
 
+def test_both_judge_a_long_text_on_the_same_rows(opened: Open) -> None:
+    """The tokens change along the text, so other rows would have another loss."""
+    tokens = [3 + (place * place // 700 + place % 7) % 120 for place in range(40_001)]
+    reports = {}
+    for runtime in ("core", "torch"):
+        model = opened(f"book-{runtime}", 0, runtime=runtime)
+        model.examples.add({"tokens": tokens}, id="book")
+        reports[runtime] = model.train(1)
+        # Of one step on 40,000 tokens: reading all of them twice would be 5,000 rows of 16.
+        assert (reports[runtime].judged_tokens, reports[runtime].judged_of_tokens) == (4096, 40_000)
+    for name in ("validation_loss_before", "validation_loss"):
+        assert getattr(reports["core"], name) == pytest.approx(getattr(reports["torch"], name), abs=1e-5)
+
+
 def test_the_report_has_memory_columns_seconds_and_stages(opened: Open) -> None:
     report = opened(memory_mb=100).train()
     memory = report.memory

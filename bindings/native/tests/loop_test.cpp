@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "run/evaluate.h"
+#include "run/judged.h"
 #include "run/memory.h"
 #include "run/noise.h"
 #include "run/schedule.h"
@@ -162,6 +163,21 @@ TEST_CASE("evaluation takes each row once, in the order of the reference") {
     EvaluationBatches batches(rows, test["batch_size"], document["sequence_lengths"], document["vocab_size"]);
     Vectors found = Vectors::array();
     for (Batch batch; batches.next(batch);) found.push_back(told(batch));
+    CHECK(found == test["expected"]);
+  }
+}
+
+TEST_CASE("the gate looks at the rows of the reference") {
+  const Vectors document = vectors("batches.json");
+  REQUIRE(document["judged"].size() == 6);
+  for (const Vectors& test : document["judged"]) {
+    INFO(test["comment"].get<std::string>());
+    const Vectors& pattern = test["pattern"];
+    std::vector<RowPlace> rows;
+    for (int64_t number = 0; number < test["rows"].get<int64_t>(); number++)
+      rows.push_back({number, 0, pattern[static_cast<size_t>(number) % pattern.size()]});
+    Vectors found = Vectors::array();
+    for (const RowPlace& row : judged_rows(rows)) found.push_back(row.example);
     CHECK(found == test["expected"]);
   }
 }

@@ -117,7 +117,8 @@ def train_report(found: Mapping[str, Any]) -> TrainReport:
 _MEMORY = ("idle_bytes", "estimate_bytes", "peak_bytes", "limit_bytes", "mapped_dirty_bytes", "file_bytes")
 _SAME = (
     "method", "run", "steps", "total_steps", "tokens", "rejected_steps", "validation_loss_before", "validation_loss",
-    "general_loss_before", "general_loss", "judged_on", "accepted", "stopped_because", "bytes_written", "bytes_read", "seconds",
+    "general_loss_before", "general_loss", "judged_on", "judged_tokens", "judged_of_tokens", "accepted", "stopped_because",
+    "bytes_written", "bytes_read", "seconds",
 )  # fmt: skip
 
 

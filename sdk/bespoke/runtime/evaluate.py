@@ -44,12 +44,18 @@ class Judgement:
 
 @dataclass(frozen=True)
 class GateData:
-    """Rows that the gate looks at. `judged_on` says what `user` is."""
+    """Rows that the gate looks at. `judged_on` says what `user` is, `of_tokens` how many tokens it was drawn from."""
 
     judged_on: Literal["validation", "train"] | None
     user: Sequence[RowLike]
+    of_tokens: int
     general: Sequence[RowLike]
     general_tolerance: float
+
+
+def predicted(rows: Sequence[RowLike]) -> int:
+    """Tokens of the rows but their first ones, which nothing predicts: what looking at them costs."""
+    return sum(len(row.tokens) - 1 for row in rows)
 
 
 def loss_of(machine: Machine, rows: Sequence[RowLike], adapter: Mapping[str, torch.Tensor] | None) -> float | None:

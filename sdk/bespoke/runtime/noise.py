@@ -55,6 +55,7 @@ class Stream(enum.IntEnum):
     TOKEN = (1 << 31) + 3
     GOLDEN_TOKEN = (1 << 31) + 4
     GOLDEN_PLACE = (1 << 31) + 5
+    JUDGED = (1 << 31) + 6
 
 
 def noise(

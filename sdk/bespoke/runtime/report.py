@@ -69,6 +69,8 @@ class TrainReport:
     step_peak_bytes: tuple[int, ...]  # of each step, over the idle process; an abandoned last one included
     bytes_written: int
     seconds: float
+    judged_tokens: int = 0  # of the user's held-out rows, of which the gate takes a sample where they are many
+    judged_of_tokens: int = 0  # in all of them
     runtime: RuntimeName = "torch"
     bytes_read: int = 0  # from storage: what was not in the page cache
     step_seconds: tuple[float, ...] = ()
@@ -103,7 +105,9 @@ class TrainReport:
             ("loss", self._training_loss()),
         ]
         if self.judged_on is not None:
-            rows.append((f"{self.judged_on} loss", _change(self.validation_loss_before, self.validation_loss)))
+            part = f", on {self.judged_tokens} of {self.judged_of_tokens} tokens"
+            change = _change(self.validation_loss_before, self.validation_loss)
+            rows.append((f"{self.judged_on} loss", change + (part if self.judged_tokens < self.judged_of_tokens else "")))
         if self.general_loss_before is not None:
             rows.append(("general loss", _change(self.general_loss_before, self.general_loss)))
         rows += [("accepted", self._verdict()), ("stopped because", self.stopped_because)]

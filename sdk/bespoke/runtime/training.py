@@ -18,8 +18,9 @@ from bespoke.config import Training, settings_from
 from bespoke.data.rows import TokenRows
 from bespoke.errors import ConfigError, DataError
 from bespoke.runtime.batches import BatchCursor, Row, RowLike
-from bespoke.runtime.evaluate import GateData, Judgement, evaluate, judge, loss_of
+from bespoke.runtime.evaluate import GateData, Judgement, evaluate, judge, loss_of, predicted
 from bespoke.runtime.generate import generate
+from bespoke.runtime.judged import judged_rows
 from bespoke.runtime.machine import Machine, adapter_tensors, method_of
 from bespoke.runtime.memory import (
     MemoryGuard,
@@ -92,6 +93,7 @@ class TorchRuntime:
             general_loss_before=judgement.general_before, general_loss=judgement.general_after,
             judged_on=judgement.judged_on, accepted=judgement.accepted, stopped_because=reason, memory=memory,
             step_peak_bytes=tuple(progress.step_peaks), bytes_written=bytes_written() - written, seconds=time.monotonic() - began,
+            judged_tokens=predicted(gate.user), judged_of_tokens=gate.of_tokens,
             runtime="torch", bytes_read=bytes_read() - read, step_seconds=tuple(progress.step_seconds), seconds_by_stage=stages,
         )  # fmt: skip
 
@@ -144,8 +146,9 @@ class TorchRuntime:
         held_out = [id for id in run.example_ids if id in validation]
         train = [id for id in run.example_ids if id not in validation]
         judged_on: Judged | None = "validation" if held_out else "train" if train else None
-        user = rows_of(self._store, held_out or train)
-        return GateData(judged_on, user, self._general("valid"), record.training.general_tolerance)
+        rows = rows_of(self._store, held_out or train)
+        user = [rows[number] for number in judged_rows([len(row.tokens) for row in rows])]
+        return GateData(judged_on, user, predicted(rows), self._general("valid"), record.training.general_tolerance)
 
     def _judge(
         self, machine: Machine, gate: GateData, before: tuple[float | None, float | None], run: Run, trainer: Trainer,

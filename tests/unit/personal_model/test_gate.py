@@ -11,7 +11,8 @@ import pytest
 
 from bespoke import PersonalModel
 from bespoke.errors import DataError
-from bespoke.runtime.batches import CursorState
+from bespoke.runtime.batches import Batch, CursorState
+from bespoke.runtime.machine import Machine
 from bespoke.state.examples import split_of
 from tests.unit.personal_model.conftest import Open
 from tests.unit.personal_model.test_runs import after, answers
@@ -165,3 +166,29 @@ def test_a_nan_loss_is_never_better(opened: Open) -> None:
     report = opened().train(4, learning_rate=1e30)
     assert report.validation_loss is None or not np.isfinite(report.validation_loss) or not report.accepted
     assert not report.accepted
+
+
+def test_of_a_long_text_the_gate_looks_at_a_bounded_sample_and_says_so(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One example of 40,000 tokens: 2,500 windows, of which training one step and judging it twice reads a few hundred."""
+    looked: list[int] = []
+    evaluate_batch = Machine.evaluate_batch
+
+    def counted(machine: Machine, batch: Batch, *more: Any) -> tuple[float, float]:
+        looked.append(batch.tokens_trained)
+        return evaluate_batch(machine, batch, *more)
+
+    monkeypatch.setattr(Machine, "evaluate_batch", counted)
+    model = opened(count=0)
+    model.examples.add({"tokens": [40 + place % 6 for place in range(40_001)]}, id="book")
+    report = model.train(1)
+    assert (report.judged_tokens, report.judged_of_tokens) == (4096, 40_000)
+    assert sum(looked) == 2 * 4096
+    assert report.judged_on == "train"
+
+
+def test_of_few_examples_the_gate_looks_at_all(alice: PersonalModel) -> None:
+    report = alice.train(1)
+    rows = [numbers(int(info.id.removeprefix("number-"))) for info in alice.examples.list() if info.split == "validation"]
+    assert report.judged_tokens == report.judged_of_tokens == sum(len(row["tokens"]) - 1 for row in rows)

@@ -37,6 +37,8 @@ std::optional<double> loss_of(Steps& machine, const RowSource& rows, const Adapt
 Judgement judge_before(Steps& machine, const GateData& data, const AdapterView& answering) {
   Judgement judgement;
   judgement.judged_on = data.judged_on;
+  judgement.tokens = data.tokens;
+  judgement.of_tokens = data.of_tokens;
   judgement.before = loss_of(machine, *data.user, &answering, data.rules);
   judgement.general_before = loss_of(machine, *data.general, &answering, data.rules);
   return judgement;

@@ -30,13 +30,15 @@ enum class JudgedOn : uint8_t { nothing, validation, train };
 struct Judgement {
   JudgedOn judged_on = JudgedOn::nothing;
   std::optional<double> before, after, general_before, general_after;
+  int64_t tokens = 0, of_tokens = 0;  // of the user's rows: looked at, and in all of them; without the first of a row
   bool accepted = false;
 };
 
-// Rows that the gate looks at; `judged_on` says what `user` is.
+// Rows that the gate looks at; `judged_on` says what `user` is, `tokens` what it was drawn to be and from how many.
 struct GateData {
   JudgedOn judged_on = JudgedOn::nothing;
   std::unique_ptr<RowSource> user, general;
+  int64_t tokens = 0, of_tokens = 0;
   double general_tolerance = 0;
   EvaluationRules rules{};
 };

@@ -18,6 +18,7 @@ enum class Stream : uint32_t {
   token,
   golden_token,
   golden_place,
+  judged,
 };
 
 using Words = std::array<uint32_t, 4>;

@@ -45,6 +45,8 @@ std::string report_json(const TrainReport& report, const Progress& progress) {
       {"general_loss_before", number(judgement.general_before)},
       {"general_loss", number(judgement.general_after)},
       {"judged_on", name_of(judgement.judged_on)},
+      {"judged_tokens", judgement.tokens},
+      {"judged_of_tokens", judgement.of_tokens},
       {"accepted", judgement.accepted},
       {"stopped_because", name_of(report.stopped_because)},
       {"memory",

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "run/judged.h"
 #include "run/report.h"
 #include "state/text.h"
 
@@ -129,7 +130,10 @@ GateData gate_of(Personal& personal, const Run& run, const Method& method) {
     places = personal.store.rows(run.id, Split::train);
     if (!places.empty()) gate.judged_on = JudgedOn::train;
   }
-  gate.user = user_rows(personal.store, std::move(places));
+  const std::vector<RowPlace> judged = judged_rows(places);
+  gate.tokens = predicted(judged);
+  gate.of_tokens = predicted(places);
+  gate.user = user_rows(personal.store, judged);
   gate.general = general_rows(personal.bundle, manifest.data_valid);
   gate.general_tolerance = method.training.general_tolerance;
   gate.rules = {method.training.batch_size, manifest.vocab_size};

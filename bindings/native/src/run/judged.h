@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which of the user's rows the gate looks at: all while they are few, else a sample that follows from their lengths alone. The rule,
+// and its vectors, are those of sdk/bespoke/runtime/judged.py.
+#pragma once
+
+#include <vector>
+
+#include "state/records.h"
+
+namespace bespoke {
+
+constexpr int64_t JUDGED_POSITIONS = 4096;
+
+std::vector<RowPlace> judged_rows(const std::vector<RowPlace>& rows);
+
+// Tokens of the rows but their first ones, which nothing predicts: what looking at them costs.
+int64_t predicted(const std::vector<RowPlace>& rows);
+
+}  // namespace bespoke
