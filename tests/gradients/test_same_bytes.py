@@ -1,16 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two builds of the same input, in two folders and two processes, give the same bytes."""
+"""Builds of the same input give the same bytes, whatever the folder, the process, its threads and the load of the machine.
+
+With other instructions of the processor golden values may differ, by less than their tolerance, and nothing else may.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import numpy as np
+import pytest
+
+from bespoke.bundle.tensors import map_tensors
 from tests.bundles import stories_bundle
+from tests.models import tiny_model
 
 __all__ = ["stories_bundle"]
+
+GOLDEN = "golden/golden.safetensors"
+HASHES = {"manifest.json", "manifest.sha256"}  # they name the golden file's hash
 
 # The settings of tests.bundles, written again: another process, another folder, another seed of Python's hashes.
 BUILD = """
@@ -19,6 +34,49 @@ from bespoke import Lora, Personalizer, Training
 training = Training(learning_rate=3e-3, sequence_lengths=(32,), batch_size=2, steps=20, seed=1)
 Personalizer(sys.argv[1], "mesp", "cuda", lora=Lora(rank=4), training=training).build(sys.argv[2])
 """
+# Wide enough that elementwise operations are fused, and that torch divides its sums among threads.
+WIDE = """
+import sys
+from bespoke import Personalizer, Training
+training = Training(sequence_lengths=(16,), batch_size=2, seed=1)
+Personalizer(sys.argv[1], ["mesp", "mezo"], "executorch", training=training, licence="MIT").build(sys.argv[2])
+"""
+THREADS = (1, 7, 2)
+BUSY = "while True: sum(range(10**6))"
+
+# What another processor would do: torch's, MKL's, oneDNN's, OpenBLAS's and numpy's own ways of doing with less.
+NO_AVX512 = {
+    "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2", "OPENBLAS_CORETYPE": "Haswell",
+    "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR",
+}  # fmt: skip
+NO_AVX = {
+    "ATEN_CPU_CAPABILITY": "default", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2", "ONEDNN_MAX_CPU_ISA": "SSE41",
+    "OPENBLAS_CORETYPE": "Nehalem", "NPY_DISABLE_CPU_FEATURES": "AVX F16C FMA3 AVX2 " + NO_AVX512["NPY_DISABLE_CPU_FEATURES"],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of one block, 1024 wide inside."""
+    return tiny_model("llama", tmp_path_factory.mktemp("wide") / "model", num_hidden_layers=1, intermediate_size=1024)
+
+
+@pytest.fixture(scope="module")
+def here(wide: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundle of `wide` that the tests compare others with."""
+    out = tmp_path_factory.mktemp("here") / "bundle"
+    build(wide, out, 0)
+    return out
+
+
+def build(model: Path, out: Path, number: int, more: Mapping[str, str] | None = None) -> dict[str, bytes]:
+    """The files of a bundle that a process of its own built, with one, two or seven threads."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    threads = str(THREADS[number % 3])
+    environment = {**os.environ, "PYTHONHASHSEED": str(number), "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
+    command = [sys.executable, "-c", WIDE, str(model), str(out)]
+    subprocess.run(command, check=True, env={**environment, **(more or {})}, cwd=out.parent, capture_output=True)
+    return files(out)
 
 
 def test_two_builds_give_the_same_bytes(stories: Path, stories_bundle: Path, tmp_path: Path) -> None:
@@ -33,5 +91,84 @@ def test_two_builds_give_the_same_bytes(stories: Path, stories_bundle: Path, tmp
     assert sum(map(len, first.values())) > 500_000
 
 
+def test_builds_for_the_device_core_give_the_same_bytes_whatever_threads_and_folders(
+    wide: Path, here: Path, tmp_path: Path
+) -> None:
+    assert any(name.endswith(".pte") for name in files(here))
+    for number in (1, 2):
+        assert different(files(here), build(wide, tmp_path / f"folder {number}" / f"{number}.bundle", number)) == []
+
+
+def test_with_other_instructions_golden_values_alone_differ_and_by_less_than_their_tolerance(
+    wide: Path, here: Path, tmp_path: Path
+) -> None:
+    there = build(wide, tmp_path / "there", 0, NO_AVX)
+    assert set(different(files(here), there)) == {GOLDEN, *HASHES}
+    assert within_tolerance(here / GOLDEN, tmp_path / "there" / GOLDEN) > 20
+
+
+# ---- what is compared --------------------------------------------------------------------------------------------------
+
+
 def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def different(one: Mapping[str, bytes], other: Mapping[str, bytes]) -> list[str]:
+    assert one.keys() == other.keys()
+    return [name for name, content in one.items() if content != other[name]]
+
+
+def digest(bundle: Mapping[str, bytes]) -> str:
+    whole = hashlib.sha256()
+    for name, content in bundle.items():
+        whole.update(f"{name} {hashlib.sha256(content).hexdigest()}\n".encode())
+    return whole.hexdigest()
+
+
+def within_tolerance(one: Path, other: Path) -> int:
+    """Asserts that all numbers of two golden files are as near as their tolerances say; how many there are."""
+    here, there = map_tensors(one), map_tensors(other)
+    assert here.keys() == there.keys()
+    documents = [json.loads(arrays["document"].tobytes()) for arrays in (here, there)]
+    count = 0
+    for path, a, b in _side_by_side(*documents, ""):
+        assert abs(a["value"] - b["value"]) <= min(a["tolerance"], b["tolerance"]), path
+        count += 1
+    for piece in documents[0]["pieces"]:
+        name = f"gradient.{piece['name']}"
+        if name in here:
+            apart = float(np.linalg.norm(here[name].astype(np.float64) - there[name].astype(np.float64)))
+            assert apart <= piece["gradient"]["tolerance"], name
+            count += 1
+    return count
+
+
+def _side_by_side(one: object, other: object, path: str) -> Iterator[tuple[str, dict[str, float], dict[str, float]]]:
+    """Each number with a tolerance in both documents; everything else must be equal, tolerances aside."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        assert one.keys() == other.keys(), path
+        if one.keys() == {"value", "tolerance"}:
+            yield path, one, other
+            return
+        for name in one:
+            if name != "tolerance":
+                yield from _side_by_side(one[name], other[name], f"{path}.{name}")
+    elif isinstance(one, list) and isinstance(other, list):
+        assert len(one) == len(other), path
+        for number, (a, b) in enumerate(zip(one, other, strict=True)):
+            yield from _side_by_side(a, b, f"{path}[{number}]")
+    else:
+        assert one == other, path
+
+
+@contextlib.contextmanager
+def busy(processes: int) -> Iterator[None]:
+    """So many processes that compute for nothing meanwhile."""
+    running = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()

@@ -9,7 +9,8 @@ float64 in the reference itself, and at least a floor (docs/explanation/golden_v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,25 @@ def make_golden(
     tokenizer: Tokenizer | None, progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Golden:  # fmt: skip
     """Golden vectors of a model folder whose converted weights are `files`, by group; `initial` is the bundle's adapter."""
+    with _one_thread():
+        return _make_golden(folder, model, files, initial, methods, tokenizer, progress)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Sums are added up in an order that depends on the number of threads, which the numbers in a bundle must not."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _make_golden(
+    folder: Path, model: ModelSpec, files: Mapping[str, Path], initial: Mapping[str, np.ndarray], methods: Sequence[GoldenMethod],
+    tokenizer: Tokenizer | None, progress: Callable[[int, int], None],
+) -> Golden:  # fmt: skip
     first = [m for m in methods if _first_order(m)]
     zeroth = [m for m in methods if _zeroth_order(m)]
     document = _draft(model)

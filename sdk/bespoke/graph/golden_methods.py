@@ -257,7 +257,7 @@ class ZerothOrder:
         row = []
         for number, name in enumerate(self.trained):
             way = float((self._now[name] - torch.as_tensor(self.start[name])).norm())
-            rounding = 1e-7 * float(np.linalg.norm(self.start[name])) + FLOOR * way
+            rounding = 1e-7 * float(torch.as_tensor(self.start[name]).norm()) + FLOOR * way
             before = self.moved[-1][number].tolerance if self.moved else 0.0
             row.append(Known(value=way, tolerance=uncertain[name] + rounding + before))
         self.moved.append(row)

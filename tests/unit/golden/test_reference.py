@@ -83,6 +83,24 @@ def test_golden_vectors_are_the_same_bytes_every_time(tmp_path: Path) -> None:
     assert made[0] == made[1]
 
 
+def test_golden_vectors_are_the_same_bytes_whatever_the_threads_of_the_process(tmp_path: Path) -> None:
+    """Of this shape torch's sums come out differently with 1, 2 and 7 threads."""
+    folder = tiny_model("llama", tmp_path / "model", num_hidden_layers=1, hidden_size=128, intermediate_size=512, vocab_size=4000)
+    config, methods = read_config(folder), [GoldenMethod("own", FirstOrderOptions(), Training(sequence_lengths=(13,)), [])]
+    model, files = ModelSpec(config, Lora()), convert(folder, config, tmp_path / "weights", context=64)
+    before, made = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 7):
+            torch.set_num_threads(threads)
+            path = tmp_path / f"{threads}.safetensors"
+            write_arrays(path, make_golden(folder, model, files, initial_adapter(model, 0), methods, None).arrays())
+            made.append(path.read_bytes())
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert made[0] == made[1] == made[2]
+
+
 def test_of_a_method_with_options_of_its_own_only_the_losses_are_known(tmp_path: Path, bundle: Path) -> None:
     folder, model, files = converted(tmp_path, "llama")
     plan = read_plan_of(bundle)

@@ -127,8 +127,8 @@ class _Fused:
     def _step(self, op: Op, needed: set[Value]) -> None:
         operands = [value.base for value in op.inputs]
         a, b = self._registers[operands[0]], self._registers[operands[-1]]
-        for value in set(operands) - needed - set(self.inputs) - set(self.outputs):
-            if number(value) is None:
+        for value in dict.fromkeys(operands):  # in their order: a set's would follow addresses, and two builds would differ
+            if value not in needed and value not in self.inputs and value not in self.outputs and number(value) is None:
                 self._free.append(self._registers[value])
         (result,) = op.outputs
         if result not in self._registers:
