@@ -14,12 +14,14 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bespoke.bundle.tensors import map_tensors
-from tests.bundles import stories_bundle
+from tests.bundles import shakespeare, stories_bundle, write_jsonl
+from tests.checks import record_check
 from tests.models import tiny_model
 
 __all__ = ["stories_bundle"]
@@ -34,13 +36,16 @@ from bespoke import Lora, Personalizer, Training
 training = Training(learning_rate=3e-3, sequence_lengths=(32,), batch_size=2, steps=20, seed=1)
 Personalizer(sys.argv[1], "mesp", "cuda", lora=Lora(rank=4), training=training).build(sys.argv[2])
 """
-# Wide enough that elementwise operations are fused, and that torch divides its sums among threads.
-WIDE = """
-import sys
-from bespoke import Personalizer, Training
-training = Training(sequence_lengths=(16,), batch_size=2, seed=1)
-Personalizer(sys.argv[1], ["mesp", "mezo"], "executorch", training=training, licence="MIT").build(sys.argv[2])
+BUILD_AS_TOLD = """
+import json, sys
+from bespoke import Budget, Personalizer, Training
+model, out, told = sys.argv[1:]
+settings = json.loads(told)
+training, budget = Training(seed=1, **settings.pop("training")), Budget(**settings.pop("budget", {}))
+Personalizer(model, training=training, budget=budget, licence="MIT", **settings).build(out)
 """
+# 1024 wide inside: enough that elementwise operations are fused.
+WIDE = {"optimizers": ["mesp", "mezo"], "targets": "executorch", "training": {"sequence_lengths": [16], "batch_size": 2}}
 THREADS = (1, 7, 2)
 BUSY = "while True: sum(range(10**6))"
 
@@ -69,12 +74,14 @@ def here(wide: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def build(model: Path, out: Path, number: int, more: Mapping[str, str] | None = None) -> dict[str, bytes]:
+def build(
+    model: Path, out: Path, number: int, more: Mapping[str, str] | None = None, settings: Mapping[str, Any] = WIDE
+) -> dict[str, bytes]:
     """The files of a bundle that a process of its own built, with one, two or seven threads."""
     out.parent.mkdir(parents=True, exist_ok=True)
     threads = str(THREADS[number % 3])
     environment = {**os.environ, "PYTHONHASHSEED": str(number), "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
-    command = [sys.executable, "-c", WIDE, str(model), str(out)]
+    command = [sys.executable, "-c", BUILD_AS_TOLD, str(model), str(out), json.dumps(settings)]
     subprocess.run(command, check=True, env={**environment, **(more or {})}, cwd=out.parent, capture_output=True)
     return files(out)
 
@@ -105,6 +112,41 @@ def test_with_other_instructions_golden_values_alone_differ_and_by_less_than_the
     there = build(wide, tmp_path / "there", 0, NO_AVX)
     assert set(different(files(here), there)) == {GOLDEN, *HASHES}
     assert within_tolerance(here / GOLDEN, tmp_path / "there" / GOLDEN) > 20
+
+
+@pytest.mark.slow
+def test_ten_builds_each_of_three_bundles_under_load(stories: Path, data_folder: Path, tmp_path: Path) -> None:
+    data = write_jsonl(tmp_path / "general.jsonl", shakespeare(data_folder, 30))
+    models = {
+        "stories": stories,
+        "gemma": tiny_model("gemma3_text", tmp_path / "gemma", intermediate_size=512, dtype="bfloat16"),
+        "qwen": tiny_model("qwen2", tmp_path / "qwen", vocab_size=4000, intermediate_size=1024),
+    }
+    settings: dict[str, dict[str, Any]] = {
+        "stories": {
+            "optimizers": ["mesp", "mebp", "mezo"], "targets": ["executorch", "cuda"], "data": str(data),
+            "training": {"sequence_lengths": [32, 128], "batch_size": 2},
+        },
+        "gemma": {"optimizers": "mesp", "targets": "executorch", "training": {"sequence_lengths": [64], "clip_norm": 1.0}},
+        "qwen": {
+            "optimizers": ["mebp", "mezo"], "targets": "executorch", "training": {"sequence_lengths": [48]},
+            "budget": {"memory_mb": 12},
+        },
+    }  # fmt: skip
+    numbers = 0
+    for name, model in models.items():
+        first = tmp_path / name / "0" / "first.bundle"
+        with busy(os.cpu_count() or 1):
+            built = [build(model, first, 0, settings=settings[name])]
+            built += [build(model, tmp_path / name / str(n) / f"{n}.b", n, settings=settings[name]) for n in range(1, 10)]
+        assert len({digest(bundle) for bundle in built}) == 1, [different(built[0], other) for other in built]
+        for instructions in (NO_AVX512, NO_AVX):
+            there = tmp_path / name / instructions["ATEN_CPU_CAPABILITY"]
+            assert set(different(built[0], build(model, there, 0, instructions, settings[name]))) <= {GOLDEN, *HASHES}
+            numbers += within_tolerance(first / GOLDEN, there / GOLDEN)
+    counts = {"bundles": 3, "builds of each, all processors busy, 1, 2 and 7 threads, as many folders": 10, "hash each": 1}
+    more = {"instruction sets less": 2, "golden numbers within their tolerance there": numbers}
+    record_check("Same input, same bytes", counts | more)
 
 
 # ---- what is compared --------------------------------------------------------------------------------------------------
