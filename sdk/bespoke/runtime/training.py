@@ -192,8 +192,8 @@ class TorchRuntime:
 
     def adapter_arrays(self) -> dict[str, np.ndarray]:
         """The adapter that answers: the newest accepted one, else the bundle's initial one, which changes nothing."""
-        version = self._store.current_version()
-        return self._initial() if version is None else self._store.load_version(version.id)
+        found = self._store.answering()
+        return self._initial() if found is None else found[1]
 
     def _initial(self) -> dict[str, np.ndarray]:
         return dict(self._bundle.mapped(self._bundle.manifest.adapter))

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from bespoke.errors import StateError
 from bespoke.state import schema
@@ -30,6 +31,7 @@ class Database:
         self.subject = str(self.path)
         self._guard = threading.RLock()
         self._depth = 0
+        self.example_counts: tuple[int, int, int] | None = None  # what `examples.add` knows of what is committed
         if sqlite3.sqlite_version_info < _LEAST_SQLITE:
             raise StateError(
                 "SQLite",
@@ -37,11 +39,12 @@ class Database:
                 expected=f"{'.'.join(map(str, _LEAST_SQLITE))} or newer",
                 next_step="Use a Python that is built with a newer SQLite",
             )
-        _refuse_links(self.path)
+        _make(self.path)
+        uri = f"file:{quote(os.fsencode(self.path))}?mode=rw"  # SQLite itself makes nothing
         with self._errors():
             # Threads of one process share the connection, one at a time, by _guard.
             self._connection = sqlite3.connect(
-                self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+                uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 2 * schema.MAX_VALUE_BYTES)
 
@@ -95,6 +98,9 @@ class Database:
                 self._connection.execute("BEGIN IMMEDIATE")
                 yield self._connection
                 self._connection.execute("COMMIT")
+            except BaseException:
+                self.example_counts = None
+                raise
             finally:
                 self._depth -= 1
                 if self._connection.in_transaction:  # not committed: an error is on its way out
@@ -189,9 +195,15 @@ def stored_json(text: str, subject: str) -> dict[str, Any]:
     return value
 
 
-def _refuse_links(path: Path) -> None:
-    """Create the file with its own permissions; refuse links, folders and devices in its place and its log's."""
-    for name in (path.name, path.name + "-wal", path.name + "-shm", path.name + "-journal"):
+def _make(path: Path) -> None:
+    """Make the file, with its own permissions, where there is none; refuse links, folders and devices in its place and its log's.
+
+    The caller holds the lock on files. What is there is looked at by name and never opened here: closing any descriptor of
+    a file drops all POSIX locks that the process has on it (SQLite, "How To Corrupt", 2.2), those of its other connections
+    too; another process then takes itself for the last one and deletes the log that they write to. A file that O_EXCL made
+    has no connection yet.
+    """
+    for name in (path.name + "-wal", path.name + "-shm", path.name + "-journal", path.name):
         try:
             mode = os.lstat(path.with_name(name)).st_mode
         except FileNotFoundError:
@@ -200,7 +212,9 @@ def _refuse_links(path: Path) -> None:
             raise from_os_error(error, str(path)) from error
         if not stat.S_ISREG(mode):
             raise damaged(str(path.with_name(name)), "a link or something else that is no file", "a plain file")
+        if name == path.name:
+            return
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
     except OSError as error:
         raise from_os_error(error, str(path)) from error

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,9 +40,7 @@ def add(database: Database, example: dict[str, Any], rows: Sequence[TokenRows], 
                     next_step="Call forget(id) first to replace it, or add it under another id",
                 )
             return AddedExample(id, found[0], created=False)
-        count, validation = connection.execute(
-            "SELECT count(*), count(*) FILTER (WHERE split = 'validation') FROM examples"
-        ).fetchone()
+        data_version, count, validation = _counted(database, connection)
         split = split_of(id, count + 1, validation)
         tokens, trained = sum(entry[2] for entry in encoded), sum(entry[3] for entry in encoded)
         key = connection.execute(
@@ -49,7 +48,21 @@ def add(database: Database, example: dict[str, Any], rows: Sequence[TokenRows], 
             (id, split, text, tokens, trained, now()),
         ).lastrowid
         _insert_rows(connection, key, encoded)
+        database.example_counts = (data_version, count + 1, validation + (split == "validation"))
     return AddedExample(id, split, created=True)
+
+
+def _counted(database: Database, connection: sqlite3.Connection) -> tuple[int, int, int]:
+    """SQLite's data version, which changes when another connection commits; examples; how many of them are for validation.
+
+    Counted anew only where somebody else wrote meanwhile: else each `add` would read all examples before it.
+    """
+    (data_version,) = connection.execute("PRAGMA data_version").fetchone()
+    known, database.example_counts = database.example_counts, None
+    if known is not None and known[0] == data_version:
+        return known
+    counts = "SELECT count(*), count(*) FILTER (WHERE split = 'validation') FROM examples"
+    return (data_version, *connection.execute(counts).fetchone())
 
 
 def split_of(id: str, count: int, validation: int) -> Split:
@@ -98,6 +111,7 @@ def rows_of(database: Database, ids: Sequence[str]) -> list[ExampleRow]:
 def replace_rows(database: Database, id: str, rows: Sequence[TokenRows]) -> None:
     """Other tokens for a stored example, or, without rows, no such example any more."""
     with database.transaction() as connection:
+        database.example_counts = None
         (key,) = connection.execute("SELECT key FROM examples WHERE id = ?", (id,)).fetchone()
         if not rows:
             connection.execute("DELETE FROM examples WHERE key = ?", (key,))

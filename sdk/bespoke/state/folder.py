@@ -15,8 +15,8 @@ from bespoke.state.lock import FILES_LOCK
 _CREATED = b"created"
 
 
-def prepare(folder: Path) -> None:
-    """Create the folder (0700) or check that it is one that can be written. StateError."""
+def prepare(folder: Path) -> Path:
+    """Create the folder (0700) or check that it is one that can be written: its path without links. StateError."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -31,6 +31,7 @@ def prepare(folder: Path) -> None:
                 expected="a writable folder",
                 next_step="Choose a folder that is private to the app",
             )
+        return folder.resolve(strict=True)
     except OSError as error:
         raise from_os_error(error, str(folder)) from error
 

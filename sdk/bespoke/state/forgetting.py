@@ -35,6 +35,7 @@ def forget(database: Database, id: str) -> Forgotten:
         found = connection.execute("SELECT key FROM examples WHERE id = ?", (id,)).fetchone()
         if found is None:
             return Forgotten(example=False, accepted_deleted=0, run_stopped=False)
+        database.example_counts = None
         accepted, stopped = 0, False
         for (run,) in connection.execute(_SEEN, found).fetchall():
             accepted += connection.execute("DELETE FROM versions WHERE run = ?", (run,)).rowcount

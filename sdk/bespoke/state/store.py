@@ -59,8 +59,7 @@ class StateStore:
 
     @classmethod
     def _open(cls, path: Path, base_sha256: str, adapter_shapes: AdapterShapes, *, any_base: bool) -> StateStore:
-        path = Path(path)
-        folder.prepare(path)
+        path = folder.prepare(Path(path))
         with lock.files_lock(path):
             made_before = folder.made_before(path)
             database = Database(path)
@@ -245,6 +244,14 @@ class StateStore:
         """Tensors of an accepted adapter, float32, verified, read-only, mapped from its file."""
         with lock.files_lock(self.folder):
             return versions.load(self._database, self.folder, self._shapes, version_id)
+
+    def answering(self) -> tuple[Version, dict[str, np.ndarray]] | None:
+        """The adapter that answers and its tensors, as `load_version` gives them, of one moment; None: the base answers.
+
+        Asked for one after the other, another process may have taken the version away in between.
+        """
+        with lock.files_lock(self.folder):
+            return versions.answering(self._database, self.folder, self._shapes)
 
     def rollback(self) -> Version | None:
         """Drop the adapter that answers; the one before it does then, or the base (None).

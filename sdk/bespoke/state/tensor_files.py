@@ -136,18 +136,33 @@ def sweep(folder: Path, named: Collection[str], *, overwrite: bool) -> None:
 
 
 def erase(path: Path, *, overwrite: bool) -> None:
-    """Unlink a file, zeroed first where asked. A link is unlinked, never followed."""
+    """Unlink a file, zeroed first where asked and where nobody reads it. A link is unlinked, never followed.
+
+    A reader holds a shared lock on the file for as long as it is mapped. Zeros would be what it answers with, so its file is
+    only unlinked: no name leads to it any more, and the system frees it when the last reader lets go. New readers cannot
+    come: they take the lock on files first, which the caller holds.
+    """
     if overwrite and stat.S_ISREG(os.lstat(path).st_mode):
         descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
-            left = os.fstat(descriptor).st_size
-            zeros = bytes(_CHUNK_BYTES)
-            while left > 0:
-                left -= os.write(descriptor, zeros[: min(left, _CHUNK_BYTES)])
-            flush(descriptor)
+            if not _is_read(descriptor):
+                left = os.fstat(descriptor).st_size
+                zeros = bytes(_CHUNK_BYTES)
+                while left > 0:
+                    left -= os.write(descriptor, zeros[: min(left, _CHUNK_BYTES)])
+                flush(descriptor)
         finally:
             os.close(descriptor)
     path.unlink(missing_ok=True)
+
+
+def _is_read(descriptor: int) -> bool:
+    """Whether somebody maps the file, this process included."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
 
 
 def discard(path: Path) -> None:
@@ -210,6 +225,8 @@ def _map(path: Path, size: int) -> mmap.mmap:
             raise damaged(str(path), "something that is no file", "a plain file")
         if found.st_size != size or size < 8:
             raise damaged(str(path), f"{found.st_size} bytes", f"{size} bytes, as committed")
+        # Of the open file, which the mapping keeps open by a descriptor of its own: held until that goes. See `erase`.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
     except OSError as error:
         raise damaged(str(path), error.strerror or "an unreadable file", "a readable file") from error

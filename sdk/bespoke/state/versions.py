@@ -59,10 +59,12 @@ def accept(
 def listed(database: Database) -> list[Version]:
     """Accepted adapters, oldest first."""
     rows = database.read(f"SELECT {_COLUMNS} FROM versions ORDER BY id")
-    return [
-        Version(id, run, step, stored_json(text, f"metrics of adapter {id}"), accepted_at, source)
-        for id, run, step, text, accepted_at, source in rows
-    ]
+    return [_version(row) for row in rows]
+
+
+def _version(row: tuple[Any, ...]) -> Version:
+    id, run, step, text, accepted_at, source = row
+    return Version(id, run, step, stored_json(text, f"metrics of adapter {id}"), accepted_at, source)
 
 
 def current(database: Database) -> Version | None:
@@ -84,6 +86,17 @@ def load(
             next_step="Ask current_version(): it may have been rolled back or forgotten",
         )
     return tensor_files.read(folder, tensor_files.FileRecord(*rows[0]), adapter_shapes, with_state=False)
+
+
+def answering(
+    database: Database, folder: Path, adapter_shapes: tensor_files.Shapes
+) -> tuple[Version, dict[str, np.ndarray]] | None:
+    """The adapter that answers and its tensors, of one moment; None for the base. Under the lock on files."""
+    rows = database.read(f"SELECT {_COLUMNS}, file, sha256, bytes FROM versions ORDER BY id DESC LIMIT 1")
+    if not rows:
+        return None
+    record = tensor_files.FileRecord(*rows[0][6:])
+    return _version(rows[0][:6]), tensor_files.read(folder, record, adapter_shapes, with_state=False)
 
 
 def rollback(database: Database) -> None:

@@ -124,13 +124,6 @@ def test_no_byte_of_a_forgotten_example_remains_in_any_file(tmp_path: Path) -> N
                 assert all(mark.encode() in found for mark in marks)
 
 
-def test_forgetting_zeroes_files_before_they_are_unlinked(store: StateStore) -> None:
-    _run, version = train(store, ["0"], seed=1)
-    kept = store.load_version(version)  # a map of the file, as another process may have one
-    store.forget("0")
-    assert all(not tensor.any() for tensor in kept.values())
-
-
 def test_the_scratch_of_a_trainer_at_work_is_left_to_it(store: StateStore) -> None:
     with store.trainer_lock():
         store.scratch_path.write_bytes(b"working copies")

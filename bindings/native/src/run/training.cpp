@@ -102,21 +102,22 @@ struct Adapter {  // in place: mapped from its file
   TensorSource tensors;
 };
 
-Adapter adapter_from(Personal& personal, std::optional<int64_t> version) {
+Adapter adapter_from(Personal& personal, std::optional<MappedTensors> mapped) {
   Adapter adapter;
-  if (!version) {
+  if (!mapped) {
     adapter.tensors = adapter_of(personal.bundle);
     return adapter;
   }
-  adapter.mapped = personal.store.load_version(*version);
+  adapter.mapped = std::move(*mapped);
   adapter.tensors = source_of(adapter.mapped);
   return adapter;
 }
 
 // The newest accepted one, else the bundle's initial one, which changes nothing.
-Adapter answering(Personal& personal) {
-  const std::optional<Version> version = personal.store.current_version();
-  return adapter_from(personal, version ? std::optional(version->id) : std::nullopt);
+Adapter answering(Personal& personal) { return adapter_from(personal, personal.store.answering()); }
+
+Adapter start_of(Personal& personal, const Run& run) {
+  return adapter_from(personal, run.started_from ? std::optional(personal.store.load_version(*run.started_from)) : std::nullopt);
 }
 
 // ---- the gate --------------------------------------------------------------------------------------------------------------
@@ -208,7 +209,7 @@ std::string train(Personal& personal, const TrainRequest& request) {
     report.judgement = judge_before(*machine, gate, answering(personal).tensors);
     const auto before = machine->seconds_by_stage();
     trainer = std::make_unique<Trainer>(*machine, personal.store, run, training, cursor, guard,
-                                        adapter_from(personal, run.started_from).tensors, request.on_step);
+                                        start_of(personal, run).tensors, request.on_step);
     report.stopped_because = trainer->train(request.steps != 0 ? request.steps : run.steps);
     report.total_steps = trainer->step();
     report.seconds_by_stage = less(machine->seconds_by_stage(), before);

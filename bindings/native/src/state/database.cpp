@@ -19,17 +19,21 @@ namespace {
 constexpr int kBusyMilliseconds = 30000;
 constexpr int kLeastSqlite = 3037000;  // STRICT tables
 
-// Creates the file with its own permissions; refuses links, folders and devices in its place and its log's.
-void refuse_links(const std::string& path) {
-  for (const char* suffix : {"", "-wal", "-shm", "-journal"}) {
+// Makes the file, with its own permissions, where there is none; refuses links, folders and devices in its place and its log's. Under
+// the lock on files. What is there is looked at by name and never opened here: closing any descriptor of a file drops all POSIX locks
+// that the process has on it (SQLite, "How To Corrupt", 2.2), those of its other connections too; another process then takes itself
+// for the last one and deletes the log that they write to. A file that O_EXCL made has no connection yet.
+void make_file(const std::string& path) {
+  for (const char* suffix : {"-wal", "-shm", "-journal", ""}) {
     struct stat found {};
     if (lstat((path + suffix).c_str(), &found) != 0) {
       if (errno == ENOENT) continue;
       throw from_errno(errno, path);
     }
     if (!S_ISREG(found.st_mode)) throw damaged(path + suffix, "a link or something else that is no file", "a plain file");
+    if (!*suffix) return;
   }
-  Descriptor made(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  Descriptor made(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (made.number < 0) throw from_errno(errno, path);
 }
 
@@ -114,8 +118,9 @@ Bytes Statement::blob(int column) const {
 Database::Database(const std::string& folder) : subject_(folder + "/" + kDatabaseFile) {
   if (sqlite3_libversion_number() < kLeastSqlite)
     throw Error(Kind::State, "SQLite", sqlite3_libversion(), "3.37.0 or newer", "Build the core with a newer SQLite");
-  refuse_links(subject_);
-  int opened = sqlite3_open_v2(subject_.c_str(), &connection_, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr);
+  make_file(subject_);
+  // SQLite itself makes nothing and follows no link, in the folder's path neither: the path has none.
+  int opened = sqlite3_open_v2(subject_.c_str(), &connection_, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW, nullptr);
   if (opened != SQLITE_OK) {
     Error error = connection_ ? error_of(connection_, subject_) : from_sqlite(opened, sqlite3_errstr(opened), subject_);
     sqlite3_close(connection_);

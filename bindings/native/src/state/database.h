@@ -49,7 +49,7 @@ class Database {
  public:
   static constexpr size_t kMostValueBytes = size_t{16} << 20;  // of one text or blob
 
-  explicit Database(const std::string& folder);  // refuses links in the place of its files
+  explicit Database(const std::string& folder);  // a path without links; refuses links in the place of its files
   Database(const std::string& subject, sqlite3* connection) : subject_(subject), connection_(connection) {}
   ~Database();
   Database(const Database&) = delete;

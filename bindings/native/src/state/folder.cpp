@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <string_view>
 
 #include "state/errors.h"
@@ -41,7 +43,7 @@ bool has_content(const std::string& path) {
 
 }  // namespace
 
-void prepare_folder(const std::string& folder) {
+std::string prepare_folder(const std::string& folder) {
   size_t slash = folder.find_last_of('/');
   if (slash != std::string::npos && slash > 0)
     if (int failed = make_folders(folder.substr(0, slash))) throw from_errno(failed, folder);
@@ -52,6 +54,9 @@ void prepare_folder(const std::string& folder) {
   if (access(folder.c_str(), R_OK | W_OK | X_OK) != 0)
     throw Error(Kind::State, folder, "a folder that this process may not write", "a writable folder",
                 "Choose a folder that is private to the app");
+  const std::unique_ptr<char, void (*)(void*)> resolved(realpath(folder.c_str(), nullptr), std::free);
+  if (!resolved) throw from_errno(errno, folder);
+  return resolved.get();
 }
 
 bool made_before(const std::string& folder) {

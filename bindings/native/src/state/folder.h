@@ -9,7 +9,8 @@ namespace bespoke {
 extern const char* const kDatabaseFile;  // "state.sqlite"
 extern const char* const kScratchFile;   // "scratch"
 
-void prepare_folder(const std::string& folder);  // creates it (0700) or checks that it is one that can be written
+// Creates the folder (0700) or checks that it is one that can be written: its path without links.
+std::string prepare_folder(const std::string& folder);
 // Whether a state was made here. StateError where it was and its database is gone: a truncated one would pass for a new one, and
 // the sweep would take the adapters. Under the lock on files.
 bool made_before(const std::string& folder);

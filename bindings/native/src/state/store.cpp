@@ -42,7 +42,7 @@ std::unique_ptr<StateStore> StateStore::open(const std::string& path, const std:
   std::string folder = path;
   while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
   auto shapes = std::make_unique<AdapterShapes>(adapter);
-  prepare_folder(folder);
+  folder = prepare_folder(folder);
   FilesLock lock(folder);
   bool may_be_new = !made_before(folder);
   auto database = std::make_unique<Database>(folder);

@@ -80,6 +80,9 @@ class StateStore {
   std::vector<Version> accepted();           // oldest first
   std::optional<Version> current_version();  // the adapter that answers; none: the base does
   MappedTensors load_version(int64_t id);    // verified
+  // Tensors of the adapter that answers, verified; none: the base does. Asked for one after the other, another process may have taken
+  // the version away in between.
+  std::optional<MappedTensors> answering();
 
  private:
   StateStore(std::string folder, std::unique_ptr<Database> database, std::unique_ptr<AdapterShapes> shapes);

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sodium.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -166,10 +167,14 @@ std::vector<std::string> names_in(const std::string& folder, bool leftover) {
   return found;
 }
 
+// Overwrites a file that is about to be unlinked, unless somebody reads it: a reader holds a shared lock on it for as long as it is
+// mapped, and zeros would be what it answers with. No name leads to such a file any more, and the system frees it when the last reader
+// lets go. New readers cannot come: they take the lock on files first, which the caller holds.
 int zero(const std::string& path) {
   Descriptor opened(open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat found {};
   if (opened.number < 0 || fstat(opened.number, &found) != 0) return errno;
+  if (flock(opened.number, LOCK_EX | LOCK_NB) != 0) return errno == EWOULDBLOCK ? 0 : errno;
   const std::vector<char> zeros(kZeros);
   for (off_t left = found.st_size; left > 0;) {
     ssize_t done = write(opened.number, zeros.data(), std::min<size_t>(static_cast<size_t>(left), zeros.size()));

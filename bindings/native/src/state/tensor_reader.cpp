@@ -3,6 +3,7 @@
 // believed, and its tensors stay in the mapping.
 #include <fcntl.h>
 #include <sodium.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -22,12 +23,15 @@ namespace bespoke {
 
 class MappedFile {
  public:
-  MappedFile(const uint8_t* data, size_t size) : data(data), size(size) {}
+  MappedFile(int descriptor, const uint8_t* data, size_t size) : data(data), size(size), descriptor_(descriptor) {}
   ~MappedFile() { unmap_file(const_cast<uint8_t*>(data), size); }
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
   const uint8_t* const data;
   const size_t size;
+
+ private:
+  Descriptor descriptor_;  // with a shared lock, which goes with the mapping: see `zero` in tensor_files.cpp
 };
 
 MappedTensors::MappedTensors() = default;
@@ -55,9 +59,10 @@ std::unique_ptr<MappedFile> map(const std::string& path, int64_t size) {
   if (!S_ISREG(found.st_mode)) throw damaged(path, "something that is no file", "a plain file");
   if (found.st_size != size || size < 8)
     throw damaged(path, std::to_string(found.st_size) + " bytes", std::to_string(size) + " bytes, as committed");
+  if (flock(opened.number, LOCK_SH | LOCK_NB) != 0) throw damaged(path, system_text(errno), "a readable file");
   void* data = map_file(opened.number, static_cast<size_t>(size), 0);
   if (data == MAP_FAILED) throw damaged(path, system_text(errno), "a readable file");
-  return std::make_unique<MappedFile>(static_cast<const uint8_t*>(data), static_cast<size_t>(size));
+  return std::make_unique<MappedFile>(opened.release(), static_cast<const uint8_t*>(data), static_cast<size_t>(size));
 }
 
 std::string sha256_of(const MappedFile& file) {

@@ -82,4 +82,11 @@ MappedTensors StateStore::load_version(int64_t id) {
   return read_tensor_file(folder_, {statement.text(0), statement.text(1), statement.number(2)}, *shapes_, false);
 }
 
+std::optional<MappedTensors> StateStore::answering() {
+  FilesLock lock(folder_);
+  Statement statement(*database_, "SELECT file, sha256, bytes FROM versions ORDER BY id DESC LIMIT 1");
+  if (!statement.step()) return std::nullopt;
+  return read_tensor_file(folder_, {statement.text(0), statement.text(1), statement.number(2)}, *shapes_, false);
+}
+
 }  // namespace bespoke

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process that has the device core as an app has it: the library by its C API, any number of handles on one state.
+
+Run as a program it takes one JSON line an action; it needs nothing but the standard library and the core.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tests.sharing import outside
+
+
+class CModel:
+    """One process with one handle open; `open_again` opens and `close_again` closes a second one on the same state."""
+
+    def __init__(self, build: Path, bundle: Path, state: Path, preload: Path | None = None) -> None:
+        self.state = state
+        program = [sys.executable, "-S", str(Path(__file__)), str(build / "libbespoke_core.so"), str(bundle), str(state)]
+        environment = {"LD_PRELOAD": str(preload)} if preload else {}
+        self.process = subprocess.Popen(
+            program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2]), **environment},
+        )  # fmt: skip
+
+    def act(self, what: str, handle: int = 0) -> Any:
+        """EOFError where the process has died; what the core refuses is returned as {"error": kind, ...}."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        try:
+            self.process.stdin.write(json.dumps([what, handle]) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError as error:
+            raise EOFError(f"the process ended with {self.process.wait()}") from error
+        line = self.process.stdout.readline()
+        if not line:
+            raise EOFError(f"the process ended with {self.process.wait()}")
+        return json.loads(line)
+
+    def good(self, what: str, handle: int = 0) -> Any:
+        answer = self.act(what, handle)
+        assert not isinstance(answer, dict) or "error" not in answer, answer
+        return answer
+
+    def train(self, handle: int = 0) -> Any:
+        """A run to its end: the report."""
+        return self.good("train", handle)
+
+    def open_again(self) -> None:
+        self.good("open", 1)
+
+    def close_again(self) -> None:
+        self.good("close", 1)
+
+    def locks(self) -> set[tuple[str, str, str]]:
+        return outside.locks(self.state.resolve(), self.process.pid)
+
+    def __enter__(self) -> Self:
+        self.good("open", 0)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait()
+
+
+class _Error(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_int), *((name, ctypes.c_char_p) for name in ("kind", "subject", "got", "expected", "next_step"))]
+
+
+class _Library:
+    def __init__(self, path: str, bundle: str, state: str) -> None:
+        self.core = ctypes.CDLL(path)
+        self.core.bespoke_close.argtypes = self.core.bespoke_text_free.argtypes = [ctypes.c_void_p]
+        self.paths = bundle.encode(), state.encode()
+        self.handles = [ctypes.c_void_p(), ctypes.c_void_p()]
+
+    def act(self, what: str, number: int) -> Any:
+        handle, report, error = self.handles[number], ctypes.c_void_p(), ctypes.POINTER(_Error)()
+        if what == "close":
+            self.core.bespoke_close(handle)
+            return None
+        if what == "open":
+            code = self.core.bespoke_open(*self.paths, None, ctypes.byref(handle), ctypes.byref(error))
+        elif what == "train":
+            code = self.core.bespoke_train(handle, None, ctypes.byref(report), ctypes.byref(error))
+        else:
+            split = what.removesuffix("_split").encode()
+            code = self.core.bespoke_evaluate(handle, split, ctypes.byref(report), ctypes.byref(error))
+        if code:
+            fields = {name: getattr(error.contents, name).decode() for name in ("kind", "subject", "got", "expected", "next_step")}
+            return {"error": fields.pop("kind"), **fields}
+        return json.loads(ctypes.string_at(report)) if report else None
+
+
+def main() -> None:
+    library = _Library(*sys.argv[1:4])
+    for line in sys.stdin:
+        print(json.dumps(library.act(*json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()
