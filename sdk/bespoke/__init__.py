@@ -26,8 +26,6 @@ _HOME = {
     "Personalizer": "bespoke.personalizer",
     "Training": "bespoke.config",
 }
-# What is not installed with bespoke-sdk alone, and the extra that brings it.
-_EXTRA = {"torch": "torch", "transformers": "build", "jinja2": "build"}
 
 __all__ = ["BespokeError", "Budget", "Lora", "PersonalModel", "Personalizer", "Training", "__version__"]
 
@@ -38,8 +36,8 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(_HOME[name]), name)
     except ModuleNotFoundError as error:
-        if error.name not in _EXTRA:
-            raise
-        from bespoke.errors import MissingDependency
+        from bespoke.errors import EXTRAS, MissingDependency
 
-        raise MissingDependency.of(f"bespoke.{name}", error.name, _EXTRA[error.name]) from None
+        if error.name not in EXTRAS:
+            raise
+        raise MissingDependency.of(f"bespoke.{name}", error.name, EXTRAS[error.name]) from None

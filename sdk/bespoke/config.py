@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from bespoke.errors import ConfigError
+from bespoke.errors import ConfigError, shown
 
 MEGABYTE = 10**6  # MB = 10**6 bytes, everywhere
 JUDGED_POSITIONS = 4096  # most that the gate looks at of the user's rows, and of the bundle's own
@@ -16,9 +16,9 @@ Schedule = Literal["constant", "linear", "cosine"]
 
 
 class Settings(BaseModel):
-    """Frozen and strict: an unknown field or a number given as text is an error, never a guess."""
+    """Frozen and strict: an unknown field, a number given as text or one that is not finite is an error, never a guess."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 def _as_tuple(value: Any) -> Any:
@@ -91,9 +91,36 @@ def config_problems(subject: str, error: ValidationError, kind: type[BaseModel])
         problems.append(
             ConfigError(
                 where,
-                got=repr(entry["input"])[:200],
-                expected=f"one of the fields {', '.join(sorted(kind.model_fields))}" if unknown else entry["msg"],
+                got=shown(entry["input"]),
+                expected=f"one of the fields {', '.join(sorted(kind.model_fields))}" if unknown else _expected(entry),
                 next_step="Remove it or mend its name" if unknown else f"Change {where}",
             )
         )
     return problems
+
+
+# What pydantic's complaints of a type ask for, in our words.
+_EXPECTED = {
+    "bool_type": "True or False",
+    "finite_number": "a finite number",
+    "float_type": "a number",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "int_type": "a whole number",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+    "list_type": "a list",
+    "literal_error": "{expected}",
+    "missing": "a value",
+    "string_type": "text",
+    "too_long": "at most {max_length} entries",
+    "too_short": "at least {min_length} entries",
+    "tuple_type": "a list",
+}
+
+
+def _expected(entry: Any) -> str:
+    if entry["type"] in _EXPECTED:
+        ctx = entry.get("ctx", {})
+        return _EXPECTED[entry["type"]].format(**{name: f"{it:g}" if isinstance(it, float) else it for name, it in ctx.items()})
+    return str(entry["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")

@@ -7,8 +7,11 @@ which runtime wrote it. `exit_code` is what the command line ends with.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from numbers import Number
 from typing import ClassVar
+
+_SHOWN_CHARACTERS = 200
 
 
 class BespokeError(Exception):
@@ -28,7 +31,8 @@ class BespokeError(Exception):
         self.next_step = next_step
 
     def __str__(self) -> str:
-        return f"{self.subject}: got {self.got}; expected {self.expected}. {self.next_step}."
+        end = "" if self.next_step.endswith("?") else "."
+        return f"{self.subject}: got {self.got}; expected {self.expected}. {self.next_step}{end}"
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.subject, self.got, self.expected, self.next_step))
@@ -36,6 +40,27 @@ class BespokeError(Exception):
 
 def _rebuild(kind: type[BespokeError], subject: str, got: str, expected: str, next_step: str) -> BespokeError:
     return kind(subject, got=got, expected=expected, next_step=next_step)
+
+
+def shown(value: object) -> str:
+    """A value that was given, as an error shows it: as it would be written in Python, and no longer than a line or two."""
+    if value == "" and isinstance(value, str):
+        return "an empty text"
+    try:
+        text = repr(value)
+    except Exception:  # an int of more digits than Python prints, or an object of the caller's whose repr fails
+        text = f"something of Python's type '{type(value).__name__}' that cannot be printed"
+    return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."
+
+
+def kind_of(value: object) -> str:
+    """What a value of an example is, in JSON's words: examples come from files as often as from Python."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true or false"
+    kinds = ((str, "text"), (bytes, "bytes"), (Number, "a number"), (Mapping, "an object"), (Sequence, "a list"))
+    return next((name for kind, name in kinds if isinstance(value, kind)), f"something of Python's type '{type(value).__name__}'")
 
 
 class ConfigError(BespokeError):
@@ -54,6 +79,10 @@ class ConfigError(BespokeError):
             expected="settings without these problems",
             next_step="Mend each of them and run again",
         )
+
+
+# What is not installed with bespoke-sdk alone, and the extra that brings it. Torch alone is rarely enough: `build` brings it too.
+EXTRAS = {"torch": "build", "transformers": "build", "jinja2": "build"}
 
 
 class MissingDependency(BespokeError):

@@ -9,21 +9,32 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
+from bespoke import arguments
 from bespoke.adapter.peft import adapter_shapes, export_peft, import_peft
 from bespoke.bundle.reader import Bundle, open_bundle
+from bespoke.config import Training, settings_from
 from bespoke.core.runtime import CoreRuntime, RuntimeName, chosen_runtime
 from bespoke.data.encode import ExampleEncoder
 from bespoke.data.text import Tokenizer
 from bespoke.data.turns import Turns
-from bespoke.errors import ConfigError, DataError, GenerationError, MissingDependency
+from bespoke.errors import (
+    AdapterError,
+    ConfigError,
+    DataError,
+    GenerationError,
+    MissingDependency,
+    StateError,
+    kind_of,
+    shown,
+)
 from bespoke.runtime.memory import steady_malloc
 from bespoke.runtime.report import Evaluation, TrainReport
+from bespoke.runtime.sampling import check_sampling
 from bespoke.state.records import AddedExample, ExampleInfo, Forgotten, Version
 from bespoke.state.store import StateStore
 
 if TYPE_CHECKING:
     from bespoke.runtime.training import TorchRuntime
-
 
 class Examples:
     """The user's examples. Tokenized when added, never while training."""
@@ -65,6 +76,7 @@ class PersonalModel:
         self._memory_bytes = memory_bytes
         self._core = core
         self._torch: TorchRuntime | None = None
+        self._closed = False
         self.runtime = runtime
         self.examples = Examples(store, encoder)
 
@@ -80,17 +92,18 @@ class PersonalModel:
         runtime:    what `train` and `evaluate` of the user's own examples run on: "core", the device core in a process of its own,
                     or "torch". By default the core, where the bundle was compiled for it and it is installed
         """
+        bundle, state = arguments.folder("bundle", bundle), arguments.folder("state", state)
+        if memory_mb is not None:
+            memory_mb = arguments.number("memory_mb", memory_mb, "MB of 10**6 bytes, more than 0", lambda size: size > 0)
         steady_malloc()
-        if memory_mb is not None and not memory_mb > 0:
-            raise ConfigError("memory_mb", got=repr(memory_mb), expected="more than 0", next_step="Give MB of 10**6 bytes")
-        opened = open_bundle(Path(bundle), pin_sha256=pin_sha256, public_key=public_key)
+        opened = open_bundle(bundle, pin_sha256=pin_sha256, public_key=public_key)
         try:
             manifest = opened.manifest
             chosen = chosen_runtime(runtime, [target.name for target in manifest.targets])
             shapes = adapter_shapes(manifest.model.config, manifest.lora.rank)
-            store = StateStore.open(Path(state), base_sha256=manifest.model.base_sha256, adapter_shapes=shapes)
+            store = StateStore.open(state, base_sha256=manifest.model.base_sha256, adapter_shapes=shapes)
             limit = manifest.budget.memory_bytes if memory_mb is None else int(memory_mb * 1e6)
-            core = CoreRuntime(Path(bundle), Path(state), opened.manifest_sha256, public_key, limit)
+            core = CoreRuntime(bundle, state, opened.manifest_sha256, public_key, limit)
             return cls(opened, store, _encoder(opened), limit, chosen, core)
         except BaseException:
             opened.close()
@@ -99,10 +112,11 @@ class PersonalModel:
     @classmethod
     def reset_for_new_base(cls, bundle: str | Path, state: str | Path) -> Self:
         """Moves a state to a bundle with another base model: adapters go, examples are kept and tokenized anew."""
-        with open_bundle(Path(bundle)) as opened:
+        bundle, state = arguments.folder("bundle", bundle), arguments.folder("state", state)
+        with open_bundle(bundle) as opened:
             manifest, encoder = opened.manifest, _encoder(opened)
             StateStore.reset_for_new_base(
-                Path(state), base_sha256=manifest.model.base_sha256,
+                state, base_sha256=manifest.model.base_sha256,
                 adapter_shapes=adapter_shapes(manifest.model.config, manifest.lora.rank),
                 retokenize=lambda example: encoder.encode(example).rows,
             ).close()  # fmt: skip
@@ -114,6 +128,7 @@ class PersonalModel:
         return tuple(target.name for target in self._bundle.manifest.targets)
 
     def close(self) -> None:
+        self._closed = True
         self._torch = None
         self._store.close()
         self._bundle.close()
@@ -140,9 +155,13 @@ class PersonalModel:
         Raises BudgetExceeded where going on would pass the limit (what was done is committed), StateLocked where
         another process trains.
         """
-        for name, value, least in (("steps", steps, 1), ("seed", seed, 0)):
-            if value is not None and value < least:
-                raise ConfigError(f"train.{name}", got=str(value), expected=f"at least {least}", next_step=f"Change train.{name}")
+        if method is not None and not isinstance(method, str):
+            raise ConfigError("train.method", got=shown(method), expected="the name of a method", next_step="Change train.method")
+        arguments.function("train.stop", stop, "a function that says whether to stop")
+        arguments.function("train.on_step", on_step, "a function of a step and its loss")
+        given = {name: value for name, value in (("steps", steps), ("seed", seed)) if value is not None}
+        settings_from(Training, "train", {**overrides, **given})  # told here in one way, whatever runs
+        self._check_open()
         if self.runtime == "core":
             return self._core.train(steps, method, seed, stop, on_step, overrides)
         return self._on_torch("Training with the runtime 'torch'").train(steps, method, seed, stop, on_step, overrides)
@@ -157,10 +176,14 @@ class PersonalModel:
 
     def evaluate(self, examples: Sequence[Mapping[str, Any]] | None = None, *, split: str = "validation") -> Evaluation:
         """Loss, perplexity and next-token accuracy of the adapter that answers, on `examples` or on the user's own of a split."""
+        arguments.one_of("split", split, ("validation", "train"))
+        self._check_open()
         if examples is None and self.runtime == "core":
             return self._core.evaluate(split)
         torch = self._on_torch("Evaluating with the runtime 'torch'")
         if examples is not None:
+            if not isinstance(examples, Sequence) or isinstance(examples, str | bytes):
+                raise DataError("examples", got=kind_of(examples), expected="a list of examples", next_step="Give them as a list")
             encoded = [self._encoder.encode(example, f"example {number}") for number, example in enumerate(examples, 1)]
             found = torch.evaluate([row for one in encoded for row in one.rows], len(encoded))
         else:
@@ -177,6 +200,7 @@ class PersonalModel:
         top_k: int | None = None, seed: int = 0,
     ) -> Iterator[str]:  # fmt: skip
         """Pieces of the answer to messages, a text or token ids, as they come. Temperature 0 is greedy."""
+        _check_prompt(prompt)
         tokenizer = self._encoder.tokenizer
         if tokenizer is None:
             raise GenerationError(
@@ -195,6 +219,10 @@ class PersonalModel:
         top_k: int | None = None, seed: int = 0,
     ) -> Iterator[int]:  # fmt: skip
         """Token ids of the answer to token ids."""
+        prompt = self._encoder.token_ids(prompt)
+        max_tokens = arguments.whole_number("max_tokens", max_tokens, 1, error=GenerationError)
+        check_sampling(temperature=temperature, top_p=top_p, top_k=top_k, seed=seed)
+        self._check_open()
         return self._on_torch("Answering").generate_ids(
             prompt, max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, seed=seed
         )
@@ -215,9 +243,18 @@ class PersonalModel:
         with self._store.trainer_lock("resetting"):
             self._store.reset()
 
-    def export_adapter(self, folder: str | Path, format: Literal["peft"] = "peft") -> Path:
-        """The adapter that answers, as a folder that `peft.PeftModel.from_pretrained` loads onto the original model."""
-        _check_format(format)
+    def export_adapter(self, folder: str | Path, format: Literal["peft"] = "peft", *, base: bool = False) -> Path:
+        """The adapter that answers, as a folder that `peft.PeftModel.from_pretrained` loads onto the original model.
+
+        Refused where the base model answers; `base` exports the bundle's initial adapter then, which changes nothing.
+        """
+        folder = arguments.folder("folder", folder)
+        arguments.one_of("format", format, ("peft",))
+        if not base and self._store.current_version() is None:
+            raise AdapterError(
+                "the adapter to export", got="none: no training was accepted, so the base model answers",
+                expected="an accepted adapter", next_step="Train first, or ask for base=True, an adapter that changes nothing",
+            )  # fmt: skip
         manifest = self._bundle.manifest
         return export_peft(
             folder, self._adapter_arrays(), rank=manifest.lora.rank, alpha=manifest.lora.alpha,
@@ -229,15 +266,23 @@ class PersonalModel:
 
         Refused where it was trained on another base; `trust_base` takes one that does not say.
         """
+        folder = arguments.folder("folder", folder)
         manifest = self._bundle.manifest
         with self._store.trainer_lock("importing an adapter"):
             tensors = import_peft(
                 folder, manifest.model.config, manifest.lora.rank, manifest.lora.alpha, manifest.model.base_sha256,
                 trust_base=trust_base,
             )  # fmt: skip
-            return self._store.import_version(tensors, source=Path(folder).name)
+            return self._store.import_version(tensors, source=folder.name)
 
     # ---- pieces ----------------------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StateError(
+                str(self._store.folder), got="a model that was closed", expected="an open one",
+                next_step="Open it again with PersonalModel.open",
+            )  # fmt: skip
 
     def _on_torch(self, what: str) -> TorchRuntime:
         """Imports torch at its first use: 3 seconds and 280 MB that training on the core does without."""
@@ -270,6 +315,11 @@ def _encoder(bundle: Bundle) -> ExampleEncoder:
     return ExampleEncoder(tokenizer, turns, text.train_on, max(lengths), vocab_size=text.vocab_size)
 
 
-def _check_format(format: str) -> None:
-    if format != "peft":
-        raise ConfigError("format", got=repr(format), expected="'peft'", next_step="Export as peft and convert from there")
+def _check_prompt(prompt: Any) -> None:
+    listed = isinstance(prompt, Sequence | np.ndarray) and not isinstance(prompt, str | bytes)
+    if isinstance(prompt, str) or (listed and len(prompt)):
+        return
+    raise GenerationError(
+        "prompt", got="an empty list" if listed else kind_of(prompt), expected="text, messages or token ids",
+        next_step="Give one of them",
+    )  # fmt: skip

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from bespoke import plugins
 from bespoke.config import MEGABYTE, Budget, Lora, Settings, Training, config_problems
-from bespoke.errors import BespokeError, ConfigError
+from bespoke.errors import BespokeError, ConfigError, MissingDependency
 from bespoke.plan.instructions import Estimate
 
 if TYPE_CHECKING:
@@ -245,6 +245,8 @@ def _by_name(subject: str, named: Named, problems: list[ConfigError]) -> list[tu
 def _plugin(kind: plugins.Kind, name: str, problems: list[ConfigError]) -> Any:
     try:
         return plugins.get(kind, name)
+    except MissingDependency:
+        raise  # no setting mends it
     except BespokeError as error:
         problems.append(
             ConfigError(error.subject, got=error.got, expected=error.expected, next_step=error.next_step)

@@ -124,9 +124,8 @@ def plot_training(report: TrainReport, path: Path) -> Path:
 def check_path(path: Path) -> None:
     """ConfigError unless a plot can be written there, MissingDependency where nothing could draw it."""
     if path.suffix.lower() not in SUFFIXES:
-        raise ConfigError(
-            f"plot {path}", got=f"the suffix '{path.suffix}'", expected=" or ".join(SUFFIXES), next_step="Name the file so"
-        )
+        got = f"the suffix '{path.suffix}'" if path.suffix else "a name without an ending"
+        raise ConfigError(f"plot {path}", got=got, expected=" or ".join(SUFFIXES), next_step="Name the file so")
     if not path.absolute().parent.is_dir():
         raise ConfigError(
             f"plot {path}", got="a folder that is not there", expected="an existing folder", next_step="Make the folder first"

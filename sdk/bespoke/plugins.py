@@ -12,10 +12,11 @@ from typing import Any, Literal
 import pluggy
 
 from bespoke import hookspecs
-from bespoke.errors import PluginError
+from bespoke.errors import EXTRAS, MissingDependency, PluginError
 
 Kind = Literal["optimizer", "target", "command"]
 GROUP = "bespoke"
+OURS = "bespoke-sdk"
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,20 @@ def get(kind: Kind, name: str) -> Any:
         for plugin in _load(entries[name], kind):
             if plugin.name == name:
                 return plugin
-    near = difflib.get_close_matches(name, entries, 1)
+    there = sorted(_names(kind))
+    near = difflib.get_close_matches(name, there, 1)
     raise PluginError(
         f"{kind} '{name}'",
         got="no plugin of that name",
-        expected=f"one of the installed plugins: {', '.join(sorted(entries)) or 'none'}",
+        expected=f"one of the installed {kind}s: {', '.join(there) or 'none'}",
         next_step=f"Did you mean '{near[0]}'?" if near else f"Install the package that provides the {kind} '{name}'",
     )
+
+
+def _names(kind: Kind) -> list[str]:
+    """Of all that are installed and can be imported."""
+    provided = [one.partition(" ") for plugin in installed() for one in plugin.provides]
+    return [name for of, _, name in provided if of == kind]
 
 
 def _refuse_two(kind: Kind, name: str) -> None:
@@ -68,7 +76,7 @@ def installed() -> list[Installed]:
         try:
             for kind in ("optimizer", "target", "command"):
                 provides += [f"{kind} {plugin.name}" for plugin in _load(entry, kind)]
-        except PluginError as error:
+        except (PluginError, MissingDependency) as error:
             problem = str(error)
         found.append(Installed(entry.name, package, version, entry.value, tuple(provides), problem))
     return found
@@ -81,7 +89,7 @@ def commands() -> list[Any]:
         if entry.name.startswith("command-"):
             try:
                 found += _load(entry, "command")
-            except PluginError:
+            except (PluginError, MissingDependency):
                 continue  # `bespoke plugins` tells; the command line must start
     return found
 
@@ -95,16 +103,24 @@ def _load(entry: EntryPoint, kind: Kind) -> list[Any]:
         manager.register(entry.load(), entry.name)
         manager.check_pending()
         getattr(manager.hook, f"register_{kind}s")(register=found.append)
+    except ModuleNotFoundError as error:
+        if entry.dist is None or entry.dist.name != OURS or error.name not in EXTRAS:
+            raise _broken(entry, package, error) from error
+        raise MissingDependency.of(f"{kind} '{entry.name}'", error.name, EXTRAS[error.name]) from None
     except (Exception, SystemExit) as error:  # a module that leaves the program must not take the command line with it
-        raise PluginError(
-            f"Plugin '{entry.name}' of package '{package}'",
-            got=f"{type(error).__name__} on import: {error}",
-            expected=f"the module '{entry.value}' to import and to implement bespoke's hooks",
-            next_step=f"Reinstall or remove it: pip uninstall {package}",
-        ) from error
+        raise _broken(entry, package, error) from error
     for plugin in found:
         _check(plugin, kind, package)
     return found
+
+
+def _broken(entry: EntryPoint, package: str, error: BaseException) -> PluginError:
+    return PluginError(
+        f"Plugin '{entry.name}' of package '{package}'",
+        got=f"{type(error).__name__} on import: {error}",
+        expected=f"the module '{entry.value}' to import and to implement bespoke's hooks",
+        next_step=f"Reinstall or remove it: pip uninstall {package}",
+    )
 
 
 def _check(plugin: Any, kind: Kind, package: str) -> None:

@@ -184,7 +184,7 @@ def test_a_link_put_in_after_opening_is_not_followed(bundle: Path, tmp_path: Pat
         (b'{"a": ' + b"1" * 100_000 + b"}", "100000 characters"),
         (b"\x80\x02}.", "0x80"),
         (b"", "not JSON"),
-        (b"null", "NoneType"),
+        (b"null", "got nothing"),
     ],
 )
 def test_a_manifest_that_costs_or_confuses_is_refused_fast(bundle: Path, data: bytes, what: str) -> None:

@@ -20,7 +20,7 @@ from bespoke.bundle.manifest import (
     Manifest,
     file_name_problem,
 )
-from bespoke.errors import BundleError, BundleVersionError
+from bespoke.errors import BundleError, BundleVersionError, kind_of
 
 __all__ = ["check_manifest", "manifest_bytes", "manifest_schema", "manifest_sum", "read_manifest", "referenced_files"]
 
@@ -132,7 +132,7 @@ def manifest_schema() -> dict[str, Any]:
 def _version(document: Any, own_minor: int) -> int:
     """The minor version of the document, once it is known to be one that this reader takes."""
     if not isinstance(document, dict):
-        raise _refused("", type(document).__name__, "an object")
+        raise _refused("", kind_of(document), "an object")
     for field in ("format", "format_version"):
         if field not in document:
             raise _refused(field, "nothing", "a value: every field is required")

@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import mmap
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from bespoke.bundle.manifest_document import manifest_sum, read_manifest
 from bespoke.bundle.signature import SIGNATURE_BYTES, verify_signature
 from bespoke.bundle.sources import Extent, Source, open_source
 from bespoke.bundle.tensors import tensors_from_buffer
-from bespoke.errors import BundleError, SignatureError
+from bespoke.errors import BundleError, ConfigError, SignatureError, shown
 
 __all__ = ["Bundle", "open_bundle"]
 
@@ -48,6 +49,13 @@ def open_bundle(
     hold. Raises BundleVersionError for a format this reader does not take, SignatureError for pin and signature,
     BundleError for all else that is wrong.
     """
+    if pin_sha256 is not None and not (isinstance(pin_sha256, str) and re.fullmatch("[0-9a-fA-F]{64}", pin_sha256)):
+        raise ConfigError(
+            "pin_sha256", got=shown(pin_sha256), expected="64 hexadecimal digits: the sha256 of manifest.json",
+            next_step="Change pin_sha256",
+        )  # fmt: skip
+    if public_key is not None and not isinstance(public_key, bytes):
+        raise ConfigError("public_key", got=shown(public_key), expected="bytes", next_step="Read the key's file as bytes")
     source = open_source(path)
     try:
         return Bundle(source, pin_sha256, public_key)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
 import bespoke
 from bespoke.cli.answering import export, generate
 from bespoke.cli.building import build
+from bespoke.cli.hints import on_the_command_line, option_names
 from bespoke.cli.inspecting import doctor, inspect, plugins, verify
 from bespoke.cli.managing import abandon, examples, reset, rollback, versions
 from bespoke.cli.session import INTERRUPTED, Session, tell_error
@@ -34,6 +35,14 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return self.commands.get(cmd_name) or self._of_plugins().get(cmd_name)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BespokeError as error:
+            command = self.get_command(ctx, ctx.invoked_subcommand or "")
+            options = option_names(build) | (option_names(command) if command else {})  # "build the bundle with ..."
+            raise on_the_command_line(error, options, ctx.obj.file) from error
 
     def _of_plugins(self) -> dict[str, click.Command]:
         from bespoke.plugins import commands

@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
-from bespoke.cli.session import read_key, state_option, trust_options
+from bespoke.cli.session import PATH, read_key, state_option, trust_options
 
 
 @click.command(short_help="Answer a prompt with what was learned.")
-@click.argument("bundle", type=click.Path(path_type=Path))
+@click.argument("bundle", type=PATH)
 @click.argument("prompt")
 @state_option
 @click.option("--text", is_flag=True, help="Continue PROMPT as it stands, also where the model has chat turns.")
@@ -49,13 +49,14 @@ def generate(
 
 
 @click.command(short_help="Write the adapter to a folder.")
-@click.argument("bundle", type=click.Path(path_type=Path))
-@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("bundle", type=PATH)
+@click.argument("out", type=PATH)
 @state_option
 @click.option("--format", "form", type=click.Choice(["peft"]), default="peft", show_default=True, help="Layout of the adapter.")
+@click.option("--base", is_flag=True, help="Also where nothing was accepted yet: an adapter that changes nothing.")
 @trust_options
 def export(
-    bundle: Path, out: Path, state: Path, form: str, pin_sha256: str | None, public_key: Path | None
+    bundle: Path, out: Path, state: Path, form: str, base: bool, pin_sha256: str | None, public_key: Path | None
 ) -> None:  # fmt: skip
     """Write the adapter that answers to the folder OUT.
 
@@ -67,4 +68,4 @@ def export(
     from bespoke import PersonalModel
 
     with PersonalModel.open(bundle, state, pin_sha256=pin_sha256, public_key=read_key(public_key)) as model:
-        click.echo(str(model.export_adapter(out, format=form)))  # type: ignore[arg-type]
+        click.echo(str(model.export_adapter(out, format=form, base=base)))  # type: ignore[arg-type]

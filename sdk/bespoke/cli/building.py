@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bespoke.cli.session import Session, field_option, format_option, pairs, print_json, progress
+from bespoke.cli.session import PATH, Session, field_option, format_option, pairs, print_json, progress
 from bespoke.cli.settings import DATA_FORMATS, FLAGS, personalizer, setting_flags
 from bespoke.errors import ConfigError
 from bespoke.runtime.report import megabytes
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Build a bundle from a model folder.")
-@click.argument("out", required=False, type=click.Path(path_type=Path))
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="TOML file shaped like Personalizer's arguments.")
+@click.argument("out", required=False, type=PATH)
+@click.option("--config", type=PATH, metavar="FILE", help="TOML file shaped like Personalizer's arguments.")
 @click.option("--model", metavar="DIR|ID", help="Hugging Face folder or hub id.")
 @click.option("--optimizers", multiple=True, metavar="NAME", help="Ways of training, the default first; may be repeated.")
 @click.option("--targets", multiple=True, metavar="NAME", help="Engines to compile for; may be repeated.")
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.option("--template-date", metavar="TEXT", help="Date to write where the chat template asks for today's.")
 @click.option("--signing-key", metavar="FILE", help="Private ed25519 key (PEM) to sign the bundle with.")
 @setting_flags(FLAGS)
-@click.option("--zip", "zips", type=click.Path(path_type=Path), metavar="DIR", help="Also write weights.zip and method.zip there.")
+@click.option("--zip", "zips", type=PATH, metavar="DIR", help="Also write weights.zip and method.zip there.")
 @click.option("--dry-run", is_flag=True, help="Print the estimate of every plan; compile and write nothing.")
 @format_option
 @click.pass_obj
@@ -47,6 +47,7 @@ def build(
     bespoke build chat.bundle --model DIR --data FILE --optimizers mesp --targets cuda
     bespoke build chat.bundle --config bespoke.toml --memory-mb 200 --option mesp.update=sgd
     """
+    session.file = config is not None
     given["fields"] = pairs("--field", fields) or None
     made = personalizer(config, given, options)
     if dry_run:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bespoke.cli.session import (
+    PATH,
     Session,
     Tell,
     format_option,
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Say what a bundle is, and draw its memory.")
-@click.argument("bundle", type=click.Path(path_type=Path))
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw a plan's memory (.svg or .png).")
+@click.argument("bundle", type=PATH)
+@click.option("--plot", type=PATH, metavar="FILE", help="Draw a plan's memory (.svg or .png).")
 @click.option("--method", help="Method whose plan is drawn [the first].")
 @click.option("--sequence-length", type=int, help="Length whose plan is drawn [the longest].")
 @trust_options
@@ -124,7 +125,7 @@ def _read(bundle: Bundle, record: PlanRecord) -> Plan:
 
 
 @click.command(short_help="Check a bundle's files, plans and golden vectors.")
-@click.argument("bundle", type=click.Path(path_type=Path))
+@click.argument("bundle", type=PATH)
 @click.option("--files-only", is_flag=True, help="Hashes and plans only: run nothing, need no torch.")
 @runtime_option("Which one proves itself [each that bundle and machine have].")
 @trust_options
@@ -228,7 +229,7 @@ def plugins(session: Session) -> None:
 
 
 @click.command(short_help="Say what is installed, what is missing and what that means.")
-@click.option("--state", type=click.Path(path_type=Path), metavar="DIR", help="Try SQLite here: where a state shall live.")
+@click.option("--state", type=PATH, metavar="DIR", help="Try SQLite here: where a state shall live.")
 @format_option
 @click.pass_obj
 def doctor(session: Session, state: Path | None) -> None:

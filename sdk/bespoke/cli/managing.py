@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bespoke.cli.session import (
+    PATH,
     Command,
     Session,
     format_option,
@@ -37,7 +38,7 @@ def _on_a_state(*arguments: str) -> Callable[[Command], Command]:
         command = click.pass_obj(format_option(trust_options(state_option(command))))  # type: ignore[assignment]
         for name in reversed(arguments):
             command = click.argument(name)(command)
-        return click.argument("bundle", type=click.Path(path_type=Path))(command)
+        return click.argument("bundle", type=PATH)(command)
 
     return add
 

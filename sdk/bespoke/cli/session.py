@@ -28,6 +28,19 @@ class Session:
 
     debug: bool = False
     json: bool = False
+    file: bool = False  # settings come from a file, and errors name them as it does
+
+
+class _Path(click.Path):
+    """A path, for what may be there or not. An empty one, such as that of a variable that is not set, would be this folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("the path is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PATH = _Path(path_type=Path)
 
 
 # ---- options that several commands have ----------------------------------------------------------------------------------
@@ -46,7 +59,7 @@ def format_option(command: Command) -> Command:
 def trust_options(command: Command) -> Command:
     """`pin_sha256` and `public_key`: what must hold of the manifest."""
     command = click.option(
-        "--public-key", type=click.Path(path_type=Path), metavar="FILE",
+        "--public-key", type=PATH, metavar="FILE",
         help="ed25519 key (32 bytes, raw or in hexadecimal) that must have signed the bundle.",
     )(command)  # fmt: skip
     return click.option("--pin-sha256", metavar="HEX", help="sha256 that manifest.json must have.")(command)
@@ -59,7 +72,7 @@ def runtime_option(help: str) -> Callable[[Command], Command]:
 
 def state_option(command: Command) -> Command:
     return click.option(
-        "--state", required=True, type=click.Path(path_type=Path), metavar="DIR",
+        "--state", required=True, type=PATH, metavar="DIR",
         help="The user's folder: examples, progress, accepted adapters. Made where there is none.",
     )(command)  # fmt: skip
 

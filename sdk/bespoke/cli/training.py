@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bespoke.cli.session import (
+    PATH,
     Command,
     Session,
     Tell,
@@ -44,10 +45,10 @@ def _example_options(command: Command) -> Command:
 
 
 @click.command(short_help="Train on the user's examples, and report.")
-@click.argument("bundle", type=click.Path(path_type=Path))
+@click.argument("bundle", type=PATH)
 @state_option
 @click.option(
-    "--examples", type=click.Path(path_type=Path), metavar="FILE",
+    "--examples", type=PATH, metavar="FILE",
     help="JSONL, CSV or .txt to add first. What is there already is not added twice.",
 )  # fmt: skip
 @_example_options
@@ -55,7 +56,7 @@ def _example_options(command: Command) -> Command:
 @runtime_option(_RUNTIME)
 @click.option("--new-run", is_flag=True, help="Drop an unfinished run and start anew.")
 @setting_flags(TRAIN_FLAGS)
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw memory and losses (.svg or .png).")
+@click.option("--plot", type=PATH, metavar="FILE", help="Draw memory and losses (.svg or .png).")
 @trust_options
 @format_option
 @click.pass_obj
@@ -159,9 +160,9 @@ def _stop_by_signal() -> Iterator[Callable[[], bool]]:
 
 
 @click.command(short_help="Loss, perplexity and accuracy of what was learned.")
-@click.argument("bundle", type=click.Path(path_type=Path))
+@click.argument("bundle", type=PATH)
 @state_option
-@click.option("--examples", type=click.Path(path_type=Path), metavar="FILE", help="File to evaluate on; nothing of it is kept.")
+@click.option("--examples", type=PATH, metavar="FILE", help="File to evaluate on; nothing of it is kept.")
 @_example_options
 @click.option(
     "--split", type=click.Choice(["validation", "train"]), default="validation", show_default=True,

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from bespoke.data.shapes import shape_of
 from bespoke.data.text import Tokenizer
 from bespoke.data.turns import ROLES, Turns
-from bespoke.errors import ConfigError, DataError
+from bespoke.errors import ConfigError, DataError, kind_of
 
 __all__ = ["Encoded", "ExampleEncoder", "TokenRow", "TrainOn"]
 
@@ -122,6 +122,10 @@ class ExampleEncoder:
             return self._ids(prompt, "prompt").tolist()
         return self._message_tokens(prompt, "prompt", generate=True)[0]
 
+    def token_ids(self, prompt: Any) -> list[int]:
+        """Token ids as they are, where they are some."""
+        return self._ids(prompt, "prompt").tolist()
+
     def stop_ids(self) -> set[int]:
         """Tokens that end an answer: eos, and the token that ends the assistant's turn."""
         stops: set[int] = set()
@@ -185,7 +189,7 @@ class ExampleEncoder:
         if not isinstance(mask, Sequence | np.ndarray) or len(mask) != len(ids) or not all(_is_bit(m) for m in mask):
             raise DataError(
                 f"{subject}.mask",
-                got=f"{len(mask)} entries" if isinstance(mask, Sequence | np.ndarray) else f"a {type(mask).__name__}",
+                got=f"{len(mask)} entries" if isinstance(mask, Sequence | np.ndarray) else kind_of(mask),
                 expected=f"{len(ids)} times 0 or 1, one per token",
                 next_step="Give 1 for each token that is to be trained, or leave the mask out to train all",
             )
@@ -239,7 +243,7 @@ class ExampleEncoder:
 
     def _content(self, tokenizer: Tokenizer, text: Any, subject: str, previous: int | None = None) -> list[int]:
         if not isinstance(text, str):
-            raise DataError(subject, got=f"a {type(text).__name__}", expected="text", next_step="Give it as one string")
+            raise DataError(subject, got=kind_of(text), expected="text", next_step="Give it as one string")
         try:
             return tokenizer.encode(text, previous=previous)
         except DataError as error:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from bespoke.data.shapes import FIELDS, OPTIONAL_FIELDS, Format, shape_of
-from bespoke.errors import ConfigError, DataError
+from bespoke.errors import ConfigError, DataError, kind_of
 
 __all__ = ["ReadReport", "read_examples"]
 
@@ -50,7 +50,7 @@ def read_examples(
     if reader is None:
         raise DataError(
             str(path),
-            got=f"a file ending in '{path.suffix}'",
+            got=f"a file ending in '{path.suffix}'" if path.suffix else "a file without an ending",
             expected=f"one of {', '.join(sorted(_READERS))}",
             next_step="Write the examples as JSONL, one object per line",
         )
@@ -141,7 +141,7 @@ def _jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             continue
         try:
             row = json.loads(line)
-            got = f"a {type(row).__name__}"
+            got = kind_of(row)
         except ValueError as error:
             row, got = None, f"no JSON: {error}"
         except RecursionError:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from bespoke.errors import DataError
+from bespoke.errors import DataError, kind_of
 
 __all__ = ["FIELDS", "OPTIONAL_FIELDS", "Format", "shape_of"]
 
@@ -31,7 +31,7 @@ def shape_of(example: Mapping[str, Any], subject: str = "example") -> Format:
     if not isinstance(example, Mapping):
         raise DataError(
             subject,
-            got=f"a {type(example).__name__}",
+            got=kind_of(example),
             expected="an object with messages, prompt and completion, or text",
             next_step="Give one JSON object per example",
         )

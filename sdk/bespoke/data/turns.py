@@ -19,7 +19,7 @@ from typing import Any, Literal
 from pydantic import ValidationError, model_validator
 
 from bespoke.config import Settings
-from bespoke.errors import BundleError, DataError
+from bespoke.errors import BundleError, DataError, kind_of
 
 __all__ = ["ROLES", "Ending", "Glue", "Piece", "Role", "Trim", "Turns", "compile_turns"]
 
@@ -200,20 +200,19 @@ def _checked(messages: Any, subject: str) -> list[tuple[Role, str]]:
 
     form = '{"role": "user", "content": "..."}'
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence) or not messages:
-        got = "an empty list" if isinstance(messages, list) else f"a {type(messages).__name__}"
+        got = "an empty list" if isinstance(messages, list) else kind_of(messages)
         raise wrong(subject, got, f"a list of {form}", "Give at least one message")
     checked: list[tuple[Role, str]] = []
     for number, message in enumerate(messages):
         where = f"{subject}[{number}]"
         if not isinstance(message, Mapping):
-            raise wrong(where, f"a {type(message).__name__}", form, "Give each message as an object")
+            raise wrong(where, kind_of(message), form, "Give each message as an object")
         role, content = message.get("role"), message.get("content")
         if role not in ROLES:
             raise wrong(f"{where}.role", repr(role), f"one of {', '.join(ROLES)}", "Rename or leave out this message")
         if message.get("tool_calls") or message.get("function_call"):
             raise wrong(where, "a tool call", "text", "Write the call into the content, as the model shall write it")
         if not isinstance(content, str):
-            got = "nothing" if content is None else f"a {type(content).__name__}"
-            raise wrong(f"{where}.content", got, "text", "Give the content as one string")
+            raise wrong(f"{where}.content", kind_of(content), "text", "Give the content as one string")
         checked.append((role, content))
     return checked

@@ -19,6 +19,7 @@ import math
 
 import numpy as np
 
+from bespoke.arguments import number, whole_number
 from bespoke.errors import GenerationError
 from bespoke.runtime.noise import Stream, philox
 
@@ -41,8 +42,7 @@ def choose_token(
     Raises GenerationError for a setting out of range or logits that hold a NaN, +inf or nothing but -inf.
     """
     check_sampling(temperature=temperature, top_p=top_p, top_k=top_k, seed=seed)
-    if not 0 <= position < 1 << 32:
-        raise _wrong("position", position, "0 to 2^32 - 1")
+    whole_number("position", position, 0, (1 << 32) - 1, error=GenerationError)
     if logits.ndim != 1 or not logits.size:
         raise GenerationError(
             "logits", got=f"shape {list(logits.shape)}", expected="[V]", next_step="Pass the last position's logits"
@@ -72,14 +72,11 @@ def choose_token(
 
 def check_sampling(*, temperature: float, top_p: float = 1.0, top_k: int | None = None, seed: int = 0) -> None:
     """Raises GenerationError for a setting out of its range; call it before the first token is computed."""
-    if not (math.isfinite(temperature) and temperature >= 0):
-        raise _wrong("temperature", temperature, "0 (greedy) or more")
-    if not 0 < top_p <= 1:
-        raise _wrong("top_p", top_p, "more than 0, at most 1")
-    if top_k is not None and top_k < 1:
-        raise _wrong("top_k", top_k, "1 or more, or None for all")
-    if not 0 <= seed < 1 << 64:
-        raise _wrong("seed", seed, "0 to 2^64 - 1")
+    number("temperature", temperature, "a number, 0 (greedy) or more", lambda it: it >= 0, error=GenerationError)
+    number("top_p", top_p, "a number above 0, at most 1", lambda share: 0 < share <= 1, error=GenerationError)
+    if top_k is not None:
+        whole_number("top_k", top_k, 1, error=GenerationError)
+    whole_number("seed", seed, 0, (1 << 64) - 1, error=GenerationError)
 
 
 def _largest(logits: np.ndarray, count: int) -> np.ndarray:
@@ -88,7 +85,3 @@ def _largest(logits: np.ndarray, count: int) -> np.ndarray:
     above = np.flatnonzero(logits > least)
     equal = np.flatnonzero(logits == least)[: count - above.size]
     return np.sort(np.concatenate([above, equal]))
-
-
-def _wrong(name: str, value: float, expected: str) -> GenerationError:
-    return GenerationError(name, got=str(value), expected=expected, next_step=f"Change {name}")

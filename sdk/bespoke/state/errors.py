@@ -49,7 +49,7 @@ def from_sqlite_error(error: sqlite3.Error, subject: str) -> StateError:
     """DiskFull, busy, denied or damaged, by SQLite's extended result code."""
     if isinstance(error, sqlite3.ProgrammingError):
         return StateError(
-            subject, got=str(error), expected="an open store", next_step="Open the state again with StateStore.open"
+            subject, got="a state that was closed", expected="an open one", next_step="Open it again with PersonalModel.open"
         )
     name = str(getattr(error, "sqlite_errorname", None) or "")
     if name in _FULL_NAMES:

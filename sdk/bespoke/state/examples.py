@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bespoke.errors import DataError
+from bespoke.errors import DataError, kind_of
 from bespoke.state.database import Database, canonical_json, stored_json
 from bespoke.state.errors import damaged
 from bespoke.state.lock import now
@@ -138,7 +138,7 @@ def _insert_rows(connection: Any, key: int | None, encoded: Sequence[tuple[bytes
 
 def _canonical(example: dict[str, Any]) -> str:
     if not isinstance(example, dict):
-        raise _bad("example", f"a {type(example).__name__}", "a JSON object", "Pass a dict")
+        raise _bad("example", kind_of(example), "a JSON object", "Pass a dict")
     try:
         text = canonical_json(example)
         size = len(text.encode())
@@ -153,7 +153,7 @@ def check_id(id: str) -> None:
     """DataError for an id that could not be stored."""
     problem = ""
     if not isinstance(id, str):
-        problem = f"a {type(id).__name__}"
+        problem = kind_of(id)
     elif not 1 <= len(id) <= MAX_ID_CHARACTERS or "\0" in id:
         problem = f"{len(id)} characters" + (", one of them NUL" if "\0" in id else "")
     else:

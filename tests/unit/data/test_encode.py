@@ -277,10 +277,10 @@ def test_an_example_of_which_nothing_is_trained_is_refused(qwen: Tokenizer, qwen
     [
         ({"words": "a"}, "'words'"),
         ({}, "none"),
-        ("text", "a str"),
+        ("text", "got text"),
         ({"text": "a", "messages": []}, "several shapes"),
-        ({"text": 3}, "a int"),
-        ({"prompt": "a", "completion": {"b": 1}}, r"completion.*a dict"),
+        ({"text": 3}, "a number"),
+        ({"prompt": "a", "completion": {"b": 1}}, r"completion.*an object"),
         ({"text": "\ud800"}, "surrogate"),
         ({"prompt": "a"}, "'prompt'"),
     ],

@@ -90,8 +90,11 @@ def test_an_adapter_goes_out_and_comes_back_without_loss_and_only_onto_its_base(
         model.export_adapter(tmp_path / "no", format="gguf")  # type: ignore[arg-type]
 
 
-def test_the_base_can_be_exported_too(alice: PersonalModel, tmp_path: Path) -> None:
-    assert (alice.export_adapter(tmp_path / "adapter") / "adapter_config.json").is_file()
+def test_the_base_is_exported_only_where_it_is_asked_for(alice: PersonalModel, tmp_path: Path) -> None:
+    with pytest.raises(AdapterError, match="ask for base=True"):
+        alice.export_adapter(tmp_path / "adapter")
+    assert not (tmp_path / "adapter").exists()
+    assert (alice.export_adapter(tmp_path / "adapter", base=True) / "adapter_config.json").is_file()
 
 
 def test_the_same_id_with_other_content_is_an_error_and_with_the_same_nothing(alice: PersonalModel) -> None:

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What callers hand in, checked before anything is done with it: a wrong type is an error of ours, not a TypeError from inside.
+
+Each function returns the value as the SDK wants it. `error` is the class to raise, as that which an argument belongs to.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from collections.abc import Callable, Sequence
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+from bespoke.errors import BespokeError, ConfigError, shown
+
+__all__ = ["folder", "function", "number", "one_of", "whole_number"]
+
+Raised = type[BespokeError]
+_MAX_PATH_BYTES, _MAX_NAME_BYTES = 4095, 255  # what Linux takes
+
+
+def whole_number(name: str, value: Any, least: int, most: int | None = None, *, error: Raised = ConfigError) -> int:
+    """An int, or what counts as one (NumPy's do, True does not), in a range."""
+    expected = f"a whole number, at least {least}" if most is None else f"a whole number from {least} to {most}"
+    try:
+        found = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        found = None
+    if found is None or found < least or (most is not None and found > most):
+        raise _wrong(error, name, value, expected)
+    return found
+
+
+def number(name: str, value: Any, expected: str, fits: Callable[[float], bool], *, error: Raised = ConfigError) -> float:
+    """A finite number that fits what is expected."""
+    if not isinstance(value, Real) or isinstance(value, bool) or not _is_finite(value) or not fits(float(value)):
+        raise _wrong(error, name, value, expected)
+    return float(value)
+
+
+def _is_finite(value: Real) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an int that no float can hold
+        return False
+
+
+def one_of(name: str, value: Any, choices: Sequence[str]) -> str:
+    if not isinstance(value, str) or value not in choices:
+        raise _wrong(ConfigError, name, value, " or ".join(map(repr, choices)))
+    return value
+
+
+def folder(name: str, value: Any) -> Path:
+    """A path that may be looked for: text or a Path, with something in it."""
+    if not isinstance(value, str | os.PathLike) or isinstance(value, bytes) or not os.fspath(value):
+        raise _wrong(ConfigError, name, value, "the path of a folder, as text or Path")
+    path = Path(value)
+    if "\0" in str(path):
+        raise _wrong(ConfigError, name, value, "a path without NUL")
+    if len(os.fsencode(path)) > _MAX_PATH_BYTES or any(len(os.fsencode(part)) > _MAX_NAME_BYTES for part in path.parts):
+        raise _wrong(ConfigError, name, value, f"a path of at most {_MAX_PATH_BYTES} bytes, {_MAX_NAME_BYTES} a name")
+    return path
+
+
+def function(name: str, value: Any, expected: str) -> None:
+    """Of an argument that may be left out."""
+    if value is not None and not callable(value):
+        raise _wrong(ConfigError, name, value, expected)
+
+
+def _wrong(error: Raised, name: str, value: Any, expected: str) -> BespokeError:
+    return error(name, got=shown(value), expected=expected, next_step=f"Change {name}")

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: E501  a row of the table is one line
+"""Bad arguments through bespoke.h and the error that each gets. Each row: the call, the kind of the error, what it says.
+
+Calls are those of c_lab.py: `opened` is bespoke_open, `train` bespoke_train on a model that is open, and so on.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bespoke.core import find
+from tests.unit.bad_inputs.conftest import Place
+
+HEADER = "Compile the app with the header of this library."
+
+ROWS = [
+    ("opened(b'/nosuch', state)", "BundleError", "/nosuch: got No such file or directory; expected a bundle. Get the bundle again from where it was built."),
+    ("opened(bundle, b'/etc/passwd')", "StateError", "/etc/passwd: got ...; expected a folder of its own that this process may read and write. Check that the path is a writable folder on a local disk."),
+    ("opened(bundle, state, pin_sha256=b'0' * 64)", "SignatureError", "{bundle}: manifest.json: got sha256 ...; expected the pinned 0000... Get the bundle that the app was built with."),
+    ("opened(bundle, state, public_key=b'1' * 32)", "SignatureError", "{bundle}: signature: got no signature; expected a signature: the app asks for one. Get the bundle and its key from the one who built it."),
+    ("opened(bundle, state, struct_size=3)", "ConfigError", f"bespoke_options: got struct_size 3; expected ... {HEADER}"),
+    ("train(struct_size=3)", "ConfigError", f"bespoke_training: got struct_size 3; expected ... {HEADER}"),
+    ("train(steps=-3)", "ConfigError", "train.steps: got -3; expected 1 or more, or 0 for all. Change steps."),
+    ("train(method=b'mexp')", "ConfigError", "method: got 'mexp'; expected one of mesp. Name a method of the bundle."),
+    ("train(settings=b'[1]')", "ConfigError", "train: got settings that are no JSON object; expected an object of Training fields. Change the settings."),
+    ("train(settings=b'{half')", "ConfigError", "train: got settings that are no JSON object; expected an object of Training fields. Change the settings."),
+    ("train(settings=b'{\"lerning_rate\": 1}')", "ConfigError", "train.lerning_rate: got 1; expected one of the fields accumulation, ... Remove it or mend its name."),
+    ("train(settings=b'{\"learning_rate\": \"fast\"}')", "ConfigError", "train.learning_rate: got 'fast'; expected a number. Change train.learning_rate."),
+    ("train(settings=b'{\"learning_rate\": -1.0}')", "ConfigError", "train.learning_rate: got -1.0; expected above 0. Change train.learning_rate."),
+    ("train(settings=b'{\"steps\": 99999999999999999999}')", "ConfigError", "train.steps: got ...; expected a whole number. Change train.steps."),
+    ("train(settings=b'{\"schedule\": \"steep\"}')", "ConfigError", "train.schedule: got 'steep'; expected one of 'constant', 'linear', 'cosine'. Change train.schedule."),
+    ("train(settings=b'{\"batch_size\": 7}')", "ConfigError", "train.batch_size: got 7; expected 2, which the bundle was built for. Build a bundle with the other value."),
+    ("train(steps=1)", "BundleError", "target 'executorch': got a bundle for cuda; expected a bundle for the engine that runs it. Build the bundle with targets=\"executorch\"."),
+    ("evaluate(b'test')", "ConfigError", "split: got 'test'; expected 'train' or 'validation'. Name one of these two."),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def answers(stories_bundle: Path, state: Path) -> list[dict[str, Any]]:
+    """What each row's call was answered. The process that makes them must end by itself."""
+    core = find().path
+    if core is None:
+        pytest.skip("the device core is not installed")
+    program = [sys.executable, Path(__file__).with_name("c_lab.py"), core.parent.parent / "lib" / "libbespoke_core.so"]
+    calls = "".join(row[0] + "\n" for row in ROWS)
+    done = subprocess.run([*program, stories_bundle, state], input=calls, capture_output=True, text=True)
+    assert done.returncode == 0, (done.stdout.splitlines()[-1:], done.stderr[-2000:])
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("number", range(len(ROWS)), ids=[row[0] for row in ROWS])
+def test_a_bad_call_is_told_what_is_wrong(number: int, answers: list[dict[str, Any]], place: Place) -> None:
+    _, kind, says = ROWS[number]
+    answer = answers[number]
+    assert answer["kind"] == kind
+    assert answer["code"] == answer["told"] > 0
+    said = "{subject}: got {got}; expected {expected}. {next_step}.".format(**answer)
+    assert place.holds(says, said), said

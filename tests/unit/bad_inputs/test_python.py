@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: E501  a row of the table is one line
+"""Bad arguments in Python and the message that each gets. Each row: the call, the kind of the error, what it says.
+
+`open`, `m`, `P` and so on are the names below: a call is read as Python. Hints name what Python calls it; nothing is raw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bespoke import BespokeError, Personalizer, PersonalModel
+from tests.unit.bad_inputs.conftest import Place
+
+PATH = "expected the path of a folder, as text or Path. Change"
+MB = "expected MB of 10**6 bytes, more than 0. Change memory_mb."
+SHAPES = "expected an object with messages, prompt and completion, or text. Give one JSON object per example."
+IDS = "expected a list of token ids from 0 to 511. Tokenize with the tokenizer of the bundle's own model."
+PROMPT = "expected text, messages or token ids. Give one of them."
+CLOSED = "got a ... that was closed; expected an open one. Open it again with PersonalModel.open."
+
+ROWS = [
+    # ---- PersonalModel.open ----------------------------------------------------------------------------------------------------
+    ("open(None, new)", "ConfigError", f"bundle: got None; {PATH} bundle."),
+    ("open(3, new)", "ConfigError", f"bundle: got 3; {PATH} bundle."),
+    ("open('', new)", "ConfigError", f"bundle: got an empty text; {PATH} bundle."),
+    ("open('a\\0b', new)", "ConfigError", "bundle: got 'a\\x00b'; expected a path without NUL. Change bundle."),
+    ("open('a' * 300, new)", "ConfigError", "bundle: got 'aaa...; expected a path of at most 4095 bytes, 255 a name. Change bundle."),
+    ("open(bundle, None)", "ConfigError", f"state: got None; {PATH} state."),
+    ("open(bundle, b'x')", "ConfigError", f"state: got b'x'; {PATH} state."),
+    ("open(bundle, new, memory_mb='64')", "ConfigError", f"memory_mb: got '64'; {MB}"),
+    ("open(bundle, new, memory_mb=nan)", "ConfigError", f"memory_mb: got nan; {MB}"),
+    ("open(bundle, new, memory_mb=True)", "ConfigError", f"memory_mb: got True; {MB}"),
+    ("open(bundle, new, memory_mb=10**400)", "ConfigError", f"memory_mb: got 1000...; {MB}"),
+    ("open(bundle, new, pin_sha256=3)", "ConfigError", "pin_sha256: got 3; expected 64 hexadecimal digits: the sha256 of manifest.json. Change pin_sha256."),
+    ("open(bundle, new, public_key='ab')", "ConfigError", "public_key: got 'ab'; expected bytes. Read the key's file as bytes."),
+    ("open(bundle, new, runtime='gpu')", "ConfigError", "runtime: got 'gpu'; expected 'core' or 'torch'. Name one of them, or none."),
+    # ---- train -----------------------------------------------------------------------------------------------------------------
+    ("m.train(steps='ten')", "ConfigError", "train.steps: got 'ten'; expected a whole number. Change train.steps."),
+    ("m.train(steps=1.5)", "ConfigError", "train.steps: got 1.5; expected a whole number. Change train.steps."),
+    ("m.train(steps=True)", "ConfigError", "train.steps: got True; expected a whole number. Change train.steps."),
+    ("m.train(steps=0)", "ConfigError", "train.steps: got 0; expected at least 1. Change train.steps."),
+    ("m.train(seed=10**20)", "ConfigError", "train.seed: got 100000000000000000000; expected less than 9223372036854775808. Change train.seed."),
+    ("m.train(seed=10**5000)", "ConfigError", "train.seed: got something of Python's type 'int' that cannot be printed; expected less than 9223372036854775808. Change train.seed."),
+    ("m.train(1, method=3)", "ConfigError", "train.method: got 3; expected the name of a method. Change train.method."),
+    ("m.train(1, stop=3)", "ConfigError", "train.stop: got 3; expected a function that says whether to stop. Change train.stop."),
+    ("m.train(1, on_step='x')", "ConfigError", "train.on_step: got 'x'; expected a function of a step and its loss. Change train.on_step."),
+    ("m.train(1, learning_rate=nan)", "ConfigError", "train.learning_rate: got nan; expected a finite number. Change train.learning_rate."),
+    ("m.train(1, learning_rate=inf)", "ConfigError", "train.learning_rate: got inf; expected a finite number. Change train.learning_rate."),
+    ("m.train(1, learning_rate=object())", "ConfigError", "train.learning_rate: got <object object at ...>; expected a number. Change train.learning_rate."),
+    ("m.train(1, schedule='steep')", "ConfigError", "train.schedule: got 'steep'; expected 'constant', 'linear' or 'cosine'. Change train.schedule."),
+    ("m.train(1, lerning_rate=1.0)", "ConfigError", "train.lerning_rate: got 1.0; expected one of the fields accumulation, ... Remove it or mend its name."),
+    ("m.train(1, sequence_lengths=(64,))", "ConfigError", "train.sequence_lengths: got (64,); expected (32,), which the bundle was built for. Build a bundle with the other value."),
+    # ---- examples --------------------------------------------------------------------------------------------------------------
+    ("m.examples.add(None)", "DataError", f"example: got nothing; {SHAPES}"),
+    ("m.examples.add(3)", "DataError", f"example: got a number; {SHAPES}"),
+    ("m.examples.add(['text'])", "DataError", f"example: got a list; {SHAPES}"),
+    ("m.examples.add({})", "DataError", "example: got the keys none; expected 'messages', 'prompt' and 'completion', or 'text'. ..."),
+    ("m.examples.add({'text': None})", "DataError", "example.text: got nothing; expected text. Give it as one string."),
+    ("m.examples.add({'text': ''})", "DataError", "example: got nothing to train on: empty, a single token, or every token masked; expected at least one token that is trained on. Leave this example out."),
+    ("m.examples.add({'text': '\\ud800'})", "DataError", "example.text: got half of a surrogate pair; expected Unicode text. ..."),
+    ("m.examples.add({'text': 'Hello', 'x': nan})", "DataError", "example: got no JSON: ...; expected a JSON object. Use text, numbers and lists."),
+    ("m.examples.add({'text': 'Hello', 'x': {1}})", "DataError", "example: got no JSON: ...; expected a JSON object. Use text, numbers and lists."),
+    ("m.examples.add({'text': 'Hello there'}, id=3)", "DataError", "id of an example: got a number; expected text of 1 to 256 characters. Use another id, or none."),
+    ("m.examples.add({'text': 'Hello there'}, id='')", "DataError", "id of an example: got 0 characters; expected text of 1 to 256 characters. Use another id, or none."),
+    ("m.examples.add({'tokens': [1, -1]})", "DataError", f"example.tokens: got -1; {IDS}"),
+    ("m.examples.add({'tokens': [1, 10**30]})", "DataError", f"example.tokens: got 1000...; {IDS}"),
+    ("m.examples.add({'tokens': [1, 2], 'mask': [0, nan]})", "DataError", "example.mask: got 2 entries; expected 2 times 0 or 1, one per token. ..."),
+    ("m.examples.forget(None)", "DataError", "id of an example: got nothing; expected text of 1 to 256 characters. Use another id, or none."),
+    # ---- evaluate and generate ---------------------------------------------------------------------------------------------------
+    ("m.evaluate(3)", "DataError", "examples: got a number; expected a list of examples. Give them as a list."),
+    ("m.evaluate({'text': 'a'})", "DataError", "examples: got an object; expected a list of examples. Give them as a list."),
+    ("m.evaluate([None])", "DataError", f"example 1: got nothing; {SHAPES}"),
+    ("m.evaluate(split='test')", "ConfigError", "split: got 'test'; expected 'validation' or 'train'. Change split."),
+    ("m.generate(None)", "GenerationError", f"prompt: got nothing; {PROMPT}"),
+    ("m.generate(b'hi')", "GenerationError", f"prompt: got bytes; {PROMPT}"),
+    ("m.generate([])", "GenerationError", f"prompt: got an empty list; {PROMPT}"),
+    ("m.generate([{'role': 'user', 'content': 'hi'}])", "DataError", "prompt: got messages, for a model without a chat template; expected text, or prompt and completion. ..."),
+    ("m.generate('hi', temperature='hot')", "GenerationError", "temperature: got 'hot'; expected a number, 0 (greedy) or more. Change temperature."),
+    ("m.generate('hi', temperature=nan)", "GenerationError", "temperature: got nan; expected a number, 0 (greedy) or more. Change temperature."),
+    ("m.generate('hi', top_k=1.5)", "GenerationError", "top_k: got 1.5; expected a whole number, at least 1. Change top_k."),
+    ("m.generate('hi', top_p=None)", "GenerationError", "top_p: got None; expected a number above 0, at most 1. Change top_p."),
+    ("m.generate('hi', max_tokens='ten')", "GenerationError", "max_tokens: got 'ten'; expected a whole number, at least 1. Change max_tokens."),
+    ("m.generate('hi', seed=-1)", "GenerationError", "seed: got -1; expected a whole number from 0 to 18446744073709551615. Change seed."),
+    ("m.generate_ids('abc')", "DataError", f"prompt: got 'abc'; {IDS}"),
+    ("m.generate_ids([])", "DataError", f"prompt: got no tokens; {IDS}"),
+    ("m.generate_ids([10**6])", "DataError", f"prompt: got 1000000; {IDS}"),
+    # ---- adapters, another base, a closed model ------------------------------------------------------------------------------------
+    ("m.export_adapter(None, base=True)", "ConfigError", f"folder: got None; {PATH} folder."),
+    ("m.export_adapter(new, 'gguf')", "ConfigError", "format: got 'gguf'; expected 'peft'. Change format."),
+    ("m.export_adapter(new)", "AdapterError", "the adapter to export: got none: no training was accepted, so the base model answers; expected an accepted adapter. Train first, or ask for base=True, an adapter that changes nothing."),
+    ("m.import_adapter(None)", "ConfigError", f"folder: got None; {PATH} folder."),
+    ("m.import_adapter(tmp / 'nosuch')", "AdapterError", "{tmp}/nosuch/adapter_config.json: got No such file or directory; expected the adapter_config.json of a PEFT adapter. ..."),
+    ("m.import_adapter(tmp / 'file')", "AdapterError", "{tmp}/file/adapter_config.json: got Not a directory; expected the adapter_config.json of a PEFT adapter. ..."),
+    ("PersonalModel.reset_for_new_base(None, new)", "ConfigError", f"bundle: got None; {PATH} bundle."),
+    ("PersonalModel.reset_for_new_base(bundle, None)", "ConfigError", f"state: got None; {PATH} state."),
+    ("closed.train(1)", "StateError", "{state}...: " + CLOSED),
+    ("closed.examples.add({'text': 'Hello there'})", "StateError", "{state}...: " + CLOSED),
+    ("closed.versions()", "StateError", "{state}...: " + CLOSED),
+    ("closed.generate('hi')", "StateError", "{state}...: " + CLOSED),
+    # ---- Personalizer ------------------------------------------------------------------------------------------------------------
+    ("Personalizer('m', train_on='me')", "ConfigError", "train_on: got 'me'; expected 'assistant', 'user' or 'all'. Choose one."),
+    ("Personalizer('m', optimizers=[])", "ConfigError", "optimizers: got none; expected at least one name. Name one in optimizers."),
+    ("Personalizer('m', optimizers='executorch')", "ConfigError", "optimizer 'executorch': got no plugin of that name; expected one of the installed optimizers: mebp, mesp, mezo...Install the package that provides the optimizer 'executorch'."),
+    ("Personalizer('m', optimizers={'mesp': {'learning_rate': inf}})", "ConfigError", "optimizers.mesp.learning_rate: got inf; expected a finite number. Change optimizers.mesp.learning_rate."),
+]  # fmt: skip
+
+
+@pytest.fixture
+def models(place: Place) -> Iterator[tuple[PersonalModel, PersonalModel]]:
+    """An open one, and one that was closed."""
+    closed = PersonalModel.open(place.bundle, place.state)
+    closed.close()
+    with PersonalModel.open(place.bundle, place.state) as model:
+        yield model, closed
+
+
+@pytest.mark.parametrize(("call", "kind", "says"), ROWS, ids=[row[0] for row in ROWS])
+def test_a_bad_argument_is_told_what_is_wrong(
+    call: str, kind: str, says: str, place: Place, models: tuple[PersonalModel, PersonalModel]
+) -> None:
+    names = {
+        "open": PersonalModel.open, "PersonalModel": PersonalModel, "Personalizer": Personalizer, "m": models[0], "closed": models[1],
+        "bundle": place.bundle, "new": place.tmp / "new", "tmp": Path(place.tmp), "nan": float("nan"), "inf": np.inf,
+    }  # fmt: skip
+    kept = len(models[0].examples)
+    with pytest.raises(BespokeError) as raised:
+        eval(call, names)
+    assert type(raised.value).__name__ == kind
+    assert place.holds(says, str(raised.value)), str(raised.value)
+    assert not (place.tmp / "new").exists()  # what is refused leaves nothing behind
+    assert len(models[0].examples) == kept
