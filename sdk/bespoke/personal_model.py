@@ -48,6 +48,7 @@ class Examples:
 
         The same id with the same content changes nothing. Raises DataError for what cannot be used or would train nothing.
         """
+        self._store.check_example(example, id)  # before the work of tokenizing
         rows = self._encoder.encode(example).rows
         return self._store.add_example(example, rows, id)
 

@@ -24,10 +24,7 @@ VALIDATION_ONE_IN = 10
 
 def add(database: Database, example: dict[str, Any], rows: Sequence[TokenRows], id: str | None) -> AddedExample:
     """Store an example. DataError where the id is taken by other content, or example or rows are none."""
-    text = _canonical(example)
-    if id is None:
-        id = hashlib.sha256(text.encode()).hexdigest()
-    check_id(id)
+    text, id = identified(example, id)
     encoded = _encoded_rows(rows, id)
     with database.transaction() as connection:
         found = connection.execute("SELECT split, json FROM examples WHERE id = ?", (id,)).fetchone()
@@ -63,6 +60,15 @@ def _counted(database: Database, connection: sqlite3.Connection) -> tuple[int, i
         return known
     counts = "SELECT count(*), count(*) FILTER (WHERE split = 'validation') FROM examples"
     return (data_version, *connection.execute(counts).fetchone())
+
+
+def identified(example: dict[str, Any], id: str | None) -> tuple[str, str]:
+    """The example's canonical JSON and its id. DataError for what could not be stored under any rows."""
+    text = _canonical(example)
+    if id is None:
+        id = hashlib.sha256(text.encode()).hexdigest()
+    check_id(id)
+    return text, id
 
 
 def split_of(id: str, count: int, validation: int) -> Split:

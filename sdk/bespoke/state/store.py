@@ -113,6 +113,10 @@ class StateStore:
         """
         return examples.add(self._database, example, rows, id)
 
+    def check_example(self, example: dict[str, Any], id: str | None = None) -> None:
+        """DataError for an example or id that `add_example` would refuse for itself, whatever its rows: before it is tokenized."""
+        examples.identified(example, id)
+
     def examples(self) -> list[ExampleInfo]:
         """All examples, in the order in which they were added."""
         return examples.infos(self._database)
