@@ -136,7 +136,7 @@ class Personalizer:
     model:       Hugging Face folder or hub id
     optimizers:  a name, several, or name -> options; an option that is a field of `Training` overrides it for that method
     targets:     the same for targets
-    data:        optional JSONL or CSV that ships to every user: general text against forgetting, labels
+    data:        optional JSONL, .json, CSV or .txt that ships to every user: general text against forgetting, labels
     fields:      column names of `data`, as {"prompt": "question", "completion": "answer"}
     train_on:    whose words are learned from: "assistant", "user" ("write like me") or "all"
     licence:     terms of the base model, where its folder does not say

@@ -49,7 +49,7 @@ def _example_options(command: Command) -> Command:
 @state_option
 @click.option(
     "--examples", type=PATH, metavar="FILE",
-    help="JSONL, CSV or .txt to add first. What is there already is not added twice.",
+    help="JSONL, .json, CSV or .txt to add first. What is there already is not added twice.",
 )  # fmt: skip
 @_example_options
 @click.option("--method", help="Way of training [that of the unfinished run, else the bundle's first].")

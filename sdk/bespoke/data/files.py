@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Examples out of files: JSONL (one object a line), CSV (a header, then rows) or .txt (the whole file is one text).
+"""Examples out of files: JSONL (one object a line), .json (an array of objects, or lines as in JSONL), CSV (a header, then rows)
+or .txt (the whole file is one text).
 
-All rows of a file have one shape, named or told from the first row. Errors carry file and row: the line in JSONL, the
-row as a spreadsheet counts it in CSV, where the header is row 1. Keys that the shape does not use are counted, not
+All rows of a file have one shape, named or told from the first row. Errors carry file and row: the line in JSONL, the place in an
+array, the row as a spreadsheet counts it in CSV, where the header is row 1. Keys that the shape does not use are counted, not
 refused.
 """
 
@@ -137,20 +138,38 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def _jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in _lines(path):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-            got = kind_of(row)
-        except ValueError as error:
-            row, got = None, f"no JSON: {error}"
-        except RecursionError:
-            row, got = None, "JSON nested too deeply"
-        if not isinstance(row, dict):
-            raise DataError(
-                f"{path}, row {number}", got=got, expected="one JSON object", next_step="Write one object on each line"
-            )
-        yield number, row
+        if line.strip():
+            where = f"{path}, row {number}"
+            yield number, _object(_parsed(line, where), where)
+
+
+def _json(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    if not next((line for _, line in _lines(path) if line.strip()), "").lstrip().startswith("["):
+        yield from _jsonl(path)
+        return
+    for number, row in enumerate(_parsed("".join(line for _, line in _lines(path)), str(path)), start=1):
+        yield number, _object(row, f"{path}, row {number}")
+
+
+def _parsed(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        got = f"no JSON: {error}"
+    except RecursionError:
+        got = "JSON nested too deeply"
+    raise _no_object(where, got)
+
+
+def _object(row: Any, where: str) -> dict[str, Any]:
+    if not isinstance(row, dict):
+        raise _no_object(where, kind_of(row))
+    return row
+
+
+def _no_object(where: str, got: str) -> DataError:
+    next_step = "Write one object on each line, or, in a .json file, an array of objects"
+    return DataError(where, got=got, expected="one JSON object", next_step=next_step)
 
 
 def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -199,6 +218,7 @@ def _unreadable(path: Path, error: OSError) -> NoReturn:
 
 
 _READERS: dict[str, Callable[[Path], Iterator[tuple[int, dict[str, Any]]]]] = {
+    ".json": _json,
     ".jsonl": _jsonl,
     ".csv": _csv,
     ".txt": _txt,

@@ -80,6 +80,20 @@ def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
         assert [example for _, example in read_examples(tmp_path / name)] == [{"text": "a"}]
 
 
+@pytest.mark.parametrize("indent", [None, 2])
+def test_json_is_an_array_of_examples_or_lines(data_folder: Path, tmp_path: Path, indent: int | None) -> None:
+    lines = (data_folder / "personas" / "student.messages.jsonl").read_text()
+    rows = [json.loads(line) for line in lines.splitlines()]
+    expected = list(enumerate(({"text": row["text"]} for row in rows), start=1))
+    (tmp_path / "lines.json").write_text("\n" * (indent or 0) + lines)
+    assert [example for _, example in read_examples(tmp_path / "lines.json")] == [example for _, example in expected]
+    mark = b"\xef\xbb\xbf" if indent else b""
+    (tmp_path / "array.json").write_bytes(mark + json.dumps(rows, indent=indent, ensure_ascii=False).encode() + b"\n")
+    report = ReadReport()
+    assert list(read_examples(tmp_path / "array.json", report=report)) == expected
+    assert (report.format, report.rows, report.unknown_keys["persona"]) == ("text", len(rows), len(rows))
+
+
 def test_csv_with_lines_in_its_cells_keeps_them(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b'text,n\r\n"one\r\ntwo",1\r\n\r\nthree,2\r\n')
     found = list(read_examples(tmp_path / "a.csv"))
@@ -95,12 +109,19 @@ def test_csv_with_lines_in_its_cells_keeps_them(tmp_path: Path) -> None:
         ("a.jsonl", b'{"text": "a"}\n{"text": "\xff"}\n', "row 2", "not UTF-8"),
         ("a.jsonl", b'{"text": ' + b"[" * 100_000, "row 1", "nested"),
         ("a.jsonl", b'{"question": "a"}\n', "row 1", "fields"),
+        ("a.json", b'[{"text": "a"}, 3]', "row 2", "a number"),
+        ("a.json", b'[{"text": "a"},\n {"words": "b"}]', "row 2", "without 'text'"),
+        ("a.json", b'[{"text": "a"},\n {"text": ]', "a.json", "no JSON.*line 2"),
+        ("a.json", b'{"text": "a"}\n{"text": \n', "row 2", "no JSON"),
+        ("a.json", b"[" * 100_000, "a.json", "nested"),
+        ("a.json", b'[{"text": "a"},\n\xff]', "row 2", "not UTF-8"),
         ("a.csv", b"text,text\na,b\n", "row 1", "twice"),
         ("a.csv", b"text,n\na,1\nb\n", "row 3", "1 values"),
         ("a.csv", b'text,n\n"a"b,1\n', "row 2", "no CSV"),
         ("a.csv", b'text,n\n"a,1\n', "row 2", "no CSV"),
         ("a.csv", b"text\n" + b"a" * 200_000 + b"\n", "row 2", "field larger"),
-        ("a.parquet", b"", "a.parquet", r"\.jsonl"),
+        ("a.parquet", b"", "a.parquet", r"\.json, \.jsonl"),
+        ("examples", b"", "examples", "without an ending"),
     ],
 )
 def test_a_row_that_cannot_be_read_is_named(
