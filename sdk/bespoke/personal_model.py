@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -46,11 +47,15 @@ class Examples:
     def add(self, example: dict[str, Any], id: str | None = None) -> AddedExample:
         """Keeps an example: {"messages": ...}, {"prompt": ..., "completion": ...}, {"text": ...} or {"tokens": ..., "mask": ...}.
 
-        The same id with the same content changes nothing. Raises DataError for what cannot be used or would train nothing.
+        The same id with the same content changes nothing. What is longer than the bundle's longest sequence is cut, the oldest of
+        the context first, and the result says by how much. Raises DataError for what cannot be used or would train nothing.
         """
         self._store.check_example(example, id)  # before the work of tokenizing
-        rows = self._encoder.encode(example).rows
-        return self._store.add_example(example, rows, id)
+        encoded = self._encoder.encode(example)
+        added = self._store.add_example(example, encoded.rows, id)
+        return replace(
+            added, truncated_tokens=encoded.truncated_tokens, truncated_trained_tokens=encoded.truncated_trained_tokens
+        )
 
     def list(self) -> list[ExampleInfo]:
         """All examples, in the order in which they were added."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bespoke.cli.session import PATH, Session, field_option, format_option, pairs, print_json, progress
+from bespoke.cli.session import PATH, Session, cut, field_option, format_option, pairs, print_json, progress
 from bespoke.cli.settings import DATA_FORMATS, FLAGS, personalizer, setting_flags
 from bespoke.errors import ConfigError
 from bespoke.runtime.report import megabytes
@@ -81,7 +81,7 @@ def _data_lines(report: DataReport) -> str:
         f"out, {report.tokens} tokens ({report.trained_tokens} trained on)"
     ]
     if report.truncated_examples:
-        lines.append(f"  cut: {report.truncated_tokens} tokens of {report.truncated_examples} examples")
+        lines.append(f"  {cut(report.truncated_examples, report.truncated_tokens, report.truncated_trained_tokens)}")
     lines += [f"  dropped: {count} rows, {reason}" for reason, count in report.dropped.items()]
     lines += [f"  unknown key '{key}' in {count} rows" for key, count in report.unknown_keys.items()]
     return "\n".join(lines)

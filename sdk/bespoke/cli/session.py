@@ -162,6 +162,15 @@ def describe(error: BespokeError | click.ClickException) -> dict[str, Any]:
     return {"kind": type(error).__name__, **dict(zip(names, parts, strict=True)), "exit_code": error.exit_code}
 
 
+def cut(examples: int, tokens: int, trained: int) -> str:
+    """That examples were too long, for whoever would else train in silence on less than was given."""
+    lost = f"{trained or 'none'} of them to be trained on"
+    return (
+        f"cut: {examples} examples are longer than the longest sequence; {tokens} tokens left out, {lost}. "
+        "To keep them, build with a longer one (--sequence-lengths)"
+    )
+
+
 # ---- progress ------------------------------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ from bespoke.cli.session import (
     Command,
     Session,
     Tell,
+    cut,
     field_option,
     format_option,
     pairs,
@@ -33,6 +34,7 @@ from bespoke.errors import DataError
 
 if TYPE_CHECKING:
     from bespoke import PersonalModel
+    from bespoke.state.records import AddedExample
 
 _RUNTIME = "core: the device core in a process of its own; torch: the reference [core, where bundle and machine have it]."
 _OWN = ("steps", "seed", "memory_mb")  # arguments of `train` and `open`, not overrides of Training
@@ -128,6 +130,7 @@ def _add(model: PersonalModel, path: Path, format: str | None, fields: dict[str,
     from bespoke.data.files import read_examples
 
     created = there = 0
+    longer: list[AddedExample] = []
     for row, example in read_examples(path, format, fields):  # type: ignore[arg-type]
         try:
             added = model.examples.add(example)
@@ -136,8 +139,12 @@ def _add(model: PersonalModel, path: Path, format: str | None, fields: dict[str,
                 f"{path}, row {row}: {error.subject}", got=error.got, expected=error.expected, next_step=error.next_step
             ) from None
         created, there = created + added.created, there + (not added.created)
+        longer += [added] if added.truncated_tokens else []
         tell("examples", created + there, 0)
     click.echo(f"{path}: {created} examples added, {there} were there already", err=True)
+    if longer:
+        tokens, trained = (sum(getattr(one, f"truncated_{of}tokens") for one in longer) for of in ("", "trained_"))
+        click.echo(cut(len(longer), tokens, trained), err=True)
 
 
 @contextmanager

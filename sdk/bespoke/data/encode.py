@@ -46,13 +46,15 @@ class TokenRow:
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """Rows of one example. `tokens` counts those in the rows, `truncated_tokens` those that found no room in them;
-    `windows` is the number of rows that a text was split into (1 for other shapes)."""
+    """Rows of one example. `tokens` counts those in the rows, `truncated_tokens` those that found no room in them, of which
+    `truncated_trained_tokens` were to be trained on; `windows` is the number of rows that a text was split into (1 for other
+    shapes)."""
 
     rows: list[TokenRow]
     tokens: int
     trained_tokens: int
     truncated_tokens: int
+    truncated_trained_tokens: int
     windows: int
 
 
@@ -207,14 +209,14 @@ class ExampleEncoder:
         else:
             for start in range(0, len(tokens) - 1, size):
                 rows.append(_row(tokens[start : start + size + 1], None))
-        return _encoded(rows, truncated=0, windows=len(rows))
+        return _encoded(rows, len(rows))
 
     def _one_row(self, tokens: list[int], mask: list[int]) -> Encoded:
         mask[:1] = [0] * len(mask[:1])
         if not any(mask):
             return _nothing()
         kept, kept_mask = self._fit(tokens, mask)
-        return _encoded([_row(kept, kept_mask)], truncated=len(tokens) - len(kept), windows=1)
+        return _encoded([_row(kept, kept_mask)], 1, len(tokens) - len(kept), sum(mask) - sum(kept_mask))
 
     def _fit(self, tokens: list[int], mask: list[int]) -> tuple[list[int], list[int]]:
         """At most max_length + 1 tokens: what follows the last trained token goes first, then the oldest context (bos
@@ -300,13 +302,13 @@ def _row(tokens: list[int], mask: list[int] | None) -> TokenRow:
     )
 
 
-def _encoded(rows: list[TokenRow], truncated: int, windows: int) -> Encoded:
+def _encoded(rows: list[TokenRow], windows: int, truncated: int = 0, truncated_trained: int = 0) -> Encoded:
     tokens = sum(len(row.tokens) for row in rows)
-    return Encoded(rows, tokens, sum(int(row.mask.sum()) for row in rows), truncated, windows)
+    return Encoded(rows, tokens, sum(int(row.mask.sum()) for row in rows), truncated, truncated_trained, windows)
 
 
 def _nothing() -> Encoded:
-    return Encoded([], 0, 0, 0, 0)
+    return Encoded([], 0, 0, 0, 0, 0)
 
 
 def _is_int(value: Any) -> bool:

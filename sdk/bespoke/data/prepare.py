@@ -40,6 +40,7 @@ class DataReport(Settings):
     windows: int
     truncated_examples: int
     truncated_tokens: int
+    truncated_trained_tokens: int
     dropped: dict[str, int]
     unknown_keys: dict[str, int]
 
@@ -110,6 +111,7 @@ def prepare(
         windows=sum(example.windows for example in examples),
         truncated_examples=sum(example.truncated_tokens > 0 for example in examples),
         truncated_tokens=sum(example.truncated_tokens for example in examples),
+        truncated_trained_tokens=sum(example.truncated_trained_tokens for example in examples),
         dropped=dict(sorted(dropped.items())),
         unknown_keys=dict(sorted(read.unknown_keys.items())),
     )

@@ -191,9 +191,11 @@ class Tokenizer:
             one = self._without_prefix() if inside else self._outer
             one.encode_special_tokens = as_content  # True: special tokens are read as the characters they are
             # The same ids without where each token stands in the text: half of the work, but it starts threads of its own.
-            long = len(text) > _LONG_TEXT
-            whole = one.encode_batch_fast([text], add_special_tokens=False)[0] if long else one.encode(text, add_special_tokens=False)
-            ids: list[int] = whole.ids
+            if len(text) > _LONG_TEXT:
+                (encoding,) = one.encode_batch_fast([text], add_special_tokens=False)
+            else:
+                encoding = one.encode(text, add_special_tokens=False)
+        ids: list[int] = encoding.ids
         return ids
 
     def _encode_glue(self, text: str, inside: bool) -> list[int]:

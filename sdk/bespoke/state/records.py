@@ -24,11 +24,17 @@ class TokenRows(Protocol):
 
 @dataclass(frozen=True)
 class AddedExample:
-    """`created` is False where the same id with the same content was there already."""
+    """`created` is False where the same id with the same content was there already.
+
+    `truncated_tokens`: how many found no room in the bundle's longest sequence, the oldest of the context first;
+    `truncated_trained_tokens`: how many of them were to be trained on, so that not even what is learned is whole.
+    """
 
     id: str
     split: Split
     created: bool
+    truncated_tokens: int = 0
+    truncated_trained_tokens: int = 0
 
 
 @dataclass(frozen=True)

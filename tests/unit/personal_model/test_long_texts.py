@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Long texts: refused by their size before any work, tokenized like the whole text, in work that grows with the text and no faster."""
+"""Long texts: refused by their size before any work, tokenized as one whole, in work that grows with the text and no faster."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ TOO_LARGE: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("example", TOO_LARGE, ids=["tokens", "text", "messages", "pair"])
-def test_what_is_too_large_is_refused_for_that_and_not_for_what_tokenizing_finds(model: PersonalModel, example: dict[str, Any]) -> None:
+def test_what_is_too_large_is_refused_for_its_size_and_not_for_what_tokenizing_finds(
+    model: PersonalModel, example: dict[str, Any]
+) -> None:
     with pytest.raises(DataError, match="bytes of JSON") as refused:
         model.examples.add(example)
     assert str(LARGEST) in refused.value.expected
