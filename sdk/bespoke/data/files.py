@@ -22,6 +22,9 @@ from bespoke.errors import ConfigError, DataError, kind_of
 
 __all__ = ["ReadReport", "read_examples"]
 
+_ONE_A_LINE = "Write one object on each line"
+_ARRAY = "Write an array of objects, or one object on each line"
+
 
 @dataclass
 class ReadReport:
@@ -140,36 +143,32 @@ def _jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in _lines(path):
         if line.strip():
             where = f"{path}, row {number}"
-            yield number, _object(_parsed(line, where), where)
+            yield number, _object(_parsed(line, where, _ONE_A_LINE), where, _ONE_A_LINE)
 
 
 def _json(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     if not next((line for _, line in _lines(path) if line.strip()), "").lstrip().startswith("["):
         yield from _jsonl(path)
         return
-    for number, row in enumerate(_parsed("".join(line for _, line in _lines(path)), str(path)), start=1):
-        yield number, _object(row, f"{path}, row {number}")
+    rows = _parsed("".join(line for _, line in _lines(path)), str(path), _ARRAY)
+    for number, row in enumerate(rows, start=1):
+        yield number, _object(row, f"{path}, row {number}", _ARRAY)
 
 
-def _parsed(text: str, where: str) -> Any:
+def _parsed(text: str, where: str, next_step: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
         got = f"no JSON: {error}"
     except RecursionError:
         got = "JSON nested too deeply"
-    raise _no_object(where, got)
+    raise DataError(where, got=got, expected="one JSON object", next_step=next_step)
 
 
-def _object(row: Any, where: str) -> dict[str, Any]:
+def _object(row: Any, where: str, next_step: str) -> dict[str, Any]:
     if not isinstance(row, dict):
-        raise _no_object(where, kind_of(row))
+        raise DataError(where, got=kind_of(row), expected="one JSON object", next_step=next_step)
     return row
-
-
-def _no_object(where: str, got: str) -> DataError:
-    next_step = "Write one object on each line, or, in a .json file, an array of objects"
-    return DataError(where, got=got, expected="one JSON object", next_step=next_step)
 
 
 def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
