@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from bespoke.errors import ConfigError, shown
 
@@ -20,9 +20,24 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError.from_problems(config_problems(type(self).__name__, error, type(self))) from None
+
+    # Pydantic's mark of an __init__ that it need not call: readers of files validate, and make their own errors of what they find.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
 
 def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
+
+
+def _lengths(value: tuple[int, ...]) -> tuple[int, ...]:
+    if min(value, default=1) < 1 or len(set(value)) != len(value):
+        raise ValueError("lengths of at least 1 token, each once")
+    return value
 
 
 class Lora(Settings):
@@ -41,7 +56,7 @@ class Training(Settings):
 
     learning_rate: float = Field(default=2e-4, gt=0)
     steps: int = Field(default=300, ge=1, le=10_000_000)
-    sequence_lengths: Annotated[tuple[int, ...], BeforeValidator(_as_tuple)] = Field(
+    sequence_lengths: Annotated[tuple[int, ...], BeforeValidator(_as_tuple), AfterValidator(_lengths)] = Field(
         default=(64, 128, 256), min_length=1, max_length=16
     )
     batch_size: int = Field(default=1, ge=1, le=4096)
@@ -77,7 +92,7 @@ class Budget(Settings):
 def settings_from(kind: type[Settings], subject: str, values: dict[str, Any]) -> Settings:
     """`kind(**values)`, with pydantic's complaints turned into one ConfigError that lists them all."""
     try:
-        return kind(**values)
+        return kind.model_validate(values)
     except ValidationError as error:
         raise ConfigError.from_problems(config_problems(subject, error, kind)) from None
 

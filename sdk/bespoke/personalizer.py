@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ValidationError
 
 from bespoke import plugins
-from bespoke.config import MEGABYTE, Budget, Lora, Settings, Training, config_problems
+from bespoke.config import Budget, Lora, Settings, Training, config_problems
 from bespoke.errors import BespokeError, ConfigError, MissingDependency
 from bespoke.plan.instructions import Estimate
 
@@ -150,9 +150,9 @@ class Personalizer:
         licence: str | None = None, template_date: str | None = None, signing_key: bytes | None = None,
     ) -> None:  # fmt: skip
         self.model = model
-        self.data = None if data is None else Path(data)
+        self.data = Path(data) if isinstance(data, str) else data
         self.data_format = data_format
-        self.fields = dict(fields) if fields else None
+        self.fields = dict(fields) if isinstance(fields, Mapping) and fields else fields or None
         self.lora = lora or Lora()
         self.training = training or Training()
         self.budget = budget or Budget()
@@ -160,6 +160,9 @@ class Personalizer:
         self.licence = licence
         self.template_date = template_date
         self.signing_key = signing_key
+        problems = _wrong_kinds(vars(self))
+        if problems:  # what they are, before what they say
+            raise ConfigError.from_problems(problems)
         self.methods, self.targets = self._resolve(optimizers, targets)
 
     def estimate(self) -> BuildEstimate:
@@ -172,7 +175,7 @@ class Personalizer:
         """The fastest plan within each budget, for every method and sequence length; compiles nothing. `print` it for a table."""
         from bespoke.graph.build import dial
 
-        return dial(self, [int(budget * MEGABYTE) for budget in budgets_mb])
+        return dial(self, [Budget(memory_mb=budget).memory_bytes or 0 for budget in budgets_mb])
 
     def build(self, out: str | Path, progress: Progress | None = None) -> Path:
         """Writes the bundle into folder `out`, whole or not at all, and returns it. Same input, same bytes."""
@@ -196,7 +199,7 @@ class Personalizer:
         problems: list[ConfigError] = []
         methods: list[Method] = []
         chosen: list[TargetChoice] = []
-        if self.train_on not in ("assistant", "user", "all"):
+        if not isinstance(self.train_on, str) or self.train_on not in ("assistant", "user", "all"):
             problems.append(
                 ConfigError("train_on", got=repr(self.train_on), expected="'assistant', 'user' or 'all'", next_step="Choose one")
             )
@@ -230,15 +233,44 @@ class Personalizer:
         return tuple(methods), tuple(chosen)
 
 
-def _by_name(subject: str, named: Named, problems: list[ConfigError]) -> list[tuple[str, Mapping[str, Any]]]:
+# What arguments must be, and how that is said.
+_KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "model": ((str, Path), "a folder or a hub id"), "data": ((Path, type(None)), "a file or None"),
+    "data_format": ((str, type(None)), "the name of a format or None"),
+    "fields": ((dict, type(None)), "{what it is: the column that holds it} or None"),
+    "lora": (Lora, "Lora(...)"), "training": (Training, "Training(...)"), "budget": (Budget, "Budget(...)"),
+    "licence": ((str, type(None)), "text or None"), "template_date": ((str, type(None)), "text or None"),
+    "signing_key": ((bytes, type(None)), "the bytes of a PEM file or None"),
+}  # fmt: skip
+
+
+def _wrong_kinds(arguments: Mapping[str, Any]) -> list[ConfigError]:
+    return [
+        ConfigError(name, got=repr(arguments[name])[:200], expected=words, next_step=f"Change {name}")
+        for name, (kinds, words) in _KINDS.items()
+        if not isinstance(arguments[name], kinds)
+    ]
+
+
+def _by_name(subject: str, named: Any, problems: list[ConfigError]) -> list[tuple[str, Mapping[str, Any]]]:
     if isinstance(named, str):
         return [(named, {})]
+    pairs: list[tuple[Any, Any]] = []
     if isinstance(named, Mapping):
-        pairs = [(name, values or {}) for name, values in named.items()]
-    else:
+        pairs = [(name, {} if values is None else values) for name, values in named.items()]
+    elif isinstance(named, Sequence):
         pairs = [(name, {}) for name in named]
-    if not pairs:
-        problems.append(ConfigError(subject, got="none", expected="at least one name", next_step=f"Name one in {subject}"))
+    names = [name for name, _ in pairs]
+    named_well = all(isinstance(name, str) and isinstance(values, Mapping) for name, values in pairs)
+    if not pairs or not named_well or len(set(names)) < len(names):
+        empty = isinstance(named, Sequence | Mapping) and not named
+        problems.append(
+            ConfigError(
+                subject, got="none" if empty else repr(named)[:200], expected="a name, several different ones, or name -> options",
+                next_step=f"Name one in {subject}",
+            )
+        )  # fmt: skip
+        return []
     return pairs
 
 
@@ -258,7 +290,7 @@ def _settings(
     subject: str, kind: type[BaseModel], values: dict[str, Any], problems: list[ConfigError]
 ) -> BaseModel | None:
     try:
-        return kind(**values)
+        return kind.model_validate(values)
     except ValidationError as error:
         problems += config_problems(subject, error, kind)
         return None

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds plugins by name. An entry point of group "bespoke" is named after the plugin it provides, so that asking for one name
-imports one module, and a broken plugin hurts only itself."""
+imports one module, and a broken plugin hurts only itself. A module may register more: for a name that no entry point has, all are
+imported."""
 
 from __future__ import annotations
 
@@ -32,31 +33,37 @@ class Installed:
 
 
 def get(kind: Kind, name: str) -> Any:
-    """The plugin of this kind and name; nothing else is imported."""
-    entries = {entry.name: entry for entry in entry_points(group=GROUP)}
-    if name in entries:
-        _refuse_two(kind, name)
-        for plugin in _load(entries[name], kind):
+    """The plugin of this kind and name; where an entry point has that name, nothing else is imported."""
+    entries = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
+    named = [entry for entry in entries if entry.name == name]
+    if named:
+        _refuse_two(kind, name, named)
+        for plugin in _load(named[0], kind):
             if plugin.name == name:
                 return plugin
-    there = sorted(_names(kind))
-    near = difflib.get_close_matches(name, there, 1)
+    names: dict[str, list[EntryPoint]] = {}
+    found = None
+    for entry in entries:
+        try:
+            for plugin in _load(entry, kind):
+                names.setdefault(plugin.name, []).append(entry)
+                found = plugin if plugin.name == name else found
+        except PluginError:
+            continue  # it hurts itself alone; `bespoke plugins` tells
+    if found is not None:
+        _refuse_two(kind, name, names[name])
+        return found
+    near = difflib.get_close_matches(name, names, 1)
     raise PluginError(
         f"{kind} '{name}'",
         got="no plugin of that name",
-        expected=f"one of the installed {kind}s: {', '.join(there) or 'none'}",
+        expected=f"one of the installed {kind}s: {', '.join(sorted(names)) or 'none'}",
         next_step=f"Did you mean '{near[0]}'?" if near else f"Install the package that provides the {kind} '{name}'",
     )
 
 
-def _names(kind: Kind) -> list[str]:
-    """Of all that are installed and can be imported."""
-    provided = [one.partition(" ") for plugin in installed() for one in plugin.provides]
-    return [name for of, _, name in provided if of == kind]
-
-
-def _refuse_two(kind: Kind, name: str) -> None:
-    packages = sorted(entry.dist.name if entry.dist else "?" for entry in entry_points(group=GROUP, name=name))
+def _refuse_two(kind: Kind, name: str, entries: list[EntryPoint]) -> None:
+    packages = sorted(entry.dist.name if entry.dist else "?" for entry in entries)
     if len(packages) > 1:
         raise PluginError(
             f"{kind} '{name}'",

@@ -294,6 +294,7 @@ def test_several_settings_errors_are_told_as_one() -> None:
 # Where a bare error is raised and does not leave the SDK.
 CAUGHT = {
     "bespoke/bundle/manifest.py": "validators: pydantic wants ValueError, and the reader of manifests makes BundleError of it",
+    "bespoke/config.py": "a validator, of which config_problems makes a ConfigError",
     "bespoke/data/turns.py": "a validator; Turns.from_bytes makes BundleError of it",
     "bespoke/state/tensor_files.py": "caught a few lines below, where the file's name is known",
 }

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from bespoke.bundle.json_strict import loads_strict
+from bespoke.bundle.whole_folder import WholeFolder
 from bespoke.errors import AdapterError, ModelError
 from bespoke.model.checkpoint import Checkpoint
 from bespoke.model.config import ModelConfig
@@ -83,24 +83,15 @@ def export_peft(
                 expected=f"float32 {list(shape)}",
                 next_step="Give the pieces of this model at this rank",
             )
-    if folder.exists() and not _replaceable(folder):
-        raise AdapterError(
-            str(folder),
-            got="a path that holds other files",
-            expected=f"a new folder, or one with only {CONFIG} and {WEIGHTS}",
-            next_step="Choose another folder",
-        )
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    settings = _peft_settings(rank, alpha, base_name, config)
-    _write(partial / CONFIG, [json.dumps(settings, indent=2, sort_keys=True).encode() + b"\n"])
-    keyed = {_peft_key(name, config): tensors[name] for name in shapes}
-    _write(partial / WEIGHTS, _safetensors(keyed, {"format": "pt", _BASE_KEY: base_sha256}))
-    if folder.exists():
-        shutil.rmtree(folder)
-    partial.rename(folder)
+    whole = WholeFolder(folder, AdapterError, _check_replaceable)
+    try:
+        settings = _peft_settings(rank, alpha, base_name, config)
+        _write(whole.work / CONFIG, [json.dumps(settings, indent=2, sort_keys=True).encode() + b"\n"])
+        keyed = {_peft_key(name, config): tensors[name] for name in shapes}
+        _write(whole.work / WEIGHTS, _safetensors(keyed, {"format": "pt", _BASE_KEY: base_sha256}))
+        whole.finish()
+    finally:
+        whole.abandon()
     return folder
 
 
@@ -267,8 +258,12 @@ def _write(path: Path, pieces: list[bytes | memoryview]) -> None:
         os.fsync(file.fileno())
 
 
-def _replaceable(folder: Path) -> bool:
-    return folder.is_dir() and not folder.is_symlink() and {p.name for p in folder.iterdir()} <= {CONFIG, WEIGHTS}
+def _check_replaceable(folder: Path) -> None:
+    if not {path.name for path in folder.iterdir()} <= {CONFIG, WEIGHTS}:
+        raise AdapterError(
+            str(folder), got="a path that holds other files", expected=f"a new folder, or one with only {CONFIG} and {WEIGHTS}",
+            next_step="Choose another folder",
+        )  # fmt: skip
 
 
 def _wrong(path: Path, got: str, expected: str) -> AdapterError:

@@ -1,45 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write a bundle: in a folder of its own beside the place where it will stand, and moved there when it is whole.
+"""Write a bundle: whole or not at all, in the place of an older one or of nothing.
 
-So a build that dies leaves no half bundle under the name that was asked for. Nothing that differs between two builds
+Nothing that differs between two builds
 of the same input (times, folders, order of writing) gets into the bytes.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import json
 import os
 import shutil
-import tempfile
 from pathlib import Path
 
-from bespoke.bundle.manifest import MANIFEST_FILE, SUM_FILE, FileRecord, Manifest, file_name_problem
+from bespoke.bundle.manifest import MANIFEST_FILE, SIGNATURE_FILE, SUM_FILE, FileRecord, Manifest, file_name_problem
 from bespoke.bundle.manifest_document import check_manifest, manifest_bytes, manifest_sum, referenced_files
+from bespoke.bundle.whole_folder import WholeFolder
 from bespoke.errors import BundleError
 
-__all__ = ["BundleWriter", "hash_file"]
+__all__ = ["BundleWriter", "check_replaceable", "hash_file"]
 
 _CHUNK_BYTES = 2**20
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
+_STATE = ("state.sqlite", "files.lock", "trainer.lock", "scratch")  # what a state folder has
 
 
 class BundleWriter:
     """Collects the files of a bundle that will be the folder `folder`.
 
-    An existing bundle there is replaced at `finish`; an existing folder that is no bundle is refused at once. As a
-    context manager it removes what it wrote if `finish` was not reached.
+    An existing bundle there is replaced at `finish`; anything else there is refused at once. As a context manager it removes what
+    it wrote if `finish` was not reached.
     """
 
     def __init__(self, folder: Path | str) -> None:
-        self._folder = Path(os.path.abspath(folder))
-        if os.path.lexists(self._folder) and not self._replaceable():
-            raise BundleError(
-                str(self._folder),
-                got="something that is no bundle",
-                expected="a free name, an empty folder or a bundle to replace",
-                next_step="Choose another name, or remove it",
-            )
-        self._folder.parent.mkdir(parents=True, exist_ok=True)
-        self._work = Path(tempfile.mkdtemp(prefix=f".{self._folder.name}.", suffix=".partial", dir=self._folder.parent))
+        self._whole = WholeFolder(folder, BundleError, check_replaceable)
+        self._folder, self._work = self._whole.target, self._whole.work
 
     def add_bytes(self, name: str, data: bytes) -> None:
         """A file of these bytes."""
@@ -79,33 +75,50 @@ class BundleWriter:
         data = manifest_bytes(whole)
         _write_synced(self._work / MANIFEST_FILE, data)
         _write_synced(self._work / SUM_FILE, manifest_sum(data))
-        self._work.chmod(0o755)  # mkdtemp's 0700 would hide the bundle from everyone else
-        if self._folder.is_dir():
-            replaced = Path(tempfile.mkdtemp(prefix=f".{self._folder.name}.", suffix=".old", dir=self._folder.parent))
-            self._folder.rename(replaced / "bundle")
-            self._work.rename(self._folder)
-            shutil.rmtree(replaced)
-        else:
-            self._work.rename(self._folder)
-        return self._folder
+        return self._whole.finish()
 
     def abandon(self) -> None:
         """Remove what was written so far; after `finish` this does nothing."""
-        shutil.rmtree(self._work, ignore_errors=True)
+        self._whole.abandon()
 
     def __enter__(self) -> BundleWriter:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
         self.abandon()
-
-    def _replaceable(self) -> bool:
-        if self._folder.is_symlink() or not self._folder.is_dir():
-            return False
-        return (self._folder / MANIFEST_FILE).is_file() or not any(self._folder.iterdir())
+        if isinstance(problem, OSError) and problem.errno in _OF_THE_DISK:
+            raise BundleError(
+                str(self._folder), got=problem.strerror or "an error of the disk", expected="room for the whole bundle",
+                next_step="Free some space, or choose another disk; nothing was written",
+            ) from problem  # fmt: skip
 
     def _defect(self, got: str, expected: str) -> BundleError:
         return BundleError(str(self._folder), got=got, expected=expected, next_step="Mend the code that builds it")
+
+
+def check_replaceable(folder: Path) -> None:
+    """BundleError unless the folder is a bundle and holds nothing else: what is in it is deleted when it is replaced."""
+    try:
+        document = json.loads((folder / MANIFEST_FILE).read_bytes())
+        ours = document["format"] == "bespoke-bundle"
+        own = {MANIFEST_FILE, SUM_FILE, SIGNATURE_FILE, *document["files"]}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        ours, own = False, set()
+    if not ours:
+        raise BundleError(
+            str(folder), got="a folder that is no bundle", expected="a free name, an empty folder or a bundle to replace",
+            next_step="Choose another name, or remove the folder yourself",
+        )  # fmt: skip
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if name in own or (path.is_dir() and not path.is_symlink()):
+            continue
+        state = name in _STATE
+        raise BundleError(
+            str(folder), got=f"a bundle with {'a state' if state else 'a foreign file'} in it ('{name}')",
+            expected="a bundle and nothing else, since it is replaced whole",
+            next_step="Build to another name; a state belongs in a folder of its own" if state else "Move that file away first",
+        )  # fmt: skip
 
 
 def hash_file(path: Path | str) -> tuple[str, int]:

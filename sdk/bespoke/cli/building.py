@@ -11,7 +11,7 @@ import click
 
 from bespoke.cli.session import PATH, Session, cut, field_option, format_option, pairs, print_json, progress
 from bespoke.cli.settings import DATA_FORMATS, FLAGS, personalizer, setting_flags
-from bespoke.errors import ConfigError
+from bespoke.errors import BundleError, ConfigError
 from bespoke.runtime.report import megabytes
 
 if TYPE_CHECKING:
@@ -47,9 +47,14 @@ def build(
     bespoke build chat.bundle --model DIR --data FILE --optimizers mesp --targets cuda
     bespoke build chat.bundle --config bespoke.toml --memory-mb 200 --option mesp.update=sgd
     """
+    from bespoke.bundle.whole_folder import check_place, usable_folder
+    from bespoke.bundle.writer import check_replaceable
+
     session.file = config is not None
     given["fields"] = pairs("--field", fields) or None
     made = personalizer(config, given, options)
+    if out is not None:
+        check_place(out, BundleError, check_replaceable)
     if dry_run:
         estimate = made.estimate()
         if session.json:
@@ -59,6 +64,8 @@ def build(
         return
     if out is None:
         raise ConfigError("OUT", got="none", expected="a folder to write the bundle to", next_step="Name it, or ask for --dry-run")
+    if zips is not None:
+        usable_folder(zips, BundleError)
     with progress() as tell:
         path, report = made.build_with_report(out, tell)
     if zips is not None:

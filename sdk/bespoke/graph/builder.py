@@ -125,6 +125,11 @@ class PlanBuilder:
 
     def constant(self, number: int) -> Value:
         """A fixed integer as an input of the graph; a Python number would be compiled in, one graph for each."""
+        if type(number) is not int or not -(2**63) <= number < 2**63:
+            raise PlanError(
+                f"Constant {str(number)[:40]}", got=repr(number)[:100], expected="a whole number of 64 bits",
+                next_step="Write a number that is fixed into the function; one that is set belongs in the method's Options",
+            )  # fmt: skip
         key = f"constant:{number}"
         if key not in self._named:
             self._named[key] = self._new((), "int64", "constant", "call", key, number)

@@ -125,3 +125,44 @@ def test_a_plugin_adds_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert [command.name for command in plugins.commands()] == ["greet"]
     assert run(["greet"]) == 0
     assert capsys.readouterr().out == "good day\n"
+
+
+TWO = """
+from bespoke import plugins
+from bespoke.contracts import hookimpl
+
+Kind = type(plugins.get("optimizer", "mezo"))
+
+class One(Kind):
+    name = "one_of_two"
+
+class Other(Kind):
+    name = "other_of_two"
+
+@hookimpl
+def register_optimizers(register):
+    register(One())
+    register(Other())
+"""
+
+
+def test_a_module_may_register_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bespoke.testing.target import check_target
+
+    install(tmp_path, "twins", {"one_of_two": "outsider_twins"}, {"outsider_twins": TWO})
+    monkeypatch.syspath_prepend(tmp_path)
+    (found,) = [plugin for plugin in plugins.installed() if plugin.package == "twins"]
+    assert found.provides == ("optimizer one_of_two", "optimizer other_of_two")
+    for name in ("one_of_two", "other_of_two"):
+        assert plugins.get("optimizer", name).name == name
+        assert Personalizer("model", name).methods[0].name == name
+    assert check_target(plugins.get("target", "cuda"), optimizers=["other_of_two"]).lowered > 0
+
+
+def test_two_packages_that_register_one_further_name_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, "twins", {"one_of_two": "outsider_twins"}, {"outsider_twins": TWO})
+    install(tmp_path, "more-twins", {"more": "outsider_more"}, {"outsider_more": TWO})
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PluginError, match=r"'other_of_two'.*more-twins.*twins"):
+        plugins.get("optimizer", "other_of_two")
+    assert plugins.get("optimizer", "mesp").name == "mesp"

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A folder that appears under its name whole or not at all: written beside it, and moved there when it is done.
+
+Who writes holds a lock on the folder that is being written, which the system lets go of when the process ends, however it ends. So
+what dead writers left is known, and the next one to write there removes it. An old folder is exchanged with the new one in one
+step where the file system can; where it cannot, the old one is back in its place when the next one writes there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from bespoke.errors import BespokeError
+
+__all__ = ["WholeFolder", "check_place", "usable_folder"]
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+Check = Callable[[Path], None]
+"""Raises an error of ours about an existing folder that must not be replaced."""
+
+
+class WholeFolder:
+    """What will be the folder `target` is written under `work`; then either `finish` or `abandon`.
+
+    Raises `error` where the place cannot be written or is not to be replaced, before anything is written.
+    """
+
+    def __init__(self, target: Path | str, error: type[BespokeError], replaceable: Check) -> None:
+        self.target = _absolute(target, error)
+        self._error, self._replaceable = error, replaceable
+        _check_existing(self.target, error, replaceable)
+        with _told(self.target, error):
+            self.target.parent.mkdir(parents=True, exist_ok=True)
+            with _locked(self.target.parent) as alone:
+                if alone:
+                    _remove_leftovers(self.target)
+                made = tempfile.mkdtemp(prefix=f".{self.target.name}.", suffix=".partial", dir=self.target.parent)
+                self.work = Path(made)
+                self._lock = _lock(self.work)
+
+    def finish(self) -> Path:
+        """Moves the folder to its place; what was there is gone then."""
+        self.work.chmod(0o755)  # mkdtemp's 0700 would hide it from everyone else
+        with _told(self.target, self._error), _locked(self.target.parent):
+            _check_existing(self.target, self._error, self._replaceable)  # again: it may have come meanwhile
+            if not os.path.lexists(self.target):
+                self.work.rename(self.target)
+            elif _exchange(self.work, self.target):
+                shutil.rmtree(self.work)
+            else:
+                old = self.work.with_suffix(".old")
+                self.target.rename(old)
+                self.work.rename(self.target)
+                shutil.rmtree(old)
+        self._release()
+        return self.target
+
+    def abandon(self) -> None:
+        """Removes what was written so far; after `finish` this does nothing."""
+        if self._lock is not None:
+            shutil.rmtree(self.work, ignore_errors=True)
+            self._release()
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def check_place(target: Path | str, error: type[BespokeError], replaceable: Check) -> None:
+    """Raises `error` where a folder could not be written to this place; leaves nothing behind."""
+    target = _absolute(target, error)
+    _check_existing(target, error, replaceable)
+    with _told(target, error):
+        above = target.parent
+        while not os.path.lexists(above):
+            above = above.parent
+        os.rmdir(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=above))
+
+
+def usable_folder(folder: Path | str, error: type[BespokeError]) -> Path:
+    """The folder, made where there is none. Raises `error` where files could not be written into it."""
+    folder = _absolute(folder, error)
+    with _told(folder, error):
+        folder.mkdir(parents=True, exist_ok=True)
+        os.rmdir(tempfile.mkdtemp(prefix=".", suffix=".partial", dir=folder))
+    return folder
+
+
+def _absolute(target: Path | str, error: type[BespokeError]) -> Path:
+    text = os.fspath(target)
+    if not text or "\0" in text:
+        raise error(
+            f"the folder {text!r}", got="no name that a folder can have", expected="a path", next_step="Name a folder to write to"
+        )
+    return Path(os.path.abspath(text))
+
+
+def _check_existing(target: Path, error: type[BespokeError], replaceable: Check) -> None:
+    with _told(target, error):
+        if not os.path.lexists(target):
+            return
+        if target.is_symlink() or not target.is_dir():
+            raise error(
+                str(target), got="a link" if target.is_symlink() else "a file", expected="a free name or a folder to replace",
+                next_step="Choose another name, or remove it",
+            )  # fmt: skip
+        with suppress(FileNotFoundError):
+            if Path.cwd().is_relative_to(target.resolve()):
+                raise error(
+                    str(target), got="the folder that this process works in", expected="a folder beside or below it",
+                    next_step="Name a new folder",
+                )  # fmt: skip
+        if any(target.iterdir()):
+            replaceable(target)
+
+
+@contextmanager
+def _told(target: Path, error: type[BespokeError]) -> Iterator[None]:
+    """What the system says, as an error of ours."""
+    try:
+        yield
+    except OSError as problem:
+        raise error(
+            str(target), got=problem.strerror or str(problem), expected="a place where a folder can be written",
+            next_step="Choose another place, or make its folder writable",
+        ) from None  # fmt: skip
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """Alone with those who write beside each other, for a moment; False where the file system has no locks."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        locked = True
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError:
+            locked = False
+        yield locked
+    finally:
+        os.close(descriptor)
+
+
+def _lock(folder: Path) -> int | None:
+    """A descriptor that holds the folder until it is closed; None where another process holds it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except OSError:
+        pass  # no locks here: nobody removes anything
+    return descriptor
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Of writers that died; of a death between two renames the old folder goes back to its place."""
+    name = re.compile(rf"\.{re.escape(target.name)}\.[a-z0-9_]{{8}}\.(partial|old)")
+    for left in sorted(target.parent.iterdir()):
+        if not name.fullmatch(left.name) or left.is_symlink() or not left.is_dir():
+            continue
+        if left.suffix == ".old" and not os.path.lexists(target):
+            left.rename(target)
+            continue
+        descriptor = _lock(left)
+        if descriptor is not None:
+            shutil.rmtree(left, ignore_errors=True)
+            os.close(descriptor)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Both folders change places in one step; False where the system or the file system has no such step."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        return False
+    return bool(renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0)
