@@ -266,7 +266,8 @@ def _by_name(subject: str, named: Any, problems: list[ConfigError]) -> list[tupl
         empty = isinstance(named, Sequence | Mapping) and not named
         problems.append(
             ConfigError(
-                subject, got="none" if empty else repr(named)[:200], expected="a name, several different ones, or name -> options",
+                subject, got="none" if empty else repr(named)[:200],
+                expected="at least one name" if empty else "a name, several different ones, or name -> options",
                 next_step=f"Name one in {subject}",
             )
         )  # fmt: skip

@@ -47,7 +47,7 @@ def _constant(number: Any) -> Callable[[], object]:
         (lambda: Personalizer("m", optimizers=["mesp", "mesp"]), "optimizers", "['mesp', 'mesp']", "several different"),
         (lambda: Personalizer("m", {"mesp": 3}), "optimizers", "{'mesp': 3}", "name -> options"),  # type: ignore[dict-item]
         (lambda: Personalizer("m", {"mesp": {"update": 3}}), "optimizers.mesp.update", "3", "'sgd' or 'adamw'"),
-        (lambda: Personalizer("m", targets=[]), "targets", "none", "a name"),
+        (lambda: Personalizer("m", targets=[]), "targets", "none", "at least one name"),
         (lambda: Personalizer(3), "model", "3", "a folder or a hub id"),  # type: ignore[arg-type]
         (lambda: Personalizer("m", data=3), "data", "3", "a file or None"),  # type: ignore[arg-type]
         (lambda: Personalizer("m", budget=200), "budget", "200", "Budget(...)"),  # type: ignore[arg-type]
@@ -91,7 +91,7 @@ def test_a_reader_of_files_still_makes_errors_of_its_own() -> None:
 
 
 def test_the_command_line_refuses_an_infinite_budget_and_a_length_of_nothing() -> None:
-    wrong = {"budget.memory_mb": ("--memory-mb", "inf"), "training.sequence_lengths": ("--sequence-lengths", "0")}
+    wrong = {"--memory-mb": ("--memory-mb", "inf"), "--sequence-lengths": ("--sequence-lengths", "0")}
     for subject, flags in wrong.items():
         answer = command("build", "--model", "m", "--optimizers", "mesp", *flags, "--dry-run", "--format", "json")
         assert (answer.code, answer.json["error"]["subject"]) == (2, subject)

@@ -95,7 +95,7 @@ ROWS = [
     (f"{ANSWER} --seed 99999999999999999999", "GenerationError", "--seed: got 99999999999999999999; expected a whole number from 0 to 18446744073709551615. Change --seed."),
     ("generate {bundle} --state {state} " + "word" * 200, "GenerationError", "prompt: got ... tokens; expected 1 to 63 tokens, so that an answer fits into the context of 64. Shorten the prompt, or build the bundle with longer --sequence-lengths."),
     ("export {bundle} {tmp}/adapter --state {state}", "AdapterError", "the adapter to export: got none: no training was accepted, so the base model answers; expected an accepted adapter. Train first, or ask for --base, an adapter that changes nothing."),
-    ("export {bundle} {tmp}/file --state {state} --base", "AdapterError", "{tmp}/file: got a path that holds other files; expected a new folder, or one with only adapter_config.json and adapter_model.safetensors. Choose another folder."),
+    ("export {bundle} {tmp}/file --state {state} --base", "AdapterError", "{tmp}/file: got a file; expected a free name or a folder to replace. Choose another name, or remove it."),
     # ---- the state -------------------------------------------------------------------------------------------------------------
     ("versions {bundle} --state {tmp}/file", "StateError", "{tmp}/file: got ...; expected a folder of its own that this process may read and write. Check that the path is a writable folder on a local disk."),
     ("examples forget {bundle} nosuch --state {state}", "DataError", "example 'nosuch': got no such example; expected the id of a stored one. See which there are: bespoke examples list."),
