@@ -66,6 +66,7 @@ def _findings(state: Path | None) -> Iterator[Finding]:
         yield _package(package, extra, means)
     yield _core(core)
     yield _compiler()
+    yield _trust()
     yield from _memory()
     yield _limit()
     yield _database(state)
@@ -109,6 +110,19 @@ def _core(core: Core) -> Finding:
         str(core.path),
     ]
     return Finding("device core", "ok", ", ".join(part for part in parts if part))
+
+
+def _trust() -> Finding:
+    """Nothing of this machine, and what everybody who ships from it has to know."""
+    try:
+        version("cryptography")
+        by = "a pinned sha256 or a signature"
+    except PackageNotFoundError:
+        by = "a pinned sha256"
+    return Finding(
+        "bundles", "ok", f"known by {by}, where one is given; a bundle is code: on a device, require it "
+        "(docs/how_to/sign_pin_and_ship.md)"
+    )  # fmt: skip
 
 
 def _compiler() -> Finding:

@@ -12,7 +12,7 @@ import numpy as np
 
 from bespoke import arguments
 from bespoke.adapter.peft import adapter_shapes, export_peft, import_peft
-from bespoke.bundle.reader import Bundle, open_bundle
+from bespoke.bundle.reader import Authenticated, Bundle, open_bundle
 from bespoke.config import Training, settings_from
 from bespoke.core.runtime import CoreRuntime, RuntimeName, chosen_runtime
 from bespoke.data.encode import ExampleEncoder
@@ -89,10 +89,12 @@ class PersonalModel:
     @classmethod
     def open(
         cls, bundle: str | Path, state: str | Path, *, memory_mb: float | None = None, pin_sha256: str | None = None,
-        public_key: bytes | None = None, runtime: RuntimeName | None = None,
+        public_key: bytes | None = None, require_authenticated: bool = False, runtime: RuntimeName | None = None,
     ) -> Self:  # fmt: skip
         """A bundle and the user's state folder, which is made where there is none.
 
+        pin_sha256, public_key: the sha256 of manifest.json; the ed25519 key (32 bytes, or PEM) that must have signed it. A bundle
+                    is code: ship it with one of them, and `require_authenticated` refuses to open it without
         memory_mb:  the limit of training, in MB of 10**6 bytes; by default the bundle's budget. With runtime "core" it is that of
                     the whole process that trains, with "torch" what training may add to this one
         runtime:    what `train` and `evaluate` of the user's own examples run on: "core", the device core in a process of its own,
@@ -102,7 +104,9 @@ class PersonalModel:
         if memory_mb is not None:
             memory_mb = arguments.number("memory_mb", memory_mb, "MB of 10**6 bytes, more than 0", lambda size: size > 0)
         steady_malloc()
-        opened = open_bundle(bundle, pin_sha256=pin_sha256, public_key=public_key)
+        opened = open_bundle(
+            bundle, pin_sha256=pin_sha256, public_key=public_key, require_authenticated=require_authenticated
+        )
         try:
             manifest = opened.manifest
             chosen = chosen_runtime(runtime, [target.name for target in manifest.targets])
@@ -127,6 +131,11 @@ class PersonalModel:
                 retokenize=lambda example: encoder.encode(example).rows,
             ).close()  # fmt: skip
         return cls.open(bundle, state)
+
+    @property
+    def authenticated(self) -> Authenticated:
+        """What this bundle is known by: "pin" or "signature", as they were given to `open`, or "none"."""
+        return self._bundle.authenticated
 
     @property
     def targets(self) -> tuple[str, ...]:

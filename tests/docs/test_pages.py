@@ -79,6 +79,15 @@ def test_the_core_is_used_as_its_page_says(stories: Path, tmp_path: Path) -> Non
     assert printed[-1].startswith(f"{runtime}\n{runtime} ")
 
 
+def test_a_bundle_is_signed_and_pinned_as_its_page_says(stories: Path, tmp_path: Path) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    shutil.copytree(stories, tmp_path / "everyday", copy_function=shutil.copyfile)
+    printed = run_page(REPOSITORY / "docs" / "how_to" / "sign_pin_and_ship.md", tmp_path)
+    assert printed[-1] == "pin\n"
+    assert "are whole" in printed[2]
+
+
 @pytest.mark.slow
 def test_the_recipes_run(chat_model: Path, stories: Path, tmp_path: Path) -> None:
     shutil.copytree(stories, tmp_path / "plain_model", copy_function=shutil.copyfile)

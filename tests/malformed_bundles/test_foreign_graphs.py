@@ -19,6 +19,7 @@ from bespoke.bundle.manifest import GraphRecord, TensorSpec
 from bespoke.bundle.reader import open_bundle
 from bespoke.errors import BudgetExceeded, BundleError
 from bespoke.runtime.graph_function import GraphFunction
+from tests.checks import count, new_seed, record_check
 from tests.foreign import Signature, Tensors, foreign
 from tests.malformed_bundles.test_hostile_folders import edit
 from tests.unit.personal_model.tiny import add_numbers, tiny_bundle, tiny_folder
@@ -44,19 +45,16 @@ def with_signature(record: GraphRecord, other: Signature) -> GraphRecord:
     return record.model_copy(update={"inputs": inputs, "outputs": outputs})
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_a_graph_of_a_foreign_signature_is_refused(tiny_bundle: Path, count: int, capsys: pytest.CaptureFixture[str]) -> None:
-    seed = random.randrange(2**32)
+def test_a_graph_of_a_foreign_signature_is_refused(tiny_bundle: Path) -> None:
+    seed = new_seed()
     numbers = random.Random(seed)
-    with capsys.disabled():
-        print(f"\nforeign graphs: seed {seed}", end="")
     with open_bundle(tiny_bundle) as bundle:
         graphs = [(record, bundle.read(record.file)) for record in bundle.manifest.graphs]
     for record, data in graphs:
         GraphFunction(data, record)
     all_of = [signature(record) for record, _ in graphs]
     done: Counter[str] = Counter()
-    for _ in range(count):
+    for _ in range(count(10_000)):
         record, data = numbers.choice(graphs)
         what, other = foreign(signature(record), all_of, numbers)
         with pytest.raises(BundleError) as refused:
@@ -64,19 +62,15 @@ def test_a_graph_of_a_foreign_signature_is_refused(tiny_bundle: Path, count: int
         assert refused.value.subject == record.file
         assert refused.value.got.startswith("a program with ")
         done[what] += 1
-    with capsys.disabled():
-        print(f"; {count} refused: " + ", ".join(f"{what} {number}" for what, number in sorted(done.items())))
+    record_check(
+        "exported programs of a foreign signature, on torch", {"refused": done.total(), "ways of being foreign": len(done)}, seed
+    )
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(100, marks=pytest.mark.slow)])
-def test_a_bundle_whose_graphs_were_exchanged_does_not_train(
-    tiny_bundle: Path, tmp_path: Path, count: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bundle_whose_graphs_were_exchanged_does_not_train(tiny_bundle: Path, tmp_path: Path) -> None:
     """Every hash is right: whoever wrote the manifest exchanged two files."""
-    seed = random.randrange(2**32)
+    seed = new_seed()
     numbers = random.Random(seed)
-    with capsys.disabled():
-        print(f"\nexchanged graphs: seed {seed}")
     bundle = shutil.copytree(tiny_bundle, tmp_path / "a.bundle")
     with open_bundle(bundle) as opened:
         method = opened.manifest.methods[0]
@@ -84,7 +78,8 @@ def test_a_bundle_whose_graphs_were_exchanged_does_not_train(
         called = {graph["key"] for graph in plan["graphs"]}
         owns = {record.file: signature(record) for record in opened.manifest.graphs}
         files = [record.file for record in opened.manifest.graphs if record.key in called]
-    for turn in range(count):
+    bundles = count(200)
+    for turn in range(bundles):
         while True:
             one, two = numbers.choice(files), numbers.choice(list(owns))
             if owns[one] != owns[two]:
@@ -101,6 +96,7 @@ def test_a_bundle_whose_graphs_were_exchanged_does_not_train(
                 model.train(steps=1)
             assert refused.value.subject in (one, two)
         edit(bundle, exchange)
+    record_check("bundles whose exported programs were exchanged, on torch", {"refused": bundles}, seed)
 
 
 # ---- programs that lie ---------------------------------------------------------------------------------------------------------

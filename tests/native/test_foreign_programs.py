@@ -24,6 +24,7 @@ import pytest
 from bespoke import PersonalModel
 from bespoke.bundle.manifest import Manifest
 from bespoke.bundle.reader import open_bundle
+from tests.checks import count, new_seed, record_check
 from tests.foreign import DTYPES, Signature, Tensors, foreign
 from tests.malformed_bundles.test_hostile_folders import edit
 from tests.native.core_lab import Core, tiny_core_bundle
@@ -117,18 +118,13 @@ def test_a_program_with_its_own_signature_writes_its_results_alone(engine: Engin
     assert engine.end() == 0
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_a_program_of_a_foreign_signature_is_refused_before_a_byte_is_written(
-    engine: Engine, tiny_core_bundle: Path, count: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    seed = random.randrange(2**32)
+def test_a_program_of_a_foreign_signature_is_refused_before_a_byte_is_written(engine: Engine, tiny_core_bundle: Path) -> None:
+    seed = new_seed()
     numbers = random.Random(seed)
     programs = opened(engine, tiny_core_bundle)
     all_of = [program.own for program in programs]
     done: Counter[str] = Counter()
-    with capsys.disabled():
-        print(f"\nforeign programs: seed {seed}", end="")
-    for _ in range(count):
+    for _ in range(count(10_000)):
         program = numbers.choice(programs)
         what, other = foreign(program.own, all_of, numbers)
         answer = engine.run(program.number, other)
@@ -136,8 +132,9 @@ def test_a_program_of_a_foreign_signature_is_refused_before_a_byte_is_written(
         assert answer["untouched"], (what, program.own, other)
         assert re.fullmatch(r"(\d+ (operands|results))|((operand|result) \d+ of \w+ \([\d, ]*\))", answer["message"]), answer
         done[what] += 1
-    with capsys.disabled():
-        print(f"; {count} refused: " + ", ".join(f"{what} {number}" for what, number in sorted(done.items())))
+    record_check(
+        "compiled programs of a foreign signature, in the core", {"refused": done.total(), "ways of being foreign": len(done)}, seed
+    )
     for program in programs:  # and it still runs
         assert engine.run(program.number, program.own)["code"] == 0
     assert engine.end() == 0
@@ -146,15 +143,10 @@ def test_a_program_of_a_foreign_signature_is_refused_before_a_byte_is_written(
 # ---- the whole core --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [12, pytest.param(600, marks=pytest.mark.slow)])
-def test_a_bundle_whose_programs_were_exchanged_does_not_train(
-    native_build: Path, tiny_core_bundle: Path, tmp_path: Path, count: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bundle_whose_programs_were_exchanged_does_not_train(native_build: Path, tiny_core_bundle: Path, tmp_path: Path) -> None:
     """Every hash is right: whoever wrote the manifest exchanged two artifacts."""
-    seed = random.randrange(2**32)
+    seed = new_seed()
     numbers = random.Random(seed)
-    with capsys.disabled():
-        print(f"\nexchanged programs: seed {seed}")
     bundle = shutil.copytree(tiny_core_bundle, tmp_path / "a.bundle")
     state = tmp_path / "state"
     with PersonalModel.open(bundle, state, runtime="torch") as model:
@@ -163,7 +155,8 @@ def test_a_bundle_whose_programs_were_exchanged_does_not_train(
         called = trained_with(bundle, model._bundle.manifest)
     document = json.loads((bundle / "manifest.json").read_bytes())
     files = [a["file"] for a in document["targets"][0]["artifacts"] if a["graph"] in called]
-    for _ in range(count):
+    bundles = count(600)
+    for _ in range(bundles):
         while True:
             one, two = numbers.choice(files), numbers.choice(list(owns))
             if owns[one] != owns[two]:
@@ -180,3 +173,4 @@ def test_a_bundle_whose_programs_were_exchanged_does_not_train(
         assert ended.error["subject"] in (one, two), ended.error
         edit(bundle, exchange)
     assert Core(native_build / "bespoke-core", bundle).train(state, steps=1).code == 0
+    record_check("bundles whose compiled programs were exchanged, in the core", {"refused": bundles}, seed)

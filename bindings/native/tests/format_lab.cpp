@@ -173,8 +173,9 @@ Manifest manifest_of(const Json& graphs) {
 
 // Opens a bundle and uses the files that it is asked to: "*" for all.
 Json use_bundle(const Json& request) {
-  Bundle::Trust trust;
-  trust.pin_sha256 = request.value("pin", "");
+  Trust trust;
+  if (request.contains("pin")) trust.pin_sha256 = request["pin"].get<std::string>();
+  trust.require = request.value("require", false);
   if (request.contains("key")) trust.public_key = request["key"].get<std::array<uint8_t, 32>>();
   const auto bundle = Bundle::open(request["path"].get<std::string>(), trust);
   Json hashes = Json::object();

@@ -9,12 +9,12 @@ on the descriptor that is then read or mapped, so that opening a bundle does not
 from __future__ import annotations
 
 import hashlib
-import hmac
 import mmap
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -33,7 +33,9 @@ from bespoke.bundle.sources import Extent, Source, open_source
 from bespoke.bundle.tensors import tensors_from_buffer
 from bespoke.errors import BundleError, ConfigError, SignatureError, shown
 
-__all__ = ["Bundle", "open_bundle"]
+__all__ = ["Authenticated", "Bundle", "open_bundle"]
+
+Authenticated = Literal["pin", "signature", "none"]
 
 _CHUNK_BYTES = 2**20
 _MAX_READ_BYTES = 2**28
@@ -41,12 +43,15 @@ _MAX_BESIDE_BYTES = 256
 
 
 def open_bundle(
-    path: Path | str | Sequence[Path | str], *, pin_sha256: str | None = None, public_key: bytes | None = None
-) -> Bundle:
+    path: Path | str | Sequence[Path | str], *, pin_sha256: str | None = None, public_key: bytes | None = None,
+    require_authenticated: bool = False,
+) -> Bundle:  # fmt: skip
     """Open a bundle: its folder, a folder with `method.zip` and `weights.zip`, a zip, or a list of zips.
 
-    `pin_sha256` is the sha256 of manifest.json in hexadecimal, `public_key` 32 bytes of ed25519; what is given must
-    hold. Raises BundleVersionError for a format this reader does not take, SignatureError for pin and signature,
+    `pin_sha256` is the sha256 of manifest.json in hexadecimal, `public_key` an ed25519 key, 32 bytes or PEM; what is given must
+    hold, and `require_authenticated` refuses where neither is given.
+
+    Raises BundleVersionError for a format this reader does not take, SignatureError for pin and signature,
     BundleError for all else that is wrong.
     """
     if pin_sha256 is not None and not (isinstance(pin_sha256, str) and re.fullmatch("[0-9a-fA-F]{64}", pin_sha256)):
@@ -58,27 +63,41 @@ def open_bundle(
         raise ConfigError("public_key", got=shown(public_key), expected="bytes", next_step="Read the key's file as bytes")
     source = open_source(path)
     try:
-        return Bundle(source, pin_sha256, public_key)
+        return Bundle(source, pin_sha256, public_key, require_authenticated)
     except BaseException:
         source.close()
         raise
 
 
 class Bundle:
-    """An open bundle. Close it, or use it as a context manager; mapped tensors outlive it."""
+    """An open bundle. Close it, or use it as a context manager; mapped tensors outlive it.
+
+    `signed`: there is a signature, of whomever. `authenticated`: what the opener knows it by. A pin is the stronger: it admits one
+    bundle, and a key each that its owner ever signed. So where both were given and hold, it says "pin".
+    """
 
     manifest: Manifest
     manifest_sha256: str
     signed: bool
+    authenticated: Authenticated
 
-    def __init__(self, source: Source, pin_sha256: str | None, public_key: bytes | None) -> None:
+    def __init__(
+        self, source: Source, pin_sha256: str | None, public_key: bytes | None, require_authenticated: bool = False
+    ) -> None:
         self._source = source
         self._verified: set[str] = set()
         present = source.names()
         self._manifest_bytes = self._small(MANIFEST_FILE, MAX_MANIFEST_BYTES)
         self.manifest_sha256 = hashlib.sha256(self._manifest_bytes).hexdigest()
         self.signed = SIGNATURE_FILE in present
+        self.authenticated = "pin" if pin_sha256 is not None else "signature" if public_key is not None else "none"
         self._authenticate(pin_sha256, public_key)
+        if require_authenticated and self.authenticated == "none":
+            raise SignatureError(
+                self._at(MANIFEST_FILE), got="neither a pinned sha256 nor a public key to hold it against",
+                expected="a bundle that is pinned or signed: authentication is required",
+                next_step="Give the sha256 of its manifest.json, or the public key of the one who signs it",
+            )  # fmt: skip
         self._check_sum()
         self.manifest = read_manifest(self._manifest_bytes)
         self._check_presence(present - RESERVED)
@@ -176,11 +195,11 @@ class Bundle:
         self.close()
 
     def _authenticate(self, pin_sha256: str | None, public_key: bytes | None) -> None:
-        if pin_sha256 is not None and not hmac.compare_digest(self.manifest_sha256, pin_sha256.lower()):
+        if pin_sha256 is not None and self.manifest_sha256 != pin_sha256.lower():  # neither of them is a secret
             raise SignatureError(
                 self._at(MANIFEST_FILE),
                 got=f"sha256 {self.manifest_sha256}",
-                expected=f"the pinned {pin_sha256[:80]}",
+                expected=f"the pinned {pin_sha256}",
                 next_step="Get the bundle that the app was built with",
             )
         signature = self._small(SIGNATURE_FILE, _MAX_BESIDE_BYTES) if self.signed else None

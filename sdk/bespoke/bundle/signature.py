@@ -4,20 +4,35 @@
 The manifest holds the hash of every other file, so one signature covers the bundle. Nothing is normalised before it is
 checked: the bytes that were signed are the bytes that are parsed. An app that ships its bundle may pin the manifest's
 sha256 instead and needs no key.
+
+A public key is 32 raw bytes, or the PEM that `openssl pkey -pubout` writes: read here without a library, since apps that check
+with one written in another language need no more.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import os
 from pathlib import Path
 from typing import Any
 
 from bespoke.errors import MissingDependency, SignatureError
 
-__all__ = ["PUBLIC_KEY_BYTES", "SIGNATURE_BYTES", "generate_key", "public_key_of", "sign_bundle", "verify_signature"]
+__all__ = [
+    "PUBLIC_KEY_BYTES",
+    "SIGNATURE_BYTES",
+    "generate_key",
+    "public_key_of",
+    "raw_public_key",
+    "sign_bundle",
+    "verify_signature",
+]
 
 SIGNATURE_BYTES = 64
 PUBLIC_KEY_BYTES = 32
+_PEM = b"-----BEGIN PUBLIC KEY-----", b"-----END PUBLIC KEY-----"
+_DER = bytes.fromhex("302a300506032b6570032100")  # SubjectPublicKeyInfo of ed25519 (RFC 8410), before the key itself
 
 
 def generate_key() -> tuple[bytes, bytes]:
@@ -32,6 +47,26 @@ def public_key_of(private_key: bytes) -> bytes:
     """The 32 raw bytes that belong to a private key in PEM."""
     raw: bytes = _private(private_key).public_key().public_bytes_raw()
     return raw
+
+
+def raw_public_key(key: bytes) -> bytes:
+    """The 32 bytes of a public key that is raw or in PEM. SignatureError for any other."""
+    if isinstance(key, bytes) and len(key) == PUBLIC_KEY_BYTES:
+        return key
+    expected = f"ed25519: {PUBLIC_KEY_BYTES} raw bytes, or the PEM of a public key"
+    if not isinstance(key, bytes):
+        raise _refused("public key", f"a {type(key).__name__}", expected)
+    text = key.strip()
+    if not (text.startswith(_PEM[0]) and text.endswith(_PEM[1])):
+        private = b"PRIVATE KEY" in text[:64]
+        raise _refused("public key", "a private key" if private else f"{len(key)} bytes", expected)
+    try:
+        der = base64.b64decode(b"".join(text[len(_PEM[0]) : -len(_PEM[1])].split()), validate=True)
+    except binascii.Error:
+        raise _refused("public key", "PEM that is no base64", expected) from None
+    if len(der) != len(_DER) + PUBLIC_KEY_BYTES or not der.startswith(_DER):
+        raise _refused("public key", "PEM of another kind of key", expected)
+    return der[len(_DER) :]
 
 
 def sign_bundle(folder: Path | str, private_key: bytes) -> bytes:
@@ -50,15 +85,14 @@ def sign_bundle(folder: Path | str, private_key: bytes) -> bytes:
 
 def verify_signature(manifest: bytes, signature: bytes | None, public_key: bytes, subject: str) -> None:
     """SignatureError about `subject` unless `signature` was made over `manifest` by the owner of `public_key`."""
-    if len(public_key) != PUBLIC_KEY_BYTES:
-        raise _refused("public key", f"{len(public_key)} bytes", f"{PUBLIC_KEY_BYTES} raw bytes of ed25519")
+    raw = raw_public_key(public_key)
     if signature is None:
         raise _refused(subject, "no signature", "a signature: the app asks for one")
     ed25519, _ = _cryptography()
     from cryptography.exceptions import InvalidSignature
 
     try:
-        ed25519.Ed25519PublicKey.from_public_bytes(public_key).verify(signature, manifest)
+        ed25519.Ed25519PublicKey.from_public_bytes(raw).verify(signature, manifest)
     except (InvalidSignature, ValueError):
         raise _refused(subject, "a signature of other bytes or by another key", "one by the app's key") from None
 

@@ -4,13 +4,18 @@
 Both give, for a name, an open descriptor with offset and size; who asks checks the hash and maps or reads. A folder is
 walked with descriptors, component by component and never through a link, so that nothing outside it can be named:
 neither by a name (those are checked as well) nor by a link that appears while it is being read.
+
+A bundle is replaced by renaming another to its name, never in place. Who has a folder open holds a shared lock on it, and who
+replaces it leaves the old folder, then under another name, to its readers: whoever writes there next removes it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -72,10 +77,10 @@ class FolderSource:
     def __init__(self, folder: Path) -> None:
         self.subject = str(folder)
         self._folder = folder
-        try:
-            self._root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except (OSError, ValueError) as problem:
-            raise self._refused("", getattr(problem, "strerror", None) or str(problem), "a bundle") from None
+        self._root = self._opened()
+        while not self._holds_its_name():  # it was replaced before it was locked, and may be gone already
+            os.close(self._root)
+            self._root = self._opened()
 
     def names(self) -> set[str]:
         found: set[str] = set()
@@ -100,6 +105,21 @@ class FolderSource:
         if self._root >= 0:
             os.close(self._root)
         self._root = -1
+
+    def _opened(self) -> int:
+        try:
+            root = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except (OSError, ValueError) as problem:
+            raise self._refused("", getattr(problem, "strerror", None) or str(problem), "a bundle") from None
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(root, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return root
+
+    def _holds_its_name(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._root), os.stat(self._folder))
+        except OSError:
+            return True  # gone altogether; what is missing is told when it is asked for
 
     def _open(self, name: str) -> int:
         """O_NOFOLLOW refuses a link; O_NONBLOCK keeps a named pipe from waiting for its other end."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from bespoke.cli.session import PATH, read_key, state_option, trust_options
+from bespoke.cli.session import PATH, Trust, state_option, trust_options
 
 
 @click.command(short_help="Answer a prompt with what was learned.")
@@ -24,7 +24,7 @@ from bespoke.cli.session import PATH, read_key, state_option, trust_options
 @click.option("--seed", type=int, default=0, show_default=True, help="Same seed, same answer.")
 @trust_options
 def generate(
-    bundle: Path, prompt: str, state: Path, text: bool, pin_sha256: str | None, public_key: Path | None, **sampling: Any
+    bundle: Path, prompt: str, state: Path, text: bool, trust: Trust, **sampling: Any
 ) -> None:  # fmt: skip
     """Answer PROMPT, piece by piece, with the adapter that answers; "-" reads it from stdin.
 
@@ -38,10 +38,9 @@ def generate(
 
     if prompt == "-":
         prompt = sys.stdin.read()
-    key = read_key(public_key)
-    with open_bundle(bundle, pin_sha256=pin_sha256, public_key=key) as opened:
+    with open_bundle(bundle, **trust) as opened:
         chat = opened.manifest.text.turns is not None and not text
-    with PersonalModel.open(bundle, state, pin_sha256=pin_sha256, public_key=key) as model:
+    with PersonalModel.open(bundle, state, **trust) as model:
         question: str | list[dict[str, str]] = [{"role": "user", "content": prompt}] if chat else prompt
         for piece in model.generate(question, **sampling):
             click.echo(piece, nl=False)  # click flushes, so each piece is seen as it comes
@@ -56,7 +55,7 @@ def generate(
 @click.option("--base", is_flag=True, help="Also where nothing was accepted yet: an adapter that changes nothing.")
 @trust_options
 def export(
-    bundle: Path, out: Path, state: Path, form: str, base: bool, pin_sha256: str | None, public_key: Path | None
+    bundle: Path, out: Path, state: Path, form: str, base: bool, trust: Trust
 ) -> None:  # fmt: skip
     """Write the adapter that answers to the folder OUT.
 
@@ -67,5 +66,5 @@ def export(
     """
     from bespoke import PersonalModel
 
-    with PersonalModel.open(bundle, state, pin_sha256=pin_sha256, public_key=read_key(public_key)) as model:
+    with PersonalModel.open(bundle, state, **trust) as model:
         click.echo(str(model.export_adapter(out, format=form, base=base)))  # type: ignore[arg-type]

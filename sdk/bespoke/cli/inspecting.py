@@ -14,10 +14,10 @@ from bespoke.cli.session import (
     PATH,
     Session,
     Tell,
+    Trust,
     format_option,
     print_json,
     progress,
-    read_key,
     runtime_option,
     table,
     trust_options,
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from bespoke.plan.instructions import Plan
 
 
+_AUTHENTICATED = {"pin": "by the pinned sha256", "signature": "by the given key", "none": "not"}
+
+
 @click.command(short_help="Say what a bundle is, and draw its memory.")
 @click.argument("bundle", type=PATH)
 @click.option("--plot", type=PATH, metavar="FILE", help="Draw a plan's memory (.svg or .png).")
@@ -40,8 +43,7 @@ if TYPE_CHECKING:
 @format_option
 @click.pass_obj
 def inspect(
-    session: Session, bundle: Path, plot: Path | None, method: str | None, sequence_length: int | None, pin_sha256: str | None,
-    public_key: Path | None,
+    session: Session, bundle: Path, plot: Path | None, method: str | None, sequence_length: int | None, trust: Trust,
 ) -> None:  # fmt: skip
     """Say what BUNDLE is: model, methods, plans with their memory, targets, files.
 
@@ -50,7 +52,7 @@ def inspect(
     """
     from bespoke.bundle.reader import open_bundle
 
-    with open_bundle(bundle, pin_sha256=pin_sha256, public_key=read_key(public_key)) as opened:
+    with open_bundle(bundle, **trust) as opened:
         manifest = opened.manifest
         if plot is not None:
             from bespoke.plot import plot_plan
@@ -60,7 +62,8 @@ def inspect(
             print_json(
                 {
                     "bundle": str(bundle), "manifest_sha256": opened.manifest_sha256, "signed": opened.signed,
-                    "bytes": sum(file.size for file in manifest.files.values()), "manifest": manifest.model_dump(mode="json"),
+                    "authenticated": opened.authenticated, "bytes": sum(file.size for file in manifest.files.values()),
+                    "manifest": manifest.model_dump(mode="json"),
                 }
             )
         else:
@@ -85,7 +88,7 @@ def _lines(bundle: Bundle) -> str:
     return "\n".join(
         [
             f"bundle      format {version}, by {made_by}, {'signed' if bundle.signed else 'not signed'}",
-            f"manifest    sha256 {bundle.manifest_sha256}",
+            f"manifest    sha256 {bundle.manifest_sha256}; authenticated: {_AUTHENTICATED[bundle.authenticated]}",
             f"files       {len(m.files)}, {megabytes(size)}",
             f"model       {m.model.name} ({m.model.architecture}), licence {m.model.licence}, base {m.model.base_sha256[:16]}",
             f"adapter     LoRA of rank {m.lora.rank}, alpha {m.lora.alpha:g}, on {', '.join(m.lora.linears)}",
@@ -132,7 +135,7 @@ def _read(bundle: Bundle, record: PlanRecord) -> Plan:
 @format_option
 @click.pass_obj
 def verify(
-    session: Session, bundle: Path, files_only: bool, runtime: Any, pin_sha256: str | None, public_key: Path | None
+    session: Session, bundle: Path, files_only: bool, runtime: Any, trust: Trust
 ) -> None:  # fmt: skip
     """Check BUNDLE: every file's hash, every rule of every plan, and its golden vectors on this machine.
 
@@ -141,13 +144,14 @@ def verify(
     """
     from bespoke.bundle.reader import open_bundle
 
-    with open_bundle(bundle, pin_sha256=pin_sha256, public_key=read_key(public_key)) as opened, progress() as tell:
+    with open_bundle(bundle, **trust) as opened, progress() as tell:
         numbers = count(1)
         report: dict[str, Any] = {
             "bundle": str(bundle),
             "manifest_sha256": opened.manifest_sha256,
             "signed": opened.signed,
-            "signature_checked": public_key is not None,
+            "signature_checked": trust["public_key"] is not None,
+            "authenticated": opened.authenticated,
             "files": opened.verify_files(lambda name, size: tell("files", next(numbers), len(opened.names))),
             "plans": len([_read(opened, record) for method in opened.manifest.methods for record in method.plans]),
             "golden": None,
@@ -155,7 +159,7 @@ def verify(
         if opened.manifest.golden is not None and not files_only:
             report["golden"] = []
             for name in _provers(opened, runtime):
-                report["golden"] += _golden(opened, tell) if name == "torch" else _golden_of_core(opened, bundle, public_key)
+                report["golden"] += _golden(opened, tell) if name == "torch" else _golden_of_core(opened, bundle, trust)
     if session.json:
         print_json(report)
         return
@@ -199,14 +203,14 @@ def _provers(bundle: Bundle, asked: str | None) -> list[str]:
     return ["torch", "core"] if find_spec("torch") else ["core"]
 
 
-def _golden_of_core(bundle: Bundle, path: Path, public_key: Path | None) -> list[dict[str, Any]]:
+def _golden_of_core(bundle: Bundle, path: Path, trust: Trust) -> list[dict[str, Any]]:
     """The same of the device core, in a process of its own. What needs a tokenizer is left to torch."""
     import tempfile
 
     from bespoke.core.runtime import CoreRuntime
 
     with tempfile.TemporaryDirectory() as state:
-        core = CoreRuntime(path, Path(state) / "state", bundle.manifest_sha256, read_key(public_key), None)
+        core = CoreRuntime(path, Path(state) / "state", bundle.manifest_sha256, trust["public_key"], None)
         return [{"runtime": "core", **check} for check in core.verify()["checks"] if check["what"] != "files"]
 
 

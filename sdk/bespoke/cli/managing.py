@@ -15,9 +15,9 @@ from bespoke.cli.session import (
     PATH,
     Command,
     Session,
+    Trust,
     format_option,
     print_json,
-    read_key,
     state_option,
     table,
     trust_options,
@@ -43,10 +43,10 @@ def _on_a_state(*arguments: str) -> Callable[[Command], Command]:
     return add
 
 
-def _opened(bundle: Path, state: Path, pin_sha256: str | None, public_key: Path | None) -> PersonalModel:
+def _opened(bundle: Path, state: Path, trust: Trust) -> PersonalModel:
     from bespoke import PersonalModel
 
-    return PersonalModel.open(bundle, state, pin_sha256=pin_sha256, public_key=read_key(public_key))
+    return PersonalModel.open(bundle, state, **trust)
 
 
 @click.group()
@@ -56,13 +56,13 @@ def examples() -> None:
 
 @examples.command("list", short_help="List the examples of a state.")
 @_on_a_state()
-def list_examples(session: Session, bundle: Path, state: Path, **trust: Any) -> None:
+def list_examples(session: Session, bundle: Path, state: Path, trust: Trust) -> None:
     """List the examples of a state, in the order in which they were added.
 
     \b
     bespoke examples list chat.bundle --state alice
     """
-    with _opened(bundle, state, **trust) as model:
+    with _opened(bundle, state, trust) as model:
         found = model.examples.list()
     if session.json:
         print_json({"examples": [asdict(one) for one in found]})
@@ -80,13 +80,13 @@ def _shortened(example: dict[str, Any]) -> str:
 
 @examples.command("forget", short_help="Delete an example and what was learned from it.")
 @_on_a_state("id")
-def forget_example(session: Session, bundle: Path, state: Path, id: str, **trust: Any) -> None:
+def forget_example(session: Session, bundle: Path, state: Path, id: str, trust: Trust) -> None:
     """Delete the example ID at once, with every adapter that saw it; stops a run that uses it.
 
     \b
     bespoke examples forget chat.bundle 42 --state alice
     """
-    with _opened(bundle, state, **trust) as model:
+    with _opened(bundle, state, trust) as model:
         forgotten = model.examples.forget(id)
         answers = _answers(model)
     if not forgotten.example:
@@ -103,13 +103,13 @@ def forget_example(session: Session, bundle: Path, state: Path, id: str, **trust
 
 @click.command(short_help="List the accepted adapters.")
 @_on_a_state()
-def versions(session: Session, bundle: Path, state: Path, **trust: Any) -> None:
+def versions(session: Session, bundle: Path, state: Path, trust: Trust) -> None:
     """List the accepted adapters, oldest first; the last one answers.
 
     \b
     bespoke versions chat.bundle --state alice
     """
-    with _opened(bundle, state, **trust) as model:
+    with _opened(bundle, state, trust) as model:
         found = model.versions()
     if session.json:
         print_json({"versions": [asdict(version) for version in found]})
@@ -131,13 +131,13 @@ def _origin(version: Version) -> str:
 
 @click.command(short_help="Back to the adapter before the one that answers.")
 @_on_a_state()
-def rollback(session: Session, bundle: Path, state: Path, **trust: Any) -> None:
+def rollback(session: Session, bundle: Path, state: Path, trust: Trust) -> None:
     """Drop the adapter that answers: the one accepted before it answers again, or the base model where there is none.
 
     \b
     bespoke rollback chat.bundle --state alice
     """
-    with _opened(bundle, state, **trust) as model:
+    with _opened(bundle, state, trust) as model:
         version = model.rollback()
         answers = _answers(model)
     if session.json:
@@ -153,13 +153,13 @@ def _answers(model: PersonalModel) -> str:
 
 @click.command(short_help="Forget everything that was learned; examples stay.")
 @_on_a_state()
-def reset(session: Session, bundle: Path, state: Path, **trust: Any) -> None:
+def reset(session: Session, bundle: Path, state: Path, trust: Trust) -> None:
     """Forget everything that was learned: all adapters and runs go, the examples stay.
 
     \b
     bespoke reset chat.bundle --state alice
     """
-    with _opened(bundle, state, **trust) as model:
+    with _opened(bundle, state, trust) as model:
         model.reset()
         kept = len(model.examples)
     if session.json:
@@ -170,13 +170,13 @@ def reset(session: Session, bundle: Path, state: Path, **trust: Any) -> None:
 
 @click.command(short_help="End the unfinished run.")
 @_on_a_state()
-def abandon(session: Session, bundle: Path, state: Path, **trust: Any) -> None:
+def abandon(session: Session, bundle: Path, state: Path, trust: Trust) -> None:
     """End the unfinished run, so that the next `bespoke train` starts one anew. An adapter of it that was accepted stays.
 
     \b
     bespoke abandon chat.bundle --state alice
     """
-    with _opened(bundle, state, **trust) as model:
+    with _opened(bundle, state, trust) as model:
         abandoned = model.abandon_run()
     if session.json:
         print_json({"abandoned": abandoned})

@@ -9,8 +9,9 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -56,13 +57,27 @@ def format_option(command: Command) -> Command:
     )(command)  # fmt: skip
 
 
+Trust = Mapping[str, Any]
+"""What must hold of the manifest, as `open_bundle` and `PersonalModel.open` take it."""
+
+
 def trust_options(command: Command) -> Command:
-    """`pin_sha256` and `public_key`: what must hold of the manifest."""
-    command = click.option(
+    """`trust`, made of options."""
+
+    @wraps(command)
+    def with_trust(
+        *arguments: Any, pin_sha256: str | None, public_key: Path | None, require_authenticated: bool, **options: Any
+    ) -> Any:
+        key = read_key(public_key)
+        trust = {"pin_sha256": pin_sha256, "public_key": key, "require_authenticated": require_authenticated}
+        return command(*arguments, trust=trust, **options)
+
+    made = click.option("--require-authenticated", is_flag=True, help="Refuse a bundle without one of these two.")(with_trust)
+    made = click.option(
         "--public-key", type=PATH, metavar="FILE",
-        help="ed25519 key (32 bytes, raw or in hexadecimal) that must have signed the bundle.",
-    )(command)  # fmt: skip
-    return click.option("--pin-sha256", metavar="HEX", help="sha256 that manifest.json must have.")(command)
+        help="ed25519 key (PEM, or 32 bytes raw or in hexadecimal) that must have signed the bundle.",
+    )(made)  # fmt: skip
+    return cast(Command, click.option("--pin-sha256", metavar="HEX", help="sha256 that manifest.json must have.")(made))
 
 
 def runtime_option(help: str) -> Callable[[Command], Command]:
@@ -85,7 +100,7 @@ def field_option(command: Command) -> Command:
 
 
 def read_key(path: Path | None) -> bytes | None:
-    """A public key as 32 bytes; `verify_signature` judges what they are worth."""
+    """The bytes of a public key's file, hexadecimal turned into what it stands for; `raw_public_key` judges what they are worth."""
     if path is None:
         return None
     try:
@@ -95,7 +110,7 @@ def read_key(path: Path | None) -> bytes | None:
             f"public key {path}", got=error.strerror or "an error", expected="a file", next_step="Check the path"
         ) from None
     try:
-        return bytes.fromhex(data.decode("ascii")) if len(data) != 32 else data
+        return data if len(data) == 32 else bytes.fromhex(data.decode("ascii"))
     except ValueError:
         return data
 

@@ -18,13 +18,13 @@ from bespoke.cli.session import (
     Command,
     Session,
     Tell,
+    Trust,
     cut,
     field_option,
     format_option,
     pairs,
     print_json,
     progress,
-    read_key,
     runtime_option,
     state_option,
     trust_options,
@@ -64,7 +64,7 @@ def _example_options(command: Command) -> Command:
 @click.pass_obj
 def train(
     session: Session, bundle: Path, state: Path, examples: Path | None, examples_format: str | None, fields: tuple[str, ...],
-    method: str | None, runtime: Any, new_run: bool, plot: Path | None, pin_sha256: str | None, public_key: Path | None,
+    method: str | None, runtime: Any, new_run: bool, plot: Path | None, trust: Trust,
     **given: Any,
 ) -> None:  # fmt: skip
     """Train BUNDLE on the examples in --state, by at most --steps, and print the report.
@@ -85,9 +85,7 @@ def train(
     overrides = {name: value for name, value in given.items() if value is not None and name not in _OWN}
     with (
         progress() as tell,
-        PersonalModel.open(
-            bundle, state, memory_mb=given["memory_mb"], pin_sha256=pin_sha256, public_key=read_key(public_key), runtime=runtime
-        ) as model,
+        PersonalModel.open(bundle, state, memory_mb=given["memory_mb"], runtime=runtime, **trust) as model,
         _stop_by_signal() as stop,
     ):
         _tell_fallback(model, runtime)
@@ -181,7 +179,7 @@ def _stop_by_signal() -> Iterator[Callable[[], bool]]:
 @click.pass_obj
 def evaluate(
     session: Session, bundle: Path, state: Path, examples: Path | None, examples_format: str | None, fields: tuple[str, ...],
-    split: str, runtime: Any, pin_sha256: str | None, public_key: Path | None,
+    split: str, runtime: Any, trust: Trust,
 ) -> None:  # fmt: skip
     """Loss, perplexity and next-token accuracy of the adapter that answers.
 
@@ -192,8 +190,7 @@ def evaluate(
 
     if runtime == "core" and examples is not None:
         raise click.UsageError("the core evaluates the user's own examples: leave --examples out, or say --runtime torch")
-    key = read_key(public_key)
-    with PersonalModel.open(bundle, state, pin_sha256=pin_sha256, public_key=key, runtime=runtime) as model:
+    with PersonalModel.open(bundle, state, runtime=runtime, **trust) as model:
         rows = None
         if examples is not None:
             from bespoke.data.files import read_examples

@@ -27,6 +27,7 @@ VERBS = (
     Verb("say what a bundle is", None, "bespoke inspect", None),
     Verb("check files, plans and golden vectors", None, "bespoke verify", "bespoke_verify"),
     Verb("open a bundle and a user's state", "PersonalModel.open", "--state", "bespoke_open"),
+    Verb("say what the open bundle is known by", "PersonalModel.authenticated", "bespoke inspect", "bespoke_authenticated"),
     Verb("close them", "PersonalModel.close", None, "bespoke_close"),
     Verb("add an example", "examples.add", "bespoke train --examples", None),
     Verb("list the examples", "examples.list", "bespoke examples list", None),

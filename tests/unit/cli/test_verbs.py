@@ -39,7 +39,7 @@ def commands(group: click.Group, path: str = "bespoke") -> Iterator[str]:
 def test_the_table_has_every_verb_of_python_and_no_other() -> None:
     there = {f"{kind.__name__}.{name}" for kind in (PersonalModel, Personalizer) for name in public(kind)}
     there |= {f"examples.{name}" for name in public(Examples)}
-    assert column(1) - {"train(stop=...)", "bespoke.__version__"} == there
+    assert column(1) - {"train(stop=...)", "bespoke.__version__", "PersonalModel.authenticated"} == there
 
 
 def test_the_table_has_every_command_and_no_other() -> None:

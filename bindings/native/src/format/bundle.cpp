@@ -111,8 +111,13 @@ class OpenBundle : public Bundle {
   }
 
   void authenticate(const std::string& document, const std::string& sha256, bool is_signed, const Trust& trust) {
-    if (!trust.pin_sha256.empty() && lower_case(trust.pin_sha256) != sha256) {
-      throw Error(Kind::Signature, at(kManifest), "sha256 " + sha256, "the pinned " + trust.pin_sha256.substr(0, 80),
+    if (trust.require && !trust.pin_sha256 && !trust.public_key) {
+      throw Error(Kind::Signature, at(kManifest), "neither a pinned sha256 nor a public key to hold it against",
+                  "a bundle that is pinned or signed: authentication is required",
+                  "Give the sha256 of its manifest.json, or the public key of the one who signs it");
+    }
+    if (trust.pin_sha256 && lower_case(*trust.pin_sha256) != sha256) {
+      throw Error(Kind::Signature, at(kManifest), "sha256 " + sha256, "the pinned " + trust.pin_sha256->substr(0, 80),
                   "Get the bundle that the app was built with");
     }
     const std::string signature = is_signed ? small(kSignature, kMaxBeside) : "";

@@ -23,13 +23,14 @@ struct Tensor {  // of a mapped safetensors file
 };
 using Tensors = std::map<std::string, Tensor>;
 
+struct Trust {
+  std::optional<std::string> pin_sha256;              // of manifest.json, in hexadecimal
+  std::optional<std::array<uint8_t, 32>> public_key;  // ed25519
+  bool require = false;                               // SignatureError where neither is given
+};
+
 class Bundle {
  public:
-  struct Trust {
-    std::string pin_sha256;                             // of manifest.json; empty: any
-    std::optional<std::array<uint8_t, 32>> public_key;  // ed25519
-  };
-
   // Manifest, its sum, pin and signature are checked here, files when they are first asked for. BundleError and its kinds.
   static std::unique_ptr<Bundle> open(const std::string& path, const Trust& trust = {});
   virtual ~Bundle() = default;

@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -29,10 +30,17 @@ bool exists(const std::string& path, bool regular) {
 
 class Folder : public ByteSource {
  public:
+  // With a shared lock, so that who replaces the folder leaves the old one to us. One that was replaced before it was locked may be
+  // gone already, so it has to have its name still.
   explicit Folder(const std::string& path) {
     subject_ = path;
-    root_ = OpenFile(open(path.c_str(), kOpen | O_DIRECTORY));
-    if (root_.get() < 0) refuse_bundle(subject_, reason(), "a bundle");
+    struct stat own {}, named {};
+    do {
+      root_ = OpenFile(open(path.c_str(), kOpen | O_DIRECTORY));
+      if (root_.get() < 0) refuse_bundle(subject_, reason(), "a bundle");
+      flock(root_.get(), LOCK_SH | LOCK_NB);  // a file system without locks has none
+    } while (fstat(root_.get(), &own) == 0 && stat(path.c_str(), &named) == 0 &&
+             (own.st_ino != named.st_ino || own.st_dev != named.st_dev));
   }
 
   std::set<std::string> names() override {

@@ -3,6 +3,7 @@
 // events (JSON lines) on standard output: {"event": "step"}, then {"event": "report"} or {"event": "error"}. SIGTERM and SIGINT stop
 // it in a committed state. It ends with the error's code.
 #include <malloc.h>
+#include <sys/time.h>
 
 #include <csignal>
 #include <cstdio>
@@ -20,11 +21,16 @@ namespace {
 
 constexpr size_t kMaxRequestBytes = 1 << 20;
 
-bespoke_model* running = nullptr;  // for the signal handler, which has no other way to it
-volatile std::sig_atomic_t asked_to_stop = 0;
+bespoke_model* volatile running = nullptr;  // for the signal handler, which has no other way to it
 
+// A stop ends the call that runs, and the signal may come before there is one: it is repeated until the process ends.
 void on_signal(int) {
-  asked_to_stop = 1;
+  if (running) bespoke_stop(running);
+  const itimerval again = {{0, 5000}, {0, 5000}};
+  setitimer(ITIMER_REAL, &again, nullptr);
+}
+
+void on_alarm(int) {
   if (running) bespoke_stop(running);
 }
 
@@ -74,11 +80,11 @@ int run(const json& request) {
   options.threads = field<int>(request, "threads", 0);
   options.pin_sha256 = pin.empty() ? nullptr : pin.c_str();
   options.public_key = key.empty() ? nullptr : reinterpret_cast<const uint8_t*>(key_bytes.data());
+  options.require_authenticated = field<bool>(request, "require_authenticated", false);
   bespoke_error* error = nullptr;
   bespoke_model* model = nullptr;
   if (bespoke_open(bundle.c_str(), state.c_str(), &options, &model, &error)) return fail(error);
   running = model;
-  if (asked_to_stop) bespoke_stop(model);
 
   char* report = nullptr;
   int code;
@@ -127,6 +133,7 @@ int main() {
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is a full disk, told as one
   std::signal(SIGTERM, on_signal);
   std::signal(SIGINT, on_signal);
+  std::signal(SIGALRM, on_alarm);
   std::string text;
   char piece[4096];
   for (size_t got; (got = std::fread(piece, 1, sizeof piece, stdin)) > 0 && text.size() <= kMaxRequestBytes;) text.append(piece, got);

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <iterator>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <string>
 #include <vector>
@@ -17,13 +18,8 @@
 #include <executorch/runtime/executor/program.h>
 #include <executorch/runtime/platform/runtime.h>
 
-namespace executorch::extension::threadpool {  // the wheel ships the library without its header
-class ThreadPool {
- public:
-  bool _unsafe_reset_threadpool(uint32_t count);
-};
-ThreadPool* get_threadpool();
-}  // namespace executorch::extension::threadpool
+#include "engines/executorch/threads.h"
+#include "error.h"
 
 namespace bespoke {
 namespace {
@@ -199,13 +195,43 @@ int run(void*, void* program, const bespoke_tensor* operands, size_t operand_cou
 
 void close(void*, void* program) { delete static_cast<Program*>(program); }
 
-void destroy(void*) {}
+// The pool is the process's, and programs keep pointers into it: it is made anew only where no engine is there.
+struct Pool {
+  std::mutex lock;
+  size_t engines = 0;
+  uint32_t first = 0;  // threads that it came with
+
+  void join(int threads) {
+    const std::lock_guard<std::mutex> held(lock);
+    auto* pool = executorch::extension::threadpool::get_threadpool();
+    if (!pool) throw std::bad_alloc();
+    const auto now = static_cast<uint32_t>(pool->get_thread_count());
+    if (!first) first = now;
+    const uint32_t wanted = threads > 0 ? static_cast<uint32_t>(threads) : engines ? now : first;
+    if (wanted != now && engines)
+      throw Error(Kind::Config, "threads", std::to_string(wanted), "0, or the " + std::to_string(now) + " of the model that is open: the "
+                  "threads are the process's", "Open all models of a process with the same number, or close the others first");
+    if (wanted != now) pool->_unsafe_reset_threadpool(wanted);
+    engines++;
+  }
+  void leave() {
+    const std::lock_guard<std::mutex> held(lock);
+    engines--;
+  }
+};
+
+Pool& pool() {
+  static Pool one;
+  return one;
+}
+
+void destroy(void*) { pool().leave(); }
 
 }  // namespace
 
 bespoke_engine executorch_engine(int threads) {
   rt::runtime_init();
-  if (threads > 0) executorch::extension::threadpool::get_threadpool()->_unsafe_reset_threadpool(static_cast<uint32_t>(threads));
+  pool().join(threads);
   return {sizeof(bespoke_engine), "executorch", nullptr, open, run, close, destroy};
 }
 

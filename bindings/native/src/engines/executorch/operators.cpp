@@ -2,22 +2,13 @@
 // Our operators as ExecuTorch calls them: sdk/bespoke/ops/out_variants.py has their schemas. Programs are checked by hash before
 // they come here, and shapes all the same: a call that does not fit fails instead of reading past an operand.
 #include <executorch/runtime/core/evalue.h>
-#include <executorch/runtime/core/function_ref.h>
 #include <executorch/runtime/kernel/kernel_runtime_context.h>
 #include <executorch/runtime/kernel/operator_registry.h>
 
 #include <cstring>
 
+#include "engines/executorch/threads.h"
 #include "kernels/int4.h"
-
-namespace executorch::extension::threadpool {  // the wheel ships the library without its header
-class ThreadPool {
- public:
-  size_t get_thread_count() const;
-  void run(runtime::FunctionRef<void(size_t)> task, size_t count);
-};
-ThreadPool* get_threadpool();
-}  // namespace executorch::extension::threadpool
 
 namespace bespoke {
 namespace {

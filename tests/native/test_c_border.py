@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C API from C (bindings/native/tests/c_border.c): nulls, who owns an engine, late stops, threads, no memory, trust."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from bespoke import PersonalModel
+from bespoke.bundle.signature import generate_key, sign_bundle
+from tests.native.conftest import SOURCE
+from tests.native.core_lab import tiny_core_bundle
+from tests.unit.personal_model.tiny import add_numbers
+
+__all__ = ["tiny_core_bundle"]
+
+CHECKS = re.findall(r"^ +CHECK\((\w+)\),$", (SOURCE / "tests" / "c_border.c").read_text(), re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def signed(tiny_core_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """A bundle with a signature, and what it can be known by."""
+    bundle = shutil.copytree(tiny_core_bundle, tmp_path_factory.mktemp("signed") / "bundle")
+    private, public = generate_key()
+    sign_bundle(bundle, private)
+    return bundle, {"PIN": hashlib.sha256((bundle / "manifest.json").read_bytes()).hexdigest(), "KEY": public.hex()}
+
+
+@pytest.fixture
+def state(tiny_core_bundle: Path, tmp_path: Path) -> Path:
+    with PersonalModel.open(tiny_core_bundle, tmp_path / "state", runtime="torch") as model:
+        add_numbers(model)
+    return tmp_path / "state"
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_the_border_holds(native_build: Path, signed: tuple[Path, dict[str, str]], state: Path, check: str) -> None:
+    bundle, known_by = signed
+    done = subprocess.run(
+        [native_build / "tests" / "c_border", check, bundle, state], capture_output=True, text=True, env={**os.environ, **known_by}
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_entry_point_is_called(native_build: Path) -> None:
+    header = (SOURCE / "include" / "bespoke.h").read_text()
+    entries = set(re.findall(r"^BESPOKE_API [^(]*?(\w+)\(", header, re.MULTILINE))
+    assert len(entries) > 8
+    code = (SOURCE / "tests" / "c_border.c").read_text()
+    assert {entry for entry in entries if not re.search(rf"\b{entry}\(NULL|{entry}\(\)", code)} == set()
+
+
+def listens(pid: int) -> bool:
+    caught = re.search(r"^SigCgt:\t(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return caught is not None and int(caught[1], 16) >> (signal.SIGTERM - 1) & 1 == 1
+
+
+def test_a_signal_before_training_begins_ends_it(native_build: Path, tiny_core_bundle: Path, state: Path) -> None:
+    """The process has read its request and opened the bundle by then, or nothing of it yet."""
+    core = subprocess.Popen([native_build / "bespoke-core"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    while not listens(core.pid):
+        time.sleep(0.001)
+    core.send_signal(signal.SIGTERM)
+    request = {"verb": "train", "bundle": str(tiny_core_bundle), "state": str(state), "threads": 1, "settings": {"steps": 5000}}
+    said, _ = core.communicate(json.dumps(request))
+    report = json.loads(said.splitlines()[-1])["report"]
+    assert report["stopped_because"] == "stop_requested"
+    assert report["steps"] < 100
