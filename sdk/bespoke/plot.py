@@ -113,10 +113,10 @@ def plot_training(report: TrainReport, path: Path) -> Path:
     for (name, before, after), color in zip(pairs, ("#c0392b", "#2c9c69"), strict=True):
         if before is not None and after is not None:
             ends = (first - 1, report.total_steps)
-            losses.plot(ends, (before, after), color=color, marker="o", ls=":", label=f"{name}, before and after")
+            losses.plot(ends, (before, after), color=color, marker="o", ls="none", label=f"{name}, before and after")
     losses.set(xlabel="step of the run", ylabel="loss, nats a token")
-    for panel in (memory, losses):
-        panel.legend(fontsize=8, frameon=False)
+    for panel in (memory, losses):  # above it: on what is drawn, a swatch of the same colour could not be seen
+        panel.legend(fontsize=8, frameon=False, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, ncols=6)
         panel.xaxis.get_major_locator().set_params(integer=True)
     return _save(figure, path)
 

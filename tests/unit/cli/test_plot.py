@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import bespoke.plot
 from bespoke.errors import MissingDependency
 from bespoke.plan.instructions import (
     Arena,
@@ -89,3 +91,43 @@ def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingDependency, match=r"bespoke-sdk\[plot\]"):
         plot_plan(plan(), tmp_path / "p.svg")
+
+
+def trained_on_the_core() -> TrainReport:
+    """Four steps with memory columns: what is live fills the panel up to the peak."""
+    peaks = (40_000_000, 41_000_000, 41_000_000, 40_500_000)
+    memory = MemoryReport(
+        idle_bytes=0, estimate_bytes=44_000_000, peak_bytes=peaks[1], limit_bytes=45_000_000, mapped_dirty_bytes=0, file_bytes=0
+    )
+    return TrainReport(
+        method="mesp", run=1, steps=4, total_steps=4, tokens=90, losses=(3.0, 2.5, 2.2, 2.0), rejected_steps=0,
+        validation_loss_before=3.1, validation_loss=2.1, general_loss_before=2.0, general_loss=2.05, judged_on="validation",
+        accepted=True, stopped_because="finished", memory=memory, step_peak_bytes=peaks, bytes_written=0, seconds=1.0,
+        runtime="core", memory_columns={"anonymous": peaks, "shmem": (0,) * 4, "swap": (0,) * 4, "file": (9,) * 4},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The figure of a training on the core, as it is laid out."""
+    figures: list[Any] = []
+    save = bespoke.plot._save
+    monkeypatch.setattr(bespoke.plot, "_save", lambda figure, path: (figures.append(figure), save(figure, path))[1])
+    plot_training(trained_on_the_core(), tmp_path / "t.png")
+    return figures[0]
+
+
+def test_a_legend_lies_beside_what_is_drawn_so_that_its_swatches_are_seen(drawn: Any) -> None:
+    for panel in drawn.axes:
+        legend = panel.get_legend()
+        assert legend.get_texts()
+        assert not legend.get_window_extent().overlaps(panel.bbox)
+
+
+def test_what_was_measured_twice_is_two_points_and_no_line(drawn: Any) -> None:
+    lines = {line.get_label(): line for line in drawn.axes[1].get_lines()}
+    assert lines["training"].get_linestyle() == "-"
+    for name in ("validation", "general"):
+        points = lines[f"{name}, before and after"]
+        assert (list(points.get_xdata()), points.get_linestyle()) == ([0, 4], "None")
+        assert points.get_marker() not in ("", "None", None)
