@@ -17,7 +17,6 @@ from bespoke.cli.session import (
     PATH,
     Command,
     Session,
-    Tell,
     Trust,
     cut,
     field_option,
@@ -83,25 +82,23 @@ def train(
     from bespoke import PersonalModel
 
     overrides = {name: value for name, value in given.items() if value is not None and name not in _OWN}
-    with (
-        progress() as tell,
-        PersonalModel.open(bundle, state, memory_mb=given["memory_mb"], runtime=runtime, **trust) as model,
-        _stop_by_signal() as stop,
-    ):
+    with PersonalModel.open(bundle, state, memory_mb=given["memory_mb"], runtime=runtime, **trust) as model:
         _tell_fallback(model, runtime)
         if examples is not None:
-            _add(model, examples, examples_format, pairs("--field", fields), tell)
+            _add(model, examples, examples_format, pairs("--field", fields))
         if new_run:
             model.abandon_run()
         total = given["steps"] or 0
         done = 0
+        with progress() as tell, _stop_by_signal() as stop:
+            tell("training: getting ready", 0, total)
 
-        def on_step(step: int, loss: float) -> None:
-            nonlocal done
-            done += 1
-            tell(f"training: step {step}, loss {loss:.4f}", done, total)
+            def on_step(step: int, loss: float) -> None:
+                nonlocal done
+                done += 1
+                tell(f"training: step {step}, loss {loss:.4f}", done, total)
 
-        report = model.train(given["steps"], method=method, seed=given["seed"], stop=stop, on_step=on_step, **overrides)
+            report = model.train(given["steps"], method=method, seed=given["seed"], stop=stop, on_step=on_step, **overrides)
     if plot is not None:
         from bespoke.plot import plot_training
 
@@ -123,22 +120,24 @@ def _tell_fallback(model: PersonalModel, asked: str | None) -> None:
         click.echo(f"bespoke: training runs on torch, not on the device core: {core.reason}. {core.next_step}.", err=True)
 
 
-def _add(model: PersonalModel, path: Path, format: str | None, fields: dict[str, str], tell: Tell) -> None:
+def _add(model: PersonalModel, path: Path, format: str | None, fields: dict[str, str]) -> None:
     """Adds a file's examples one by one; those before a row that cannot be used stay."""
     from bespoke.data.files import read_examples
 
     created = there = 0
     longer: list[AddedExample] = []
-    for row, example in read_examples(path, format, fields):  # type: ignore[arg-type]
-        try:
-            added = model.examples.add(example)
-        except DataError as error:
-            raise type(error)(
-                f"{path}, row {row}: {error.subject}", got=error.got, expected=error.expected, next_step=error.next_step
-            ) from None
-        created, there = created + added.created, there + (not added.created)
-        longer += [added] if added.truncated_tokens else []
-        tell("examples", created + there, 0)
+    with progress() as tell:
+        for row, example in read_examples(path, format, fields):  # type: ignore[arg-type]
+            try:
+                added = model.examples.add(example)
+            except DataError as error:
+                raise type(error)(
+                    f"{path}, row {row}: {error.subject}", got=error.got, expected=error.expected, next_step=error.next_step
+                ) from None
+            created, there = created + added.created, there + (not added.created)
+            longer += [added] if added.truncated_tokens else []
+            tell("examples", created + there, 0)
+    # The bar is gone by now: it would stay above.
     click.echo(f"{path}: {created} examples added, {there} were there already", err=True)
     if longer:
         tokens, trained = (sum(getattr(one, f"truncated_{of}tokens") for one in longer) for of in ("", "trained_"))

@@ -66,7 +66,8 @@ def test_an_unfinished_run_goes_on_and_new_settings_need_a_new_run(built: Built,
     assert answer["stopped_because"] == "stop_requested"
     refused = bespoke(*train, "--learning-rate", "0.1")
     assert (refused.code, refused.json["error"]["kind"]) == (2, "ConfigError")
-    assert "learning_rate" in refused.json["error"]["got"]
+    assert "--learning-rate" in refused.json["error"]["got"]
+    assert refused.json["error"]["next_step"] == "Continue it without them, or run bespoke abandon and train again"
     going_on = bespoke(*train, "--steps", "1").ok().json
     assert (going_on["run"], going_on["steps"]) == (answer["run"], 1)
     assert going_on["total_steps"] == answer["total_steps"] + 1
