@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 Named = str | Sequence[str] | Mapping[str, Mapping[str, Any]]
 Progress = Callable[[str, int, int], None]
 """Told (stage, done, total) as a build goes on."""
+AUTO = "auto"
+"""`data`: a general set of the build's own."""
 DIAL_MB = (64, 96, 128, 192, 256, 384, 512)
 
 
@@ -136,7 +138,8 @@ class Personalizer:
     model:       Hugging Face folder or hub id
     optimizers:  a name, several, or name -> options; an option that is a field of `Training` overrides it for that method
     targets:     the same for targets
-    data:        optional JSONL, .json, CSV or .txt that ships to every user: general text against forgetting, labels
+    data:        JSONL, .json, CSV or .txt that ships to every user: general text against forgetting, labels. "auto": a small general
+                 set of the build's own, on which the gate looks and nothing is trained; None: no such set, and nonsense may pass
     fields:      column names of `data`, as {"prompt": "question", "completion": "answer"}
     train_on:    whose words are learned from: "assistant", "user" ("write like me") or "all"
     licence:     terms of the base model, where its folder does not say
@@ -144,13 +147,13 @@ class Personalizer:
     """
 
     def __init__(
-        self, model: str | Path, optimizers: Named = "mesp", targets: Named = "cuda", *, data: str | Path | None = None,
+        self, model: str | Path, optimizers: Named = "mesp", targets: Named = "cuda", *, data: str | Path | None = AUTO,
         data_format: str | None = None, fields: Mapping[str, str] | None = None, lora: Lora | None = None,
         training: Training | None = None, budget: Budget | None = None, train_on: str = "assistant",
         licence: str | None = None, template_date: str | None = None, signing_key: bytes | None = None,
     ) -> None:  # fmt: skip
         self.model = model
-        self.data = Path(data) if isinstance(data, str) else data
+        self.data = Path(data) if isinstance(data, str) and data != AUTO else data
         self.data_format = data_format
         self.fields = dict(fields) if isinstance(fields, Mapping) and fields else fields or None
         self.lora = lora or Lora()

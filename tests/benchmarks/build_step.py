@@ -26,6 +26,7 @@ def main(settings: dict[str, Any]) -> None:
         "cuda",
         training=Training(**settings["training"]),
         budget=Budget(memory_mb=settings.get("memory_mb")),
+        data=None,
     )
     personalizer.build(settings["bundle"], lambda stage, done, total: print(stage, done, total) if not done else None)
     usage = resource.getrusage(resource.RUSAGE_SELF)

@@ -44,7 +44,7 @@ def main(settings: dict[str, Any]) -> None:
     shared = Path(settings["shared"])
     personalizer = Personalizer(
         settings["model"], {settings["method"]: settings["options"]}, "executorch", lora=Lora(rank=8),
-        training=Training(sequence_lengths=(settings["length"],)), budget=Budget(memory_mb=settings["memory_mb"]),
+        training=Training(sequence_lengths=(settings["length"],)), budget=Budget(memory_mb=settings["memory_mb"]), data=None,
     )  # fmt: skip
     stages = Stages()
     with (

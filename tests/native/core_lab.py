@@ -48,7 +48,7 @@ def tiny_core_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
             sequence_lengths=(16,), batch_size=2, steps=STEPS, seed=1, commit_seconds=1e-6, write_mb_per_second=1e9
         )
         lora = Lora(rank=2, alpha=8.0)
-        Personalizer(model, METHODS, "executorch", lora=lora, training=training).build(folder / "bundle")
+        Personalizer(model, METHODS, "executorch", lora=lora, training=training, data=None).build(folder / "bundle")
 
     return made_once(tmp_path_factory, "tiny_core", make) / "bundle"
 

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.skipif(finding.find().path is None, reason="the device 
 
 
 def bundle_of(model: Path, out: Path, methods: dict[str, Any], training: Training) -> Path:
-    Personalizer(model, methods, "executorch", lora=Lora(rank=RANK), training=training, licence="apache-2.0").build(out)
+    Personalizer(model, methods, "executorch", lora=Lora(rank=RANK), training=training, licence="apache-2.0", data=None).build(out)
     return out
 
 

@@ -32,7 +32,7 @@ def bundle(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sanitized") / "stories.bundle"
     training = Training(learning_rate=3e-3, sequence_lengths=(16, 32), batch_size=2, steps=12, seed=1)
     methods: dict[str, dict[str, Any]] = {"mesp": {"update": "adamw", "accumulation": 2, "clip_norm": 1.0}, "mebp": {}, "mezo": {}}
-    Personalizer(stories, methods, "executorch", lora=Lora(rank=4), training=training).build(folder)
+    Personalizer(stories, methods, "executorch", lora=Lora(rank=4), training=training, data=None).build(folder)
     return folder
 
 

@@ -27,6 +27,7 @@ ARGUMENTS = (
     "model", "optimizers", "targets", "data", "data_format", "fields", "train_on", "licence", "template_date", "signing_key",
     *TABLES,
 )  # fmt: skip
+DATA_WORDS = ("auto", "none")  # of `data`, where they are not the name of a file: ./none is one
 DATA_FORMATS = ("messages", "prompt_completion", "text")
 
 
@@ -134,7 +135,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     if problems:
         raise ConfigError.from_problems(sorted(problems, key=lambda problem: problem.subject))
     for name in ("data", "signing_key"):
-        if name in document:
+        if name in document and not (name == "data" and document[name] in DATA_WORDS):
             document[name] = str(path.parent / document[name])
     if "model" in document and (path.parent / document["model"]).is_dir():  # else it is a hub id
         document["model"] = str(path.parent / document["model"])
@@ -213,6 +214,8 @@ def _checked(arguments: dict[str, Any]) -> Personalizer:
             except ConfigError as error:
                 problems.append(error)
                 del arguments[name]
+    if arguments.get("data") == "none":
+        arguments["data"] = None
     key = arguments.pop("signing_key", None)
     if key is not None:
         try:

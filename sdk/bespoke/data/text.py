@@ -222,6 +222,11 @@ class Tokenizer:
                     self._inner.add_special_tokens([_as_special(self._added[token_id])])
         return self._inner
 
+    @property
+    def unknown_ids(self) -> list[int]:
+        """What characters become that the vocabulary has not."""
+        return sorted(self._unknown)
+
     def _find_forgeable(self) -> frozenset[int]:
         """Control tokens that the model itself, past the added tokens, might make of ordinary words, having them in its
         vocabulary: not by merges of BPE, but possible for a unigram model and where whole words are looked up first."""

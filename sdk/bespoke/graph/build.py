@@ -34,9 +34,11 @@ from bespoke.bundle.tensors import write_arrays
 from bespoke.bundle.writer import BundleWriter
 from bespoke.data.encode import ExampleEncoder
 from bespoke.data.prepare import DataReport, prepare
+from bespoke.data.rows import TokenRows
 from bespoke.data.template import find_template
 from bespoke.data.text import Tokenizer
 from bespoke.data.turns import compile_turns
+from bespoke.graph.general import base_samples, general_texts
 from bespoke.graph.golden import GoldenMethod, make_golden
 from bespoke.graph.lower import lower
 from bespoke.graph.planner import Planned, remeasured
@@ -47,7 +49,7 @@ from bespoke.model.convert import base_sha256, convert
 from bespoke.model.hub import resolve_model
 from bespoke.model.licence import find_licence
 from bespoke.model.spec import ModelSpec
-from bespoke.personalizer import BuildEstimate, Dial, Personalizer, Progress, TargetChoice
+from bespoke.personalizer import AUTO, BuildEstimate, Dial, Personalizer, Progress, TargetChoice
 from bespoke.plan.compile import Workspace
 from bespoke.plan.instructions import Plan
 from bespoke.plan.verify import verify
@@ -99,6 +101,8 @@ def build(personalizer: Personalizer, out: Path, progress: Progress) -> tuple[Pa
             base = base_sha256(files)
             for group, path in files.items():
                 path.rename(writer.path_for(f"weights/{group}.safetensors"))
+        if personalizer.data == AUTO and data.valid is None:
+            data = _samples(personalizer, folder, model, list(files), writer, progress)
         write_arrays(writer.path_for("adapter/initial.safetensors"), initial_adapter(model, personalizer.training.seed))
         compiled = [Compiled(target, writer, progress) for target in personalizer.targets]
         planned = plans.fitted(planned, compiled[0])
@@ -170,8 +174,12 @@ def _text(personalizer: Personalizer, folder: Path, config: ModelConfig) -> Text
 def _data(
     personalizer: Personalizer, encoder: ExampleEncoder, writer: BundleWriter, progress: Progress
 ) -> tuple[DataRecord, DataReport | None]:
+    """The rows of its file, or the texts of its own; of "auto" without a tokenizer nothing yet."""
     if personalizer.data is None:
         return DataRecord(train=None, valid=None), None
+    if personalizer.data == AUTO:
+        rows = general_texts(encoder)
+        return (DataRecord(train=None, valid=None) if rows is None else _judging(rows, writer)), None
     training = personalizer.training
     prepared = prepare(
         personalizer.data, encoder, format=personalizer.data_format, fields=personalizer.fields,  # type: ignore[arg-type]
@@ -183,6 +191,20 @@ def _data(
             names[name] = f"data/{name}.safetensors"
             writer.add_bytes(f"data/{name}.safetensors", rows.to_bytes())
     return DataRecord(**names), prepared.report
+
+
+def _samples(
+    personalizer: Personalizer, folder: Path, model: ModelSpec, groups: Iterable[str], writer: BundleWriter, progress: Progress
+) -> DataRecord:
+    weights = {group: writer.path_for(f"weights/{group}.safetensors") for group in groups}
+    length = max(personalizer.methods[0].training.sequence_lengths)
+    return _judging(base_samples(folder, model, weights, length, lambda done, total: progress("data", done, total)), writer)
+
+
+def _judging(rows: TokenRows, writer: BundleWriter) -> DataRecord:
+    """Rows that the gate looks at and no run trains on."""
+    writer.add_bytes("data/valid.safetensors", rows.to_bytes())
+    return DataRecord(train=None, valid="data/valid.safetensors")
 
 
 # ---- plans and graphs --------------------------------------------------------------------------------------------------

@@ -64,12 +64,12 @@ def make_golden(
     tokenizer: Tokenizer | None, progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Golden:  # fmt: skip
     """Golden vectors of a model folder whose converted weights are `files`, by group; `initial` is the bundle's adapter."""
-    with _one_thread():
+    with one_thread():
         return _make_golden(folder, model, files, initial, methods, tokenizer, progress)
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Sums are added up in an order that depends on the number of threads, which the numbers in a bundle must not."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -255,4 +255,4 @@ class _Visits:
         self._progress(self._done, self._total)
 
 
-__all__ = ["GoldenMethod", "make_golden"]
+__all__ = ["MANY_WEIGHTS", "GoldenMethod", "make_golden", "one_thread"]

@@ -107,9 +107,34 @@ class Reference:
 
         Gradients are of the mean loss over the unmasked positions.
         """
-        rows = self._lookup("embedding", tokens)
+        positions = self._forward(lanes, tokens)
+        self._head(lanes, targets, mask)
+        backward = [lane for lane in lanes if lane.gradient]
+        for block in reversed(range(len(self.model.blocks)) if backward else ()):
+            for together, weights in self._visit(block, backward):
+                self._backward(block, together, weights, positions[together[0].dtype])
+
+    def next_logits(self, lane: Lane, tokens: torch.Tensor) -> torch.Tensor:
+        """[R, V]: of the token behind each of the rows [R, n]."""
+        self._forward([lane], tokens)
+        norm_w = self._norm_weight(map_tensors(self._files["head"])["norm"]).to(lane.dtype)
+        table = map_tensors(self._files[self.model.head_table_group])
+        pieces = []
+        with torch.no_grad(), KeepFloat64():
+            h = torch.func.functional_call(self._skeleton.norm, {"weight": norm_w}, (lane._x[:, -1:],))[:, 0]  # (R, D)
+            for rows in self._head_chunks():
+                codes, scales = table["table.codes"][rows], table["table.scales"][rows]
+                out = self._room("head", (rows.stop - rows.start, self.model.config.hidden_size), lane.dtype)[: len(codes)]
+                decode(codes, scales, [out])
+                pieces.append(h @ out.t())
+        self._on_visit()
+        return torch.cat(pieces, 1)
+
+    def _forward(self, lanes: Sequence[Lane], tokens: torch.Tensor) -> dict[torch.dtype, Any]:
+        """Leaves in `_x` what the last block gives, and returns masks and tables of the positions."""
+        embedded = self._lookup("embedding", tokens)
         for lane in lanes:
-            lane._x = rows.to(lane.dtype) * self._embedding_scale
+            lane._x = embedded.to(lane.dtype) * self._embedding_scale
             lane._inputs = []
         positions = {lane.dtype: self._positions(tokens.shape[1], lane.dtype) for lane in lanes}
         with torch.no_grad():
@@ -122,11 +147,7 @@ class Reference:
                     y = self._block(block, x, weights, self._stacked(block, together), positions[together[0].dtype])
                     for lane, part in zip(together, y.chunk(len(together)), strict=True):
                         lane._x = part
-        self._head(lanes, targets, mask)
-        backward = [lane for lane in lanes if lane.gradient]
-        for block in reversed(range(len(self.model.blocks)) if backward else ()):
-            for together, weights in self._visit(block, backward):
-                self._backward(block, together, weights, positions[together[0].dtype])
+        return positions
 
     # ---- a block -------------------------------------------------------------------------------------------------------
 
@@ -238,6 +259,11 @@ class Reference:
         decode(stored["table.codes"][rows], stored["table.scales"][rows], [found])
         return found.view(*ids.shape, -1)
 
+    def _head_chunks(self) -> list[slice]:
+        """Of the vocabulary; the last one may reach beyond it."""
+        chunk = max(1, CHUNK_BYTES // (8 * self.model.config.hidden_size))
+        return [slice(start, start + chunk) for start in range(0, self.model.config.vocab_size, chunk)]
+
     def _head(self, lanes: Sequence[Lane], targets: torch.Tensor, mask: torch.Tensor) -> None:
         """Losses, and for lanes with a gradient dloss/dx into `_dy`.
 
@@ -248,7 +274,6 @@ class Reference:
         labels = self._lookup(self.model.head_table_group, targets)
         table = map_tensors(self._files[self.model.head_table_group])
         hidden = self.model.config.hidden_size
-        chunk = max(1, CHUNK_BYTES // (8 * hidden))
         xs, hs = [], []
         for lane in lanes:
             x = lane._x.detach().requires_grad_(lane.gradient)
@@ -258,10 +283,9 @@ class Reference:
         sums: list[list[torch.Tensor]] = [[] for _ in lanes]  # of [R, n]
         shares: list[list[torch.Tensor]] = [[] for _ in lanes]  # of [R, n, D]
         dtypes = list(dict.fromkeys(lane.dtype for lane in lanes))
-        for start in range(0, self.model.config.vocab_size, chunk):
-            rows = slice(start, start + chunk)
+        for rows in self._head_chunks():
             codes, scales = table["table.codes"][rows], table["table.scales"][rows]
-            outs = {dtype: self._room("head", (chunk, hidden), dtype)[: len(codes)] for dtype in dtypes}
+            outs = {dtype: self._room("head", (rows.stop - rows.start, hidden), dtype)[: len(codes)] for dtype in dtypes}
             decode(codes, scales, list(outs.values()))
             for number, lane in enumerate(lanes):
                 h = hs[number].detach().requires_grad_(lane.gradient)

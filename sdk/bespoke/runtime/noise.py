@@ -56,6 +56,7 @@ class Stream(enum.IntEnum):
     GOLDEN_TOKEN = (1 << 31) + 4
     GOLDEN_PLACE = (1 << 31) + 5
     JUDGED = (1 << 31) + 6
+    SAMPLE = (1 << 31) + 7
 
 
 def noise(

@@ -125,3 +125,13 @@ def test_sequence_lengths_that_are_no_numbers_are_a_usage_error() -> None:
     answer = bespoke("build", "--sequence-lengths", "64;128", "--format", "json")
     assert (answer.code, answer.json["error"]["kind"]) == (2, "BadParameter")
     assert "64,128" in answer.err
+
+
+@pytest.mark.parametrize(("given", "found"), [(None, "auto"), ("auto", "auto"), ("none", None), ("./none", Path("none"))])
+def test_data_is_a_file_or_one_of_two_words(tmp_path: Path, given: str | None, found: str | Path | None) -> None:
+    """A file literally named `none` is named by a path: ./none."""
+    flags = {"model": "m", "optimizers": ("mesp",), **({} if given is None else {"data": given})}
+    assert personalizer(None, flags, ()).data == found
+    if given is not None:
+        made = personalizer(write(tmp_path, f'model = "m"\noptimizers = "mesp"\ndata = "{given}"\n'), {}, ())
+        assert made.data == (tmp_path / found if isinstance(found, Path) else found)
