@@ -39,7 +39,8 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "llama", folder / "model", num_hidden_layers=2, hidden_size=32, intermediate_size=32, num_attention_heads=4
     )
     training = Training(sequence_lengths=LENGTHS, batch_size=2, steps=20, schedule="cosine", warmup_steps=2)
-    Personalizer(model, OPTIMIZERS, "executorch", lora=Lora(rank=3, alpha=6.0), training=training, data=None).build(folder / "bundle")
+    lora = Lora(rank=3, alpha=6.0)
+    Personalizer(model, OPTIMIZERS, "executorch", lora=lora, training=training, data=None).build(folder / "bundle")
     return folder / "bundle"
 
 

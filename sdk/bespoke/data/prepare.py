@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bespoke.config import Settings
+from bespoke.config import JUDGED_POSITIONS, Settings
 from bespoke.data.encode import Encoded, ExampleEncoder, TokenRow
 from bespoke.data.files import ReadReport, read_examples
 from bespoke.data.rows import TokenRows
@@ -66,7 +66,8 @@ def prepare(
 ) -> Prepared:
     """Tokenize the examples of `path` and split them; `on_row` is told each row's number, for a progress bar.
 
-    `valid_share` of the examples, at least one where there are two, become validation. `packing` puts whole rows of
+    `valid_share` of the examples, at least one where there are two, become validation, but no more than JUDGED_POSITIONS: the gate
+    looks at all of it, each time. `packing` puts whole rows of
     `text` behind each other into rows of at most `max_length` positions; attention then crosses from one text into the
     next, and no token is predicted across the border. DataError, with file and row, for a row that cannot be used.
     """
@@ -122,20 +123,28 @@ def _split(examples: Sequence[Encoded], seed: int, share: float) -> tuple[list[T
     """Rows to train on, rows to validate on, and the number of examples behind the latter."""
     if len(examples) == 1:
         rows = examples[0].rows
-        count = _valid_count(len(rows), share)
+        most = int(np.searchsorted(np.cumsum([len(row.tokens) - 1 for row in reversed(rows)]), JUDGED_POSITIONS, side="right"))
+        count = min(_valid_count(len(rows), share), max(1, most))
         return rows[: len(rows) - count], rows[len(rows) - count :], 0
     keys = [_key(example, seed) for example in examples]
     count = _valid_count(len(examples), share)
     chosen: set[bytes] = set()
-    taken = 0
+    taken = positions = 0
+    sizes = {key: _positions(example.rows) for key, example in zip(keys, examples, strict=True)}
     for key, repeats in sorted(Counter(keys).items()):
-        # All repeats of an example go together, unless they would take what is to be trained on.
-        if taken < count and taken + repeats < len(examples):
+        # All repeats of an example go together, unless they would take what is to be trained on, or more than is looked at.
+        fits = not taken or positions + repeats * sizes[key] <= JUDGED_POSITIONS
+        if taken < count and taken + repeats < len(examples) and fits:
             chosen.add(key)
             taken += repeats
+            positions += repeats * sizes[key]
     train = [row for key, example in zip(keys, examples, strict=True) if key not in chosen for row in example.rows]
     valid = [row for key, example in zip(keys, examples, strict=True) if key in chosen for row in example.rows]
     return train, valid, taken
+
+
+def _positions(rows: Sequence[TokenRow]) -> int:
+    return sum(len(row.tokens) - 1 for row in rows)
 
 
 def _valid_count(count: int, share: float) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The general set of a bundle that was given no data: a few thousand tokens on which the gate sees what a user's words do to the rest.
+"""The general set of a bundle that was given no data: some tokens on which the gate sees what a user's words do to the rest.
 
 It judges and is never trained on. Where the model has a tokenizer these are everyday English texts that ship with the SDK
 (data/general.txt, under its licence); where it has none, or knows too few of their tokens, samples of the base model. Which of the
@@ -26,7 +26,7 @@ from bespoke.runtime.sampling import choose_token
 __all__ = ["base_samples", "general_texts", "sample_shape"]
 
 POSITIONS = 2048  # of the texts, at most: a gate on a model of half a billion weights takes seconds for them
-MOST_UNKNOWN = 0.1  # of a row's tokens
+MOST_UNKNOWN = 0.1  # of all tokens of the texts
 SEED = 0
 
 
@@ -43,10 +43,11 @@ def general_texts(encoder: ExampleEncoder) -> TokenRows | None:
         if positions > POSITIONS:
             break
         rows += encoded.rows
+    made = TokenRows.from_rows(rows)
     known = encoder.vocab_size or tokenizer.vocab_size
-    if not rows or any((row.tokens >= known).any() or np.isin(row.tokens, tokenizer.unknown_ids).mean() > MOST_UNKNOWN for row in rows):
+    if not rows or made.tokens.max() >= known or np.isin(made.tokens, tokenizer.unknown_ids).mean() > MOST_UNKNOWN:
         return None
-    return TokenRows.from_rows(rows)
+    return made
 
 
 def sample_shape(model: ModelSpec, length: int) -> tuple[int, int]:
@@ -79,7 +80,7 @@ def base_samples(
 
 
 def _no_adapter(model: ModelSpec) -> Callable[[int], dict[str, torch.Tensor]]:
-    pieces = {}
+    pieces: dict[str, torch.Tensor] = {}
     for name, (out, width) in model.config.linear_shapes.items():
         pieces |= {f"{name}.lora_A": torch.zeros(1, width), f"{name}.lora_B": torch.zeros(out, 1)}
     return lambda block: pieces

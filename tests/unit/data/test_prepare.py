@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from bespoke.config import JUDGED_POSITIONS
 from bespoke.data.encode import ExampleEncoder
 from bespoke.data.prepare import DataReport, prepare
 from bespoke.data.rows import TokenRows
@@ -21,8 +22,8 @@ from bespoke.errors import BundleError, ConfigError, DataError
 
 @pytest.fixture
 def banking(data_folder: Path, tmp_path: Path) -> Path:
-    """The first thousand customer questions."""
-    lines = (data_folder / "classification" / "banking77" / "train.csv").read_text().split("\n")[:1001]
+    """The first five hundred customer questions."""
+    lines = (data_folder / "classification" / "banking77" / "train.csv").read_text().split("\n")[:501]
     path = tmp_path / "banking.csv"
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -74,6 +75,20 @@ def test_one_long_text_is_split_near_its_end(data_folder: Path, story: Tokenizer
     joined = [t for part in (prepared.train, prepared.valid) for i in range(len(part)) for t in part.rows(i).tokens[1:]]
     assert joined == story.encode(text)
     assert max(len(prepared.train.rows(i).tokens) for i in range(len(prepared.train))) == 129
+
+
+def test_no_more_is_held_out_than_the_gate_looks_at(data_folder: Path, story: Tokenizer, tmp_path: Path) -> None:
+    """Of many examples and of one long text: the rest is trained on."""
+    book = (data_folder / "text" / "tinyshakespeare" / "input.txt").read_text()[:300_000]
+    encoder = ExampleEncoder(story, None, "assistant", 64)
+    lines = "".join(json.dumps({"text": line}) + "\n" for line in book.split("\n") if len(line) > 20)
+    for name, content in (("book.txt", book), ("lines.jsonl", lines)):
+        path = tmp_path / name
+        path.write_text(content)
+        prepared = prepare(path, encoder)
+        held_out = len(prepared.valid.tokens) - len(prepared.valid)
+        assert JUDGED_POSITIONS - 200 < held_out <= JUDGED_POSITIONS, name
+        assert prepared.report.tokens == len(prepared.train.tokens) + len(prepared.valid.tokens) > 20 * JUDGED_POSITIONS
 
 
 def test_rows_without_anything_to_train_are_dropped_and_counted(

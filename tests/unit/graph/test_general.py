@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The general set of a bundle that was given no data: what it is, that it is the same each time, that it judges and never trains."""
+"""The general set of a bundle that was given no data: what it is, that it is always the same, that it judges and never trains."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def token_bundle(token_model: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return build(token_model, tmp_path_factory.mktemp("tokens") / "bundle")
 
 
-def test_a_model_with_a_tokenizer_gets_the_texts_that_ship_with_the_sdk(stories_bundle: Path, stories: Path) -> None:  # noqa: F811
+def test_a_model_with_a_tokenizer_gets_the_texts_that_ship_with_the_sdk(stories_bundle: Path, stories: Path) -> None:
     from tokenizers import Tokenizer
 
     rows = general(stories_bundle)

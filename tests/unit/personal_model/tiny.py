@@ -52,7 +52,8 @@ def build(folder: Path) -> None:
     training = Training(
         sequence_lengths=LENGTHS, batch_size=2, steps=STEPS, seed=1, commit_seconds=1e-6, write_mb_per_second=1e9
     )
-    Personalizer(model, optimizers, "cuda", lora=Lora(rank=RANK, alpha=ALPHA), training=training, data=None).build(folder / "bundle")
+    lora = Lora(rank=RANK, alpha=ALPHA)
+    Personalizer(model, optimizers, "cuda", lora=lora, training=training, data=None).build(folder / "bundle")
 
 
 @pytest.fixture(scope="session")
