@@ -138,7 +138,7 @@ class Personalizer:
     model:       Hugging Face folder or hub id
     optimizers:  a name, several, or name -> options; an option that is a field of `Training` overrides it for that method
     targets:     the same for targets
-    data:        JSONL, .json, CSV or .txt that ships to every user: general text against forgetting, labels. "auto": a small general
+    data:        JSONL, .json, CSV or .txt that ships to all users: general text against forgetting, labels. "auto": a small general
                  set of the build's own, on which the gate looks and nothing is trained; None: no such set, and nonsense may pass
     fields:      column names of `data`, as {"prompt": "question", "completion": "answer"}
     train_on:    whose words are learned from: "assistant", "user" ("write like me") or "all"
@@ -213,7 +213,7 @@ class Personalizer:
             shared = {key: value for key, value in values.items() if key in Training.model_fields}
             own = {key: value for key, value in values.items() if key not in shared}
             options = _settings(f"optimizers.{name}", plugin.Options, own, problems)
-            overridden = {**self.training.model_dump(), **shared}
+            overridden = {**self.training.model_dump(), **self._method_defaults(options), **shared}
             training = _settings(f"optimizers.{name}", Training, overridden, problems)
             if isinstance(options, Settings) and isinstance(training, Training):
                 methods.append(Method(name, plugin, options, training))
@@ -235,10 +235,15 @@ class Personalizer:
             raise ConfigError.from_problems(problems)
         return tuple(methods), tuple(chosen)
 
+    def _method_defaults(self, options: Any) -> dict[str, Any]:
+        """What the method does best with, of the fields that `training` leaves open."""
+        defaults: Mapping[str, Any] = getattr(options, "training_defaults", {})
+        return {name: value for name, value in defaults.items() if name not in self.training.model_fields_set}
+
 
 # What arguments must be, and how that is said.
 _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
-    "model": ((str, Path), "a folder or a hub id"), "data": ((Path, type(None)), "a file or None"),
+    "model": ((str, Path), "a folder or a hub id"), "data": ((str, Path, type(None)), "a file, 'auto' or None"),
     "data_format": ((str, type(None)), "the name of a format or None"),
     "fields": ((dict, type(None)), "{what it is: the column that holds it} or None"),
     "lora": (Lora, "Lora(...)"), "training": (Training, "Training(...)"), "budget": (Budget, "Budget(...)"),

@@ -34,7 +34,8 @@ VERBS
 
 `bespoke build OUT --config bespoke.toml` reads a file of the shape of `Personalizer`'s arguments. A flag wins over the file;
 `--optimizers` and `--targets` choose names and keep the file's options of those that they name. Paths in the file are relative
-to its folder.
+to its folder. `data` is a file, `auto` (the default: a small general set of the build's own, on which the gate looks and nothing is
+trained) or `none`; a file that is really called so is `./none`.
 
 ```toml
 model = "models/stories260K"
@@ -49,7 +50,7 @@ update = "adamw"
 rank = 8
 
 [training]
-learning_rate = 2e-4
+learning_rate = 2e-4   # left out, each method has its own: 2e-4, with SGD 1e-2, mezo 5e-5
 sequence_lengths = [64, 128]
 
 [budget]

@@ -53,7 +53,8 @@ def general_texts(encoder: ExampleEncoder) -> TokenRows | None:
 def sample_shape(model: ModelSpec, length: int) -> tuple[int, int]:
     """Rows and tokens of a row that `base_samples` gives for plans of this length: each token costs a pass through the model."""
     weights = len(model.blocks) * sum(out * width for out, width in model.config.linear_shapes.values())
-    return 32, min(length, 32 if weights < MANY_WEIGHTS else 12) + 1
+    rows, tokens = (32, 32) if weights < MANY_WEIGHTS else (16, 12)
+    return rows, min(length, tokens) + 1
 
 
 def base_samples(

@@ -32,6 +32,11 @@ class FirstOrderOptions(Settings):
     adam_epsilon: float = Field(default=1e-8, gt=0)
     weight_decay: float = Field(default=0.0, ge=0)
 
+    @property
+    def training_defaults(self) -> dict[str, float]:
+        """A step of SGD is as long as the gradient, one of AdamW as long as the rate."""
+        return {"learning_rate": {"sgd": 1e-2, "adamw": 2e-4}[self.update]}
+
 
 def sgd(p: torch.Tensor, g: torch.Tensor, lr: torch.Tensor, clip: dict[str, torch.Tensor]) -> torch.Tensor:
     return p - lr * _clipped(g, clip)

@@ -22,3 +22,8 @@ class ZerothOrderOptions(Settings):
     epsilon: float = Field(default=1e-3, gt=0)
     queries: int = Field(default=1, ge=1, le=64)
     distribution: Literal["normal", "rademacher"] = "normal"
+
+    @property
+    def training_defaults(self) -> dict[str, float]:
+        """An estimate is as long as the gradient times the root of the number of weights: too high a rate diverges at once."""
+        return {"learning_rate": 5e-5}

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each method has a learning rate of its own, unless the developer names one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bespoke import Personalizer, Training
+
+
+def rates(optimizers: Any, training: Training | None = None) -> dict[str, float]:
+    return {method.name: method.training.learning_rate for method in Personalizer("m", optimizers, training=training).methods}
+
+
+def test_each_method_has_a_rate_of_its_own() -> None:
+    found = rates({"mesp": {}, "mebp": {"update": "sgd"}, "mezo": {}})
+    assert found == {"mesp": 2e-4, "mebp": 1e-2, "mezo": 5e-5}
+    assert rates(["mezo"], Training(steps=7)) == {"mezo": 5e-5}  # another field of Training names no rate
+
+
+def test_a_rate_that_the_developer_names_is_every_methods() -> None:
+    """Also where it is the one that stands there by default."""
+    for rate in (2e-4, 7e-3):
+        assert set(rates({"mesp": {}, "mebp": {"update": "sgd"}, "mezo": {}}, Training(learning_rate=rate)).values()) == {rate}
+
+
+@pytest.mark.parametrize("training", [None, Training(learning_rate=2e-4)])
+def test_a_rate_among_a_methods_options_wins(training: Training | None) -> None:
+    assert rates({"mezo": {"learning_rate": 3e-4}, "mesp": {}}, training) == {"mezo": 3e-4, "mesp": 2e-4}
