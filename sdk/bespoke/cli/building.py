@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--optimizers", multiple=True, metavar="NAME", help="Ways of training, the default first; may be repeated.")
 @click.option("--targets", multiple=True, metavar="NAME", help="Engines to compile for; may be repeated.")
 @click.option("--option", "options", multiple=True, metavar="NAME.FIELD=VALUE", help="Option of one of them; may be repeated.")
-@click.option("--data", metavar="FILE|auto|none", help="JSONL, .json, CSV or .txt for all users [auto: a general set for the gate].")
+@click.option("--data", metavar="FILE|auto|none", help="JSONL, .json, CSV or .txt for all users [auto: a set for the gate].")
 @click.option("--data-format", type=click.Choice(DATA_FORMATS), help="Shape of its rows, where it cannot be told.")
 @field_option
 @click.option("--train-on", type=click.Choice(["assistant", "user", "all"]), help="Whose words are learned from [assistant].")
