@@ -16,6 +16,7 @@ from bespoke.bundle.reader import Authenticated, Bundle, open_bundle
 from bespoke.config import Training, settings_from
 from bespoke.core.runtime import CoreRuntime, RuntimeName, chosen_runtime
 from bespoke.data.encode import ExampleEncoder
+from bespoke.data.shapes import shape_of
 from bespoke.data.text import Tokenizer
 from bespoke.data.turns import Turns
 from bespoke.errors import (
@@ -50,6 +51,7 @@ class Examples:
         The same id with the same content changes nothing. What is longer than the bundle's longest sequence is cut, the oldest of
         the context first, and the result says by how much. Raises DataError for what cannot be used or would train nothing.
         """
+        shape_of(example)
         self._store.check_example(example, id)  # before the work of tokenizing
         encoded = self._encoder.encode(example)
         added = self._store.add_example(example, encoded.rows, id)

@@ -149,10 +149,19 @@ def _canonical(example: dict[str, Any]) -> str:
         text = canonical_json(example)
         size = len(text.encode())
     except (TypeError, ValueError, RecursionError) as error:
-        raise _bad("example", f"no JSON: {str(error)[:200]}", "a JSON object", "Use text, numbers and lists") from error
+        raise _bad("example", _no_json(error), "what JSON can hold", "Use text, finite numbers, lists and objects") from error
     if size > MAX_VALUE_BYTES:
         raise _bad("example", f"{size} bytes of JSON", f"at most {MAX_VALUE_BYTES}", "Cut it into several examples")
     return text
+
+
+def _no_json(error: Exception) -> str:
+    """In our words: json's are of Python."""
+    if isinstance(error, UnicodeEncodeError):
+        return "half of a surrogate pair"
+    if isinstance(error, RecursionError):
+        return "lists or objects nested too deeply"
+    return "a number that is not finite" if isinstance(error, ValueError) else "something else than JSON's values"
 
 
 def check_id(id: str) -> None:
