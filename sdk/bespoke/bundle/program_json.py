@@ -227,7 +227,10 @@ class _Reader:
         rest = (meta["requires_grad"], meta["device"], meta["layout"])
         if rest != (False, {"type": "cpu", "index": None}, 7) or not _is_integer(meta["dtype"]):
             raise self._refuse(where, "another kind of tensor", "a dense tensor without gradient, traced on the CPU")
-        return tuple(size["as_int"] for size in meta["sizes"]), meta["dtype"]
+        shape = tuple(size["as_int"] for size in meta["sizes"])
+        if any(size < 0 for size in shape):
+            raise self._refuse(where, f"the shape {list(shape)}", "sizes of 0 and more")
+        return shape, meta["dtype"]
 
     def _reference(self, entry: Any) -> str:
         if not isinstance(entry, dict) or set(entry) != {"as_tensor"}:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A folder that appears under its name whole or not at all: written beside it, and moved there when it is done.
 
-Who writes holds a lock on the folder that is being written, which the system lets go of when the process ends, however it ends. So
-what dead writers left is known, and the next one to write there removes it. An old folder is exchanged with the new one in one
-step where the file system can; where it cannot, the old one is back in its place when the next one writes there.
+Who writes holds a lock on the folder that is being written, who reads a shared one, which the system lets go of when the process
+ends, however it ends. So what dead writers left is known, and what nobody reads any more: the next one to write there removes it.
+An old folder is exchanged with the new one in one step where the file system can; where it cannot, the old one is back in its place
+when the next one writes there.
 """
 
 from __future__ import annotations
@@ -47,19 +48,24 @@ class WholeFolder:
                 self._lock = _lock(self.work)
 
     def finish(self) -> Path:
-        """Moves the folder to its place; what was there is gone then."""
+        """Moves the folder to its place. What was there is gone then, but for those who have it open with a shared lock: they go on
+        reading it, beside its place, and the next one to write there removes it.
+        """
         self.work.chmod(0o755)  # mkdtemp's 0700 would hide it from everyone else
+        if self._lock is not None:
+            with suppress(OSError):
+                fcntl.flock(self._lock, fcntl.LOCK_SH)  # from its first moment in place on it can be read
         with _told(self.target, self._error), _locked(self.target.parent):
             _check_existing(self.target, self._error, self._replaceable)  # again: it may have come meanwhile
             if not os.path.lexists(self.target):
                 self.work.rename(self.target)
             elif _exchange(self.work, self.target):
-                shutil.rmtree(self.work)
+                _remove_unread(self.work)
             else:
                 old = self.work.with_suffix(".old")
                 self.target.rename(old)
                 self.work.rename(self.target)
-                shutil.rmtree(old)
+                _remove_unread(old)
         self._release()
         return self.target
 
@@ -172,10 +178,15 @@ def _remove_leftovers(target: Path) -> None:
         if left.suffix == ".old" and not os.path.lexists(target):
             left.rename(target)
             continue
-        descriptor = _lock(left)
-        if descriptor is not None:
-            shutil.rmtree(left, ignore_errors=True)
-            os.close(descriptor)
+        _remove_unread(left)
+
+
+def _remove_unread(folder: Path) -> None:
+    """Unless somebody reads it, or still writes it."""
+    descriptor = _lock(folder)
+    if descriptor is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
 
 
 def _exchange(one: Path, other: Path) -> bool:

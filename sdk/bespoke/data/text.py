@@ -47,7 +47,9 @@ class Tokenizer:
         self._data = data
         try:
             self._outer = _quiet(tokenizers.Tokenizer.from_buffer(data))
-        except Exception as error:  # the Rust side raises bare Exception for anything it cannot read
+        except BaseException as error:  # the Rust side raises bare Exception for what it cannot read, and panics past that at some
+            if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit)):
+                raise
             raise ModelError(
                 subject,
                 got=f"{type(error).__name__}: {str(error)[:200]}",

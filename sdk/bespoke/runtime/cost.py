@@ -107,5 +107,6 @@ def _scratch(program: Program, node: ProgramNode, result_bytes: int) -> int:
     if node.namespace != "bespoke":
         return 0
     given = {operand.name: operand.value for operand in node.operands}
-    first, codes = (program.tensors[name][0] for name in list(_tensors(node))[:2])
+    # Zeros where a program lies about the rank: the operator refuses such operands when it is called.
+    first, codes = ((*program.tensors[name][0], 0, 0) for name in list(_tensors(node))[:2])
     return operator_bytes(node.operator, first, codes, given.get("columns", 0), result_bytes)

@@ -48,17 +48,16 @@ class GraphFunction:
                 raise self._refused("result", number, (tuple(result.shape), result.dtype))
         return results
 
-    def _compare(self, what: str, specs: Sequence[TensorSpec], own: Sequence[tuple[tuple[int, ...], torch.dtype | None]]) -> None:
+    def _compare(self, what: str, specs: Sequence[TensorSpec], own: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> None:
         if len(specs) != len(own):
             raise self._error(f"a program with {len(own)} {what}s")
         for number, (spec, found) in enumerate(zip(specs, own, strict=True)):
             if found != (tuple(spec.shape), _DTYPES[spec.dtype]):
                 raise self._refused(what, number, found)
 
-    def _refused(self, what: str, number: int, found: tuple[tuple[int, ...], torch.dtype | None]) -> BundleError:
+    def _refused(self, what: str, number: int, found: tuple[tuple[int, ...], torch.dtype]) -> BundleError:
         shape, dtype = found
-        kind = "another dtype" if dtype is None else str(dtype).removeprefix("torch.")
-        return self._error(f"a program with {what} {number} of {kind} ({', '.join(map(str, shape))})")
+        return self._error(f"a program with {what} {number} of {str(dtype).removeprefix('torch.')} ({', '.join(map(str, shape))})")
 
     def _error(self, got: str) -> BundleError:
         return BundleError(

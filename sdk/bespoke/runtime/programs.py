@@ -89,7 +89,7 @@ def load_program(
 ) -> torch.fx.GraphModule:
     """The graph in the bytes of a model.json. Call it with the flat tensors of the graph; it returns a flat tuple.
     `meta["workspace_bytes"]` is what a call takes beside its operands; `meta["operands"]` and `meta["results"]` are the (shape,
-    dtype) that the program gives its tensors, dtype None where torch has none of that number.
+    dtype) that the program gives its tensors.
 
     Constructors inside the graph (`full`, `arange`) are bound to `device`. Raises `error` about `subject` for anything
     that is not a straight line of allowed operators; nothing is executed before that is known.
@@ -101,6 +101,12 @@ def build_module(
     program: Program, subject: str, *, device: str = "cpu", error: type[BespokeError] = BundleError
 ) -> torch.fx.GraphModule:
     """The same from a parsed program."""
+    for name, (_, number) in program.tensors.items():
+        if number not in _DTYPES:
+            raise error(
+                f"{subject}: value {name}", got=f"dtype number {number}", expected="a dtype of torch",
+                next_step="Build the bundle again from its source",
+            )  # fmt: skip
     graph = torch.fx.Graph()
     values: dict[str, torch.fx.Node] = {}
     used = {value.name for node in program.nodes for operand in node.operands for value in _values(operand.value)}
@@ -127,7 +133,7 @@ def build_module(
     module.meta["workspace_bytes"] = workspace_bytes(program)
     for side, names in (("operands", program.inputs), ("results", program.outputs)):
         declared = [program.tensors[name] for name in names]
-        module.meta[side] = [(tuple(shape), _DTYPES.get(number)) for shape, number in declared]
+        module.meta[side] = [(tuple(shape), _DTYPES[number]) for shape, number in declared]
     return module
 
 
