@@ -2,7 +2,7 @@
 """What the gate of a bundle with its own general set refuses and accepts: nonsense and people's words, of five models, fifty seeds.
 
 Verdicts are kept in .cache/gate as they come, so a run that was stopped goes on there; delete the folder to judge anew.
-BESPOKE_FIGURES=print tries it with two seeds and writes nothing.
+BESPOKE_FIGURES=print tries it with two seeds and writes nothing; BESPOKE_SEEDS=N judges so many, and the table says so.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.nonsense import BATCH, MESSAGES, NONSENSE, STARTS, STEPS, build, verd
 from tests.personas import LENGTH
 from tests.trained import FAMILIES, trained_model
 
-SEEDS = 2 if os.environ.get("BESPOKE_FIGURES") == "print" else 50
+SEEDS = 2 if os.environ.get("BESPOKE_FIGURES") == "print" else int(os.environ.get("BESPOKE_SEEDS", "50"))
 MODELS = ("stories260K", *FAMILIES)
 REFUSED, ACCEPTED = 0.95, 0.90
 KEPT = REPOSITORY / ".cache" / "gate"

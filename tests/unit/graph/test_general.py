@@ -15,6 +15,9 @@ from bespoke.bundle.reader import open_bundle
 from bespoke.config import JUDGED_POSITIONS
 from bespoke.data.rows import TokenRows
 from bespoke.errors import DataError
+from bespoke.graph.general import hollow_samples
+from bespoke.model.config import read_config
+from bespoke.model.spec import ModelSpec
 from tests.bundles import stories_bundle
 from tests.models import dequantized_reference, tiny_model
 
@@ -70,6 +73,11 @@ def test_a_model_without_a_tokenizer_gets_what_it_writes_itself(token_bundle: Pa
     assert abs(float(apart.mean())) < 4 * float(apart.std()) / len(apart) ** 0.5
     assert float(entropy.mean()) < np.log(131) - 0.3  # else any tokens would have passed
     assert len(torch.unique(tokens[:, 0])) > 16
+
+
+def test_what_the_set_takes_is_known_without_drawing_it(token_model: Path, token_bundle: Path) -> None:
+    model = ModelSpec(read_config(token_model), Lora(rank=2))
+    assert len(hollow_samples(model, 32).to_bytes()) == len(general(token_bundle).to_bytes())
 
 
 def test_the_same_model_gives_the_same_set_whatever_threads(token_model: Path, token_bundle: Path, tmp_path: Path) -> None:
