@@ -22,6 +22,7 @@ from torch.overrides import TorchFunctionMode
 
 from bespoke.bundle.tensors import map_tensors
 from bespoke.errors import MissingDependency
+from bespoke.graph.quiet import quiet_imports
 from bespoke.model.spec import ModelSpec
 
 CHUNK_BYTES = 32_000_000  # of decoded head at a time, in float64
@@ -79,7 +80,8 @@ class Reference:
         self, folder: Path, model: ModelSpec, files: Mapping[str, Path], on_visit: Callable[[], None] = lambda: None
     ) -> None:
         try:
-            from transformers import AutoConfig, AutoModel
+            with quiet_imports():
+                from transformers import AutoConfig, AutoModel
         except ImportError:
             raise MissingDependency.of("Golden vectors", "transformers", "build") from None
         self.model = model
@@ -87,7 +89,8 @@ class Reference:
         self._on_visit = on_visit
         whole = AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
         config = whole.get_text_config()
-        with torch.device("meta"):  # shapes and code; weights are lent to it block by block
+        # Of the model shapes and code, which is imported here; weights are lent to it block by block.
+        with quiet_imports(), torch.device("meta"):
             self._skeleton = AutoModel.from_config(config, attn_implementation="eager").eval().requires_grad_(False)
         self._config = self._skeleton.config
         self._rotary = type(self._skeleton.rotary_emb)(self._config)
