@@ -186,15 +186,12 @@ class Personalizer:
 
     def build_with_report(self, out: str | Path, progress: Progress | None = None) -> tuple[Path, DataReport | None]:
         """`build`, and what became of the rows of `data`."""
-        from bespoke.bundle.signature import public_key_of, sign_bundle
+        from bespoke.bundle.signature import public_key_of
         from bespoke.graph.build import build
 
         if self.signing_key is not None:
             public_key_of(self.signing_key)  # a key that is none is told before the work, not after
-        path, report = build(self, Path(out), progress or (lambda stage, done, total: None))
-        if self.signing_key is not None:
-            sign_bundle(path, self.signing_key)
-        return path, report
+        return build(self, Path(out), progress or (lambda stage, done, total: None))
 
     # ---- settings --------------------------------------------------------------------------------------------------------
 

@@ -12,9 +12,7 @@ byte; entries follow each other without gaps; there is no comment, no zip64, no 
 
 from __future__ import annotations
 
-import errno
 import os
-import shutil
 import stat
 import struct
 import zlib
@@ -24,6 +22,7 @@ from typing import BinaryIO
 
 from bespoke.bundle.manifest import MAX_FILES, RESERVED, file_name_problem
 from bespoke.bundle.tensors import PAGE_BYTES
+from bespoke.bundle.whole_folder import WholeFolder
 from bespoke.errors import BundleError
 
 __all__ = ["pack", "read_entries", "unpack", "write_zip"]
@@ -64,26 +63,25 @@ def unpack(archives: Path | str | Iterable[Path | str], folder: Path | str) -> P
     """Write the files of a bundle's zips into the new folder `folder`, which appears once every hash is checked."""
     from bespoke.bundle.reader import open_bundle
 
-    target = Path(folder)
-    partial = target.with_name(f".{target.name}.partial")
     given = archives if isinstance(archives, str | os.PathLike) else list(archives)
     with open_bundle(given) as opened:
+        whole = WholeFolder(folder, BundleError, _not_free)
         try:
-            if os.path.lexists(target):
-                raise FileExistsError(errno.EEXIST, "something of that name")
-            partial.mkdir(parents=True)
             for name in (*opened.beside, *opened.names):
-                path = partial / name
+                path = whole.work / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with path.open("wb") as file:
                     for chunk in opened.chunks(name):
                         file.write(chunk)
-            partial.rename(target)
+            return whole.finish()
         except OSError as problem:
-            raise _refused(str(target), problem.strerror or "no folder", "a free name on a disk with room") from None
+            raise _refused(str(whole.target), problem.strerror or "no folder", "a free name on a disk with room") from None
         finally:
-            shutil.rmtree(partial, ignore_errors=True)
-    return target
+            whole.abandon()
+
+
+def _not_free(folder: Path) -> None:
+    raise _refused(str(folder), "something of that name", "a free name")
 
 
 def write_zip(path: Path, files: Iterable[tuple[str, Path]]) -> None:

@@ -26,6 +26,7 @@ __all__ = [
     "public_key_of",
     "raw_public_key",
     "sign_bundle",
+    "signature_of",
     "verify_signature",
 ]
 
@@ -69,6 +70,12 @@ def raw_public_key(key: bytes) -> bytes:
     return der[len(_DER) :]
 
 
+def signature_of(manifest: bytes, private_key: bytes) -> bytes:
+    """Of a manifest's bytes, by a private key in PEM. SignatureError for a key that is no ed25519."""
+    signature: bytes = _private(private_key).sign(manifest)
+    return signature
+
+
 def sign_bundle(folder: Path | str, private_key: bytes) -> bytes:
     """Write `signature` into a bundle's folder; returns the signature. SignatureError for a key that is no ed25519."""
     folder = Path(folder)
@@ -76,7 +83,7 @@ def sign_bundle(folder: Path | str, private_key: bytes) -> bytes:
         manifest = (folder / "manifest.json").read_bytes()
     except OSError as problem:
         raise _refused(str(folder), problem.strerror or "no manifest", "the folder of a bundle") from None
-    signature: bytes = _private(private_key).sign(manifest)
+    signature = signature_of(manifest, private_key)
     partial = folder.parent / f".{folder.name}.signature"
     partial.write_bytes(signature)
     os.replace(partial, folder / "signature")

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from bespoke.bundle.manifest import MANIFEST_FILE, SIGNATURE_FILE, SUM_FILE, FileRecord, Manifest, file_name_problem
 from bespoke.bundle.manifest_document import check_manifest, manifest_bytes, manifest_sum, referenced_files
+from bespoke.bundle.signature import signature_of
 from bespoke.bundle.whole_folder import WholeFolder
 from bespoke.errors import BundleError
 
@@ -54,8 +55,9 @@ class BundleWriter:
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
-    def finish(self, manifest: Manifest) -> Path:
-        """Write manifest.json, with `files` filled in from what was added, and move the bundle to its place.
+    def finish(self, manifest: Manifest, signing_key: bytes | None = None) -> Path:
+        """Write manifest.json, with `files` filled in from what was added, and move the bundle to its place, signed where a private
+        key is given: nobody finds it there without.
 
         BundleError if the manifest names a file that was not added, or does not name one that was.
         """
@@ -75,6 +77,8 @@ class BundleWriter:
         data = manifest_bytes(whole)
         _write_synced(self._work / MANIFEST_FILE, data)
         _write_synced(self._work / SUM_FILE, manifest_sum(data))
+        if signing_key is not None:
+            _write_synced(self._work / SIGNATURE_FILE, signature_of(data, signing_key))
         return self._whole.finish()
 
     def abandon(self) -> None:

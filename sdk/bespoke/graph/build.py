@@ -142,7 +142,7 @@ def build(personalizer: Personalizer, out: Path, progress: Progress) -> tuple[Pa
             licences=tuple(f"licences/{file.name}" for file in licence.files),
             files={},
         )
-        return writer.finish(manifest), report
+        return writer.finish(manifest, personalizer.signing_key), report
 
 
 # ---- text and data -----------------------------------------------------------------------------------------------------

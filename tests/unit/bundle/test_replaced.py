@@ -14,6 +14,7 @@ import pytest
 
 from bespoke.bundle.archive import pack
 from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.signature import generate_key
 from bespoke.bundle.tensors import write_arrays
 from bespoke.bundle.writer import BundleWriter
 from bespoke.errors import BundleError
@@ -38,7 +39,7 @@ with open_bundle(sys.argv[1]) as bundle:
 """
 
 
-def rebuilt(folder: Path) -> None:
+def rebuilt(folder: Path, key: bytes | None = None) -> None:
     """Another bundle in the place of this one: other weights, everything else the same."""
     with open_bundle(folder) as old:
         files = {name: old.read(name) for name in old.names if name != WEIGHTS}
@@ -47,7 +48,7 @@ def rebuilt(folder: Path) -> None:
         for name, data in files.items():
             writer.add_bytes(name, data)
         write_arrays(writer.path_for(WEIGHTS), arrays)
-        writer.finish(old.manifest)
+        writer.finish(old.manifest, key)
 
 
 def beside(folder: Path) -> list[str]:
@@ -85,18 +86,20 @@ def test_a_reader_goes_on_with_the_old_files_while_builds_replace_them(bundle: P
     assert beside(bundle) == []  # nobody reads it any more
 
 
-def test_the_name_always_leads_to_a_whole_bundle(bundle: Path) -> None:
+def test_the_name_always_leads_to_a_whole_signed_bundle(bundle: Path) -> None:
     """However often it is replaced meanwhile."""
+    private, public = generate_key()
+    rebuilt(bundle, private)
     builder = subprocess.Popen(
         [
             sys.executable, "-c",
             "import sys; from pathlib import Path; from tests.unit.bundle.test_replaced import rebuilt\n"
-            "for _ in range(40): rebuilt(Path(sys.argv[1]))", bundle,
+            "for _ in range(40): rebuilt(Path(sys.argv[1]), sys.argv[2].encode())", bundle, private.decode(),
         ], cwd=Path(__file__).resolve().parents[3],
     )  # fmt: skip
     reads = 0
     while builder.poll() is None or reads == 0:
-        with open_bundle(bundle) as opened:
+        with open_bundle(bundle, public_key=public) as opened:
             opened.verify_files()
         reads += 1
     assert builder.returncode == 0

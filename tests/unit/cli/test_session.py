@@ -131,6 +131,9 @@ def test_doctor_tells_what_is_missing_and_what_that_means(tmp_path: Path, monkey
     assert {"python", "torch", "transformers", "peft", "matplotlib", "memory limit", "sqlite", "plugins"} <= found.keys()
     assert (found["torch"]["status"], found["sqlite"]["status"]) == ("ok", "ok")
     assert str(tmp_path / "s") in found["sqlite"]["found"]
+    assert "a bundle is code" in found["bundles"]["found"]
+    assert (REPOSITORY / "docs" / "how_to" / "sign_pin_and_ship.md").is_file()
+    assert "docs/how_to/sign_pin_and_ship.md" in found["bundles"]["found"]
     assert list(tmp_path.iterdir()) == []  # nothing is left behind
     monkeypatch.setitem(sys.modules, "torch", None)  # what an import of a package that is not there meets
     answer = bespoke("doctor")
