@@ -115,7 +115,7 @@ class PersonalModel:
             shapes = adapter_shapes(manifest.model.config, manifest.lora.rank)
             store = StateStore.open(state, base_sha256=manifest.model.base_sha256, adapter_shapes=shapes)
             limit = manifest.budget.memory_bytes if memory_mb is None else int(memory_mb * 1e6)
-            core = CoreRuntime(bundle, state, opened.manifest_sha256, public_key, limit)
+            core = CoreRuntime(bundle, state, opened.manifest_sha256, opened.public_key, limit)
             return cls(opened, store, _encoder(opened), limit, chosen, core)
         except BaseException:
             opened.close()

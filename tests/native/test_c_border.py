@@ -14,9 +14,12 @@ import time
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from bespoke import PersonalModel
 from bespoke.bundle.signature import generate_key, sign_bundle
+from bespoke.core import finding
 from tests.native.conftest import SOURCE
 from tests.native.core_lab import tiny_core_bundle
 from tests.unit.personal_model.tiny import add_numbers
@@ -57,6 +60,18 @@ def test_every_entry_point_is_called(native_build: Path) -> None:
     assert len(entries) > 8
     code = (SOURCE / "tests" / "c_border.c").read_text()
     assert {entry for entry in entries if not re.search(rf"\b{entry}\(NULL|{entry}\(\)", code)} == set()
+
+
+def test_the_core_checks_the_signature_by_a_key_in_pem(
+    native_build: Path, signed: tuple[Path, dict[str, str]], state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle, known_by = signed
+    monkeypatch.setenv(finding.OVERRIDE, str(native_build / "bespoke-core"))
+    key = ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(known_by["KEY"]))
+    pem = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    with PersonalModel.open(bundle, state, public_key=pem, require_authenticated=True, runtime="core") as model:
+        assert model.authenticated == "signature"
+        assert model.evaluate(split="train").runtime == "core"
 
 
 def listens(pid: int) -> bool:

@@ -28,7 +28,7 @@ from bespoke.bundle.manifest import (
     Manifest,
 )
 from bespoke.bundle.manifest_document import manifest_sum, read_manifest
-from bespoke.bundle.signature import SIGNATURE_BYTES, verify_signature
+from bespoke.bundle.signature import SIGNATURE_BYTES, raw_public_key, verify_signature
 from bespoke.bundle.sources import Extent, Source, open_source
 from bespoke.bundle.tensors import tensors_from_buffer
 from bespoke.errors import BundleError, ConfigError, SignatureError, shown
@@ -80,6 +80,7 @@ class Bundle:
     manifest_sha256: str
     signed: bool
     authenticated: Authenticated
+    public_key: bytes | None  # 32 bytes: who signed it, where a key was given
 
     def __init__(
         self, source: Source, pin_sha256: str | None, public_key: bytes | None, require_authenticated: bool = False
@@ -91,7 +92,8 @@ class Bundle:
         self.manifest_sha256 = hashlib.sha256(self._manifest_bytes).hexdigest()
         self.signed = SIGNATURE_FILE in present
         self.authenticated = "pin" if pin_sha256 is not None else "signature" if public_key is not None else "none"
-        self._authenticate(pin_sha256, public_key)
+        self.public_key = None if public_key is None else raw_public_key(public_key)
+        self._authenticate(pin_sha256, self.public_key)
         if require_authenticated and self.authenticated == "none":
             raise SignatureError(
                 self._at(MANIFEST_FILE), got="neither a pinned sha256 nor a public key to hold it against",

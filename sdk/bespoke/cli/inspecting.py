@@ -159,7 +159,7 @@ def verify(
         if opened.manifest.golden is not None and not files_only:
             report["golden"] = []
             for name in _provers(opened, runtime):
-                report["golden"] += _golden(opened, tell) if name == "torch" else _golden_of_core(opened, bundle, trust)
+                report["golden"] += _golden(opened, tell) if name == "torch" else _golden_of_core(opened, bundle)
     if session.json:
         print_json(report)
         return
@@ -203,14 +203,14 @@ def _provers(bundle: Bundle, asked: str | None) -> list[str]:
     return ["torch", "core"] if find_spec("torch") else ["core"]
 
 
-def _golden_of_core(bundle: Bundle, path: Path, trust: Trust) -> list[dict[str, Any]]:
+def _golden_of_core(bundle: Bundle, path: Path) -> list[dict[str, Any]]:
     """The same of the device core, in a process of its own. What needs a tokenizer is left to torch."""
     import tempfile
 
     from bespoke.core.runtime import CoreRuntime
 
     with tempfile.TemporaryDirectory() as state:
-        core = CoreRuntime(path, Path(state) / "state", bundle.manifest_sha256, trust["public_key"], None)
+        core = CoreRuntime(path, Path(state) / "state", bundle.manifest_sha256, bundle.public_key, None)
         return [{"runtime": "core", **check} for check in core.verify()["checks"] if check["what"] != "files"]
 
 

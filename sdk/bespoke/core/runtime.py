@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bespoke.bundle.signature import raw_public_key
 from bespoke.core.child import run
 from bespoke.core.finding import find
 from bespoke.errors import ConfigError, MissingDependency
@@ -52,7 +51,7 @@ class CoreRuntime:
             "bundle": str(bundle.absolute()),
             "state": str(state.absolute()),
             "pin_sha256": manifest_sha256,  # what was opened here is what is trained there
-            "public_key": None if public_key is None else raw_public_key(public_key).hex(),
+            "public_key": None if public_key is None else public_key.hex(),
             "memory_mb": -1.0 if memory_bytes is None else memory_bytes / 1e6,
             "threads": _threads(),
         }
