@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
-from bespoke import plugins
+from bespoke import arguments, plugins
 from bespoke.config import Budget, Lora, Settings, Training, config_problems
 from bespoke.errors import BespokeError, ConfigError, MissingDependency
 from bespoke.plan.instructions import Estimate
@@ -191,7 +191,7 @@ class Personalizer:
 
         if self.signing_key is not None:
             public_key_of(self.signing_key)  # a key that is none is told before the work, not after
-        return build(self, Path(out), progress or (lambda stage, done, total: None))
+        return build(self, arguments.folder("out", out), progress or (lambda stage, done, total: None))
 
     # ---- settings --------------------------------------------------------------------------------------------------------
 

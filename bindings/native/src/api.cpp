@@ -16,6 +16,7 @@
 #include "run/machine.h"
 #include "run/training.h"
 #include "state/store.h"
+#include "state/text.h"
 #ifdef BESPOKE_EXECUTORCH
 #include "engines/executorch/engine.h"
 #endif
@@ -50,6 +51,8 @@ struct bespoke_model {
 };
 
 namespace {
+
+constexpr double kMostMegabytes = 1e12;  // bytes of more are no 64-bit number
 
 // Where there is no memory, not even for an error.
 bespoke_error no_memory = {10, "BudgetExceeded", "memory", "no room for an allocation", "room within the limit that the system sets",
@@ -212,6 +215,9 @@ int bespoke_open(const char* bundle, const char* state, const bespoke_options* g
     need(model, "model", "a place for the model");
     if (options.threads < 0)
       throw Error(Kind::Config, "threads", std::to_string(options.threads), "0 or more", "Give 0 for as many as there are processors");
+    if (!(options.memory_mb <= kMostMegabytes))  // what is no number is not either
+      throw Error(Kind::Config, "memory_mb", repr_of(options.memory_mb), "a number of at most 1e12",
+                  "Give 0 for the bundle's budget, less for none");
     opened->bundle = Bundle::open(bundle, trust_of(options));
     opened->authenticated = options.pin_sha256 ? "pin" : options.public_key ? "signature" : "none";
     if (!engine) opened->engine = own_engine(options);

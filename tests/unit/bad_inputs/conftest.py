@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,7 +67,7 @@ def place(stories_bundle: Path, state: Path, tmp_path: Path) -> Place:
         (tmp_path / name).write_bytes(data)
     (tmp_path / "folder").mkdir()
     write_jsonl(tmp_path / "notes.jsonl", [{"text": json.dumps(number)} for number in range(3)])
-    return Place(stories_bundle, state, tmp_path)
+    return Place(stories_bundle, shutil.copytree(state, tmp_path / "state"), tmp_path)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

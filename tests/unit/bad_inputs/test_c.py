@@ -8,6 +8,7 @@ Calls are those of c_lab.py: `opened` is bespoke_open, `train` bespoke_train on 
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -25,12 +26,21 @@ ROWS = [
     ("opened(bundle, b'/etc/passwd')", "StateError", "/etc/passwd: got ...; expected a folder of its own that this process may read and write. Check that the path is a writable folder on a local disk."),
     ("opened(bundle, state, pin_sha256=b'0' * 64)", "SignatureError", "{bundle}: manifest.json: got sha256 ...; expected the pinned 0000... Get the bundle that the app was built with."),
     ("opened(bundle, state, public_key=b'1' * 32)", "SignatureError", "{bundle}: signature: got no signature; expected a signature: the app asks for one. Get the bundle and its key from the one who built it."),
+    ("opened(None, state)", "ConfigError", "bundle: got null; expected the path of a bundle. Give one."),
+    ("opened(bundle, None)", "ConfigError", "state: got null; expected the path of the user's folder. Give one."),
+    ("opened(bundle, state, memory_mb=float('nan'))", "ConfigError", "memory_mb: got nan; expected a number of at most 1e12. Give 0 for the bundle's budget, less for none."),
+    ("opened(bundle, state, memory_mb=float('inf'))", "ConfigError", "memory_mb: got inf; expected a number of at most 1e12. Give 0 for the bundle's budget, less for none."),
+    ("opened(bundle, state, threads=-3)", "ConfigError", "threads: got -3; expected 0 or more. Give 0 for as many as there are processors."),
+    ("called('bespoke_train', None, None, c.byref(report))", "ConfigError", "model: got null; expected one that bespoke_open gave. Give one."),
+    ("called('bespoke_verify', None, c.byref(report))", "ConfigError", "model: got null; expected one that bespoke_open gave. Give one."),
+    ("evaluate(None)", "ConfigError", "split: got null; expected \"validation\" or \"train\". Give one."),
     ("opened(bundle, state, struct_size=3)", "ConfigError", f"bespoke_options: got struct_size 3; expected ... {HEADER}"),
     ("train(struct_size=3)", "ConfigError", f"bespoke_training: got struct_size 3; expected ... {HEADER}"),
     ("train(steps=-3)", "ConfigError", "train.steps: got -3; expected 1 or more, or 0 for all. Change steps."),
     ("train(method=b'mexp')", "ConfigError", "method: got 'mexp'; expected one of mesp. Name a method of the bundle."),
     ("train(settings=b'[1]')", "ConfigError", "train: got settings that are no JSON object; expected an object of Training fields. Change the settings."),
     ("train(settings=b'{half')", "ConfigError", "train: got settings that are no JSON object; expected an object of Training fields. Change the settings."),
+    ("train(settings=b'{\"learning_rate\": 1e999}')", "ConfigError", "train: got settings that are no JSON object; expected an object of Training fields. Change the settings."),
     ("train(settings=b'{\"lerning_rate\": 1}')", "ConfigError", "train.lerning_rate: got 1; expected one of the fields accumulation, ... Remove it or mend its name."),
     ("train(settings=b'{\"learning_rate\": \"fast\"}')", "ConfigError", "train.learning_rate: got 'fast'; expected a number. Change train.learning_rate."),
     ("train(settings=b'{\"learning_rate\": -1.0}')", "ConfigError", "train.learning_rate: got -1.0; expected above 0. Change train.learning_rate."),
@@ -43,14 +53,15 @@ ROWS = [
 
 
 @pytest.fixture(scope="module")
-def answers(stories_bundle: Path, state: Path) -> list[dict[str, Any]]:
+def answers(stories_bundle: Path, state: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each row's call was answered. The process that makes them must end by itself."""
     core = find().path
     if core is None:
         pytest.skip("the device core is not installed")
     program = [sys.executable, Path(__file__).with_name("c_lab.py"), core.parent.parent / "lib" / "libbespoke_core.so"]
     calls = "".join(row[0] + "\n" for row in ROWS)
-    done = subprocess.run([*program, stories_bundle, state], input=calls, capture_output=True, text=True)
+    own = shutil.copytree(state, tmp_path_factory.mktemp("c") / "state")
+    done = subprocess.run([*program, stories_bundle, own], input=calls, capture_output=True, text=True)
     assert done.returncode == 0, (done.stdout.splitlines()[-1:], done.stderr[-2000:])
     return [json.loads(line) for line in done.stdout.splitlines()]
 

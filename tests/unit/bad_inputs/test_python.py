@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bespoke import BespokeError, Personalizer, PersonalModel
+from bespoke import BespokeError, Budget, Lora, Personalizer, PersonalModel, Training
 from tests.unit.bad_inputs.conftest import Place
 
 PATH = "expected the path of a folder, as text or Path. Change"
@@ -104,6 +104,20 @@ ROWS = [
     ("closed.generate('hi')", "StateError", "{state}...: " + CLOSED),
     # ---- Personalizer ------------------------------------------------------------------------------------------------------------
     ("Personalizer('m', train_on='me')", "ConfigError", "train_on: got 'me'; expected 'assistant', 'user' or 'all'. Choose one."),
+    ("Personalizer(3)", "ConfigError", "model: got 3; expected a folder or a hub id. Change model."),
+    ("Personalizer('m', optimizers=3)", "ConfigError", "optimizers: got 3; expected a name, several different ones, or name -> options. Name one in optimizers."),
+    ("Personalizer('m', optimizers={'mesp': 3})", "ConfigError", "optimizers: got {'mesp': 3}; expected a name, several different ones, or name -> options. Name one in optimizers."),
+    ("Personalizer('m', targets=None)", "ConfigError", "targets: got None; expected a name, several different ones, or name -> options. Name one in targets."),
+    ("Personalizer('m', data=3)", "ConfigError", "data: got 3; expected a file, 'auto' or None. Change data."),
+    ("Personalizer('m', fields='abc')", "ConfigError", "fields: got 'abc'; expected {what it is: the column that holds it} or None. Change fields."),
+    ("Personalizer('m', training={'steps': 3})", "ConfigError", "training: got {'steps': 3}; expected Training(...). Change training."),
+    ("Personalizer('m', signing_key='abc')", "ConfigError", "signing_key: got 'abc'; expected the bytes of a PEM file or None. Change signing_key."),
+    ("Personalizer(tmp / 'folder').build(None)", "ConfigError", f"out: got None; {PATH} out."),
+    ("Training(learning_rate=0)", "ConfigError", "Training.learning_rate: got 0; expected more than 0. Change Training.learning_rate."),
+    ("Training(step=3)", "ConfigError", "Training.step: got 3; expected one of the fields accumulation, ... Remove it or mend its name."),
+    ("Budget(memory_mb=-1)", "ConfigError", "Budget.memory_mb: got -1; expected more than 0. Change Budget.memory_mb."),
+    ("Budget(memory_mb=inf)", "ConfigError", "Budget.memory_mb: got inf; expected a finite number. Change Budget.memory_mb."),
+    ("Lora(rank='8')", "ConfigError", "Lora.rank: got '8'; expected a whole number. Change Lora.rank."),
     ("Personalizer('m', optimizers=[])", "ConfigError", "optimizers: got none; expected at least one name. Name one in optimizers."),
     ("Personalizer('m', optimizers='executorch')", "ConfigError", "optimizer 'executorch': got no plugin of that name; expected one of the installed optimizers: mebp, mesp, mezo...Install the package that provides the optimizer 'executorch'."),
     ("Personalizer('m', optimizers={'mesp': {'learning_rate': inf}})", "ConfigError", "optimizers.mesp.learning_rate: got inf; expected a finite number. Change optimizers.mesp.learning_rate."),
@@ -126,6 +140,7 @@ def test_a_bad_argument_is_told_what_is_wrong(
     names = {
         "open": PersonalModel.open, "PersonalModel": PersonalModel, "Personalizer": Personalizer, "m": models[0], "closed": models[1],
         "bundle": place.bundle, "new": place.tmp / "new", "tmp": Path(place.tmp), "nan": float("nan"), "inf": np.inf,
+        "Budget": Budget, "Lora": Lora, "Training": Training,
     }  # fmt: skip
     kept = len(models[0].examples)
     with pytest.raises(BespokeError) as raised:
