@@ -32,6 +32,7 @@ from bespoke.errors import (
 from bespoke.runtime.memory import steady_malloc
 from bespoke.runtime.report import Evaluation, TrainReport
 from bespoke.runtime.sampling import check_sampling
+from bespoke.runtime.settings import settings_of_run
 from bespoke.state.records import AddedExample, ExampleInfo, Forgotten, Version
 from bespoke.state.store import StateStore
 
@@ -172,16 +173,25 @@ class PersonalModel:
         Raises BudgetExceeded where going on would pass the limit (what was done is committed), StateLocked where
         another process trains.
         """
-        if method is not None and not isinstance(method, str):
-            raise ConfigError("train.method", got=shown(method), expected="the name of a method", next_step="Change train.method")
         arguments.function("train.stop", stop, "a function that says whether to stop")
         arguments.function("train.on_step", on_step, "a function of a step and its loss")
-        given = {name: value for name, value in (("steps", steps), ("seed", seed)) if value is not None}
-        settings_from(Training, "train", {**overrides, **given})  # told here in one way, whatever runs
-        self._check_open()
+        self.check_settings(steps, method=method, seed=seed, **overrides)  # told here in one way, whatever runs
         if self.runtime == "core":
             return self._core.train(steps, method, seed, stop, on_step, overrides)
         return self._on_torch("Training with the runtime 'torch'").train(steps, method, seed, stop, on_step, overrides)
+
+    def check_settings(
+        self, steps: int | None = None, *, method: str | None = None, seed: int | None = None, new_run: bool = False,
+        **overrides: Any,
+    ) -> None:  # fmt: skip
+        """Raises the ConfigError that `train` would for these settings, and does nothing else. `new_run`: no run unfinished."""
+        if method is not None and not isinstance(method, str):
+            raise ConfigError("train.method", got=shown(method), expected="the name of a method", next_step="Change train.method")
+        given = {name: value for name, value in (("steps", steps), ("seed", seed)) if value is not None}
+        settings_from(Training, "train", {**overrides, **given})
+        self._check_open()
+        current = None if new_run else self._store.current_run()
+        settings_of_run(self._bundle, current, steps, method, seed, overrides)
 
     def abandon_run(self) -> bool:
         """Ends the unfinished run, if there is one; what it learned is dropped unless it was accepted."""

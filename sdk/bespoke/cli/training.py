@@ -84,6 +84,7 @@ def train(
     overrides = {name: value for name, value in given.items() if value is not None and name not in _OWN}
     with PersonalModel.open(bundle, state, memory_mb=given["memory_mb"], runtime=runtime, **trust) as model:
         _tell_fallback(model, runtime)
+        model.check_settings(given["steps"], method=method, seed=given["seed"], new_run=new_run, **overrides)
         if examples is not None:
             _add(model, examples, examples_format, pairs("--field", fields))
         if new_run:

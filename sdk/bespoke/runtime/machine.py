@@ -12,7 +12,6 @@ import torch
 import bespoke.ops  # noqa: F401  (registers the int4 operators)
 from bespoke.bundle.manifest import MethodRecord
 from bespoke.bundle.reader import Bundle
-from bespoke.errors import ConfigError
 from bespoke.plan.instructions import SectionName
 from bespoke.runtime.batches import Batch
 from bespoke.runtime.buffers import Buffers, as_tensor
@@ -144,18 +143,3 @@ def tensors(batch: Batch) -> dict[str, torch.Tensor]:
 def adapter_tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
     """Arrays of an adapter file as tensors over the same memory."""
     return {name: as_tensor(array) for name, array in arrays.items()}
-
-
-def method_of(bundle: Bundle, name: str | None) -> MethodRecord:
-    """The named method, by default the first of the bundle."""
-    methods = {method.name: method for method in bundle.manifest.methods}
-    if name is None:
-        return bundle.manifest.methods[0]
-    if name not in methods:
-        raise ConfigError(
-            f"method '{name}'",
-            got="no method of that name in the bundle",
-            expected=f"one of {', '.join(methods)}",
-            next_step="Name one of them, or build the bundle with it",
-        )
-    return methods[name]

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 import numpy as np
 
 from bespoke.bundle.manifest import MethodRecord
 from bespoke.bundle.reader import Bundle
-from bespoke.config import Training, settings_from
+from bespoke.config import Training
 from bespoke.data.rows import TokenRows
-from bespoke.errors import ConfigError, DataError
+from bespoke.errors import DataError
 from bespoke.runtime.batches import BatchCursor, Row, RowLike
 from bespoke.runtime.evaluate import GateData, Judgement, evaluate, judge, loss_of, predicted
 from bespoke.runtime.generate import generate
 from bespoke.runtime.judged import judged_rows
-from bespoke.runtime.machine import Machine, adapter_tensors, method_of
+from bespoke.runtime.machine import Machine, adapter_tensors
 from bespoke.runtime.memory import (
     MemoryGuard,
     MemoryMeter,
@@ -31,6 +32,8 @@ from bespoke.runtime.memory import (
     read_footprint,
 )
 from bespoke.runtime.report import Evaluation, MemoryReport, StoppedBecause, TrainReport
+from bespoke.runtime.settings import method_of, settings_of_run
+from bespoke.runtime.threads import each_limited, limited, threads_for
 from bespoke.runtime.trainer import Trainer, rows_of
 from bespoke.state.records import Run
 from bespoke.state.store import StateStore
@@ -51,6 +54,13 @@ class TorchRuntime:
     # ---- training ----------------------------------------------------------------------------------------------------
 
     def train(
+        self, steps: int | None, method: str | None, seed: int | None, stop: Callable[[], bool] | None,
+        on_step: Callable[[int, float], None] | None, overrides: Mapping[str, Any],
+    ) -> TrainReport:  # fmt: skip
+        with self._threads():
+            return self._train(steps, method, seed, stop, on_step, overrides)
+
+    def _train(
         self, steps: int | None, method: str | None, seed: int | None, stop: Callable[[], bool] | None,
         on_step: Callable[[int, float], None] | None, overrides: Mapping[str, Any],
     ) -> TrainReport:  # fmt: skip
@@ -100,22 +110,9 @@ class TorchRuntime:
     def _run(self, steps: int | None, method: str | None, seed: int | None, overrides: Mapping[str, Any]) -> Run:
         """The unfinished run, or a new one."""
         current = self._store.current_run()
+        record, training = settings_of_run(self._bundle, current, steps, method, seed, overrides)
         if current is not None and method in (None, current.method):
-            kept = current.settings["training"]
-            if settings_from(Training, "train", {**kept, **overrides}) != Training(**kept) or seed not in (None, current.seed):
-                other = [*overrides, *(["seed"] if seed is not None else [])]
-                raise ConfigError(
-                    f"run {current.id}",
-                    got=f"other settings ({', '.join(other)}) for an unfinished run",
-                    expected="the settings it was started with",
-                    next_step="Continue it without them, or call abandon_run() and train again",
-                )
             return current
-        record = method_of(self._bundle, method)
-        values = {**record.training.model_dump(), **overrides, **({} if steps is None else {"steps": steps})}
-        training = settings_from(Training, "train", values)
-        assert isinstance(training, Training)
-        _refuse_what_is_compiled(record.training, training)
         if not self._store.example_ids("train") and not self._general("train"):  # a run keeps the examples that it starts with
             raise DataError(
                 "training data", got="no example of the user to train on, and no general text in the bundle",
@@ -167,7 +164,8 @@ class TorchRuntime:
 
     def evaluate(self, rows: Sequence[RowLike], examples: int) -> Evaluation | None:
         """Of the adapter that answers; None where there is no token to look at."""
-        return evaluate(self.machine(), rows, adapter_tensors(self.adapter_arrays()), examples=examples)
+        with self._threads():
+            return evaluate(self.machine(), rows, adapter_tensors(self.adapter_arrays()), examples=examples)
 
     def evaluate_split(self, split: str) -> Evaluation | None:
         """The same on the user's own examples."""
@@ -178,10 +176,14 @@ class TorchRuntime:
         self, prompt: Sequence[int], *, max_tokens: int, temperature: float, top_p: float, top_k: int | None, seed: int
     ) -> Iterator[int]:
         stop = frozenset(self._bundle.manifest.text.stop_ids)
-        return generate(
+        tokens = generate(
             self.machine(), list(prompt), adapter_tensors(self.adapter_arrays()), stop, max_tokens=max_tokens,
             temperature=temperature, top_p=top_p, top_k=top_k, seed=seed,
         )  # fmt: skip
+        return each_limited(tokens, threads_for(self._bundle.manifest.model.config))
+
+    def _threads(self) -> AbstractContextManager[None]:
+        return limited(threads_for(self._bundle.manifest.model.config))
 
     def machine(self) -> Machine:
         """A machine for answers; it needs no scratch, and goes when training begins."""
@@ -204,20 +206,3 @@ class TorchRuntime:
             return []
         rows = TokenRows.from_arrays(self._bundle.mapped(name), name)
         return [Row(row.tokens, row.mask) for row in (rows.rows(i) for i in range(len(rows)))]
-
-
-def _refuse_what_is_compiled(built: Training, asked: Training) -> None:
-    """Batch size, lengths and accumulation or not are in the plans."""
-    for name in ("batch_size", "sequence_lengths", "clip_norm", "packing"):
-        if getattr(built, name) != getattr(asked, name):
-            raise ConfigError(
-                f"train.{name}", got=repr(getattr(asked, name)),
-                expected=f"{getattr(built, name)!r}, which the bundle was built for",
-                next_step="Build a bundle with the other value",
-            )  # fmt: skip
-    if built.accumulates != asked.accumulates:
-        raise ConfigError(
-            "train.accumulation", got=str(asked.accumulation),
-            expected=f"{built.accumulation}, or another number above 1 if that is",
-            next_step="Build the bundle with accumulation",
-        )  # fmt: skip

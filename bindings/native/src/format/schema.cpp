@@ -3,6 +3,7 @@
 #include "format/schema.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "error.h"
 #include "format/text.h"
@@ -75,8 +76,8 @@ void check_number(const Json& value, const Schema::Part& part, const Path& path,
   const auto refuse = [&](const char* word, const Json& limit) { add(faults, path, shown(value), word + limit.dump()); };
   if (!part.minimum.is_null() && less(value, part.minimum)) return refuse("at least ", part.minimum);
   if (!part.maximum.is_null() && less(part.maximum, value)) return refuse("at most ", part.maximum);
-  if (!part.above.is_null() && !less(part.above, value)) return refuse("above ", part.above);
-  if (!part.below.is_null() && !less(value, part.below)) return refuse("below ", part.below);
+  if (!part.above.is_null() && !less(part.above, value)) return refuse("more than ", part.above);
+  if (!part.below.is_null() && !less(value, part.below)) return refuse("less than ", part.below);
 }
 
 void check_members(const Json& value, const Schema::Part& part, const Path& path, Faults& faults) {
@@ -224,7 +225,13 @@ void Schema::check_size(size_t count, const Part& part, bool ended, const Path& 
 
 void Schema::check(const Json& value, const Part& part, const Path& path, Faults& faults) {
   if (!part.branches.empty()) return check_branches(value, part, path, faults);
-  if (!part.takes(value)) return add(faults, path, shown(value), name_of_type(part.type));
+  if (!part.takes(value)) {
+    // An integer of more than 64 bits is read as a floating-point number: its size is what is wrong with it.
+    const size_t before = faults.size();
+    if (part.type == "integer" && value.is_number_float() && std::abs(value.get<double>()) >= 0x1p63) check_number(value, part, path, faults);
+    if (faults.size() == before) add(faults, path, shown(value), name_of_type(part.type));
+    return;
+  }
   if (!part.only.is_null() && value != part.only) return add(faults, path, shown(value), shown(part.only));
   if (value.is_string()) return check_text(value.get_ref<const std::string&>(), part, path, faults);
   if (value.is_number()) return check_number(value, part, path, faults);

@@ -21,7 +21,8 @@ Json overrides_of(const TrainRequest& request) {
   if (request.settings.empty()) return Json::object();
   Json overrides = Json::parse(request.settings, nullptr, false);
   if (!overrides.is_object())
-    throw Error(Kind::Config, "train", "settings that are no JSON object", "an object of Training fields", "Change the settings");
+    throw Error(Kind::Config, "train", "settings that are no JSON object, which has no word for NaN and infinity", "an object of Training fields",
+                "Change the settings");
   return overrides;
 }
 
@@ -181,6 +182,7 @@ std::string train(Personal& personal, const TrainRequest& request) {
   const Storage storage = storage_bytes();
   if (request.steps < 0)
     throw Error(Kind::Config, "train.steps", std::to_string(request.steps), "1 or more, or 0 for all", "Change steps");
+  if (request.steps > 0) override_training(personal.bundle.manifest().method("").training, Json{{"steps", request.steps}}.dump());
   const auto lock = personal.store.trainer_lock();
   const Run run = choose_run(personal, request);
   Method method = personal.bundle.manifest().method(run.method);

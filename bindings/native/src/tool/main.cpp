@@ -6,9 +6,11 @@
 #include <sys/time.h>
 
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <iostream>
 #include <iterator>
+#include <stdexcept>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -61,6 +63,14 @@ T field(const json& request, const char* name, T otherwise) {
   return found == request.end() || found->is_null() ? otherwise : found->get<T>();
 }
 
+// The same of 64 bits; what has more is no integer to the reader of JSON, and nothing is made of it.
+int64_t whole(const json& request, const char* name, int64_t otherwise) {
+  const auto found = request.find(name);
+  const bool large = found != request.end() && found->is_number_unsigned() && found->get<uint64_t>() > uint64_t{INT64_MAX};
+  if (large || (found != request.end() && found->is_number_float())) throw std::out_of_range(std::string(name) + " beyond 64 bits");
+  return field<int64_t>(request, name, otherwise);
+}
+
 void on_step(void*, int64_t step, double loss) {
   // A loss that is no number is null in JSON.
   say({{"event", "step"}, {"step", step}, {"loss", loss}});
@@ -94,8 +104,8 @@ int run(const json& request) {
     bespoke_training training{};
     training.struct_size = sizeof training;
     training.method = method.empty() ? nullptr : method.c_str();
-    training.steps = field<int64_t>(request, "steps", 0);
-    training.seed = field<int64_t>(request, "seed", -1);
+    training.steps = whole(request, "steps", 0);
+    training.seed = whole(request, "seed", -1);
     training.settings = settings.empty() ? nullptr : settings.c_str();
     training.on_step = on_step;
     code = bespoke_train(model, &training, &report, &error);

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of a run: those it was started with, or the bundle's with what is overridden. Checked alike for every runtime, before
+anything is done; bindings/native/src/run/training.cpp checks them once more, for those who call the core."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bespoke.bundle.manifest import MethodRecord
+from bespoke.bundle.reader import Bundle
+from bespoke.config import Training, settings_from
+from bespoke.errors import ConfigError
+from bespoke.state.records import Run
+
+
+def settings_of_run(
+    bundle: Bundle, current: Run | None, steps: int | None, method: str | None, seed: int | None, overrides: Mapping[str, Any]
+) -> tuple[MethodRecord, Training]:
+    """Method and settings of the run that a call would go on with, which is `current` unless another method is asked for, or start.
+
+    Raises ConfigError, with everything that is wrong; changes nothing.
+    """
+    given = {name: value for name, value in (("steps", steps), ("seed", seed)) if value is not None}
+    if current is not None and method in (None, current.method):
+        kept = current.settings["training"]
+        settings_from(Training, "train", {**kept, **overrides, **given})
+        if settings_from(Training, "train", {**kept, **overrides}) != Training(**kept) or seed not in (None, current.seed):
+            other = [*overrides, *(["seed"] if seed is not None else [])]
+            raise ConfigError(
+                f"run {current.id}",
+                got=f"other settings ({', '.join(other)}) for an unfinished run",
+                expected="the settings it was started with",
+                next_step="Continue it without them, or call abandon_run() and train again",
+            )
+        return method_of(bundle, current.method), Training(**kept)
+    record = method_of(bundle, method)
+    training = settings_from(Training, "train", {**record.training.model_dump(), **overrides, **given})
+    assert isinstance(training, Training)
+    training = training.model_copy(update={"seed": record.training.seed})  # that of the run stands beside its settings
+    _refuse_what_is_compiled(record.training, training)
+    return record, training
+
+
+def method_of(bundle: Bundle, name: str | None) -> MethodRecord:
+    """The named method, by default the first of the bundle."""
+    methods = {method.name: method for method in bundle.manifest.methods}
+    if name is None:
+        return bundle.manifest.methods[0]
+    if name not in methods:
+        raise ConfigError(
+            f"method '{name}'",
+            got="no method of that name in the bundle",
+            expected=f"one of {', '.join(methods)}",
+            next_step="Name one of them, or build the bundle with it",
+        )
+    return methods[name]
+
+
+def _refuse_what_is_compiled(built: Training, asked: Training) -> None:
+    """Batch size, lengths and accumulation or not are in the plans."""
+    for name in ("batch_size", "sequence_lengths", "clip_norm", "packing"):
+        if getattr(built, name) != getattr(asked, name):
+            raise ConfigError(
+                f"train.{name}", got=repr(getattr(asked, name)),
+                expected=f"{getattr(built, name)!r}, which the bundle was built for",
+                next_step="Build a bundle with the other value",
+            )  # fmt: skip
+    if built.accumulates != asked.accumulates:
+        raise ConfigError(
+            "train.accumulation", got=str(asked.accumulation),
+            expected=f"{built.accumulation}, or another number above 1 if that is",
+            next_step="Build the bundle with accumulation",
+        )  # fmt: skip

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings that cannot be, in both runtimes: one kind of error and one wording, before an example is added or a run begun."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bespoke import PersonalModel
+from bespoke.core import finding
+from bespoke.core.child import run
+from bespoke.errors import ConfigError
+from tests.native.core_lab import tiny_core_bundle
+from tests.unit.cli.commands import bespoke
+from tests.unit.personal_model.tiny import add_numbers, numbers
+
+__all__ = ["tiny_core_bundle"]
+
+HUGE = 99999999999999999999
+NUMBERS: list[tuple[dict[str, Any], str, str]] = [
+    ({"learning_rate": float("inf")}, "train.learning_rate", "a finite number"),
+    ({"learning_rate": float("nan")}, "train.learning_rate", "a finite number"),
+    ({"learning_rate": 0.0}, "train.learning_rate", "more than 0"),
+    ({"learning_rate": -1.0}, "train.learning_rate", "more than 0"),
+    ({"warmup_steps": -1}, "train.warmup_steps", "at least 0"),
+    ({"general_share": 1.5}, "train.general_share", "at most 1"),
+    ({"commit_seconds": 0.0}, "train.commit_seconds", "more than 0"),
+    ({"write_mb_per_second": float("inf")}, "train.write_mb_per_second", "a finite number"),
+    ({"seed": -1}, "train.seed", "at least 0"),
+    ({"seed": 2**63}, "train.seed", "less than 9223372036854775808"),
+    ({"seed": HUGE}, "train.seed", "less than 9223372036854775808"),
+    ({"steps": 0}, "train.steps", "at least 1"),
+    ({"steps": -1}, "train.steps", "at least 1"),
+    ({"steps": 10_000_001}, "train.steps", "at most 10000000"),
+    ({"steps": HUGE}, "train.steps", "at most 10000000"),
+]
+
+
+@pytest.fixture(autouse=True)
+def built_core(native_build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(finding.OVERRIDE, str(native_build / "bespoke-core"))
+
+
+def rows(state: Path, table: str) -> int:
+    with sqlite3.connect(f"file:{state / 'state.sqlite'}?mode=ro", uri=True) as connection:
+        count: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+    connection.close()
+    return count
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["new run", "unfinished run"])
+@pytest.mark.parametrize("runtime", ["torch", "core"])
+def test_numbers_that_cannot_be_are_refused_in_one_way_whatever_runs(
+    tiny_core_bundle: Path, tmp_path: Path, runtime: str, begun: bool
+) -> None:
+    with PersonalModel.open(tiny_core_bundle, tmp_path / "state", runtime=runtime) as model:  # type: ignore[arg-type]
+        add_numbers(model, 3)
+        if begun:
+            model.train(stop=lambda: True)
+        for settings, subject, expected in NUMBERS:
+            with pytest.raises(ConfigError) as refused:
+                model.train(**settings)
+            assert (refused.value.subject, refused.value.expected) == (subject, expected), settings
+        with pytest.raises(ConfigError) as both:
+            model.train(learning_rate=float("inf"), seed=-1)
+        assert "train.learning_rate" in both.value.subject
+        assert "train.seed" in both.value.subject
+    assert rows(tmp_path / "state", "runs") == begun
+
+
+@pytest.mark.parametrize(("settings", "subject", "expected"), NUMBERS)
+def test_the_core_refuses_them_itself(
+    tiny_core_bundle: Path, tmp_path: Path, settings: dict[str, Any], subject: str, expected: str
+) -> None:
+    """As an app that calls the core meets them: no Python checks before. JSON has no word for what is not finite."""
+    with PersonalModel.open(tiny_core_bundle, tmp_path / "state") as model:
+        add_numbers(model, 3)
+    request = {"verb": "train", "bundle": str(tiny_core_bundle), "state": str(tmp_path / "state"), "seed": -1}
+    with pytest.raises(ConfigError) as refused:
+        run({**request, "steps": 0 if "steps" in settings else 1, "settings": settings})
+    finite = expected != "a finite number"
+    assert (refused.value.subject, refused.value.expected) == (subject, expected) if finite else "JSON" in refused.value.got
+    for name in settings.keys() & {"steps", "seed"}:  # of the call itself: 0 is all steps, -1 the bundle's seed
+        if settings[name] > 0:
+            with pytest.raises(ConfigError, match="64 bits" if settings[name] >= 2**63 else "at most 10000000"):
+                run({**request, **settings})
+    assert rows(tmp_path / "state", "runs") == 0
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--learning-rate", "nan"), ("--learning-rate", "inf"), ("--learning-rate", "0"), ("--seed", HUGE), ("--seed", "-1"),
+        ("--steps", "0"), ("--steps", HUGE), ("--method", "adam"), ("--warmup-steps", "-3"), ("--commit-seconds", "0"),
+        ("--accumulation", "4"),
+    ],
+    ids=lambda flags: " ".join(map(str, flags)),
+)  # fmt: skip
+def test_the_command_line_checks_settings_before_it_adds_examples(tiny_core_bundle: Path, tmp_path: Path, flags: Any) -> None:
+    (tmp_path / "some.jsonl").write_text("".join(json.dumps(numbers(index)) + "\n" for index in range(3)))
+    command = ("train", tiny_core_bundle, "--examples", tmp_path / "some.jsonl", *flags)
+    answers = {
+        runtime: bespoke(*command, "--state", tmp_path / runtime, "--runtime", runtime) for runtime in ("torch", "core")
+    }
+    assert answers["torch"] == answers["core"]
+    assert answers["core"].code == 2
+    assert flags[0].strip("-").replace("-", "_") in answers["core"].err or flags[0] in answers["core"].err
+    for runtime in answers:
+        assert rows(tmp_path / runtime, "examples") == 0
+
+
+def test_another_setting_for_an_unfinished_run_is_refused_before_examples_are_added(tiny_core_bundle: Path, tmp_path: Path) -> None:
+    with PersonalModel.open(tiny_core_bundle, tmp_path / "state") as model:
+        add_numbers(model, 3)
+        model.train(stop=lambda: True)
+    (tmp_path / "more.jsonl").write_text(json.dumps(numbers(5)) + "\n")
+    command = ("train", tiny_core_bundle, "--state", tmp_path / "state", "--examples", tmp_path / "more.jsonl", "--steps", 1)
+    refused = bespoke(*command, "--learning-rate", "0.5")
+    assert refused.code == 2
+    assert "unfinished run" in refused.err
+    assert rows(tmp_path / "state", "examples") == 3
+    bespoke(*command, "--learning-rate", "0.5", "--new-run").ok()
+    assert rows(tmp_path / "state", "examples") == 4
