@@ -20,7 +20,7 @@ from bespoke.errors import BudgetExceeded, ConfigError, DataError, MissingDepend
 from bespoke.state.lock import trainer_lock
 from tests.native.core_lab import METHODS, STEPS, tiny_core_bundle
 from tests.unit.cli.commands import bespoke
-from tests.unit.personal_model.tiny import add_numbers
+from tests.unit.personal_model.tiny import add_numbers, with_general
 
 __all__ = ["tiny_core_bundle"]
 
@@ -66,6 +66,27 @@ def test_the_core_reports_what_torch_reports(opened: Open, method: str) -> None:
     for name in ("validation_loss_before", "validation_loss"):
         assert getattr(core, name) == pytest.approx(getattr(torch, name), abs=1e-4)
     assert core.general_loss is torch.general_loss is None
+
+
+def test_both_judge_by_a_general_set_and_never_train_on_it(tiny_core_bundle: Path, tmp_path: Path) -> None:
+    """Also where all batches are to be general ones. Both ask for an example where there is none."""
+    general = [{"tokens": [45 - (number + place) % 6 for place in range(9)], "mask": [0] + [1] * 8} for number in range(6)]
+    bundle = with_general(tiny_core_bundle, tmp_path / "bundle", [], general)
+    reports = {}
+    for runtime in ("core", "torch"):
+        with PersonalModel.open(bundle, tmp_path / runtime, runtime=runtime) as model:  # type: ignore[arg-type]
+            with pytest.raises(DataError, match="no example of the user to train on, and no general text"):
+                model.train(1)
+            add_numbers(model, 12)
+            reports[runtime] = model.train(general_share=1.0, general_tolerance=0.0)
+    core, torch = reports["core"], reports["torch"]
+    assert core.losses == pytest.approx(torch.losses, abs=1e-5)
+    assert core.tokens == torch.tokens
+    assert core.general_loss_before == pytest.approx(torch.general_loss_before, abs=1e-4)
+    assert core.general_loss == pytest.approx(torch.general_loss, abs=1e-4)
+    for report in (core, torch):
+        better = report.validation_loss < report.validation_loss_before
+        assert report.accepted == (better and report.general_loss <= report.general_loss_before)
 
 
 def test_both_judge_a_long_text_on_the_same_rows(opened: Open) -> None:

@@ -97,16 +97,16 @@ def other_base(manifest: Manifest) -> Manifest:
 
 
 def with_general(source: Path, target: Path, train: Sequence[dict[str, Any]], valid: Sequence[dict[str, Any]]) -> Path:
-    """The bundle with general data of its own."""
+    """The bundle with general data of its own; without rows to train on, with data that only judges."""
     def rows(examples: Sequence[dict[str, Any]]) -> bytes:
         made = (TokenRow(np.array(one["tokens"], np.int32), np.array(one["mask"], np.uint8)) for one in examples)
         return TokenRows.from_rows(made).to_bytes()
 
-    names = {"train": "data/train.safetensors", "valid": "data/valid.safetensors"}
+    files = {f"data/{name}.safetensors": rows(given) for name, given in (("train", train), ("valid", valid)) if given}
+    names = {name.removeprefix("data/").removesuffix(".safetensors"): name for name in files}
     return changed(
-        source, target, lambda manifest: manifest.model_copy(update={"data": manifest.data.model_copy(update=names)}),
-        files={names["train"]: rows(train), names["valid"]: rows(valid)},
-    )  # fmt: skip
+        source, target, lambda manifest: manifest.model_copy(update={"data": manifest.data.model_copy(update=names)}), files=files
+    )
 
 
 def poisoned(source: Path, target: Path) -> Path:
