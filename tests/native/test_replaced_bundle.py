@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,14 @@ def replaced(bundle: Path) -> None:
         writer.finish(manifest)
 
 
+def opened_files(pid: int) -> set[str]:
+    found = set()
+    for descriptor in os.listdir(f"/proc/{pid}/fd"):
+        with suppress(FileNotFoundError):  # closed meanwhile
+            found.add(os.readlink(f"/proc/{pid}/fd/{descriptor}"))
+    return found
+
+
 def held_with_the_bundle_open(program: Path, request: dict[str, Any]) -> subprocess.Popen[str]:
     """A core that was stopped when it had the folder open and no program in it: it is begun anew until that was the moment."""
     for _ in range(50):
@@ -36,8 +45,8 @@ def held_with_the_bundle_open(program: Path, request: dict[str, Any]) -> subproc
         assert core.stdin is not None
         core.stdin.write(json.dumps(request))
         core.stdin.close()
-        files, maps = Path(f"/proc/{core.pid}/fd"), Path(f"/proc/{core.pid}/maps")
-        while core.poll() is None and all(os.path.realpath(file) != request["bundle"] for file in files.iterdir()):
+        maps = Path(f"/proc/{core.pid}/maps")
+        while core.poll() is None and request["bundle"] not in opened_files(core.pid):
             pass
         core.send_signal(signal.SIGSTOP)
         if core.poll() is None and ".pte" not in maps.read_text():
