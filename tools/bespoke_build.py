@@ -103,6 +103,9 @@ def _heard(log: list[str]) -> Iterator[None]:
 def _reason(log: str, error: BaseException) -> str:
     """One line out of what was said: the first error of CMake or of the compiler."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", log)
+    blamed = re.search(r"Could not find compiler set in environment variable (\w+)", plain)
+    if blamed is not None and blamed[1] not in os.environ:  # scikit-build-core has set it, to what Python was built with
+        return "No C++ compiler was found"
     patterns = (
         r"(No package '[^']+' found|Package '[^']+'[^\n]* not found)",  # pkg-config, old and new
         r"CMake Error[^\n]*:\n+((?: .*\n|\n)+)",

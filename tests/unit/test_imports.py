@@ -193,3 +193,19 @@ else:
     raise SystemExit("no error")
 """
     probe(program)
+
+
+def test_our_plugins_without_torch_name_the_extra_and_are_not_called_broken() -> None:
+    program = """
+sys.modules["torch"] = None
+from bespoke import BespokeError, plugins
+try:
+    plugins.get("optimizer", "mezo")
+except BespokeError as error:
+    assert error.exit_code == 3 and error.next_step == "pip install 'bespoke-sdk[build]'", error
+else:
+    raise SystemExit("no error")
+problems = [plugin.problem for plugin in plugins.installed() if plugin.problem and plugin.package == "bespoke-sdk"]
+assert problems and not any("uninstall" in problem for problem in problems), problems
+"""
+    probe(program)

@@ -31,6 +31,12 @@ CMake Error at CMakeLists.txt:29 (find_package):
 
 -- Configuring incomplete, errors occurred!
 """
+NO_COMPILER = """
+CMake Error at /usr/share/cmake-3.25/Modules/CMakeDetermineCXXCompiler.cmake:48 (message):
+  Could not find compiler set in environment variable CC:
+
+  gcc.
+"""
 COMPILER = "[3/50] Building\n/src/run/trainer.cpp:12:3: error: 'nosuch' was not declared in this scope\n   12 |   nosuch();\n"
 
 Build = Callable[[str, dict[str, Any]], str]
@@ -79,6 +85,16 @@ def test_the_core_is_compiled_against_executorch(verb: str, monkeypatch: pytest.
     scikit = Scikit(None)
     assert getattr(backend(scikit, monkeypatch), verb)("out") == "wheel.whl"
     assert scikit.asked == [{"cmake.define.executorch_DIR": "/executorch/share/cmake"}]
+
+
+def test_a_variable_is_blamed_only_where_the_user_has_set_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = backend(Scikit(NO_COMPILER), monkeypatch)
+    monkeypatch.delenv("CC", raising=False)  # scikit-build-core sets it from what Python was built with
+    module.build_wheel("out")
+    assert (tmp_path / "build" / "not_built").read_text() == "No C++ compiler was found\n"
+    monkeypatch.setenv("CC", "gcc")
+    module.build_wheel("out")
+    assert "environment variable CC: gcc" in (tmp_path / "build" / "not_built").read_text()
 
 
 @pytest.mark.parametrize(
