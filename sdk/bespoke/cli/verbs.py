@@ -34,6 +34,7 @@ VERBS = (
     Verb("forget an example and what was learned from it", "examples.forget", "bespoke examples forget", None),
     Verb("train, or go on with the unfinished run", "PersonalModel.train", "bespoke train", "bespoke_train"),
     Verb("stop in a committed state", "train(stop=...)", "Ctrl-C, SIGTERM", "bespoke_stop"),
+    Verb("ask whether settings could train, before anything is done", "PersonalModel.check_settings", None, None),
     Verb("end the unfinished run", "PersonalModel.abandon_run", "bespoke abandon", None),
     Verb("loss, perplexity and accuracy of what answers", "PersonalModel.evaluate", "bespoke evaluate", "bespoke_evaluate"),
     Verb("answer a prompt", "PersonalModel.generate, PersonalModel.generate_ids", "bespoke generate", None),
