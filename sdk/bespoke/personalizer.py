@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Personalizer: what a developer calls at build time. Model, methods and budget go in, a bundle comes out.
 
-Settings are resolved and checked when the object is made, so that all of their problems are told at once. `estimate` traces and
-compiles nothing; `build` writes the bundle.
+Settings are resolved and checked when the object is made, so that all of their problems are told at once. `build` writes
+the bundle; `estimate` says what it will be.
 """
 
 from __future__ import annotations
@@ -107,7 +107,8 @@ def _words(choices: Mapping[str, int | str | bool]) -> str:
 
 @dataclass(frozen=True)
 class BuildEstimate:
-    """Known without compiling anything. `bundle_bytes` is the weights' share, which is nearly all of it."""
+    """What `build` would make: its plans as they will stand in the bundle, and the size of all files, golden values (which are not
+    computed for this) as long as they can get."""
 
     plans: tuple[PlanEstimate, ...]
     bundle_bytes: int
@@ -121,7 +122,7 @@ class BuildEstimate:
     def __str__(self) -> str:
         budget = "none" if self.budget_bytes is None else f"{self.budget_bytes / 1e6:.1f} MB"
         lines = [
-            f"bundle {self.bundle_bytes / 1e6:.1f} MB, budget {budget}",
+            f"bundle at most {self.bundle_bytes / 1e6:.1f} MB, budget {budget}",
             "method  length   peak MB   GFLOP/step   least MB   GFLOP/step  fastest MB   GFLOP/step  choices",
         ]
         for plan in self.plans:
@@ -169,13 +170,16 @@ class Personalizer:
         self.methods, self.targets = self._resolve(optimizers, targets)
 
     def estimate(self) -> BuildEstimate:
-        """Peak memory, work and bundle size of every plan; compiles nothing and writes nothing."""
+        """Peak memory, work and bundle size as `build` will have them; refuses what `build` refuses, and leaves nothing behind."""
         from bespoke.graph.build import estimate
 
         return estimate(self)
 
     def dial(self, budgets_mb: Sequence[float] = DIAL_MB) -> Dial:
-        """The fastest plan within each budget, for every method and sequence length; compiles nothing. `print` it for a table."""
+        """The fastest plan within each budget, for every method and sequence length. `print` it for a table.
+
+        Peaks of the least and of the largest budgets are as measured by the target, those between are near it.
+        """
         from bespoke.graph.build import dial
 
         return dial(self, [Budget(memory_mb=budget).memory_bytes or 0 for budget in budgets_mb])

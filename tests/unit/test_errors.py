@@ -103,7 +103,7 @@ def _budget_of_a_byte(folder: Path, monkeypatch: Monkey) -> None:
     config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-5, **sizes}
     (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 64, "tie_word_embeddings": True}))
     budget, training = Budget(memory_mb=1e-6), Training(sequence_lengths=(8,))
-    Personalizer(folder, "mezo", training=training, budget=budget).estimate()
+    Personalizer(folder, "mezo", training=training, budget=budget, licence="MIT").estimate()
 
 
 def _operator_without_a_kernel(folder: Path, monkeypatch: Monkey) -> None:

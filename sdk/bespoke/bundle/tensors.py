@@ -83,6 +83,11 @@ class TensorWriter:
         self._file.write(np.ascontiguousarray(values, dtype=DTYPES[slot.code]).data.cast("B") if values.size else b"")
         self._written[name] += values.nbytes
 
+    def leave_hollow(self) -> None:
+        """All values that were not written are zeros, which take no room on the disk."""
+        self._file.truncate(self._start + max((slot.end for slot in self._slots.values()), default=0))
+        self._written = {name: slot.end - slot.begin for name, slot in self._slots.items()}
+
     def close(self) -> None:
         """End the file; BundleError if a tensor is not complete."""
         if self._file.closed:

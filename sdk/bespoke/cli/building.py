@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @click.option("--signing-key", metavar="FILE", help="Private ed25519 key (PEM) to sign the bundle with.")
 @setting_flags(FLAGS)
 @click.option("--zip", "zips", type=PATH, metavar="DIR", help="Also write weights.zip and method.zip there.")
-@click.option("--dry-run", is_flag=True, help="Print the estimate of every plan; compile and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Say what build would make, or why it would not; leave nothing behind.")
 @format_option
 @click.pass_obj
 def build(

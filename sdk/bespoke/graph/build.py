@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,14 +38,15 @@ from bespoke.data.rows import TokenRows
 from bespoke.data.template import find_template
 from bespoke.data.text import Tokenizer
 from bespoke.data.turns import compile_turns
-from bespoke.graph.general import base_samples, general_texts
-from bespoke.graph.golden import GoldenMethod, make_golden
+from bespoke.errors import ConfigError
+from bespoke.graph.general import base_samples, general_texts, hollow_samples
+from bespoke.graph.golden import GoldenMethod, longest_golden, make_golden
 from bespoke.graph.lower import lower
 from bespoke.graph.planner import Planned, remeasured
-from bespoke.graph.plans import Plans, context_length
+from bespoke.graph.plans import Key, Plans, context_length
 from bespoke.graph.programs import program_bytes
 from bespoke.model.config import ModelConfig, read_config
-from bespoke.model.convert import base_sha256, convert
+from bespoke.model.convert import base_sha256, convert, hollow_weights
 from bespoke.model.hub import resolve_model
 from bespoke.model.licence import find_licence
 from bespoke.model.spec import ModelSpec
@@ -72,77 +73,111 @@ class Text:
     files: dict[str, bytes]
 
 
+@dataclass(frozen=True)
+class Made:
+    """Files of a bundle, all written but the manifest."""
+
+    manifest: Manifest
+    report: DataReport | None
+    plans: Plans
+    planned: dict[Key, Planned]
+    compiled: Compiled  # for the first target
+
+
 def estimate(personalizer: Personalizer) -> BuildEstimate:
-    """Traces and plans; nothing is compiled."""
-    model = ModelSpec(read_config(resolve_model(personalizer.model)), personalizer.lora)
-    return BuildEstimate(Plans(personalizer, model).estimates(), _weight_bytes(model), personalizer.budget.memory_bytes)
+    """The bundle itself, built into a folder that is thrown away: with weights that are not read, and golden values that are not
+    computed but as long as they can get."""
+    with tempfile.TemporaryDirectory() as temporary, BundleWriter(Path(temporary) / "bundle") as writer:
+        made = _files(personalizer, writer, lambda stage, done, total: None, hollow=True)
+        folder = writer.finish(made.manifest, personalizer.signing_key)
+        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        made.compiled.folder = Path(temporary)  # what else is measured is in no bundle
+        plans = made.plans.estimates(made.planned, made.compiled)
+    return BuildEstimate(plans, size, personalizer.budget.memory_bytes)
 
 
 def dial(personalizer: Personalizer, budgets: Sequence[int]) -> Dial:
     """See Personalizer.dial."""
-    model = ModelSpec(read_config(resolve_model(personalizer.model)), personalizer.lora)
-    return Dial(Plans(personalizer, model).dial(budgets))
+    config = read_config(resolve_model(personalizer.model))
+    _check_lengths(personalizer, config)
+    with tempfile.TemporaryDirectory() as temporary:
+        compiled = Compiled(personalizer.targets[0], Path(temporary), lambda stage, done, total: None)
+        return Dial(Plans(personalizer, ModelSpec(config, personalizer.lora)).dial(budgets, compiled))
 
 
 def build(personalizer: Personalizer, out: Path, progress: Progress) -> tuple[Path, DataReport | None]:
     """See Personalizer.build."""
+    with BundleWriter(out) as writer:
+        made = _files(personalizer, writer, progress)
+        return writer.finish(made.manifest, personalizer.signing_key), made.report
+
+
+def _files(personalizer: Personalizer, writer: BundleWriter, progress: Progress, *, hollow: bool = False) -> Made:
+    """Writes them. `hollow`: all refuse and all are as long as ever, but weights and golden values are not worked out."""
     folder = resolve_model(personalizer.model)
     config = read_config(folder)
+    _check_lengths(personalizer, config)
     licence = find_licence(folder, personalizer.licence)
     model = ModelSpec(config, personalizer.lora)
     text = _text(personalizer, folder, config)
-    with BundleWriter(out) as writer:
-        data, report = _data(personalizer, text.encoder, writer, progress)
-        plans = Plans(personalizer, model)
-        planned = plans.told(progress)
-        context = context_length(personalizer, config)
-        with tempfile.TemporaryDirectory(dir=writer.path_for("weights/embedding.safetensors").parent.parent) as temporary:
-            files = convert(folder, config, temporary, context=context, progress=lambda d, t: progress("weights", d, t))
-            base = base_sha256(files)
-            for group, path in files.items():
-                path.rename(writer.path_for(f"weights/{group}.safetensors"))
-        if personalizer.data == AUTO and data.valid is None:
-            data = _samples(personalizer, folder, model, list(files), writer, progress)
-        write_arrays(writer.path_for("adapter/initial.safetensors"), initial_adapter(model, personalizer.training.seed))
-        compiled = [Compiled(target, writer, progress) for target in personalizer.targets]
-        planned = plans.fitted(planned, compiled[0])
-        used = plans.graphs(planned)
-        graphs = _write_programs(used, writer, progress)
-        for one in compiled:
-            one(used)
-        targets = [one.record(used) for one in compiled]
-        methods = _write_plans(personalizer, planned, plans.costs, compiled[0].workspaces, graphs, writer)
-        for name, content in text.files.items():
-            writer.add_bytes(name, content)
-        for file in licence.files:
-            writer.add_file(f"licences/{file.name}", file)
-        golden = _write_golden(personalizer, folder, model, planned, list(files), text, writer, progress)
-        manifest = Manifest(
-            format="bespoke-bundle",
-            format_version=FormatVersion(major=1, minor=0),
-            created_by=CreatorRecord(name="bespoke-sdk", version=bespoke.__version__),
-            model=ModelRecord(
-                name=_model_name(personalizer.model), architecture=config.family, config=config, licence=licence.text,
-                base_sha256=base,
-            ),
-            lora=LoraRecord(
-                rank=model.lora.rank, alpha=model.lora.alpha, linears=tuple(config.linear_shapes)
-            ),
-            text=text.record,
-            context_length=context,
-            sequence_lengths=tuple(sorted(personalizer.methods[0].training.sequence_lengths)),
-            budget=BudgetRecord(memory_bytes=personalizer.budget.memory_bytes),
-            methods=tuple(methods),
-            weights=tuple(WeightsRecord(group=group, file=f"weights/{group}.safetensors") for group in files),
-            adapter="adapter/initial.safetensors",
-            data=data,
-            golden=golden,
-            graphs=tuple(graphs),
-            targets=tuple(targets),
-            licences=tuple(f"licences/{file.name}" for file in licence.files),
-            files={},
-        )
-        return writer.finish(manifest, personalizer.signing_key), report
+    data, report = _data(personalizer, text.encoder, writer, progress)
+    plans = Plans(personalizer, model)
+    planned = plans.told(progress)
+    compiled = [
+        Compiled(target, writer.path_for(f"graphs/{target.name}/any").parent, progress) for target in personalizer.targets
+    ]
+    planned = plans.fitted(planned, compiled[0])
+    context = context_length(personalizer, config)
+    files = _write_weights(folder, config, context, writer, progress, hollow)
+    if personalizer.data == AUTO and data.valid is None:
+        data = _samples(personalizer, folder, model, files, writer, progress, hollow)
+    write_arrays(writer.path_for("adapter/initial.safetensors"), initial_adapter(model, personalizer.training.seed))
+    used = plans.graphs(planned)
+    graphs = _write_programs(used, writer, progress)
+    for one in compiled:
+        one(used)
+    targets = [one.record(used) for one in compiled]
+    methods = _write_plans(personalizer, planned, plans.costs, compiled[0].workspaces, graphs, writer)
+    for name, content in text.files.items():
+        writer.add_bytes(name, content)
+    for file in licence.files:
+        writer.add_file(f"licences/{file.name}", file)
+    golden = _write_golden(personalizer, folder, model, planned, files, text, writer, progress, hollow)
+    manifest = Manifest(
+        format="bespoke-bundle",
+        format_version=FormatVersion(major=1, minor=0),
+        created_by=CreatorRecord(name="bespoke-sdk", version=bespoke.__version__),
+        model=ModelRecord(
+            name=_model_name(personalizer.model), architecture=config.family, config=config, licence=licence.text,
+            base_sha256=base_sha256(files),
+        ),
+        lora=LoraRecord(
+            rank=model.lora.rank, alpha=model.lora.alpha, linears=tuple(config.linear_shapes)
+        ),
+        text=text.record,
+        context_length=context,
+        sequence_lengths=tuple(sorted(personalizer.methods[0].training.sequence_lengths)),
+        budget=BudgetRecord(memory_bytes=personalizer.budget.memory_bytes),
+        methods=tuple(methods),
+        weights=tuple(WeightsRecord(group=group, file=f"weights/{group}.safetensors") for group in files),
+        adapter="adapter/initial.safetensors",
+        data=data,
+        golden=golden,
+        graphs=tuple(graphs),
+        targets=tuple(targets),
+        licences=tuple(f"licences/{file.name}" for file in licence.files),
+        files={},
+    )
+    return Made(manifest, report, plans, planned, compiled[0])
+
+
+def _check_lengths(personalizer: Personalizer, config: ModelConfig) -> None:
+    longest = max(personalizer.methods[0].training.sequence_lengths)
+    if longest > config.max_positions:
+        raise ConfigError(
+            "training.sequence_lengths", got=str(longest), expected=f"at most {config.max_positions}, which the model knows",
+            next_step="Leave out what is longer",
+        )  # fmt: skip
 
 
 # ---- text and data -----------------------------------------------------------------------------------------------------
@@ -194,10 +229,12 @@ def _data(
 
 
 def _samples(
-    personalizer: Personalizer, folder: Path, model: ModelSpec, groups: Iterable[str], writer: BundleWriter, progress: Progress
-) -> DataRecord:
-    weights = {group: writer.path_for(f"weights/{group}.safetensors") for group in groups}
+    personalizer: Personalizer, folder: Path, model: ModelSpec, weights: Mapping[str, Path], writer: BundleWriter,
+    progress: Progress, hollow: bool,
+) -> DataRecord:  # fmt: skip
     length = max(personalizer.methods[0].training.sequence_lengths)
+    if hollow:
+        return _judging(hollow_samples(model, length), writer)
     return _judging(base_samples(folder, model, weights, length, lambda done, total: progress("data", done, total)), writer)
 
 
@@ -230,9 +267,9 @@ def _write_programs(graphs: list[Graph], writer: BundleWriter, progress: Progres
 class Compiled:
     """Artifacts of one target. Called with graphs, it compiles those that it has not met, and gives the workspaces of all."""
 
-    def __init__(self, target: TargetChoice, writer: BundleWriter, progress: Progress) -> None:
+    def __init__(self, target: TargetChoice, folder: Path, progress: Progress) -> None:
         self._target = target
-        self._folder = writer.path_for(f"graphs/{target.name}/any").parent
+        self.folder = folder
         self._progress = progress
         self._artifacts: dict[str, Artifact] = {}
 
@@ -240,7 +277,7 @@ class Compiled:
         new = [graph for graph in graphs if graph.key not in self._artifacts]
         for done, graph in enumerate(new):
             self._progress(f"target {self._target.name}", done, len(new))
-            self._artifacts[graph.key] = lower(self._target.plugin, self._target.options, graph, self._folder)
+            self._artifacts[graph.key] = lower(self._target.plugin, self._target.options, graph, self.folder)
         return self.workspaces
 
     @property
@@ -264,7 +301,7 @@ class Compiled:
 
 
 def _write_plans(
-    personalizer: Personalizer, planned: dict[tuple[str, int], Planned], costs: Costs, workspaces: dict[str, Workspace],
+    personalizer: Personalizer, planned: dict[Key, Planned], costs: Costs, workspaces: dict[str, Workspace],
     graphs: list[GraphRecord], writer: BundleWriter,
 ) -> list[MethodRecord]:
     signatures = {graph.key: graph for graph in graphs}
@@ -294,8 +331,8 @@ def _write_plans(
 
 
 def _write_golden(
-    personalizer: Personalizer, folder: Path, model: ModelSpec, planned: dict[tuple[str, int], Planned], groups: Iterable[str],
-    text: Text, writer: BundleWriter, progress: Progress,
+    personalizer: Personalizer, folder: Path, model: ModelSpec, planned: dict[Key, Planned], weights: Mapping[str, Path],
+    text: Text, writer: BundleWriter, progress: Progress, hollow: bool,
 ) -> str:
     """Computes them from the weight files that were just written, and returns the file's name."""
     methods = [
@@ -305,17 +342,31 @@ def _write_golden(
         )
         for method in personalizer.methods
     ]
-    made = make_golden(
-        folder, model, {group: writer.path_for(f"weights/{group}.safetensors") for group in groups},
-        initial_adapter(model, personalizer.training.seed), methods, text.encoder.tokenizer,
-        lambda done, total: progress("golden", done, total),
-    )  # fmt: skip
+    if hollow:
+        made = longest_golden(model, methods, text.encoder.tokenizer)
+    else:
+        made = make_golden(
+            folder, model, weights, initial_adapter(model, personalizer.training.seed), methods, text.encoder.tokenizer,
+            lambda done, total: progress("golden", done, total),
+        )  # fmt: skip
     name = "golden/golden.safetensors"
     write_arrays(writer.path_for(name), made.arrays())
     return name
 
 
 # ---- weights -----------------------------------------------------------------------------------------------------------
+
+
+def _write_weights(
+    folder: Path, config: ModelConfig, context: int, writer: BundleWriter, progress: Progress, hollow: bool
+) -> dict[str, Path]:
+    """The bundle's files by group, of which none is there before all are."""
+    with tempfile.TemporaryDirectory(dir=writer.path_for("weights/embedding.safetensors").parent.parent) as temporary:
+        if hollow:
+            files = hollow_weights(folder, config, temporary, context=context)
+        else:
+            files = convert(folder, config, temporary, context=context, progress=lambda d, t: progress("weights", d, t))
+        return {group: path.rename(writer.path_for(f"weights/{group}.safetensors")) for group, path in files.items()}
 
 
 def initial_adapter(model: ModelSpec, seed: int) -> dict[str, np.ndarray]:
@@ -329,15 +380,6 @@ def initial_adapter(model: ModelSpec, seed: int) -> dict[str, np.ndarray]:
             else:
                 tensors[f"{group}.{name}"] = np.zeros(shape, np.float32)
     return tensors
-
-
-def _weight_bytes(model: ModelSpec) -> int:
-    total = 0
-    for group in ("embedding", *model.blocks, "head"):
-        for name, shape in model.weight_shapes(group).items():
-            quantized = model.is_quantized(name)
-            total += shape[0] * -(-shape[1] // 32) * 18 if quantized else int(np.prod(shape)) * 4
-    return total
 
 
 def _model_name(model: str | Path) -> str:

@@ -33,6 +33,7 @@ from bespoke.runtime.golden_document import (
     Golden,
     GoldenDocument,
     GradientGolden,
+    GradientSource,
     Known,
     MethodGolden,
     PieceGolden,
@@ -46,6 +47,7 @@ STEPS = 3
 FLOOR = 1e-5  # relative
 SMALL = 1e-6  # of the largest gradient: below it, a gradient is compared absolutely
 MANY_WEIGHTS = 2**26  # in the blocks: from here on, a token costs enough to be saved
+LONG = 1.2345678901234567e-100  # no number in JSON is longer
 B_SHARE = 0.1  # of the base's output, roughly: what the golden adapter adds to it
 
 
@@ -123,6 +125,41 @@ def _make_golden(
         gradients={
             p.name: _elements(p, exact.gradients[p.name]).astype(np.float32) for p in document.pieces if exact.gradients
         },
+    )  # fmt: skip
+
+
+def longest_golden(model: ModelSpec, methods: Sequence[GoldenMethod], tokenizer: Tokenizer | None) -> Golden:
+    """As many numbers as `make_golden` gives, or more, each as long as JSON writes one: for telling the size of the file."""
+    number = Known(value=-LONG, tolerance=LONG)
+    document = _draft(model)
+    tokens, mask = _batch(model, methods)
+    shapes = {f"{group}.{name}": shape for group in model.blocks for name, shape in model.adapter_shapes(group).items()}
+    first = any(_first_order(m) for m in methods)
+    gradient = GradientGolden(norm=number, tolerance=LONG) if first else None
+    sizes = {name: int(np.prod(shape)) for name, shape in shapes.items()}
+    return Golden(
+        document=document.model_copy(
+            update={
+                "b_scale": LONG, "loss": number, "next_token_loss": number,
+                "pieces": [p.model_copy(update={"gradient": gradient}) for p in document.pieces],
+                "methods": [_longest(m, list(shapes), number) for m in methods],
+                "texts": golden_texts(tokenizer, SEED) if tokenizer is not None else [],
+            }
+        ),
+        tokens=tokens, mask=mask,
+        gradients={p.name: np.zeros(len(places(p, sizes[p.name], SEED)), np.float32) for p in document.pieces if first},
+    )  # fmt: skip
+
+
+def _longest(m: GoldenMethod, pieces: list[str], number: Known) -> MethodGolden:
+    row = [number] * len(_trained(m, dict.fromkeys(pieces, np.empty(0))))
+    knows = _first_order(m) or _zeroth_order(m)
+    queries = getattr(m.options, "queries", 0) if _zeroth_order(m) else 0
+    return MethodGolden(
+        name=m.name, learning_rates=[LONG] * STEPS, micro_batches=2, losses=[number] * STEPS if knows else [],
+        recorded=[[number] * queries] * STEPS, trained=_trained(m, dict.fromkeys(pieces, np.empty(0))),
+        gradient=GradientSource(kind="accumulator", suffix=".gradient", divisor=LONG) if knows else None,
+        moved=[row] * (STEPS - 1) if knows else [],
     )  # fmt: skip
 
 
@@ -255,4 +292,4 @@ class _Visits:
         self._progress(self._done, self._total)
 
 
-__all__ = ["MANY_WEIGHTS", "GoldenMethod", "make_golden", "one_thread"]
+__all__ = ["MANY_WEIGHTS", "GoldenMethod", "longest_golden", "make_golden", "one_thread"]

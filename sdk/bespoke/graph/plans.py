@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from bespoke.errors import PlanDoesNotFit
-from bespoke.graph.planner import Planned, Planner, Request
+from bespoke.graph.planner import Planned, Planner, Request, remeasured
 from bespoke.graph.trace import Graph, Tracer
 from bespoke.model.config import ModelConfig
 from bespoke.model.spec import ModelSpec
@@ -21,6 +21,8 @@ MAX_ROUNDS = 6  # plans made anew because a target measured other workspaces tha
 
 Key = tuple[str, int]
 """Method and sequence length."""
+Compiled = Callable[[Sequence[Graph]], Mapping[str, "Workspace"]]
+"""Compiles graphs that it has not met, and gives the workspaces of all that it has, by key."""
 
 
 class Plans:
@@ -54,32 +56,44 @@ class Plans:
         return made
 
     def told(self, progress: Progress) -> dict[Key, Planned]:
-        """By what is told from the graphs, before anything is compiled."""
+        """By what is told from the graphs, before anything is compiled; the smallest plan where none seems to fit."""
         planners, planned = self.planners(), {}
         for done, (key, planner) in enumerate(planners.items()):
             progress("plans", done, len(planners))
-            planned[key] = planner.plan(self.budget)
+            try:
+                planned[key] = planner.plan(self.budget)
+            except PlanDoesNotFit:
+                planned[key] = planner.smallest()
         progress("plans", len(planners), len(planners))
         return planned
 
-    def fitted(
-        self, planned: dict[Key, Planned], compiled: Callable[[Sequence[Graph]], Mapping[str, Workspace]]
-    ) -> dict[Key, Planned]:
-        """Held against the budget again with measured workspaces, and made anew until what they use is measured and fits.
+    def fitted(self, planned: dict[Key, Planned], compiled: Compiled) -> dict[Key, Planned]:
+        """Held against the budget again with measured workspaces, and made anew until what they use is measured and fits."""
+        compiled(self.graphs(planned))
+        return planned if self.budget is None else self._settled(compiled, lambda planner: planner.plan(self.budget))
 
-        `compiled` compiles graphs that it has not met and gives the workspaces of all that it has, by key.
+    def _settled(self, compiled: Compiled, choose: Callable[[Planner], Planned]) -> dict[Key, Planned]:
+        """Plans chosen by measured workspaces: chosen again until all graphs that they use are measured.
+
+        A refusal too: the smallest and the fastest plan that it names are measured first.
         """
-        measured = compiled(self.graphs(planned))
-        if self.budget is None:
-            return planned
+        measured = compiled([])
         for _ in range(MAX_ROUNDS):
-            planned = {key: planner.plan(self.budget) for key, planner in self.planners(measured).items()}
-            if all(graph.key in measured for graph in self.graphs(planned)):
+            planned, ends, refusal = {}, {}, None
+            for key, planner in self.planners(measured).items():
+                try:
+                    planned[key] = choose(planner)
+                except PlanDoesNotFit as error:
+                    planned[key], ends[key], refusal = planner.smallest(), planner.plan(None), error
+            graphs = self.graphs(planned) + self.graphs(ends)
+            if all(graph.key in measured for graph in graphs):
+                if refusal is not None:
+                    raise refusal
                 return planned
-            measured = compiled(self.graphs(planned))
+            measured = compiled(graphs)
         raise PlanDoesNotFit(
             f"Target '{self._personalizer.targets[0].name}'", got=f"other workspaces than were told, {MAX_ROUNDS} times",
-            expected=f"plans that fit {self.budget / 1e6:.1f} MB as measured", next_step="Raise the budget a little",
+            expected="plans that fit as measured", next_step="Raise the budget a little",
         )  # fmt: skip
 
     def graphs(self, planned: Mapping[Key, Planned]) -> list[Graph]:
@@ -87,24 +101,32 @@ class Plans:
         keys = {graph.key for p in planned.values() for graph in p.plan.graphs}
         return [self.tracer.graphs[key] for key in sorted(keys)]
 
-    def estimates(self) -> tuple[PlanEstimate, ...]:
-        """Each plan within the budget, between the one of least memory and the fastest."""
+    def estimates(self, planned: Mapping[Key, Planned], compiled: Compiled) -> tuple[PlanEstimate, ...]:
+        """Each plan of a bundle, between the one of least memory and the fastest, all with measured workspaces."""
+        least, fastest = self._ends(compiled)
+        measured = compiled([])
         found = []
-        for planner in self.planners().values():
-            planned, least, fastest = planner.plan(self.budget), planner.smallest(), planner.plan(None)
-            plan = planned.plan
+        for key, one in planned.items():
+            plan = remeasured(one, self.costs, measured)
             found.append(
                 PlanEstimate(
-                    plan.method, plan.sequence_length, plan.choices, plan.estimate, planned.seconds, least.plan.estimate,
-                    fastest.plan.estimate,
+                    plan.method, plan.sequence_length, plan.choices, plan.estimate, one.seconds, least[key].plan.estimate,
+                    fastest[key].plan.estimate,
                 )
             )
         return tuple(found)
 
-    def dial(self, budgets: Sequence[int]) -> tuple[DialPoint, ...]:
-        """What each budget buys."""
+    def _ends(self, compiled: Compiled) -> tuple[dict[Key, Planned], dict[Key, Planned]]:
+        return (
+            self._settled(compiled, lambda planner: planner.smallest()),
+            self._settled(compiled, lambda planner: planner.plan(None)),
+        )
+
+    def dial(self, budgets: Sequence[int], compiled: Compiled) -> tuple[DialPoint, ...]:
+        """What each budget buys. The smallest and the fastest plan are measured, and correct what is told of those between."""
+        self._ends(compiled)
         found = []
-        for (method, length), planner in self.planners().items():
+        for (method, length), planner in self.planners(compiled([])).items():
             for budget in budgets:
                 try:
                     planned = planner.plan(budget)

@@ -23,7 +23,7 @@ from bespoke.model.config import ModelConfig
 from bespoke.model.int4 import codes_width, groups_of, quantize
 from bespoke.model.rope import rope_tables
 
-__all__ = ["base_sha256", "combine_sha256", "convert", "file_sha256"]
+__all__ = ["base_sha256", "combine_sha256", "convert", "file_sha256", "hollow_weights"]
 
 _PREFIXES = ("model.", "model.language_model.", "language_model.model.", "")
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -78,6 +78,21 @@ def convert(
             for source in sources:
                 _write(writer, checkpoint, source, report)
     files["rope"] = out / "rope.safetensors"
+    write_arrays(files["rope"], _rope_arrays(config, context))
+    return files
+
+
+def hollow_weights(folder: Path | str, config: ModelConfig, out: Path | str, *, context: int) -> dict[str, Path]:
+    """What `convert` writes, as long as that and without the weights, which are not read. It refuses the same shapes and names."""
+    checkpoint = Checkpoint.open(folder)
+    groups = _sources(checkpoint, config)
+    _check(checkpoint, groups)
+    out = Path(out)
+    out.mkdir(parents=True, exist_ok=True)
+    files = {group: out / f"{group}.safetensors" for group in (*groups, "rope")}
+    for group, sources in groups.items():
+        with TensorWriter(files[group], _layout(sources)) as writer:
+            writer.leave_hollow()
     write_arrays(files["rope"], _rope_arrays(config, context))
     return files
 

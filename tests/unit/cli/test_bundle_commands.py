@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 from pathlib import Path
 
 import pytest
 
 from bespoke.bundle.reader import open_bundle
+from tests.models import tiny_model
 from tests.unit.cli.commands import bespoke
 from tests.unit.cli.conftest import Built
 
@@ -38,29 +38,19 @@ def test_build_reports_what_became_of_the_data(built: Built) -> None:
     assert report["data"]["unknown_keys"] == {"source": 10}
 
 
-@pytest.fixture
-def config_only(tmp_path: Path) -> Path:
-    """A model of one block that has no weights: a dry run needs none."""
-    folder = tmp_path / "model"
-    folder.mkdir()
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 64}
-    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-5, **sizes}
-    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 64, "tie_word_embeddings": True}))
-    return folder
-
-
 def test_build_packs_the_bundle_for_transport(built: Built) -> None:
     with open_bundle(built.zips) as packed, open_bundle(built.bundle) as folder:
         assert packed.manifest == folder.manifest
         assert packed.verify_files() == len(folder.names)
 
 
-def test_a_dry_run_estimates_every_plan_and_writes_nothing(config_only: Path, tmp_path: Path) -> None:
-    flags = ("--model", config_only, "--optimizers", "mezo", "--sequence-lengths", "8", "--rank", "2", "--dry-run")
+def test_a_dry_run_estimates_every_plan_and_writes_nothing(tmp_path: Path) -> None:
+    model = tiny_model("llama", tmp_path / "model", num_hidden_layers=1)
+    flags = ("--model", model, "--optimizers", "mezo", "--sequence-lengths", "8", "--rank", "2", "--dry-run")
     answer = bespoke("build", tmp_path / "out", *flags, "--format", "json").ok()
     assert [(p["method"], p["sequence_length"]) for p in answer.json["plans"]] == [("mezo", 8)]
     assert answer.json["peak_bytes"] == max(plan["estimate"]["peak_bytes"] for plan in answer.json["plans"])
-    assert list(tmp_path.iterdir()) == [config_only]
+    assert list(tmp_path.iterdir()) == [model]
 
 
 def test_inspect_says_what_the_manifest_says(built: Built) -> None:

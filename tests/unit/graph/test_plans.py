@@ -18,7 +18,7 @@ from bespoke.graph.trace import Graph, Tracer
 from bespoke.model.config import read_config
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.compile import Costs, Workspace
-from tests.models import tiny_config
+from tests.models import tiny_config, tiny_model
 
 COSTS = Costs(constant_bytes=1000, results_in_place=True)
 Made = Callable[..., Plans]
@@ -119,7 +119,8 @@ def test_without_a_budget_nothing_is_planned_again(made: Made) -> None:
 
 def test_an_estimate_tells_the_ends_of_what_can_be_had(made: Made) -> None:
     plans = made(1.2, methods=["mesp", "mezo"])
-    mesp, mezo = plans.estimates()
+    measures = Measures(lambda graph: 1.0)
+    mesp, mezo = plans.estimates(plans.fitted(plans.told(quiet), measures), measures)
     assert mesp.least.peak_bytes < mesp.estimate.peak_bytes <= 1_200_000 < mesp.fastest.peak_bytes
     assert mesp.fastest.work_flops < mesp.estimate.work_flops <= mesp.least.work_flops
     assert mezo.least.peak_bytes <= mezo.estimate.peak_bytes <= mezo.fastest.peak_bytes
@@ -127,9 +128,11 @@ def test_an_estimate_tells_the_ends_of_what_can_be_had(made: Made) -> None:
 
 def test_the_dial_tells_what_each_budget_buys(made: Made) -> None:
     plans = made(None)
-    (planner,) = plans.planners().values()
+    measures = Measures(lambda graph: 1.0)
+    assert plans.dial([], measures) == ()
+    (planner,) = plans.planners(measures([])).values()
     least, most = planner.smallest(), planner.plan(None)
-    none, *points = plans.dial([least.peak - 1, least.peak, (least.peak + most.peak) // 2, 50_000_000])
+    none, *points = plans.dial([least.peak - 1, least.peak, (least.peak + most.peak) // 2, 50_000_000], measures)
     assert (none.estimate, none.seconds) == (None, None)
     assert points[0].seconds <= least.seconds
     assert points[2].seconds == most.seconds
@@ -138,7 +141,7 @@ def test_the_dial_tells_what_each_budget_buys(made: Made) -> None:
 
 
 def test_a_dial_prints_as_a_table(tmp_path: Path) -> None:
-    tiny_config("llama", num_hidden_layers=2).save_pretrained(tmp_path)
+    tiny_model("llama", tmp_path, num_hidden_layers=2)
     personalizer = Personalizer(tmp_path, "mesp", lora=Lora(rank=2), training=Training(sequence_lengths=(16,)))
     head, none, some = str(personalizer.dial([0.1, 60])).splitlines()
     assert "does not fit" in none
