@@ -23,9 +23,11 @@ install(TARGETS bespoke-core RUNTIME DESTINATION ${BESPOKE_DESTINATION}/bin)
 install(TARGETS bespoke_core LIBRARY DESTINATION ${BESPOKE_DESTINATION}/lib)
 install(FILES include/bespoke.h DESTINATION ${BESPOKE_DESTINATION}/include)
 if(SKBUILD AND BESPOKE_EXECUTORCH)
-  foreach(_library ${EXECUTORCH_LIBRARIES})  # imported targets from CMake 3.28 on, else paths
+  foreach(_library ${EXECUTORCH_LIBRARIES})  # imported targets from CMake 3.28 on, else paths, some within linker options
     if(TARGET ${_library})
       set(_library $<TARGET_FILE:${_library}>)
+    else()
+      string(REGEX MATCH "[^,]+\\.so" _library "${_library}")
     endif()
     install(FILES ${_library} DESTINATION ${BESPOKE_DESTINATION}/lib)
   endforeach()
