@@ -32,6 +32,7 @@ VERBS = (
     Verb("add an example", "examples.add", "bespoke train --examples", None),
     Verb("list the examples", "examples.list", "bespoke examples list", None),
     Verb("forget an example and what was learned from it", "examples.forget", "bespoke examples forget", None),
+    Verb("check settings before anything is done", "PersonalModel.check_settings", None, None),
     Verb("train, or go on with the unfinished run", "PersonalModel.train", "bespoke train", "bespoke_train"),
     Verb("stop in a committed state", "train(stop=...)", "Ctrl-C, SIGTERM", "bespoke_stop"),
     Verb("ask whether settings could train, before anything is done", "PersonalModel.check_settings", None, None),
