@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -33,6 +34,7 @@ from bespoke.runtime.memory import steady_malloc
 from bespoke.runtime.report import Evaluation, TrainReport
 from bespoke.runtime.sampling import check_sampling
 from bespoke.runtime.settings import settings_of_run
+from bespoke.state.folder import check_apart
 from bespoke.state.records import AddedExample, ExampleInfo, Forgotten, Version
 from bespoke.state.store import StateStore
 
@@ -107,33 +109,47 @@ class PersonalModel:
         if memory_mb is not None:
             memory_mb = arguments.number("memory_mb", memory_mb, "MB of 10**6 bytes, more than 0", lambda size: size > 0)
         steady_malloc()
-        opened = open_bundle(
-            bundle, pin_sha256=pin_sha256, public_key=public_key, require_authenticated=require_authenticated
-        )
-        try:
-            manifest = opened.manifest
+        check_apart(state, bundle)
+        with ExitStack() as undo:  # of what is open, where a later part fails
+            opened = undo.enter_context(
+                open_bundle(bundle, pin_sha256=pin_sha256, public_key=public_key, require_authenticated=require_authenticated)
+            )
+            manifest, encoder = opened.manifest, _encoder(opened)
             chosen = chosen_runtime(runtime, [target.name for target in manifest.targets])
             shapes = adapter_shapes(manifest.model.config, manifest.lora.rank)
-            store = StateStore.open(state, base_sha256=manifest.model.base_sha256, adapter_shapes=shapes)
             limit = manifest.budget.memory_bytes if memory_mb is None else int(memory_mb * 1e6)
             core = CoreRuntime(bundle, state, opened.manifest_sha256, opened.public_key, limit)
-            return cls(opened, store, _encoder(opened), limit, chosen, core)
-        except BaseException:
-            opened.close()
-            raise
+            # The last: nothing is written before all else is checked.
+            store = StateStore.open(state, base_sha256=manifest.model.base_sha256, adapter_shapes=shapes)
+            undo.callback(store.close)
+            model = cls(opened, store, encoder, limit, chosen, core)
+            undo.pop_all()
+            return model
 
     @classmethod
-    def reset_for_new_base(cls, bundle: str | Path, state: str | Path) -> Self:
-        """Moves a state to a bundle with another base model: adapters go, examples are kept and tokenized anew."""
+    def reset_for_new_base(
+        cls, bundle: str | Path, state: str | Path, *, pin_sha256: str | None = None, public_key: bytes | None = None,
+        require_authenticated: bool = False,
+    ) -> Self:  # fmt: skip
+        """Moves a state to a bundle with another base model: adapters go, examples are kept and tokenized anew.
+
+        Give the pin or the key that `open` is given: adapters go on the word of this bundle. All its files are read and their
+        hashes checked before anything is deleted.
+        """
         bundle, state = arguments.folder("bundle", bundle), arguments.folder("state", state)
-        with open_bundle(bundle) as opened:
+        check_apart(state, bundle)
+        with open_bundle(
+            bundle, pin_sha256=pin_sha256, public_key=public_key, require_authenticated=require_authenticated
+        ) as opened:
+            opened.verify_files()
             manifest, encoder = opened.manifest, _encoder(opened)
             StateStore.reset_for_new_base(
                 state, base_sha256=manifest.model.base_sha256,
                 adapter_shapes=adapter_shapes(manifest.model.config, manifest.lora.rank),
                 retokenize=lambda example: encoder.encode(example).rows,
             ).close()  # fmt: skip
-        return cls.open(bundle, state)
+            # The same bundle: whoever changes it meanwhile is refused.
+            return cls.open(bundle, state, pin_sha256=opened.manifest_sha256, public_key=public_key)
 
     @property
     def authenticated(self) -> Authenticated:

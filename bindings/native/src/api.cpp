@@ -15,6 +15,7 @@
 #include "run/golden.h"
 #include "run/machine.h"
 #include "run/training.h"
+#include "state/folder.h"
 #include "state/store.h"
 #include "state/text.h"
 #ifdef BESPOKE_EXECUTORCH
@@ -218,6 +219,7 @@ int bespoke_open(const char* bundle, const char* state, const bespoke_options* g
     if (!(options.memory_mb <= kMostMegabytes))  // what is no number is not either
       throw Error(Kind::Config, "memory_mb", repr_of(options.memory_mb), "a number of at most 1e12",
                   "Give 0 for the bundle's budget, less for none");
+    check_apart(state, bundle);
     opened->bundle = Bundle::open(bundle, trust_of(options));
     opened->authenticated = options.pin_sha256 ? "pin" : options.public_key ? "signature" : "none";
     if (!engine) opened->engine = own_engine(options);

@@ -35,7 +35,9 @@ def generate(
     """
     from bespoke import PersonalModel
     from bespoke.bundle.reader import open_bundle
+    from bespoke.state.folder import check_exists
 
+    check_exists(state)
     if prompt == "-":
         prompt = sys.stdin.read()
     with open_bundle(bundle, **trust) as opened:
@@ -65,6 +67,8 @@ def export(
     bespoke export chat.bundle adapter/ --state alice --format peft
     """
     from bespoke import PersonalModel
+    from bespoke.state.folder import check_exists
 
+    check_exists(state)
     with PersonalModel.open(bundle, state, **trust) as model:
         click.echo(str(model.export_adapter(out, format=form, base=base)))  # type: ignore[arg-type]

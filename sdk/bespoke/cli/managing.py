@@ -45,7 +45,9 @@ def _on_a_state(*arguments: str) -> Callable[[Command], Command]:
 
 def _opened(bundle: Path, state: Path, trust: Trust) -> PersonalModel:
     from bespoke import PersonalModel
+    from bespoke.state.folder import check_exists
 
+    check_exists(state)
     return PersonalModel.open(bundle, state, **trust)
 
 

@@ -187,9 +187,11 @@ def evaluate(
     bespoke evaluate chat.bundle --state alice --examples held_out.jsonl --format json
     """
     from bespoke import PersonalModel
+    from bespoke.state.folder import check_exists
 
     if runtime == "core" and examples is not None:
         raise click.UsageError("the core evaluates the user's own examples: leave --examples out, or say --runtime torch")
+    check_exists(state)
     with PersonalModel.open(bundle, state, runtime=runtime, **trust) as model:
         rows = None
         if examples is not None:

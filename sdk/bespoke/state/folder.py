@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
-from bespoke.errors import StateError
+from bespoke.errors import ConfigError, StateError
 from bespoke.state import tensor_files
 from bespoke.state.database import FILE
 from bespoke.state.errors import damaged, from_os_error
@@ -31,9 +32,48 @@ def prepare(folder: Path) -> Path:
                 expected="a writable folder",
                 next_step="Choose a folder that is private to the app",
             )
+        _check_private(folder)
         return folder.resolve(strict=True)
     except OSError as error:
         raise from_os_error(error, str(folder)) from error
+
+
+def check_apart(state: Path, bundle: Path) -> None:
+    """ConfigError where one lies in the other: a bundle with a file that it does not list is damaged. Writes nothing."""
+    one, other = Path(os.path.realpath(state)), Path(os.path.realpath(bundle))
+    if one == other:
+        got = "which is the bundle"
+    elif other in one.parents:
+        got = "which lies within the bundle"
+    elif one in other.parents:
+        got = "which holds the bundle"
+    else:
+        return
+    raise ConfigError(
+        "state", got=f"{state}, {got}", expected="a folder of its own, apart from the bundle",
+        next_step="Choose another folder for the state; nothing was written",
+    )  # fmt: skip
+
+
+def check_exists(folder: Path) -> None:
+    """StateError where no state was made. Writes nothing."""
+    if not (folder / FILE).is_file():
+        raise StateError(
+            str(folder), got="no state", expected="the folder of a user's state, as training made it",
+            next_step="Check the path; `bespoke train` with --examples makes a state",
+        )  # fmt: skip
+
+
+def _check_private(folder: Path) -> None:
+    """StateError for a folder in which others may exchange files. That they may list it does no harm: its files are 0600."""
+    found = folder.stat()
+    if found.st_uid != os.geteuid():
+        got, next_step = f"a folder of user {found.st_uid}", "Choose a folder that this user made, or let the path be made"
+        raise StateError(str(folder), got=got, expected=f"one of user {os.geteuid()}, who opens it", next_step=next_step)
+    if found.st_mode & stat.S_IWOTH:
+        got = f"a folder of mode {stat.S_IMODE(found.st_mode):04o}, into which every user may write"
+        next_step = f"Close it to others: chmod 700 '{folder}'"
+        raise StateError(str(folder), got=got, expected="a folder that is private to this user", next_step=next_step)
 
 
 def made_before(folder: Path) -> bool:

@@ -7,7 +7,9 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <string_view>
 
@@ -35,6 +37,22 @@ int make_folders(const std::string& path) {  // an errno
   return mkdir(path.c_str(), 0777) == 0 || (errno == EEXIST && is_folder(path)) ? 0 : errno;
 }
 
+// StateError for a folder in which others may exchange files. That they may list it does no harm: its files are 0600.
+void check_private(const std::string& folder) {
+  struct stat found {};
+  if (stat(folder.c_str(), &found) != 0) throw from_errno(errno, folder);
+  if (found.st_uid != geteuid())
+    throw Error(Kind::State, folder, "a folder of user " + std::to_string(found.st_uid),
+                "one of user " + std::to_string(geteuid()) + ", who opens it",
+                "Choose a folder that this user made, or let the path be made");
+  if (found.st_mode & S_IWOTH) {
+    char mode[16];
+    snprintf(mode, sizeof mode, "%04o", static_cast<unsigned>(found.st_mode & 07777));
+    throw Error(Kind::State, folder, std::string("a folder of mode ") + mode + ", into which every user may write",
+                "a folder that is private to this user", "Close it to others: chmod 700 '" + folder + "'");
+  }
+}
+
 bool has_content(const std::string& path) {
   struct stat found {};
   if (stat(path.c_str(), &found) != 0) throw from_errno(errno, path);
@@ -54,9 +72,28 @@ std::string prepare_folder(const std::string& folder) {
   if (access(folder.c_str(), R_OK | W_OK | X_OK) != 0)
     throw Error(Kind::State, folder, "a folder that this process may not write", "a writable folder",
                 "Choose a folder that is private to the app");
+  check_private(folder);
   const std::unique_ptr<char, void (*)(void*)> resolved(realpath(folder.c_str(), nullptr), std::free);
   if (!resolved) throw from_errno(errno, folder);
   return resolved.get();
+}
+
+void check_apart(const std::string& state, const std::string& bundle) {
+  std::error_code ignored;
+  const auto resolved = [&](const std::string& path) {  // of what need not be there, with a slash at the end
+    std::string text = std::filesystem::weakly_canonical(std::filesystem::absolute(path, ignored), ignored).string();
+    while (!text.empty() && text.back() == '/') text.pop_back();
+    return text + "/";
+  };
+  const std::string one = resolved(state), other = resolved(bundle);
+  const auto starts_with = [](const std::string& text, const std::string& start) { return text.compare(0, start.size(), start) == 0; };
+  const char* got = one == other               ? "which is the bundle"
+                    : starts_with(one, other) ? "which lies within the bundle"
+                    : starts_with(other, one) ? "which holds the bundle"
+                                              : nullptr;
+  if (got)
+    throw Error(Kind::Config, "state", state + ", " + got, "a folder of its own, apart from the bundle",
+                "Choose another folder for the state; nothing was written");
 }
 
 bool made_before(const std::string& folder) {

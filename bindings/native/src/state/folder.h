@@ -11,6 +11,8 @@ extern const char* const kScratchFile;   // "scratch"
 
 // Creates the folder (0700) or checks that it is one that can be written: its path without links.
 std::string prepare_folder(const std::string& folder);
+// ConfigError where one lies in the other: a bundle with a file that it does not list is damaged. Writes nothing.
+void check_apart(const std::string& state, const std::string& bundle);
 // Whether a state was made here. StateError where it was and its database is gone: a truncated one would pass for a new one, and
 // the sweep would take the adapters. Under the lock on files.
 bool made_before(const std::string& folder);
