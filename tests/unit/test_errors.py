@@ -296,6 +296,7 @@ CAUGHT = {
     "bespoke/bundle/manifest.py": "validators: pydantic wants ValueError, and the reader of manifests makes BundleError of it",
     "bespoke/config.py": "a validator, of which config_problems makes a ConfigError",
     "bespoke/data/turns.py": "a validator; Turns.from_bytes makes BundleError of it",
+    "bespoke/plain_file.py": "as the system's own errors of opening a file, which every caller names in its own words",
     "bespoke/state/tensor_files.py": "caught a few lines below, where the file's name is known",
 }
 

@@ -107,7 +107,7 @@ def test_training_knows_neither_the_compiler_nor_its_plugins() -> None:
 
 # ---- who may import whom -------------------------------------------------------------------------------------------------
 
-EVERYBODY = {"bespoke", "bespoke.arguments", "bespoke.config", "bespoke.errors"}
+EVERYBODY = {"bespoke", "bespoke.arguments", "bespoke.config", "bespoke.errors", "bespoke.plain_file"}
 MAY_IMPORT = {
     "plan": {"plan", "bundle.json_strict"},
     "bundle": {"bundle", "plan", "model.config"},

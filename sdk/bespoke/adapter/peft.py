@@ -23,6 +23,7 @@ from bespoke.bundle.whole_folder import WholeFolder
 from bespoke.errors import AdapterError, ModelError
 from bespoke.model.checkpoint import Checkpoint
 from bespoke.model.config import ModelConfig
+from bespoke.plain_file import read_plain
 
 __all__ = ["adapter_shapes", "export_peft", "import_peft"]
 
@@ -31,6 +32,9 @@ WEIGHTS = "adapter_model.safetensors"
 _BASE_KEY = "bespoke_base_sha256"
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 _MAX_CONFIG_BYTES = 1_000_000
+# The size of a number that is taken. With larger ones, products of two pieces, summed over a few thousand
+# inputs and squared by a norm, come near to what float32 and bfloat16 hold (3e38), and float16 holds no more than 65504.
+LARGEST = 1e4
 # Settings of PEFT that change what an adapter computes or where it sits; we have none of them, so each must be off.
 _MUST_BE_OFF = (
     "alora_invocation_tokens",
@@ -130,12 +134,13 @@ def import_peft(
     except ModelError as error:
         raise AdapterError(error.subject, got=error.got, expected=error.expected, next_step=error.next_step) from None
     for name, values in tensors.items():
-        if not np.isfinite(values).all():
+        largest = float(np.abs(values).max(initial=0.0))
+        if not largest <= LARGEST:
             raise AdapterError(
                 f"{path}, piece {name}",
-                got="NaN or infinity",
-                expected="finite numbers",
-                next_step="Export the adapter again",
+                got="NaN or infinity" if not np.isfinite(largest) else f"a number of size {largest:.3g}",
+                expected=f"finite numbers of size {LARGEST:g} at most",
+                next_step="Give an adapter that was trained to its end, and export it again",
             )
     return tensors
 
@@ -176,9 +181,9 @@ def _target_modules(config: ModelConfig) -> str | list[str]:
 
 def _check_settings(path: Path, rank: int, alpha: float, config: ModelConfig) -> None:
     try:
-        if path.stat().st_size > _MAX_CONFIG_BYTES:
-            raise _wrong(path, f"{path.stat().st_size} bytes", f"at most {_MAX_CONFIG_BYTES}")
-        data = path.read_bytes()
+        data = read_plain(path, _MAX_CONFIG_BYTES + 1)
+        if len(data) > _MAX_CONFIG_BYTES:
+            raise _wrong(path, f"more than {_MAX_CONFIG_BYTES} bytes", f"at most {_MAX_CONFIG_BYTES}")
     except OSError as error:
         raise _wrong(path, error.strerror or str(error), "the adapter_config.json of a PEFT adapter") from None
     raw = loads_strict(data, subject=str(path), error=AdapterError, max_bytes=_MAX_CONFIG_BYTES)

@@ -23,6 +23,7 @@ import tokenizers
 from tokenizers.decoders import DecodeStream
 
 from bespoke.errors import DataError, ModelError
+from bespoke.plain_file import read_plain
 
 __all__ = ["Tokenizer"]
 
@@ -84,7 +85,7 @@ class Tokenizer:
             path = path / "tokenizer.json"
         beside = path.with_name(CONFIG_NAME)
         try:
-            return cls.from_bytes(path.read_bytes(), beside.read_bytes() if beside.is_file() else None, str(path))
+            return cls.from_bytes(read_plain(path), read_plain(beside) if beside.is_file() else None, str(path))
         except OSError as error:
             raise ModelError(
                 str(path),

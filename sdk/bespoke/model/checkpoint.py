@@ -8,6 +8,7 @@ an fp32 number, so its 16 bits are shifted up. A file is an 8-byte little-endian
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from bespoke.errors import ModelError
+from bespoke.plain_file import open_plain, read_plain
 
 __all__ = ["Checkpoint"]
 
@@ -105,12 +107,16 @@ class Checkpoint:
         row_items = prod(entry.shape[1:])
         count = (stop - start) * row_items
         width = _WIDTHS[dtype]
-        raw = np.fromfile(
-            entry.file,
-            dtype="<u2" if dtype == "BF16" else "<f2" if dtype == "F16" else "<f4",
-            count=count,
-            offset=entry.offset + start * row_items * width,
-        )
+        try:
+            with open_plain(entry.file) as file:
+                raw = np.fromfile(
+                    file,
+                    dtype="<u2" if dtype == "BF16" else "<f2" if dtype == "F16" else "<f4",
+                    count=count,
+                    offset=entry.offset + start * row_items * width,
+                )
+        except OSError as error:
+            raise _damaged(entry.file, error.strerror or str(error), "a readable file") from None
         if raw.size != count:
             raise _damaged(entry.file, f"{raw.size} of {count} numbers of {name}", "all of them")
         if dtype == "BF16":
@@ -163,7 +169,10 @@ def _float_dtype(name: str, entry: _Entry) -> str:
 
 def _sharded(folder: Path) -> dict[str, _Entry]:
     path = folder / INDEX
-    index = _json(path, path.read_bytes())
+    try:
+        index = _json(path, read_plain(path))
+    except OSError as error:
+        raise _damaged(path, error.strerror or str(error), "a readable file") from None
     mapping = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(mapping, dict) or not all(isinstance(value, str) for value in mapping.values()):
         raise _damaged(path, "no weight_map", "an object weight_map from tensor name to file name")
@@ -188,8 +197,8 @@ def _sharded(folder: Path) -> dict[str, _Entry]:
 
 def _header(path: Path) -> tuple[dict[str, _Entry], dict[str, str]]:
     try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
+        with open_plain(path) as file:
+            size = os.fstat(file.fileno()).st_size
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > min(_MAX_HEADER_BYTES, size - 8):
                 raise _damaged(path, f"a header of {length} bytes in a file of {size}", "a header within the file")

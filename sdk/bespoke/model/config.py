@@ -18,6 +18,7 @@ from pydantic import BeforeValidator
 from bespoke.config import Settings
 from bespoke.errors import ModelError, UnsupportedModel
 from bespoke.model.checkpoint import Checkpoint
+from bespoke.plain_file import read_plain
 
 __all__ = ["ModelConfig", "RopeConfig", "read_config"]
 
@@ -97,7 +98,7 @@ def read_config(folder: Path | str) -> ModelConfig:
     folder = Path(folder)
     path = folder / "config.json"
     try:
-        raw = json.loads(path.read_bytes())
+        raw = json.loads(read_plain(path))
     except OSError as error:
         raise ModelError(
             str(path),

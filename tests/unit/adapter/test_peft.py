@@ -16,7 +16,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.numpy import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from bespoke.adapter.peft import CONFIG, WEIGHTS, adapter_shapes, export_peft, import_peft
+from bespoke.adapter.peft import LARGEST, CONFIG, WEIGHTS, adapter_shapes, export_peft, import_peft
 from bespoke.errors import AdapterError
 from bespoke.model.config import ModelConfig, read_config
 from tests.models import QUANTIZED_LINEARS, TINY_FAMILIES, tiny_model
@@ -92,7 +92,7 @@ def test_an_adapter_comes_back_without_loss(
     rank: int, alpha: float, model: tuple[Path, ModelConfig], tmp_path: Path
 ) -> None:
     pieces = random_pieces(model[1], rank)
-    pieces["block_00.q_proj.lora_A"][0, :4] = [-0.0, 1e-42, np.finfo(np.float32).max, np.finfo(np.float32).tiny]
+    pieces["block_00.q_proj.lora_A"][0, :4] = [-0.0, 1e-42, -LARGEST, np.finfo(np.float32).tiny]
     export(tmp_path / "a", model[1], rank=rank, alpha=alpha, pieces=pieces)
     back = import_peft(tmp_path / "a", model[1], rank, alpha, BASE)
     assert set(back) == set(pieces)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from bespoke import PersonalModel
 from tests.unit.cli.commands import bespoke
 from tests.unit.cli.conftest import Built, Trained
 
@@ -53,6 +54,7 @@ def test_evaluate_agrees_with_what_the_gate_has_measured(built: Built, trained: 
 
 
 def test_evaluate_without_examples_says_what_to_do(built: Built, tmp_path: Path) -> None:
+    PersonalModel.open(built.bundle, tmp_path / "empty").close()
     answer = bespoke("evaluate", built.bundle, "--state", tmp_path / "empty", "--format", "json")
     assert answer.code == 5
     assert "Add examples" in answer.json["error"]["next_step"]
@@ -114,6 +116,7 @@ def test_a_row_that_cannot_be_used_is_named(built: Built, tmp_path: Path) -> Non
 def test_fields_name_the_columns_of_a_csv(built: Built, tmp_path: Path) -> None:
     file = tmp_path / "qa.csv"
     file.write_text("question,answer\nWho is it?,It is me.\nWhere to?,To the lake.\n")
+    PersonalModel.open(built.bundle, tmp_path / "s").close()
     fields = ("--field", "prompt=question", "--field", "completion=answer")
     found = bespoke("evaluate", built.bundle, "--state", tmp_path / "s", "--examples", file, *fields, "--format", "json").ok().json
     assert found["examples"] == 2
@@ -131,7 +134,7 @@ def test_a_limit_that_is_too_small_refuses_before_training(built: Built, example
 def test_a_state_that_another_trainer_holds_is_refused(built: Built, examples: Path, tmp_path: Path) -> None:
     from bespoke.state.lock import trainer_lock
 
-    bespoke("evaluate", built.bundle, "--state", tmp_path / "s", "--examples", examples).ok()  # makes the state
+    PersonalModel.open(built.bundle, tmp_path / "s").close()
     with trainer_lock(tmp_path / "s", "testing"):
         answer = bespoke("train", built.bundle, "--state", tmp_path / "s", "--examples", examples, "--format", "json")
     assert (answer.code, answer.json["error"]["kind"]) == (9, "StateLocked")

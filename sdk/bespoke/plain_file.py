@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opening a file that somebody else names: a plain file or an error, at once.
+
+Opening a pipe waits for its other end, for ever where there is none, and a device may never end.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+__all__ = ["open_plain", "read_plain"]
+
+
+def open_plain(path: Path | str) -> BinaryIO:
+    """The file, open for reading. OSError where there is none, or where it is a pipe, a device, a socket or a folder."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "something that is no plain file", str(path))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_plain(path: Path | str, most: int = -1) -> bytes:
+    """Its bytes, at most so many."""
+    with open_plain(path) as file:
+        return file.read(most)
