@@ -10,6 +10,7 @@ import ctypes
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -20,13 +21,12 @@ from tests.sharing import outside
 class CModel:
     """One process with one handle open; `open_again` opens and `close_again` closes a second one on the same state."""
 
-    def __init__(self, build: Path, bundle: Path, state: Path, preload: Path | None = None) -> None:
+    def __init__(self, build: Path, bundle: Path, state: Path, environment: Mapping[str, str] | None = None) -> None:
         self.state = state
         program = [sys.executable, "-S", str(Path(__file__)), str(build / "libbespoke_core.so"), str(bundle), str(state)]
-        environment = {"LD_PRELOAD": str(preload)} if preload else {}
         self.process = subprocess.Popen(
             program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env={"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2]), **environment},
+            env={"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2]), **(environment or {})},
         )  # fmt: skip
 
     def act(self, what: str, handle: int = 0) -> Any:

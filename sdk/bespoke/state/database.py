@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from bespoke.errors import StateError
 from bespoke.state import schema
-from bespoke.state.errors import damaged, from_os_error, from_sqlite_error
+from bespoke.state.errors import damaged, from_os_error, from_sqlite_error, no_memory
 
 FILE = "state.sqlite"
 BUSY_SECONDS = 30.0
@@ -159,6 +159,8 @@ class Database:
             yield
         except sqlite3.Error as error:
             raise from_sqlite_error(error, self.subject) from error
+        except MemoryError as error:  # what the module makes of SQLITE_NOMEM
+            raise no_memory(self.subject) from error
 
 
 def canonical_json(value: Any) -> str:

@@ -8,11 +8,12 @@ schema is compared as a whole: a trigger or a view that somebody planted is a da
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Mapping
 
 from bespoke.errors import StateError
-from bespoke.state.errors import damaged
+from bespoke.state.errors import damaged, no_memory, passing
 
 VERSION = 1
 APPLICATION_ID = 0x62737001  # marks the file as ours, in SQLite's header
@@ -97,6 +98,13 @@ def check(connection: sqlite3.Connection, subject: str) -> None:
     if _objects(connection) != _expected_objects():
         raise damaged(subject, "other tables, indices or triggers", f"the tables of version {VERSION}")
     complaints = [str(row[0]) for row in connection.execute("PRAGMA quick_check(3)").fetchall()]
+    for complaint in complaints:
+        # A page that could not be read is told as if it were damaged: the code says which.
+        failed = re.search(r"error code=(\d+)", complaint)
+        if failed and int(failed[1]) & 0xFF == sqlite3.SQLITE_NOMEM:
+            raise no_memory(subject)
+        if failed and int(failed[1]) & 0xFF != sqlite3.SQLITE_CORRUPT:
+            raise passing(subject, complaint[:300])
     if complaints != ["ok"]:
         raise damaged(subject, "; ".join(complaints)[:300])
     rows = connection.execute("SELECT version FROM state").fetchall()

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from bespoke.errors import AdapterError
-from bespoke.state.errors import damaged, from_os_error
+from bespoke.state.errors import damaged, from_os_error, from_read_error
 
 SLOT = "slot"
 ACCEPTED = "accepted"
@@ -218,7 +218,7 @@ def _map(path: Path, size: int) -> mmap.mmap:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
-        raise damaged(str(path), error.strerror or "no file", "the file that the database names") from error
+        raise from_read_error(error, str(path)) from error
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
@@ -229,7 +229,7 @@ def _map(path: Path, size: int) -> mmap.mmap:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
     except OSError as error:
-        raise damaged(str(path), error.strerror or "an unreadable file", "a readable file") from error
+        raise from_os_error(error, str(path)) from error
     finally:
         os.close(descriptor)
 

@@ -103,13 +103,16 @@ std::optional<int64_t> Statement::maybe_number(int column) const {
 std::string Statement::text(int column) const { return maybe_text(column).value_or(""); }
 
 std::optional<std::string> Statement::maybe_text(int column) const {
+  const bool is_null = sqlite3_column_type(statement_, column) == SQLITE_NULL;
   auto* text = reinterpret_cast<const char*>(sqlite3_column_text(statement_, column));
+  if (!text && !is_null) throw no_memory(database_.subject());
   if (!text) return std::nullopt;
   return std::string(text, static_cast<size_t>(sqlite3_column_bytes(statement_, column)));
 }
 
 Bytes Statement::blob(int column) const {
   auto* data = static_cast<const uint8_t*>(sqlite3_column_blob(statement_, column));
+  if (!data && sqlite3_errcode(database_.connection()) == SQLITE_NOMEM) throw no_memory(database_.subject());
   return {data, static_cast<size_t>(sqlite3_column_bytes(statement_, column))};
 }
 

@@ -55,10 +55,29 @@ Error damaged(const std::string& subject, const std::string& got, const std::str
   return Error(Kind::State, subject, got, expected, "Restore the folder from a copy, or delete it and add the examples again");
 }
 
+Error no_memory(const std::string& subject) {
+  return Error(Kind::Budget, subject, "no room for an allocation", "room within the limit that the system sets",
+               "Free some memory and call again: what was committed before is intact");
+}
+
+Error passing(const std::string& subject, const std::string& got) {
+  return Error(Kind::State, subject, got, "a disk that can be read and written",
+               "Call again: what was committed before is intact. If it stays, look at the disk and the system's log");
+}
+
+Error from_read_errno(int number, const std::string& subject) {
+  if (number == ENOENT || number == ENOTDIR || number == ELOOP || number == ENXIO || number == EISDIR)
+    return damaged(subject, system_text(number), "the file that the database names");
+  return from_errno(number, subject);
+}
+
 std::string system_text(int number) { return std::generic_category().message(number); }
 
 Error from_errno(int number, const std::string& subject) {
   if (number == ENOSPC || number == EDQUOT || number == EFBIG) return disk_full(subject, system_text(number));
+  if (number == ENOMEM) return no_memory(subject);
+  if (number == EIO || number == EMFILE || number == ENFILE || number == ENOLCK || number == EAGAIN)
+    return passing(subject, system_text(number));
   return Error(Kind::State, subject, system_text(number), "a folder of its own that this process may read and write",
                "Check that the path is a writable folder on a local disk");
 }
@@ -68,13 +87,22 @@ Error from_sqlite(int code, const std::string& message, const std::string& subje
   int primary = code & 0xff;
   // SQLite says FULL only for ENOSPC on its main write path; a quota and the shared-memory file come as these.
   if (code == SQLITE_FULL || code == SQLITE_IOERR_WRITE || code == SQLITE_IOERR_SHMSIZE) return disk_full(subject, got);
-  if (primary == SQLITE_BUSY || primary == SQLITE_LOCKED)
+  if (primary == SQLITE_NOMEM || code == SQLITE_IOERR_NOMEM) return no_memory(subject);
+  if (primary == SQLITE_BUSY || primary == SQLITE_LOCKED || primary == SQLITE_PROTOCOL)
     return Error(Kind::State, subject, got, "other processes to hold the database for moments only",
                  "End the process that keeps it open in a transaction, then try again");
   if (primary == SQLITE_READONLY || primary == SQLITE_CANTOPEN || primary == SQLITE_PERM || primary == SQLITE_AUTH)
     return Error(Kind::State, subject, got, "a database that this process may open and write",
-                 "Check the permissions of the state folder");
-  return damaged(subject, got);
+                 "Check the permissions of the state folder, that it was not moved, and how many files are open");
+  // What is read and is not what was written.
+  if (code == SQLITE_IOERR_SHORT_READ || code == SQLITE_IOERR_DATA || code == SQLITE_IOERR_CORRUPTFS) return damaged(subject, got);
+  // A call of the system that failed, or one that was broken off: it may succeed the next time.
+  if (primary == SQLITE_IOERR || primary == SQLITE_INTERRUPT || primary == SQLITE_ABORT || primary == SQLITE_SCHEMA ||
+      primary == SQLITE_NOLFS)
+    return passing(subject, got);
+  // A disk that fails may look like this to SQLite too.
+  return Error(Kind::State, subject, got, "what this version of bespoke writes",
+               "Call again; if it stays, restore the folder from a copy, or delete it and add the examples again");
 }
 
 }  // namespace bespoke

@@ -4,6 +4,8 @@
 #include <sqlite3.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <set>
 
 #include "state/database.h"
@@ -81,7 +83,7 @@ std::set<std::string> expected_objects() {
   sqlite3* memory = nullptr;
   if (sqlite3_open(":memory:", &memory) != SQLITE_OK) {
     sqlite3_close(memory);
-    throw damaged("SQLite", "no memory for a table", "some");
+    throw no_memory("SQLite");
   }
   Database model("the tables of this version", memory);
   model.execute("PRAGMA page_size = 512");  // a page for each table and index
@@ -185,6 +187,13 @@ void check_schema(Database& database) {
   {
     Statement statement(database, "PRAGMA quick_check(3)");
     while (statement.step()) complaints += (complaints.empty() ? "" : "; ") + statement.text(0);
+  }
+  // A page that could not be read is told as if it were damaged: the code says which.
+  const size_t failed = complaints.find("error code=");
+  if (failed != std::string::npos) {
+    const int code = std::atoi(complaints.c_str() + failed + strlen("error code=")) & 0xff;
+    if (code == SQLITE_NOMEM) throw no_memory(subject);
+    if (code != SQLITE_CORRUPT) throw passing(subject, complaints.substr(0, 300));
   }
   if (complaints != "ok") throw damaged(subject, complaints.substr(0, 300));
   Statement statement(database, "SELECT version FROM state");

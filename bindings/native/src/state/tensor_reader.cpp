@@ -53,15 +53,15 @@ constexpr int32_t kMostRank = 8;
 
 std::unique_ptr<MappedFile> map(const std::string& path, int64_t size) {
   Descriptor opened(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (opened.number < 0) throw damaged(path, system_text(errno), "the file that the database names");
+  if (opened.number < 0) throw from_read_errno(errno, path);
   struct stat found {};
-  if (fstat(opened.number, &found) != 0) throw damaged(path, system_text(errno), "a readable file");
+  if (fstat(opened.number, &found) != 0) throw from_errno(errno, path);
   if (!S_ISREG(found.st_mode)) throw damaged(path, "something that is no file", "a plain file");
   if (found.st_size != size || size < 8)
     throw damaged(path, std::to_string(found.st_size) + " bytes", std::to_string(size) + " bytes, as committed");
-  if (flock(opened.number, LOCK_SH | LOCK_NB) != 0) throw damaged(path, system_text(errno), "a readable file");
+  if (flock(opened.number, LOCK_SH | LOCK_NB) != 0) throw from_errno(errno, path);
   void* data = map_file(opened.number, static_cast<size_t>(size), 0);
-  if (data == MAP_FAILED) throw damaged(path, system_text(errno), "a readable file");
+  if (data == MAP_FAILED) throw from_errno(errno, path);
   return std::make_unique<MappedFile>(opened.release(), static_cast<const uint8_t*>(data), static_cast<size_t>(size));
 }
 
