@@ -148,8 +148,9 @@ class PersonalModel:
                 adapter_shapes=adapter_shapes(manifest.model.config, manifest.lora.rank),
                 retokenize=lambda example: encoder.encode(example).rows,
             ).close()  # fmt: skip
-            # The same bundle: whoever changes it meanwhile is refused.
-            return cls.open(bundle, state, pin_sha256=opened.manifest_sha256, public_key=public_key)
+        return cls.open(
+            bundle, state, pin_sha256=pin_sha256, public_key=public_key, require_authenticated=require_authenticated
+        )
 
     @property
     def authenticated(self) -> Authenticated:

@@ -16,7 +16,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.numpy import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from bespoke.adapter.peft import LARGEST, CONFIG, WEIGHTS, adapter_shapes, export_peft, import_peft
+from bespoke.adapter.peft import CONFIG, LARGEST, WEIGHTS, adapter_shapes, export_peft, import_peft
 from bespoke.errors import AdapterError
 from bespoke.model.config import ModelConfig, read_config
 from tests.models import QUANTIZED_LINEARS, TINY_FAMILIES, tiny_model
