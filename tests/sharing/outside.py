@@ -10,8 +10,12 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np  # c_api.py runs without site-packages
 
 _READ = """
 import json, sqlite3, sys
@@ -51,6 +55,25 @@ def _held(wanted: str, files: list[Path], pid: int) -> set[tuple[str, str, str]]
         if kind == wanted and int(owner) == pid and inode in names:
             held.add((names[inode], mode, first))
     return held
+
+
+def write(state: Path, sql: str) -> None:
+    """A change by plain SQLite, in a process of its own."""
+    program = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute(sys.argv[2]); c.commit(); c.close()"
+    subprocess.run([sys.executable, "-S", "-c", program, str(state / "state.sqlite"), sql], check=True)
+
+
+def write_tensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
+    """A tensor file as the store lays it out: keys in one order, no spaces, data from a multiple of 64 bytes on."""
+    header, at = {}, 0
+    for name in sorted(tensors):
+        end = at + tensors[name].nbytes
+        header[name] = {"dtype": "F32", "shape": list(tensors[name].shape), "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-(8 + len(text)) % 64)
+    data = b"".join(tensors[name].tobytes() for name in sorted(tensors))
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
 
 
 def is_marked_as_read(path: Path, pid: int) -> bool:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shutil
 import threading
@@ -14,6 +15,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from bespoke import PersonalModel
+from bespoke.errors import StateError
 from tests.checks import count, record_check
 from tests.sharing import outside
 from tests.sharing.c_api import CModel
@@ -145,3 +147,24 @@ def test_the_core_marks_the_adapter_that_it_reads(core: Path, tiny_core_bundle: 
             watcher.join()
         assert any(marked)
         assert not outside.is_marked_as_read(accepted, model.process.pid)
+
+
+def test_an_adapter_that_is_shorter_than_the_plan_is_refused_alike_by_both_readers(
+    core: Path, tiny_core_bundle: Path, trained: Path, tmp_path: Path
+) -> None:
+    """A sound file whose hash the database names, as an attacker or another build would leave it: one tensor lacks a row."""
+    accepted = next(trained.glob("accepted_*"))
+    tensors = dict(load_file(accepted))
+    name = max(tensors)
+    rows, columns = tensors[name].shape
+    tensors[name] = tensors[name][:-1].copy()
+    outside.write_tensors(accepted, tensors)
+    digest = hashlib.sha256(accepted.read_bytes()).hexdigest()
+    outside.write(trained, f"UPDATE versions SET sha256 = '{digest}', bytes = {accepted.stat().st_size}")
+    got = f"tensor '{name}' of shape [{rows - 1}, {columns}]"
+    with PersonalModel.open(tiny_core_bundle, trained) as model, pytest.raises(StateError) as caught:
+        model.export_adapter(tmp_path / "short")
+    with CModel(core, tiny_core_bundle, trained) as other:
+        answer = other.act("train_split")
+    assert (caught.value.subject, caught.value.got) == (str(accepted), got)
+    assert (answer["error"], answer["subject"], answer["got"]) == ("StateError", str(accepted), got)

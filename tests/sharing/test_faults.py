@@ -44,7 +44,7 @@ def state(tiny_core_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     folder = tmp_path_factory.mktemp("faulty") / "alice"
     with PersonalModel.open(tiny_core_bundle, folder, runtime="torch") as model:
         add_numbers(model)
-        assert model.train(4).accepted
+        model.import_adapter(model.export_adapter(folder.parent / "adapter", base=True))
     return folder
 
 
@@ -67,7 +67,7 @@ def test_a_failing_call_is_told_as_what_it_is_and_nothing_is_lost(
     faults_library: Path, tiny_core_bundle: Path, state: Path, tmp_path: Path, fault: str
 ) -> None:
     _, mode, error = FAULTS[fault]
-    most = count(2000)
+    most = count(500)
     done = subprocess.run(
         [sys.executable, "-m", "tests.sharing.fault_lab", tiny_core_bundle, state, tmp_path, str(mode), str(error), str(most)],
         cwd=REPOSITORY, env={**os.environ, **environment(faults_library, fault)}, capture_output=True, text=True,
@@ -85,7 +85,7 @@ def test_a_failing_call_is_told_as_what_it_is_and_nothing_is_lost(
             kept.update(trial["answer"]["value"])
         assert "error" not in trial["after"], trial
         assert kept | {"number-0", "number-11"} <= set(trial["after"]["value"])
-    assert outcomes.total() > min(most, 10)
+    assert outcomes.total() > min(most, 3)
     assert some_were_told(outcomes)
     assert outside.example_ids(state) >= kept
     record_check(f"calls of the store that fail on torch ({fault})", dict(sorted(outcomes.items())))
@@ -114,7 +114,7 @@ def test_a_failing_call_of_the_core_is_told_as_what_it_is_and_nothing_is_lost(
     assert use(NEVER, tmp_path / "log") is None
     lines = (tmp_path / "log").read_text().splitlines()
     calls = int(lines[-1].split()[0]) if FAULTS[fault][0] == "memory" else len(lines)
-    most = min(calls, count(1200))
+    most = min(calls, count(600))
     outcomes: Counter[str] = Counter()
     for call in sorted({round(part * (calls - 1) / max(1, most - 1)) for part in range(most)}):
         answer = use(call)
