@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from bespoke.cli.session import PATH, Trust, state_option, trust_options
+from bespoke.cli.session import PATH, Trust, need_state, state_option, trust_options
 
 
 @click.command(short_help="Answer a prompt with what was learned.")
@@ -35,9 +35,8 @@ def generate(
     """
     from bespoke import PersonalModel
     from bespoke.bundle.reader import open_bundle
-    from bespoke.state.folder import check_exists
 
-    check_exists(state)
+    need_state(bundle, state, trust)
     if prompt == "-":
         prompt = sys.stdin.read()
     with open_bundle(bundle, **trust) as opened:
@@ -67,8 +66,7 @@ def export(
     bespoke export chat.bundle adapter/ --state alice --format peft
     """
     from bespoke import PersonalModel
-    from bespoke.state.folder import check_exists
 
-    check_exists(state)
+    need_state(bundle, state, trust)
     with PersonalModel.open(bundle, state, **trust) as model:
         click.echo(str(model.export_adapter(out, format=form, base=base)))  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ from bespoke.cli.session import (
     Session,
     Trust,
     format_option,
+    need_state,
     print_json,
     state_option,
     table,
@@ -45,9 +46,8 @@ def _on_a_state(*arguments: str) -> Callable[[Command], Command]:
 
 def _opened(bundle: Path, state: Path, trust: Trust) -> PersonalModel:
     from bespoke import PersonalModel
-    from bespoke.state.folder import check_exists
 
-    check_exists(state)
+    need_state(bundle, state, trust)
     return PersonalModel.open(bundle, state, **trust)
 
 

@@ -85,6 +85,15 @@ def runtime_option(help: str) -> Callable[[Command], Command]:
     return click.option("--runtime", type=click.Choice(["core", "torch"]), help=help)
 
 
+def need_state(bundle: Path, state: Path, trust: Trust) -> None:
+    """For commands that use a state and make none: the bundle is judged first, then whether there is a state."""
+    from bespoke.bundle.reader import open_bundle
+    from bespoke.state.folder import check_exists
+
+    open_bundle(bundle, **trust).close()
+    check_exists(state)
+
+
 def state_option(command: Command) -> Command:
     return click.option(
         "--state", required=True, type=PATH, metavar="DIR",

@@ -21,6 +21,7 @@ from bespoke.cli.session import (
     cut,
     field_option,
     format_option,
+    need_state,
     pairs,
     print_json,
     progress,
@@ -187,11 +188,10 @@ def evaluate(
     bespoke evaluate chat.bundle --state alice --examples held_out.jsonl --format json
     """
     from bespoke import PersonalModel
-    from bespoke.state.folder import check_exists
 
     if runtime == "core" and examples is not None:
         raise click.UsageError("the core evaluates the user's own examples: leave --examples out, or say --runtime torch")
-    check_exists(state)
+    need_state(bundle, state, trust)
     with PersonalModel.open(bundle, state, runtime=runtime, **trust) as model:
         rows = None
         if examples is not None:
