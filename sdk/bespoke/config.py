@@ -52,7 +52,8 @@ class Lora(Settings):
 
 
 class Training(Settings):
-    """How a run trains. Any field may be overridden for one method in its options."""
+    """How a run trains. Any field may be overridden for one method in its options; a learning rate that nobody names is the
+    method's own (its options' `training_defaults`)."""
 
     learning_rate: float = Field(default=2e-4, gt=0)
     steps: int = Field(default=300, ge=1, le=10_000_000)
