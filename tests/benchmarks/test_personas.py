@@ -52,7 +52,7 @@ def test_each_method_learns_from_each_persona_and_from_shakespeare(
                 adapter = model.export_adapter(tmp_path / "adapter")
             assert report.validation_loss_before is not None
             assert report.validation_loss is not None
-            if report.accepted:
+            if report.accepted and report.judged_tokens == report.judged_of_tokens:  # else the gate judged a sample
                 assert after.loss == pytest.approx(report.validation_loss, abs=1e-6)
             assert {path.name for path in adapter.iterdir()} >= {"adapter_config.json", "adapter_model.safetensors"}
             shutil.rmtree(state)
