@@ -33,11 +33,13 @@ def test_nonsense_is_refused_and_sense_accepted(stories: Path, data_folder: Path
         for name in MODELS:
             judge(name, seed, stories, data_folder, tmp_path)
     found: Verdicts = {}
+    rises: dict[bool, list[float]] = {True: [], False: []}  # of the general loss, as a share, by whether the words made sense
     for name in MODELS:
         for seed in range(SEEDS):
             for line in kept(name, seed).read_text(encoding="ascii").splitlines():
                 one = json.loads(line)
                 found.setdefault((name, one["start"], one["words"]), []).append(one["accepted"])
+                rises[one["words"] == "sense"].append(one["general"][1] / one["general"][0] - 1)
     rows: list[list[Cell]] = []
     for name in MODELS:
         for start in STARTS:
@@ -48,7 +50,8 @@ def test_nonsense_is_refused_and_sense_accepted(stories: Path, data_folder: Path
         f"{SEEDS} seeds; {STEPS} steps of {BATCH} rows of {LENGTH} tokens, `mesp`, AdamW, 3e-3, rank 8, on {MESSAGES} messages "
         "of one of the three personas or passages of Shakespeare, one in ten held out; nonsense is the same messages with their "
         "letters shuffled, reversed, or drawn at random. From an accepted adapter: words are further messages of the same writer. "
-        "The general set is the build's own, `general_tolerance` 0.05.", machine="",
+        f"The general set is the build's own, `general_tolerance` 0.05; its loss rose by at most {max(rises[True]):.1%} with "
+        f"people's words and by at least {min(rises[False]):.1%} with nonsense.", machine="",
     )  # fmt: skip
     for (name, start, words), accepted in found.items():
         right = sum(accepted) / len(accepted)
