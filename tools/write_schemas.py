@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the JSON Schemas that other languages' readers are made from: the plan's and the manifest's."""
+"""Writes what other languages' readers are made from: the schemas of plan and manifest, and the table of what a plan may hold."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from pathlib import Path
 
 from bespoke.bundle.manifest_document import manifest_schema
 from bespoke.plan.instructions import Plan
+from bespoke.plan.rules import rules_document
 
 FOLDER = Path(__file__).resolve().parents[1] / "bindings" / "schema"
 
 
 def schemas() -> dict[str, str]:
     """File name -> contents."""
-    documents = {"plan.schema.json": Plan.model_json_schema(), "manifest.schema.json": manifest_schema()}
+    documents = {
+        "plan.schema.json": Plan.model_json_schema(),
+        "manifest.schema.json": manifest_schema(),
+        "plan_rules.json": rules_document(),
+    }  # fmt: skip
     return {name: json.dumps(document, indent=2, sort_keys=True) + "\n" for name, document in documents.items()}
 
 

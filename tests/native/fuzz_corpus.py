@@ -66,7 +66,7 @@ def drafts() -> list[tuple[Draft, dict[str, Any]]]:
     gradient = accumulating.value((4, 2), "block_00.q_proj.lora_A.gradient", lifetime="step")
     loss = accumulating.make([[accumulating.batch()]])
     accumulating.call([[loss]], ([gradient], "add_to"))
-    accumulating.emit("loss", loss)
+    accumulating.emit_number("loss", loss)
     accumulating.section = "apply_step"
     adapter = accumulating.adapter("block_00.q_proj.lora_A")
     accumulating.store(adapter, [accumulating.make([[adapter], [gradient]])])

@@ -101,9 +101,8 @@ def replayable() -> Draft:
     adapter = draft.adapter("block_00.q_proj.lora_A")
     z = draft.noise(adapter)
     kept = draft.record(draft.make([[draft.batch()], [z]], ()))
-    position = draft.scalar("position", "int64")
-    table = draft.value((8, 2), "block_00.key_cache", lifetime="session")
-    new = draft.make([[adapter], [kept], [z], [table, 0, 2, position]])
+    third = draft.value((), "third", role="constant", lifetime="call", dtype="int64", number=2)
+    new = draft.make([[adapter], [kept], [z], [adapter, 0, 2, third]])
     draft.store(adapter, [new])
     return draft
 
@@ -285,12 +284,12 @@ def test_every_field_of_the_schema_of_plans_is_required_and_typed(reader: CoreRe
     schema = json.loads((SCHEMAS / "plan.schema.json").read_bytes())
     spilled = replayable()
     number = spilled.value((), "constant", role="constant", lifetime="call", dtype="int64", number=7)
-    spilled.emit("loss", spilled.make([[number]], ()))
+    spilled.emit_number("loss", number)
     spilled.zeros()
     spilled.store(spilled.adapter("block_01.q_proj.lora_A"), [spilled.make([[spilled.weight("block_01")]])])
     scratch = Draft()
     made = scratch.make([[scratch.batch()]])
-    scratch.emit("loss", made)
+    scratch.emit("made", made)
     found: dict[str, tuple[dict[str, Any], Any, Draft]] = {}
     for draft in (spilled, scratch):
         for name, document, reach in plan_records(draft):

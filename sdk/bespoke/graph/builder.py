@@ -33,13 +33,12 @@ from bespoke.plan.instructions import (
     Zero,
     unchecked,
 )
+from bespoke.plan.rules import SCALARS
 
 if TYPE_CHECKING:
     from bespoke.model.spec import ModelSpec
 
 Choice = TypeVar("Choice", int, str, bool)
-INTEGER_SCALARS = frozenset({"position"})
-SCALARS = frozenset({"learning_rate", "step", "epsilon", "batch_tokens", "position"})
 
 
 class PlanBuilder:
@@ -121,7 +120,7 @@ class PlanBuilder:
                 expected=f"one of {', '.join(sorted(SCALARS))}",
                 next_step="Use one of them, or b.constant for a fixed number",
             )
-        return self._find(name, (), "int64" if name in INTEGER_SCALARS else "float32", "scalar", "call")
+        return self._find(name, (), SCALARS[name], "scalar", "call")
 
     def constant(self, number: int) -> Value:
         """A fixed integer as an input of the graph; a Python number would be compiled in, one graph for each."""

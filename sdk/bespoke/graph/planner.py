@@ -319,9 +319,11 @@ class Planner:
 
 
 def _spillable(draft: DraftPlan, scheduled: Scheduled) -> list[int]:
-    """Checkpoints that may go to the scratch file, the one that waits longest first: not what is handed to the next block."""
+    """Checkpoints that may go to the scratch file, the one that waits longest first: not what is handed to the next block, nor what
+    the journal keeps, which a replay finds by its place in the arena."""
     waits = {value: wait for found in scheduled.waiting.values() for value, wait in found.items() if wait > 1}
-    return sorted((value for value in waits if not draft.values[value].kept), key=lambda value: (-waits[value], value))
+    spillable = (value for value in waits if not draft.values[value].kept and draft.values[value].role != "recorded")
+    return sorted(spillable, key=lambda value: (-waits[value], value))
 
 
 def _first_blocks(model: ModelSpec, count: int) -> ModelSpec:

@@ -110,7 +110,7 @@ def compile_plan(
         method=method,
         sequence_length=sequence_length,
         batch_size=batch_size,
-        replayable=any(is_replayable(code, [v.role for v in draft.values]) for code in training),
+        replayable=is_replayable(scheduled.sections.get("train_step", []), [value.role for value in draft.values]),
         choices=dict(choices),
         estimate=estimate,
         graphs=graphs,

@@ -1,21 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every rule a plan must keep, checked without running it: when it is built, and again by the reader of a bundle.
 
-Defined before use, freed once, shapes as the graphs' signatures say, ranges in bounds, no result over an operand of its call, no
-two living values on the same bytes, whole pieces of state stored once per step or never.
+Values of the kinds that `plan.rules` allows, defined before use, freed once, shapes as the graphs' signatures say, ranges in
+bounds, no result over an operand of its call, no two living values on the same bytes, whole pieces of state stored once per step
+or never. What each value is by itself is checked in `plan.values`; here, what instructions do with them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
-from bespoke.errors import PlanError
 from bespoke.plan.access import reads, writes
-from bespoke.plan.instructions import Call, Emit, Free, Instruction, Load, Operand, Plan, Record, Store, ValueRecord
+from bespoke.plan.instructions import (
+    Call,
+    Emit,
+    Free,
+    Instruction,
+    Load,
+    Named,
+    Noise,
+    Number,
+    Operand,
+    Plan,
+    Record,
+    SectionName,
+    Store,
+    ValueRecord,
+)
 from bespoke.plan.replay import is_replayable
-
-STATE_SECTIONS = ("train_step", "apply_step")
+from bespoke.plan.rules import MAX_QUERY, MAX_ROW, NUMBERS, SECTIONS
+from bespoke.plan.values import check_values, refuse
 
 
 class Signature(Protocol):
@@ -42,8 +58,7 @@ class _Checker:
         self.graphs = graphs
 
     def check(self) -> None:
-        for number, value in enumerate(self.values):
-            self._check_value(number, value)
+        check_values(self.plan, self.where)
         for graph in self.plan.graphs:
             if graph.key not in self.graphs:
                 self._refuse(f"graph '{graph.name}'", f"key {graph.key[:12]}...", "the key of a graph of the bundle")
@@ -51,33 +66,18 @@ class _Checker:
             self._refuse("sections", ", ".join(self.plan.sections) or "none", "train_step, or micro_step and apply_step")
         if ("micro_step" in self.plan.sections) != ("apply_step" in self.plan.sections):
             self._refuse("sections", ", ".join(self.plan.sections), "micro_step and apply_step together")
-        roles = [value.role for value in self.values]
-        replayable = False
         for name, code in self.plan.sections.items():
             self._check_section(name, code)
-            replayable |= name in (*STATE_SECTIONS, "micro_step") and is_replayable(code, roles)
+        replayable = is_replayable(self.plan.sections.get("train_step", []), [value.role for value in self.values])
         if replayable != self.plan.replayable:
-            self._refuse("replayable", str(self.plan.replayable), f"{replayable}, which is what its stores say")
-
-    def _check_value(self, number: int, value: ValueRecord) -> None:
-        kind = value.place.kind
-        allowed = {
-            "section": ("arena", "scratch", "named"), "step": ("named",), "session": ("named",), "state": ("named",),
-            "bundle": ("named",), "call": ("named", "number"),
-        }[value.lifetime]  # fmt: skip
-        if kind not in allowed:
-            self._refuse(f"value {number}", f"a {value.lifetime} value placed by '{kind}'", " or ".join(allowed))
-        if value.lifetime == "state" and (value.role not in ("adapter", "optimizer") or value.dtype != "float32"):
-            self._refuse(f"value {number}", f"state of role {value.role}, {value.dtype}", "a float32 adapter or optimizer value")
-        limit = {"arena": self.plan.estimate.arena_bytes, "scratch": self.plan.estimate.scratch_bytes}.get(kind)
-        if limit is not None and value.place.offset + value.nbytes > limit:  # type: ignore[union-attr]
-            self._refuse(f"value {number}", f"bytes up to {value.place.offset + value.nbytes}", f"bytes up to {limit}")  # type: ignore[union-attr]
-        if limit is not None and value.place.offset % 16:  # type: ignore[union-attr]
-            self._refuse(f"value {number}", f"offset {value.place.offset}", "an aligned offset")  # type: ignore[union-attr]
+            got, expected = (str(flag).lower() for flag in (self.plan.replayable, replayable))
+            self._refuse("replayable", got, f"{expected}, which is what its stores say")
 
     # ---- one section ---------------------------------------------------------------------------------------------------
 
-    def _check_section(self, name: str, code: Sequence[Instruction]) -> None:
+    def _check_section(self, name: SectionName, code: Sequence[Instruction]) -> None:
+        self.section, self.rule = name, SECTIONS[name]
+        emitted: set[str] = set()
         self.live: dict[int, set[tuple[int, int]] | None] = {}  # None: wholly defined; else the rows filled so far
         self.loaded: set[str] = set()
         self.freed: set[int] = set()
@@ -93,20 +93,27 @@ class _Checker:
                 case Call():
                     self._check_call(instruction)
                 case Store():
-                    if name not in STATE_SECTIONS:
-                        self._refuse(self.at, f"a store in section {name}", f"stores in {' or '.join(STATE_SECTIONS)}")
+                    if not self.rule.stores:
+                        self._refuse(self.at, f"a store in section {name}", "stores in train_step or apply_step")
                     self._check_store(instruction, stored)
                 case Free():
                     self._check_free(instruction)
                 case Record():
-                    if self._value(instruction.source).shape != self._value(instruction.value).shape:
-                        self._refuse(self.at, "a record of another shape", "the shape of its source")
-                    self._define([instruction.value], "make")
+                    self._check_record(instruction)
                 case Emit():
-                    pass
+                    self._check_emit(instruction)
+                    emitted.add(instruction.name)
+                case Noise():
+                    if instruction.query >= MAX_QUERY:
+                        self._refuse(self.at, f"query {instruction.query}", f"a query below {MAX_QUERY}")
+                    self._check_float32(instruction.value, "noise of")
+                    self._define([instruction.value], "make")
                 case _:
                     for operand in writes(instruction):
                         self._define(operand, "make")
+        for metric in self.rule.emits:
+            if metric not in emitted:
+                self._refuse(f"section {name}", f"no emit of '{metric}'", "one")
         left = [value for value in self.live if self.values[value].lifetime == "section"]
         if left:
             self._refuse(f"section {name}, value {left[0]}", "a value alive at its end", "every value freed")
@@ -128,8 +135,31 @@ class _Checker:
                         f"{self.at}, value {operand[0]}", f"{dtype} {shape} in {kind}", f"{spec.dtype} {list(spec.shape)}"
                     )
         for result in call.results:
+            if result.how == "add_to":
+                self._check_float32(result.to[0], "add_to of")
             self._define(result.to, result.how)
         self._check_overlaps(call)
+
+    def _check_record(self, record: Record) -> None:
+        value = self._value(record.value)
+        if self._value(record.source).shape != value.shape:
+            self._refuse(self.at, "a record of another shape", "the shape of its source")
+        self._check_float32(record.source, "a record of")
+        if value.role != "recorded":
+            got = f"a record into a value of role {value.role}"
+            self._refuse(f"{self.at}, value {record.value}", got, "a value of role recorded")
+        self._define([record.value], "record")
+
+    def _check_emit(self, emit: Emit) -> None:
+        value = self._value(emit.source)
+        self._check_float32(emit.source, "an emit of")
+        if emit.name in NUMBERS and math.prod(value.shape) != 1:
+            self._refuse(f"{self.at}, value {emit.source}", f"'{emit.name}' of shape {value.shape}", "one number")
+
+    def _check_float32(self, number: int, what: str) -> None:
+        value = self._value(number)
+        if value.dtype != "float32":
+            self._refuse(f"{self.at}, value {number}", f"{what} {value.dtype}", "float32")
 
     def _check_overlaps(self, call: Call) -> None:
         spans = [(self._span(result.to), result) for result in call.results]
@@ -188,18 +218,22 @@ class _Checker:
         value = self._value(operand[0])
         if len(operand) == 1:
             return value.shape, value.dtype
-        rows = value.shape[0] if value.shape else 0
+        rows = min(value.shape[0], MAX_ROW) if value.shape else 0
         if len(operand) == 2 or operand[1] < 0 or operand[2] < 1 or operand[1] + operand[2] > rows:
             self._refuse(f"{self.at}, value {operand[0]}", f"the range {operand[1:]}", f"[start, rows] within {rows} rows")
         if len(operand) == 4:
             scalar = self._value(operand[3])
             if scalar.shape or scalar.dtype != "int64" or scalar.role not in ("scalar", "constant"):
                 self._refuse(f"{self.at}, value {operand[3]}", f"{scalar.role} {scalar.dtype}", "an integer scalar")
+            if isinstance(scalar.place, Number) and not 0 <= operand[1] + scalar.place.number <= rows - operand[2]:
+                got = f"{operand[2]} rows from {operand[1]} + {scalar.place.number}"
+                self._refuse(f"{self.at}, value {operand[0]}", got, f"a range within {rows} rows")
         return [operand[2], *value.shape[1:]], value.dtype
 
     def _check_read(self, operand: Operand) -> None:
         value = self._value(operand[0])
         self._shape(operand)
+        self._check_given(operand[0])
         if value.role == "weight" and value.place.kind == "named":
             group = value.place.name.split(".", 1)[0]
             if group not in self.loaded:
@@ -212,6 +246,20 @@ class _Checker:
         filled = self.live[operand[0]]
         if filled is not None and not self._covered(operand, filled):
             self._refuse(f"{self.at}, value {operand[0]}", "rows that nothing has filled", "rows defined before their use")
+
+    def _check_given(self, number: int) -> None:
+        """What of this lifetime, or of this name, the runtime gives to this section."""
+        value, rule = self.values[number], self.rule
+        name = value.place.name if isinstance(value.place, Named) else ""
+        given = value.lifetime in ("section", "state", "bundle", *rule.lifetimes) or value.role == "constant"
+        if value.role == "scalar":
+            given = name in rule.scalars
+        elif value.role == "batch":
+            prompt = {"T": self.plan.sequence_length, "1": 1}.get(rule.prompt)
+            given = name == f"prompt_{prompt}" if name.startswith("prompt_") else rule.batch
+        if not given:
+            what = f"{value.role} '{name}'" if value.lifetime == "call" else f"a {value.lifetime} value"
+            self._refuse(f"{self.at}, value {number}", f"{what} in section {self.section}", "what the runtime gives to the section")
 
     def _covered(self, operand: Operand, filled: set[tuple[int, int]]) -> bool:
         start, stop = (operand[1], operand[1] + operand[2]) if len(operand) == 3 else (0, self.values[operand[0]].shape[0])
@@ -226,15 +274,18 @@ class _Checker:
         self._shape(operand)
         if value.lifetime in ("state", "bundle", "call"):
             self._refuse(f"{self.at}, value {number}", f"a write to a {value.lifetime} value", "a write to a value of the plan")
+        self._check_given(number)
+        if value.role == "recorded" and how != "record":
+            self._refuse(f"{self.at}, value {number}", "a write to a recorded value", "a record")
         if value.lifetime != "section":
-            if how == "make":
+            if how in ("make", "record"):
                 self._refuse(f"{self.at}, value {number}", f"a {value.lifetime} value made anew", "`into` or `add_to`")
             return
         if how == "add_to":
             return  # read before, so it is alive
         whole = len(operand) == 1
         if number in self.live:
-            if how == "make":
+            if how in ("make", "record"):
                 self._refuse(f"{self.at}, value {number}", "defined twice", "one definition")
         else:
             if number in self.freed:
@@ -251,17 +302,14 @@ class _Checker:
     def _claim(self, number: int, value: ValueRecord) -> None:
         if value.place.kind not in ("arena", "scratch"):
             self._refuse(f"{self.at}, value {number}", "a value without a place", "an offset in arena or scratch")
-        start, stop = value.place.offset, value.place.offset + max(1, value.nbytes)  # type: ignore[union-attr]
+        start, stop = value.place.offset, value.place.offset + max(1, value.nbytes)
         for a, b, other in self.bytes[value.place.kind]:
             if start < b and a < stop:
                 self._refuse(f"{self.at}, value {number}", f"the bytes of value {other}, which is alive", "bytes of its own")
         self.bytes[value.place.kind].append((start, stop, number))
 
-    def _refuse(self, subject: str, got: str, expected: str) -> None:
-        raise PlanError(
-            f"{self.where}: {subject}", got=got, expected=expected,
-            next_step="Report it to the author of the method" if self.where.startswith("method") else "Build the bundle again",
-        )  # fmt: skip
+    def _refuse(self, subject: str, got: str, expected: str) -> NoReturn:
+        refuse(self.where, subject, got, expected)
 
 
 __all__ = ["Signature", "verify"]

@@ -86,6 +86,10 @@ class Draft:
     def emit(self, name: str, source: int) -> None:
         self.add(Emit(op="emit", name=name, source=source))
 
+    def emit_number(self, name: str, source: int) -> None:
+        """One number made of the value: what the runtime reads."""
+        self.emit(name, self.make([[source]], ()))
+
     def signature(self, operand: Operand) -> tuple[tuple[int, ...], Any]:
         value = self.plan.values[operand[0]]
         return (value.shape if len(operand) == 1 else (operand[2], *value.shape[1:])), value.dtype

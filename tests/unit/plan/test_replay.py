@@ -59,7 +59,7 @@ def test_sums_and_ranges_belong_to_the_slice() -> None:
 def test_a_store_that_needs_more_than_the_journal_cannot_be_replayed(spoiled_by: str) -> None:
     draft, names = zeroth_order()
     other = draft.adapter("block_00.q_proj.lora_B")
-    sources = {"weight": draft.weight("block_01"), "batch": draft.batch("mask"), "loss": names["loss"]}
+    sources = {"weight": draft.weight("block_01"), "batch": draft.batch("targets"), "loss": names["loss"]}
     draft.store(other, [draft.make([[other], [sources[spoiled_by]]])])
     plan, code = sliced(draft)
     assert code is None

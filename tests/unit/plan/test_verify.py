@@ -26,7 +26,8 @@ class Sample:
         self.tokens = d.batch()
         self.adapter, self.second = d.adapter("block_00.q_proj.lora_A"), d.adapter("block_00.q_proj.lora_B")
         self.rate, self.position = d.scalar("learning_rate"), d.scalar("position", "int64")
-        self.x = d.make([[self.tokens], [self.weight], [self.position]])
+        self.seven = d.value((), "seven", role="constant", lifetime="call", dtype="int64", number=7)
+        self.x = d.make([[self.tokens], [self.weight], [self.seven]])
         self.filled = d.zeros()
         d.call([[self.x, 0, 2]], ([self.filled, 0, 2], "into"))
         d.call([[self.x, 2, 2]], ([self.filled, 2, 2], "into"))
@@ -38,10 +39,14 @@ class Sample:
         d.call([[self.adapter], [self.sum], [self.z], [self.rate]], ([self.new], "make"), ([self.newer], "make"))
         d.store(self.adapter, [self.new])
         d.store(self.second, [self.newer])
-        d.emit("loss", self.sum)
+        d.emit_number("loss", self.sum)
         d.section = "evaluate_step"
-        d.emit("loss_sum", d.make([[self.tokens]]))
+        d.emit_number("loss_sum", self.tokens)
+        d.emit_number("correct", self.tokens)
+        d.section = "prefill"
+        self.prompt = d.batch("prompt_2", (1, 2))
         self.cache = d.value((8, 2), "block_00.key_cache", lifetime="session")
+        d.call([[self.prompt]], ([self.cache, 0, 2, self.position], "into"))
         self.document = document_of(d.compile())
 
     def code(self, document: Document, section: str = "train_step") -> list[dict[str, Any]]:
@@ -83,10 +88,10 @@ RULES: dict[str, tuple[Callable[[Sample, Document], Any], Callable[[Sample], str
     ),
     "weights are named": (
         lambda s, d: value(d, s.weight).update(place={"kind": "arena", "offset": 0}),
-        lambda s: f"value {s.weight}", "a bundle value placed by 'arena'",
+        lambda s: f"value {s.weight}", "a weight of lifetime bundle placed by 'arena'",
     ),
     "state is adapter or optimizer": (
-        lambda s, d: value(d, s.second).update(role="weight"), lambda s: f"value {s.second}", "state of role weight",
+        lambda s, d: value(d, s.second).update(role="weight"), lambda s: f"value {s.second}", "a weight of lifetime state",
     ),
     "state is fp32": (
         lambda s, d: value(d, s.second).update(dtype="float16"), lambda s: f"value {s.second}", "float16",
@@ -102,7 +107,7 @@ RULES: dict[str, tuple[Callable[[Sample, Document], Any], Callable[[Sample], str
     "micro_step and apply_step go together": (
         lambda s, d: d["sections"].update(micro_step=[]), lambda s: "sections", "micro_step",
     ),
-    "replayable is what the stores say": (lambda s, d: d.update(replayable=True), lambda s: "replayable", "True"),
+    "replayable is what the stores say": (lambda s, d: d.update(replayable=True), lambda s: "replayable", "true"),
     "weights are loaded before use": (
         lambda s, d: s.code(d).pop(0), lambda s: f"value {s.weight}", "weight group 'block_00' out of reach",
     ),
@@ -177,7 +182,7 @@ RULES: dict[str, tuple[Callable[[Sample, Document], Any], Callable[[Sample], str
         lambda s: f"value {s.weight}", "a write to a bundle value",
     ),
     "values of a session are filled, not made": (
-        lambda s, d: s.code(d).append({"op": "zero", "value": s.cache}), lambda s: f"value {s.cache}", "made anew",
+        lambda s, d: s.code(d, "prefill").append({"op": "zero", "value": s.cache}), lambda s: f"value {s.cache}", "made anew",
     ),
     "state is stored once": (
         lambda s, d: s.at(d, "store", 1).update(state=s.adapter), lambda s: f"value {s.adapter}", "stored twice",

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rules of a plan, checked without running it (sdk/bespoke/plan/verify.py): defined before use, freed once, shapes as the graphs'
 // signatures say, ranges in bounds, no result over an operand of its call, no two living values on the same bytes, whole pieces of
-// state stored once per step or never.
+// state stored once per step or never. What each value is by itself: plan_values.cpp.
 #include <algorithm>
 #include <map>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "error.h"
 #include "format/plan_check.h"
+#include "format/plan_rules.h"
 #include "format/text.h"
 
 namespace bespoke {
 
 namespace {
 
-constexpr uint64_t kMaxBytes = uint64_t{1} << 50;  // of one value: no sum of two of them overflows
+const std::string kNoName;
 
 template <typename Enum, size_t Count>
 const char* say(const char* const (&names)[Count], Enum value) {
@@ -29,7 +31,7 @@ class Checker {
   }
 
   void check() {
-    for (uint32_t id = 0; id < p_.values.size(); id++) check_value(id);
+    check_values(p_, subject_);
     for (const GraphUse& graph : p_.graphs) {
       const auto found = known_.find(graph.key);
       if (found == known_.end()) {
@@ -38,15 +40,12 @@ class Checker {
       graphs_.push_back(found->second);
     }
     check_sections();
-    bool replayable = false;
     for (int section = 0; section < kSections; section++) {
-      if (!p_.has[section]) continue;
-      check_section(section);
-      const bool trains = section <= static_cast<int>(Section::apply_step);
-      replayable = replayable || (trains && is_replayable(p_.sections[section]));
+      if (p_.has[section]) check_section(section);
     }
+    const bool replayable = is_replayable(p_.sections[static_cast<int>(Section::train_step)]);
     if (replayable != p_.replayable) {
-      refuse("replayable", p_.replayable ? "True" : "False", std::string(replayable ? "True" : "False") + ", which is what its stores say");
+      refuse("replayable", p_.replayable ? "true" : "false", std::string(replayable ? "true" : "false") + ", which is what its stores say");
     }
   }
 
@@ -81,51 +80,12 @@ class Checker {
     return false;
   }
 
-  // ---- a value --------------------------------------------------------------------------------------------------------------------
-
-  uint64_t bytes(uint32_t id) const {  // saturating
-    const Value& value = p_.values[id];
-    for (int i = 0; i < value.rank; i++) {
-      if (p_.shape(id)[i] == 0) return 0;
-    }
-    uint64_t size = bytes_of(value.dtype);
-    for (int i = 0; i < value.rank; i++) {
-      const uint64_t extent = static_cast<uint64_t>(p_.shape(id)[i]);  // up to 2^40
-      size = extent > kMaxBytes / size ? kMaxBytes + 1 : size * extent;
-      if (size > kMaxBytes) return kMaxBytes + 1;
-    }
-    return size;
-  }
-
-  void check_value(uint32_t id) const {
-    const Value& value = p_.values[id];
-    const std::string name = "value " + std::to_string(id);
-    const bool offset = value.place == PlaceKind::arena || value.place == PlaceKind::scratch;
-    const bool named = value.place == PlaceKind::named;
-    const bool placed = value.lifetime == Lifetime::section ? offset || named
-                        : value.lifetime == Lifetime::call  ? named || value.place == PlaceKind::number
-                                                            : named;
-    if (!placed) {
-      refuse(name, std::string("a ") + say(kLifetimeNames, value.lifetime) + " value placed by '" + say(kPlaceNames, value.place) + "'",
-             value.lifetime == Lifetime::section ? "arena or scratch or named" : value.lifetime == Lifetime::call ? "named or number" : "named");
-    }
-    const bool trained = value.role == Role::adapter || value.role == Role::optimizer;
-    if (value.lifetime == Lifetime::state && (!trained || value.dtype != DType::float32)) {
-      refuse(name, std::string("state of role ") + say(kRoleNames, value.role) + ", " + say(kDTypeNames, value.dtype),
-             "a float32 adapter or optimizer value");
-    }
-    if (bytes(id) > kMaxBytes) refuse(name, "more than " + std::to_string(kMaxBytes) + " bytes", "fewer");
-    if (!offset) return;
-    const uint64_t limit = value.place == PlaceKind::arena ? p_.estimate.arena_bytes : p_.estimate.scratch_bytes;
-    const uint64_t end = static_cast<uint64_t>(value.where) + bytes(id);
-    if (end > limit) refuse(name, "bytes up to " + std::to_string(end), "bytes up to " + std::to_string(limit));
-    if (value.where % 16) refuse(name, "offset " + std::to_string(value.where), "an aligned offset");
-  }
-
   // ---- a section ------------------------------------------------------------------------------------------------------------------
 
   void check_section(int section) {
     section_ = section;
+    rule_ = &rules_.sections[section];
+    std::set<std::string> emitted;
     life_.assign(p_.values.size(), Life::none);
     filled_.clear();
     loaded_.clear();
@@ -140,15 +100,21 @@ class Checker {
         case Op::call: check_call(i); break;
         case Op::store: check_store(i); break;
         case Op::free: check_free(i); break;
-        case Op::record:
-          value(i.b);
-          if (!same_shape(i.a, i.b)) refuse(at(), "a record of another shape", "the shape of its source");
-          define(Reference{i.b}, How::make);
+        case Op::record: check_record(i); break;
+        case Op::emit:
+          check_emit(i);
+          emitted.insert(p_.names[i.a]);
           break;
-        case Op::emit: break;
-        case Op::zero:
-        case Op::noise: define(Reference{i.a}, How::make); break;
+        case Op::noise:
+          if (i.b >= rules_.query) refuse(at(), "query " + std::to_string(i.b), "a query below " + std::to_string(rules_.query));
+          check_float32(i.a, "noise of", "noise");
+          define(Reference{i.a}, How::make);
+          break;
+        case Op::zero: define(Reference{i.a}, How::make); break;
       }
+    }
+    for (const std::string& metric : rule_->emits) {
+      if (!emitted.count(metric)) refuse(std::string("section ") + kSectionNames[section_], "no emit of '" + metric + "'", "one");
     }
     for (uint32_t id = 0; id < life_.size(); id++) {
       if (life_[id] == Life::whole || life_[id] == Life::partly) {
@@ -164,9 +130,34 @@ class Checker {
     check_signature(i, i.b + i.c, i.d, graphs_[i.a]->outputs, "results");
     for (uint32_t n = 0; n < i.d; n++) {
       const Reference& result = p_.references[i.b + i.c + n];
+      if (result.how == How::add_to) check_float32(result.value, "add_to of", "add_to");
       define(result, result.how);
     }
-    check_overlaps(i);
+    if (in_force("overlap")) check_overlaps(i);
+  }
+
+  void check_record(const Instruction& i) {
+    const Value& kept = value(i.b);
+    if (!same_shape(i.a, i.b) && in_force("record")) refuse(at(), "a record of another shape", "the shape of its source");
+    check_float32(i.a, "a record of", "record");
+    if (kept.role != Role::recorded && in_force("record"))
+      refuse(at(i.b), std::string("a record into a value of role ") + say(kRoleNames, kept.role), "a value of role recorded");
+    define(Reference{i.b}, How::make, true);
+  }
+
+  void check_emit(const Instruction& i) const {
+    check_float32(i.b, "an emit of", "emit");
+    const std::string& name = p_.names[i.a];
+    const bool number = std::find(rules_.numbers.begin(), rules_.numbers.end(), name) != rules_.numbers.end();
+    const Value& emitted = p_.values[i.b];
+    const int64_t* shape = p_.shape(i.b);
+    if (!number || std::all_of(shape, shape + emitted.rank, [](int64_t extent) { return extent == 1; })) return;
+    refuse(at(i.b), in_quotes(name) + " of shape " + shown_shape({shape, shape + emitted.rank}), "one number");
+  }
+
+  void check_float32(uint32_t id, const char* what, const char* rule) const {
+    const DType dtype = value(id).dtype;
+    if (dtype != DType::float32 && in_force(rule)) refuse(at(id), std::string(what) + " " + say(kDTypeNames, dtype), "float32");
   }
 
   void check_signature(const Instruction& i, uint32_t first, uint32_t count, const std::vector<TensorSpec>& specs, const char* kind) const {
@@ -179,7 +170,7 @@ class Checker {
       const TensorSpec& spec = specs[n];
       if (shape_is(reference, spec.shape.data(), spec.shape.size()) && p_.values[reference.value].dtype == spec.dtype) continue;
       const std::string expected = std::string(say(kDTypeNames, spec.dtype)) + " " + shown_shape(spec.shape);
-      refuse(at(reference.value), shown_type(reference) + " in " + kind, expected);
+      refuse(at(reference.value), shown_type(p_, reference) + " in " + kind, expected);
     }
   }
 
@@ -222,18 +213,17 @@ class Checker {
       span.home = v.place == PlaceKind::arena ? -1 : -2;
       span.begin = static_cast<uint64_t>(v.where);
     }
-    span.end = span.begin + bytes(reference.value);
+    const uint64_t size = checked_bytes(p_, reference.value);
+    span.end = span.begin + size;
     if (reference.rows < 0 || reference.scalar >= 0) return span;
-    const uint64_t row = bytes(reference.value) / static_cast<uint64_t>(p_.shape(reference.value)[0]);
+    const uint64_t row = size / static_cast<uint64_t>(p_.shape(reference.value)[0]);
     span.begin += static_cast<uint64_t>(reference.start) * row;
     span.end = span.begin + static_cast<uint64_t>(reference.rows) * row;
     return span;
   }
 
   void check_store(const Instruction& i) {
-    if (section_ != static_cast<int>(Section::train_step) && section_ != static_cast<int>(Section::apply_step)) {
-      refuse(at(), std::string("a store in section ") + kSectionNames[section_], "stores in train_step or apply_step");
-    }
+    if (!rule_->stores) refuse(at(), std::string("a store in section ") + kSectionNames[section_], "stores in train_step or apply_step");
     const Value& state = value(i.a);
     const bool twice = stored_.count(i.a) != 0;
     if (state.lifetime != Lifetime::state || twice) {
@@ -242,7 +232,7 @@ class Checker {
     const Reference& source = p_.references[i.b];
     check_range(source);
     if (!shape_is(source, p_.shape(i.a), state.rank) || p_.values[source.value].dtype != state.dtype) {
-      refuse(at(i.a), shown_type(source), shown_type(Reference{i.a}) + ", the whole piece");
+      refuse(at(i.a), shown_type(p_, source), shown_type(p_, Reference{i.a}) + ", the whole piece");
     }
     stored_.insert(i.a);
   }
@@ -271,7 +261,7 @@ class Checker {
   void check_range(const Reference& reference) const {
     const Value& v = value(reference.value);
     if (reference.rows < 0) return;
-    const int64_t rows = v.rank ? p_.shape(reference.value)[0] : 0;
+    const int64_t rows = v.rank ? std::min(p_.shape(reference.value)[0], rules_.row) : 0;
     if (reference.start < 0 || reference.rows < 1 || int64_t{reference.start} + reference.rows > rows) {
       refuse(at(reference.value), "the range [" + std::to_string(reference.start) + ", " + std::to_string(reference.rows) + "]",
              "[start, rows] within " + std::to_string(rows) + " rows");
@@ -282,6 +272,10 @@ class Checker {
       refuse(at(static_cast<uint32_t>(reference.scalar)), std::string(say(kRoleNames, scalar.role)) + " " +
              say(kDTypeNames, scalar.dtype), "an integer scalar");
     }
+    if (scalar.place != PlaceKind::number || !in_force("number")) return;
+    if (scalar.where >= -int64_t{reference.start} && scalar.where <= rows - reference.rows - reference.start) return;
+    refuse(at(reference.value), std::to_string(reference.rows) + " rows from " + std::to_string(reference.start) + " + " +
+           std::to_string(scalar.where), "a range within " + std::to_string(rows) + " rows");
   }
 
   bool shape_is(const Reference& reference, const int64_t* shape, size_t rank) const {
@@ -295,22 +289,11 @@ class Checker {
   }
   bool same_shape(uint32_t a, uint32_t b) const { return shape_is(Reference{a}, p_.shape(b), p_.values[b].rank); }
 
-  static std::string shown_shape(const std::vector<int64_t>& shape) {
-    std::string out;
-    for (const int64_t extent : shape) out += (out.empty() ? "" : ", ") + std::to_string(extent);
-    return "[" + out + "]";
-  }
-  std::string shown_type(const Reference& reference) const {
-    const int64_t* extents = p_.shape(reference.value);
-    std::vector<int64_t> shape(extents, extents + p_.values[reference.value].rank);
-    if (reference.rows >= 0) shape[0] = reference.rows;
-    return std::string(say(kDTypeNames, p_.values[reference.value].dtype)) + " " + shown_shape(shape);
-  }
-
   void check_read(const Reference& reference) {
     check_range(reference);
+    check_given(reference.value);
     const Value& v = p_.values[reference.value];
-    if (v.role == Role::weight && v.place == PlaceKind::named) {
+    if (v.role == Role::weight && v.place == PlaceKind::named && in_force("load")) {
       const std::string& name = p_.name(reference.value);
       const std::string group = name.substr(0, name.find('.'));
       if (!loaded_.count(group)) refuse(at(reference.value), "weight group " + in_quotes(group) + " out of reach", "a load before it");
@@ -328,13 +311,33 @@ class Checker {
     refuse(at(reference.value), "rows that nothing has filled", "rows defined before their use");
   }
 
-  void define(const Reference& reference, How how) {
+  // What of this lifetime, or of this name, the runtime gives to this section.
+  void check_given(uint32_t id) const {
+    const Value& v = p_.values[id];
+    const std::string& name = v.place == PlaceKind::named ? p_.name(id) : kNoName;
+    const auto is_one_of = [](const auto& list, const auto& entry) { return std::find(list.begin(), list.end(), entry) != list.end(); };
+    bool given = v.lifetime == Lifetime::section || v.lifetime == Lifetime::state || v.lifetime == Lifetime::bundle ||
+                 v.role == Role::constant || is_one_of(rule_->lifetimes, v.lifetime);
+    if (v.role == Role::scalar) given = is_one_of(rule_->scalars, name);
+    if (v.role == Role::batch) {
+      const std::string length = rule_->prompt == "T" ? std::to_string(p_.sequence_length) : rule_->prompt;
+      given = name.compare(0, 7, "prompt_") == 0 ? !length.empty() && name == "prompt_" + length : rule_->batch;
+    }
+    if (given || !in_force("section")) return;
+    const bool bound = v.lifetime == Lifetime::call;
+    const std::string what = bound ? std::string(say(kRoleNames, v.role)) + " '" + name + "'" : std::string("a ") + say(kLifetimeNames, v.lifetime) + " value";
+    refuse(at(id), what + " in section " + kSectionNames[section_], "what the runtime gives to the section");
+  }
+
+  void define(const Reference& reference, How how, bool by_record = false) {
     check_range(reference);
     const uint32_t id = reference.value;
     const Value& v = p_.values[id];
     if (v.lifetime == Lifetime::state || v.lifetime == Lifetime::bundle || v.lifetime == Lifetime::call) {
       refuse(at(id), std::string("a write to a ") + say(kLifetimeNames, v.lifetime) + " value", "a write to a value of the plan");
     }
+    check_given(id);
+    if (v.role == Role::recorded && !by_record && in_force("record")) refuse(at(id), "a write to a recorded value", "a record");
     if (v.lifetime != Lifetime::section) {
       if (how == How::make) refuse(at(id), std::string("a ") + say(kLifetimeNames, v.lifetime) + " value made anew", "`into` or `add_to`");
       return;
@@ -362,7 +365,7 @@ class Checker {
       refuse(at(id), "a value without a place", "an offset in arena or scratch");
     }
     auto& taken = taken_[v.place == PlaceKind::scratch];
-    const uint64_t begin = static_cast<uint64_t>(v.where), end = begin + std::max<uint64_t>(1, bytes(id));
+    const uint64_t begin = static_cast<uint64_t>(v.where), end = begin + std::max<uint64_t>(1, checked_bytes(p_, id));
     auto next = taken.lower_bound(begin);
     if (next != taken.begin() && std::prev(next)->second.first > begin) --next;
     if (next != taken.end() && next->first < end) {
@@ -374,6 +377,8 @@ class Checker {
   enum class Life : uint8_t { none, partly, whole, freed };
 
   const Plan& p_;
+  const PlanRules& rules_ = the_rules();
+  const SectionRule* rule_ = nullptr;
   const std::string& subject_;
   std::unordered_map<std::string, const GraphRecord*> known_;
   std::vector<const GraphRecord*> graphs_;

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "format/plan_rules.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "format/plan_check.h"
+
+namespace bespoke {
+
+extern const unsigned char plan_rules[];
+extern const unsigned long plan_rules_size;
+
+namespace {
+
+using Json = nlohmann::json;
+
+template <typename Enum, size_t Count>
+Enum one_of(const char* const (&names)[Count], const Json& name) {
+  return static_cast<Enum>(std::find(std::begin(names), std::end(names), name.get<std::string>()) - std::begin(names));
+}
+
+PlanRules read() {  // our own document, so nothing in it is in doubt
+  const Json document = Json::parse(plan_rules, plan_rules + plan_rules_size);
+  PlanRules rules{};
+  for (const Json& row : document["values"])
+    rules.values.push_back({one_of<Role>(kRoleNames, row["role"]), one_of<Lifetime>(kLifetimeNames, row["lifetime"]),
+                            one_of<PlaceKind>(kPlaceNames, row["place"]), one_of<DType>(kDTypeNames, row["dtype"]),
+                            row["least_rank"].get<int>(), row["most_rank"].get<int>()});
+  for (const auto& [name, dtype] : document["batch"].items()) rules.batch[name] = one_of<DType>(kDTypeNames, dtype);
+  for (const auto& [name, dtype] : document["scalars"].items()) rules.scalars[name] = one_of<DType>(kDTypeNames, dtype);
+  rules.numbers = document["numbers"].get<std::vector<std::string>>();
+  for (int section = 0; section < kSections; section++) {
+    const Json& from = document["sections"][kSectionNames[section]];
+    SectionRule& rule = rules.sections[section];
+    for (const Json& lifetime : from["lifetimes"]) rule.lifetimes.push_back(one_of<Lifetime>(kLifetimeNames, lifetime));
+    rule.batch = from["batch"].get<bool>();
+    rule.stores = from["stores"].get<bool>();
+    rule.prompt = from["prompt"].get<std::string>();
+    rule.scalars = from["scalars"].get<std::vector<std::string>>();
+    rule.emits = from["emits"].get<std::vector<std::string>>();
+  }
+  const Json& limits = document["limits"];
+  rules.value_bytes = limits["value_bytes"].get<uint64_t>();
+  rules.region_bytes = limits["region_bytes"].get<uint64_t>();
+  rules.row = limits["row"].get<int64_t>();
+  rules.query = limits["query"].get<int64_t>();
+  rules.alignment = limits["alignment"].get<int64_t>();
+  return rules;
+}
+
+}  // namespace
+
+const PlanRules& the_rules() {
+  static const PlanRules rules = read();
+  return rules;
+}
+
+#ifdef BESPOKE_RULE_SWITCHES
+bool in_force(const char* rule) {
+  static const char* const without = std::getenv("BESPOKE_WITHOUT");
+  return without == nullptr || std::string(without) != rule;
+}
+#endif
+
+}  // namespace bespoke

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a plan may hold (bindings/schema/plan_rules.json, written from sdk/bespoke/plan/rules.py): what drives the verifier.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "format/plan.h"
+
+namespace bespoke {
+
+struct Allowed {  // one kind of value
+  Role role;
+  Lifetime lifetime;
+  PlaceKind place;
+  DType dtype;
+  int least_rank, most_rank;
+
+  bool is(const Value& value) const {
+    return role == value.role && lifetime == value.lifetime && place == value.place && dtype == value.dtype &&
+           value.rank >= least_rank && value.rank <= most_rank;
+  }
+};
+
+struct SectionRule {  // what a section may touch beside `section`, `state`, `bundle` values and constants, and what it must emit
+  std::vector<Lifetime> lifetimes;
+  bool batch, stores;
+  std::string prompt;  // of how many tokens: "T", "1" or none
+  std::vector<std::string> scalars, emits;
+};
+
+struct PlanRules {
+  std::vector<Allowed> values;
+  std::map<std::string, DType> batch, scalars;
+  std::vector<std::string> numbers;  // emitted values of one element
+  SectionRule sections[kSections];
+  uint64_t value_bytes, region_bytes;
+  int64_t row, query, alignment;
+};
+
+const PlanRules& the_rules();
+
+// Whether a rule is in force. Always, but in the build that shows what each of them is for (fuzz/execute.cpp): there
+// BESPOKE_WITHOUT names one that is not.
+#ifdef BESPOKE_RULE_SWITCHES
+bool in_force(const char* rule);
+#else
+constexpr bool in_force(const char*) { return true; }
+#endif
+
+}  // namespace bespoke

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a plan may hold, as data: the one table that every verifier is driven by.
+
+`bindings/schema/plan_rules.json` is written from it (tools/write_schemas.py) and compiled into the device core. A combination that
+is not here is refused, so nothing that runs a plan has to ask what a value of another kind would mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from bespoke.plan.instructions import DTYPE_BYTES, DType, Lifetime, Role, SectionName
+
+MAX_RANK = 8
+MAX_VALUE_BYTES = 2**40  # of one value, as of one file of a bundle
+MAX_REGION_BYTES = 2**46  # of the arena, of the scratch file, of all named values of a lifetime: no sum of sizes overflows 64 bits
+MAX_ROW = 2**31  # where a range of rows may begin and end
+MAX_QUERY = 2**31  # of noise: the counter has no room for more
+ALIGNMENT = 16  # of offsets
+
+
+class Allowed(NamedTuple):
+    """One kind of value: its place, and the ranks that it may have."""
+
+    role: Role
+    lifetime: Lifetime
+    place: str
+    dtype: DType
+    least_rank: int
+    most_rank: int
+
+
+VALUES: tuple[Allowed, ...] = (
+    Allowed("weight", "bundle", "named", "float32", 1, 2),
+    Allowed("weight", "bundle", "named", "float16", 2, 2),
+    Allowed("weight", "bundle", "named", "uint8", 2, 2),
+    Allowed("adapter", "state", "named", "float32", 2, 2),
+    Allowed("optimizer", "state", "named", "float32", 0, MAX_RANK),
+    Allowed("batch", "call", "named", "int64", 2, 2),
+    Allowed("batch", "call", "named", "float32", 2, 2),
+    Allowed("scalar", "call", "named", "float32", 0, 0),
+    Allowed("scalar", "call", "named", "int64", 0, 0),
+    Allowed("constant", "call", "number", "int64", 0, 0),
+    Allowed("recorded", "section", "arena", "float32", 0, MAX_RANK),
+    Allowed("temporary", "step", "named", "float32", 0, MAX_RANK),
+    Allowed("temporary", "session", "named", "float32", 2, 2),
+    *(Allowed("temporary", "section", place, dtype, 0, MAX_RANK) for place in ("arena", "scratch") for dtype in DTYPE_BYTES),  # type: ignore[arg-type]
+)
+
+BATCH: dict[str, DType] = {"tokens": "int64", "targets": "int64", "mask": "float32"}
+"""Of shape [B, T]; `NAME*n` is n of them below each other, [n * B, T], n from 2 on."""
+
+SCALARS: dict[str, DType] = {
+    "learning_rate": "float32", "step": "float32", "batch_tokens": "float32", "epsilon": "float32", "position": "int64",
+}  # fmt: skip
+
+
+NUMBERS = ("loss", "loss_sum", "correct")
+"""Emitted values that the runtime computes with: of one element."""
+
+
+@dataclass(frozen=True)
+class SectionRule:
+    """What a section may touch beside `section`, `state`, `bundle` values and constants, and what it must emit."""
+
+    lifetimes: tuple[Lifetime, ...] = ()
+    batch: bool = False  # the tensors of BATCH
+    prompt: str = ""  # `prompt_<n>`, int64 [1, n]: of how many tokens ("T", "1")
+    scalars: tuple[str, ...] = ()
+    stores: bool = False
+    emits: tuple[str, ...] = ()  # at least these
+
+
+_TRAINING = ("learning_rate", "step", "batch_tokens", "epsilon")
+
+SECTIONS: dict[SectionName, SectionRule] = {
+    "train_step": SectionRule(batch=True, scalars=_TRAINING, stores=True),
+    "micro_step": SectionRule(lifetimes=("step",), batch=True, scalars=_TRAINING),
+    "apply_step": SectionRule(lifetimes=("step",), scalars=_TRAINING, stores=True),
+    "evaluate_step": SectionRule(batch=True, emits=("loss_sum", "correct")),
+    "prefill": SectionRule(lifetimes=("session",), prompt="T", scalars=("position",)),
+    "decode": SectionRule(lifetimes=("session",), prompt="1", scalars=("position",), emits=("logits",)),
+}
+
+
+def is_allowed(role: str, lifetime: str, place: str, dtype: str, rank: int) -> bool:
+    return any(
+        row[:4] == (role, lifetime, place, dtype) and row.least_rank <= rank <= row.most_rank for row in VALUES
+    )
+
+
+def rules_document() -> dict[str, Any]:
+    """The table as JSON."""
+    return {
+        "values": [row._asdict() for row in VALUES],
+        "batch": BATCH,
+        "scalars": SCALARS,
+        "numbers": list(NUMBERS),
+        "sections": {
+            name: {field: list(value) if isinstance(value, tuple) else value for field, value in vars(rule).items()}
+            for name, rule in SECTIONS.items()
+        },
+        "limits": {
+            "value_bytes": MAX_VALUE_BYTES, "region_bytes": MAX_REGION_BYTES, "row": MAX_ROW, "query": MAX_QUERY,
+            "alignment": ALIGNMENT,
+        },
+    }  # fmt: skip

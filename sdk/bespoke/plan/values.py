@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of a plan's table of values, each value by itself: kind, name, shape, size, place."""
+
+from __future__ import annotations
+
+import re
+from typing import NoReturn
+
+from bespoke.errors import PlanError
+from bespoke.plan.arena import aligned
+from bespoke.plan.instructions import Named, Number, Plan, ValueRecord
+from bespoke.plan.rules import ALIGNMENT, BATCH, MAX_REGION_BYTES, MAX_VALUE_BYTES, SCALARS, VALUES, is_allowed
+
+_COPIES = re.compile(r"([a-z]+)(?:\*([1-9][0-9]{0,5}))?")
+_PROMPT = re.compile(r"prompt_([1-9][0-9]{0,8})")
+
+
+def check_values(plan: Plan, where: str) -> None:
+    """Raises PlanError for the first value that no plan may have."""
+    for name in ("arena_bytes", "scratch_bytes"):
+        size = getattr(plan.estimate, name)
+        if size > MAX_REGION_BYTES:
+            refuse(where, f"estimate.{name}", str(size), f"at most {MAX_REGION_BYTES}")
+    names: dict[str, int] = {}
+    totals = dict.fromkeys(("step", "session", "state"), 0)
+    for number, value in enumerate(plan.values):
+        at = f"value {number}"
+        _check_kind(plan, value, at, where)
+        if isinstance(value.place, Named):
+            other = names.setdefault(value.place.name, number)
+            if other != number:
+                refuse(where, at, f"the name of value {other}, '{value.place.name}'", "a name of its own")
+        if value.lifetime in totals:
+            totals[value.lifetime] += aligned(value.nbytes)
+            if totals[value.lifetime] > MAX_REGION_BYTES:
+                refuse(where, at, f"more than {MAX_REGION_BYTES} bytes of {value.lifetime} values", "fewer")
+
+
+def _check_kind(plan: Plan, value: ValueRecord, at: str, where: str) -> None:
+    kind, rank = value.place.kind, len(value.shape)
+    if not is_allowed(value.role, value.lifetime, kind, value.dtype, rank):
+        got = f"a {value.role} of lifetime {value.lifetime} placed by '{kind}', {value.dtype} of rank {rank}"
+        refuse(where, at, got, allowed_of(value.role))
+    if value.nbytes > MAX_VALUE_BYTES:
+        refuse(where, at, f"more than {MAX_VALUE_BYTES} bytes", "fewer")
+    limit = {"arena": plan.estimate.arena_bytes, "scratch": plan.estimate.scratch_bytes}.get(kind)
+    if limit is not None:
+        offset = value.place.offset  # type: ignore[union-attr]
+        if offset + value.nbytes > limit:
+            refuse(where, at, f"bytes up to {offset + value.nbytes}", f"bytes up to {limit}")
+        if offset % ALIGNMENT:
+            refuse(where, at, f"offset {offset}", "an aligned offset")
+    if isinstance(value.place, Number) and not -(2**63) <= value.place.number < 2**63:
+        refuse(where, at, str(value.place.number), "a number of 64 bits")
+    if isinstance(value.place, Named):
+        _check_name(plan, value, value.place.name, at, where)
+
+
+def _check_name(plan: Plan, value: ValueRecord, name: str, at: str, where: str) -> None:
+    got = f"{value.role} '{name}', {value.dtype} {value.shape}"
+    if value.role == "weight" and "." not in name:
+        refuse(where, at, got, "<group>.<tensor>")
+    if value.role == "scalar" and SCALARS.get(name) != value.dtype:
+        refuse(where, at, got, f"one of {', '.join(f'{scalar} {dtype}' for scalar, dtype in sorted(SCALARS.items()))}")
+    if value.role == "batch":
+        expected = batch_shape(plan, name)
+        if expected is None:
+            refuse(where, at, got, f"{', '.join(sorted(BATCH))}, with *<copies>, or prompt_<length>")
+        if (value.dtype, value.shape) != expected:
+            refuse(where, at, got, f"{expected[0]} {expected[1]}")
+
+
+def batch_shape(plan: Plan, name: str) -> tuple[str, list[int]] | None:
+    """Dtype and shape of what the runtime binds under this name; None where it binds nothing."""
+    prompt = _PROMPT.fullmatch(name)
+    if prompt is not None:
+        length = int(prompt[1])
+        return ("int64", [1, length]) if length in (1, plan.sequence_length) else None
+    found = _COPIES.fullmatch(name)
+    if found is None or found[1] not in BATCH or found[2] == "1":
+        return None
+    return BATCH[found[1]], [plan.batch_size * int(found[2] or 1), plan.sequence_length]
+
+
+def allowed_of(role: str) -> str:
+    """The rows of the table for a role, as an error says them."""
+    rows = [row for row in VALUES if row.role == role]
+    return "; ".join(
+        f"{row.lifetime} '{row.place}' {row.dtype} of rank {row.least_rank}"
+        + (f" to {row.most_rank}" if row.most_rank > row.least_rank else "")
+        for row in rows
+    )
+
+
+def refuse(where: str, subject: str, got: str, expected: str) -> NoReturn:
+    raise PlanError(
+        f"{where}: {subject}", got=got, expected=expected,
+        next_step="Report it to the author of the method" if where.startswith("method") else "Build the bundle again",
+    )  # fmt: skip
