@@ -19,20 +19,18 @@ from typing import TypeVar
 
 import torch
 
-from bespoke.model.config import ModelConfig
-
 Piece = TypeVar("Piece")
 
 WORTH_THREADS = 1 << 20  # weights in a matrix of the MLP: below, two threads were no faster than one on an idle machine
 _VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-def threads_for(config: ModelConfig) -> int | None:
-    """How many threads to compute a model with; None: leave torch as it is."""
+def threads_for(matrix_weights: int) -> int | None:
+    """How many threads to compute a model with whose MLP matrices have so many weights; None: leave torch as it is."""
     own = torch.get_num_threads()
     if any(os.environ.get(name) for name in _VARIABLES) or own not in _torch_defaults():
         return None
-    return max(1, own // 2) if config.hidden_size * config.intermediate_size >= WORTH_THREADS else 1
+    return max(1, own // 2) if matrix_weights >= WORTH_THREADS else 1
 
 
 @contextmanager

@@ -180,10 +180,10 @@ class TorchRuntime:
             self.machine(), list(prompt), adapter_tensors(self.adapter_arrays()), stop, max_tokens=max_tokens,
             temperature=temperature, top_p=top_p, top_k=top_k, seed=seed,
         )  # fmt: skip
-        return each_limited(tokens, threads_for(self._bundle.manifest.model.config))
+        return each_limited(tokens, self._thread_count())
 
     def _threads(self) -> AbstractContextManager[None]:
-        return limited(threads_for(self._bundle.manifest.model.config))
+        return limited(self._thread_count())
 
     def machine(self) -> Machine:
         """A machine for answers; it needs no scratch, and goes when training begins."""
@@ -196,6 +196,10 @@ class TorchRuntime:
         """The adapter that answers: the newest accepted one, else the bundle's initial one, which changes nothing."""
         found = self._store.answering()
         return self._initial() if found is None else found[1]
+
+    def _thread_count(self) -> int | None:
+        config = self._bundle.manifest.model.config
+        return threads_for(config.hidden_size * config.intermediate_size)
 
     def _initial(self) -> dict[str, np.ndarray]:
         return dict(self._bundle.mapped(self._bundle.manifest.adapter))
