@@ -8,6 +8,7 @@ import fcntl
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,20 +17,21 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "bindings" / "native"
 
 
-def compile_core(name: str, *defines: str) -> Path:
-    """A build of the core in build/<name>; what has not changed is not compiled again. Processes wait for each other.
+def compile_core(name: str, *defines: str, targets: Sequence[str] = (), tests: bool = True) -> Path:
+    """A build of the core in build/<name>, or of some of its targets; what has not changed is not compiled again. Processes wait
+    for each other.
 
     build/core is where installing compiled it (pyproject.toml).
     """
     folder = ROOT / "build" / name
     folder.mkdir(parents=True, exist_ok=True)
     generator = [] if (folder / "CMakeCache.txt").exists() else ["-G", "Ninja"]
-    options = [f"-DPython3_EXECUTABLE={sys.executable}", "-DBESPOKE_TESTS=ON"]
+    options = [f"-DPython3_EXECUTABLE={sys.executable}", f"-DBESPOKE_TESTS={'ON' if tests else 'OFF'}"]
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for command in (
             ["cmake", *generator, "-S", str(SOURCE), "-B", str(folder), *options, *defines],
-            ["cmake", "--build", str(folder)],
+            ["cmake", "--build", str(folder), *(["--target", *targets] if targets else [])],
         ):
             done = subprocess.run(command, capture_output=True, text=True)
             assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]

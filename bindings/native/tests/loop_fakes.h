@@ -54,13 +54,13 @@ class Machine : public Steps {
   }
   std::pair<double, double> evaluate_batch(const Batch& batch, const AdapterView* adapter) override {
     if (script_.evaluated++ == script_.stop_in_evaluation) script_.stop = true;
-    const float b = adapter ? *adapter->at("x.lora_B") : copies_[now_][1];
+    const float b = adapter ? *adapter->at("x.lora_B").data : copies_[now_][1];
     return {(2.0 - static_cast<double>(b)) * static_cast<double>(batch.tokens_trained), 0};
   }
   void flip() override { now_ = 1 - now_; }
   void fill(const TensorSource& tensors) override {
     for (auto& copy : copies_)
-      for (size_t i = 0; i < 4; i++) copy[i] = tensors.count(kNames[i]) ? *tensors.at(kNames[i]) : 0;
+      for (size_t i = 0; i < 4; i++) copy[i] = tensors.count(kNames[i]) ? *tensors.at(kNames[i]).data : 0;
   }
   std::vector<NamedTensor> state() const override { return views(now_, script_.replayable ? 2 : 4); }
   std::vector<NamedTensor> adapter() const override { return views(now_, 2); }

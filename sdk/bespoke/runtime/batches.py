@@ -87,6 +87,7 @@ class BatchCursor:
         accumulation: int,
         sequence_lengths: Sequence[int],
         general_share: float,
+        vocab_size: int | None = None,
     ) -> None:
         """Rows are read when their batch is made, so a sequence may be a database or a mapped file.
 
@@ -117,6 +118,7 @@ class BatchCursor:
         self._seed = seed
         self._batch_size = batch_size
         self._accumulation = accumulation
+        self._vocab_size = vocab_size
         self._general_below = int(general_share * 2.0**32)
         self._orders: dict[tuple[Source, int], np.ndarray] = {}
 
@@ -131,7 +133,7 @@ class BatchCursor:
             rows = self._rows[source]
             start, count = positions[source], min(self._batch_size, len(rows))
             numbers = tuple(self._row_number(source, place) for place in range(start, start + count))
-            batches.append(_batch([rows[n] for n in numbers], numbers, self._batch_size, self._lengths, source))
+            batches.append(_batch([rows[n] for n in numbers], numbers, self._batch_size, self._lengths, source, self._vocab_size))
             positions[source] = start + count
         return batches, CursorState(
             step=state.step + 1, user_position=positions["user"], general_position=positions["general"]
@@ -156,8 +158,9 @@ class BatchCursor:
 
 
 def evaluation_batches(
-    rows: Sequence[RowLike], batch_size: int, sequence_lengths: Sequence[int], *, source: Source = "user"
-) -> Iterator[Batch]:
+    rows: Sequence[RowLike], batch_size: int, sequence_lengths: Sequence[int], *, source: Source = "user",
+    vocab_size: int | None = None,
+) -> Iterator[Batch]:  # fmt: skip
     """Every row exactly once: shortest sequence length first, within a length in the order given.
 
     The last batch of a length is filled with padding rows. Raises DataError as `BatchCursor.step` does.
@@ -169,7 +172,7 @@ def evaluation_batches(
     for numbers in buckets.values():
         for start in range(0, len(numbers), batch_size):
             chosen = tuple(numbers[start : start + batch_size])
-            yield _batch([rows[n] for n in chosen], chosen, batch_size, lengths, source)
+            yield _batch([rows[n] for n in chosen], chosen, batch_size, lengths, source, vocab_size)
 
 
 def check_rows(rows: Sequence[RowLike], sequence_lengths: Sequence[int], *, source: Source = "user") -> None:
@@ -189,9 +192,10 @@ def _epoch_order(count: int, source: Source, epoch: int, seed: int) -> np.ndarra
 
 
 def _batch(
-    rows: Sequence[RowLike], numbers: tuple[int, ...], batch_size: int, lengths: Sequence[int], source: Source
-) -> Batch:
-    length = max(_check_row(row, lengths, number, source) for row, number in zip(rows, numbers, strict=True))
+    rows: Sequence[RowLike], numbers: tuple[int, ...], batch_size: int, lengths: Sequence[int], source: Source,
+    vocab_size: int | None,
+) -> Batch:  # fmt: skip
+    length = max(_check_row(row, lengths, number, source, vocab_size) for row, number in zip(rows, numbers, strict=True))
     tokens = np.zeros((batch_size, length), np.int64)  # (B, T)
     targets = np.zeros((batch_size, length), np.int64)  # (B, T)
     mask = np.zeros((batch_size, length), np.float32)  # (B, T)
@@ -203,7 +207,9 @@ def _batch(
     return Batch(tokens, targets, mask, length, int(np.count_nonzero(mask)), source, numbers)
 
 
-def _check_row(row: RowLike, lengths: Sequence[int], number: int, source: Source) -> int:
+def _check_row(
+    row: RowLike, lengths: Sequence[int], number: int, source: Source, vocab_size: int | None = None
+) -> int:
     """The sequence length that the row needs."""
     if len(row.tokens) != len(row.mask):
         raise DataError(
@@ -213,6 +219,21 @@ def _check_row(row: RowLike, lengths: Sequence[int], number: int, source: Source
             next_step="Tokenize the data anew",
         )
     length = _length_for(len(row.tokens) - 1, lengths, number, source)
+    low, high = int(np.min(row.tokens)), int(np.max(row.tokens))
+    if low < 0 or (vocab_size is not None and high >= vocab_size):
+        raise DataError(
+            f"row {number} of the {source} data",
+            got=f"token {low if low < 0 else high}",
+            expected="0 or more" if vocab_size is None else f"0 to {vocab_size - 1}, which the model knows",
+            next_step="Tokenize the data anew",
+        )
+    if np.max(row.mask) > 1:
+        raise DataError(
+            f"row {number} of the {source} data",
+            got=f"a mask of {int(np.max(row.mask))}",
+            expected="0 or 1 for each token",
+            next_step="Tokenize the data anew",
+        )
     if not np.any(row.mask[1:]):
         raise DataError(
             f"row {number} of the {source} data",

@@ -10,13 +10,13 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from bespoke.errors import DiskFull, StateError
+from bespoke.errors import AdapterError, DiskFull, StateError
 from bespoke.ops.dtypes import TORCH_DTYPES
 from bespoke.plan.arena import aligned
 from bespoke.runtime.code import PlanCode, ValuePlace
@@ -82,6 +82,7 @@ class Buffers:
         self._file = _scratch(scratch_path, sum(sizes))
         bases = np.cumsum([0, *sizes]).tolist()
         self.step_values = step.tensors(self._file, bases[1])
+        self._state = state
         self._copies = [state.tensors(self._file, base) for base in bases[2:4]]
         self._current = 0
         self._session_layout = session
@@ -109,7 +110,10 @@ class Buffers:
         for copy in self._copies:
             for name, target in copy.items():
                 if name in tensors:
+                    refuse_another_shape(name, tensors[name].shape, target.shape)
                     target.copy_(as_tensor(tensors[name]))
+                elif self._state.records[name].role == "adapter":
+                    refuse_another_shape(name, None, target.shape)
                 else:
                     target.zero_()
 
@@ -126,6 +130,15 @@ class Buffers:
 
     def end_session(self) -> None:
         self._session = None
+
+
+def refuse_another_shape(name: str, got: Sequence[int] | None, expected: Sequence[int]) -> None:
+    """AdapterError where a tensor that a plan reads as a piece of this shape is not there, or of another one."""
+    if got is None or list(got) != list(expected):
+        raise AdapterError(
+            f"piece '{name}'", got="none" if got is None else f"float32 {list(got)}", expected=f"float32 {list(expected)}",
+            next_step="Use an adapter, or a state, of this bundle",
+        )  # fmt: skip
 
 
 class _Writable:

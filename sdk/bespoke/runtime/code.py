@@ -114,6 +114,9 @@ class PlanCode:
     """What of a plan is needed to run it."""
 
     method: str
+    sequence_length: int
+    batch_size: int
+    replayable: bool
     arena_bytes: int
     scratch_bytes: int
     values: tuple[ValuePlace, ...]
@@ -165,6 +168,9 @@ def plan_code(plan: Plan) -> PlanCode:
     kept = [training[p] for p in positions or [] if not isinstance(training[p], Record)]
     return PlanCode(
         method=plan.method,
+        sequence_length=plan.sequence_length,
+        batch_size=plan.batch_size,
+        replayable=plan.replayable,
         arena_bytes=plan.estimate.arena_bytes,
         scratch_bytes=plan.estimate.scratch_bytes,
         values=tuple(_value(value, share) for value in plan.values),

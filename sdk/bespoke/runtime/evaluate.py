@@ -20,7 +20,8 @@ def evaluate(
 ) -> Evaluation | None:
     """Means over the unmasked tokens of `rows`; None where there are none. `adapter` None: the machine's current one."""
     losses, correct, tokens = 0.0, 0.0, 0
-    for batch in evaluation_batches(rows, machine.method.training.batch_size, machine.sequence_lengths):
+    vocab_size = machine.bundle.manifest.model.config.vocab_size
+    for batch in evaluation_batches(rows, machine.method.training.batch_size, machine.sequence_lengths, vocab_size=vocab_size):
         loss_sum, right = machine.evaluate_batch(batch, adapter)
         losses, correct, tokens = losses + loss_sum, correct + right, tokens + batch.tokens_trained
     if not tokens:

@@ -149,6 +149,8 @@ def read_golden(
     tokens, mask = arrays["tokens"], arrays["mask"]
     if tokens.shape != mask.shape or tokens.shape[1] < 2 or not mask[:, 1:].any():
         raise _refused(subject, f"tokens {list(tokens.shape)}, mask {list(mask.shape)}", "a batch with a counted token")
+    if mask.max() > 1:
+        raise _refused(subject, "a mask of other values than 0 and 1", "0 or 1 for each token")
     if tokens.min() < 0 or tokens.max() >= vocab_size:
         raise _refused(subject, f"tokens from {tokens.min()} to {tokens.max()}", f"0 to {vocab_size - 1}")
     named = [piece.name for piece in document.pieces]

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from bespoke.errors import PlanError
+from bespoke.errors import BundleError, PlanError, StateError
+from bespoke.ops.dtypes import TORCH_DTYPES
 from bespoke.plan.instructions import SectionName
-from bespoke.runtime.buffers import Buffers
+from bespoke.runtime.buffers import Buffers, refuse_another_shape
 from bespoke.runtime.code import (
     CallCode,
     Code,
@@ -28,6 +29,7 @@ from bespoke.runtime.code import (
     RecordCode,
     Reference,
     StoreCode,
+    ValuePlace,
     ZeroCode,
 )
 from bespoke.runtime.memory import MemoryGuard
@@ -93,6 +95,12 @@ class Interpreter:
         """Makes a step's stores again from what was recorded. The caller flips the buffers, as after `run`."""
         made: dict[int, torch.Tensor] = {}
         rest = np.array(recorded, np.float32)
+        wanted = sum(math.prod(self.plan.values[value].shape) for value in self.plan.recorded)
+        if len(rest) != wanted:
+            raise StateError(
+                "journal", got=f"{len(rest)} recorded values", expected=f"{wanted}, those of the method's step",
+                next_step="Reset the state",
+            )  # fmt: skip
         for value in self.plan.recorded:
             shape = self.plan.values[value].shape
             size = math.prod(shape)
@@ -209,6 +217,15 @@ class Interpreter:
             )
         return bindings.scalars[name]
 
+    def _weight(self, name: str, value: ValuePlace) -> torch.Tensor:
+        tensor = self._weights.tensor(name)
+        if tensor is None or tuple(tensor.shape) != value.shape or tensor.dtype != TORCH_DTYPES[value.dtype]:
+            raise BundleError(
+                f"weight '{name}'", got="none, or of another type or shape than the plan reads", expected="the weights of the plan",
+                next_step="Build the bundle again",
+            )  # fmt: skip
+        return tensor
+
     def _whole(self, number: int, bindings: Bindings) -> tuple[torch.Tensor, bool]:
         """The tensor, and whether it stays where it is from call to call."""
         value = self.plan.values[number]
@@ -222,13 +239,17 @@ class Interpreter:
         name = str(value.where)
         match value.role, value.lifetime:
             case ("weight", _):
-                return self._weights.tensor(name), self._device.type == "cpu"
+                return self._weight(name, value), self._device.type == "cpu"
             case ("scalar", _):
                 dtype = torch.int64 if value.dtype == "int64" else torch.float32
                 return torch.tensor(self._scalar(number, bindings), dtype=dtype, device=self._device), False
             case ("batch", _):
-                return bindings.tensors[name], False
+                base, _, copies = name.partition("*")
+                tensor = bindings.tensors[base]
+                return (tensor.repeat(int(copies), 1) if copies else tensor), False
             case ("adapter", _) if bindings.adapter is not None:
+                piece = bindings.adapter.get(name)
+                refuse_another_shape(name, None if piece is None else piece.shape, value.shape)
                 return bindings.adapter[name], False
             case (_, "state"):
                 return self._buffers.current[name], False

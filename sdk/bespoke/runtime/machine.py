@@ -17,6 +17,7 @@ from bespoke.runtime.batches import Batch
 from bespoke.runtime.buffers import Buffers, as_tensor
 from bespoke.runtime.code import read_code
 from bespoke.runtime.cost import TORCH_COSTS
+from bespoke.runtime.fits import check_method
 from bespoke.runtime.graph_function import GraphFunction
 from bespoke.runtime.interpreter import STAGES, Bindings, Interpreter, Outcome
 from bespoke.runtime.memory import MemoryGuard
@@ -38,10 +39,11 @@ class Machine:
         self.guard = guard
         self.device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
         graphs = {graph.key: graph for graph in bundle.manifest.graphs}
-        codes = {
-            record.sequence_length: read_code(bundle.read(record.file), record.file, list(graphs.values()))
-            for record in method.plans
+        files = {
+            record.file: read_code(bundle.read(record.file), record.file, list(graphs.values())) for record in method.plans
         }
+        check_method(method, files, bundle.manifest)
+        codes = {record.sequence_length: files[record.file] for record in method.plans}
         self.buffers = Buffers(codes.values(), scratch, self.device)
         self.adapter_names = frozenset(
             str(value.where) for code in codes.values() for value in code.values if value.role == "adapter"

@@ -10,7 +10,7 @@ from typing import Any
 from bespoke.bundle.manifest import MethodRecord
 from bespoke.bundle.reader import Bundle
 from bespoke.config import Training, settings_from
-from bespoke.errors import ConfigError
+from bespoke.errors import ConfigError, StateError
 from bespoke.state.records import Run
 
 
@@ -23,7 +23,7 @@ def settings_of_run(
     """
     given = {name: value for name, value in (("steps", steps), ("seed", seed)) if value is not None}
     if current is not None and method in (None, current.method):
-        kept = current.settings["training"]
+        kept = stored_training(current, method_of(bundle, current.method)).model_dump()
         settings_from(Training, "train", {**kept, **overrides, **given})
         if settings_from(Training, "train", {**kept, **overrides}) != Training(**kept) or seed not in (None, current.seed):
             other = [*overrides, *(["seed"] if seed is not None else [])]
@@ -55,6 +55,27 @@ def method_of(bundle: Bundle, name: str | None) -> MethodRecord:
             next_step="Name one of them, or build the bundle with it",
         )
     return methods[name]
+
+
+def stored_training(run: Run, record: MethodRecord) -> Training:
+    """The settings that the run was started with. StateError where they are none, or none that the bundle's plans can run."""
+
+    def damaged(got: str, expected: str) -> StateError:
+        subject = f"settings of run {run.id}"
+        return StateError(subject, got=got, expected=expected, next_step="The state is damaged; abandon the run")
+
+    kept = run.settings.get("training") if isinstance(run.settings, dict) else None
+    if not isinstance(kept, dict):
+        raise damaged("no training settings", "those it was started with")
+    if run.seed < 0:
+        raise damaged(f"seed {run.seed}", "0 or more")
+    try:
+        training = settings_from(Training, "training", kept)
+        assert isinstance(training, Training)
+        _refuse_what_is_compiled(record.training, training)
+    except ConfigError as error:
+        raise damaged(f"{error.subject} {error.got}", error.expected) from None
+    return training
 
 
 def _refuse_what_is_compiled(built: Training, asked: Training) -> None:

@@ -15,9 +15,8 @@ import numpy as np
 
 from bespoke.bundle.manifest import MethodRecord
 from bespoke.bundle.reader import Bundle
-from bespoke.config import Training
 from bespoke.data.rows import TokenRows
-from bespoke.errors import DataError
+from bespoke.errors import BundleError, DataError
 from bespoke.runtime.batches import BatchCursor, Row, RowLike
 from bespoke.runtime.evaluate import GateData, Judgement, evaluate, judge, loss_of, predicted
 from bespoke.runtime.generate import generate
@@ -32,7 +31,7 @@ from bespoke.runtime.memory import (
     read_footprint,
 )
 from bespoke.runtime.report import Evaluation, MemoryReport, StoppedBecause, TrainReport
-from bespoke.runtime.settings import method_of, settings_of_run
+from bespoke.runtime.settings import method_of, settings_of_run, stored_training
 from bespoke.runtime.threads import each_limited, limited, threads_for
 from bespoke.runtime.trainer import Trainer, rows_of
 from bespoke.state.records import Run
@@ -69,7 +68,7 @@ class TorchRuntime:
         with self._store.trainer_lock():
             run = self._run(steps, method, seed, overrides)
             record = method_of(self._bundle, run.method)
-            record = record.model_copy(update={"training": Training.model_validate(run.settings["training"])})
+            record = record.model_copy(update={"training": stored_training(run, record)})
             guard = MemoryGuard(self._memory_bytes, self._meter.idle)
             before_machine = guard.observe()
             machine = Machine(self._bundle, record, guard, scratch=self._store.scratch_path)
@@ -133,6 +132,7 @@ class TorchRuntime:
             rows_of(self._store, [id for id in run.example_ids if id in train]), self._general("train"), seed=run.seed,
             batch_size=training.batch_size, accumulation=training.accumulation,
             sequence_lengths=[plan.sequence_length for plan in record.plans], general_share=training.general_share,
+            vocab_size=self._bundle.manifest.model.config.vocab_size,
         )  # fmt: skip
 
     def _start_of(self, run: Run) -> dict[str, np.ndarray]:
@@ -209,4 +209,10 @@ class TorchRuntime:
         if name is None:
             return []
         rows = TokenRows.from_arrays(self._bundle.mapped(name), name)
+        vocab_size = self._bundle.manifest.model.config.vocab_size
+        if len(rows.tokens) and int(rows.tokens.max()) >= vocab_size:
+            raise BundleError(
+                name, got=f"token {int(rows.tokens.max())}", expected=f"0 to {vocab_size - 1}, which the model knows",
+                next_step="Build the bundle again, or copy it again",
+            )  # fmt: skip
         return [Row(row.tokens, row.mask) for row in (rows.rows(i) for i in range(len(rows)))]

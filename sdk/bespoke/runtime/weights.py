@@ -31,7 +31,8 @@ class Weights:
     def free(self, group: str) -> None:
         self._on_device.pop(group, None)
 
-    def tensor(self, name: str) -> torch.Tensor:
+    def tensor(self, name: str) -> torch.Tensor | None:
+        """None where the group has none of that name."""
         group = name.split(".", 1)[0]
         reach = self._mapped if self._device.type == "cpu" else self._on_device
-        return reach[group][name]
+        return reach[group].get(name)

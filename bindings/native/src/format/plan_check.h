@@ -50,24 +50,25 @@ class FilledRows {
 // Bytes of a value; one more than any may have where they are more.
 uint64_t checked_bytes(const Plan& plan, uint32_t id);
 
-struct BatchTensor {  // what the runtime binds under a name: `copies` of the batch's `base` below each other, or a prompt
-  std::string base;
-  int64_t copies = 0;  // 0: a prompt
-  DType dtype = DType::int64;
-  unsigned __int128 rows = 0;  // 0: nothing is bound under the name
-  int64_t length = 0;
-};
-BatchTensor batch_tensor(const Plan& plan, const std::string& name);
-
 std::string shown_shape(const std::vector<int64_t>& shape);                  // [2, 3]
 std::string shown_type(const Plan& plan, const Reference& reference);        // float32 [2, 3]
 
 // The rules of each value by itself: the first part of verify_plan.
 void check_values(const Plan& plan, const std::string& subject);
 
+// The records of a document that its schema allows; no rule is checked, and frees of values are in their sections.
+Plan parse_plan(Bytes document, const std::string& subject);
+
 // Every rule (sdk/bespoke/plan/verify.py). PlanError naming section, instruction and value of the first violation. Frees of values
 // are still in their sections here.
 void verify_plan(const Plan& plan, const std::string& subject, const Manifest& manifest);
+
+// What was needed to verify and to find the replay, and is not to run, goes.
+void keep_what_runs(Plan& plan);
+
+// Every rule between a method, its plans and the manifest (sdk/bespoke/runtime/fits.py): numbers that stand in two places are the same,
+// what has one name has one shape, weights are of the bundle. `plans` in the order of the method's. PlanError.
+void verify_method(const Method& method, const std::vector<Plan>& plans, const Manifest& manifest);
 
 // Positions of the instructions that turn recorded values, state, noise and scalars into stores (sdk/bespoke/plan/replay.py);
 // false if some store depends on a batch or a weight, or if nothing is recorded.

@@ -167,7 +167,8 @@ void refuse_other_version(const Json& document, const std::string& subject) {
               "1.0 to " + std::to_string(kMajor) + "." + std::to_string(kMinor), "Update bespoke, or build the bundle again");
 }
 
-// What was needed to verify and to find the replay, and is not to run.
+}  // namespace
+
 void keep_what_runs(Plan& plan) {
   std::vector<uint32_t> positions;
   const std::vector<Instruction>& training = plan.sections[static_cast<int>(Section::train_step)];
@@ -194,9 +195,7 @@ void keep_what_runs(Plan& plan) {
   plan.references.shrink_to_fit();
 }
 
-}  // namespace
-
-Plan read_plan(Bytes document, const std::string& subject, const Manifest& manifest) {
+Plan parse_plan(Bytes document, const std::string& subject) {
   const JsonRules rules{subject, Kind::Plan, "Get the file again from where it was built", kMaxBytes, kMaxDepth, kMaxItems};
   const Json version = check_json(document, rules, {"version"});
   refuse_other_version(version, subject);
@@ -211,6 +210,11 @@ Plan read_plan(Bytes document, const std::string& subject, const Manifest& manif
       throw Error(Kind::Plan, subject + (first.path.empty() ? "" : ", ") + first.path, first.got, first.expected, kNextStep);
     }
   }
+  return plan;
+}
+
+Plan read_plan(Bytes document, const std::string& subject, const Manifest& manifest) {
+  Plan plan = parse_plan(document, subject);
   verify_plan(plan, subject, manifest);
   keep_what_runs(plan);
   return plan;

@@ -62,6 +62,20 @@ bool in_force(const char* rule) {
   static const char* const without = std::getenv("BESPOKE_WITHOUT");
   return without == nullptr || std::string(without) != rule;
 }
+
+bool is_let_through(const Value& value) {
+  const std::vector<Allowed>& rows = the_rules().values;
+  if (std::any_of(rows.begin(), rows.end(), [&](const Allowed& row) { return row.is(value); })) return false;
+  Value other = value;
+  if (!in_force("table.session")) return value.lifetime == Lifetime::session && value.place == PlaceKind::named;
+  if (!in_force("table.constant")) return value.role == Role::constant && value.place == PlaceKind::named;
+  if (!in_force("table.recorded")) return value.role == Role::recorded && value.place == PlaceKind::scratch;
+  if (in_force("table.rank")) return false;
+  return std::any_of(rows.begin(), rows.end(), [&](const Allowed& row) {
+    other.rank = static_cast<uint8_t>(row.least_rank);
+    return row.is(other);
+  });
+}
 #endif
 
 }  // namespace bespoke

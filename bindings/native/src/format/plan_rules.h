@@ -41,12 +41,23 @@ struct PlanRules {
 
 const PlanRules& the_rules();
 
+struct BatchTensor {  // what the runtime binds under a name: `copies` of the batch's `base` below each other, or a prompt
+  std::string base;
+  int64_t copies = 0;  // 0: a prompt
+  DType dtype = DType::int64;
+  unsigned __int128 rows = 0;  // 0: nothing is bound under the name
+  int64_t length = 0;
+};
+BatchTensor batch_tensor(const Plan& plan, const std::string& name);
+
 // Whether a rule is in force. Always, but in the build that shows what each of them is for (fuzz/execute.cpp): there
 // BESPOKE_WITHOUT names one that is not.
 #ifdef BESPOKE_RULE_SWITCHES
 bool in_force(const char* rule);
+bool is_let_through(const Value& value);  // of a kind that the table lacks, by a name of "table." and what it lets through
 #else
 constexpr bool in_force(const char*) { return true; }
+constexpr bool is_let_through(const Value&) { return false; }
 #endif
 
 }  // namespace bespoke

@@ -73,11 +73,8 @@ class Checker {
       if (end > limit && in_force("place")) refuse("bytes up to " + shown(end), "bytes up to " + std::to_string(limit));
       if (value.where % rules_.alignment) refuse("offset " + std::to_string(value.where), "an aligned offset");
     }
-    if (value.place == PlaceKind::named) check_name(id);
+    if (value.place == PlaceKind::named && !is_let_through(value)) check_name(id);
   }
-
-  // In the build that shows what rows of the table are for: BESPOKE_WITHOUT=table lets any kind through.
-  static bool is_let_through(const Value&) { return !in_force("table"); }
 
   void check_name(uint32_t id) const {
     const Value& value = p_.values[id];

@@ -323,7 +323,7 @@ class Checker {
       const std::string length = rule_->prompt == "T" ? std::to_string(p_.sequence_length) : rule_->prompt;
       given = name.compare(0, 7, "prompt_") == 0 ? !length.empty() && name == "prompt_" + length : rule_->batch;
     }
-    if (given || !in_force("section")) return;
+    if (given || is_let_through(v)) return;
     const bool bound = v.lifetime == Lifetime::call;
     const std::string what = bound ? std::string(say(kRoleNames, v.role)) + " '" + name + "'" : std::string("a ") + say(kLifetimeNames, v.lifetime) + " value";
     refuse(at(id), what + " in section " + kSectionNames[section_], "what the runtime gives to the section");

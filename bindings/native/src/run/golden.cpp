@@ -80,6 +80,10 @@ class MethodRun {  // one method at one sequence length
   void train(const MethodGolden& known) {
     rates(known);
     machine_.fill(adapter_.view());
+    const int64_t micro_batches = machine_.accumulates() ? method_.training.accumulation : 1;
+    if (known.micro_batches != micro_batches)
+      throw Error(Kind::Golden, "Golden vectors of method '" + method_.name + "', micro_batches", std::to_string(known.micro_batches),
+                  std::to_string(micro_batches) + ", as its training says", "Build the bundle again");
     batches_.resize(static_cast<size_t>(known.micro_batches), batches_[0]);
     const bool apart = known.gradient && known.gradient->kind == GradientKind::difference;
     if (apart) {
@@ -204,7 +208,7 @@ class MethodRun {  // one method at one sequence length
       const auto found = current.find(name);
       if (found == current.end() || found->second.elements() != elements_of(name))
         throw mismatch(name + after, "a plan without it", "a plan that trains it");
-      const double got = norm_of(found->second.data, adapter_.view().at(name), found->second.elements());
+      const double got = norm_of(found->second.data, adapter_.view().at(name).data, found->second.elements());
       if (!wanted.holds(got))
         throw mismatch(name + after, "a distance of " + text_of(got) + " from its start",
                        text_of(wanted.value) + " within " + text_of(wanted.tolerance, 3));

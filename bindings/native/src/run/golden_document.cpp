@@ -209,6 +209,8 @@ void take_batch(const Tensors& tensors, const std::string& subject, int64_t voca
   if (tokens->shape == mask->shape && golden.row_tokens >= 2)
     for (int64_t i = 0; i < golden.rows * golden.row_tokens; i++) counted = counted || (i % golden.row_tokens && golden.mask[i]);
   if (!counted) throw refused(subject, "tokens and mask that make no batch", "a batch with a counted token");
+  if (*std::max_element(golden.mask, golden.mask + golden.rows * golden.row_tokens) > 1)
+    throw refused(subject, "a mask of other values than 0 and 1", "0 or 1 for each token");
   const auto [low, high] = std::minmax_element(golden.tokens, golden.tokens + golden.rows * golden.row_tokens);
   if (*low < 0 || *high >= vocab_size)
     throw refused(subject, "tokens from " + std::to_string(*low) + " to " + std::to_string(*high),
@@ -261,14 +263,14 @@ GoldenAdapter::GoldenAdapter(const Tensors& initial, const Golden& golden) {
     const Tensor& start = initial.at(piece.name);
     const std::string& name = piece.name;
     if (name.size() < suffix.size() || name.compare(name.size() - suffix.size(), suffix.size(), suffix) != 0) {
-      view_[name] = reinterpret_cast<const float*>(start.data);
+      view_[name] = {reinterpret_cast<const float*>(start.data), start.shape};
       continue;
     }
     std::vector<float> drawn(static_cast<size_t>(elements_of(start)));
     noise(drawn.data(), static_cast<int64_t>(drawn.size()), golden.seed, 0, 0, piece.block, piece.tensor, false);
     for (float& value : drawn) value *= static_cast<float>(golden.b_scale);
     drawn_.push_back(std::move(drawn));
-    view_[name] = drawn_.back().data();
+    view_[name] = {drawn_.back().data(), start.shape};
   }
 }
 

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "format/plan_rules.h"
 #include "run/noise.h"
 
 namespace bespoke {
@@ -41,7 +42,6 @@ Interpreter::Interpreter(const Plan& plan, Bundle& bundle, Programs& programs, B
     graphs_.push_back(&programs.find(use.key));
     calls_.push_back("Graph '" + use.name + "' of method '" + plan.method + "'");
   }
-  const Manifest& manifest = bundle.manifest();
   for (uint32_t id = 0; id < plan.values.size(); id++) {
     const Value& value = plan.values[id];
     switch (value.place) {
@@ -56,13 +56,7 @@ Interpreter::Interpreter(const Plan& plan, Bundle& bundle, Programs& programs, B
     const std::string& name = plan.name(id);
     if (value.role == Role::weight) {
       const size_t dot = name.find('.');
-      const std::string group = name.substr(0, dot);
-      const auto file = manifest.weights.find(group);
-      if (file == manifest.weights.end())
-        throw Error(Kind::Plan, "plan of '" + plan.method + "', weight '" + name + "'", "no such group in the bundle",
-                    "one of its weight groups", "Build the bundle again");
-      groups_[group].file = file->second;
-      groups_[group].values.push_back({id, name.substr(dot + 1)});
+      group_of(name.substr(0, dot)).values.push_back({id, name.substr(dot + 1)});
     } else if (value.role == Role::scalar) {
       number_of_[id] = static_cast<int32_t>(numbers_.size());
       numbers_.push_back(0);
@@ -99,6 +93,17 @@ size_t Interpreter::temporaries(const Plan& plan, const Manifest& manifest) {
   return most;
 }
 
+void refuse_another_shape(const std::string& name, const FloatTensor* tensor, const std::vector<int64_t>& shape) {
+  const auto shown = [](const std::vector<int64_t>& extents) {
+    std::string text;
+    for (const int64_t extent : extents) text += (text.empty() ? "" : ", ") + std::to_string(extent);
+    return "[" + text + "]";
+  };
+  if (tensor && (tensor->shape == shape || !in_force("state_shape"))) return;
+  throw Error(Kind::Adapter, "piece '" + name + "'", tensor ? "float32 " + shown(tensor->shape) : "none", "float32 " + shown(shape),
+              "Use an adapter, or a state, of this bundle");
+}
+
 Outcome Interpreter::run(Section section, const Bindings& bindings) {
   const int number = static_cast<int>(section);
   if (!plan_.has[number])
@@ -127,14 +132,14 @@ Outcome Interpreter::execute(const std::vector<Instruction>& code, const Binding
         break;
       case Op::record: {
         const size_t bytes = plan_.bytes(i.b);
-        std::memmove(whole(i.b), whole(i.a), bytes);
+        std::memmove(whole(i.b), find(Reference{i.a}), bytes);
         const auto* values = reinterpret_cast<const float*>(whole(i.b));
         outcome.recorded.insert(outcome.recorded.end(), values, values + bytes / sizeof(float));
         break;
       }
       case Op::store: std::memcpy(buffers_.following() + state_offset_[i.a], find(plan_.references[i.b]), plan_.bytes(i.a)); break;
       case Op::emit: {
-        const auto* values = reinterpret_cast<const float*>(whole(i.b));
+        const auto* values = reinterpret_cast<const float*>(find(Reference{i.b}));
         const int64_t count = plan_.elements(i.b);
         if (count == 1)
           outcome.metrics[plan_.names[i.a]] = static_cast<double>(*values);
@@ -162,10 +167,16 @@ void Interpreter::bind(const Bindings& bindings) {
         std::memcpy(&slot, &single, sizeof single);
       }
     } else if (value.role == Role::batch) {
+      if (name.find('*') != std::string::npos) {
+        repeat(id, bindings);
+        continue;
+      }
       const auto found = bindings.tensors.find(name);
       base_[id] = found == bindings.tensors.end() ? nullptr : static_cast<uint8_t*>(const_cast<void*>(found->second));
     } else if (value.role == Role::adapter && bindings.adapter) {
-      base_[id] = reinterpret_cast<uint8_t*>(const_cast<float*>(bindings.adapter->at(name)));
+      const auto found = bindings.adapter->find(name);
+      refuse_another_shape(name, found == bindings.adapter->end() ? nullptr : &found->second, {plan_.shape(id), plan_.shape(id) + value.rank});
+      base_[id] = reinterpret_cast<uint8_t*>(const_cast<float*>(found->second.data));
     } else if (value.lifetime == Lifetime::state) {
       base_[id] = buffers_.current() + state_offset_[id];
     } else if (value.lifetime == Lifetime::session && bindings.emitted) {
@@ -177,13 +188,29 @@ void Interpreter::bind(const Bindings& bindings) {
     base_[id] = buffers_.arena() + plan_.values[id].where;
     if (!bindings.recorded) continue;
     const size_t count = static_cast<size_t>(plan_.elements(id));
-    if (taken + count > bindings.recorded->size())
+    if (taken + count > bindings.recorded->size() && in_force("recorded"))
       throw Error(Kind::State, "journal", std::to_string(bindings.recorded->size()) + " recorded values", "those of the method's step",
                   "Reset the state");
     // Not in the arena: what is replayed before it may use the same bytes.
     base_[id] = reinterpret_cast<uint8_t*>(const_cast<float*>(bindings.recorded->data() + taken));
     taken += count;
   }
+  if (bindings.recorded && taken != bindings.recorded->size() && in_force("recorded"))
+    throw Error(Kind::State, "journal", std::to_string(bindings.recorded->size()) + " recorded values",
+                std::to_string(taken) + ", those of the method's step", "Reset the state");
+}
+
+// The batch as often as the name says, one below the other.
+void Interpreter::repeat(uint32_t value, const Bindings& bindings) {
+  const BatchTensor tensor = batch_tensor(plan_, plan_.name(value));
+  const auto found = bindings.tensors.find(tensor.base);
+  base_[value] = nullptr;
+  if (found == bindings.tensors.end() || tensor.copies < 1) return;
+  std::vector<uint8_t>& copies = repeated_[value];
+  copies.resize(plan_.bytes(value));
+  const size_t bytes = copies.size() / static_cast<size_t>(tensor.copies);
+  for (size_t done = 0; bytes && done < copies.size(); done += bytes) std::memcpy(copies.data() + done, found->second, bytes);
+  base_[value] = copies.data();
 }
 
 uint8_t* Interpreter::find(const Reference& reference) const {
@@ -244,17 +271,27 @@ void Interpreter::call(const Instruction& instruction) {
 
 bool Interpreter::stores(uint32_t value) const { return std::binary_search(stored_.begin(), stored_.end(), value); }
 
+Interpreter::Group& Interpreter::group_of(const std::string& name) {
+  const auto known = groups_.find(name);
+  if (known != groups_.end()) return known->second;
+  return groups_.emplace(name, Group{bundle_.manifest().weights.at(name), {}, {}}).first->second;
+}
+
 void Interpreter::load(const std::string& name) {
   guard_.ask(0, "Weights '" + name + "'");
-  Group& group = groups_.at(name);
+  Group& group = group_of(name);
   if (!group.bytes.data) {
     group.bytes = bundle_.file(group.file);
     const Tensors& tensors = bundle_.tensors(group.file);
     for (const WeightValue& weight : group.values) {
       const auto found = tensors.find(weight.tensor);
-      if (found == tensors.end() || found->second.size != plan_.bytes(weight.value))
-        throw Error(Kind::Bundle, group.file, "no tensor '" + weight.tensor + "' of the plan's shape", "the weights that the plan reads",
-                    "Build the bundle again");
+      const int64_t* shape = plan_.shape(weight.value);
+      const Value& value = plan_.values[weight.value];
+      const bool same = found != tensors.end() && found->second.dtype == value.dtype &&
+                        found->second.shape == std::vector<int64_t>(shape, shape + value.rank);
+      if (!same && in_force("weight_shape"))
+        throw Error(Kind::Bundle, group.file + ", tensor '" + weight.tensor + "'", "none, or of another type or shape than the plan reads",
+                    "the weights of the plan", "Build the bundle again");
       base_[weight.value] = const_cast<uint8_t*>(found->second.data);
     }
   }
@@ -263,7 +300,7 @@ void Interpreter::load(const std::string& name) {
 
 void Interpreter::free(const std::string& name) {
   // Clean pages of a file: they leave this process, not the system's cache.
-  const Group& group = groups_.at(name);
+  const Group& group = group_of(name);
   if (group.bytes.data) madvise(const_cast<uint8_t*>(group.bytes.data), group.bytes.size, MADV_DONTNEED);
 }
 

@@ -60,6 +60,8 @@ class Interpreter {
   Outcome execute(const std::vector<Instruction>& code, const Bindings& bindings);
   void bind(const Bindings& bindings);
   void call(const Instruction& instruction);
+  Group& group_of(const std::string& name);
+  void repeat(uint32_t value, const Bindings& bindings);
   void load(const std::string& group);
   void free(const std::string& group);
   uint8_t* find(const Reference& reference) const;
@@ -83,9 +85,13 @@ class Interpreter {
   std::vector<uint32_t> bound_;         // values whose place changes from run to run
   std::vector<uint32_t> stored_;        // sources of stores: what the update makes
   std::map<std::string, Group> groups_;
+  std::map<uint32_t, std::vector<uint8_t>> repeated_;  // batch tensors of several copies
   std::vector<bespoke_tensor> operands_, results_;
   std::vector<std::pair<const uint8_t*, uint32_t>> adds_;  // temporary, number of the result
   Stage stage_ = Stage::forward;
 };
+
+// AdapterError where a tensor that a plan reads as a piece of this shape is not there, or of another one.
+void refuse_another_shape(const std::string& name, const FloatTensor* tensor, const std::vector<int64_t>& shape);
 
 }  // namespace bespoke

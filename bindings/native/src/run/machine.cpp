@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/machine.h"
 
+#include "format/plan_check.h"
+
 #include <algorithm>
 #include <cstring>
 
@@ -15,15 +17,25 @@ std::vector<NamedTensor> tensors_of(const Layout& layout, const uint8_t* base, b
   return tensors;
 }
 
+std::vector<Plan> plans_of(Bundle& bundle, const Method& method) {
+  std::vector<Plan> plans;
+  for (const PlanRecord& record : method.plans) {
+    plans.push_back(read_plan(bundle.file(record.file), record.file, bundle.manifest()));
+    bundle.drop(record.file);
+  }
+  return plans;
+}
+
 }  // namespace
 
 Machine::Machine(Bundle& bundle, const Method& method, const bespoke_engine& engine, MemoryGuard& guard, const std::atomic<bool>& stop,
                  const std::string& scratch_path)
-    : method_(method), stop_(stop), programs_(bundle, engine) {
-  for (const PlanRecord& record : method.plans) {
-    plans_.push_back(read_plan(bundle.file(record.file), record.file, bundle.manifest()));
-    bundle.drop(record.file);
-  }
+    : Machine(bundle, method, plans_of(bundle, method), engine, guard, stop, scratch_path) {}
+
+Machine::Machine(Bundle& bundle, const Method& method, std::vector<Plan> verified, const bespoke_engine& engine, MemoryGuard& guard,
+                 const std::atomic<bool>& stop, const std::string& scratch_path)
+    : method_(method), stop_(stop), plans_(std::move(verified)), programs_(bundle, engine) {
+  verify_method(method, plans_, bundle.manifest());
   std::vector<const Plan*> plans;
   size_t temporaries = 0;
   for (const Plan& plan : plans_) {
@@ -91,10 +103,12 @@ void Machine::fill(const TensorSource& tensors) {
   for (uint8_t* copy : {buffers_->current(), buffers_->following()})
     for (const auto& [name, entry] : buffers_->state.entries) {
       const auto found = tensors.find(name);
-      if (found == tensors.end())
+      if (found == tensors.end() && entry.role != Role::adapter) {
         std::memset(copy + entry.offset, 0, entry.bytes);
-      else
-        std::memcpy(copy + entry.offset, found->second, entry.bytes);
+        continue;
+      }
+      refuse_another_shape(name, found == tensors.end() ? nullptr : &found->second, entry.shape);
+      if (entry.bytes) std::memcpy(copy + entry.offset, found->second.data, entry.bytes);
     }
 }
 

@@ -13,6 +13,9 @@ class Machine : public Steps {
   // `scratch_path` empty: for answers only, nothing is kept on disk.
   Machine(Bundle& bundle, const Method& method, const bespoke_engine& engine, MemoryGuard& guard, const std::atomic<bool>& stop,
           const std::string& scratch_path);
+  // The same with plans that are verified, each by itself; how they fit together is checked here.
+  Machine(Bundle& bundle, const Method& method, std::vector<Plan> plans, const bespoke_engine& engine, MemoryGuard& guard,
+          const std::atomic<bool>& stop, const std::string& scratch_path);
 
   Outcome train_step(const std::vector<Batch>& batches, double learning_rate, int64_t step, uint64_t seed) override;
   void replay_step(const std::vector<float>& recorded, double learning_rate, int64_t step, uint64_t seed) override;
@@ -32,6 +35,8 @@ class Machine : public Steps {
   std::vector<NamedTensor> following() const override;
   std::vector<NamedTensor> sums() const override;
   std::vector<float> next_token_logits(const std::vector<int64_t>& prompt, int64_t length, const AdapterView& adapter) override;
+
+  Buffers& buffers() { return *buffers_; }  // for tests, which look at what lies around values
 
  private:
   // Opens the program for which the engine keeps most, before anything else takes memory: what grows later is there twice meanwhile.

@@ -41,7 +41,12 @@ struct NamedTensor {  // float32, somebody else's memory
   }
 };
 
-using TensorSource = std::map<std::string, const float*>;  // tensors of known shapes by name
+struct FloatTensor {  // somebody else's memory
+  const float* data;
+  std::vector<int64_t> shape;
+};
+
+using TensorSource = std::map<std::string, FloatTensor>;
 using AdapterView = TensorSource;
 
 // Emitted scalars by name, and recorded values in order.

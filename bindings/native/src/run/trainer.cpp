@@ -44,7 +44,7 @@ const char* name_of(Stopped reason) {
 
 TensorSource source_of(const MappedTensors& tensors) {
   TensorSource source;
-  for (const StateTensor& tensor : tensors.all()) source.emplace(tensor.name, tensor.data);
+  for (const StateTensor& tensor : tensors.all()) source.emplace(tensor.name, FloatTensor{tensor.data, {tensor.shape, tensor.shape + tensor.rank}});
   return source;
 }
 

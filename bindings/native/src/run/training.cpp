@@ -41,11 +41,10 @@ std::string shown(const std::vector<int64_t>& lengths) {  // as Python shows a t
 }
 
 // Batch size, lengths and accumulation or not are in the plans.
-void refuse_what_is_compiled(const Training& built, const Training& asked) {
-  const auto hold = [](const char* name, const std::string& was, const std::string& now) {
-    if (was != now)
-      throw Error(Kind::Config, std::string("train.") + name, now, was + ", which the bundle was built for",
-                  "Build a bundle with the other value");
+void refuse_what_is_compiled(const Training& built, const Training& asked, const std::string& subject = "train",
+                             Kind kind = Kind::Config, const char* next_step = "Build a bundle with the other value") {
+  const auto hold = [&](const char* name, const std::string& was, const std::string& now) {
+    if (was != now) throw Error(kind, subject + "." + name, now, was + ", which the bundle was built for", next_step);
   };
   const auto norm = [](const Training& training) { return training.clip_norm ? repr_of(*training.clip_norm) : "None"; };
   hold("batch_size", std::to_string(built.batch_size), std::to_string(asked.batch_size));
@@ -53,8 +52,8 @@ void refuse_what_is_compiled(const Training& built, const Training& asked) {
   hold("clip_norm", norm(built), norm(asked));
   hold("packing", built.packing ? "True" : "False", asked.packing ? "True" : "False");
   if (built.accumulates() != asked.accumulates())
-    throw Error(Kind::Config, "train.accumulation", std::to_string(asked.accumulation),
-                std::to_string(built.accumulation) + ", or another number above 1 if that is", "Build the bundle with accumulation");
+    throw Error(kind, subject + ".accumulation", std::to_string(asked.accumulation),
+                std::to_string(built.accumulation) + ", or another number above 1 if that is", next_step);
 }
 
 std::unique_ptr<RowSource> general_rows(Bundle& bundle, const std::optional<std::string>& name) {
@@ -172,7 +171,7 @@ TensorSource adapter_of(Bundle& bundle) {
     if (tensor.dtype != DType::float32 || reinterpret_cast<uintptr_t>(tensor.data) % alignof(float))
       throw Error(Kind::Bundle, name + ", tensor '" + piece + "'", "another type, or one that is not aligned", "aligned float32",
                   "Build the bundle again, or copy it again");
-    source.emplace(piece, reinterpret_cast<const float*>(tensor.data));
+    source.emplace(piece, FloatTensor{reinterpret_cast<const float*>(tensor.data), tensor.shape});
   }
   return source;
 }
@@ -186,7 +185,12 @@ std::string train(Personal& personal, const TrainRequest& request) {
   const auto lock = personal.store.trainer_lock();
   const Run run = choose_run(personal, request);
   Method method = personal.bundle.manifest().method(run.method);
+  const Training built = method.training;
   method.training = settings_of(run);
+  const std::string stored = "settings of run " + std::to_string(run.id);
+  refuse_what_is_compiled(built, method.training, stored, Kind::State, "The state is damaged; abandon the run");
+  if (run.seed < 0)
+    throw Error(Kind::State, stored + ".seed", std::to_string(run.seed), "0 or more", "The state is damaged; abandon the run");
   const Training& training = method.training;
 
   TrainReport report;

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers that stand in two places, and rows of tokens: where they do not agree, training is refused by both runtimes alike."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bespoke import PersonalModel
+from bespoke.bundle.manifest import Manifest
+from bespoke.bundle.reader import open_bundle
+from bespoke.errors import BespokeError
+from tests.native.core_lab import tiny_core_bundle  # noqa: F401
+from tests.unit.personal_model.tiny import add_numbers, changed, with_general
+
+pytestmark = pytest.mark.xdist_group("core")
+Edit = Callable[[dict[str, Any]], Any]
+
+
+@pytest.fixture(params=["torch", "core"])
+def runtime(request: pytest.FixtureRequest) -> str:
+    if request.param == "core":
+        request.getfixturevalue("native_build")
+    return str(request.param)
+
+
+def edited(source: Path, target: Path, edit: Edit) -> Path:
+    def change(manifest: Manifest) -> Manifest:
+        document = manifest.model_dump(mode="json")
+        edit(document)
+        return Manifest.model_validate_json(json.dumps(document))
+
+    return changed(source, target, change)
+
+
+def refused(bundle: Path, state: Path, runtime: str, **settings: Any) -> BespokeError:
+    """What training says."""
+    with PersonalModel.open(bundle, state, runtime=runtime) as model:
+        if not model.examples.ids():
+            add_numbers(model)
+        with pytest.raises(BespokeError) as caught:
+            model.train(steps=1, **settings)
+    return caught.value
+
+
+METHOD: dict[str, tuple[Edit, str, str]] = {
+    "a larger batch than the plan's": (lambda d: d["methods"][0]["training"].update(batch_size=64), "batch_size", "64"),
+    "a smaller batch than the plan's": (lambda d: d["methods"][0]["training"].update(batch_size=1), "batch_size", "2"),
+    "lengths that no plan is of": (
+        lambda d: d["methods"][0]["training"].update(sequence_lengths=[8]), "training.sequence_lengths", "[8]",
+    ),
+    "a plan of another length than the manifest says": (
+        lambda d: (
+            d["methods"][0]["plans"][0].update(sequence_length=8), d["methods"][0]["training"].update(sequence_lengths=[16]),
+            d.update(sequence_lengths=[8, 16]),
+        ), "sequence_length", "16",
+    ),
+    "a smaller vocabulary than the tables'": (lambda d: d["model"]["config"].update(vocab_size=50), "vocab_size", "rows"),
+    "a larger vocabulary than the tables'": (lambda d: d["model"]["config"].update(vocab_size=100_000), "vocab_size", "rows"),
+    "micro-batches that the plan has not": (
+        lambda d: d["methods"][0]["training"].update(accumulation=4), "sections", "no micro_step",
+    ),
+    "a journal that the plan does not keep": (lambda d: d["methods"][0].update(replayable=True), "replayable", "false"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", METHOD)
+def test_a_manifest_that_says_other_numbers_than_the_plan_is_refused(
+    what: str, runtime: str, tiny_core_bundle: Path, tmp_path: Path  # noqa: F811
+) -> None:
+    edit, *said = METHOD[what]
+    error = refused(edited(tiny_core_bundle, tmp_path / "b", edit), tmp_path / "state", runtime, method="mesp")
+    assert type(error).__name__ == "PlanError", str(error)
+    text = f"{error.subject} {error.got} {error.expected}"
+    assert all(part in text for part in said), text
+
+
+def test_an_adapter_file_shorter_than_the_plan_is_refused(runtime: str, tiny_core_bundle: Path, tmp_path: Path) -> None:  # noqa: F811
+    with open_bundle(tiny_core_bundle) as bundle:
+        file = bundle.manifest.adapter
+        piece, array = next(iter(bundle.mapped(file).items()))
+        shorter = np.ascontiguousarray(array[:, : array.shape[1] // 2])
+    doctored = changed(tiny_core_bundle, tmp_path / "b", arrays={file: {piece: shorter}})
+    error = refused(doctored, tmp_path / "state", runtime)
+    assert piece in str(error)
+    assert str(list(shorter.shape)) in str(error)
+
+
+STORED: dict[str, tuple[str, str]] = {
+    "a batch of 64": ("UPDATE runs SET settings = json_set(settings, '$.training.batch_size', 64)", "batch_size"),
+    "other lengths": (
+        "UPDATE runs SET settings = json_set(settings, '$.training.sequence_lengths', json('[8]'))", "sequence_lengths",
+    ),
+    "settings that are none": ("UPDATE runs SET settings = json_set(settings, '$.training.steps', -3)", "steps"),
+    "no settings": ("UPDATE runs SET settings = '{}'", "no training settings"),
+    "a seed below 0": ("UPDATE runs SET seed = -1", "-1"),
+}
+ROWS: dict[str, tuple[str, str]] = {
+    "a mask of 7": ("UPDATE example_rows SET mask = replace(mask, x'01', x'07')", "a mask of 7"),
+    "a token below 0": ("UPDATE example_rows SET tokens = x'ffffffff' || substr(tokens, 5)", "token -1"),
+    "a token beyond the vocabulary": ("UPDATE example_rows SET tokens = x'00ffff00' || substr(tokens, 5)", "token 16776960"),
+}
+
+
+@pytest.mark.parametrize(("kind", "what"), [*(("StateError", w) for w in STORED), *(("DataError", w) for w in ROWS)])
+def test_a_state_that_says_other_numbers_is_refused(
+    kind: str, what: str, runtime: str, tiny_core_bundle: Path, tmp_path: Path  # noqa: F811
+) -> None:
+    state = tmp_path / "state"
+    with PersonalModel.open(tiny_core_bundle, state, runtime="torch") as model:
+        add_numbers(model)
+        model.train(steps=1)
+    statement, said = (STORED | ROWS)[what]
+    with sqlite3.connect(state / "state.sqlite") as connection:
+        assert connection.execute(statement).rowcount
+    connection.close()
+    error = refused(tiny_core_bundle, state, runtime)
+    assert type(error).__name__ == kind, str(error)
+    assert said in str(error)
+
+
+@pytest.mark.parametrize("token", [-1, 100_000])
+def test_a_bundles_data_with_a_token_that_the_model_lacks_is_refused(
+    token: int, runtime: str, tiny_core_bundle: Path, tmp_path: Path  # noqa: F811
+) -> None:
+    sound = {"tokens": [3, 4, 5], "mask": [0, 1, 1]}
+    bundle = with_general(tiny_core_bundle, tmp_path / "b", [sound, {**sound, "tokens": [3, token, 5]}], [sound])
+    error = refused(bundle, tmp_path / "state", runtime)
+    assert type(error).__name__ == "BundleError", str(error)
+    assert "data/train.safetensors" in error.subject
+
