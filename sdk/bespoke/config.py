@@ -108,7 +108,7 @@ def config_problems(subject: str, error: ValidationError, kind: type[BaseModel])
             ConfigError(
                 where,
                 got=shown(entry["input"]),
-                expected=f"one of the fields {', '.join(sorted(kind.model_fields))}" if unknown else _expected(entry),
+                expected=f"one of the fields {', '.join(sorted(kind.model_fields))}" if unknown else expected_of(entry),
                 next_step="Remove it or mend its name" if unknown else f"Change {where}",
             )
         )
@@ -135,7 +135,8 @@ _EXPECTED = {
 }
 
 
-def _expected(entry: Any) -> str:
+def expected_of(entry: Any) -> str:
+    """What an entry of pydantic's complaints asks for."""
     if entry["type"] in _EXPECTED:
         ctx = entry.get("ctx", {})
         return _EXPECTED[entry["type"]].format(**{name: f"{it:g}" if isinstance(it, float) else it for name, it in ctx.items()})

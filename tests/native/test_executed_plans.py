@@ -23,6 +23,8 @@ from tests.unit.plan.test_rules import ALLOWED
 
 pytestmark = pytest.mark.xdist_group("executed_plans")
 EXECUTED, MOST_TO_A_CRASH = 1_000_000, 100_000
+# Plans are small and many: no stacks of allocations are kept, and freed memory not for long.
+ASAN = "detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=4096:malloc_context_size=0:quarantine_size_mb=8"
 # What each of them keeps from happening is memory that is read or written beyond what it belongs to.
 RULES = (
     "region", "place", "table.session", "table.constant", "table.rank", "table.recorded", "batch", "batch_size", "one_shape",
@@ -49,7 +51,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def execute(program: Path, corpus: Path, times: int, seed: int, without: str | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=4096"}
+    environment = {**os.environ, "ASAN_OPTIONS": ASAN}
     environment |= {"UBSAN_OPTIONS": "print_stacktrace=1"} | ({} if without is None else {"BESPOKE_WITHOUT": without})
     return subprocess.run([program, corpus, str(times), str(seed)], capture_output=True, text=True, env=environment)
 

@@ -25,8 +25,6 @@ Edit = Callable[[dict[str, Any]], Any]
 
 @pytest.fixture(params=["torch", "core"])
 def runtime(request: pytest.FixtureRequest) -> str:
-    if request.param == "core":
-        request.getfixturevalue("native_build")
     return str(request.param)
 
 

@@ -8,6 +8,7 @@
 #include <sanitizer/common_interface_defs.h>
 
 #include <cstdio>
+#include <exception>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -71,6 +72,7 @@ class Poison {
   Poison(Machine& machine, const std::vector<Plan>& plans) {
     Buffers& b = machine.buffers();
     around(b.arena(), spans(plans, PlaceKind::arena), static_cast<size_t>(b.temporaries() - b.arena()));
+    around(b.engine_scratch(), {}, b.engine_scratch_size());
     around(b.checkpoints(), spans(plans, PlaceKind::scratch), static_cast<size_t>(b.step_values() - b.checkpoints()));
     uint8_t* first = std::min(b.current(), b.following());
     uint8_t* second = std::max(b.current(), b.following());
@@ -90,8 +92,11 @@ class Poison {
     for (const Plan& plan : plans)
       for (uint32_t id = 0; id < plan.values.size(); id++) {
         if (plan.values[id].place != place) continue;
-        size_t& end = found[static_cast<size_t>(plan.values[id].where)];
-        end = std::max(end, static_cast<size_t>(plan.values[id].where) + plan.bytes(id));
+        const size_t begin = static_cast<size_t>(plan.values[id].where);
+        const size_t limit = place == PlaceKind::arena ? plan.estimate.arena_bytes : plan.estimate.scratch_bytes;
+        if (begin >= limit) continue;
+        size_t& end = found[begin];
+        end = std::max(end, std::min(limit, begin + plan.bytes(id)));
       }
     return found;
   }
@@ -102,7 +107,7 @@ class Poison {
   }
 
   void around(uint8_t* data, const Spans& values, size_t size) {
-    if (data == nullptr || size == 0) return;
+    if (data == nullptr || size == 0 || size > kLargest) return;
     size_t covered = 0;
     for (const auto& [begin, end] : values) {
       if (begin > covered && begin <= size) poison(data + covered, begin - covered);
@@ -114,6 +119,7 @@ class Poison {
     __asan_poison_memory_region(data, size);
     regions_.emplace_back(data, size);
   }
+  static constexpr size_t kLargest = size_t{1} << 36;  // a size that wrapped is none
   std::vector<std::pair<uint8_t*, size_t>> regions_;
 };
 
@@ -169,10 +175,10 @@ void mark(const Plan& plan, int section, fuzz::Seen& seen) {
 }
 
 // Whether it ran to the end of a section.
-bool execute(fuzz::MemoryBundle& bundle, const Case& one, Random& random, fuzz::Seen& seen) {
+bool execute(fuzz::MemoryBundle& bundle, Case& one, Random& random, fuzz::Seen& seen) {
   static const std::atomic<bool> stop{false};
   static const bespoke_engine engine = {sizeof(bespoke_engine), "touch", nullptr, open, run, close, nullptr};
-  std::vector<Plan> plans = one.plans;
+  std::vector<Plan>& plans = one.plans;
   for (Plan& plan : plans) verify_plan(plan, "plan", bundle.manifest());
   for (Plan& plan : plans) keep_what_runs(plan);
   MemoryGuard guard(std::nullopt);
@@ -230,6 +236,11 @@ bool execute(fuzz::MemoryBundle& bundle, const Case& one, Random& random, fuzz::
 
 int main(int, char** argv) {
   __sanitizer_set_death_callback(say_where);
+  std::set_terminate([] {
+    std::fprintf(stderr, "terminating: what was thrown is no error of ours\n");
+    say_where();
+    std::abort();
+  });
   std::ifstream file(argv[1], std::ios::binary);
   Corpus corpus(nlohmann::json::parse(file));
   const long count = std::atol(argv[2]);
@@ -240,7 +251,7 @@ int main(int, char** argv) {
   while (executed < count) {
     Case one = corpus.draw(random);
     std::vector<fuzz::Counts*> mutated;
-    for (uint64_t times = 1 + random(3); times > 0; times--) {
+    for (uint64_t times = random(4) ? 1 : 2 + random(2); times > 0; times--) {
       const fuzz::Mutation& mutation = fuzz::mutations()[random(fuzz::mutations().size())];
       if (!mutation.change(one, corpus, random)) continue;
       running = mutation.name;

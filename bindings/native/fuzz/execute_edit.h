@@ -102,7 +102,7 @@ class Edit {
     const auto id = static_cast<uint32_t>(plan_.values.size() - 1);
     bespoke::Value& added = plan_.values.back();
     if (kind.place == bespoke::PlaceKind::named) added.where = name(text);
-    if (kind.place == bespoke::PlaceKind::number) added.where = static_cast<int64_t>(random_(2));
+    if (kind.place == bespoke::PlaceKind::number) added.where = random_(8) ? static_cast<int64_t>(random_(2)) : INT64_MAX - static_cast<int64_t>(random_(2));
     if (kind.place == bespoke::PlaceKind::arena) added.where = at_the_end(plan_.estimate.arena_bytes, plan_.bytes(id));
     if (kind.place == bespoke::PlaceKind::scratch) added.where = at_the_end(plan_.estimate.scratch_bytes, plan_.bytes(id));
     return id;

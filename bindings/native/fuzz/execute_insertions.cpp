@@ -42,7 +42,7 @@ class Insertion {
     if (whole && kind.lifetime != Lifetime::section && writable(kind)) edit_.call(graph_of("make", kind.dtype, rank), {}, {{id, How::into}});
     if (whole && random_(2)) edit_.call(graph_of("take", kind.dtype, rank), {Reference{id}}, {});
     if (whole && rank > 0 && random_(2)) edit_.call(graph_of("half", kind.dtype, rank), {half(id)}, {});
-    if (kind.role == Role::batch) edit_.call(copies_graph(id), {Reference{id}}, {});
+    if (kind.role == Role::batch && rank == 2) edit_.call(copies_graph(id), {Reference{id}}, {});
     if (kind.role == Role::constant && rank == 0) place_by(id);
     if (whole && kind.dtype == DType::float32 && writable(kind) && random_(2))
       edit_.call(graph_of("make", kind.dtype, rank), {}, {{id, How::add_to}});
@@ -174,6 +174,15 @@ bool of_any_kind(Case& one, const Corpus& corpus, Random& random) {
   return Insertion(one, corpus, random).insert(kind, static_cast<int>(random(random(2) ? 9 : 3)));
 }
 
+bool of_another_kind(Case& one, const Corpus& corpus, Random& random) {  // what the runtime binds, as something else
+  constexpr Role roles[] = {Role::scalar, Role::constant, Role::batch, Role::recorded};
+  Allowed kind{roles[random(4)], Lifetime::call, PlaceKind::named, random(2) ? DType::float32 : DType::int64, 0, 8};
+  if (kind.role == Role::constant) kind.dtype = DType::int64, kind.place = random(2) ? PlaceKind::named : PlaceKind::number;
+  if (kind.role == Role::recorded) kind = {Role::recorded, Lifetime::section, PlaceKind::scratch, DType::float32, 0, 8};
+  else if (random(2)) kind.lifetime = Lifetime::session, kind.place = PlaceKind::named;
+  return Insertion(one, corpus, random).insert(kind, static_cast<int>(random(6)));
+}
+
 bool state_in_two_plans(Case& one, const Corpus& corpus, Random& random) {
   if (one.plans.size() < 2) return false;
   const Allowed kind{Role::optimizer, Lifetime::state, PlaceKind::named, DType::float32, 0, 8};
@@ -202,8 +211,10 @@ bool misuse(Case& one, const Corpus& corpus, Random& random) {
 
 const std::vector<Mutation>& insertions() {
   static const std::vector<Mutation> all = {
-      {"insert a value of the table", of_the_table}, {"insert a value of the table, again", of_the_table},
-      {"insert a value of any kind", of_any_kind},   {"insert a state of one name in two plans", state_in_two_plans},
+      {"insert a value of the table", of_the_table}, {"insert a value of the table", of_the_table},
+      {"insert a value of the table", of_the_table}, {"insert a value of the table", of_the_table},
+      {"insert a value of any kind", of_any_kind},   {"insert what is bound as another kind", of_another_kind},
+      {"insert a state of one name in two plans", state_in_two_plans},
       {"insert noise of any dtype", misuse<0>},      {"insert a record of any dtype and shape", misuse<1>},
       {"insert an emit of any dtype", misuse<2>},    {"insert an addition of any dtype", misuse<3>},
   };

@@ -17,7 +17,7 @@ from typing import Any
 
 from bespoke.errors import BespokeError
 
-__all__ = ["check_strict", "dumps_canonical", "loads_strict"]
+__all__ = ["check_strict", "dumps_canonical", "loads_strict", "shown_json"]
 
 MAX_DEPTH = 32
 MAX_ITEMS = 2_000_000
@@ -36,6 +36,11 @@ class _Refused(Exception):
         super().__init__(got, expected)
         self.got = got
         self.expected = expected
+
+
+def shown_json(value: Any, limit: int = 80) -> str:
+    """A value of a document as its file has it: `true`, not `True`."""
+    return json.dumps(value, ensure_ascii=False, default=str)[:limit]
 
 
 def loads_strict(

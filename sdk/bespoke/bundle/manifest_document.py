@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from bespoke.bundle.json_strict import dumps_canonical, loads_strict
+from bespoke.bundle.json_strict import dumps_canonical, loads_strict, shown_json
 from bespoke.bundle.manifest import (
     ADDED,
     FORMAT,
@@ -20,6 +20,7 @@ from bespoke.bundle.manifest import (
     Manifest,
     file_name_problem,
 )
+from bespoke.config import expected_of
 from bespoke.errors import BundleError, BundleVersionError, kind_of
 
 __all__ = ["check_manifest", "manifest_bytes", "manifest_schema", "manifest_sum", "read_manifest", "referenced_files"]
@@ -137,7 +138,7 @@ def _version(document: Any, own_minor: int) -> int:
         if field not in document:
             raise _refused(field, "nothing", "a value: every field is required")
     if document["format"] != FORMAT:
-        raise _refused("format", repr(document["format"])[:80], repr(FORMAT))
+        raise _refused("format", shown_json(document["format"]), f"'{FORMAT}'")
     version = document["format_version"]
     major, written = _whole(version, "major"), _whole(version, "minor")
     if major != MAJOR or not 0 <= written <= own_minor:
@@ -153,7 +154,7 @@ def _version(document: Any, own_minor: int) -> int:
 def _whole(version: Any, part: str) -> int:
     number = version.get(part) if isinstance(version, dict) else version
     if type(number) is not int:
-        raise _refused(f"format_version.{part}", "nothing" if number is None else repr(number)[:80], "a whole number")
+        raise _refused(f"format_version.{part}", "nothing" if number is None else shown_json(number), "a whole number")
     return number
 
 
@@ -215,11 +216,11 @@ def _from_pydantic(problem: ValidationError) -> BundleError:
     for entry in entries[:_SHOWN]:
         path = ".".join(str(part)[:100] for part in entry["loc"])
         kind = entry["type"]
-        value = "nothing" if kind == "missing" else repr(entry["input"])[:80]
+        value = "nothing" if kind == "missing" else shown_json(entry["input"])
         wanted = {
             "missing": "a value: every field is required",
             "extra_forbidden": "no such field",
-        }.get(kind, entry["msg"][:200])
+        }.get(kind, expected_of(entry)[:200])
         shown.append((path, value, wanted))
     if len(shown) == 1:
         return _refused(*shown[0])

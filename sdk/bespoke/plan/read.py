@@ -8,7 +8,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from bespoke.bundle.json_strict import check_strict, loads_strict
+from bespoke.bundle.json_strict import check_strict, loads_strict, shown_json
+from bespoke.config import expected_of
 from bespoke.errors import BundleVersionError, PlanError
 from bespoke.plan.instructions import MAX_PLAN_BYTES, PLAN_VERSION, Plan
 from bespoke.plan.verify import Signature, verify
@@ -26,8 +27,8 @@ def read_plan(data: bytes, subject: str, graphs: Iterable[Signature]) -> Plan:
         first = error.errors()[0]
         raise PlanError(
             f"{subject}, {'.'.join(str(part) for part in first['loc'])}",
-            got=repr(first.get("input"))[:200],
-            expected=first["msg"],
+            got=shown_json(first.get("input"), 200),
+            expected=expected_of(first),
             next_step="Build the bundle again; the file is damaged or was written by another program",
         ) from None
     _refuse_other_version(plan.version, subject)

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import ConfigDict, Field, ValidationError
 
-from bespoke.bundle.json_strict import dumps_canonical, loads_strict
-from bespoke.config import Settings
+from bespoke.bundle.json_strict import dumps_canonical, loads_strict, shown_json
+from bespoke.config import Settings, expected_of
 from bespoke.errors import BundleError
 from bespoke.runtime.noise import Stream, noise, philox
 
@@ -145,7 +145,7 @@ def read_golden(
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise _refused(f"{subject}, {where}", repr(first.get("input"))[:100], first["msg"]) from None
+        raise _refused(f"{subject}, {where}", shown_json(first.get("input"), 100), expected_of(first)) from None
     tokens, mask = arrays["tokens"], arrays["mask"]
     if tokens.shape != mask.shape or tokens.shape[1] < 2 or not mask[:, 1:].any():
         raise _refused(subject, f"tokens {list(tokens.shape)}, mask {list(mask.shape)}", "a batch with a counted token")

@@ -380,7 +380,7 @@ class Checker {
   const PlanRules& rules_ = the_rules();
   const SectionRule* rule_ = nullptr;
   const std::string& subject_;
-  std::unordered_map<std::string, const GraphRecord*> known_;
+  std::unordered_map<std::string_view, const GraphRecord*> known_;
   std::vector<const GraphRecord*> graphs_;
   int section_ = 0;
   size_t position_ = 0;

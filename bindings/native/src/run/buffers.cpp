@@ -114,7 +114,7 @@ uint8_t* Buffers::session() {
 }
 
 void Buffers::begin_step() {
-  if (step.size) std::memset(step_values(), 0, step.size);
+  for (const auto& [_, entry] : step.entries) std::memset(step_values() + entry.offset, 0, entry.bytes);
 }
 
 }  // namespace bespoke
