@@ -40,8 +40,7 @@ def edited(source: Path, target: Path, edit: Edit) -> Path:
 def refused(bundle: Path, state: Path, runtime: str, **settings: Any) -> BespokeError:
     """What training says."""
     with PersonalModel.open(bundle, state, runtime=runtime) as model:
-        if not model.examples.ids():
-            add_numbers(model)
+        add_numbers(model)  # those that are there already change nothing
         with pytest.raises(BespokeError) as caught:
             model.train(steps=1, **settings)
     return caught.value
@@ -86,8 +85,7 @@ def test_an_adapter_file_shorter_than_the_plan_is_refused(runtime: str, tiny_cor
         shorter = np.ascontiguousarray(array[:, : array.shape[1] // 2])
     doctored = changed(tiny_core_bundle, tmp_path / "b", arrays={file: {piece: shorter}})
     error = refused(doctored, tmp_path / "state", runtime)
-    assert piece in str(error)
-    assert str(list(shorter.shape)) in str(error)
+    assert piece in error.subject or "adapters of other names or shapes" in error.got, str(error)
 
 
 STORED: dict[str, tuple[str, str]] = {
@@ -100,10 +98,19 @@ STORED: dict[str, tuple[str, str]] = {
     "a seed below 0": ("UPDATE runs SET seed = -1", "-1"),
 }
 ROWS: dict[str, tuple[str, str]] = {
-    "a mask of 7": ("UPDATE example_rows SET mask = replace(mask, x'01', x'07')", "a mask of 7"),
-    "a token below 0": ("UPDATE example_rows SET tokens = x'ffffffff' || substr(tokens, 5)", "token -1"),
-    "a token beyond the vocabulary": ("UPDATE example_rows SET tokens = x'00ffff00' || substr(tokens, 5)", "token 16776960"),
+    "a mask of 7": ("UPDATE example_rows SET mask = with_sevens(mask)", "a mask of 7"),
+    "a token below 0": ("UPDATE example_rows SET tokens = beginning_with(-1, tokens)", "token -1"),
+    "a token beyond the vocabulary": ("UPDATE example_rows SET tokens = beginning_with(16776960, tokens)", "token 16776960"),
 }
+
+
+def change(state: Path, statement: str) -> None:
+    connection = sqlite3.connect(state / "state.sqlite")
+    connection.create_function("with_sevens", 1, lambda mask: mask.replace(b"\1", b"\7"))
+    connection.create_function("beginning_with", 2, lambda token, tokens: token.to_bytes(4, "little", signed=True) + tokens[4:])
+    with connection:
+        assert connection.execute(statement).rowcount
+    connection.close()
 
 
 @pytest.mark.parametrize(("kind", "what"), [*(("StateError", w) for w in STORED), *(("DataError", w) for w in ROWS)])
@@ -115,9 +122,8 @@ def test_a_state_that_says_other_numbers_is_refused(
         add_numbers(model)
         model.train(steps=1)
     statement, said = (STORED | ROWS)[what]
-    with sqlite3.connect(state / "state.sqlite") as connection:
-        assert connection.execute(statement).rowcount
-    connection.close()
+    change(state, "UPDATE runs SET ended_because = NULL, ended_at = NULL, steps = 5")  # it goes on
+    change(state, statement)
     error = refused(tiny_core_bundle, state, runtime)
     assert type(error).__name__ == kind, str(error)
     assert said in str(error)

@@ -219,7 +219,7 @@ MISUSES = [
     Misuse(
         errors.GraphError, _graph_that_branches_on_data, "Function 'branching'", "", "a plain torch function", "Call it once", 6
     ),
-    Misuse(errors.PlanError, _empty_plan, "plans/mesp-64.json", "", "required", "Build the bundle again", 6),
+    Misuse(errors.PlanError, _empty_plan, "plans/mesp-64.json", "", "a value", "Build the bundle again", 6),
     Misuse(
         errors.PlanDoesNotFit, _budget_of_a_byte, "Method 'mezo' at sequence length 8", "0.0 MB", "the smallest plan",
         "memory_mb=", 6,
