@@ -159,8 +159,8 @@ TEST_CASE("the gate wants better on the user's rows and not much worse in genera
   gate.general_tolerance = 0.05;
   const auto judged = [&](float answering, float trained, bool changed) {
     const float a = 0;
-    Judgement judgement = judge_before(machine, gate, {{"x.lora_A", &a}, {"x.lora_B", &answering}});
-    machine.fill({{"x.lora_B", &trained}});
+    Judgement judgement = judge_before(machine, gate, {{"x.lora_A", {&a, {1}}}, {"x.lora_B", {&answering, {1}}}});
+    machine.fill({{"x.lora_B", {&trained, {1}}}});
     judge_after(machine, gate, judgement, changed);
     return judgement.accepted;
   };
