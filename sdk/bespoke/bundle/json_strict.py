@@ -39,8 +39,8 @@ class _Refused(Exception):
 
 
 def shown_json(value: Any, limit: int = 80) -> str:
-    """A value of a document as its file has it: `true`, not `True`."""
-    return json.dumps(value, ensure_ascii=False, default=str)[:limit]
+    """A value of a document as its file has it: `true`, not `True`. A text stands in single quotes, as names do in every error."""
+    return repr(value)[:limit] if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)[:limit]
 
 
 def loads_strict(
