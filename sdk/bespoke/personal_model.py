@@ -294,14 +294,15 @@ class PersonalModel:
         """
         folder = arguments.folder("folder", folder)
         arguments.one_of("format", format, ("peft",))
-        if not base and self._store.current_version() is None:
+        found = self._store.answering()  # once: another process may take it back meanwhile
+        if found is None and not base:
             raise AdapterError(
                 "the adapter to export", got="none: no training was accepted, so the base model answers",
                 expected="an accepted adapter", next_step="Train first, or ask for base=True, an adapter that changes nothing",
             )  # fmt: skip
         manifest = self._bundle.manifest
         return export_peft(
-            folder, self._adapter_arrays(), rank=manifest.lora.rank, alpha=manifest.lora.alpha,
+            folder, self._initial() if found is None else found[1], rank=manifest.lora.rank, alpha=manifest.lora.alpha,
             base_name=manifest.model.name, base_sha256=manifest.model.base_sha256, config=manifest.model.config,
         )  # fmt: skip
 
@@ -342,11 +343,6 @@ class PersonalModel:
 
     def _initial(self) -> dict[str, np.ndarray]:
         return dict(self._bundle.mapped(self._bundle.manifest.adapter))
-
-    def _adapter_arrays(self) -> dict[str, np.ndarray]:
-        """The adapter that answers: the newest accepted one, else the bundle's initial one, which changes nothing."""
-        found = self._store.answering()
-        return self._initial() if found is None else found[1]
 
 
 def _encoder(bundle: Bundle) -> ExampleEncoder:

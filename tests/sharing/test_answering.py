@@ -26,7 +26,7 @@ PROMPT = [40, 41, 42]
 
 
 def exported(model: PersonalModel, folder: Path) -> dict[str, np.ndarray]:
-    return dict(load_file(model.export_adapter(folder) / "adapter_model.safetensors"))
+    return dict(load_file(model.export_adapter(folder, base=True) / "adapter_model.safetensors"))
 
 
 def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:

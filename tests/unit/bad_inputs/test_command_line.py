@@ -86,7 +86,7 @@ ROWS = [
     (f"{TRAIN} --examples {{tmp}}/columns.csv --field prompt=x", "DataError", "{tmp}/columns.csv, row 2: got the keys 'a', 'b'; expected 'x', which --field names for 'prompt'. Mend --field, or give every row this key."),
     (f"{TRAIN} --examples {{tmp}}/columns.csv --field word=a", "ConfigError", "--field word: got 'a'; expected one of messages, prompt, completion, text, tokens, mask, and the name of a column. Write --field NAME=COLUMN."),
     # ---- evaluate, generate, export --------------------------------------------------------------------------------------------
-    ("evaluate {bundle} --state {tmp}/new", "DataError", "examples of split 'validation': got none; expected at least one. Add examples; from the fifth on, one in ten is kept for validation."),
+    ("evaluate {bundle} --state {tmp}/new", "StateError", "{tmp}/new: got no state; expected the folder of a user's state, as training made it. Check the path; `bespoke train` with --examples makes a state."),
     ("evaluate {bundle} --state {state} --examples {tmp}/empty.jsonl", "DataError", "--examples: got none; expected at least one. ..."),
     (f"{ANSWER} --temperature nan", "GenerationError", "--temperature: got nan; expected a number, 0 (greedy) or more. Change --temperature."),
     (f"{ANSWER} --top-p 0", "GenerationError", "--top-p: got 0.0; expected a number above 0, at most 1. Change --top-p."),
@@ -97,7 +97,7 @@ ROWS = [
     ("export {bundle} {tmp}/adapter --state {state}", "AdapterError", "the adapter to export: got none: no training was accepted, so the base model answers; expected an accepted adapter. Train first, or ask for --base, an adapter that changes nothing."),
     ("export {bundle} {tmp}/file --state {state} --base", "AdapterError", "{tmp}/file: got a file; expected a free name or a folder to replace. Choose another name, or remove it."),
     # ---- the state -------------------------------------------------------------------------------------------------------------
-    ("versions {bundle} --state {tmp}/file", "StateError", "{tmp}/file: got ...; expected a folder of its own that this process may read and write. Check that the path is a writable folder on a local disk."),
+    ("versions {bundle} --state {tmp}/file", "StateError", "{tmp}/file: got no state; expected the folder of a user's state, as training made it. Check the path; `bespoke train` with --examples makes a state."),
     ("examples forget {bundle} nosuch --state {state}", "DataError", "example 'nosuch': got no such example; expected the id of a stored one. See which there are: bespoke examples list."),
     ("examples forget {bundle} '' --state {state}", "DataError", "id of an example: got 0 characters; expected text of 1 to 256 characters. Use another id, or none."),
     ("examples drop {bundle}", "NoSuchCommand", "No such command 'drop'."),

@@ -38,7 +38,7 @@ def trained(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 @pytest.fixture(scope="module")
 def reference(trained: PersonalModel, tiny_folder: Path) -> Any:
     """transformers and peft, with the adapter that answers."""
-    return peft_reference(tiny_folder / "model", trained._adapter_arrays(), rank=RANK, alpha=ALPHA)[0]
+    return peft_reference(tiny_folder / "model", trained._on_torch("").adapter_arrays(), rank=RANK, alpha=ALPHA)[0]
 
 
 def prompt(length: int) -> list[int]:
@@ -64,7 +64,7 @@ def test_greedy_answers_are_those_of_transformers_generate(trained: PersonalMode
 
 def test_logits_from_the_cache_equal_a_full_forward_at_every_position(trained: PersonalModel, reference: Any) -> None:
     tokens = prompt(CONTEXT - 3)
-    machine, adapter = trained._on_torch("").machine(), adapter_tensors(trained._adapter_arrays())
+    machine, adapter = trained._on_torch("").machine(), adapter_tensors(trained._on_torch("").adapter_arrays())
     with torch.no_grad():
         whole = reference(input_ids=torch.tensor([tokens])).logits[0].numpy()  # (T, V)
     for first in (0, 5, LENGTHS[-1], LENGTHS[-1] + 9):
