@@ -28,7 +28,7 @@ import bespoke.runtime.training as training
 from bespoke.bundle.reader import open_bundle
 from bespoke.errors import StateError
 from bespoke.personal_model import PersonalModel
-from bespoke.runtime import machine, trainer
+from bespoke.runtime import graph_function, trainer
 from bespoke.runtime.memory import MemoryGuard
 from bespoke.state.store import StateStore
 from tests.unit.personal_model.tiny import add_numbers
@@ -217,7 +217,8 @@ def main(arguments: list[str]) -> None:
     bundle, place, counts, seed = Path(arguments[0]), Path(arguments[1]), json.loads(arguments[2]), int(arguments[3])
     torch.set_num_threads(1)
     trainer.SLOT_EVERY = SLOT_EVERY
-    machine.load_program = functools.lru_cache(maxsize=None)(machine.load_program)  # trainers inherit what `warm` has read
+    # Trainers inherit what `warm` has read.
+    graph_function.load_program = functools.lru_cache(maxsize=None)(graph_function.load_program)
     filled = place / "filled"
 
     def fill() -> None:

@@ -47,10 +47,12 @@ def test_calls_shorter_than_a_slot_write_slots_and_resume_with_few_rows(
         losses: list[float] = []
         slots = []
         for number, count in enumerate(steps):
-            with PersonalModel.open(tiny_core_bundle, state, runtime=runtime) as model:  # type: ignore[arg-type]
-                if number == 0:
+            if number == 0:
+                with PersonalModel.open(tiny_core_bundle, state, runtime="torch") as model:  # it asks before its first instruction
                     add_numbers(model)
-                    model.train(calls * each + 1, method="mezo", commit_seconds=30.0, stop=lambda: True)
+                    begun = model.train(calls * each + 1, method="mezo", commit_seconds=30.0, stop=lambda: True)
+                    assert begun.steps == 0
+            with PersonalModel.open(tiny_core_bundle, state, runtime=runtime) as model:  # type: ignore[arg-type]
                 report = model.train(count)
             assert (report.steps, report.stopped_because) == (count, "steps_done")
             losses += report.losses

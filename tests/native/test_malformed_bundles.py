@@ -301,6 +301,8 @@ def changed(document: dict[str, Any], numbers: random.Random) -> None:
     """Something else in a plan whose form stays sound: ids, ranges, orders, places, shapes."""
     code = document["sections"][numbers.choice(sorted(document["sections"]))]
     at = numbers.randrange(len(code))
+    calls = [instruction for instruction in code if instruction["op"] == "call"]
+    others = [instruction for instruction in code if instruction["op"] in ("store", "emit", "zero", "free")]
     match numbers.randrange(9):
         case 0:
             del code[at]
@@ -310,7 +312,7 @@ def changed(document: dict[str, Any], numbers: random.Random) -> None:
             other = numbers.randrange(len(code))
             code[at], code[other] = code[other], code[at]
         case 3 | 4:
-            call = numbers.choice([instruction for instruction in code if instruction["op"] == "call"])
+            call = numbers.choice(calls)
             operand = numbers.choice([*call["operands"], *(result["to"] for result in call["results"])])
             place = numbers.randrange(len(operand))
             if len(operand) == 1 and numbers.random() < 0.5:
@@ -318,7 +320,7 @@ def changed(document: dict[str, Any], numbers: random.Random) -> None:
             else:
                 operand[place] = max(0, operand[place] + numbers.choice([-2, -1, 1, 2]))
         case 5:
-            call = numbers.choice([instruction for instruction in code if instruction["op"] == "call"])
+            call = numbers.choice(calls)
             numbers.choice(call["results"])["how"] = numbers.choice(["make", "into", "add_to"])
         case 6:
             value = numbers.choice(document["values"])
@@ -327,8 +329,8 @@ def changed(document: dict[str, Any], numbers: random.Random) -> None:
             value = numbers.choice(document["values"])
             field = numbers.choice(["role", "lifetime", "dtype", "shape"])
             value[field] = copy.deepcopy(numbers.choice(document["values"])[field])
-        case 8:
-            instruction = numbers.choice([i for i in code if i["op"] in ("store", "emit", "zero", "free")])
+        case 8 if others:
+            instruction = numbers.choice(others)
             field = {"store": "state", "emit": "source", "zero": "value", "free": "value"}[instruction["op"]]
             instruction[field] = numbers.randrange(len(document["values"]))
 

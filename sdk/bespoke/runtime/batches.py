@@ -54,8 +54,8 @@ class CursorState(Settings):
     """Where a run stands: steps taken, and rows taken from each source."""
 
     step: int = Field(default=0, ge=0, lt=2**32)
-    user_position: int = Field(default=0, ge=0)
-    general_position: int = Field(default=0, ge=0)
+    user_position: int = Field(default=0, ge=0, lt=2**62)  # so that a step's rows can be added to it
+    general_position: int = Field(default=0, ge=0, lt=2**62)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ when: a run killed at any instant and resumed ends with the same bits as one tha
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,15 +15,17 @@ from itertools import takewhile
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from bespoke.config import Training
-from bespoke.errors import StateError
+from bespoke.errors import ConfigError, StateError
 from bespoke.runtime.batches import BatchCursor, CursorState, Row
 from bespoke.runtime.interpreter import Abandoned, Outcome
 from bespoke.runtime.machine import Machine
 from bespoke.runtime.memory import KernelPeak
 from bespoke.runtime.report import StoppedBecause
 from bespoke.runtime.schedule import learning_rate_at
+from bespoke.state.errors import damaged
 from bespoke.state.records import JournalRow, Run
 from bespoke.state.store import StateStore
 
@@ -187,7 +190,7 @@ class Trainer:
         """State and position of the last commit: a slot, then the journal after it."""
         slot = self._store.latest_slot(self._run.id)
         self._machine.buffers.fill(slot.tensors if slot is not None else start)
-        position = CursorState.model_validate(slot.cursor) if slot is not None else CursorState()
+        position = _stored(slot.cursor, self._run) if slot is not None else CursorState()
         self._slot_step = position.step
         if not self._machine.replayable:
             return position
@@ -196,8 +199,16 @@ class Trainer:
                 self._machine.replay_step(
                     row.values, learning_rate=self._learning_rate(row.step), step=row.step, seed=self._run.seed
                 )
-            position = CursorState.model_validate(row.cursor)
+            position = _stored(row.cursor, self._run)
         return position
+
+
+def _stored(cursor: dict[str, Any], run: Run) -> CursorState:
+    try:
+        return CursorState.model_validate(cursor)
+    except (ValidationError, ConfigError):
+        expected = "step, user_position and general_position, integers from 0 to 2^62"
+        raise damaged(f"cursor of run {run.id}", json.dumps(cursor)[:100], expected) from None
 
 
 def _rejected_last(metrics: list[dict[str, Any]]) -> int:

@@ -97,9 +97,10 @@ def test_an_answer_that_is_dropped_halfway_leaves_nothing_for_the_next(trained: 
 
 
 def test_prompts_and_settings_that_cannot_be_answered_are_refused(trained: PersonalModel) -> None:
-    for tokens in ([], prompt(CONTEXT)):
-        with pytest.raises(GenerationError, match="prompt"):
-            list(trained.generate_ids(tokens))
+    with pytest.raises(DataError, match="prompt"):
+        list(trained.generate_ids([]))
+    with pytest.raises(GenerationError, match="prompt"):
+        list(trained.generate_ids(prompt(CONTEXT)))
     for settings in ({"temperature": -1.0}, {"top_p": 0.0}, {"top_k": 0}):
         with pytest.raises(GenerationError):
             list(trained.generate_ids([1], **settings))  # type: ignore[arg-type]

@@ -77,12 +77,12 @@ CursorState cursor_from_json(const std::string& text, const std::string& subject
                        : name == "user_position"    ? &found.user_position
                        : name == "general_position" ? &found.general_position
                                                     : nullptr;
-      good &= place != nullptr && value.is_number_integer() && value >= 0 && value <= INT64_MAX;
+      good &= place != nullptr && value.is_number_integer() && value >= 0 && value < int64_t{1} << 62;  // a step's rows are added
       if (good) *place = value.get<int64_t>();
     }
   }
   if (!good || found.step >= int64_t{1} << 32)
-    throw damaged(subject, text.substr(0, 100), "step, user_position and general_position, integers of at least 0");
+    throw damaged(subject, text.substr(0, 100), "step, user_position and general_position, integers from 0 to 2^62");
   return found;
 }
 
