@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -61,7 +62,13 @@ def each_limited(pieces: Iterator[Piece], count: int | None) -> Iterator[Piece]:
 def _torch_defaults() -> set[int]:
     """What torch may take of itself: as many as there are cores or hardware threads, of the machine or of this process."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
-    return {os.cpu_count() or 1, usable, len(set(_cpu_lists()))}
+    return {os.cpu_count() or 1, usable, _cores()}
+
+
+@cache
+def _cores() -> int:
+    """Cores of the machine, which do not change: read once, not for each answer."""
+    return len(set(_cpu_lists()))
 
 
 def _cpu_lists() -> Iterator[str]:

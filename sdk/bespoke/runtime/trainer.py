@@ -18,7 +18,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from bespoke.config import Training
-from bespoke.errors import ConfigError, StateError
+from bespoke.errors import StateError
 from bespoke.runtime.batches import BatchCursor, CursorState, Row
 from bespoke.runtime.interpreter import Abandoned, Outcome
 from bespoke.runtime.machine import Machine
@@ -206,7 +206,7 @@ class Trainer:
 def _stored(cursor: dict[str, Any], run: Run) -> CursorState:
     try:
         return CursorState.model_validate(cursor)
-    except (ValidationError, ConfigError):
+    except ValidationError:
         expected = "step, user_position and general_position, integers from 0 to 2^62"
         raise damaged(f"cursor of run {run.id}", json.dumps(cursor)[:100], expected) from None
 

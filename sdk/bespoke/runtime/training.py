@@ -56,16 +56,9 @@ class TorchRuntime:
         self, steps: int | None, method: str | None, seed: int | None, stop: Callable[[], bool] | None,
         on_step: Callable[[int, float], None] | None, overrides: Mapping[str, Any],
     ) -> TrainReport:  # fmt: skip
-        with self._threads():
-            return self._train(steps, method, seed, stop, on_step, overrides)
-
-    def _train(
-        self, steps: int | None, method: str | None, seed: int | None, stop: Callable[[], bool] | None,
-        on_step: Callable[[int, float], None] | None, overrides: Mapping[str, Any],
-    ) -> TrainReport:  # fmt: skip
         began, written, read = time.monotonic(), bytes_written(), bytes_read()
         self._answering = None
-        with self._store.trainer_lock():
+        with self._threads(), self._store.trainer_lock():
             run = self._run(steps, method, seed, overrides)
             record = method_of(self._bundle, run.method)
             record = record.model_copy(update={"training": stored_training(run, record)})
@@ -185,6 +178,10 @@ class TorchRuntime:
     def _threads(self) -> AbstractContextManager[None]:
         return limited(self._thread_count())
 
+    def _thread_count(self) -> int | None:
+        config = self._bundle.manifest.model.config
+        return threads_for(config.hidden_size * config.intermediate_size)
+
     def machine(self) -> Machine:
         """A machine for answers; it needs no scratch, and goes when training begins."""
         if self._answering is None:
@@ -196,10 +193,6 @@ class TorchRuntime:
         """The adapter that answers: the newest accepted one, else the bundle's initial one, which changes nothing."""
         found = self._store.answering()
         return self._initial() if found is None else found[1]
-
-    def _thread_count(self) -> int | None:
-        config = self._bundle.manifest.model.config
-        return threads_for(config.hidden_size * config.intermediate_size)
 
     def _initial(self) -> dict[str, np.ndarray]:
         return dict(self._bundle.mapped(self._bundle.manifest.adapter))
