@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bespoke.bundle.manifest_document import manifest_schema
 from bespoke.plan.instructions import Plan
-from bespoke.plan.rules import rules_document
+from bespoke.plan.kinds import rules_document
 
 FOLDER = Path(__file__).resolve().parents[1] / "bindings" / "schema"
 

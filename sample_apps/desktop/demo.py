@@ -29,7 +29,7 @@ from sample_apps.desktop.notes import PROMPTS, example, note_id, notes, shared_r
 from sample_apps.desktop.pretrain import BEGIN, DEFAULT_CACHE, END, ensure_model  # noqa: E402
 
 if TYPE_CHECKING:
-    from bespoke.runtime.report import TrainReport
+    from bespoke.rules.report import TrainReport
 
 NOTES = 200
 STEPS = 200

@@ -15,6 +15,7 @@ from bespoke.hookspecs import hookimpl
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.compile import Costs, Speed
 from bespoke.runtime.cost import TORCH_COSTS
+from bespoke.system.quiet_imports import quiet_imports
 
 __all__ = [
     "TORCH_COSTS",
@@ -32,6 +33,7 @@ __all__ = [
     "Unsupported",
     "Value",
     "hookimpl",
+    "quiet_imports",
 ]
 
 

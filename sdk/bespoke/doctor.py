@@ -138,7 +138,7 @@ def _compiler() -> Finding:
 
 
 def _memory() -> Iterator[Finding]:
-    from bespoke.runtime.memory import KernelPeak, can_measure
+    from bespoke.system.footprint import KernelPeak, can_measure
 
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = [size for size in map(_number, _CGROUP_FILES) if size is not None and size < total]
@@ -172,7 +172,7 @@ def _number(path: str) -> int | None:
 
 
 def _limit() -> Finding:
-    code = "from bespoke.runtime.limits import enforce_limit; print(enforce_limit(10**9).kind)"
+    code = "from bespoke.system.limits import enforce_limit; print(enforce_limit(10**9).kind)"
     try:
         kind = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False).stdout.strip()
     except (OSError, subprocess.SubprocessError) as error:

@@ -30,16 +30,16 @@ from bespoke.errors import (
     kind_of,
     shown,
 )
-from bespoke.runtime.memory import steady_malloc
-from bespoke.runtime.report import Evaluation, TrainReport
-from bespoke.runtime.sampling import check_sampling
-from bespoke.runtime.settings import settings_of_run
+from bespoke.rules.report import Evaluation, TrainReport
+from bespoke.rules.sampling import check_sampling
+from bespoke.runtime.run_settings import settings_of_run
 from bespoke.state.folder import check_apart
 from bespoke.state.records import AddedExample, ExampleInfo, Forgotten, Version
 from bespoke.state.store import StateStore
+from bespoke.system.footprint import steady_malloc
 
 if TYPE_CHECKING:
-    from bespoke.runtime.training import TorchRuntime
+    from bespoke.runtime.torch_runtime import TorchRuntime
 
 class Examples:
     """The user's examples. Tokenized when added, never while training."""
@@ -333,7 +333,7 @@ class PersonalModel:
         """Imports torch at its first use: 3 seconds and 280 MB that training on the core does without."""
         if self._torch is None:
             try:
-                from bespoke.runtime.training import TorchRuntime
+                from bespoke.runtime.torch_runtime import TorchRuntime
             except ModuleNotFoundError as error:
                 if error.name != "torch":
                     raise

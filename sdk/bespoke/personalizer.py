@@ -171,7 +171,7 @@ class Personalizer:
 
     def estimate(self) -> BuildEstimate:
         """Peak memory, work and bundle size as `build` will have them; refuses what `build` refuses, and leaves nothing behind."""
-        from bespoke.graph.build import estimate
+        from bespoke.compiler.bundle import estimate
 
         return estimate(self)
 
@@ -180,7 +180,7 @@ class Personalizer:
 
         Peaks of the least and of the largest budgets are as measured by the target, those between are near it.
         """
-        from bespoke.graph.build import dial
+        from bespoke.compiler.bundle import dial
 
         return dial(self, [Budget(memory_mb=budget).memory_bytes or 0 for budget in budgets_mb])
 
@@ -191,7 +191,7 @@ class Personalizer:
     def build_with_report(self, out: str | Path, progress: Progress | None = None) -> tuple[Path, DataReport | None]:
         """`build`, and what became of the rows of `data`."""
         from bespoke.bundle.signature import public_key_of
-        from bespoke.graph.build import build
+        from bespoke.compiler.bundle import build
 
         if self.signing_key is not None:
             public_key_of(self.signing_key)  # a key that is none is told before the work, not after

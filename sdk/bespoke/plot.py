@@ -14,7 +14,7 @@ from bespoke.plan.access import writes
 from bespoke.plan.instructions import Call, Free, Instruction, Plan, SectionName
 
 if TYPE_CHECKING:
-    from bespoke.runtime.report import TrainReport
+    from bespoke.rules.report import TrainReport
 
 __all__ = ["Track", "check_path", "memory_over_instructions", "plot_plan", "plot_training"]
 

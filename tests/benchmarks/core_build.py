@@ -26,18 +26,18 @@ from unittest.mock import patch
 
 from tests.conftest import REPOSITORY
 
-WEIGHT_SOURCES = ("sdk/bespoke/model/*.py", "sdk/bespoke/bundle/tensors.py")
+WEIGHT_SOURCES = ("sdk/bespoke/model/*.py", "sdk/bespoke/format/tensors.py")
 TARGET_SOURCES = ("plugins/bespoke_plugins/targets/**/*.py", "sdk/bespoke/ops/*.py", "sdk/bespoke/graph/trace.py")
-GOLDEN_SOURCES = (*WEIGHT_SOURCES, "sdk/bespoke/graph/golden*.py", "sdk/bespoke/runtime/golden*.py", "sdk/bespoke/runtime/noise.py")
+GOLDEN_SOURCES = (*WEIGHT_SOURCES, "sdk/bespoke/golden/*.py", "sdk/bespoke/rules/noise.py")
 # All that decides what a plan is and what it is run by.
 BUNDLE_SOURCES = (
-    *WEIGHT_SOURCES, *TARGET_SOURCES, "sdk/bespoke/graph/*.py", "sdk/bespoke/plan/*.py", "sdk/bespoke/bundle/*.py",
-    "sdk/bespoke/*.py", "sdk/bespoke/runtime/cost.py", "plugins/bespoke_plugins/optimizers/*.py",
+    *WEIGHT_SOURCES, *TARGET_SOURCES, "plugins/bespoke_plugins/optimizers/*.py", "sdk/bespoke/*.py",
+    *(f"sdk/bespoke/{part}/*.py" for part in ("format", "plan", "bundle", "graph", "methods", "compiler")),
 )  # fmt: skip
 
 
 def main(settings: dict[str, Any]) -> None:
-    import bespoke.graph.build as building
+    import bespoke.compiler.bundle as building
     from bespoke import Budget, Lora, Personalizer, Training
     from bespoke.errors import PlanDoesNotFit
 

@@ -22,7 +22,7 @@ def main(settings: dict[str, Any]) -> None:
 
     import bespoke.personal_model
     import bespoke.runtime.programs
-    from bespoke.runtime.memory import KernelPeak
+    from bespoke.system.footprint import KernelPeak
 
     phases = Phases()
     phases.idle()

@@ -27,7 +27,7 @@ HEADER = (
 
 @pytest.mark.benchmark
 def test_trains_inside_a_small_cgroup() -> None:
-    from bespoke.runtime.limits import make_child_group
+    from bespoke.system.limits import make_child_group
 
     made = first_that_fits(Wanted(MODEL, "mesp", LENGTH, None), 45, 64)
     group = make_child_group(LIMIT_BYTES)

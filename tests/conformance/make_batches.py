@@ -2,7 +2,7 @@
 """Writes batches.json, which every language's data cursor, evaluation order and schedule must reproduce:
 `python -m tests.conformance.make_batches`.
 
-The rules are in bespoke.runtime.batches and bespoke.runtime.schedule, whose own tests hold them against plain integers and against
+The rules are in bespoke.rules.batches and bespoke.rules.schedule, whose own tests hold them against plain integers and against
 transformers; this file makes their answers known to languages that have no Python.
 """
 
@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from bespoke.runtime.batches import Batch, BatchCursor, CursorState, Row, evaluation_batches
-from bespoke.runtime.judged import judged_rows
-from bespoke.runtime.schedule import learning_rate_at
+from bespoke.rules.batches import Batch, BatchCursor, CursorState, Row, evaluation_batches
+from bespoke.rules.judged import judged_rows
+from bespoke.rules.schedule import learning_rate_at
 
 PATH = Path(__file__).with_name("batches.json")
 LENGTHS = [4, 8, 16]

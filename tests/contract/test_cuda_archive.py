@@ -13,7 +13,7 @@ import torch
 from bespoke import plugins
 from bespoke.graph.trace import DTYPE_NAMES, Graph, TensorSpec, Tracer
 from bespoke.graph.tree import flatten
-from bespoke.model.int4 import quantize
+from bespoke.model.quantize import quantize
 from bespoke.ops import QuantizedWeight, product, product_transposed
 
 ROWS, COLUMNS, OUT = 5, 40, 12

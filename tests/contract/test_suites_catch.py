@@ -14,7 +14,8 @@ import torch
 from bespoke import plugins
 from bespoke.contracts import TORCH_COSTS, Artifact, Costs, Graph, Settings, Unsupported
 from bespoke.errors import BespokeError, PlanError, PluginError
-from bespoke.graph import PlanBuilder, block_forward, embed, head_loss
+from bespoke.graph import PlanBuilder
+from bespoke.methods import block_forward, embed, head_loss
 from bespoke.testing import check_optimizer, check_target
 
 

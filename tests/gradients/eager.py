@@ -16,10 +16,10 @@ import torch
 from bespoke.config import Training
 from bespoke.graph.tree import flatten, leaves_of, map_leaves, paths, unflatten
 from bespoke.graph.value import Batch
-from bespoke.model.int4 import dequantize
+from bespoke.model.quantize import dequantize
 from bespoke.model.spec import ModelSpec
 from bespoke.ops.weight import QuantizedWeight
-from bespoke.runtime.noise import noise
+from bespoke.rules.noise import noise
 from tests.gradients.harness import Base, TokenBatch
 
 Tensors = dict[str, torch.Tensor]

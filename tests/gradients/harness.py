@@ -17,11 +17,11 @@ import numpy as np
 import torch
 
 from bespoke import plugins
-from bespoke.bundle.tensors import map_tensors
 from bespoke.config import Lora, Training
+from bespoke.format.tensors import map_tensors
 from bespoke.graph.builder import PlanBuilder
-from bespoke.graph.sections import decode, evaluate_step, prefill
 from bespoke.graph.trace import Tracer
+from bespoke.methods.sections import decode, evaluate_step, prefill
 from bespoke.model.config import ModelConfig, read_config
 from bespoke.model.convert import convert
 from bespoke.model.spec import ModelSpec
@@ -31,8 +31,8 @@ from bespoke.plan.verify import verify
 from bespoke.runtime.buffers import Buffers
 from bespoke.runtime.code import plan_code
 from bespoke.runtime.interpreter import Bindings, Interpreter, Outcome
-from bespoke.runtime.memory import MemoryGuard
 from bespoke.runtime.weights import Weights
+from bespoke.system.footprint import MemoryGuard
 from tests.models import masked_loss, peft_reference
 
 SCALE = 0.75  # alpha / rank: not 1, so that a forgotten scale shows

@@ -14,7 +14,7 @@ import torch
 
 from bespoke import plugins
 from bespoke.config import Training
-from bespoke.runtime.noise import noise
+from bespoke.rules.noise import noise
 from tests.gradients.eager import EagerBuilder, Tensors, doubles
 from tests.gradients.harness import Base, Bases, Reference, TokenBatch, random_adapter, random_batch, spec
 from tests.models import TINY_FAMILIES

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bespoke.bundle.tensors import map_tensors
+from bespoke.format.tensors import map_tensors
 from tests.bundles import shakespeare, stories_bundle, write_jsonl
 from tests.checks import record_check
 from tests.models import tiny_model

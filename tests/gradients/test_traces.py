@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from bespoke.compiler.bundle import initial_adapter
 from bespoke.config import Training
-from bespoke.graph.build import initial_adapter
 from bespoke.graph.trace import Tracer
-from bespoke.runtime.schedule import learning_rate_at
+from bespoke.rules.schedule import learning_rate_at
 from tests.gradients.harness import Arrays, Base, Bases, Reference, TokenBatch, random_adapter, random_batch, rig, spec
 
 FEW, MANY = 16, 50

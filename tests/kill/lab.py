@@ -24,13 +24,13 @@ from typing import Any
 
 import torch
 
-import bespoke.runtime.training as training
+import bespoke.runtime.torch_runtime as training
 from bespoke.bundle.reader import open_bundle
 from bespoke.errors import StateError
 from bespoke.personal_model import PersonalModel
 from bespoke.runtime import graph_function, trainer
-from bespoke.runtime.memory import MemoryGuard
 from bespoke.state.store import StateStore
+from bespoke.system.footprint import MemoryGuard
 from tests.unit.personal_model.tiny import add_numbers
 from tests.unit.state.crash_lab import KILL_AFTER, KILL_BEFORE, KILL_TORN, NEVER, faults, in_child
 

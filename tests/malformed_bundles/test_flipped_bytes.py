@@ -16,8 +16,8 @@ import pytest
 from bespoke.bundle.archive import pack
 from bespoke.bundle.program_json import parse_program
 from bespoke.bundle.reader import Bundle, open_bundle
-from bespoke.bundle.tensors import map_tensors
 from bespoke.errors import BundleError
+from bespoke.format.tensors import map_tensors
 from tests.unit.bundle.example import replace_manifest
 
 # One file of each kind, with the way in which a runtime uses it.

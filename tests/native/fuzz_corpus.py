@@ -9,9 +9,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bespoke.bundle.tensors import write_arrays
+from bespoke.format.tensors import write_arrays
 from tests.unit.bundle.example import write_example
-from tests.unit.bundle.test_tensors import ARRAYS, craft
+from tests.unit.format.test_tensors import ARRAYS, craft
 from tests.unit.plan.drafts import Draft, document_of
 from tests.unit.plan.test_verify import Sample
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bespoke.compiler.planner import Request, record_sections
 from bespoke.config import Lora, Training
-from bespoke.graph.planner import Request, record_sections
 from bespoke.graph.trace import Tracer
 from bespoke.model.spec import ModelSpec
 from bespoke.personalizer import Method

@@ -19,7 +19,7 @@ import pytest
 
 from tests.checks import count, new_seed, record_check
 from tests.native.conftest import compile_core
-from tests.unit.plan.test_rules import ALLOWED
+from tests.unit.plan.test_kinds import ALLOWED
 
 pytestmark = pytest.mark.xdist_group("executed_plans")
 EXECUTED, MOST_TO_A_CRASH = 1_000_000, 100_000

@@ -14,16 +14,16 @@ import pytest
 
 from bespoke.bundle.manifest_document import manifest_schema, read_manifest
 from bespoke.bundle.reader import open_bundle
-from bespoke.bundle.tensors import tensors_from_buffer, write_arrays
 from bespoke.config import Training, settings_from
 from bespoke.errors import BespokeError, BundleError, BundleVersionError, ConfigError, PlanError
+from bespoke.format.tensors import tensors_from_buffer, write_arrays
 from bespoke.plan.read import read_plan
 from bespoke.runtime.code import read_code
 from tests.bundles import stories_bundle  # noqa: F401  (a fixture)
 from tests.native.format_lab import BUILDS, CoreReader, build_of, code_document, refused, without
-from tests.unit.bundle import test_json_strict, test_tensors
 from tests.unit.bundle.example import write_example
 from tests.unit.bundle.test_manifest import as_bytes, edits, instance, schema_fields
+from tests.unit.format import test_json_strict, test_tensors
 from tests.unit.plan.drafts import Draft, document_of
 from tests.unit.plan.test_verify import RULES, Sample
 

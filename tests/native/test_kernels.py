@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import bespoke.ops  # noqa: F401  (registers the operators that serve as the reference)
-from bespoke.model.int4 import quantize
+from bespoke.model.quantize import quantize
 from bespoke.ops.workspace import operator_scratch_bytes
 from tests.native.kernels_lab import Answer, Lab, Packed, compile_lab, missing
 

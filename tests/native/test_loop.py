@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bespoke.runtime.batches import BatchCursor, CursorState, evaluation_batches
-from bespoke.runtime.noise import noise
+from bespoke.rules.batches import BatchCursor, CursorState, evaluation_batches
+from bespoke.rules.noise import noise
 from bespoke.runtime.trainer import rows_of
 from tests.conformance.make_batches import told
-from tests.unit.runtime.test_noise import ulps
+from tests.unit.rules.test_noise import ulps
 from tests.unit.state.states import BASE, SHAPES, open_state, token_row
 
 TEXT = Path(__file__).read_bytes()

@@ -21,8 +21,8 @@ from bespoke.bundle.archive import pack, write_zip
 from bespoke.bundle.manifest_document import read_manifest
 from bespoke.bundle.reader import open_bundle
 from bespoke.bundle.signature import generate_key, sign_bundle
-from bespoke.bundle.tensors import tensors_from_buffer
 from bespoke.errors import BespokeError, BundleError, PlanError, SignatureError
+from bespoke.format.tensors import tensors_from_buffer
 from bespoke.runtime.code import read_code
 from tests.bundles import stories_bundle  # noqa: F401  (a fixture)
 from tests.malformed_bundles import test_hostile_folders as hostile

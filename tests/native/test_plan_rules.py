@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The core takes the kinds of value that are listed by hand in tests/unit/plan/test_rules.py and refuses what could harm, in the
+"""The core takes the kinds of value that are listed by hand in tests/unit/plan/test_kinds.py and refuses what could harm, in the
 words of the Python reader."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 
 from bespoke.errors import PlanError
 from tests.native.format_lab import BUILDS, CoreReader, build_of, refused
-from tests.unit.plan.test_rules import REFUSED, is_allowed, kinds, sample, small, taken_of
+from tests.unit.plan.test_kinds import REFUSED, is_allowed, kinds, sample, small, taken_of
 
 
 @pytest.fixture(scope="module", params=BUILDS)

@@ -169,7 +169,7 @@ def _disk_that_fills_up(folder: Path, monkeypatch: Monkey) -> None:
 
 
 def _more_than_the_limit(folder: Path, monkeypatch: Monkey) -> None:
-    from bespoke.runtime.memory import MemoryGuard, anonymous_bytes
+    from bespoke.system.footprint import MemoryGuard, anonymous_bytes
 
     MemoryGuard(2_000_000, anonymous_bytes()).ask(50_000_000, "Weights 'block_07'")
 
@@ -186,14 +186,14 @@ def _adapter_of_other_rank(folder: Path, monkeypatch: Monkey) -> None:
 
 
 def _temperature_below_zero(folder: Path, monkeypatch: Monkey) -> None:
-    from bespoke.runtime.sampling import check_sampling
+    from bespoke.rules.sampling import check_sampling
 
     check_sampling(temperature=-1.0)
 
 
 def _weights_that_are_not_those_of_the_golden_vectors(folder: Path, monkeypatch: Monkey) -> None:
-    from bespoke.runtime.golden import _Prover
-    from bespoke.runtime.golden_document import GoldenText
+    from bespoke.golden.document import GoldenText
+    from bespoke.golden.verify import _Prover
 
     document = SimpleNamespace(texts=[GoldenText(text="Hello", ids=[1, 2, 3])])
     prover = _Prover.__new__(_Prover)
@@ -296,7 +296,7 @@ CAUGHT = {
     "bespoke/bundle/manifest.py": "validators: pydantic wants ValueError, and the reader of manifests makes BundleError of it",
     "bespoke/config.py": "a validator, of which config_problems makes a ConfigError",
     "bespoke/data/turns.py": "a validator; Turns.from_bytes makes BundleError of it",
-    "bespoke/plain_file.py": "as the system's own errors of opening a file, which every caller names in its own words",
+    "bespoke/format/plain_file.py": "as the system's own errors of opening a file, which every caller names in its own words",
     "bespoke/state/tensor_files.py": "caught a few lines below, where the file's name is known",
 }
 

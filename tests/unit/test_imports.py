@@ -76,7 +76,7 @@ def test_a_settings_error_is_told_without_torch() -> None:
 def test_bundles_and_states_are_read_and_written_without_torch() -> None:
     names = [
         f"bespoke.{folder}" + ("" if file.stem == "__init__" else f".{file.stem}")
-        for folder in ("plan", "bundle", "state", "data")
+        for folder in ("format", "rules", "plan", "bundle", "state", "data")
         for file in sorted((SDK / folder).glob("*.py"))
         if not file.stem.startswith("__main")
     ]
@@ -95,11 +95,12 @@ def test_a_model_is_opened_without_torch() -> None:
 
 
 def test_training_knows_neither_the_compiler_nor_its_plugins() -> None:
-    modules, sockets = probe("import bespoke.personal_model, bespoke.runtime.training, bespoke.runtime.golden")
+    modules, sockets = probe("import bespoke.personal_model, bespoke.runtime.torch_runtime, bespoke.golden.verify")
     ours = {module for module in modules if module.startswith("bespoke.")}
     assert "torch" in packages(modules)
     assert packages(modules) & BUILD_ONLY == set()
-    assert {name for name in ours if name.startswith(("bespoke.graph", "bespoke.personalizer", "bespoke.contracts"))} == set()
+    compiler = ("bespoke.graph", "bespoke.methods", "bespoke.compiler", "bespoke.personalizer", "bespoke.contracts")
+    assert {name for name in ours if name.startswith(compiler)} == set()
     assert "bespoke.plugins" not in ours
     assert "bespoke.model.spec" not in ours
     assert sockets == []
@@ -107,16 +108,19 @@ def test_training_knows_neither_the_compiler_nor_its_plugins() -> None:
 
 # ---- who may import whom -------------------------------------------------------------------------------------------------
 
-EVERYBODY = {"bespoke", "bespoke.arguments", "bespoke.config", "bespoke.errors", "bespoke.plain_file"}
+EVERYBODY = {"bespoke", "bespoke.arguments", "bespoke.config", "bespoke.errors", "bespoke.format.plain_file"}
 MAY_IMPORT = {
-    "plan": {"plan", "bundle.json_strict"},
-    "bundle": {"bundle", "plan", "model.config"},
+    "format": {"format"},
+    "rules": {"rules"},
+    "system": {"system"},
+    "plan": {"plan", "format"},
+    "bundle": {"bundle", "plan", "format", "model.config"},
     "state": {"state"},
     "data": {"data"},
     "ops": {"ops"},
-    "adapter": {"adapter", "bundle", "model.config", "model.checkpoint"},
-    "core": {"core", "runtime.limits", "runtime.memory", "runtime.report"},
-    "runtime": {"runtime", "plan", "bundle", "state", "ops", "data"},
+    "adapter": {"adapter", "format", "model.config", "model.checkpoint"},
+    "core": {"core", "system", "rules"},
+    "runtime": {"runtime", "system", "rules", "plan", "bundle", "format", "state", "ops", "data"},
 }
 
 
@@ -149,7 +153,7 @@ def test_a_part_imports_only_those_below_it(part: str) -> None:
 
 
 def test_plugins_import_only_what_is_documented_for_them() -> None:
-    allowed = {f"bespoke.{name}" for name in ("contracts", "errors", "graph", "plan", "ops")}
+    allowed = {f"bespoke.{name}" for name in ("contracts", "errors", "graph", "methods", "plan", "ops")}
     wrong = {
         f"{path.relative_to(PLUGINS)}: {module}"
         for path in sorted(PLUGINS.rglob("*.py"))

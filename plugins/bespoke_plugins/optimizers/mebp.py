@@ -13,16 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from bespoke.contracts import ModelSpec, Optimizer, hookimpl
-from bespoke.graph import (
-    FirstOrderOptions,
-    PlanBuilder,
-    Value,
-    embed,
-    head_loss_and_gradient,
-    rope_rows,
-    update,
-    vjp,
-)
+from bespoke.graph import PlanBuilder, Value
+from bespoke.methods import FirstOrderOptions, embed, head_loss_and_gradient, rope_rows, update, vjp
 
 Tree = dict[str, Value]
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """MeSP: the gradients of MeBP, derived by hand and taken in stages ("Memory-Efficient Structured Backpropagation for On-Device LLM
-Fine-Tuning", appendix A; formulas with their gaps filled in bespoke.graph.layers).
+Fine-Tuning", appendix A; formulas with their gaps filled in bespoke.model.layers).
 
     LoRA linear, y = x W^T + s (x A^T) B^T:   h = x A^T, recomputed;  dh = s dy B;  dB = s dy^T h;  dA = dh^T x;  dx = dy W + dh A
 
@@ -16,12 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from bespoke.contracts import ModelSpec, Optimizer, hookimpl
-from bespoke.graph import (
+from bespoke.graph import PlanBuilder, Value
+from bespoke.methods import (
     Attention,
     FirstOrderOptions,
     Pass,
-    PlanBuilder,
-    Value,
     attention_forward,
     attention_output,
     block_pass,
@@ -29,7 +28,7 @@ from bespoke.graph import (
     head_loss_and_gradient,
     update,
 )
-from bespoke.graph.backward import attention_backward, attention_output_backward, inputs_backward, mlp_backward
+from bespoke.methods.backward import attention_backward, attention_output_backward, inputs_backward, mlp_backward
 
 Tree = dict[str, Value]
 

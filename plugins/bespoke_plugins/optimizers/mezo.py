@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from bespoke.contracts import ModelSpec, Optimizer, hookimpl
-from bespoke.graph import PlanBuilder, Value, ZerothOrderOptions, block_forward, embed, head_loss
+from bespoke.graph import PlanBuilder, Value
+from bespoke.methods import ZerothOrderOptions, block_forward, embed, head_loss
 
 Tensors = dict[str, torch.Tensor]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bespoke.contracts import TORCH_COSTS, Artifact, Graph, Settings, Target, hookimpl
-from bespoke.graph.programs import program_bytes
+from bespoke.graph.export import program_bytes
 from bespoke.runtime.programs import load_program
 
 MODEL = "models/model.json"

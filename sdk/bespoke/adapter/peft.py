@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from bespoke.bundle.json_strict import loads_strict
-from bespoke.bundle.whole_folder import WholeFolder
 from bespoke.errors import AdapterError, ModelError
+from bespoke.format.json_strict import loads_strict
+from bespoke.format.plain_file import read_plain
+from bespoke.format.whole_folder import WholeFolder
 from bespoke.model.checkpoint import Checkpoint
 from bespoke.model.config import ModelConfig
-from bespoke.plain_file import read_plain
 
 __all__ = ["adapter_shapes", "export_peft", "import_peft"]
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bespoke.bundle.manifest import MAX_FILES, RESERVED, file_name_problem
-from bespoke.bundle.tensors import PAGE_BYTES
-from bespoke.bundle.whole_folder import WholeFolder
 from bespoke.errors import BundleError
+from bespoke.format.tensors import PAGE_BYTES
+from bespoke.format.whole_folder import WholeFolder
 
 __all__ = ["pack", "read_entries", "unpack", "write_zip"]
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from bespoke.bundle.json_strict import dumps_canonical, loads_strict, shown_json
 from bespoke.bundle.manifest import (
     ADDED,
     FORMAT,
@@ -22,6 +21,7 @@ from bespoke.bundle.manifest import (
 )
 from bespoke.config import expected_of
 from bespoke.errors import BundleError, BundleVersionError, kind_of
+from bespoke.format.json_strict import dumps_canonical, loads_strict, shown_json
 
 __all__ = ["check_manifest", "manifest_bytes", "manifest_schema", "manifest_sum", "read_manifest", "referenced_files"]
 

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bespoke.bundle.json_strict import dumps_canonical, loads_strict
 from bespoke.errors import BespokeError, BundleError
+from bespoke.format.json_strict import dumps_canonical, loads_strict
 
 __all__ = ["Code", "Operand", "Program", "ProgramNode", "Value", "parse_program", "wrap"]
 

@@ -30,8 +30,8 @@ from bespoke.bundle.manifest import (
 from bespoke.bundle.manifest_document import manifest_sum, read_manifest
 from bespoke.bundle.signature import SIGNATURE_BYTES, raw_public_key, verify_signature
 from bespoke.bundle.sources import Extent, Source, open_source
-from bespoke.bundle.tensors import tensors_from_buffer
 from bespoke.errors import BundleError, ConfigError, SignatureError, shown
+from bespoke.format.tensors import tensors_from_buffer
 
 __all__ = ["Authenticated", "Bundle", "open_bundle"]
 

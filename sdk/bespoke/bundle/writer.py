@@ -17,8 +17,8 @@ from pathlib import Path
 from bespoke.bundle.manifest import MANIFEST_FILE, SIGNATURE_FILE, SUM_FILE, FileRecord, Manifest, file_name_problem
 from bespoke.bundle.manifest_document import check_manifest, manifest_bytes, manifest_sum, referenced_files
 from bespoke.bundle.signature import signature_of
-from bespoke.bundle.whole_folder import WholeFolder
 from bespoke.errors import BundleError
+from bespoke.format.whole_folder import WholeFolder
 
 __all__ = ["BundleWriter", "check_replaceable", "hash_file"]
 

@@ -12,7 +12,7 @@ import click
 from bespoke.cli.session import PATH, Session, cut, field_option, format_option, pairs, print_json, progress
 from bespoke.cli.settings import DATA_FORMATS, FLAGS, personalizer, setting_flags
 from bespoke.errors import BundleError, ConfigError
-from bespoke.runtime.report import megabytes
+from bespoke.rules.report import megabytes
 
 if TYPE_CHECKING:
     from bespoke.data.prepare import DataReport
@@ -47,8 +47,8 @@ def build(
     bespoke build chat.bundle --model DIR --data FILE --optimizers mesp --targets cuda
     bespoke build chat.bundle --config bespoke.toml --memory-mb 200 --option mesp.update=sgd
     """
-    from bespoke.bundle.whole_folder import check_place, usable_folder
     from bespoke.bundle.writer import check_replaceable
+    from bespoke.format.whole_folder import check_place, usable_folder
 
     session.file = config is not None
     given["fields"] = pairs("--field", fields) or None

@@ -23,7 +23,7 @@ from bespoke.cli.session import (
     trust_options,
 )
 from bespoke.errors import ConfigError, MissingDependency
-from bespoke.runtime.report import megabytes
+from bespoke.rules.report import megabytes
 
 if TYPE_CHECKING:
     from bespoke.bundle.manifest import PlanRecord
@@ -182,7 +182,7 @@ def _golden(bundle: Bundle, tell: Tell) -> list[dict[str, Any]]:
     """What held of the golden vectors on this machine, check by check. Raises GoldenMismatch at the first that does not."""
     numbers = count(1)
     try:
-        from bespoke.runtime.golden import verify_bundle
+        from bespoke.golden.verify import verify_bundle
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

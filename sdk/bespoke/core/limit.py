@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from bespoke.runtime.limits import ChildGroup, make_child_group
+from bespoke.system.limits import ChildGroup, make_child_group
 
 __all__ = ["ChildLimit"]
 

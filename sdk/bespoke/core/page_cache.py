@@ -13,7 +13,7 @@ import contextlib
 import re
 from pathlib import Path
 
-from bespoke.runtime.memory import bytes_read
+from bespoke.system.footprint import bytes_read
 
 __all__ = ["read_through"]
 

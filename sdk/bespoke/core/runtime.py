@@ -11,7 +11,7 @@ from typing import Any
 from bespoke.core.child import run
 from bespoke.core.finding import find
 from bespoke.errors import ConfigError, MissingDependency
-from bespoke.runtime.report import Evaluation, MemoryReport, RuntimeName, TrainReport
+from bespoke.rules.report import Evaluation, MemoryReport, RuntimeName, TrainReport
 
 __all__ = ["TARGET", "CoreRuntime", "RuntimeName", "chosen_runtime"]
 

@@ -23,7 +23,7 @@ import tokenizers
 from tokenizers.decoders import DecodeStream
 
 from bespoke.errors import DataError, ModelError
-from bespoke.plain_file import read_plain
+from bespoke.format.plain_file import read_plain
 
 __all__ = ["Tokenizer"]
 

@@ -33,7 +33,7 @@ from bespoke.plan.instructions import (
     Zero,
     unchecked,
 )
-from bespoke.plan.rules import SCALARS
+from bespoke.plan.kinds import SCALARS
 
 if TYPE_CHECKING:
     from bespoke.model.spec import ModelSpec
@@ -149,7 +149,7 @@ class PlanBuilder:
                 f"Accumulator of '{like.name}'",
                 got="a training without accumulation or clipping, whose steps have no micro-batches",
                 expected="b.training.accumulates",
-                next_step="Use b.zeros for a sum within the step, or let bespoke.graph.update decide",
+                next_step="Use b.zeros for a sum within the step, or let bespoke.methods.update decide",
             )
         return self._find(f"{like.name}.gradient", like.shape, "float32", "temporary", "step")
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from bespoke.errors import ModelError
-from bespoke.plain_file import open_plain, read_plain
+from bespoke.format.plain_file import open_plain, read_plain
 
 __all__ = ["Checkpoint"]
 

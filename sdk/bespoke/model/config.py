@@ -17,8 +17,8 @@ from pydantic import BeforeValidator
 
 from bespoke.config import Settings
 from bespoke.errors import ModelError, UnsupportedModel
+from bespoke.format.plain_file import read_plain
 from bespoke.model.checkpoint import Checkpoint
-from bespoke.plain_file import read_plain
 
 __all__ = ["ModelConfig", "RopeConfig", "read_config"]
 

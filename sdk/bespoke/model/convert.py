@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from bespoke.bundle.tensors import TensorWriter, write_arrays
 from bespoke.errors import ModelError, UnsupportedModel
+from bespoke.format.tensors import TensorWriter, write_arrays
 from bespoke.model.checkpoint import Checkpoint
 from bespoke.model.config import ModelConfig
-from bespoke.model.int4 import codes_width, groups_of, quantize
+from bespoke.model.quantize import codes_width, groups_of, quantize
 from bespoke.model.rope import rope_tables
 
 __all__ = ["base_sha256", "combine_sha256", "convert", "file_sha256", "hollow_weights"]

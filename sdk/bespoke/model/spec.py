@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from bespoke.config import Lora
-from bespoke.graph import layers
+from bespoke.model import layers
 from bespoke.model.config import ModelConfig
 from bespoke.ops import lookup
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Our operators on int4 weights. Importing this registers them as `torch.ops.bespoke.*`."""
 
-from bespoke.ops.head import head_chunk_bytes, head_chunk_int4
+from bespoke.ops.head_chunk import head_chunk_bytes, head_chunk_int4
 from bespoke.ops.int4 import decode_bytes, embedding_int4, linear_int4, linear_int4_transposed
 from bespoke.ops.out_variants import OUT_VARIANTS
 from bespoke.ops.weight import (

@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from bespoke.bundle.json_strict import check_strict, loads_strict, shown_json
 from bespoke.config import expected_of
 from bespoke.errors import BundleVersionError, PlanError
+from bespoke.format.json_strict import check_strict, loads_strict, shown_json
 from bespoke.plan.instructions import MAX_PLAN_BYTES, PLAN_VERSION, Plan
 from bespoke.plan.verify import Signature, verify
 

@@ -9,7 +9,7 @@ from typing import NoReturn
 from bespoke.errors import PlanError
 from bespoke.plan.arena import aligned
 from bespoke.plan.instructions import Named, Number, Plan, ValueRecord
-from bespoke.plan.rules import ALIGNMENT, BATCH, MAX_REGION_BYTES, MAX_VALUE_BYTES, SCALARS, VALUES, is_allowed
+from bespoke.plan.kinds import ALIGNMENT, BATCH, MAX_REGION_BYTES, MAX_VALUE_BYTES, SCALARS, VALUES, is_allowed
 
 _COPIES = re.compile(r"([a-z]+)(?:\*([1-9][0-9]{0,5}))?")
 _PROMPT = re.compile(r"prompt_([1-9][0-9]{0,8})")

@@ -29,8 +29,8 @@ from bespoke.plan.instructions import (
     Store,
     ValueRecord,
 )
+from bespoke.plan.kinds import MAX_QUERY, MAX_ROW, NUMBERS, SECTIONS
 from bespoke.plan.replay import is_replayable
-from bespoke.plan.rules import MAX_QUERY, MAX_ROW, NUMBERS, SECTIONS
 from bespoke.plan.values import check_values, refuse
 
 

@@ -10,9 +10,9 @@ from typing import Literal
 
 import torch
 
-from bespoke.runtime.batches import RowLike, evaluation_batches
+from bespoke.rules.batches import RowLike, evaluation_batches
+from bespoke.rules.report import Evaluation
 from bespoke.runtime.machine import Machine
-from bespoke.runtime.report import Evaluation
 
 
 def evaluate(

@@ -13,7 +13,7 @@ from typing import NoReturn
 from bespoke.bundle.manifest import Manifest, MethodRecord
 from bespoke.errors import PlanError
 from bespoke.plan.arena import aligned
-from bespoke.plan.rules import MAX_REGION_BYTES
+from bespoke.plan.kinds import MAX_REGION_BYTES
 from bespoke.runtime.code import EmitCode, GroupCode, PlanCode, ValuePlace
 
 BOUND_ALWAYS = ("learning_rate", "step", "batch_tokens", "position")

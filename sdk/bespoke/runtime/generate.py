@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 
 from bespoke.errors import GenerationError
+from bespoke.rules.sampling import check_sampling, choose_token
 from bespoke.runtime.interpreter import Bindings
 from bespoke.runtime.machine import Machine
-from bespoke.runtime.sampling import check_sampling, choose_token
 
 
 def generate(

@@ -18,6 +18,7 @@ import torch
 from bespoke.errors import BundleError, PlanError, StateError
 from bespoke.ops.dtypes import TORCH_DTYPES
 from bespoke.plan.instructions import SectionName
+from bespoke.rules.noise import noise
 from bespoke.runtime.buffers import Buffers, refuse_another_shape
 from bespoke.runtime.code import (
     CallCode,
@@ -32,9 +33,8 @@ from bespoke.runtime.code import (
     ValuePlace,
     ZeroCode,
 )
-from bespoke.runtime.memory import MemoryGuard
-from bespoke.runtime.noise import noise
 from bespoke.runtime.weights import Weights
+from bespoke.system.footprint import MemoryGuard
 
 Function = Callable[..., tuple[torch.Tensor, ...]]
 STAGES = ("forward", "head", "backward", "update")

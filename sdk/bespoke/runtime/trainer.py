@@ -19,15 +19,15 @@ from pydantic import ValidationError
 
 from bespoke.config import Training
 from bespoke.errors import StateError
-from bespoke.runtime.batches import BatchCursor, CursorState, Row
+from bespoke.rules.batches import BatchCursor, CursorState, Row
+from bespoke.rules.report import StoppedBecause
+from bespoke.rules.schedule import learning_rate_at
 from bespoke.runtime.interpreter import Abandoned, Outcome
 from bespoke.runtime.machine import Machine
-from bespoke.runtime.memory import KernelPeak
-from bespoke.runtime.report import StoppedBecause
-from bespoke.runtime.schedule import learning_rate_at
 from bespoke.state.errors import damaged
 from bespoke.state.records import JournalRow, Run
 from bespoke.state.store import StateStore
+from bespoke.system.footprint import KernelPeak
 
 SLOT_EVERY = 200  # steps between slots of a replayable method: bounds how much of the journal a resume replays
 DIVERGED_AFTER = 3  # steps in a row whose loss is NaN or infinite

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from bespoke.model.int4 import dequantize
+from bespoke.model.quantize import dequantize
 from bespoke.model.spec import ModelSpec
 from bespoke.testing.tiny import Arrays, TokenBatch
 

@@ -15,11 +15,11 @@ import torch
 from bespoke.config import Settings
 from bespoke.errors import ConfigError, PlanError, PluginError
 from bespoke.graph.builder import PlanBuilder
-from bespoke.graph.sections import evaluate_step
 from bespoke.graph.trace import Tracer
+from bespoke.methods.sections import evaluate_step
 from bespoke.plan.draft import DraftPlan
 from bespoke.plan.instructions import Emit, Plan, Store
-from bespoke.runtime.memory import KernelPeak, MemoryMeter, can_measure
+from bespoke.system.footprint import KernelPeak, MemoryMeter, can_measure
 from bespoke.testing.dense import loss_and_gradients
 from bespoke.testing.options import checked_options
 from bespoke.testing.rig import Case, Rig, planned
@@ -164,13 +164,13 @@ class _Check:
             if exact:
                 raise self.fail(
                     f"accumulation refused: {error}", "an exact method to accumulate and clip",
-                    "Yield (adapter, gradients) to bespoke.graph.update",
+                    "Yield (adapter, gradients) to bespoke.methods.update",
                 ) from None  # fmt: skip
             return False
         except PlanError as error:
             raise self.fail(
                 str(error), "a plan with micro_step and apply_step, or a ConfigError that says accumulation cannot be had",
-                "Yield (adapter, gradients) to bespoke.graph.update; a method that records is refused for you",
+                "Yield (adapter, gradients) to bespoke.methods.update; a method that records is refused for you",
             ) from error  # fmt: skip
         self.promises(plan)
         rig = self.rig(case, plan)
@@ -230,14 +230,14 @@ class _Check:
                 if piece not in found:
                     raise self.fail(
                         f"no gradient of '{piece}' in its accumulator", "one for each piece of the adapter",
-                        "Yield every block to bespoke.graph.update",
+                        "Yield every block to bespoke.methods.update",
                     )  # fmt: skip
                 error = float(np.linalg.norm(found[piece] - reference) / np.linalg.norm(reference))
                 if not error <= EXACT_GRADIENT:
                     raise self.fail(
                         f"a gradient of '{piece}' that is off by {error:.2g} of its norm on {case}",
                         f"that of autograd, within {EXACT_GRADIENT:g}",
-                        "Compare stage by stage with bespoke.graph.vjp, or pass exact=False if it is an estimate",
+                        "Compare stage by stage with bespoke.methods.vjp, or pass exact=False if it is an estimate",
                     )  # fmt: skip
                 worst = max(worst, error)
         return worst

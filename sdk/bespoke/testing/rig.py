@@ -13,9 +13,9 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from bespoke.compiler.planner import Request, record_sections
 from bespoke.config import Settings, Training
 from bespoke.errors import BespokeError, PluginError
-from bespoke.graph.planner import Request, record_sections
 from bespoke.graph.trace import Tracer
 from bespoke.model.spec import ModelSpec
 from bespoke.personalizer import Method
@@ -26,8 +26,8 @@ from bespoke.runtime.buffers import Buffers
 from bespoke.runtime.code import plan_code
 from bespoke.runtime.cost import TORCH_COSTS
 from bespoke.runtime.interpreter import Bindings, Interpreter, Outcome
-from bespoke.runtime.memory import MemoryGuard
 from bespoke.runtime.weights import Weights
+from bespoke.system.footprint import MemoryGuard
 from bespoke.testing.tiny import CONTEXT, TinyWeights, TokenBatch, shared_tracer, tiny_models
 
 SEED = 11

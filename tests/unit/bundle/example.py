@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from bespoke.bundle.manifest import Manifest
-from bespoke.bundle.tensors import write_arrays
 from bespoke.bundle.writer import BundleWriter
+from bespoke.format.tensors import write_arrays
 
 PROGRAM = "graphs/scale.json"
 
@@ -21,7 +21,7 @@ def program() -> bytes:
     """A graph of two operators, as a bundle keeps it."""
     import torch
 
-    from bespoke.graph.programs import program_bytes
+    from bespoke.graph.export import program_bytes
 
     class Scale(torch.nn.Module):
         def forward(self, x: torch.Tensor, norm: torch.Tensor) -> tuple[torch.Tensor]:

@@ -15,9 +15,9 @@ import pytest
 from bespoke.bundle.archive import pack
 from bespoke.bundle.reader import open_bundle
 from bespoke.bundle.signature import generate_key
-from bespoke.bundle.tensors import write_arrays
 from bespoke.bundle.writer import BundleWriter
 from bespoke.errors import BundleError
+from bespoke.format.tensors import write_arrays
 from tests.unit.bundle.example import write_example
 
 WEIGHTS = "weights/block_00.safetensors"

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from bespoke.bundle import whole_folder
 from bespoke.bundle.reader import open_bundle
 from bespoke.bundle.writer import BundleWriter
 from bespoke.errors import BundleError
+from bespoke.format import whole_folder
 from tests.unit.bundle.example import manifest_document, write_example
 from tests.unit.cli.commands import bespoke
 

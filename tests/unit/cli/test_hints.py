@@ -18,7 +18,10 @@ from bespoke.errors import BespokeError, ConfigError
 from tests.conftest import REPOSITORY
 
 # For the authors of optimizers, targets and tests, who write Python; of the store, what only its own callers can meet.
-NOT_FOR_USERS = ("graph", "testing", "plan", "ops", "contracts.py", "state/runs.py", "state/versions.py", "runtime/schedule.py")
+NOT_FOR_USERS = (
+    "graph", "methods", "compiler", "golden/make.py", "golden/reference.py", "golden/texts.py", "testing", "plan", "ops", "contracts.py",
+    "state/runs.py", "state/versions.py", "rules/schedule.py",
+)  # fmt: skip
 METHODS = sorted({name.rpartition(".")[2] for verb in VERBS for name in (verb.python or "").split(", ") if "_" in name})
 OF_PYTHON = re.compile(
     rf"(?<!PersonalModel\.)\b(?:{'|'.join(METHODS)})\b|\b(?!read\(|mapped\(|AutoModel)\w+\(\)|StateStore|\bruntime '|"

@@ -26,7 +26,7 @@ from bespoke.plan.instructions import (
     Zero,
 )
 from bespoke.plot import memory_over_instructions, plot_plan, plot_training
-from bespoke.runtime.report import MemoryReport, TrainReport
+from bespoke.rules.report import MemoryReport, TrainReport
 
 
 def plan() -> Plan:

@@ -163,7 +163,7 @@ def test_a_bundle_is_read_whole_before_the_core_maps_it(tmp_path: Path) -> None:
 
 
 def test_no_cgroup_is_left_behind() -> None:
-    from bespoke.runtime import limits
+    from bespoke.system import limits
 
     run(ask("eat:1"), limit_bytes=60 * MB)
     for kind in ("cgroup1", "cgroup2"):

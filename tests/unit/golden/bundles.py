@@ -14,8 +14,8 @@ import numpy as np
 import tokenizers
 
 from bespoke import Lora, Personalizer, Training
-from bespoke.bundle.json_strict import dumps_canonical
-from bespoke.bundle.tensors import map_tensors, write_arrays
+from bespoke.format.json_strict import dumps_canonical
+from bespoke.format.tensors import map_tensors, write_arrays
 from tests.models import tiny_model
 
 LENGTH = 12

@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 import torch
 
-from bespoke.bundle.tensors import write_arrays
+from bespoke.compiler.bundle import initial_adapter
 from bespoke.config import Lora, Training
 from bespoke.data.text import Tokenizer
-from bespoke.graph.build import initial_adapter
-from bespoke.graph.golden import GoldenMethod, make_golden
-from bespoke.graph.golden_reference import Lane, Reference
-from bespoke.graph.golden_texts import golden_texts
-from bespoke.graph.update import FirstOrderOptions
+from bespoke.format.tensors import write_arrays
+from bespoke.golden.document import MAX_ELEMENTS, PieceGolden, places
+from bespoke.golden.make import GoldenMethod, make_golden
+from bespoke.golden.reference import Lane, Reference
+from bespoke.golden.texts import golden_texts
+from bespoke.methods.update import FirstOrderOptions
 from bespoke.model.config import read_config
 from bespoke.model.convert import convert
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.read import read_plan
-from bespoke.runtime.golden_document import MAX_ELEMENTS, PieceGolden, places
 from tests.models import TINY_FAMILIES, masked_loss, peft_reference, tiny_model
 from tests.unit.golden.bundles import LENGTH
 
@@ -130,7 +130,7 @@ def read_plan_of(bundle: Path) -> Any:
 
 def test_tolerances_are_never_below_the_floor(bundle: Path) -> None:
     from bespoke.bundle.reader import open_bundle
-    from bespoke.runtime.golden_document import read_golden
+    from bespoke.golden.document import read_golden
 
     with open_bundle(bundle) as opened:
         shapes = {name: array.shape for name, array in opened.mapped(opened.manifest.adapter).items()}

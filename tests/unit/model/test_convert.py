@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM
 from bespoke.errors import ModelError, UnsupportedModel
 from bespoke.model.config import read_config
 from bespoke.model.convert import base_sha256, combine_sha256, convert, file_sha256
-from bespoke.model.int4 import dequantize
+from bespoke.model.quantize import dequantize
 from bespoke.model.rope import rope_tables
 from tests.full_size import PUBLISHED, full_size_folder
 from tests.models import QUANTIZED_LINEARS, TINY_FAMILIES, reference_dequantize, tiny_model

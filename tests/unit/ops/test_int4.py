@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bespoke.model.int4 import dequantize, quantize
+from bespoke.model.quantize import dequantize, quantize
 from bespoke.ops import (
     QuantizedWeight,
     lookup,

@@ -13,10 +13,10 @@ import torch
 
 from bespoke import PersonalModel
 from bespoke.errors import DataError, GenerationError
-from bespoke.runtime.batches import evaluation_batches
+from bespoke.rules.batches import evaluation_batches
+from bespoke.rules.sampling import choose_token
 from bespoke.runtime.generate import _decode, _prefill
 from bespoke.runtime.machine import adapter_tensors
-from bespoke.runtime.sampling import choose_token
 from tests.bundles import shakespeare, stories_bundle  # noqa: F401
 from tests.models import masked_loss, peft_reference
 from tests.unit.personal_model.conftest import Open

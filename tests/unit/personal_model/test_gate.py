@@ -11,7 +11,7 @@ import pytest
 
 from bespoke import PersonalModel
 from bespoke.errors import DataError
-from bespoke.runtime.batches import Batch, CursorState
+from bespoke.rules.batches import Batch, CursorState
 from bespoke.runtime.machine import Machine
 from bespoke.state.examples import split_of
 from tests.unit.personal_model.conftest import Open

@@ -12,7 +12,7 @@ import pytest
 
 from bespoke import PersonalModel
 from bespoke.errors import ConfigError, DataError
-from bespoke.runtime.schedule import learning_rate_at
+from bespoke.rules.schedule import learning_rate_at
 from tests.unit.personal_model.conftest import Open
 from tests.unit.personal_model.tiny import METHODS, POISON, STEPS, add_numbers, numbers, poisoned
 

@@ -17,10 +17,10 @@ import pytest
 from bespoke import Lora, Personalizer, PersonalModel, Training
 from bespoke.bundle.manifest import Manifest
 from bespoke.bundle.reader import open_bundle
-from bespoke.bundle.tensors import write_arrays
 from bespoke.bundle.writer import BundleWriter
 from bespoke.data.encode import TokenRow
 from bespoke.data.rows import TokenRows
+from bespoke.format.tensors import write_arrays
 from tests.bundles import made_once
 from tests.models import tiny_model
 

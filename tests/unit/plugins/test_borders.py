@@ -17,7 +17,7 @@ from tests.conftest import REPOSITORY
 
 SDK = REPOSITORY / "sdk" / "bespoke"
 EXAMPLE = REPOSITORY / "tests" / "example_plugin" / "src"
-DOCUMENTED = ("bespoke.contracts", "bespoke.graph", "bespoke.ops", "bespoke.testing")
+DOCUMENTED = ("bespoke.contracts", "bespoke.graph", "bespoke.methods", "bespoke.ops", "bespoke.testing")
 
 # Makes plugins unimportable, as if their files were deleted.
 DELETED = """

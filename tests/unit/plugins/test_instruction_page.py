@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from bespoke.plan.instructions import PLAN_VERSION, DType, Lifetime, Plan, Role, SectionName
-from bespoke.plan.rules import SCALARS
+from bespoke.plan.kinds import SCALARS
 from tests.conftest import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "reference" / "instruction_set.md").read_text(encoding="utf-8")

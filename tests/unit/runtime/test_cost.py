@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from bespoke import plugins
-from bespoke.graph.programs import program_bytes
+from bespoke.graph.export import program_bytes
 from bespoke.runtime.cost import TORCH_COSTS, Step, largest_live
 from bespoke.runtime.machine import Machine
-from bespoke.runtime.memory import MemoryGuard
 from bespoke.runtime.programs import load_program
+from bespoke.system.footprint import MemoryGuard
 from bespoke.testing.rig import Case, planned
 from bespoke.testing.tiny import shared_tracer
 from tests.bundles import stories_bundle  # noqa: F401

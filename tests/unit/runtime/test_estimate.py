@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bespoke.runtime.memory import can_measure
+from bespoke.system.footprint import can_measure
 from tests.benchmarks.qwen import train
 from tests.benchmarks.test_estimate import OR_BYTES, SHARE
 from tests.bundles import stories_bundle  # noqa: F401

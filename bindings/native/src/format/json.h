@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON from outside: bounded, of one meaning only, and never in memory as a whole (sdk/bespoke/bundle/json_strict.py).
+// JSON from outside: bounded, of one meaning only, and never in memory as a whole (sdk/bespoke/format/json_strict.py).
 //
 // A document is read twice: once to count (bytes, depth, items) and to see its version, once piece by piece: an element of a list or
 // a member of an object at a time, each held against its part of the schema and handed on.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a plan may hold (bindings/schema/plan_rules.json, written from sdk/bespoke/plan/rules.py): what drives the verifier.
+// What a plan may hold (bindings/schema/plan_rules.json, written from sdk/bespoke/plan/kinds.py): what drives the verifier.
 #pragma once
 
 #include <map>

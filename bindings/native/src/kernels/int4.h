@@ -27,7 +27,7 @@ struct Parallel {
 };
 extern const Parallel serial;
 
-// What the loss over the vocabulary has seen so far, and h: sdk/bespoke/ops/head.py. Row strides of h and acc are `width`.
+// What the loss over the vocabulary has seen so far, and h: sdk/bespoke/ops/head_chunk.py. Row strides of h and acc are `width`.
 // A result may lie where the operand of the same name does.
 struct HeadState {
   float *m, *l, *label;

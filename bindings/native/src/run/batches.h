@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which rows each step trains on, decided by (seed, cursor) alone: the rules, and the tests' vectors, are those of
-// sdk/bespoke/runtime/batches.py. Rows are read when their batch is made; no more than one is held.
+// sdk/bespoke/rules/batches.py. Rows are read when their batch is made; no more than one is held.
 #pragma once
 
 #include <cstdint>

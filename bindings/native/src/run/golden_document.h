@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Golden vectors as data: what a bundle says that its plans must compute, and how close a runtime has to come. The file and its
-// checks are those of sdk/bespoke/runtime/golden_document.py; docs/explanation/golden_vectors.md says where the numbers come from.
+// checks are those of sdk/bespoke/golden/document.py; docs/explanation/golden_vectors.md says where the numbers come from.
 #pragma once
 
 #include <cmath>

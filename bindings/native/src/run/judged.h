@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which of the user's rows the gate looks at: all while they are few, else a sample that follows from their lengths alone. The rule,
-// and its vectors, are those of sdk/bespoke/runtime/judged.py.
+// and its vectors, are those of sdk/bespoke/rules/judged.py.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Noise that is regenerated instead of stored: Philox4x32-10 by counter, the same values as sdk/bespoke/runtime/noise.py.
+// Noise that is regenerated instead of stored: Philox4x32-10 by counter, the same values as sdk/bespoke/rules/noise.py.
 //
 // Element i of a tensor comes from key (seed mod 2^32, seed div 2^32) and counter (i div 4, block << 16 | tensor, query, step);
 // of the four words it takes number i mod 4 (normals: the pair that holds it). The paper and the rules are in noise.py.

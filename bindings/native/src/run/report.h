@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What training and evaluation report, as JSON: the fields of sdk/bespoke/runtime/report.py, and what only the core measures.
+// What training and evaluation report, as JSON: the fields of sdk/bespoke/rules/report.py, and what only the core measures.
 // A number that is not finite is null: JSON has no word for it.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The learning rate of each step: the formulas of sdk/bespoke/runtime/schedule.py, operation by operation.
+// The learning rate of each step: the formulas of sdk/bespoke/rules/schedule.py, operation by operation.
 #pragma once
 
 #include <cstdint>

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from functools import cache
 
+from bespoke.contracts import quiet_imports
 from bespoke.errors import MissingDependency
-from bespoke.graph.quiet import quiet_imports
 
 
 @cache

@@ -16,7 +16,7 @@ import torch
 from pydantic import Field
 
 from bespoke.contracts import ModelSpec, Optimizer, PlanBuilder, Settings, Value, hookimpl
-from bespoke.graph import block_forward, embed, head_loss
+from bespoke.methods import block_forward, embed, head_loss
 
 
 class ZOSignSGDOptions(Settings):

@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds a bundle: text rules and data, plans, weights, graphs, targets, golden vectors, manifest. One function a file kind."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import bespoke
+from bespoke.bundle.manifest import (
+    ArtifactRecord,
+    BudgetRecord,
+    CreatorRecord,
+    DataRecord,
+    FormatVersion,
+    GraphRecord,
+    LoraRecord,
+    Manifest,
+    MethodRecord,
+    ModelRecord,
+    PlanRecord,
+    TargetRecord,
+    TensorSpec,
+    TextRecord,
+    WeightsRecord,
+)
+from bespoke.bundle.writer import BundleWriter
+from bespoke.compiler.general import base_samples, general_texts, hollow_samples
+from bespoke.compiler.lower import lower
+from bespoke.compiler.planner import Planned, remeasured
+from bespoke.compiler.plans import Key, Plans, context_length
+from bespoke.data.encode import ExampleEncoder
+from bespoke.data.prepare import DataReport, prepare
+from bespoke.data.rows import TokenRows
+from bespoke.data.template import find_template
+from bespoke.data.text import Tokenizer
+from bespoke.data.turns import compile_turns
+from bespoke.errors import ConfigError
+from bespoke.format.json_strict import dumps_canonical
+from bespoke.format.tensors import write_arrays
+from bespoke.golden.make import GoldenMethod, longest_golden, make_golden
+from bespoke.graph.export import program_bytes
+from bespoke.model.config import ModelConfig, read_config
+from bespoke.model.convert import base_sha256, convert, hollow_weights
+from bespoke.model.hub import resolve_model
+from bespoke.model.licence import find_licence
+from bespoke.model.spec import ModelSpec
+from bespoke.personalizer import AUTO, BuildEstimate, Dial, Personalizer, Progress, TargetChoice
+from bespoke.plan.compile import Workspace
+from bespoke.plan.instructions import Plan
+from bespoke.plan.verify import verify
+from bespoke.rules.noise import noise
+
+if TYPE_CHECKING:
+    from bespoke.contracts import Artifact
+    from bespoke.graph.trace import Graph
+    from bespoke.plan.compile import Costs
+
+PROGRAMS = "graphs/exported"
+
+
+@dataclass(frozen=True)
+class Text:
+    """How text becomes tokens."""
+
+    encoder: ExampleEncoder
+    record: TextRecord
+    files: dict[str, bytes]
+
+
+@dataclass(frozen=True)
+class Made:
+    """Files of a bundle, all written but the manifest."""
+
+    manifest: Manifest
+    report: DataReport | None
+    plans: Plans
+    planned: dict[Key, Planned]
+    compiled: Compiled  # for the first target
+
+
+def estimate(personalizer: Personalizer) -> BuildEstimate:
+    """The bundle itself, built into a folder that is thrown away: with weights that are not read, and golden values that are not
+    computed but as long as they can get."""
+    with tempfile.TemporaryDirectory() as temporary, BundleWriter(Path(temporary) / "bundle") as writer:
+        made = _files(personalizer, writer, lambda stage, done, total: None, hollow=True)
+        folder = writer.finish(made.manifest, personalizer.signing_key)
+        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        made.compiled.folder = Path(temporary)  # what else is measured is in no bundle
+        plans = made.plans.estimates(made.planned, made.compiled)
+    return BuildEstimate(plans, size, personalizer.budget.memory_bytes)
+
+
+def dial(personalizer: Personalizer, budgets: Sequence[int]) -> Dial:
+    """See Personalizer.dial."""
+    config = read_config(resolve_model(personalizer.model))
+    _check_lengths(personalizer, config)
+    with tempfile.TemporaryDirectory() as temporary:
+        compiled = Compiled(personalizer.targets[0], Path(temporary), lambda stage, done, total: None)
+        return Dial(Plans(personalizer, ModelSpec(config, personalizer.lora)).dial(budgets, compiled))
+
+
+def build(personalizer: Personalizer, out: Path, progress: Progress) -> tuple[Path, DataReport | None]:
+    """See Personalizer.build."""
+    with BundleWriter(out) as writer:
+        made = _files(personalizer, writer, progress)
+        return writer.finish(made.manifest, personalizer.signing_key), made.report
+
+
+def _files(personalizer: Personalizer, writer: BundleWriter, progress: Progress, *, hollow: bool = False) -> Made:
+    """Writes them. `hollow`: all refuse and all are as long as ever, but weights and golden values are not worked out."""
+    folder = resolve_model(personalizer.model)
+    config = read_config(folder)
+    _check_lengths(personalizer, config)
+    licence = find_licence(folder, personalizer.licence)
+    model = ModelSpec(config, personalizer.lora)
+    text = _text(personalizer, folder, config)
+    data, report = _data(personalizer, text.encoder, writer, progress)
+    plans = Plans(personalizer, model)
+    planned = plans.told(progress)
+    compiled = [
+        Compiled(target, writer.path_for(f"graphs/{target.name}/any").parent, progress) for target in personalizer.targets
+    ]
+    planned = plans.fitted(planned, compiled[0])
+    context = context_length(personalizer, config)
+    files = _write_weights(folder, config, context, writer, progress, hollow)
+    if personalizer.data == AUTO and data.valid is None:
+        data = _samples(personalizer, folder, model, files, writer, progress, hollow)
+    write_arrays(writer.path_for("adapter/initial.safetensors"), initial_adapter(model, personalizer.training.seed))
+    used = plans.graphs(planned)
+    graphs = _write_programs(used, writer, progress)
+    for one in compiled:
+        one(used)
+    targets = [one.record(used) for one in compiled]
+    methods = _write_plans(personalizer, planned, plans.costs, compiled[0].workspaces, graphs, writer)
+    for name, content in text.files.items():
+        writer.add_bytes(name, content)
+    for file in licence.files:
+        writer.add_file(f"licences/{file.name}", file)
+    golden = _write_golden(personalizer, folder, model, planned, files, text, writer, progress, hollow)
+    manifest = Manifest(
+        format="bespoke-bundle",
+        format_version=FormatVersion(major=1, minor=0),
+        created_by=CreatorRecord(name="bespoke-sdk", version=bespoke.__version__),
+        model=ModelRecord(
+            name=_model_name(personalizer.model), architecture=config.family, config=config, licence=licence.text,
+            base_sha256=base_sha256(files),
+        ),
+        lora=LoraRecord(
+            rank=model.lora.rank, alpha=model.lora.alpha, linears=tuple(config.linear_shapes)
+        ),
+        text=text.record,
+        context_length=context,
+        sequence_lengths=tuple(sorted(personalizer.methods[0].training.sequence_lengths)),
+        budget=BudgetRecord(memory_bytes=personalizer.budget.memory_bytes),
+        methods=tuple(methods),
+        weights=tuple(WeightsRecord(group=group, file=f"weights/{group}.safetensors") for group in files),
+        adapter="adapter/initial.safetensors",
+        data=data,
+        golden=golden,
+        graphs=tuple(graphs),
+        targets=tuple(targets),
+        licences=tuple(f"licences/{file.name}" for file in licence.files),
+        files={},
+    )
+    return Made(manifest, report, plans, planned, compiled[0])
+
+
+def _check_lengths(personalizer: Personalizer, config: ModelConfig) -> None:
+    longest = max(personalizer.methods[0].training.sequence_lengths)
+    if longest > config.max_positions:
+        raise ConfigError(
+            "training.sequence_lengths", got=str(longest), expected=f"at most {config.max_positions}, which the model knows",
+            next_step="Leave out what is longer",
+        )  # fmt: skip
+
+
+# ---- text and data -----------------------------------------------------------------------------------------------------
+
+
+def _text(personalizer: Personalizer, folder: Path, config: ModelConfig) -> Text:
+    path = folder / "tokenizer.json"
+    tokenizer = Tokenizer.open(path) if path.is_file() else None
+    template = find_template(folder) if tokenizer else None
+    turns = compile_turns(template, tokenizer.special_tokens, personalizer.template_date) if template and tokenizer else None
+    length = max(personalizer.methods[0].training.sequence_lengths)
+    encoder = ExampleEncoder(tokenizer, turns, personalizer.train_on, length, vocab_size=config.vocab_size)  # type: ignore[arg-type]
+    files = {f"text/{name}": data for name, data in tokenizer.files().items()} if tokenizer else {}
+    if turns is not None:
+        files["text/turns.json"] = turns.to_bytes()
+    record = TextRecord(
+        tokenizer="text/tokenizer.json" if tokenizer else None,
+        tokenizer_config="text/tokenizer_config.json" if tokenizer else None,
+        turns="text/turns.json" if turns else None,
+        train_on=personalizer.train_on,  # type: ignore[arg-type]
+        bos_id=tokenizer.bos_id if tokenizer else None,
+        eos_id=tokenizer.eos_id if tokenizer else None,
+        stop_ids=tuple(sorted(encoder.stop_ids())) if tokenizer else (),
+        vocab_size=config.vocab_size,
+    )
+    return Text(encoder, record, files)
+
+
+def _data(
+    personalizer: Personalizer, encoder: ExampleEncoder, writer: BundleWriter, progress: Progress
+) -> tuple[DataRecord, DataReport | None]:
+    """The rows of its file, or the texts of its own; of "auto" without a tokenizer nothing yet."""
+    if personalizer.data is None:
+        return DataRecord(train=None, valid=None), None
+    if personalizer.data == AUTO:
+        rows = general_texts(encoder)
+        return (DataRecord(train=None, valid=None) if rows is None else _judging(rows, writer)), None
+    training = personalizer.training
+    prepared = prepare(
+        personalizer.data, encoder, format=personalizer.data_format, fields=personalizer.fields,  # type: ignore[arg-type]
+        seed=training.seed, packing=training.packing, on_row=lambda row: progress("data", row, 0),
+    )
+    names: dict[str, str | None] = {"train": None, "valid": None}
+    for name, rows in (("train", prepared.train), ("valid", prepared.valid)):
+        if len(rows):
+            names[name] = f"data/{name}.safetensors"
+            writer.add_bytes(f"data/{name}.safetensors", rows.to_bytes())
+    return DataRecord(**names), prepared.report
+
+
+def _samples(
+    personalizer: Personalizer, folder: Path, model: ModelSpec, weights: Mapping[str, Path], writer: BundleWriter,
+    progress: Progress, hollow: bool,
+) -> DataRecord:  # fmt: skip
+    length = max(personalizer.methods[0].training.sequence_lengths)
+    if hollow:
+        return _judging(hollow_samples(model, length), writer)
+    return _judging(base_samples(folder, model, weights, length, lambda done, total: progress("data", done, total)), writer)
+
+
+def _judging(rows: TokenRows, writer: BundleWriter) -> DataRecord:
+    """Rows that the gate looks at and no run trains on."""
+    writer.add_bytes("data/valid.safetensors", rows.to_bytes())
+    return DataRecord(train=None, valid="data/valid.safetensors")
+
+
+# ---- plans and graphs --------------------------------------------------------------------------------------------------
+
+
+def _write_programs(graphs: list[Graph], writer: BundleWriter, progress: Progress) -> list[GraphRecord]:
+    records = []
+    for done, graph in enumerate(graphs):
+        progress("graphs", done, len(graphs))
+        name = f"{PROGRAMS}/{graph.name}-{graph.key[:16]}.json"
+        writer.add_bytes(name, program_bytes(graph.export(), graph.name))
+        specs = [
+            [TensorSpec(name=s.name, shape=s.shape, dtype=s.dtype, role=s.name.split(".", 1)[0]) for s in side]
+            for side in (graph.inputs, graph.outputs)
+        ]
+        records.append(
+            GraphRecord(key=graph.key, name=graph.name, file=name, inputs=tuple(specs[0]), outputs=tuple(specs[1]))
+        )
+    progress("graphs", len(graphs), len(graphs))
+    return records
+
+
+class Compiled:
+    """Artifacts of one target. Called with graphs, it compiles those that it has not met, and gives the workspaces of all."""
+
+    def __init__(self, target: TargetChoice, folder: Path, progress: Progress) -> None:
+        self._target = target
+        self.folder = folder
+        self._progress = progress
+        self._artifacts: dict[str, Artifact] = {}
+
+    def __call__(self, graphs: Sequence[Graph]) -> dict[str, Workspace]:
+        new = [graph for graph in graphs if graph.key not in self._artifacts]
+        for done, graph in enumerate(new):
+            self._progress(f"target {self._target.name}", done, len(new))
+            self._artifacts[graph.key] = lower(self._target.plugin, self._target.options, graph, self.folder)
+        return self.workspaces
+
+    @property
+    def workspaces(self) -> dict[str, Workspace]:
+        return {key: Workspace(artifact.workspace_bytes, artifact.engine_bytes) for key, artifact in self._artifacts.items()}
+
+    def record(self, graphs: Sequence[Graph]) -> TargetRecord:
+        """Of these graphs; artifacts that no plan came to use are removed."""
+        for key in self._artifacts.keys() - {graph.key for graph in graphs}:
+            self._artifacts.pop(key).path.unlink()
+        artifacts = [
+            ArtifactRecord(
+                graph=graph.key, operands=tuple(spec.name for spec in graph.inputs),
+                file=f"graphs/{self._target.name}/{self._artifacts[graph.key].path.name}",
+                workspace_bytes=self._artifacts[graph.key].workspace_bytes,
+                engine_bytes=self._artifacts[graph.key].engine_bytes,
+            )
+            for graph in graphs
+        ]  # fmt: skip
+        return TargetRecord(name=self._target.name, options=self._target.options.model_dump(), artifacts=tuple(artifacts))
+
+
+def _write_plans(
+    personalizer: Personalizer, planned: dict[Key, Planned], costs: Costs, workspaces: dict[str, Workspace],
+    graphs: list[GraphRecord], writer: BundleWriter,
+) -> list[MethodRecord]:
+    signatures = {graph.key: graph for graph in graphs}
+    methods = []
+    for method in personalizer.methods:
+        records = []
+        plans: list[Plan] = []
+        for length in sorted(method.training.sequence_lengths):
+            plan = remeasured(planned[method.name, length], costs, workspaces)
+            verify(plan, f"method '{method.name}' at sequence length {length}", signatures)
+            file = f"plans/{method.name}-{length}.json"
+            writer.add_bytes(file, dumps_canonical(plan.model_dump(mode="json")))
+            records.append(
+                PlanRecord(sequence_length=length, file=file, estimate=plan.estimate, choices=dict(plan.choices))
+            )
+            plans.append(plan)
+        methods.append(
+            MethodRecord(
+                name=method.name, training=method.training, options=method.options.model_dump(), scalars=method.scalars,
+                replayable=all(plan.replayable for plan in plans), plans=tuple(records),
+            )
+        )
+    return methods
+
+
+# ---- golden vectors ----------------------------------------------------------------------------------------------------
+
+
+def _write_golden(
+    personalizer: Personalizer, folder: Path, model: ModelSpec, planned: dict[Key, Planned], weights: Mapping[str, Path],
+    text: Text, writer: BundleWriter, progress: Progress, hollow: bool,
+) -> str:
+    """Computes them from the weight files that were just written, and returns the file's name."""
+    methods = [
+        GoldenMethod(
+            method.name, method.options, method.training,
+            [p.plan for (name, _), p in planned.items() if name == method.name],
+        )
+        for method in personalizer.methods
+    ]
+    if hollow:
+        made = longest_golden(model, methods, text.encoder.tokenizer)
+    else:
+        made = make_golden(
+            folder, model, weights, initial_adapter(model, personalizer.training.seed), methods, text.encoder.tokenizer,
+            lambda done, total: progress("golden", done, total),
+        )  # fmt: skip
+    name = "golden/golden.safetensors"
+    write_arrays(writer.path_for(name), made.arrays())
+    return name
+
+
+# ---- weights -----------------------------------------------------------------------------------------------------------
+
+
+def _write_weights(
+    folder: Path, config: ModelConfig, context: int, writer: BundleWriter, progress: Progress, hollow: bool
+) -> dict[str, Path]:
+    """The bundle's files by group, of which none is there before all are."""
+    with tempfile.TemporaryDirectory(dir=writer.path_for("weights/embedding.safetensors").parent.parent) as temporary:
+        if hollow:
+            files = hollow_weights(folder, config, temporary, context=context)
+        else:
+            files = convert(folder, config, temporary, context=context, progress=lambda d, t: progress("weights", d, t))
+        return {group: path.rename(writer.path_for(f"weights/{group}.safetensors")) for group, path in files.items()}
+
+
+def initial_adapter(model: ModelSpec, seed: int) -> dict[str, np.ndarray]:
+    """A ~ N(0, 1 / (3 in)), which has the variance of PEFT's Kaiming-uniform; B = 0. Drawn from the noise counter at step 0."""
+    tensors = {}
+    for block, group in enumerate(model.blocks):
+        for tensor, (name, shape) in enumerate(model.adapter_shapes(group).items()):
+            if name.endswith("lora_A"):
+                drawn = noise(shape, seed=seed, step=0, query=0, block=block, tensor=tensor)
+                tensors[f"{group}.{name}"] = drawn * np.float32((3 * shape[1]) ** -0.5)
+            else:
+                tensors[f"{group}.{name}"] = np.zeros(shape, np.float32)
+    return tensors
+
+
+def _model_name(model: str | Path) -> str:
+    """Hub id, or the folder's name: no path of the machine that built the bundle."""
+    return str(model) if isinstance(model, str) and not Path(model).exists() else Path(model).resolve().name
+
+
+__all__ = ["build", "dial", "estimate", "initial_adapter"]

@@ -1,0 +1,366 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chooses among plans: of all that a method leaves open by `b.choose`, the fastest plan that fits the budget.
+
+Fast is judged by a formula, not by a clock, so that two builds choose alike (`plan.compile.Speed`). Models of two and three blocks
+tell what each candidate costs, since plans grow linearly with the number of blocks; what was chosen is then made whole and checked.
+
+A choice with more candidates in a deeper model is a count of blocks that keep something. Spare memory goes to counts, the one that
+saves most for a byte first. Where memory is short nothing is kept, and the checkpoints that wait longest go to the scratch file.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from bespoke.config import Training
+from bespoke.errors import ConfigError, PlanDoesNotFit, PlanError
+from bespoke.graph.builder import PlanBuilder
+from bespoke.graph.trace import Tracer
+from bespoke.methods.sections import decode, evaluate_step, prefill
+from bespoke.model.spec import ModelSpec
+from bespoke.plan.compile import Costs, Scheduled, Workspace, compile_plan, schedule, step_seconds
+from bespoke.plan.draft import DraftPlan
+from bespoke.plan.instructions import Plan, Record
+
+MAX_COMBINATIONS = 4096
+MAX_TRIES = 8  # combinations that are made whole, and plans of one to use a budget up
+GOOD_TRIES = 2  # combinations that are made whole where they fit: what they should come to is not exact
+Choices = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan with what is needed to make it again once workspaces are measured. `seconds`: of a step, by the formula."""
+
+    plan: Plan
+    draft: DraftPlan
+    scheduled: Scheduled
+    spilled: frozenset[int]
+    seconds: float
+
+    @property
+    def peak(self) -> int:
+        return self.plan.estimate.peak_bytes
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to plan for."""
+
+    method: str
+    optimizer: Any
+    options: Any
+    training: Training
+    sequence_length: int
+    context_length: int
+    budget_bytes: int | None
+    costs: Costs
+
+
+def plan_method(request: Request, model: ModelSpec, tracer: Tracer) -> Planned:
+    """The fastest plan of a method at one sequence length within the budget.
+
+    Raises PlanDoesNotFit naming the smallest peak found, ConfigError for settings the method refuses.
+    """
+    return Planner(request, model, tracer).plan(request.budget_bytes)
+
+
+@dataclass(frozen=True)
+class _Figures:
+    """What a combination costs when nothing is kept and every checkpoint is in the scratch file."""
+
+    seconds: float
+    arena: float
+    workspace: float
+    engine: float
+    constant: float
+    waiting: float  # what the arena grows by with the checkpoints
+
+    def at_depth(self, deeper: _Figures, more: int) -> _Figures:
+        """`more` blocks more, where one more gives `deeper`."""
+        mine, theirs = vars(self), vars(deeper)
+        return _Figures(**{name: mine[name] + more * (theirs[name] - mine[name]) for name in mine})
+
+
+@dataclass(frozen=True)
+class _Count:
+    """What one more block of a count takes and saves."""
+
+    limit: int
+    bytes: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Prospect:
+    """A combination and what it should come to. `smallest`: its peak with nothing kept and all checkpoints in the file."""
+
+    choices: Choices
+    counts: dict[str, int]
+    seconds: float
+    smallest: float
+
+
+class Planner:
+    """Plans one method at one sequence length, for any number of budgets. `workspaces` are measured, by graph key."""
+
+    def __init__(
+        self, request: Request, model: ModelSpec, tracer: Tracer, workspaces: Mapping[str, Workspace] | None = None
+    ) -> None:
+        self.request = request
+        self._model = model
+        self._tracer = tracer
+        self._workspaces = workspaces or {}
+        deep = min(3, len(model.blocks))
+        self._shallow = [_first_blocks(model, count) for count in (max(1, deep - 1), deep)]
+        self._more = len(model.blocks) - len(self._shallow[0].blocks)
+
+    def plan(self, budget_bytes: int | None) -> Planned:
+        """The fastest plan within the budget, by default the fastest of all. Raises PlanDoesNotFit."""
+        if budget_bytes is None or self._fastest.peak <= budget_bytes:
+            return self._fastest
+        found: list[Planned] = []
+        for number, prospect in enumerate(self._prospects(budget_bytes)[:MAX_TRIES]):
+            if found and number >= GOOD_TRIES:
+                break
+            planned = self._within(prospect, budget_bytes)
+            found += [planned] if planned is not None else []
+        if found:
+            return min(found, key=lambda planned: (bool(planned.spilled), planned.seconds, planned.peak))
+        smallest = self.smallest()
+        if smallest.peak <= budget_bytes:
+            return smallest
+        raise self._does_not_fit(budget_bytes, smallest)
+
+    @cached_property
+    def _fastest(self) -> Planned:
+        best = self._prospects(None)[0]
+        return self._whole({**best.choices, **best.counts}, None)
+
+    def smallest(self) -> Planned:
+        """The plan of the least memory: small tiles, nothing kept, every checkpoint in the scratch file."""
+        least = min(self._combinations(), key=lambda p: (p.smallest, p.seconds))
+        return self._whole(least.choices, 0)
+
+    def _does_not_fit(self, budget_bytes: int, smallest: Planned) -> PlanDoesNotFit:
+        fastest = self._fastest
+        figures = [f"{p.peak / 1e6:.1f} MB at {p.plan.estimate.work_flops / 1e9:.2f} GFLOP a step" for p in (smallest, fastest)]
+        return PlanDoesNotFit(
+            f"Method '{self.request.method}' at sequence length {self.request.sequence_length}",
+            got=f"a budget of {budget_bytes / 1e6:.1f} MB",
+            expected=f"at least {figures[0]}, the smallest plan that it has; the fastest takes {figures[1]}",
+            next_step=f"Set Budget(memory_mb={-(-smallest.peak // 100_000) / 10}), shorten the sequences or lower the batch size",
+        )
+
+    # ---- what combinations should cost -----------------------------------------------------------------------------------
+
+    @cached_property
+    def _candidates(self) -> tuple[dict[str, tuple[Any, ...]], dict[str, int]]:
+        """Candidates of ordinary choices by name, and the most that counts may be."""
+        two, three = (self._record(model, {}).candidates for model in self._shallow)
+        counts = {name: len(three[name]) - 1 for name in three if len(three[name]) != len(two[name])}
+        return {name: found for name, found in three.items() if name not in counts}, counts
+
+    def _figures(self, choices: Choices, model: ModelSpec) -> _Figures:
+        builder = self._record(model, choices)
+        spilled = self._compiled(builder, None)
+        e, held = spilled.plan.estimate, self._compiled(builder, (), spilled.scheduled).plan.estimate
+        return _Figures(
+            step_seconds(builder.draft, self.request.costs.speed), e.arena_bytes, e.workspace_bytes, e.engine_bytes,
+            e.constant_bytes, held.arena_bytes - e.arena_bytes,
+        )  # fmt: skip
+
+    def _at_depth(self, choices: Choices) -> _Figures:
+        two, three = (self._figures(choices, model) for model in self._shallow)
+        return two.at_depth(three, self._more)
+
+    @cached_property
+    def _counts(self) -> dict[str, _Count]:
+        """Counts by name, the one that saves most for a byte first."""
+        deep = self._shallow[1]
+        without = self._figures({}, deep)
+        found = {}
+        for name, most in self._candidates[1].items():
+            kept = self._record(deep, {name: most})
+            planned = self._compiled(kept, ())
+            size = sum(value.nbytes for value in kept.draft.values if value.kept) / most
+            found[name] = _Count(len(self._model.blocks), max(1.0, size), (without.seconds - planned.seconds) / most)
+        return dict(sorted(found.items(), key=lambda item: -item[1].seconds / item[1].bytes))
+
+    @cached_property
+    def _parts(self) -> tuple[_Figures, dict[tuple[str, Any], _Figures]]:
+        """Figures of the combination of first candidates, and of those that differ from it in one choice."""
+        first = self._at_depth({})
+        others = {
+            (name, candidate): self._at_depth({name: candidate})
+            for name, candidates in self._candidates[0].items()
+            for candidate in candidates[1:]
+        }
+        return first, others
+
+    def _combinations(self) -> Iterator[_Prospect]:
+        """All of them, with nothing kept. Choices rule different calls: times add up, and of memory the largest counts."""
+        candidates = self._candidates[0]
+        if math.prod(map(len, candidates.values())) > MAX_COMBINATIONS:
+            raise PlanError(
+                f"Method '{self.request.method}'",
+                got=f"{math.prod(map(len, candidates.values()))} combinations of {', '.join(candidates)}",
+                expected=f"at most {MAX_COMBINATIONS}",
+                next_step="Leave fewer candidates to b.choose",
+            )
+        first, others = self._parts
+        for combination in itertools.product(*candidates.values()):
+            choices = dict(zip(candidates, combination, strict=True))
+            parts = [first, *(others[item] for item in choices.items() if item in others)]
+            memory = sum(max(getattr(part, name) for part in parts) for name in ("arena", "workspace", "engine", "constant"))
+            seconds = first.seconds + sum(part.seconds - first.seconds for part in parts)
+            yield _Prospect(choices, {}, seconds, memory)
+
+    def _prospects(self, budget_bytes: int | None) -> list[_Prospect]:
+        """What should fit, the fastest first; what needs the scratch file last, since flash wears."""
+        limit = math.inf if budget_bytes is None else budget_bytes
+        waiting = self._parts[0].waiting
+        found = []
+        for prospect in self._combinations():
+            room = limit - prospect.smallest - waiting
+            if room < -waiting:
+                continue
+            seconds, counts = prospect.seconds + max(0.0, -room) / self.request.costs.speed.scratch_bytes_per_second, {}
+            for name, count in self._counts.items():
+                counts[name] = int(min(count.limit, max(0.0, room) // count.bytes)) if count.seconds > 0 else 0
+                room -= counts[name] * count.bytes
+                seconds -= counts[name] * count.seconds
+            found.append(_Prospect(prospect.choices, counts, seconds, prospect.smallest))
+        return sorted(found, key=lambda p: (p.smallest + waiting > limit, p.seconds, p.smallest))
+
+    # ---- whole plans -------------------------------------------------------------------------------------------------------
+
+    def _within(self, prospect: _Prospect, budget_bytes: int) -> Planned | None:
+        """The plan of a prospect, its counts corrected by what the whole model takes."""
+        counts, best = dict(prospect.counts), None
+        tried: list[dict[str, int]] = []
+        while counts not in tried and len(tried) < MAX_TRIES:
+            tried.append(dict(counts))
+            planned = self._whole({**prospect.choices, **counts}, budget_bytes)
+            if planned.peak <= budget_bytes:
+                best = planned if best is None or planned.seconds < best.seconds else best
+                if planned.spilled:
+                    break
+            counts = self._corrected(counts, budget_bytes - planned.peak)
+        return best
+
+    def _corrected(self, counts: dict[str, int], room: int) -> dict[str, int]:
+        """More blocks where there is room, fewer where there is not: the first count is the last to go."""
+        corrected = dict(counts)
+        for name in self._counts if room >= 0 else reversed(self._counts):
+            count = self._counts[name]
+            if name in corrected and count.seconds > 0:
+                corrected[name] = min(count.limit, max(0, corrected[name] + math.floor(room / count.bytes)))
+                room -= int((corrected[name] - counts[name]) * count.bytes)
+                if corrected[name] < counts[name] and room > -count.bytes:
+                    break
+        return corrected
+
+    def _whole(self, choices: Choices, budget_bytes: int | None) -> Planned:
+        """The plan of the whole model; without a count above 0, as many checkpoints in the scratch file as the budget asks for."""
+        builder = self._record(self._model, choices)
+        planned = self._compiled(builder, ())
+        if budget_bytes is None or planned.peak <= budget_bytes or any(value.kept for value in builder.draft.values):
+            return planned
+        spillable = _spillable(builder.draft, planned.scheduled)
+        spilled: list[int] = []
+        while planned.peak > budget_bytes and len(spilled) < len(spillable):
+            over = planned.peak - budget_bytes
+            for value in spillable[len(spilled) :]:
+                spilled.append(value)
+                over -= builder.draft.values[value].nbytes
+                if over <= 0:
+                    break
+            planned = self._compiled(builder, spilled, planned.scheduled)
+        return planned
+
+    def _record(self, model: ModelSpec, choices: Choices) -> PlanBuilder:
+        return record_sections(self.request, model, self._tracer, choices)
+
+    def _compiled(
+        self, builder: PlanBuilder, spilled: Collection[int] | None, scheduled: Scheduled | None = None
+    ) -> Planned:
+        """A plan with these checkpoints in the scratch file; None: all of them."""
+        draft, request = builder.draft, self.request
+        scheduled = scheduled or schedule(draft)
+        chosen = frozenset(_spillable(draft, scheduled) if spilled is None else spilled)
+        plan = compile_plan(
+            draft, scheduled, request.costs, method=request.method, sequence_length=request.sequence_length,
+            batch_size=request.training.batch_size, choices=builder.choices, spilled=chosen, workspaces=self._measured(draft),
+        )  # fmt: skip
+        return Planned(plan, draft, scheduled, chosen, step_seconds(draft, request.costs.speed, chosen))
+
+    def _measured(self, draft: DraftPlan) -> dict[str, Workspace]:
+        """Workspaces as a target measured them; of graphs that it has not met, estimates, corrected as those it has met."""
+        if not self._workspaces:
+            return {}
+        in_place = self.request.costs.results_in_place
+        told = {
+            key: graph.in_place_bytes if in_place else graph.workspace_bytes
+            for key, graph in self._tracer.graphs.items()
+        }
+        met = [(self._workspaces[key], told[key]) for key in self._workspaces if key in told]
+        whole = max(1, sum(told_bytes for _, told_bytes in met))
+        shares = [sum(sizes) / whole for sizes in zip(*(measured for measured, _ in met), strict=True)]
+        return {
+            graph.key: self._workspaces.get(graph.key) or Workspace(*(int(told[graph.key] * share) for share in shares))
+            for graph in draft.graphs
+        }
+
+
+def _spillable(draft: DraftPlan, scheduled: Scheduled) -> list[int]:
+    """Checkpoints that may go to the scratch file, the one that waits longest first: not what is handed to the next block, nor what
+    the journal keeps, which a replay finds by its place in the arena."""
+    waits = {value: wait for found in scheduled.waiting.values() for value, wait in found.items() if wait > 1}
+    spillable = (value for value in waits if not draft.values[value].kept and draft.values[value].role != "recorded")
+    return sorted(spillable, key=lambda value: (-waits[value], value))
+
+
+def _first_blocks(model: ModelSpec, count: int) -> ModelSpec:
+    return ModelSpec(model.config.model_copy(update={"num_layers": count}), model.lora)
+
+
+def record_sections(request: Request, model: ModelSpec, tracer: Tracer, choices: Mapping[str, Any]) -> PlanBuilder:
+    """The builder after the method and the SDK's own sections have written to it."""
+    b = PlanBuilder(
+        model, request.training, request.sequence_length, request.context_length, tracer, dict(choices)
+    )
+    request.optimizer.train_step(b, model, request.options)
+    if request.training.accumulates:
+        if any(isinstance(i, Record) for code in b.draft.sections.values() for i in code):
+            raise ConfigError(
+                f"training of method '{request.method}'",
+                got=f"accumulation={request.training.accumulation}, clip_norm={request.training.clip_norm}",
+                expected="accumulation=1 and clip_norm=None: the method keeps a journal of single steps",
+                next_step=f"Override them in optimizers={{'{request.method}': {{...}}}}",
+            )
+        if "apply_step" not in b.draft.sections:
+            raise PlanError(
+                f"Method '{request.method}'",
+                got="a step without section apply_step",
+                expected="gradients handed to bespoke.methods.update, which accumulates and clips",
+                next_step="Yield (adapter, gradients) to update, or set accumulation=1 and clip_norm=None",
+            )
+    evaluate_step(b, model)
+    prefill(b, model)
+    decode(b, model)
+    return b
+
+
+def remeasured(planned: Planned, costs: Costs, workspaces: Mapping[str, Workspace]) -> Plan:
+    """The same plan with workspaces that a target measured, by graph key."""
+    plan = planned.plan
+    return compile_plan(
+        planned.draft, planned.scheduled, costs, method=plan.method, sequence_length=plan.sequence_length,
+        batch_size=plan.batch_size, choices=plan.choices, spilled=planned.spilled, workspaces=workspaces,
+    )  # fmt: skip

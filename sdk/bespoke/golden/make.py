@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Golden vectors: what the plans of a bundle must compute on any device, computed here by other code.
+
+What a method does is known from its options alone: those of `FirstOrderOptions` promise exact gradients and an update rule,
+those of `ZerothOrderOptions` two-sided estimates. Of any other method only the loss and the answers at the golden adapter are
+known. The reference is `golden_reference`; update rules are torch.optim's. Every tolerance is ten times what fp32 differs from
+float64 in the reference itself, and at least a floor (docs/explanation/golden_vectors.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bespoke.config import Settings, Training
+from bespoke.data.text import Tokenizer
+from bespoke.golden.document import (
+    GOLDEN_VERSION,
+    Golden,
+    GoldenDocument,
+    GradientGolden,
+    GradientSource,
+    Known,
+    MethodGolden,
+    PieceGolden,
+    filled_adapter,
+    places,
+)
+from bespoke.golden.methods import FirstOrder, ZerothOrder
+from bespoke.golden.reference import Lane, Reference
+from bespoke.golden.texts import golden_texts
+from bespoke.methods.update import FirstOrderOptions
+from bespoke.methods.zeroth_order import ZerothOrderOptions
+from bespoke.model.spec import ModelSpec
+from bespoke.plan.instructions import Plan, Store
+from bespoke.plan.replay import recorded_values
+from bespoke.rules.noise import Stream, philox
+
+SEED = 0
+STEPS = 3
+FLOOR = 1e-5  # relative
+SMALL = 1e-6  # of the largest gradient: below it, a gradient is compared absolutely
+MANY_WEIGHTS = 2**26  # in the blocks: from here on, a token costs enough to be saved
+LONG = 1.2345678901234567e-100  # no number in JSON is longer
+B_SHARE = 0.1  # of the base's output, roughly: what the golden adapter adds to it
+
+
+@dataclass(frozen=True)
+class GoldenMethod:
+    """What is known of a method when its plans are written."""
+
+    name: str
+    options: Settings
+    training: Training
+    plans: Sequence[Plan]
+
+
+def make_golden(
+    folder: Path, model: ModelSpec, files: Mapping[str, Path], initial: Mapping[str, np.ndarray], methods: Sequence[GoldenMethod],
+    tokenizer: Tokenizer | None, progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Golden:  # fmt: skip
+    """Golden vectors of a model folder whose converted weights are `files`, by group; `initial` is the bundle's adapter."""
+    with one_thread():
+        return _make_golden(folder, model, files, initial, methods, tokenizer, progress)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Sums are added up in an order that depends on the number of threads, which the numbers in a bundle must not."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _make_golden(
+    folder: Path, model: ModelSpec, files: Mapping[str, Path], initial: Mapping[str, np.ndarray], methods: Sequence[GoldenMethod],
+    tokenizer: Tokenizer | None, progress: Callable[[int, int], None],
+) -> Golden:  # fmt: skip
+    first = [m for m in methods if _first_order(m)]
+    zeroth = [m for m in methods if _zeroth_order(m)]
+    document = _draft(model)
+    start = filled_adapter(initial, document)
+    tokens, mask = _batch(model, methods)
+    total = _visits(model, bool(first), bool(zeroth))
+    reference = Reference(folder, model, files, _Visits(progress, total))
+    base = [Lane(_adapter(model, start), dtype, bool(first)) for dtype in (torch.float64, torch.float32)]
+    runs: dict[str, FirstOrder | ZerothOrder] = {}
+    for m in first:
+        runs.setdefault(_same(m), FirstOrder(m.options, m.training, _trained(m, start), start))  # type: ignore[arg-type]
+    for m in zeroth:
+        runs.setdefault(_same(m), ZerothOrder(m.options, m.training, _trained(m, start), model, start, SEED))  # type: ignore[arg-type]
+    inputs, targets = (torch.from_numpy(part.astype(np.int64)) for part in (tokens[:, :-1], tokens[:, 1:]))
+    counted = torch.from_numpy(mask[:, 1:].astype(np.float64))
+    for step in range(1, STEPS + 1):
+        lanes = base if step == 1 else []
+        for run in runs.values():
+            lanes = lanes + run.lanes(step, base)
+        if lanes:
+            reference.run(lanes, inputs, targets, counted)
+        for run in runs.values():
+            run.advance(step, base)
+    progress(total, total)
+    exact, rough = base
+    largest = max((float(g.norm()) for g in exact.gradients.values()), default=0.0)
+    return Golden(
+        document=document.model_copy(
+            update={
+                "loss": known(exact.mean_loss, rough.mean_loss),
+                "next_token_loss": known(float(exact.losses[0, -1]), float(rough.losses[0, -1])),
+                "pieces": [_piece(p, exact, rough, largest) for p in document.pieces],
+                "methods": [_method(m, runs.get(_same(m)), start) for m in methods],
+                "texts": golden_texts(tokenizer, SEED) if tokenizer is not None else [],
+            }
+        ),
+        tokens=tokens, mask=mask,
+        gradients={
+            p.name: _elements(p, exact.gradients[p.name]).astype(np.float32) for p in document.pieces if exact.gradients
+        },
+    )  # fmt: skip
+
+
+def longest_golden(model: ModelSpec, methods: Sequence[GoldenMethod], tokenizer: Tokenizer | None) -> Golden:
+    """As many numbers as `make_golden` gives, or more, each as long as JSON writes one: for telling the size of the file."""
+    number = Known(value=-LONG, tolerance=LONG)
+    document = _draft(model)
+    tokens, mask = _batch(model, methods)
+    shapes = {f"{group}.{name}": shape for group in model.blocks for name, shape in model.adapter_shapes(group).items()}
+    first = any(_first_order(m) for m in methods)
+    gradient = GradientGolden(norm=number, tolerance=LONG) if first else None
+    sizes = {name: int(np.prod(shape)) for name, shape in shapes.items()}
+    return Golden(
+        document=document.model_copy(
+            update={
+                "b_scale": LONG, "loss": number, "next_token_loss": number,
+                "pieces": [p.model_copy(update={"gradient": gradient}) for p in document.pieces],
+                "methods": [_longest(m, list(shapes), number) for m in methods],
+                "texts": golden_texts(tokenizer, SEED) if tokenizer is not None else [],
+            }
+        ),
+        tokens=tokens, mask=mask,
+        gradients={p.name: np.zeros(len(places(p, sizes[p.name], SEED)), np.float32) for p in document.pieces if first},
+    )  # fmt: skip
+
+
+def _longest(m: GoldenMethod, pieces: list[str], number: Known) -> MethodGolden:
+    row = [number] * len(_trained(m, dict.fromkeys(pieces, np.empty(0))))
+    knows = _first_order(m) or _zeroth_order(m)
+    queries = getattr(m.options, "queries", 0) if _zeroth_order(m) else 0
+    return MethodGolden(
+        name=m.name, learning_rates=[LONG] * STEPS, micro_batches=2, losses=[number] * STEPS if knows else [],
+        recorded=[[number] * queries] * STEPS, trained=_trained(m, dict.fromkeys(pieces, np.empty(0))),
+        gradient=GradientSource(kind="accumulator", suffix=".gradient", divisor=LONG) if knows else None,
+        moved=[row] * (STEPS - 1) if knows else [],
+    )  # fmt: skip
+
+
+def known(exact: float, rough: float, *, floor: float = FLOOR, least: float = 0.0) -> Known:
+    """`exact`, allowed to differ by ten times what `rough` differs, and by a floor."""
+    return Known(value=exact, tolerance=max(10 * abs(rough - exact), floor * abs(exact), least))
+
+
+# ---- what methods promise ----------------------------------------------------------------------------------------------
+
+
+def _first_order(m: GoldenMethod) -> bool:
+    return _has_options(m.options, FirstOrderOptions) and not any(plan.replayable for plan in m.plans)
+
+
+def _zeroth_order(m: GoldenMethod) -> bool:
+    """Whose plans record one number a query, as the options say."""
+    return _has_options(m.options, ZerothOrderOptions) and all(
+        plan.replayable and [plan.values[v].shape for v in recorded_values(plan.sections["train_step"])] == [[]] * m.options.queries  # type: ignore[attr-defined]
+        for plan in m.plans
+    )
+
+
+def _has_options(options: Settings, kind: type[Settings]) -> bool:
+    """A further option may mean anything, so a method that has one promises nothing here."""
+    return isinstance(options, kind) and set(type(options).model_fields) == set(kind.model_fields)
+
+
+def _trained(m: GoldenMethod, start: Mapping[str, np.ndarray]) -> list[str]:
+    """Pieces that every plan of the method stores, in the adapter's order."""
+    stored = [
+        {
+            plan.values[instruction.state].place.name  # type: ignore[union-attr]
+            for code in plan.sections.values()
+            for instruction in code
+            if isinstance(instruction, Store)
+        }
+        for plan in m.plans
+    ]
+    return [name for name in start if all(name in names for names in stored)]
+
+
+def _same(m: GoldenMethod) -> str:
+    """Methods that promise the same, whatever they are called, share one reference."""
+    kind = "first" if _first_order(m) else "zeroth" if _zeroth_order(m) else m.name
+    return f"{kind} {m.options.model_dump_json()} {m.training.model_dump_json()}"
+
+
+def _method(m: GoldenMethod, run: FirstOrder | ZerothOrder | None, start: Mapping[str, np.ndarray]) -> MethodGolden:
+    if run is None:
+        return MethodGolden(
+            name=m.name, learning_rates=[], micro_batches=1, losses=[], recorded=[], trained=_trained(m, start), gradient=None,
+            moved=[],
+        )  # fmt: skip
+    return run.result(m.name)
+
+
+# ---- the batch, the adapter, the gradients -----------------------------------------------------------------------------
+
+
+def _draft(model: ModelSpec) -> GoldenDocument:
+    """The document as far as it is known before anything is computed."""
+    nothing = Known(value=0.0, tolerance=0.0)
+    pieces = [
+        PieceGolden(name=f"{group}.{name}", block=block, tensor=tensor, gradient=None)
+        for block, group in enumerate(model.blocks)
+        for tensor, name in enumerate(model.adapter_shapes(group))
+    ]
+    return GoldenDocument(
+        version=GOLDEN_VERSION, seed=SEED, b_scale=float(np.float32(B_SHARE / (model.lora.scale * model.lora.rank**0.5))),
+        loss=nothing, next_token_loss=nothing, pieces=pieces, methods=[], texts=[],
+    )  # fmt: skip
+
+
+def _batch(model: ModelSpec, methods: Sequence[GoldenMethod]) -> tuple[np.ndarray, np.ndarray]:
+    """tokens int32 [R, n + 1], mask uint8: drawn by counter, with gaps; the second of two rows is half as long."""
+    rows = min(2, min(m.training.batch_size for m in methods))
+    weights = len(model.blocks) * sum(out * width for out, width in model.config.linear_shapes.values())
+    most = 32 if weights < MANY_WEIGHTS else 16 // rows
+    n = min(most, min(length for m in methods for length in m.training.sequence_lengths))
+    words = np.stack([philox(0, n + 1, (row, Stream.GOLDEN_TOKEN, 0), SEED)[0] for row in range(rows)])
+    mask = np.tile((np.arange(n + 1) % 5 != 3).astype(np.uint8), (rows, 1))
+    mask[:, 0] = 0
+    mask[0, -1] = 1
+    if rows == 2:
+        mask[1, max(1, n // 2) + 1 :] = 0
+    return (words.astype(np.int64) % model.config.vocab_size).astype(np.int32), mask
+
+
+def _adapter(model: ModelSpec, pieces: Mapping[str, Any]) -> Callable[[int], dict[str, torch.Tensor]]:
+    def adapter(block: int) -> dict[str, torch.Tensor]:
+        group = model.blocks[block]
+        return {name: torch.as_tensor(pieces[f"{group}.{name}"]) for name in model.adapter_shapes(group)}
+
+    return adapter
+
+
+def _piece(piece: PieceGolden, exact: Lane, rough: Lane, largest: float) -> PieceGolden:
+    if not exact.gradients:
+        return piece
+    g64, g32 = exact.gradients[piece.name], rough.gradients[piece.name].double()
+    least = SMALL * largest if float(g64.norm()) < SMALL * largest else 0.0
+    e64, e32 = _elements(piece, g64), _elements(piece, g32)
+    tolerance = max(10 * float(np.linalg.norm(e32 - e64)), FLOOR * float(np.linalg.norm(e64)), least)
+    norm = known(float(g64.norm()), float(g32.norm()), least=least)
+    return piece.model_copy(update={"gradient": GradientGolden(norm=norm, tolerance=tolerance)})
+
+
+def _elements(piece: PieceGolden, gradient: torch.Tensor) -> np.ndarray:
+    flat = gradient.double().numpy().reshape(-1)
+    return flat[places(piece, flat.size, SEED)]
+
+
+# ---- progress ----------------------------------------------------------------------------------------------------------
+
+
+def _visits(model: ModelSpec, first: bool, zeroth: bool) -> int:
+    """Of blocks and head, forward and backward, in all steps."""
+    blocks = len(model.blocks)
+    steps = STEPS if first or zeroth else 1
+    return steps * (blocks + 1) + (2 * blocks if first else 0)
+
+
+class _Visits:
+    def __init__(self, progress: Callable[[int, int], None], total: int) -> None:
+        self._progress, self._done, self._total = progress, 0, total
+
+    def __call__(self) -> None:
+        self._done += 1
+        self._progress(self._done, self._total)
+
+
+__all__ = ["MANY_WEIGHTS", "GoldenMethod", "longest_golden", "make_golden", "one_thread"]

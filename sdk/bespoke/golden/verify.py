@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A device proves itself: its plans, graphs, weights and tokenizer against the bundle's golden vectors.
+
+Needs neither the compiler nor transformers. Every section of every plan is run: `evaluate_step`, `prefill` with `decode`, and
+training from the golden adapter, three steps at the shortest sequence length and one at the others, on a batch that is padded to
+each length (what is padded changes nothing). What is compared with what is in docs/explanation/golden_vectors.md.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from bespoke.bundle.manifest import MethodRecord
+from bespoke.bundle.reader import Bundle
+from bespoke.data.encode import ExampleEncoder
+from bespoke.data.text import Tokenizer
+from bespoke.data.turns import Turns
+from bespoke.errors import BespokeError, GoldenMismatch
+from bespoke.golden.document import Golden, Known, MethodGolden, filled_adapter, places, read_golden
+from bespoke.rules.batches import Batch
+from bespoke.rules.schedule import learning_rate_at
+from bespoke.runtime.interpreter import Bindings
+from bespoke.runtime.machine import Machine, adapter_tensors
+from bespoke.system.footprint import MemoryGuard, anonymous_bytes
+
+__all__ = ["Check", "VerifyReport", "verify_bundle"]
+
+RATE_TOLERANCE = 1e-6  # relative: schedules are a few operations in float64
+
+
+@dataclass(frozen=True)
+class Check:
+    """Something that held: `compared` numbers (or texts, or files), the worst of them at this share of its tolerance."""
+
+    what: str
+    method: str | None
+    sequence_length: int | None
+    compared: int
+    worst: float
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """What `verify_bundle` found in order. `golden` is False for a bundle that has no golden vectors."""
+
+    golden: bool
+    files: int  # whose hash was computed; 0 where that was not asked for
+    checks: tuple[Check, ...]
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def verify_bundle(
+    bundle: Bundle, *, files: bool = True, on_check: Callable[[Check], None] | None = None
+) -> VerifyReport:
+    """Hashes of all files, then the golden vectors on this machine; `on_check` is told each check as it passes.
+
+    Raises BundleError for a file that is damaged, GoldenMismatch naming method, sequence length and tensor for a number that is
+    not what the reference has.
+    """
+    began = time.monotonic()
+    checks: list[Check] = []
+
+    def passed(check: Check) -> None:
+        checks.append(check)
+        if on_check is not None:
+            on_check(check)
+
+    counted = 0
+    if files:
+        counted = bundle.verify_files()
+        passed(Check("files", None, None, counted, 0.0))
+    name = bundle.manifest.golden
+    if name is not None:
+        initial = dict(bundle.mapped(bundle.manifest.adapter))
+        shapes = {piece: array.shape for piece, array in initial.items()}
+        golden = read_golden(bundle.mapped(name), name, shapes, bundle.manifest.text.vocab_size)
+        _Prover(bundle, golden, initial, passed).prove()
+    return VerifyReport(name is not None, counted, tuple(checks), time.monotonic() - began)
+
+
+class _Prover:
+    def __init__(
+        self, bundle: Bundle, golden: Golden, initial: Mapping[str, np.ndarray], passed: Callable[[Check], None]
+    ) -> None:
+        self.bundle = bundle
+        self.golden = golden
+        self.document = golden.document
+        self.adapter = filled_adapter(initial, golden.document)
+        self.passed = passed
+
+    def prove(self) -> None:
+        self._texts()
+        known = {method.name: method for method in self.document.methods}
+        for record in self.bundle.manifest.methods:
+            machine = Machine(self.bundle, record, MemoryGuard(None, anonymous_bytes()))
+            for length in machine.sequence_lengths:
+                run = _MethodRun(self, machine, length)
+                run.evaluate()
+                run.next_token()
+                if record.name in known and known[record.name].learning_rates:
+                    run.train(known[record.name])
+
+    def _texts(self) -> None:
+        if not self.document.texts:
+            return
+        tokenizer = _tokenizer(self.bundle)
+        for number, text in enumerate(self.document.texts):
+            try:
+                ids = tokenizer.encode(text.text) if tokenizer is not None else []
+            except BespokeError as error:
+                ids = []
+                got = str(error)
+            else:
+                got = f"tokens {_shortened(ids)}" if tokenizer is not None else "a bundle without tokenizer"
+            if ids != text.ids:
+                raise GoldenMismatch(
+                    f"Golden text {number} of {len(self.document.texts)}, {text.text[:60]!r}",
+                    got=got, expected=f"tokens {_shortened(text.ids)}",
+                    next_step="Check the version of the tokenizers package; build the bundle again if its tokenizer was changed",
+                )  # fmt: skip
+        self.passed(Check("texts", None, None, len(self.document.texts), 0.0))
+
+
+class _MethodRun:
+    """One method at one sequence length."""
+
+    def __init__(self, prover: _Prover, machine: Machine, length: int) -> None:
+        self.prover = prover
+        self.document = prover.document
+        self.machine = machine
+        self.length = length
+        self.batch = _batch(prover.golden, machine.method, length)
+        self.where = f"Method '{machine.method.name}' at sequence length {length}"
+
+    def evaluate(self) -> None:
+        """evaluate_step at the golden adapter."""
+        loss_sum, _ = self.machine.evaluate_batch(self.batch, adapter_tensors(self.prover.adapter))
+        self._hold("evaluation loss", [self.document.loss], [loss_sum / self.batch.tokens_trained])
+
+    def next_token(self) -> None:
+        """The last token of the first row, from a prefill of those before it and one decode."""
+        *prompt, target = self.prover.golden.tokens[0].tolist()
+        interpreter, adapter = self.machine.interpreters[self.length], adapter_tensors(self.prover.adapter)
+        try:
+            if len(prompt) > 1:
+                padded = torch.tensor([prompt[:-1] + [0] * (self.length - len(prompt) + 1)])
+                interpreter.run("prefill", Bindings({f"prompt_{self.length}": padded}, {"position": 0}, adapter=adapter))
+            last = Bindings(
+                {"prompt_1": torch.tensor([[prompt[-1]]])}, {"position": len(prompt) - 1}, adapter=adapter
+            )  # fmt: skip
+            logits = interpreter.run("decode", last).metrics["logits"].reshape(-1).double()
+        finally:
+            self.machine.buffers.end_session()
+        loss = float(torch.logsumexp(logits, 0) - logits[target])
+        self._hold("next-token loss of prefill and decode", [self.document.next_token_loss], [loss])
+
+    def train(self, known: MethodGolden) -> None:
+        """Steps from the golden adapter with fresh optimizer state: losses, recorded values, gradients, how far pieces move."""
+        self._rates(known)
+        training = self.machine.method.training
+        micro_batches = training.accumulation if training.accumulates else 1
+        if known.micro_batches > micro_batches:
+            raise GoldenMismatch(
+                f"Golden vectors of method '{self.machine.method.name}', micro_batches", got=str(known.micro_batches),
+                expected=f"at most {micro_batches}, as its training says", next_step="Build the bundle again",
+            )  # fmt: skip
+        buffers = self.machine.buffers
+        buffers.fill(self.prover.adapter)
+        if known.gradient is not None and known.gradient.kind == "difference":
+            self._step(known, 1, known.gradient.divisor)
+            self._gradients(known)
+        steps = len(known.learning_rates) if self.length == self.machine.sequence_lengths[0] else 1
+        for step, rate in enumerate(known.learning_rates[:steps], 1):
+            outcome = self._step(known, step, rate)
+            if step <= len(known.recorded):
+                wanted = known.recorded[step - 1]
+                self._hold(f"recorded values of step {step}", wanted, outcome.recorded[: len(wanted)])
+            if step <= len(known.losses):
+                self._hold(f"loss of step {step}", [known.losses[step - 1]], [float(outcome.metrics.get("loss", math.nan))])
+            if step == 1 and known.gradient is not None and known.gradient.kind != "difference":
+                self._gradients(known)
+            if self.machine.replayable and step == 1:
+                self._replay(outcome.recorded, rate)
+            else:
+                buffers.flip()
+            if step <= len(known.moved):
+                self._moved(known, step)
+
+    def _step(self, known: MethodGolden, step: int, rate: float) -> Any:
+        return self.machine.train_step(
+            [self.batch] * known.micro_batches, learning_rate=rate, step=step, seed=self.document.seed
+        )
+
+    def _rates(self, known: MethodGolden) -> None:
+        training = self.machine.method.training
+        rates = [
+            learning_rate_at(
+                step, peak=training.learning_rate, schedule=training.schedule, warmup_steps=training.warmup_steps,
+                total_steps=training.steps,
+            )
+            for step in range(1, len(known.learning_rates) + 1)
+        ]  # fmt: skip
+        wanted = [Known(value=rate, tolerance=rate * RATE_TOLERANCE) for rate in known.learning_rates]
+        self._hold("learning rates of the schedule", wanted, rates)
+
+    def _gradients(self, known: MethodGolden) -> None:
+        source = known.gradient
+        assert source is not None
+        worst, compared = 0.0, 0
+        pieces = {piece.name: piece for piece in self.document.pieces}
+        for name in known.trained:
+            piece, elements = pieces[name], self.prover.golden.gradients[name]
+            found = self._gradient(name, source.kind, source.suffix) / source.divisor
+            wanted = piece.gradient
+            assert wanted is not None
+            norm = float(np.linalg.norm(found))
+            picked = found.reshape(-1)[places(piece, found.size, self.document.seed)]
+            apart = float(np.linalg.norm(picked - elements))
+            if not wanted.norm.holds(norm) or not apart <= wanted.tolerance:
+                at = int(np.argmax(np.abs(picked - elements)))
+                raise self._mismatch(
+                    f"gradient of {name}",
+                    got=f"norm {norm:.8g}, {len(elements)} elements {apart:.3g} away (number {at}: {picked[at]:.8g})",
+                    expected=f"norm {wanted.norm.value:.8g} within {wanted.norm.tolerance:.3g}, elements within "
+                    f"{wanted.tolerance:.3g} (number {at}: {elements[at]:.8g})",
+                )
+            worst = max(worst, _share(norm - wanted.norm.value, wanted.norm.tolerance), _share(apart, wanted.tolerance))
+            compared += 1 + len(elements)
+        self._passed("gradients", compared, worst)
+
+    def _gradient(self, name: str, kind: str, suffix: str) -> np.ndarray:
+        """float64, still to be divided."""
+        buffers = self.machine.buffers
+        if kind == "difference":
+            return _float64(buffers.current[name]) - _float64(buffers.following[name])
+        held = buffers.step_values if kind == "accumulator" else buffers.following
+        if name + suffix not in held:
+            raise self._mismatch(f"gradient of {name}", got=f"a plan without '{name + suffix}'", expected="a plan that keeps it")
+        return _float64(held[name + suffix])
+
+    def _moved(self, known: MethodGolden, step: int) -> None:
+        worst = 0.0
+        for name, wanted in zip(known.trained, known.moved[step - 1], strict=True):
+            got = float(np.linalg.norm(_float64(self.machine.buffers.current[name]) - self.prover.adapter[name]))
+            if not wanted.holds(got):
+                raise self._mismatch(
+                    f"{name} after step {step}", got=f"a distance of {got:.8g} from its start",
+                    expected=f"{wanted.value:.8g} within {wanted.tolerance:.3g}",
+                )  # fmt: skip
+            worst = max(worst, _share(got - wanted.value, wanted.tolerance))
+        self._passed(f"updates after step {step}", len(known.trained), worst)
+
+    def _replay(self, recorded: Sequence[float], rate: float) -> None:
+        """The journal must give the very bits that the step stored."""
+        buffers = self.machine.buffers
+        stored = {name: value.clone() for name, value in buffers.following.items()}
+        self.machine.replay_step(recorded, learning_rate=rate, step=1, seed=self.document.seed)
+        for name, value in stored.items():
+            if not torch.equal(value, buffers.current[name]):
+                raise self._mismatch(f"{name} replayed from the journal", got="other bits", expected="those that the step stored")
+        self._passed("replay of step 1", len(stored), 0.0)
+
+    def _hold(self, what: str, wanted: Sequence[Known], got: Sequence[float]) -> None:
+        if len(got) != len(wanted):
+            raise self._mismatch(what, got=f"{len(got)} values", expected=f"{len(wanted)}")
+        for number, (one, value) in enumerate(zip(wanted, got, strict=True), 1):
+            if not one.holds(value):
+                which = f"{what}, value {number}" if len(wanted) > 1 else what
+                raise self._mismatch(which, got=f"{value:.8g}", expected=f"{one.value:.8g} within {one.tolerance:.3g}")
+        self._passed(what, len(wanted), max(_share(v - k.value, k.tolerance) for k, v in zip(wanted, got, strict=True)))
+
+    def _passed(self, what: str, compared: int, worst: float) -> None:
+        self.prover.passed(Check(what, self.machine.method.name, self.length, compared, worst))
+
+    def _mismatch(self, what: str, *, got: str, expected: str) -> GoldenMismatch:
+        return GoldenMismatch(
+            f"{self.where}, {what}", got=got, expected=expected,
+            next_step="Build the bundle again; if that changes nothing, this runtime computes something else: report it",
+        )  # fmt: skip
+
+
+def _batch(golden: Golden, method: MethodRecord, length: int) -> Batch:
+    """The golden rows, padded on the right and with empty rows."""
+    rows, positions = golden.tokens.shape[0], golden.tokens.shape[1] - 1
+    size = method.training.batch_size
+    if rows > size or positions > length:
+        raise GoldenMismatch(
+            f"Golden batch for method '{method.name}'", got=f"{rows} rows of {positions} positions",
+            expected=f"at most {size} of {length}, as its plan takes", next_step="Build the bundle again",
+        )  # fmt: skip
+    tokens, targets = np.zeros((size, length), np.int64), np.zeros((size, length), np.int64)
+    mask = np.zeros((size, length), np.float32)
+    tokens[:rows, :positions] = golden.tokens[:, :-1]
+    targets[:rows, :positions] = golden.tokens[:, 1:]
+    mask[:rows, :positions] = golden.mask[:, 1:]
+    return Batch(tokens, targets, mask, length, int(mask.sum()), "general", tuple(range(rows)))
+
+
+def _tokenizer(bundle: Bundle) -> Tokenizer | None:
+    """As examples are tokenized: the template's markers are protected."""
+    text = bundle.manifest.text
+    if text.tokenizer is None:
+        return None
+    config = None if text.tokenizer_config is None else bundle.read(text.tokenizer_config)
+    tokenizer = Tokenizer.from_bytes(bundle.read(text.tokenizer), config, text.tokenizer)
+    turns = None if text.turns is None else Turns.from_bytes(bundle.read(text.turns), text.turns)
+    ExampleEncoder(tokenizer, turns, text.train_on, max(bundle.manifest.sequence_lengths), vocab_size=text.vocab_size)
+    return tokenizer
+
+
+def _float64(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.detach().cpu().numpy().astype(np.float64)
+
+
+def _share(difference: float, tolerance: float) -> float:
+    """Of the tolerance, how much was used."""
+    return 0.0 if difference == 0 else abs(difference) / tolerance if tolerance else math.inf
+
+
+def _shortened(ids: Sequence[int]) -> str:
+    return str(list(ids)) if len(ids) <= 12 else f"{str(list(ids[:12]))[:-1]}, ...] ({len(ids)})"

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What authors of optimizers write a step with: tiled forward and backward, the one-pass head, update rules, vjp."""
+
+from bespoke.methods.forward import (
+    ATTENTION_LINEARS,
+    MLP_LINEARS,
+    Attention,
+    Pass,
+    attention_forward,
+    attention_output,
+    attention_weights,
+    block_forward,
+    block_pass,
+    embed,
+    mlp_slices,
+    output_weights,
+    pick,
+    query_tiles,
+    rope_rows,
+    slice_adapter,
+    slice_weights,
+)
+from bespoke.methods.head import head_loss, head_loss_and_gradient
+from bespoke.methods.update import FirstOrderOptions, update
+from bespoke.methods.vjp import vjp
+from bespoke.methods.zeroth_order import ZerothOrderOptions
+
+__all__ = [
+    "ATTENTION_LINEARS",
+    "MLP_LINEARS",
+    "Attention",
+    "FirstOrderOptions",
+    "Pass",
+    "ZerothOrderOptions",
+    "attention_forward",
+    "attention_output",
+    "attention_weights",
+    "block_forward",
+    "block_pass",
+    "embed",
+    "head_loss",
+    "head_loss_and_gradient",
+    "mlp_slices",
+    "output_weights",
+    "pick",
+    "query_tiles",
+    "rope_rows",
+    "slice_adapter",
+    "slice_weights",
+    "update",
+    "vjp",
+]

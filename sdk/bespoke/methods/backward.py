@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The backward of a block in hand-derived stages, each a small graph: the counterpart of `forward`.
+
+Dimensions: N rows, D hidden, F intermediate width or a slice of it, H and K query and key-value heads, d head width, r rank.
+Every function records calls and returns gradients by the adapter's names.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bespoke.graph.builder import PlanBuilder
+from bespoke.graph.value import Value
+from bespoke.methods.forward import (
+    ATTENTION_LINEARS,
+    MLP_LINEARS,
+    Attention,
+    attention_weights,
+    mlp_slices,
+    output_weights,
+    pick,
+    query_tiles,
+    rope_rows,
+    row_tiles,
+    slice_adapter,
+    slice_weights,
+)
+from bespoke.model import layers
+
+if TYPE_CHECKING:
+    from bespoke.model.spec import ModelSpec
+
+Tensors = dict[str, torch.Tensor]
+
+# ---- MLP -------------------------------------------------------------------------------------------------------------------
+
+
+def mlp_start(
+    x: torch.Tensor, branch: Any, dy: torch.Tensor, weights: dict[str, Any], adapter: Tensors, *, model: ModelSpec
+) -> Tensors:
+    """What every slice shares: `x2` [N, D], `h_gate`, `h_up`, `dh_down` [N, r], down's A transposed [F, r]; and, where the branch
+    is normed again, the gradient before that norm, `dbranch` [N, D]."""
+    if not model.config.output_norms:
+        return model.mlp_inputs(x, weights, adapter) | {"dh_down": model.lora.scale * (dy @ adapter["down_proj.lora_B"])}
+    dbranch = layers.norm_backward(branch["branch"], weights["mlp_output_norm"], dy, eps=model.config.norm_eps)
+    dh_down = model.lora.scale * (dbranch @ adapter["down_proj.lora_B"])
+    return model.mlp_inputs(x, weights, adapter) | {"dbranch": dbranch, "dh_down": dh_down}
+
+
+def mlp_slice_backward(
+    shared: Tensors, products: Tensors, weights: dict[str, Any], adapter: Tensors, a_down: torch.Tensor, start: torch.Tensor, *,
+    model: ModelSpec,
+) -> Tensors:
+    """One slice of the width; see layers.gated_mlp_slice_backward. `products` are a and u where they were kept, else empty."""
+    if products:
+        a, u = products["a"], products["u"]
+    else:
+        a, u = model.mlp_products(shared["x2"], shared["h_gate"], shared["h_up"], weights, adapter)
+    return layers.gated_mlp_slice_backward(
+        a, u, shared["h_gate"], shared["h_up"], weights["gate_proj"], weights["up_proj"], weights["down_proj"],
+        adapter["gate_proj.lora_B"], adapter["up_proj.lora_B"], a_down, start, shared["dbranch"], shared["dh_down"],
+        scale=model.lora.scale, activation=model.config.activation,
+    )  # fmt: skip
+
+
+def mlp_end(
+    x: torch.Tensor, dy: torch.Tensor, shared: Tensors, sums: Tensors, da_down: torch.Tensor, weights: dict[str, Any],
+    adapter: Tensors, *, model: ModelSpec,
+) -> tuple[torch.Tensor, Tensors]:
+    """After the last slice: dx [N, D] of the residual before the MLP, and the gradients that need all slices."""
+    grads = {
+        "gate_proj.lora_A": sums["dh_gate"].t() @ shared["x2"],
+        "up_proj.lora_A": sums["dh_up"].t() @ shared["x2"],
+        "down_proj.lora_A": da_down.t().contiguous(),
+        "down_proj.lora_B": model.lora.scale * (shared["dbranch"].t() @ sums["h_down"]),
+    }
+    dx2 = sums["dx"] + sums["dh_gate"] @ adapter["gate_proj.lora_A"] + sums["dh_up"] @ adapter["up_proj.lora_A"]
+    return dy + layers.norm_backward(x, weights["mlp_norm"], dx2, eps=model.config.norm_eps), grads
+
+
+def mlp_backward(
+    b: PlanBuilder, model: ModelSpec, block: int, x: Value, branch: Value, dy: Value, adapter: dict[str, Value],
+    products: Sequence[dict[str, Value]] = (),
+) -> tuple[Value, dict[str, Value]]:
+    """dy [N, D] at the block's output -> gradient at the MLP's input x [N, D], and of gate, up and down.
+
+    `branch` is the down projection's output, read only where it is normed again; nothing else needs it. `products` are gate and up
+    by slices where the forward pass kept them; else they are computed again.
+    """
+    weights = b.weights(model.blocks[block])
+    norms = pick(weights, "mlp_norm", "mlp_output_norm")
+    needed = {n: leaf for n, leaf in pick(adapter, *MLP_LINEARS).items() if n.endswith("lora_A") or n == "down_proj.lora_B"}
+    seen = {"branch": branch} if model.config.output_norms else {}
+    started = b.call(mlp_start, x, seen, dy, norms, needed, model=model)
+    a_down = started.pop("a_down")
+    shared = {"dbranch": dy, **started}
+    used = {name: leaf for name, leaf in shared.items() if name != "x2" or not products}
+    rank, width = model.lora.rank, model.config.intermediate_size
+    sums = {name: b.zeros((x.shape[0], rank)) for name in ("dh_gate", "dh_up", "h_down")} | {"dx": b.zeros(x.shape)}
+    rows = {name: b.zeros((width, rank)) for name in ("db_gate", "db_up", "da_down")}
+    tiles = row_tiles(b, x.shape[0])
+    for number, ((of, _), (start, stop)) in enumerate(itertools.product(tiles, mlp_slices(b, model))):
+        summed = {name: value.rows(*of) for name, value in sums.items()}
+        slices = {name: value.rows(start, stop) for name, value in rows.items()}
+        b.call(
+            mlp_slice_backward, {name: value.rows(*of) for name, value in used.items()}, products[number] if products else {},
+            slice_weights(weights, start, stop), slice_adapter(adapter, start, stop), a_down.rows(start, stop), b.constant(start),
+            add_to=summed if len(tiles) == 1 else summed | slices, into=slices if len(tiles) == 1 else None, model=model,
+        )  # fmt: skip
+    shared = {name: shared[name] for name in ("x2", "dbranch")}
+    loras = pick(adapter, "gate_proj", "up_proj")
+    loras = {name: leaf for name, leaf in loras.items() if name.endswith("lora_A")}
+    dx, grads = b.call(mlp_end, x, dy, shared, sums, rows["da_down"], pick(weights, "mlp_norm"), loras, model=model)
+    return dx, grads | {"gate_proj.lora_B": rows["db_gate"], "up_proj.lora_B": rows["db_up"]}
+
+
+# ---- attention -------------------------------------------------------------------------------------------------------------
+
+
+def output_backward(
+    o: torch.Tensor, dy: torch.Tensor, weights: dict[str, Any], adapter: Tensors, *, model: ModelSpec
+) -> tuple[torch.Tensor, Tensors]:
+    """Through Gemma's norm of the branch, where there is one, and the output projection: do [N, H * d], dA, dB."""
+    if model.config.output_norms:
+        branch = model.linear(o, "o_proj", weights, adapter)
+        dy = layers.norm_backward(branch, weights["attention_output_norm"], dy, eps=model.config.norm_eps)
+    a, b = adapter["o_proj.lora_A"], adapter["o_proj.lora_B"]
+    do, da, db = layers.lora_linear_backward(o, weights["o_proj"], a, b, dy, scale=model.lora.scale)
+    return do, {"o_proj.lora_A": da, "o_proj.lora_B": db}
+
+
+def tile_backward(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor, do: torch.Tensor, start: torch.Tensor,
+    window: torch.Tensor, *, model: ModelSpec,
+) -> Tensors:
+    c = model.config
+    return layers.attention_tile_backward(
+        q, k, v, o, do, start, window, heads=c.num_heads, kv_heads=c.num_kv_heads, scale=c.attention_scale
+    )
+
+
+def qkv_backward(
+    x: torch.Tensor, dqkv: Tensors, dresidual: Any, weights: dict[str, Any], adapter: Tensors, rope: Tensors, *,
+    model: ModelSpec,
+) -> tuple[dict[str, torch.Tensor], Tensors]:
+    """Back through RoPE, qk-norm, the three linears and the block's first norm.
+
+    `dresidual` holds the gradient that passes by the branch; without it, no gradient of x is wanted: ({"dx"} or {}, grads).
+    """
+    h = model.norm(x, weights["input_norm"])
+    dh = torch.zeros_like(h)
+    grads: Tensors = {}
+    for name, dy in (("q_proj", dqkv["dq"]), ("k_proj", dqkv["dk"]), ("v_proj", dqkv["dv"])):
+        a, b = adapter[f"{name}.lora_A"], adapter[f"{name}.lora_B"]
+        if name != "v_proj":
+            dy = _rotation_backward(h, dy, name, weights, adapter, rope, model)
+        if dresidual:
+            dx, da, db = layers.lora_linear_backward(h, weights[name], a, b, dy, scale=model.lora.scale)
+            dh = dh + dx
+        else:
+            da, db, _ = layers.lora_gradients(h, a, b, dy, scale=model.lora.scale)
+        grads |= {f"{name}.lora_A": da, f"{name}.lora_B": db}
+    if not dresidual:
+        return {}, grads
+    dx = layers.norm_backward(x, weights["input_norm"], dh, eps=model.config.norm_eps)
+    return {"dx": dresidual["dx"] + dx}, grads
+
+
+def _rotation_backward(
+    h: torch.Tensor, dy: torch.Tensor, name: str, weights: dict[str, Any], adapter: Tensors, rope: Tensors, model: ModelSpec
+) -> torch.Tensor:
+    """RoPE, then qk-norm, whose input is recomputed: [N, heads * d] -> the same."""
+    c = model.config
+    heads = (-1, rope["cos"].shape[0], dy.shape[1] // c.head_dim, c.head_dim)
+    dy4 = layers.rope_backward(dy.view(heads), rope["cos"], rope["sin"])
+    norm = weights.get(f"{name[0]}_norm")
+    if norm is not None:
+        y = model.linear(h, name, weights, adapter).view(heads)
+        dy4 = layers.norm_backward(y, norm, dy4, eps=c.norm_eps)
+    return dy4.reshape(dy.shape)
+
+
+def attention_output_backward(
+    b: PlanBuilder, model: ModelSpec, block: int, o: Value, dy: Value, adapter: dict[str, Value]
+) -> tuple[Value, dict[str, Value]]:
+    """dy [N, D] at the residual after attention -> do [N, H * d], and the gradients of o_proj."""
+    weights = b.weights(model.blocks[block])
+    return b.call(output_backward, o, dy, output_weights(weights), pick(adapter, "o_proj"), model=model)
+
+
+def attention_backward(b: PlanBuilder, model: ModelSpec, block: int, attention: Attention, do: Value) -> dict[str, Value]:
+    """By query tiles: k, v, dk, dv are whole, the tile's probabilities are recomputed. dq [N, H * d], dk and dv [N, K * d]."""
+    grads = {"dq": b.zeros(attention.q.shape), "dk": b.zeros(attention.k.shape), "dv": b.zeros(attention.v.shape)}
+    length = b.sequence_length
+    for tile in query_tiles(b, length, do.shape[0] // length, model.window(block)):
+        rows, keys = tile.rows, tile.keys
+        b.call(
+            tile_backward, attention.q.rows(*rows), attention.k.rows(*keys), attention.v.rows(*keys),
+            attention.o.rows(*rows), do.rows(*rows), b.constant(tile.start), b.constant(model.window(block)),
+            into={"dq": grads["dq"].rows(*rows)}, add_to={name: grads[name].rows(*keys) for name in ("dk", "dv")},
+            model=model,
+        )  # fmt: skip
+    return grads
+
+
+def inputs_backward(
+    b: PlanBuilder, model: ModelSpec, block: int, x: Value, dqkv: dict[str, Value], dresidual: Value,
+    adapter: dict[str, Value],
+) -> tuple[Value, dict[str, Value]]:
+    """Gradient at the block's input x [N, D], and of q, k and v; for the first block, whose input is frozen, dresidual as it is."""
+    weights, tiles = b.weights(model.blocks[block]), row_tiles(b, x.shape[0])
+    pieces, rope = pick(adapter, *ATTENTION_LINEARS), rope_rows(b, model, block, b.sequence_length)
+    passing = {"dx": dresidual} if block else {}
+    if len(tiles) == 1:
+        found, grads = b.call(
+            qkv_backward, x, dqkv, passing, attention_weights(model, weights), pieces, rope, model=model
+        )
+        return found.get("dx", dresidual), grads
+    grads = {name: b.zeros(piece.shape) for name, piece in pieces.items()}
+    dx = {name: b.zeros(x.shape) for name in passing}
+    for rows, positions in tiles:
+        b.call(
+            qkv_backward, x.rows(*rows), {name: value.rows(*rows) for name, value in dqkv.items()},
+            {name: value.rows(*rows) for name, value in passing.items()}, attention_weights(model, weights), pieces,
+            {name: table.rows(*positions) for name, table in rope.items()},
+            into=({name: value.rows(*rows) for name, value in dx.items()}, {}), add_to=({}, grads), model=model,
+        )  # fmt: skip
+    return dx.get("dx", dresidual), grads

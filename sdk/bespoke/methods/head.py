@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loss and its gradient in ONE pass over the vocabulary: online softmax over chunks of the head's rows (MeSP; the same idea
+as in flash attention). The head is frozen, so only dloss/dhidden is needed. No [N, V] tensor ever exists.
+
+    per chunk W_c: z = h W_c^T; m' = max(m, max z); acc = acc exp(m - m') + exp(z - m') W_c; l = l exp(m - m') + sum exp(z - m')
+    at the end:    loss_t = m + log l - z_label;  dh = (acc / l - W[label]) mask_t / batch_tokens
+
+Dimensions: N rows, D hidden, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bespoke.graph.builder import PlanBuilder
+from bespoke.graph.value import Batch, Value
+from bespoke.model import layers
+from bespoke.ops import QuantizedWeight, head_chunk_int4, lookup, product, product_transposed
+from bespoke.ops.weight import Weight
+
+if TYPE_CHECKING:
+    from bespoke.model.spec import ModelSpec
+
+State = dict[str, Any]
+_LOWEST = -1e30  # below every logit, and finite, so that the first rescaling is exp of a large negative number: 0
+_STATE = ("m", "l", "label", "best", "acc")  # in the order of the operator
+
+
+def head_start(x: torch.Tensor, w: torch.Tensor, *, model: ModelSpec, gradient: bool) -> tuple[torch.Tensor, State]:
+    """Final norm and the state before the first chunk: x [N, D] -> h [N, D], m, l, label logit and best token [N], acc [N, D]."""
+    h = model.final_norm(x, w)
+    zeros = torch.zeros_like(h[:, 0])
+    state = {"m": zeros + _LOWEST, "l": zeros, "label": zeros, "best": zeros.to(torch.int64)}
+    return h, state | ({"acc": torch.zeros_like(h)} if gradient else {})
+
+
+def head_chunk(h: torch.Tensor, w: Weight, targets: torch.Tensor, start: torch.Tensor, state: State) -> State:
+    """The state after rows [start, start + C) of the head: w [C, D], targets [B, T].
+
+    On int4 rows this is one operator, which never holds [N, C] logits; below is the same with a dense table.
+    """
+    if isinstance(w, QuantizedWeight):
+        names = [name for name in _STATE if name in state]
+        return dict(zip(names, head_chunk_int4(h, w.codes, w.scales, targets, start, *[state[n] for n in names]), strict=True))
+    z = product(h, w)  # [N, C]
+    top, index = z.max(-1)
+    m = torch.maximum(state["m"], top)
+    keep = torch.exp(state["m"] - m)
+    local = targets.reshape(-1) - start
+    inside = (local >= 0) & (local < z.shape[1])
+    label = z.gather(1, local.clamp(0, z.shape[1] - 1)[:, None])[:, 0]
+    p = torch.exp(z - m[:, None])
+    new = {
+        "m": m,
+        "l": state["l"] * keep + p.sum(-1),
+        "label": torch.where(inside, label, state["label"]),
+        "best": torch.where(top > state["m"], index + start, state["best"]),
+    }
+    if "acc" in state:
+        new["acc"] = state["acc"] * keep[:, None] + product_transposed(p, w)
+    return new
+
+
+def head_end(state: State, targets: torch.Tensor, mask: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Sum of the losses of unmasked rows, and how many of them the best token predicts."""
+    weight = mask.reshape(-1)
+    losses = state["m"] + torch.log(state["l"]) - state["label"]
+    correct = (state["best"] == targets.reshape(-1)).to(weight.dtype)
+    return {"loss_sum": (losses * weight).sum(), "correct": (correct * weight).sum()}
+
+
+def head_gradient(
+    x: torch.Tensor, norm_w: torch.Tensor, w: Weight, acc: torch.Tensor, total: torch.Tensor, targets: torch.Tensor,
+    mask: torch.Tensor, batch_tokens: torch.Tensor, *, model: ModelSpec,
+) -> torch.Tensor:
+    """dloss/dx through the final norm: x [N, D] -> [N, D]."""
+    weight = mask.reshape(-1) / batch_tokens
+    dh = (acc / total[:, None] - lookup(targets.reshape(-1), w).to(acc.dtype)) * weight[:, None]
+    return layers.norm_backward(x, norm_w, dh, eps=model.config.norm_eps)
+
+
+def mean_loss(loss_sum: torch.Tensor, batch_tokens: torch.Tensor) -> torch.Tensor:
+    return loss_sum / batch_tokens
+
+
+def head_pass(b: PlanBuilder, model: ModelSpec, x: Value, batch: Batch, *, gradient: bool) -> tuple[dict[str, Value], State]:
+    """One pass over the vocabulary: {loss_sum, correct} and the last state."""
+    table = b.weights(model.head_table_group)["table"]
+    vocabulary = table.out
+    chunk = b.choose("head_chunk", [min(size, vocabulary) for size in (1024, 4096, 8192)])
+    h, state = b.call(head_start, x, b.weights("head")["norm"], model=model, gradient=gradient)
+    for start in range(0, vocabulary, chunk):
+        rows = table.rows(start, min(start + chunk, vocabulary))
+        state = b.call(head_chunk, h, rows, batch.targets, b.constant(start), state)
+    statistics = {name: leaf for name, leaf in state.items() if name != "acc"}
+    return b.call(head_end, statistics, batch.targets, batch.mask), state
+
+
+def head_loss(b: PlanBuilder, model: ModelSpec, x: Value, batch: Batch) -> Value:
+    """Mean cross-entropy over the unmasked tokens of the step, a scalar: x [N, D]."""
+    sums, _ = head_pass(b, model, x, batch, gradient=False)
+    return b.call(mean_loss, sums["loss_sum"], b.scalar("batch_tokens"))
+
+
+def head_loss_and_gradient(b: PlanBuilder, model: ModelSpec, x: Value, batch: Batch) -> tuple[Value, Value]:
+    """The mean loss, and dloss/dx [N, D]."""
+    sums, state = head_pass(b, model, x, batch, gradient=True)
+    loss = b.call(mean_loss, sums["loss_sum"], b.scalar("batch_tokens"))
+    table = b.weights(model.head_table_group)["table"]
+    gradient = b.call(
+        head_gradient, x, b.weights("head")["norm"], table, state["acc"], state["l"], batch.targets, batch.mask,
+        b.scalar("batch_tokens"), model=model,
+    )  # fmt: skip
+    return loss, gradient
