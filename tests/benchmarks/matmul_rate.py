@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Child process: how fast this processor multiplies fp32 matrices of 2048 x 2048 with torch: the yardstick for steps.
+"""Child process: how fast this processor multiplies matrices of 2048 x 2048 with torch: the yardstick for steps.
 
-    python -m tests.benchmarks.matmul_rate '{}'      paced: each turn is a few products
+    python -m tests.benchmarks.matmul_rate '{"dtype": "float32"}'      paced: each turn is a few products
+
+With "bfloat16" torch takes the bf16 instructions of the processor: AMX where there is AMX.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ def main(settings: dict[str, Any]) -> None:
     import torch
 
     phases = Phases()
-    a, b = torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE)
+    a, b = (torch.randn(SIZE, SIZE).to(getattr(torch, settings["dtype"])) for _ in range(2))
     while phases.enter("turn"):
         rates = []
         for _ in range(PRODUCTS):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dial: what a budget buys. Qwen2.5-0.5B built for 64 to 512 MB: the peak that is reached, and seconds a step beside peft.
+"""The dial: what a budget buys. Qwen2.5-0.5B built for 64 to 512 MB: the peak that is reached, seconds a step, and peft's.
 
 Peaks come from a run each, watched every millisecond; seconds from steps in turns, all budgets and peft in one round. Needs a
 machine that does nothing else.
@@ -23,8 +23,7 @@ STEPS = 3
 AT_MOST = 0.65  # times peft, at the largest budget
 PICTURE = REPOSITORY / "docs" / "explanation" / "images" / "qwen2.5-0.5b_dial.svg"
 HEADER = (
-    "built for, MB", "peak, MB", "estimate, MB", "seconds a step", "times peft in fp32", "share of the matmul rate",
-    "tiles and choices",
+    "built for, MB", "peak, MB", "estimate, MB", "seconds a step", "times peft in fp32", "tiles and choices",
 )  # fmt: skip
 
 
@@ -33,23 +32,19 @@ def test_what_a_budget_buys() -> None:
     case = CASES[0]
     bundles, rows = bundles_that_fit()
     peaks = {budget: peak_bytes(made) for budget, made in bundles.items()}
-    seconds, rate = in_turns(case.model, {f"core, {budget:g} MB": made for budget, made in bundles.items()})
+    seconds, _ = in_turns(case.model, {f"core, {budget:g} MB": made for budget, made in bundles.items()})
     times: dict[float, tuple[float, float]] = {}
     for budget, made in bundles.items():
         taken = seconds[f"core, {budget:g} MB"]
         times[budget] = statistics.median(taken), paired_ratio(taken, seconds[PEFT])
         estimate = made.plan["estimate"]["peak_bytes"]
-        share = case.useful_gflop / times[budget][0] / rate
-        rows[budget] = [
-            budget, f"{peaks[budget] / 1e6:.1f}", f"{estimate / 1e6:.1f}", *times[budget], f"{share:.0%}", made.choices
-        ]  # fmt: skip
+        rows[budget] = [budget, f"{peaks[budget] / 1e6:.1f}", f"{estimate / 1e6:.1f}", *times[budget], made.choices]
     peft = statistics.median(seconds[PEFT])
     bf16 = f"; in bf16 {statistics.median(seconds[PEFT_BF16]):.3g} s" if PEFT_BF16 in seconds else ""
     write_table(
         "core_dial", HEADER, [rows[budget] for budget in BUDGETS_MB],
         f"{case.model}, `mesp`, sequence {LENGTH}, batch 1, rank 8, SGD; medians of {ROUNDS} rounds, {THREADS} threads. torch + "
-        f"peft with gradient checkpointing in fp32 takes {peft:.3g} s a step in the same rounds{bf16}; fp32 matmul runs at "
-        f"{rate:.0f} GFLOP/s; share: of {case.useful_gflop:g} GFLOP of useful work.",
+        f"peft with gradient checkpointing in fp32 takes {peft:.3g} s a step in the same rounds{bf16}.",
         machine=this_machine(THREADS),
     )  # fmt: skip
     if os.environ.get("BESPOKE_FIGURES") != "print":
@@ -68,7 +63,7 @@ def bundles_that_fit() -> tuple[dict[float, Bundle], dict[float, list[Cell]]]:
         try:
             bundles[budget] = bundle(Wanted(CASES[0].model, "mesp", LENGTH, budget))
         except DoesNotFit as refused:
-            refusals[budget] = [budget, *[None] * 5, f"does not fit: at least {refused.smallest_mb:g} MB"]
+            refusals[budget] = [budget, *[None] * 4, f"does not fit: at least {refused.smallest_mb:g} MB"]
     return bundles, refusals
 
 

@@ -31,7 +31,7 @@ def test_size_of_the_core(tmp_path: Path) -> None:
         ["the core: `libbespoke_core.so`", core_bytes / 1e6],
         *([f"ExecuTorch: `{name}`", size / 1e6] for name, size in engine_bytes.items()),
         ["the core with ExecuTorch", (core_bytes + sum(engine_bytes.values())) / 1e6],
-        ["beside it, only where Python runs the core: `bespoke-core`", stripped(core.path, tmp_path) / 1e6],
+        ["the process for Python, not in an app: `bespoke-core`", stripped(core.path, tmp_path) / 1e6],
     ]
     note = f"MB on disk, stripped. Of the system it takes {' and '.join(system)} and the C++ runtime; neither Python nor torch."
     machine = f"{core.built.get('compiler', 'a compiler without a name')}, {this_machine()}"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Seconds a step of the device core beside torch + peft with gradient checkpointing: paired, in turns, with as many threads.
+"""Seconds a step of the device core and of torch + peft with gradient checkpointing, taking turns, with as many threads.
 
-Both take SGD steps on one row of 256 unmasked tokens, rank 8 on all linears; the core commits after each. The core runs with a
-plan for as much memory as is demanded of it (test_core_memory.py), with one for 512 MB, and the smaller model with one for less;
-where the processor has AMX, also without it, as on others. Needs a machine that does nothing else.
+Both take SGD steps on one row of 256 unmasked tokens, rank 8 on all linears; the core commits after each. The core runs with plans
+for several budgets; where the processor has AMX, also without it, as on others. Each run's rate of useful work is compared with
+torch's matmul rate in the number format that the run multiplies in. Needs a machine that does nothing else.
 
     BESPOKE_BENCHMARK_THREADS=1 measures with one thread, and then writes nothing; BESPOKE_BENCHMARK_MODELS=... as for memory
 """
@@ -21,16 +21,24 @@ import pytest
 from tests.benchmarks.core_bundles import Bundle, Wanted, first_that_fits, model_folder
 from tests.benchmarks.core_process import THREADS, core_path, fresh_state, warm
 from tests.benchmarks.figures import Cell, this_machine, write_table
+from tests.benchmarks.overview import write_overview
 from tests.benchmarks.paced import PacedCore, PacedPython, Runner, paired_ratio, take_turns
 from tests.native.conftest import compile_core
 
 LENGTH, ROUNDS = 256, 5
 WITHOUT_AMX = ", no AMX"
-PEFT, PEFT_BF16, MATMUL = "torch + peft, fp32", "torch + peft, bf16", "fp32 matmul"
+PEFT, PEFT_BF16 = "torch + peft, fp32", "torch + peft, bf16"
+MATMUL = {"float32": "fp32 matmul", "bfloat16": "bf16 matmul"}
 AMPLE_MB = 512.0
 HEADER = (
     "model", "runs", "seconds a step", "times peft in fp32", "useful GFLOP/s", "share of the matmul rate", "tiles and choices",
 )  # fmt: skip
+
+SHARE_NOTE = (
+    "Share: useful work against torch's rate of square products of 2,048 in the same rounds, in the format that the run multiplies "
+    "in: bf16 for peft in bf16 and for the core on AMX, which takes five bf16 products for one of fp32 accuracy; fp32 for the "
+    "others. A dash: no such rate was measured in these rounds, or the run was faster than it."
+)
 
 
 class Case(NamedTuple):
@@ -54,30 +62,43 @@ def test_steps_beside_peft(monkeypatch: pytest.MonkeyPatch) -> None:
         if _ASKED != [""] and case.model not in _ASKED:
             continue
         named = {f"core, built for {b.wanted.memory_mb:g} MB": b for b in bundles_of(case)}
-        seconds, rate = in_turns(case.model, named, without_amx=True)
+        seconds, rates = in_turns(case.model, named, without_amx=True)
         for name in seconds:
-            if name == MATMUL:
+            if name in MATMUL.values():
                 continue
             median, ratio = statistics.median(seconds[name]), paired_ratio(seconds[name], seconds[PEFT])
             useful = case.useful_gflop / median
             choices = named[name].choices if name in named else None  # once for each bundle
-            rows.append([case.model, name, median, ratio, useful, f"{useful / rate:.0%}", choices])
+            rows.append([case.model, name, median, ratio, useful, share(useful, rates[multiplies_in(name, flags())]), choices])
             print(rows[-1], flush=True)
         for name, most in zip(named, case.at_most.values(), strict=True):
             ratio = paired_ratio(seconds[name], seconds[PEFT])
             if most is not None and ratio > most:
                 problems.append(f"{case.model}, {name}: {ratio:.2f} times peft, at most {most}")
-        notes.append(f"{case.model}: {case.useful_gflop:g} GFLOP of useful work, {rate:.0f} GFLOP/s of fp32 matmul meanwhile.")
+        meanwhile = " and ".join(f"{rate:.0f} GFLOP/s of {MATMUL[dtype]}" for dtype, rate in rates.items())
+        notes.append(f"{case.model}: {case.useful_gflop:g} GFLOP of useful work a step, {meanwhile} in the same rounds.")
     if _ASKED != [""] or "BESPOKE_BENCHMARK_THREADS" in os.environ:
         monkeypatch.setenv("BESPOKE_FIGURES", "print")
     write_table(
         "core_speed", HEADER, rows,
         f"Sequence {LENGTH}, batch 1, rank 8, SGD; medians of {ROUNDS} rounds in which each does one step, on {THREADS} threads, "
-        f"files in the page cache; times peft: the median of the ratios within rounds. {' '.join(notes)} Work that a plan does "
-        "twice, to save memory, counts once.",
+        f"warm page cache; times peft: the median of the ratios within rounds. {' '.join(notes)} Work that a plan does twice, to "
+        f"save memory, counts once. {SHARE_NOTE}",
         machine=this_machine(THREADS),
     )  # fmt: skip
+    write_overview()
     assert not problems, "\n".join(problems)
+
+
+def multiplies_in(run: str, processor: set[str]) -> str:
+    """The number format of a run's products: torch's matmul rate in that format is what the run is compared with."""
+    on_amx = run.startswith("core") and not run.endswith(WITHOUT_AMX) and "amx_bf16" in processor
+    return "bfloat16" if on_amx or run == PEFT_BF16 else "float32"
+
+
+def share(useful: float, rate: float) -> str | None:
+    """None where the run is faster than torch's matmul, which is then no bound of what the processor can do."""
+    return f"{useful / rate:.0%}" if useful <= rate else None
 
 
 def bundles_of(case: Case) -> list[Bundle]:
@@ -85,27 +106,34 @@ def bundles_of(case: Case) -> list[Bundle]:
     return [first_that_fits(wanted, memory_mb) for memory_mb in case.at_most]
 
 
-def in_turns(model: str, bundles: dict[str, Bundle], *, without_amx: bool = False) -> tuple[dict[str, list[float]], float]:
-    """Seconds of each turn of matmul, the core with each bundle, and peft; and the median matmul rate in GFLOP/s."""
+def in_turns(
+    model: str, bundles: dict[str, Bundle], *, without_amx: bool = False
+) -> tuple[dict[str, list[float]], dict[str, float]]:
+    """Seconds of each turn of matmul, the core with each bundle, and peft; and the median matmul rates in GFLOP/s by dtype."""
+    bf16 = bool({"avx512_bf16", "amx_bf16"} & flags())
     settings: dict[str, Any] = {
         "model": str(model_folder(model)), "sequence_length": LENGTH, "steps": ROUNDS + 3, "rank": 8, "alpha": 16.0,
         "learning_rate": 2e-4, "update": "sgd",
     }  # fmt: skip
     with ExitStack() as stack:
-        matmul = PacedPython(MATMUL, "tests.benchmarks.matmul_rate", {}, THREADS)
-        runners: list[Runner] = [matmul]
+        matmul = {
+            dtype: PacedPython(name, "tests.benchmarks.matmul_rate", {"dtype": dtype}, THREADS)
+            for dtype, name in MATMUL.items() if bf16 or dtype == "float32"
+        }  # fmt: skip
+        runners: list[Runner] = [*matmul.values()]
         for name, bundle in bundles.items():
             warm(bundle)
             for suffix, core in cores(without_amx):
                 state: Path = stack.enter_context(fresh_state(bundle, f"speed_{len(runners)}"))
                 runners.append(PacedCore(name + suffix, bundle, state, ROUNDS + 2, THREADS, core))
         runners.append(PacedPython(PEFT, "tests.benchmarks.peft_step", settings, THREADS))
-        if {"avx512_bf16", "amx_bf16"} & flags():
-            bf16 = {**settings, "dtype": "bfloat16"}
-            runners.append(PacedPython(PEFT_BF16, "tests.benchmarks.peft_step", bf16, THREADS))
+        if bf16:
+            runners.append(PacedPython(PEFT_BF16, "tests.benchmarks.peft_step", {**settings, "dtype": "bfloat16"}, THREADS))
         seconds = take_turns(runners, ROUNDS)
-    rates = [report["gflops"] for report in matmul.reports if "gflops" in report]
-    return seconds, statistics.median(rates)
+    return seconds, {
+        dtype: statistics.median(report["gflops"] for report in runner.reports if "gflops" in report)
+        for dtype, runner in matmul.items()
+    }
 
 
 def cores(without_amx: bool) -> Iterator[tuple[str, Path]]:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from tests.benchmarks.figures import Cell, write_table
 from tests.benchmarks.footprint import Watched, watch
+from tests.benchmarks.overview import write_overview
 from tests.benchmarks.qwen import CACHE, build, model_folder, train
 
 LENGTH, RANK, ALPHA, LEARNING_RATE = 256, 8, 16.0, 2e-4
@@ -49,6 +50,7 @@ def test_steps_of_mesp_beside_peft() -> None:
         f"{built.report['cpu_seconds']:.0f} s of processor time, peak {built.peaks['build'] / 1e6:.0f} MB of anonymous memory, all "
         f"imports included.{busy()}",
     )  # fmt: skip
+    write_overview()
     assert len(ours.report["losses"]) == len(peft.report["losses"]) == STEPS >= 5
     assert ours.report["trained"] == peft.report["trained"]
     assert ratio >= LEAST_RATIO
