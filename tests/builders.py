@@ -12,7 +12,7 @@ import torch
 from bespoke.config import Lora, Training
 from bespoke.graph.builder import PlanBuilder
 from bespoke.graph.trace import Tracer
-from bespoke.model.config import read_config
+from bespoke.model.families import read_config
 from bespoke.model.spec import ModelSpec
 from tests.models import tiny_config
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from bespoke.version import __version__
+
 if TYPE_CHECKING:
     from bespoke.config import Budget, Lora, Training
     from bespoke.errors import BespokeError
     from bespoke.personal_model import PersonalModel
     from bespoke.personalizer import Personalizer
-
-__version__ = "0.1.0"
 
 _HOME = {
     "BespokeError": "bespoke.errors",

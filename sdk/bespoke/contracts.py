@@ -13,8 +13,7 @@ from bespoke.errors import Unsupported
 from bespoke.graph import Batch, Graph, PlanBuilder, TensorSpec, Value
 from bespoke.hookspecs import hookimpl
 from bespoke.model.spec import ModelSpec
-from bespoke.plan.compile import Costs, Speed
-from bespoke.runtime.cost import TORCH_COSTS
+from bespoke.plan.costs import TORCH_COSTS, Costs, Speed
 from bespoke.system.quiet_imports import quiet_imports
 
 __all__ = [

@@ -138,7 +138,8 @@ def _compiler() -> Finding:
 
 
 def _memory() -> Iterator[Finding]:
-    from bespoke.system.footprint import KernelPeak, can_measure
+    from bespoke.system.footprint import can_measure
+    from bespoke.system.guard import KernelPeak
 
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = [size for size in map(_number, _CGROUP_FILES) if size is not None and size < total]

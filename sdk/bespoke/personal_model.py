@@ -36,7 +36,7 @@ from bespoke.runtime.run_settings import settings_of_run
 from bespoke.state.folder import check_apart
 from bespoke.state.records import AddedExample, ExampleInfo, Forgotten, Version
 from bespoke.state.store import StateStore
-from bespoke.system.footprint import steady_malloc
+from bespoke.system.malloc import steady_malloc
 
 if TYPE_CHECKING:
     from bespoke.runtime.torch_runtime import TorchRuntime

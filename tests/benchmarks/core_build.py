@@ -37,6 +37,7 @@ BUNDLE_SOURCES = (
 
 
 def main(settings: dict[str, Any]) -> None:
+    import bespoke.compiler.artifacts as artifacts
     import bespoke.compiler.bundle as building
     from bespoke import Budget, Lora, Personalizer, Training
     from bespoke.errors import PlanDoesNotFit
@@ -49,7 +50,7 @@ def main(settings: dict[str, Any]) -> None:
     stages = Stages()
     with (
         patch.object(building, "convert", kept_weights(building.convert, shared)),
-        patch.object(building, "lower", kept_artifacts(building.lower, shared)),
+        patch.object(artifacts, "lower", kept_artifacts(artifacts.lower, shared)),
         patch.object(building, "make_golden", kept_golden(building.make_golden, shared)),
     ):
         try:

@@ -103,7 +103,7 @@ class Phases:
         """Imports are done. Freed memory is given back first, so that it does not count as idle."""
         import gc
 
-        from bespoke.system.footprint import release_free_memory
+        from bespoke.system.malloc import release_free_memory
 
         gc.collect()
         release_free_memory()

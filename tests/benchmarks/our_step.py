@@ -20,9 +20,9 @@ def main(settings: dict[str, Any]) -> None:
     import numpy as np
     import torch
 
+    import bespoke.ops.load_program
     import bespoke.personal_model
-    import bespoke.runtime.programs
-    from bespoke.system.footprint import KernelPeak
+    from bespoke.system.guard import KernelPeak
 
     phases = Phases()
     phases.idle()

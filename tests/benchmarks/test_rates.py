@@ -29,7 +29,7 @@ def test_no_method_makes_a_model_worse_at_its_own_rate(stories: Path, data_folde
     bundle = personalizer.build(tmp_path / "bundle")
     rows: list[list[Cell]] = []
     worse: dict[str, int] = {}
-    for method in personalizer.methods:
+    for method in personalizer.request.methods:
         for words, count in MESSAGES.items():
             cells: list[Cell] = []
             for times in TIMES:

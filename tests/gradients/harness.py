@@ -22,17 +22,19 @@ from bespoke.format.tensors import map_tensors
 from bespoke.graph.builder import PlanBuilder
 from bespoke.graph.trace import Tracer
 from bespoke.methods.sections import decode, evaluate_step, prefill
-from bespoke.model.config import ModelConfig, read_config
+from bespoke.model.config import ModelConfig
 from bespoke.model.convert import convert
+from bespoke.model.families import read_config
 from bespoke.model.spec import ModelSpec
-from bespoke.plan.compile import Costs, compile_plan, schedule
+from bespoke.plan.compile import compile_plan, with_liveness
+from bespoke.plan.costs import Costs
 from bespoke.plan.instructions import Plan
 from bespoke.plan.verify import verify
 from bespoke.runtime.buffers import Buffers
 from bespoke.runtime.code import plan_code
 from bespoke.runtime.interpreter import Bindings, Interpreter, Outcome
 from bespoke.runtime.weights import Weights
-from bespoke.system.footprint import MemoryGuard
+from bespoke.system.guard import MemoryGuard
 from tests.models import masked_loss, peft_reference
 
 SCALE = 0.75  # alpha / rank: not 1, so that a forgotten scale shows
@@ -153,7 +155,8 @@ def planned(
     if tiles.which == "largest":
         builder = record({name: candidates[-1] for name, candidates in builder.candidates.items()})
     plan = compile_plan(
-        builder.draft, schedule(builder.draft), COSTS, method=plugin.name, sequence_length=length, batch_size=training.batch_size,
+        builder.draft, with_liveness(builder.draft), COSTS, method=plugin.name, sequence_length=length,
+        batch_size=training.batch_size,
         choices={},
     )
     verify(plan, plugin.name, tracer.graphs)

@@ -30,7 +30,7 @@ from bespoke.errors import StateError
 from bespoke.personal_model import PersonalModel
 from bespoke.runtime import graph_function, trainer
 from bespoke.state.store import StateStore
-from bespoke.system.footprint import MemoryGuard
+from bespoke.system.guard import MemoryGuard
 from tests.unit.personal_model.tiny import add_numbers
 from tests.unit.state.crash_lab import KILL_AFTER, KILL_BEFORE, KILL_TORN, NEVER, faults, in_child
 

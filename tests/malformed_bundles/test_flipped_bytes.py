@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from bespoke.bundle.archive import pack
-from bespoke.bundle.program_json import parse_program
 from bespoke.bundle.reader import Bundle, open_bundle
 from bespoke.errors import BundleError
+from bespoke.format.program_json import parse_program
 from bespoke.format.tensors import map_tensors
 from tests.unit.bundle.example import replace_manifest
 

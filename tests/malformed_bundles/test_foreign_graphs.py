@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from bespoke import PersonalModel
-from bespoke.bundle.manifest import GraphRecord, TensorSpec
+from bespoke.bundle.manifest import GraphRecord, TensorRecord
 from bespoke.bundle.reader import open_bundle
 from bespoke.errors import BudgetExceeded, BundleError
 from bespoke.runtime.graph_function import GraphFunction
@@ -28,14 +28,14 @@ __all__ = ["tiny_bundle", "tiny_folder"]
 
 
 def signature(record: GraphRecord) -> Signature:
-    def tensors(specs: Sequence[TensorSpec]) -> Tensors:
+    def tensors(specs: Sequence[TensorRecord]) -> Tensors:
         return tuple((tuple(spec.shape), spec.dtype) for spec in specs)
 
     return Signature(tensors(record.inputs), tensors(record.outputs))
 
 
 def with_signature(record: GraphRecord, other: Signature) -> GraphRecord:
-    def specs(tensors: Tensors, like: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+    def specs(tensors: Tensors, like: Sequence[TensorRecord]) -> tuple[TensorRecord, ...]:
         return tuple(
             like[0].model_copy(update={"name": f"t{number}", "shape": shape, "dtype": dtype})
             for number, (shape, dtype) in enumerate(tensors)
@@ -104,10 +104,10 @@ def test_a_bundle_whose_graphs_were_exchanged_does_not_train(tiny_bundle: Path, 
 RECORD = GraphRecord(
     key="0" * 64, name="scale", file="graphs/scale.json",
     inputs=(
-        TensorSpec(name="x", shape=(4, 8), dtype="float32", role="x"),
-        TensorSpec(name="w", shape=(8,), dtype="float32", role="w"),
+        TensorRecord(name="x", shape=(4, 8), dtype="float32", role="x"),
+        TensorRecord(name="w", shape=(8,), dtype="float32", role="w"),
     ),
-    outputs=(TensorSpec(name="y", shape=(4, 8), dtype="float32", role="y"),),
+    outputs=(TensorRecord(name="y", shape=(4, 8), dtype="float32", role="y"),),
 )  # fmt: skip
 OPERANDS = torch.ones(4, 8), torch.ones(8)
 

@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from bespoke.bundle.archive import pack, write_zip
+from bespoke.bundle.archive import pack
 from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.stored_zip import write_zip
 from bespoke.errors import BundleError
 from tests.unit.bundle.example import replace_manifest
 from tests.unit.bundle.test_manifest import HOSTILE_NAMES

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from bespoke.errors import BundleError
-from bespoke.runtime.programs import load_program
+from bespoke.ops.load_program import load_program
 
 
 class Runs:

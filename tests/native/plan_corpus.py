@@ -14,15 +14,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bespoke.compiler.planner import Request, record_sections
+from bespoke.compiler.planner import PlanRequest, record_sections
+from bespoke.compiler.request import Method
 from bespoke.config import Lora, Training
 from bespoke.graph.trace import Tracer
 from bespoke.model.spec import ModelSpec
-from bespoke.personalizer import Method
-from bespoke.plan.compile import compile_plan, schedule
+from bespoke.plan.compile import compile_plan, with_liveness
+from bespoke.plan.costs import TORCH_COSTS
 from bespoke.plan.instructions import DTYPE_BYTES, Call, Named, ValueRecord
 from bespoke.plugins import get
-from bespoke.runtime.cost import TORCH_COSTS
 from bespoke.testing.tiny import tiny_models
 
 CONTEXT = 8
@@ -54,10 +54,10 @@ def corpus() -> dict[str, Any]:
         chosen = optimizer.Options(**options)
         plans = []
         for length in settings.sequence_lengths:
-            request = Request(name, optimizer, chosen, settings, length, CONTEXT, None, TORCH_COSTS)
+            request = PlanRequest(name, optimizer, chosen, settings, length, CONTEXT, None, TORCH_COSTS)
             b = record_sections(request, spec, tracer, {})
             plan = compile_plan(
-                b.draft, schedule(b.draft), TORCH_COSTS, method=name, sequence_length=length, batch_size=settings.batch_size,
+                b.draft, with_liveness(b.draft), TORCH_COSTS, method=name, sequence_length=length, batch_size=settings.batch_size,
                 choices=b.choices,
             )  # fmt: skip
             plans.append({"sequence_length": length, "document": plan.model_dump(mode="json")})

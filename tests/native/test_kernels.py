@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import bespoke.ops  # noqa: F401  (registers the operators that serve as the reference)
 from bespoke.model.quantize import quantize
-from bespoke.ops.workspace import operator_scratch_bytes
+from bespoke.ops.operators import operator_scratch_bytes
 from tests.native.kernels_lab import Answer, Lab, Packed, compile_lab, missing
 
 PRODUCTS = ("linear_int4", "linear_int4_transposed")

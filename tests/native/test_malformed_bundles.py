@@ -17,10 +17,11 @@ from typing import Any
 
 import pytest
 
-from bespoke.bundle.archive import pack, write_zip
+from bespoke.bundle.archive import pack
 from bespoke.bundle.manifest_document import read_manifest
 from bespoke.bundle.reader import open_bundle
 from bespoke.bundle.signature import generate_key, sign_bundle
+from bespoke.bundle.stored_zip import write_zip
 from bespoke.errors import BespokeError, BundleError, PlanError, SignatureError
 from bespoke.format.tensors import tensors_from_buffer
 from bespoke.runtime.code import read_code

@@ -114,7 +114,8 @@ def test_a_failing_call_of_the_core_is_told_as_what_it_is_and_nothing_is_lost(
     assert use(NEVER, tmp_path / "log") is None
     lines = (tmp_path / "log").read_text().splitlines()
     calls = int(lines[-1].split()[0]) if FAULTS[fault][0] == "memory" else len(lines)
-    most = min(calls, count(600))
+    # Where one call fails, all are tried: what SQLite makes of it depends on which, and 80 of them take seconds.
+    most = calls if FAULTS[fault][:2] == ("read", FAIL) else min(calls, count(600))
     outcomes: Counter[str] = Counter()
     for call in sorted({round(part * (calls - 1) / max(1, most - 1)) for part in range(most)}):
         answer = use(call)

@@ -54,13 +54,13 @@ def _key_without_cryptography(folder: Path, monkeypatch: Monkey) -> None:
 
 
 def _no_config(folder: Path, monkeypatch: Monkey) -> None:
-    from bespoke.model.config import read_config
+    from bespoke.model.families import read_config
 
     read_config(folder)
 
 
 def _gpt2(folder: Path, monkeypatch: Monkey) -> None:
-    from bespoke.model.config import read_config
+    from bespoke.model.families import read_config
 
     (folder / "config.json").write_text(json.dumps({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}))
     read_config(folder)
@@ -169,7 +169,8 @@ def _disk_that_fills_up(folder: Path, monkeypatch: Monkey) -> None:
 
 
 def _more_than_the_limit(folder: Path, monkeypatch: Monkey) -> None:
-    from bespoke.system.footprint import MemoryGuard, anonymous_bytes
+    from bespoke.system.footprint import anonymous_bytes
+    from bespoke.system.guard import MemoryGuard
 
     MemoryGuard(2_000_000, anonymous_bytes()).ask(50_000_000, "Weights 'block_07'")
 

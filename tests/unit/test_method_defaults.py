@@ -11,7 +11,8 @@ from bespoke import Personalizer, Training
 
 
 def rates(optimizers: Any, training: Training | None = None) -> dict[str, float]:
-    return {method.name: method.training.learning_rate for method in Personalizer("m", optimizers, training=training).methods}
+    methods = Personalizer("m", optimizers, training=training).request.methods
+    return {method.name: method.training.learning_rate for method in methods}
 
 
 def test_each_method_has_a_rate_of_its_own() -> None:

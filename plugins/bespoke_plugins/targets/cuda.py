@@ -15,7 +15,7 @@ from typing import Any
 
 from bespoke.contracts import TORCH_COSTS, Artifact, Graph, Settings, Target, hookimpl
 from bespoke.graph.export import program_bytes
-from bespoke.runtime.programs import load_program
+from bespoke.ops.load_program import load_program
 
 MODEL = "models/model.json"
 EPOCH = (1980, 1, 1, 0, 0, 0)  # a zip wants a time; one for all, so that two builds give the same bytes

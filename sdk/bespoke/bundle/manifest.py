@@ -36,7 +36,7 @@ __all__ = [
     "ModelRecord",
     "PlanRecord",
     "TargetRecord",
-    "TensorSpec",
+    "TensorRecord",
     "TextRecord",
     "WeightsRecord",
     "file_name_problem",
@@ -95,27 +95,27 @@ Bytes = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 Scalar = bool | int | float | Annotated[str, Field(max_length=4096)] | None
 
 
-class Record(Settings):
+class ManifestRecord(Settings):
     """Part of a manifest: as `Settings`, and no infinity."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
 
-class FormatVersion(Record):
+class FormatVersion(ManifestRecord):
     """A reader takes its own major version and any minor up to its own."""
 
     major: int = Field(ge=0, le=65_535, description="changes when a document of the old format cannot be read")
     minor: int = Field(ge=0, le=65_535, description="changes when fields are added")
 
 
-class CreatorRecord(Record):
+class CreatorRecord(ManifestRecord):
     """What wrote the bundle; for people, readers do not act on it."""
 
     name: Name = Field(description="name of the program")
     version: Name = Field(description="its version")
 
 
-class ModelRecord(Record):
+class ModelRecord(ManifestRecord):
     """The base model."""
 
     name: Name = Field(description="hub id, or name of the folder it was read from")
@@ -125,7 +125,7 @@ class ModelRecord(Record):
     base_sha256: Sha256 = Field(description="hash over the converted weights; adapters and states belong to one base")
 
 
-class LoraRecord(Record):
+class LoraRecord(ManifestRecord):
     """y = x W + (alpha / rank) x A B on each of `linears` in every block."""
 
     rank: int = Field(ge=1, le=1024, description="width of the adapter")
@@ -135,7 +135,7 @@ class LoraRecord(Record):
     )
 
 
-class TextRecord(Record):
+class TextRecord(ManifestRecord):
     """How text becomes tokens. All files absent: the app gives token ids."""
 
     tokenizer: FileName | None = Field(description="tokenizer.json")
@@ -150,13 +150,13 @@ class TextRecord(Record):
     vocab_size: int = Field(ge=1, le=MAX_COUNT, description="rows of the embedding")
 
 
-class BudgetRecord(Record):
+class BudgetRecord(ManifestRecord):
     """What the build was asked to fit."""
 
     memory_bytes: Bytes | None = Field(description="bytes that training may add to the process; null: no limit")
 
 
-class PlanRecord(Record):
+class PlanRecord(ManifestRecord):
     """The plan of a method for one sequence length."""
 
     sequence_length: int = Field(ge=1, le=MAX_COUNT, description="positions of a batch row")
@@ -165,7 +165,7 @@ class PlanRecord(Record):
     choices: dict[Name, Scalar] = Field(max_length=256, description="what the planner chose, by the builder's names")
 
 
-class MethodRecord(Record):
+class MethodRecord(ManifestRecord):
     """A way of training: an optimizer plugin with its options, lowered to plans."""
 
     name: Name = Field(description="name of the optimizer plugin")
@@ -178,21 +178,21 @@ class MethodRecord(Record):
     )
 
 
-class WeightsRecord(Record):
+class WeightsRecord(ManifestRecord):
     """A group of frozen weights, mapped and dropped as one."""
 
     group: Name = Field(description="embedding, block_00 onwards, head, rope")
     file: FileName = Field(description="safetensors file of the group")
 
 
-class DataRecord(Record):
+class DataRecord(ManifestRecord):
     """Tokens with an explicit loss mask that ship to every user."""
 
     train: FileName | None = Field(description="general data, mixed into the user's")
     valid: FileName | None = Field(description="general data on which the acceptance gate looks for forgetting")
 
 
-class TensorSpec(Record):
+class TensorRecord(ManifestRecord):
     """An operand or result of a graph."""
 
     name: Name = Field(description="path in the traced function's arguments, such as weights.q_proj.codes")
@@ -203,21 +203,21 @@ class TensorSpec(Record):
     role: Name = Field(description="what it is to the graph: weight, adapter, batch, ...")
 
 
-class GraphRecord(Record):
+class GraphRecord(ManifestRecord):
     """A compiled function. Equal computations are one graph, whatever they were called."""
 
     key: Sha256 = Field(description="hash of what was traced")
     name: Name = Field(description="name of the function, for people")
     file: FileName = Field(description="the exported program: model.json of torch.export, stripped")
-    inputs: Annotated[tuple[TensorSpec, ...], BeforeValidator(_as_tuple)] = Field(
+    inputs: Annotated[tuple[TensorRecord, ...], BeforeValidator(_as_tuple)] = Field(
         max_length=4096, description="operands in order"
     )
-    outputs: Annotated[tuple[TensorSpec, ...], BeforeValidator(_as_tuple)] = Field(
+    outputs: Annotated[tuple[TensorRecord, ...], BeforeValidator(_as_tuple)] = Field(
         min_length=1, max_length=4096, description="results in order"
     )
 
 
-class ArtifactRecord(Record):
+class ArtifactRecord(ManifestRecord):
     """What a target made of a graph."""
 
     graph: Sha256 = Field(description="key of the graph")
@@ -229,7 +229,7 @@ class ArtifactRecord(Record):
     engine_bytes: Bytes = Field(description="bytes that the engine allocates for it and keeps, for all artifacts to use")
 
 
-class TargetRecord(Record):
+class TargetRecord(ManifestRecord):
     """An engine that can run the bundle."""
 
     name: Name = Field(description="name of the target plugin")
@@ -239,14 +239,14 @@ class TargetRecord(Record):
     )
 
 
-class FileRecord(Record):
+class FileRecord(ManifestRecord):
     """A file of the bundle."""
 
     sha256: Sha256 = Field(description="hash of its bytes, lower-case hexadecimal")
     size: int = Field(ge=0, le=MAX_FILE_BYTES, description="bytes")
 
 
-class Manifest(Record):
+class Manifest(ManifestRecord):
     """The whole document."""
 
     format: Literal["bespoke-bundle"] = Field(description="what this file is")

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from bespoke.bundle.archive import read_entries
 from bespoke.bundle.manifest import MAX_FILES
+from bespoke.bundle.stored_zip import read_entries
 from bespoke.errors import BundleError
 
 __all__ = ["Extent", "FolderSource", "Source", "ZipSource", "open_source"]

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-import bespoke
 from bespoke.bundle.manifest import (
-    ArtifactRecord,
     BudgetRecord,
     CreatorRecord,
     DataRecord,
@@ -24,16 +22,17 @@ from bespoke.bundle.manifest import (
     MethodRecord,
     ModelRecord,
     PlanRecord,
-    TargetRecord,
-    TensorSpec,
+    TensorRecord,
     TextRecord,
     WeightsRecord,
 )
 from bespoke.bundle.writer import BundleWriter
+from bespoke.compiler.artifacts import Artifacts
+from bespoke.compiler.estimate import BuildEstimate, Dial
 from bespoke.compiler.general import base_samples, general_texts, hollow_samples
-from bespoke.compiler.lower import lower
 from bespoke.compiler.planner import Planned, remeasured
 from bespoke.compiler.plans import Key, Plans, context_length
+from bespoke.compiler.request import AUTO, BuildRequest, Progress
 from bespoke.data.encode import ExampleEncoder
 from bespoke.data.prepare import DataReport, prepare
 from bespoke.data.rows import TokenRows
@@ -45,21 +44,21 @@ from bespoke.format.json_strict import dumps_canonical
 from bespoke.format.tensors import write_arrays
 from bespoke.golden.make import GoldenMethod, longest_golden, make_golden
 from bespoke.graph.export import program_bytes
-from bespoke.model.config import ModelConfig, read_config
+from bespoke.model.config import ModelConfig
 from bespoke.model.convert import base_sha256, convert, hollow_weights
+from bespoke.model.families import read_config
 from bespoke.model.hub import resolve_model
 from bespoke.model.licence import find_licence
 from bespoke.model.spec import ModelSpec
-from bespoke.personalizer import AUTO, BuildEstimate, Dial, Personalizer, Progress, TargetChoice
-from bespoke.plan.compile import Workspace
+from bespoke.plan.costs import Workspace
 from bespoke.plan.instructions import Plan
 from bespoke.plan.verify import verify
 from bespoke.rules.noise import noise
+from bespoke.version import __version__
 
 if TYPE_CHECKING:
-    from bespoke.contracts import Artifact
     from bespoke.graph.trace import Graph
-    from bespoke.plan.compile import Costs
+    from bespoke.plan.costs import Costs
 
 PROGRAMS = "graphs/exported"
 
@@ -81,74 +80,74 @@ class Made:
     report: DataReport | None
     plans: Plans
     planned: dict[Key, Planned]
-    compiled: Compiled  # for the first target
+    artifacts: Artifacts  # of the first target
 
 
-def estimate(personalizer: Personalizer) -> BuildEstimate:
+def estimate(request: BuildRequest) -> BuildEstimate:
     """The bundle itself, built into a folder that is thrown away: with weights that are not read, and golden values that are not
     computed but as long as they can get."""
     with tempfile.TemporaryDirectory() as temporary, BundleWriter(Path(temporary) / "bundle") as writer:
-        made = _files(personalizer, writer, lambda stage, done, total: None, hollow=True)
-        folder = writer.finish(made.manifest, personalizer.signing_key)
+        made = _files(request, writer, lambda stage, done, total: None, hollow=True)
+        folder = writer.finish(made.manifest, request.signing_key)
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-        made.compiled.folder = Path(temporary)  # what else is measured is in no bundle
-        plans = made.plans.estimates(made.planned, made.compiled)
-    return BuildEstimate(plans, size, personalizer.budget.memory_bytes)
+        made.artifacts.folder = Path(temporary)  # what else is measured is in no bundle
+        plans = made.plans.estimates(made.planned, made.artifacts)
+    return BuildEstimate(plans, size, request.budget.memory_bytes)
 
 
-def dial(personalizer: Personalizer, budgets: Sequence[int]) -> Dial:
+def dial(request: BuildRequest, budgets: Sequence[int]) -> Dial:
     """See Personalizer.dial."""
-    config = read_config(resolve_model(personalizer.model))
-    _check_lengths(personalizer, config)
+    config = read_config(resolve_model(request.model))
+    _check_lengths(request, config)
     with tempfile.TemporaryDirectory() as temporary:
-        compiled = Compiled(personalizer.targets[0], Path(temporary), lambda stage, done, total: None)
-        return Dial(Plans(personalizer, ModelSpec(config, personalizer.lora)).dial(budgets, compiled))
+        compiled = Artifacts(request.targets[0], Path(temporary), lambda stage, done, total: None)
+        return Dial(Plans(request, ModelSpec(config, request.lora)).dial(budgets, compiled))
 
 
-def build(personalizer: Personalizer, out: Path, progress: Progress) -> tuple[Path, DataReport | None]:
+def build(request: BuildRequest, out: Path, progress: Progress) -> tuple[Path, DataReport | None]:
     """See Personalizer.build."""
     with BundleWriter(out) as writer:
-        made = _files(personalizer, writer, progress)
-        return writer.finish(made.manifest, personalizer.signing_key), made.report
+        made = _files(request, writer, progress)
+        return writer.finish(made.manifest, request.signing_key), made.report
 
 
-def _files(personalizer: Personalizer, writer: BundleWriter, progress: Progress, *, hollow: bool = False) -> Made:
+def _files(request: BuildRequest, writer: BundleWriter, progress: Progress, *, hollow: bool = False) -> Made:
     """Writes them. `hollow`: all refuse and all are as long as ever, but weights and golden values are not worked out."""
-    folder = resolve_model(personalizer.model)
+    folder = resolve_model(request.model)
     config = read_config(folder)
-    _check_lengths(personalizer, config)
-    licence = find_licence(folder, personalizer.licence)
-    model = ModelSpec(config, personalizer.lora)
-    text = _text(personalizer, folder, config)
-    data, report = _data(personalizer, text.encoder, writer, progress)
-    plans = Plans(personalizer, model)
+    _check_lengths(request, config)
+    licence = find_licence(folder, request.licence)
+    model = ModelSpec(config, request.lora)
+    text = _text(request, folder, config)
+    data, report = _data(request, text.encoder, writer, progress)
+    plans = Plans(request, model)
     planned = plans.told(progress)
     compiled = [
-        Compiled(target, writer.path_for(f"graphs/{target.name}/any").parent, progress) for target in personalizer.targets
+        Artifacts(target, writer.path_for(f"graphs/{target.name}/any").parent, progress) for target in request.targets
     ]
     planned = plans.fitted(planned, compiled[0])
-    context = context_length(personalizer, config)
+    context = context_length(request, config)
     files = _write_weights(folder, config, context, writer, progress, hollow)
-    if personalizer.data == AUTO and data.valid is None:
-        data = _samples(personalizer, folder, model, files, writer, progress, hollow)
-    write_arrays(writer.path_for("adapter/initial.safetensors"), initial_adapter(model, personalizer.training.seed))
+    if request.data == AUTO and data.valid is None:
+        data = _samples(request, folder, model, files, writer, progress, hollow)
+    write_arrays(writer.path_for("adapter/initial.safetensors"), initial_adapter(model, request.training.seed))
     used = plans.graphs(planned)
     graphs = _write_programs(used, writer, progress)
     for one in compiled:
         one(used)
     targets = [one.record(used) for one in compiled]
-    methods = _write_plans(personalizer, planned, plans.costs, compiled[0].workspaces, graphs, writer)
+    methods = _write_plans(request, planned, plans.costs, compiled[0].workspaces, graphs, writer)
     for name, content in text.files.items():
         writer.add_bytes(name, content)
     for file in licence.files:
         writer.add_file(f"licences/{file.name}", file)
-    golden = _write_golden(personalizer, folder, model, planned, files, text, writer, progress, hollow)
+    golden = _write_golden(request, folder, model, planned, files, text, writer, progress, hollow)
     manifest = Manifest(
         format="bespoke-bundle",
         format_version=FormatVersion(major=1, minor=0),
-        created_by=CreatorRecord(name="bespoke-sdk", version=bespoke.__version__),
+        created_by=CreatorRecord(name="bespoke-sdk", version=__version__),
         model=ModelRecord(
-            name=_model_name(personalizer.model), architecture=config.family, config=config, licence=licence.text,
+            name=_model_name(request.model), architecture=config.family, config=config, licence=licence.text,
             base_sha256=base_sha256(files),
         ),
         lora=LoraRecord(
@@ -156,8 +155,8 @@ def _files(personalizer: Personalizer, writer: BundleWriter, progress: Progress,
         ),
         text=text.record,
         context_length=context,
-        sequence_lengths=tuple(sorted(personalizer.methods[0].training.sequence_lengths)),
-        budget=BudgetRecord(memory_bytes=personalizer.budget.memory_bytes),
+        sequence_lengths=request.sequence_lengths,
+        budget=BudgetRecord(memory_bytes=request.budget.memory_bytes),
         methods=tuple(methods),
         weights=tuple(WeightsRecord(group=group, file=f"weights/{group}.safetensors") for group in files),
         adapter="adapter/initial.safetensors",
@@ -171,8 +170,8 @@ def _files(personalizer: Personalizer, writer: BundleWriter, progress: Progress,
     return Made(manifest, report, plans, planned, compiled[0])
 
 
-def _check_lengths(personalizer: Personalizer, config: ModelConfig) -> None:
-    longest = max(personalizer.methods[0].training.sequence_lengths)
+def _check_lengths(request: BuildRequest, config: ModelConfig) -> None:
+    longest = request.sequence_lengths[-1]
     if longest > config.max_positions:
         raise ConfigError(
             "training.sequence_lengths", got=str(longest), expected=f"at most {config.max_positions}, which the model knows",
@@ -183,13 +182,13 @@ def _check_lengths(personalizer: Personalizer, config: ModelConfig) -> None:
 # ---- text and data -----------------------------------------------------------------------------------------------------
 
 
-def _text(personalizer: Personalizer, folder: Path, config: ModelConfig) -> Text:
+def _text(request: BuildRequest, folder: Path, config: ModelConfig) -> Text:
     path = folder / "tokenizer.json"
     tokenizer = Tokenizer.open(path) if path.is_file() else None
     template = find_template(folder) if tokenizer else None
-    turns = compile_turns(template, tokenizer.special_tokens, personalizer.template_date) if template and tokenizer else None
-    length = max(personalizer.methods[0].training.sequence_lengths)
-    encoder = ExampleEncoder(tokenizer, turns, personalizer.train_on, length, vocab_size=config.vocab_size)  # type: ignore[arg-type]
+    turns = compile_turns(template, tokenizer.special_tokens, request.template_date) if template and tokenizer else None
+    length = request.sequence_lengths[-1]
+    encoder = ExampleEncoder(tokenizer, turns, request.train_on, length, vocab_size=config.vocab_size)  # type: ignore[arg-type]
     files = {f"text/{name}": data for name, data in tokenizer.files().items()} if tokenizer else {}
     if turns is not None:
         files["text/turns.json"] = turns.to_bytes()
@@ -197,7 +196,7 @@ def _text(personalizer: Personalizer, folder: Path, config: ModelConfig) -> Text
         tokenizer="text/tokenizer.json" if tokenizer else None,
         tokenizer_config="text/tokenizer_config.json" if tokenizer else None,
         turns="text/turns.json" if turns else None,
-        train_on=personalizer.train_on,  # type: ignore[arg-type]
+        train_on=request.train_on,  # type: ignore[arg-type]
         bos_id=tokenizer.bos_id if tokenizer else None,
         eos_id=tokenizer.eos_id if tokenizer else None,
         stop_ids=tuple(sorted(encoder.stop_ids())) if tokenizer else (),
@@ -207,17 +206,17 @@ def _text(personalizer: Personalizer, folder: Path, config: ModelConfig) -> Text
 
 
 def _data(
-    personalizer: Personalizer, encoder: ExampleEncoder, writer: BundleWriter, progress: Progress
+    request: BuildRequest, encoder: ExampleEncoder, writer: BundleWriter, progress: Progress
 ) -> tuple[DataRecord, DataReport | None]:
     """The rows of its file, or the texts of its own; of "auto" without a tokenizer nothing yet."""
-    if personalizer.data is None:
+    if request.data is None:
         return DataRecord(train=None, valid=None), None
-    if personalizer.data == AUTO:
+    if request.data == AUTO:
         rows = general_texts(encoder)
         return (DataRecord(train=None, valid=None) if rows is None else _judging(rows, writer)), None
-    training = personalizer.training
+    training = request.training
     prepared = prepare(
-        personalizer.data, encoder, format=personalizer.data_format, fields=personalizer.fields,  # type: ignore[arg-type]
+        request.data, encoder, format=request.data_format, fields=request.fields,  # type: ignore[arg-type]
         seed=training.seed, packing=training.packing, on_row=lambda row: progress("data", row, 0),
     )
     names: dict[str, str | None] = {"train": None, "valid": None}
@@ -229,10 +228,10 @@ def _data(
 
 
 def _samples(
-    personalizer: Personalizer, folder: Path, model: ModelSpec, weights: Mapping[str, Path], writer: BundleWriter,
+    request: BuildRequest, folder: Path, model: ModelSpec, weights: Mapping[str, Path], writer: BundleWriter,
     progress: Progress, hollow: bool,
 ) -> DataRecord:  # fmt: skip
-    length = max(personalizer.methods[0].training.sequence_lengths)
+    length = request.sequence_lengths[-1]
     if hollow:
         return _judging(hollow_samples(model, length), writer)
     return _judging(base_samples(folder, model, weights, length, lambda done, total: progress("data", done, total)), writer)
@@ -254,7 +253,7 @@ def _write_programs(graphs: list[Graph], writer: BundleWriter, progress: Progres
         name = f"{PROGRAMS}/{graph.name}-{graph.key[:16]}.json"
         writer.add_bytes(name, program_bytes(graph.export(), graph.name))
         specs = [
-            [TensorSpec(name=s.name, shape=s.shape, dtype=s.dtype, role=s.name.split(".", 1)[0]) for s in side]
+            [TensorRecord(name=s.name, shape=s.shape, dtype=s.dtype, role=s.name.split(".", 1)[0]) for s in side]
             for side in (graph.inputs, graph.outputs)
         ]
         records.append(
@@ -264,52 +263,16 @@ def _write_programs(graphs: list[Graph], writer: BundleWriter, progress: Progres
     return records
 
 
-class Compiled:
-    """Artifacts of one target. Called with graphs, it compiles those that it has not met, and gives the workspaces of all."""
-
-    def __init__(self, target: TargetChoice, folder: Path, progress: Progress) -> None:
-        self._target = target
-        self.folder = folder
-        self._progress = progress
-        self._artifacts: dict[str, Artifact] = {}
-
-    def __call__(self, graphs: Sequence[Graph]) -> dict[str, Workspace]:
-        new = [graph for graph in graphs if graph.key not in self._artifacts]
-        for done, graph in enumerate(new):
-            self._progress(f"target {self._target.name}", done, len(new))
-            self._artifacts[graph.key] = lower(self._target.plugin, self._target.options, graph, self.folder)
-        return self.workspaces
-
-    @property
-    def workspaces(self) -> dict[str, Workspace]:
-        return {key: Workspace(artifact.workspace_bytes, artifact.engine_bytes) for key, artifact in self._artifacts.items()}
-
-    def record(self, graphs: Sequence[Graph]) -> TargetRecord:
-        """Of these graphs; artifacts that no plan came to use are removed."""
-        for key in self._artifacts.keys() - {graph.key for graph in graphs}:
-            self._artifacts.pop(key).path.unlink()
-        artifacts = [
-            ArtifactRecord(
-                graph=graph.key, operands=tuple(spec.name for spec in graph.inputs),
-                file=f"graphs/{self._target.name}/{self._artifacts[graph.key].path.name}",
-                workspace_bytes=self._artifacts[graph.key].workspace_bytes,
-                engine_bytes=self._artifacts[graph.key].engine_bytes,
-            )
-            for graph in graphs
-        ]  # fmt: skip
-        return TargetRecord(name=self._target.name, options=self._target.options.model_dump(), artifacts=tuple(artifacts))
-
-
 def _write_plans(
-    personalizer: Personalizer, planned: dict[Key, Planned], costs: Costs, workspaces: dict[str, Workspace],
+    request: BuildRequest, planned: dict[Key, Planned], costs: Costs, workspaces: dict[str, Workspace],
     graphs: list[GraphRecord], writer: BundleWriter,
 ) -> list[MethodRecord]:
     signatures = {graph.key: graph for graph in graphs}
     methods = []
-    for method in personalizer.methods:
+    for method in request.methods:
         records = []
         plans: list[Plan] = []
-        for length in sorted(method.training.sequence_lengths):
+        for length in request.sequence_lengths:
             plan = remeasured(planned[method.name, length], costs, workspaces)
             verify(plan, f"method '{method.name}' at sequence length {length}", signatures)
             file = f"plans/{method.name}-{length}.json"
@@ -331,7 +294,7 @@ def _write_plans(
 
 
 def _write_golden(
-    personalizer: Personalizer, folder: Path, model: ModelSpec, planned: dict[Key, Planned], weights: Mapping[str, Path],
+    request: BuildRequest, folder: Path, model: ModelSpec, planned: dict[Key, Planned], weights: Mapping[str, Path],
     text: Text, writer: BundleWriter, progress: Progress, hollow: bool,
 ) -> str:
     """Computes them from the weight files that were just written, and returns the file's name."""
@@ -340,13 +303,13 @@ def _write_golden(
             method.name, method.options, method.training,
             [p.plan for (name, _), p in planned.items() if name == method.name],
         )
-        for method in personalizer.methods
+        for method in request.methods
     ]
     if hollow:
         made = longest_golden(model, methods, text.encoder.tokenizer)
     else:
         made = make_golden(
-            folder, model, weights, initial_adapter(model, personalizer.training.seed), methods, text.encoder.tokenizer,
+            folder, model, weights, initial_adapter(model, request.training.seed), methods, text.encoder.tokenizer,
             lambda done, total: progress("golden", done, total),
         )  # fmt: skip
     name = "golden/golden.safetensors"

@@ -23,7 +23,8 @@ from bespoke.graph.builder import PlanBuilder
 from bespoke.graph.trace import Tracer
 from bespoke.methods.sections import decode, evaluate_step, prefill
 from bespoke.model.spec import ModelSpec
-from bespoke.plan.compile import Costs, Scheduled, Workspace, compile_plan, schedule, step_seconds
+from bespoke.plan.compile import LiveSections, compile_plan, step_seconds, with_liveness
+from bespoke.plan.costs import Costs, Workspace
 from bespoke.plan.draft import DraftPlan
 from bespoke.plan.instructions import Plan, Record
 
@@ -39,7 +40,7 @@ class Planned:
 
     plan: Plan
     draft: DraftPlan
-    scheduled: Scheduled
+    live: LiveSections
     spilled: frozenset[int]
     seconds: float
 
@@ -49,7 +50,7 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Request:
+class PlanRequest:
     """What to plan for."""
 
     method: str
@@ -62,7 +63,7 @@ class Request:
     costs: Costs
 
 
-def plan_method(request: Request, model: ModelSpec, tracer: Tracer) -> Planned:
+def plan_method(request: PlanRequest, model: ModelSpec, tracer: Tracer) -> Planned:
     """The fastest plan of a method at one sequence length within the budget.
 
     Raises PlanDoesNotFit naming the smallest peak found, ConfigError for settings the method refuses.
@@ -110,7 +111,7 @@ class Planner:
     """Plans one method at one sequence length, for any number of budgets. `workspaces` are measured, by graph key."""
 
     def __init__(
-        self, request: Request, model: ModelSpec, tracer: Tracer, workspaces: Mapping[str, Workspace] | None = None
+        self, request: PlanRequest, model: ModelSpec, tracer: Tracer, workspaces: Mapping[str, Workspace] | None = None
     ) -> None:
         self.request = request
         self._model = model
@@ -169,7 +170,7 @@ class Planner:
     def _figures(self, choices: Choices, model: ModelSpec) -> _Figures:
         builder = self._record(model, choices)
         spilled = self._compiled(builder, None)
-        e, held = spilled.plan.estimate, self._compiled(builder, (), spilled.scheduled).plan.estimate
+        e, held = spilled.plan.estimate, self._compiled(builder, (), spilled.live).plan.estimate
         return _Figures(
             step_seconds(builder.draft, self.request.costs.speed), e.arena_bytes, e.workspace_bytes, e.engine_bytes,
             e.constant_bytes, held.arena_bytes - e.arena_bytes,
@@ -272,7 +273,7 @@ class Planner:
         planned = self._compiled(builder, ())
         if budget_bytes is None or planned.peak <= budget_bytes or any(value.kept for value in builder.draft.values):
             return planned
-        spillable = _spillable(builder.draft, planned.scheduled)
+        spillable = _spillable(builder.draft, planned.live)
         spilled: list[int] = []
         while planned.peak > budget_bytes and len(spilled) < len(spillable):
             over = planned.peak - budget_bytes
@@ -281,24 +282,24 @@ class Planner:
                 over -= builder.draft.values[value].nbytes
                 if over <= 0:
                     break
-            planned = self._compiled(builder, spilled, planned.scheduled)
+            planned = self._compiled(builder, spilled, planned.live)
         return planned
 
     def _record(self, model: ModelSpec, choices: Choices) -> PlanBuilder:
         return record_sections(self.request, model, self._tracer, choices)
 
     def _compiled(
-        self, builder: PlanBuilder, spilled: Collection[int] | None, scheduled: Scheduled | None = None
+        self, builder: PlanBuilder, spilled: Collection[int] | None, live: LiveSections | None = None
     ) -> Planned:
         """A plan with these checkpoints in the scratch file; None: all of them."""
         draft, request = builder.draft, self.request
-        scheduled = scheduled or schedule(draft)
-        chosen = frozenset(_spillable(draft, scheduled) if spilled is None else spilled)
+        live = live or with_liveness(draft)
+        chosen = frozenset(_spillable(draft, live) if spilled is None else spilled)
         plan = compile_plan(
-            draft, scheduled, request.costs, method=request.method, sequence_length=request.sequence_length,
+            draft, live, request.costs, method=request.method, sequence_length=request.sequence_length,
             batch_size=request.training.batch_size, choices=builder.choices, spilled=chosen, workspaces=self._measured(draft),
         )  # fmt: skip
-        return Planned(plan, draft, scheduled, chosen, step_seconds(draft, request.costs.speed, chosen))
+        return Planned(plan, draft, live, chosen, step_seconds(draft, request.costs.speed, chosen))
 
     def _measured(self, draft: DraftPlan) -> dict[str, Workspace]:
         """Workspaces as a target measured them; of graphs that it has not met, estimates, corrected as those it has met."""
@@ -318,10 +319,10 @@ class Planner:
         }
 
 
-def _spillable(draft: DraftPlan, scheduled: Scheduled) -> list[int]:
+def _spillable(draft: DraftPlan, live: LiveSections) -> list[int]:
     """Checkpoints that may go to the scratch file, the one that waits longest first: not what is handed to the next block, nor what
     the journal keeps, which a replay finds by its place in the arena."""
-    waits = {value: wait for found in scheduled.waiting.values() for value, wait in found.items() if wait > 1}
+    waits = {value: wait for found in live.waiting.values() for value, wait in found.items() if wait > 1}
     spillable = (value for value in waits if not draft.values[value].kept and draft.values[value].role != "recorded")
     return sorted(spillable, key=lambda value: (-waits[value], value))
 
@@ -330,7 +331,7 @@ def _first_blocks(model: ModelSpec, count: int) -> ModelSpec:
     return ModelSpec(model.config.model_copy(update={"num_layers": count}), model.lora)
 
 
-def record_sections(request: Request, model: ModelSpec, tracer: Tracer, choices: Mapping[str, Any]) -> PlanBuilder:
+def record_sections(request: PlanRequest, model: ModelSpec, tracer: Tracer, choices: Mapping[str, Any]) -> PlanBuilder:
     """The builder after the method and the SDK's own sections have written to it."""
     b = PlanBuilder(
         model, request.training, request.sequence_length, request.context_length, tracer, dict(choices)
@@ -361,6 +362,6 @@ def remeasured(planned: Planned, costs: Costs, workspaces: Mapping[str, Workspac
     """The same plan with workspaces that a target measured, by graph key."""
     plan = planned.plan
     return compile_plan(
-        planned.draft, planned.scheduled, costs, method=plan.method, sequence_length=plan.sequence_length,
+        planned.draft, planned.live, costs, method=plan.method, sequence_length=plan.sequence_length,
         batch_size=plan.batch_size, choices=plan.choices, spilled=planned.spilled, workspaces=workspaces,
     )  # fmt: skip

@@ -6,53 +6,54 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from bespoke.compiler.planner import Planned, Planner, Request, remeasured
+from bespoke.compiler.estimate import DialPoint, PlanEstimate
+from bespoke.compiler.planner import Planned, Planner, PlanRequest, remeasured
+from bespoke.compiler.request import BuildRequest, Progress
 from bespoke.errors import PlanDoesNotFit
 from bespoke.graph.trace import Graph, Tracer
 from bespoke.model.config import ModelConfig
 from bespoke.model.spec import ModelSpec
-from bespoke.personalizer import DialPoint, Personalizer, PlanEstimate, Progress
 
 if TYPE_CHECKING:
-    from bespoke.plan.compile import Costs, Workspace
+    from bespoke.plan.costs import Costs, Workspace
 
 CONTEXT_FACTOR = 2  # rows of the KV cache for each position of the longest plan
 MAX_ROUNDS = 6  # plans made anew because a target measured other workspaces than were told
 
 Key = tuple[str, int]
 """Method and sequence length."""
-Compiled = Callable[[Sequence[Graph]], Mapping[str, "Workspace"]]
+Compile = Callable[[Sequence[Graph]], Mapping[str, "Workspace"]]
 """Compiles graphs that it has not met, and gives the workspaces of all that it has, by key."""
 
 
 class Plans:
     """The planners of a bundle, and the graphs that they have traced so far."""
 
-    def __init__(self, personalizer: Personalizer, model: ModelSpec) -> None:
-        self._personalizer = personalizer
+    def __init__(self, request: BuildRequest, model: ModelSpec) -> None:
+        self._request = request
         self._model = model
         self.tracer = Tracer()
 
     @property
     def costs(self) -> Costs:
         """Of the first target: what the bundle is planned for."""
-        found: Costs = self._personalizer.targets[0].plugin.costs
+        found: Costs = self._request.targets[0].plugin.costs
         return found
 
     @property
     def budget(self) -> int | None:
-        return self._personalizer.budget.memory_bytes
+        return self._request.budget.memory_bytes
 
     def planners(self, workspaces: Mapping[str, Workspace] | None = None) -> dict[Key, Planner]:
         """One for each method and sequence length, by what targets have measured."""
-        context = context_length(self._personalizer, self._model.config)
+        context = context_length(self._request, self._model.config)
         made = {}
-        for method in self._personalizer.methods:
-            for length in sorted(method.training.sequence_lengths):
-                request = Request(
+        for method in self._request.methods:
+            for length in self._request.sequence_lengths:
+                wanted = PlanRequest(
                     method.name, method.plugin, method.options, method.training, length, context, self.budget, self.costs
                 )
-                made[method.name, length] = Planner(request, self._model, self.tracer, workspaces)
+                made[method.name, length] = Planner(wanted, self._model, self.tracer, workspaces)
         return made
 
     def told(self, progress: Progress) -> dict[Key, Planned]:
@@ -67,12 +68,12 @@ class Plans:
         progress("plans", len(planners), len(planners))
         return planned
 
-    def fitted(self, planned: dict[Key, Planned], compiled: Compiled) -> dict[Key, Planned]:
+    def fitted(self, planned: dict[Key, Planned], compiled: Compile) -> dict[Key, Planned]:
         """Held against the budget again with measured workspaces, and made anew until what they use is measured and fits."""
         compiled(self.graphs(planned))
         return planned if self.budget is None else self._settled(compiled, lambda planner: planner.plan(self.budget))
 
-    def _settled(self, compiled: Compiled, choose: Callable[[Planner], Planned]) -> dict[Key, Planned]:
+    def _settled(self, compiled: Compile, choose: Callable[[Planner], Planned]) -> dict[Key, Planned]:
         """Plans chosen by measured workspaces: chosen again until all graphs that they use are measured.
 
         A refusal too: the smallest and the fastest plan that it names are measured first.
@@ -92,7 +93,7 @@ class Plans:
                 return planned
             measured = compiled(graphs)
         raise PlanDoesNotFit(
-            f"Target '{self._personalizer.targets[0].name}'", got=f"other workspaces than were told, {MAX_ROUNDS} times",
+            f"Target '{self._request.targets[0].name}'", got=f"other workspaces than were told, {MAX_ROUNDS} times",
             expected="plans that fit as measured", next_step="Raise the budget a little",
         )  # fmt: skip
 
@@ -101,7 +102,7 @@ class Plans:
         keys = {graph.key for p in planned.values() for graph in p.plan.graphs}
         return [self.tracer.graphs[key] for key in sorted(keys)]
 
-    def estimates(self, planned: Mapping[Key, Planned], compiled: Compiled) -> tuple[PlanEstimate, ...]:
+    def estimates(self, planned: Mapping[Key, Planned], compiled: Compile) -> tuple[PlanEstimate, ...]:
         """Each plan of a bundle, between the one of least memory and the fastest, all with measured workspaces."""
         least, fastest = self._ends(compiled)
         measured = compiled([])
@@ -116,13 +117,13 @@ class Plans:
             )
         return tuple(found)
 
-    def _ends(self, compiled: Compiled) -> tuple[dict[Key, Planned], dict[Key, Planned]]:
+    def _ends(self, compiled: Compile) -> tuple[dict[Key, Planned], dict[Key, Planned]]:
         return (
             self._settled(compiled, lambda planner: planner.smallest()),
             self._settled(compiled, lambda planner: planner.plan(None)),
         )
 
-    def dial(self, budgets: Sequence[int], compiled: Compiled) -> tuple[DialPoint, ...]:
+    def dial(self, budgets: Sequence[int], compiled: Compile) -> tuple[DialPoint, ...]:
         """What each budget buys. The smallest and the fastest plan are measured, and correct what is told of those between."""
         self._ends(compiled)
         found = []
@@ -138,6 +139,6 @@ class Plans:
         return tuple(found)
 
 
-def context_length(personalizer: Personalizer, config: ModelConfig) -> int:
-    longest = max(personalizer.methods[0].training.sequence_lengths)
+def context_length(request: BuildRequest, config: ModelConfig) -> int:
+    longest = request.sequence_lengths[-1]
     return max(longest, min(CONTEXT_FACTOR * longest, config.max_positions))

@@ -31,13 +31,13 @@ MAX_DOCUMENT_BYTES = 16 * 2**20
 MAX_TEXTS = 500
 
 
-class Record(Settings):
+class GoldenRecord(Settings):
     """As `Settings`, and no infinity."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
 
-class Known(Record):
+class Known(GoldenRecord):
     """A number, and by how much another may differ from it."""
 
     value: float
@@ -48,14 +48,14 @@ class Known(Record):
         return abs(got - self.value) <= self.tolerance
 
 
-class GradientGolden(Record):
+class GradientGolden(GoldenRecord):
     """Norm of a gradient, and `tolerance`: the largest norm of the difference of its elements in `gradient.<piece>`."""
 
     norm: Known
     tolerance: float = Field(ge=0)
 
 
-class PieceGolden(Record):
+class PieceGolden(GoldenRecord):
     """One piece of the adapter. `gradient` is null where no method of the bundle yields gradients."""
 
     name: str
@@ -64,7 +64,7 @@ class PieceGolden(Record):
     gradient: GradientGolden | None
 
 
-class GradientSource(Record):
+class GradientSource(GoldenRecord):
     """Where a runtime finds the gradient of `<piece>` after the first step.
 
     accumulator: the step value `<piece><suffix>`, divided by `divisor`; moment: the state `<piece><suffix>`, divided by it, the
@@ -76,7 +76,7 @@ class GradientSource(Record):
     divisor: float = Field(gt=0)
 
 
-class MethodGolden(Record):
+class MethodGolden(GoldenRecord):
     """The first steps of a method from the golden adapter, on the golden batch. Empty lists: not known without the method."""
 
     name: str
@@ -89,14 +89,14 @@ class MethodGolden(Record):
     moved: list[list[Known]] = Field(max_length=3, description="after each step, how far each trained piece is from its start")
 
 
-class GoldenText(Record):
+class GoldenText(GoldenRecord):
     """A user's words and their tokens."""
 
     text: str
     ids: list[Annotated[int, Field(ge=0)]]
 
 
-class GoldenDocument(Record):
+class GoldenDocument(GoldenRecord):
     """Everything but the tensors."""
 
     version: int
@@ -109,7 +109,7 @@ class GoldenDocument(Record):
     texts: list[GoldenText] = Field(max_length=MAX_TEXTS)
 
 
-class Golden(Record):
+class Golden(GoldenRecord):
     """The document with its tensors."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)

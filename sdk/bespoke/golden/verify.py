@@ -28,7 +28,8 @@ from bespoke.rules.batches import Batch
 from bespoke.rules.schedule import learning_rate_at
 from bespoke.runtime.interpreter import Bindings
 from bespoke.runtime.machine import Machine, adapter_tensors
-from bespoke.system.footprint import MemoryGuard, anonymous_bytes
+from bespoke.system.footprint import anonymous_bytes
+from bespoke.system.guard import MemoryGuard
 
 __all__ = ["Check", "VerifyReport", "verify_bundle"]
 

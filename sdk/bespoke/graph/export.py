@@ -5,7 +5,7 @@ What torch would write next to it (state, constants, sample inputs) are pickles;
 one that does is refused by name. What it writes into it besides the computation (stack traces, source paths, names of
 modules and variables, build tags of torch) is dropped or replaced, so that the same computation gives the same bytes in
 any folder and under any name. `torch._export.serde.serialize.deserialize` still reads the file; a bundle's own reader
-is `bespoke.runtime.programs`.
+is `bespoke.ops.load_program`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch._export.serde.serialize import SCHEMA_VERSION, GraphModuleSerializer, _to_json_bytes
 
-from bespoke.bundle.program_json import SCHEMA_MAJOR, wrap
 from bespoke.errors import GraphError
 from bespoke.format.json_strict import dumps_canonical
-from bespoke.runtime.programs import load_program
+from bespoke.format.program_json import SCHEMA_MAJOR, wrap
+from bespoke.ops.load_program import load_program
 
 __all__ = ["program_bytes"]
 
@@ -31,7 +31,7 @@ def program_bytes(program: torch.export.ExportedProgram | torch.fx.GraphModule, 
 
     A module that `make_fx` traced gives the same bytes as its export, ten times faster. Raises GraphError about `name`
     for parameters, buffers, constants, mutated inputs, symbolic shapes, results that are no tensors, and operators that
-    `bespoke.runtime.programs` refuses.
+    `bespoke.ops.load_program` refuses.
     """
     if SCHEMA_VERSION[0] != SCHEMA_MAJOR:
         raise GraphError(

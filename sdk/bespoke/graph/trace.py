@@ -31,7 +31,7 @@ from torch.utils import _pytree
 
 import bespoke.ops  # noqa: F401  (registers the int4 operators)
 from bespoke.errors import GraphError
-from bespoke.graph.operators import flops, traffic_bytes, workspace_bytes
+from bespoke.graph.call_cost import flops, traffic_bytes, workspace_bytes
 from bespoke.graph.tree import Form, flatten, paths, unflatten
 from bespoke.ops.dtypes import TORCH_DTYPES
 from bespoke.plan.instructions import DType

@@ -3,7 +3,7 @@
 
 from bespoke.ops.head_chunk import head_chunk_bytes, head_chunk_int4
 from bespoke.ops.int4 import decode_bytes, embedding_int4, linear_int4, linear_int4_transposed
-from bespoke.ops.out_variants import OUT_VARIANTS
+from bespoke.ops.operators import OUT_VARIANTS, operator_scratch_bytes
 from bespoke.ops.weight import (
     QuantizedWeight,
     lookup,
@@ -12,7 +12,6 @@ from bespoke.ops.weight import (
     product_columns_transposed,
     product_transposed,
 )
-from bespoke.ops.workspace import operator_scratch_bytes
 
 __all__ = [
     "OUT_VARIANTS",

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from bespoke.plan.arena import aligned, place
+from bespoke.plan.costs import Costs, Speed, Workspace
 from bespoke.plan.draft import DraftPlan, DraftValue, tensor_bytes
 from bespoke.plan.instructions import (
     PLAN_VERSION,
@@ -32,66 +32,37 @@ COUNTED_SECTIONS: tuple[SectionName, ...] = (*TRAINING_SECTIONS, "evaluate_step"
 
 
 @dataclass(frozen=True)
-class Speed:
-    """What a step's time is made of, for ranking plans: a formula, because a clock would make two builds differ."""
-
-    flops_per_second: float = 150e9
-    bytes_per_second: float = 10e9
-    call_seconds: float = 40e-6
-    scratch_bytes_per_second: float = 5e7  # written to a mapped file and read back; below what it takes, since flash wears
-
-
-@dataclass(frozen=True)
-class Costs:
-    """What the runtime of a target takes beyond what the plan knows, measured: a constant, and so much for each value and
-    instruction of the plan. `results_in_place`: results are written to where they belong, so that only those that are added to a
-    value are temporaries; else all of a call's results are in its workspace."""
-
-    constant_bytes: int
-    record_bytes: int = 0
-    results_in_place: bool = False
-    speed: Speed = Speed()
-
-
-class Workspace(NamedTuple):
-    """What a target measured of a graph: see `contracts.Artifact`."""
-
-    workspace_bytes: int
-    engine_bytes: int = 0
-
-
-@dataclass(frozen=True)
-class Scheduled:
-    """Sections with loads and frees. What does not depend on which checkpoints are spilled."""
+class LiveSections:
+    """Sections with loads and frees, and the checkpoints in them. It does not depend on which of those are spilled."""
 
     sections: dict[SectionName, list[Instruction]]
     waiting: dict[SectionName, dict[int, int]]
 
 
-def schedule(draft: DraftPlan) -> Scheduled:
+def with_liveness(draft: DraftPlan) -> LiveSections:
     sections, waiting = {}, {}
     for name, code in draft.sections.items():
         sections[name] = with_loads_and_frees(without_needless_zeros(code, draft.values), draft.values)
         waiting[name] = checkpoints(sections[name], draft.values)
-    return Scheduled(sections, waiting)
+    return LiveSections(sections, waiting)
 
 
 def compile_plan(
-    draft: DraftPlan, scheduled: Scheduled, costs: Costs, *, method: str, sequence_length: int, batch_size: int,
+    draft: DraftPlan, live: LiveSections, costs: Costs, *, method: str, sequence_length: int, batch_size: int,
     choices: Mapping[str, int | str | bool], spilled: Collection[int] = (), workspaces: Mapping[str, Workspace] | None = None,
 ) -> Plan:
     """The plan with the checkpoints `spilled` in scratch. `workspaces` are measured, by graph key, where there are any."""
     places: dict[int, Arena | Scratch] = {}
     arena_bytes = scratch_bytes = 0
-    for name, code in scheduled.sections.items():
-        live = intervals(code, draft.values)
-        found, arena, scratch = place(live, draft.values, scheduled.waiting[name].keys(), spilled)
+    for name, code in live.sections.items():
+        lifetimes = intervals(code, draft.values)
+        found, arena, scratch = place(lifetimes, draft.values, live.waiting[name].keys(), spilled)
         places |= found
         arena_bytes, scratch_bytes = max(arena_bytes, arena), max(scratch_bytes, scratch)
     graphs = graph_refs(draft, costs, workspaces or {})
-    training = [code for name, code in scheduled.sections.items() if name in TRAINING_SECTIONS]
-    taken = largest_workspace(scheduled, graphs, draft, costs)
-    records = len(draft.values) + sum(len(code) for code in scheduled.sections.values())
+    training = [code for name, code in live.sections.items() if name in TRAINING_SECTIONS]
+    taken = largest_workspace(live, graphs, draft, costs)
+    records = len(draft.values) + sum(len(code) for code in live.sections.values())
     constant = costs.constant_bytes + costs.record_bytes * records
     estimate = Estimate(
         arena_bytes=arena_bytes,
@@ -110,12 +81,12 @@ def compile_plan(
         method=method,
         sequence_length=sequence_length,
         batch_size=batch_size,
-        replayable=is_replayable(scheduled.sections.get("train_step", []), [value.role for value in draft.values]),
+        replayable=is_replayable(live.sections.get("train_step", []), [value.role for value in draft.values]),
         choices=dict(choices),
         estimate=estimate,
         graphs=graphs,
         values=[_record(value, places.get(number)) for number, value in enumerate(draft.values)],
-        sections=scheduled.sections,
+        sections=live.sections,
     )
 
 
@@ -128,11 +99,11 @@ def graph_refs(draft: DraftPlan, costs: Costs, measured: Mapping[str, Workspace]
     return refs
 
 
-def largest_workspace(scheduled: Scheduled, graphs: Sequence[GraphRef], draft: DraftPlan, costs: Costs) -> Workspace:
+def largest_workspace(live: LiveSections, graphs: Sequence[GraphRef], draft: DraftPlan, costs: Costs) -> Workspace:
     """What the calls of a training run take beside their operands: the most of each region, whichever call it is of."""
     workspace = engine = temporaries = 0
     for name in COUNTED_SECTIONS:
-        for call in scheduled.sections.get(name, ()):
+        for call in live.sections.get(name, ()):
             if isinstance(call, Call):
                 workspace = max(workspace, graphs[call.graph].workspace_bytes)
                 engine = max(engine, graphs[call.graph].engine_bytes)

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import torch
 
-from bespoke.bundle.manifest import GraphRecord, TensorSpec
+from bespoke.bundle.manifest import GraphRecord, TensorRecord
 from bespoke.errors import BespokeError, BudgetExceeded, BundleError
-from bespoke.runtime.programs import load_program
+from bespoke.ops.load_program import load_program
 
 __all__ = ["GraphFunction"]
 
@@ -48,7 +48,7 @@ class GraphFunction:
                 raise self._refused("result", number, (tuple(result.shape), result.dtype))
         return results
 
-    def _compare(self, what: str, specs: Sequence[TensorSpec], own: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> None:
+    def _compare(self, what: str, specs: Sequence[TensorRecord], own: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> None:
         if len(specs) != len(own):
             raise self._error(f"a program with {len(own)} {what}s")
         for number, (spec, found) in enumerate(zip(specs, own, strict=True)):

@@ -34,7 +34,7 @@ from bespoke.runtime.code import (
     ZeroCode,
 )
 from bespoke.runtime.weights import Weights
-from bespoke.system.footprint import MemoryGuard
+from bespoke.system.guard import MemoryGuard
 
 Function = Callable[..., tuple[torch.Tensor, ...]]
 STAGES = ("forward", "head", "backward", "update")

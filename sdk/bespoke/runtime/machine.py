@@ -12,16 +12,16 @@ import torch
 import bespoke.ops  # noqa: F401  (registers the int4 operators)
 from bespoke.bundle.manifest import MethodRecord
 from bespoke.bundle.reader import Bundle
+from bespoke.plan.costs import TORCH_COSTS
 from bespoke.plan.instructions import SectionName
 from bespoke.rules.batches import Batch
 from bespoke.runtime.buffers import Buffers, as_tensor
 from bespoke.runtime.code import read_code
-from bespoke.runtime.cost import TORCH_COSTS
 from bespoke.runtime.fits import check_method
 from bespoke.runtime.graph_function import GraphFunction
 from bespoke.runtime.interpreter import STAGES, Bindings, Interpreter, Outcome
 from bespoke.runtime.weights import Weights
-from bespoke.system.footprint import MemoryGuard
+from bespoke.system.guard import MemoryGuard
 
 
 class Machine:

@@ -28,14 +28,8 @@ from bespoke.runtime.threads import each_limited, limited, threads_for
 from bespoke.runtime.trainer import Trainer, rows_of
 from bespoke.state.records import Run
 from bespoke.state.store import StateStore
-from bespoke.system.footprint import (
-    MemoryGuard,
-    MemoryMeter,
-    bytes_read,
-    bytes_written,
-    dirty_mapped_bytes,
-    read_footprint,
-)
+from bespoke.system.footprint import bytes_read, bytes_written, dirty_mapped_bytes, read_footprint
+from bespoke.system.guard import MemoryGuard, MemoryMeter
 
 Judged = Literal["validation", "train"]
 

@@ -27,7 +27,7 @@ from bespoke.runtime.machine import Machine
 from bespoke.state.errors import damaged
 from bespoke.state.records import JournalRow, Run
 from bespoke.state.store import StateStore
-from bespoke.system.footprint import KernelPeak
+from bespoke.system.guard import KernelPeak
 
 SLOT_EVERY = 200  # steps between slots of a replayable method: bounds how much of the journal a resume replays
 DIVERGED_AFTER = 3  # steps in a row whose loss is NaN or infinite

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Literal
 
 from bespoke.errors import ConfigError
-from bespoke.system.footprint import release_free_memory
+from bespoke.system.malloc import release_free_memory
 
 __all__ = ["KINDS", "ChildGroup", "Limit", "LimitKind", "enforce_limit", "make_child_group"]
 

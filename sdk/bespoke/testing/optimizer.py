@@ -19,7 +19,8 @@ from bespoke.graph.trace import Tracer
 from bespoke.methods.sections import evaluate_step
 from bespoke.plan.draft import DraftPlan
 from bespoke.plan.instructions import Emit, Plan, Store
-from bespoke.system.footprint import KernelPeak, MemoryMeter, can_measure
+from bespoke.system.footprint import can_measure
+from bespoke.system.guard import KernelPeak, MemoryMeter
 from bespoke.testing.dense import loss_and_gradients
 from bespoke.testing.options import checked_options
 from bespoke.testing.rig import Case, Rig, planned

@@ -13,21 +13,21 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from bespoke.compiler.planner import Request, record_sections
+from bespoke.compiler.planner import PlanRequest, record_sections
+from bespoke.compiler.request import Method
 from bespoke.config import Settings, Training
 from bespoke.errors import BespokeError, PluginError
 from bespoke.graph.trace import Tracer
 from bespoke.model.spec import ModelSpec
-from bespoke.personalizer import Method
-from bespoke.plan.compile import compile_plan, schedule
+from bespoke.plan.compile import compile_plan, with_liveness
+from bespoke.plan.costs import TORCH_COSTS
 from bespoke.plan.instructions import Plan
 from bespoke.plan.verify import verify
 from bespoke.runtime.buffers import Buffers
 from bespoke.runtime.code import plan_code
-from bespoke.runtime.cost import TORCH_COSTS
 from bespoke.runtime.interpreter import Bindings, Interpreter, Outcome
 from bespoke.runtime.weights import Weights
-from bespoke.system.footprint import MemoryGuard
+from bespoke.system.guard import MemoryGuard
 from bespoke.testing.tiny import CONTEXT, TinyWeights, TokenBatch, shared_tracer, tiny_models
 
 SEED = 11
@@ -62,7 +62,7 @@ def planned(optimizer: Any, options: Settings, case: Case, *, fastest: bool = Fa
     What the plugin raises itself is a PluginError, unless it is one of the SDK's errors already.
     """
     tracer = tracer or shared_tracer()
-    request = Request(optimizer.name, optimizer, options, case.training, case.length, CONTEXT, None, TORCH_COSTS)
+    request = PlanRequest(optimizer.name, optimizer, options, case.training, case.length, CONTEXT, None, TORCH_COSTS)
     try:
         builder = record_sections(request, case.model, tracer, {})
         if fastest:
@@ -78,7 +78,7 @@ def planned(optimizer: Any, options: Settings, case: Case, *, fastest: bool = Fa
             next_step="See the traceback; shapes follow from b.batch() and the model, never from constants",
         ) from error
     plan = compile_plan(
-        builder.draft, schedule(builder.draft), TORCH_COSTS, method=optimizer.name, sequence_length=case.length,
+        builder.draft, with_liveness(builder.draft), TORCH_COSTS, method=optimizer.name, sequence_length=case.length,
         batch_size=case.rows, choices=builder.choices,
     )  # fmt: skip
     verify(plan, f"method '{optimizer.name}' on {case}", tracer.graphs)

@@ -18,7 +18,8 @@ from transformers import AutoModelForCausalLM
 
 from bespoke.adapter.peft import CONFIG, LARGEST, WEIGHTS, adapter_shapes, export_peft, import_peft
 from bespoke.errors import AdapterError
-from bespoke.model.config import ModelConfig, read_config
+from bespoke.model.config import ModelConfig
+from bespoke.model.families import read_config
 from tests.models import QUANTIZED_LINEARS, TINY_FAMILIES, tiny_model
 from tests.unit.model.test_convert import tiny_multimodal
 

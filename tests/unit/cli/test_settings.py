@@ -49,30 +49,31 @@ def test_flags_win_over_the_file_and_keep_the_rest_of_it(tmp_path: Path) -> None
     optimizers = '[optimizers.mezo]\nepsilon = 0.01\n[optimizers.mesp]\nupdate = "sgd"\n'
     config = write(tmp_path, f'model = "m"\n{optimizers}[training]\nsteps = 5\nseed = 3\n')
     both = personalizer(config, {"seed": 7}, ())
-    assert [method.name for method in both.methods] == ["mezo", "mesp"]
-    assert (both.training.steps, both.training.seed) == (5, 7)
+    assert [method.name for method in both.request.methods] == ["mezo", "mesp"]
+    assert (both.request.training.steps, both.request.training.seed) == (5, 7)
     chosen = personalizer(config, {"optimizers": ("mesp,mebp",)}, ("mebp.update=sgd", "mebp.weight_decay=0.1"))
-    assert [method.name for method in chosen.methods] == ["mesp", "mebp"]
-    assert [method.options.update for method in chosen.methods] == ["sgd", "sgd"]  # type: ignore[attr-defined]
-    assert chosen.methods[1].options.weight_decay == 0.1  # type: ignore[attr-defined]
+    assert [method.name for method in chosen.request.methods] == ["mesp", "mebp"]
+    assert [method.options.update for method in chosen.request.methods] == ["sgd", "sgd"]  # type: ignore[attr-defined]
+    assert chosen.request.methods[1].options.weight_decay == 0.1  # type: ignore[attr-defined]
 
 
 def test_the_file_in_the_docs_is_one_that_works(tmp_path: Path) -> None:
     page = (REPOSITORY / "docs" / "reference" / "command_line.md").read_text(encoding="utf-8")
     made = personalizer(write(tmp_path, page.partition("```toml\n")[2].partition("```")[0]), {}, ())
-    assert ([method.name for method in made.methods], made.lora.rank, made.budget.memory_mb) == (["mesp"], 8, 200)
+    request = made.request
+    assert ([method.name for method in request.methods], request.lora.rank, request.budget.memory_mb) == (["mesp"], 8, 200)
 
 
 def test_optimizers_may_be_a_name_or_a_list_in_the_file(tmp_path: Path) -> None:
-    assert [m.name for m in personalizer(write(tmp_path, 'model = "m"\noptimizers = "mezo"\n'), {}, ()).methods] == ["mezo"]
+    assert [m.name for m in personalizer(write(tmp_path, 'model = "m"\noptimizers = "mezo"\n'), {}, ()).request.methods] == ["mezo"]
     both = personalizer(write(tmp_path, 'model = "m"\noptimizers = ["mezo", "mesp"]\n'), {}, ())
-    assert [method.name for method in both.methods] == ["mezo", "mesp"]
+    assert [method.name for method in both.request.methods] == ["mezo", "mesp"]
 
 
 def test_paths_in_the_file_are_relative_to_it_and_hub_ids_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "m").mkdir()
     made = personalizer(write(tmp_path, 'model = "m"\ndata = "d.jsonl"\n'), {}, ())
-    assert (made.model, made.data) == (str(tmp_path / "m"), tmp_path / "d.jsonl")
+    assert (made.request.model, made.request.data) == (str(tmp_path / "m"), tmp_path / "d.jsonl")
     assert personalizer(write(tmp_path, 'model = "Qwen/Qwen2.5-0.5B"\n'), {}, ()).model == "Qwen/Qwen2.5-0.5B"
 
 
@@ -134,4 +135,4 @@ def test_data_is_a_file_or_one_of_two_words(tmp_path: Path, given: str | None, f
     assert personalizer(None, flags, ()).data == found
     if given is not None:
         made = personalizer(write(tmp_path, f'model = "m"\noptimizers = "mesp"\ndata = "{given}"\n'), {}, ())
-        assert made.data == (tmp_path / found if isinstance(found, Path) else found)
+        assert made.request.data == (tmp_path / found if isinstance(found, Path) else found)

@@ -16,7 +16,7 @@ from bespoke.compiler.general import hollow_samples
 from bespoke.config import JUDGED_POSITIONS
 from bespoke.data.rows import TokenRows
 from bespoke.errors import DataError
-from bespoke.model.config import read_config
+from bespoke.model.families import read_config
 from bespoke.model.spec import ModelSpec
 from tests.bundles import stories_bundle
 from tests.models import dequantized_reference, tiny_model

@@ -11,13 +11,13 @@ import pytest
 
 from bespoke import plugins
 from bespoke.compiler import planner
-from bespoke.compiler.planner import Planned, Planner, Request, plan_method
+from bespoke.compiler.planner import Planned, Planner, PlanRequest, plan_method
 from bespoke.config import Lora, Training
 from bespoke.errors import ConfigError, PlanDoesNotFit, PlanError
 from bespoke.graph.trace import Tracer
-from bespoke.model.config import read_config
+from bespoke.model.families import read_config
 from bespoke.model.spec import ModelSpec
-from bespoke.plan.compile import Costs, Workspace
+from bespoke.plan.costs import Costs, Workspace
 from bespoke.plan.verify import verify
 from tests.models import tiny_config
 
@@ -37,10 +37,10 @@ def tracer() -> Tracer:
     return Tracer()
 
 
-def request_for(method: str, budget: int | None = None, *, length: int = 96, training: Training | None = None) -> Request:
+def request_for(method: str, budget: int | None = None, *, length: int = 96, training: Training | None = None) -> PlanRequest:
     plugin = plugins.get("optimizer", method)
     training = training or Training(batch_size=2)
-    return Request(method, plugin, plugin.Options(), training, length, 2 * length, budget, Costs(1000))
+    return PlanRequest(method, plugin, plugin.Options(), training, length, 2 * length, budget, Costs(1000))
 
 
 @pytest.fixture(scope="module")
@@ -179,8 +179,8 @@ class ManyChoices(StoresAtOnce):
         super().train_step(b, model, options)
 
 
-def own(plugin: Any, **training: Any) -> Request:
-    return Request("own", plugin, None, Training(batch_size=2, **training), 5, 10, None, Costs(0))
+def own(plugin: Any, **training: Any) -> PlanRequest:
+    return PlanRequest("own", plugin, None, Training(batch_size=2, **training), 5, 10, None, Costs(0))
 
 
 def test_a_method_that_ignores_accumulation_is_told(llama: ModelSpec, tracer: Tracer) -> None:

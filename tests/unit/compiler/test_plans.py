@@ -15,9 +15,9 @@ from bespoke import Budget, Lora, Personalizer, Training
 from bespoke.compiler.plans import Plans
 from bespoke.errors import PlanDoesNotFit
 from bespoke.graph.trace import Graph, Tracer
-from bespoke.model.config import read_config
+from bespoke.model.families import read_config
 from bespoke.model.spec import ModelSpec
-from bespoke.plan.compile import Costs, Workspace
+from bespoke.plan.costs import Costs, Workspace
 from tests.models import tiny_config, tiny_model
 
 COSTS = Costs(constant_bytes=1000, results_in_place=True)
@@ -39,9 +39,9 @@ def made(tmp_path: Path, tracer: Tracer) -> Made:
         tiny_config("llama", num_hidden_layers=2).save_pretrained(tmp_path)
         training = Training(sequence_lengths=(70,), batch_size=2)
         personalizer = Personalizer(tmp_path, methods, lora=Lora(rank=2), training=training, budget=Budget(memory_mb=memory_mb))
-        target = replace(personalizer.targets[0], name="told", plugin=SimpleNamespace(costs=costs))
-        personalizer.targets = (target,)
-        found = Plans(personalizer, ModelSpec(read_config(tmp_path), personalizer.lora))
+        target = replace(personalizer.request.targets[0], name="told", plugin=SimpleNamespace(costs=costs))
+        request = replace(personalizer.request, targets=(target,))
+        found = Plans(request, ModelSpec(read_config(tmp_path), request.lora))
         found.tracer = tracer
         return found
 

@@ -20,8 +20,8 @@ from bespoke.golden.make import GoldenMethod, make_golden
 from bespoke.golden.reference import Lane, Reference
 from bespoke.golden.texts import golden_texts
 from bespoke.methods.update import FirstOrderOptions
-from bespoke.model.config import read_config
 from bespoke.model.convert import convert
+from bespoke.model.families import read_config
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.read import read_plan
 from tests.models import TINY_FAMILIES, masked_loss, peft_reference, tiny_model

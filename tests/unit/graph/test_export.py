@@ -16,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import bespoke.ops as ops
 from bespoke.errors import GraphError
 from bespoke.graph.export import program_bytes
-from bespoke.runtime.programs import load_program
+from bespoke.ops.load_program import load_program
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import torch
 
 from bespoke.config import Lora
 from bespoke.methods import head
-from bespoke.model.config import read_config
+from bespoke.model.families import read_config
 from bespoke.model.spec import ModelSpec
 from tests.models import tiny_config
 

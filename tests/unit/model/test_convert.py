@@ -17,8 +17,8 @@ from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
 from bespoke.errors import ModelError, UnsupportedModel
-from bespoke.model.config import read_config
 from bespoke.model.convert import base_sha256, combine_sha256, convert, file_sha256
+from bespoke.model.families import read_config
 from bespoke.model.quantize import dequantize
 from bespoke.model.rope import rope_tables
 from tests.full_size import PUBLISHED, full_size_folder

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bespoke.adapter.peft import adapter_shapes
-from bespoke.model.config import read_config
+from bespoke.model.families import read_config
 from tests.models import TINY_FAMILIES, dequantized_reference, masked_loss, peft_reference, tiny_model
 
 

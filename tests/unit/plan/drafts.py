@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from bespoke.plan.compile import Costs, compile_plan, schedule
+from bespoke.plan.compile import compile_plan, with_liveness
+from bespoke.plan.costs import Costs
 from bespoke.plan.draft import DraftGraph, DraftPlan, DraftValue
 from bespoke.plan.instructions import Call, Emit, Noise, Plan, Record, Result, Store, Zero
 from bespoke.plan.read import read_plan
@@ -108,7 +109,7 @@ class Draft:
 
     def compile(self, *, spilled: Sequence[int] = (), constant_bytes: int = 0) -> Plan:
         return compile_plan(
-            self.plan, schedule(self.plan), Costs(constant_bytes), method="handmade", sequence_length=2, batch_size=2,
+            self.plan, with_liveness(self.plan), Costs(constant_bytes), method="handmade", sequence_length=2, batch_size=2,
             choices={}, spilled=spilled,
         )  # fmt: skip
 

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bespoke.plan.arena import ALIGNMENT, place
-from bespoke.plan.compile import Costs, Speed, Workspace, compile_plan, schedule, step_seconds
+from bespoke.plan.compile import compile_plan, step_seconds, with_liveness
+from bespoke.plan.costs import Costs, Speed, Workspace
 from bespoke.plan.draft import DraftValue
 from bespoke.plan.liveness import Interval
 from tests.unit.plan.drafts import ByteMachine, Draft, content_of, document_of, mixed
@@ -87,7 +88,7 @@ class Program:
 def test_random_programs_compute_the_same_in_one_arena(data: st.DataObject) -> None:
     program = Program(data)
     draft = program.draft
-    waiting = sorted(schedule(draft.plan).waiting["train_step"])
+    waiting = sorted(with_liveness(draft.plan).waiting["train_step"])
     spilled = data.draw(st.sampled_from([(), waiting]))
     plan = draft.read(draft.compile(spilled=spilled))  # verified
     document = document_of(plan)
@@ -198,7 +199,7 @@ def test_checkpoints_are_the_values_that_wait_while_another_block_comes() -> Non
     short = draft.make([[y], [second]])
     z = draft.make([[short], [first], [x]])
     draft.emit("loss", z)
-    assert set(schedule(draft.plan).waiting["train_step"]) == {x, short}
+    assert set(with_liveness(draft.plan).waiting["train_step"]) == {x, short}
 
 
 def test_checkpoints_spilled_to_scratch_leave_the_arena() -> None:
@@ -273,7 +274,7 @@ def test_results_in_place_take_nothing_but_what_is_added_to_a_value() -> None:
 
     def estimate(costs: Costs, workspaces: dict[str, Workspace] | None = None) -> int:
         plan = compile_plan(
-            draft.plan, schedule(draft.plan), costs, method="handmade", sequence_length=2, batch_size=2, choices={},
+            draft.plan, with_liveness(draft.plan), costs, method="handmade", sequence_length=2, batch_size=2, choices={},
             workspaces=workspaces,
         )  # fmt: skip
         return plan.estimate.workspace_bytes
@@ -290,7 +291,7 @@ def test_what_calls_take_and_what_the_engine_keeps_add_up_though_they_are_of_dif
     for name in "ab":
         draft.emit(name, draft.make([[draft.batch()]]))
     plan = compile_plan(
-        draft.plan, schedule(draft.plan), Costs(7), method="handmade", sequence_length=2, batch_size=2, choices={},
+        draft.plan, with_liveness(draft.plan), Costs(7), method="handmade", sequence_length=2, batch_size=2, choices={},
         workspaces={draft.plan.graphs[0].key: Workspace(5_000, 100), draft.plan.graphs[1].key: Workspace(300, 4_000)},
     )  # fmt: skip
     e = plan.estimate

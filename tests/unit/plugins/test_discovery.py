@@ -155,7 +155,7 @@ def test_a_module_may_register_two(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert found.provides == ("optimizer one_of_two", "optimizer other_of_two")
     for name in ("one_of_two", "other_of_two"):
         assert plugins.get("optimizer", name).name == name
-        assert Personalizer("model", name).methods[0].name == name
+        assert Personalizer("model", name).request.methods[0].name == name
     assert check_target(plugins.get("target", "cuda"), optimizers=["other_of_two"]).lowered > 0
 
 

@@ -9,10 +9,11 @@ import pytest
 
 from bespoke import plugins
 from bespoke.graph.export import program_bytes
-from bespoke.runtime.cost import TORCH_COSTS, Step, largest_live
+from bespoke.ops.live_storage import Step, largest_live
+from bespoke.ops.load_program import load_program
+from bespoke.plan.costs import TORCH_COSTS
 from bespoke.runtime.machine import Machine
-from bespoke.runtime.programs import load_program
-from bespoke.system.footprint import MemoryGuard
+from bespoke.system.guard import MemoryGuard
 from bespoke.testing.rig import Case, planned
 from bespoke.testing.tiny import shared_tracer
 from tests.bundles import stories_bundle  # noqa: F401

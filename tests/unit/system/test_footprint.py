@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import mmap
 import os
 import re
@@ -15,18 +16,9 @@ import numpy as np
 import pytest
 
 from bespoke.errors import BudgetExceeded
-from bespoke.system.footprint import (
-    KernelPeak,
-    MemoryGuard,
-    MemoryMeter,
-    PeakSampler,
-    anonymous_bytes,
-    bytes_written,
-    can_measure,
-    dirty_mapped_bytes,
-    read_footprint,
-    steady_malloc,
-)
+from bespoke.system.footprint import anonymous_bytes, bytes_written, can_measure, dirty_mapped_bytes, read_footprint
+from bespoke.system.guard import KernelPeak, MemoryGuard, MemoryMeter, PeakSampler
+from bespoke.system.malloc import release_free_memory, steady_malloc
 
 pytestmark = pytest.mark.skipif(not can_measure(), reason="no /proc on this system")
 MB = 1_000_000
@@ -77,6 +69,8 @@ def test_a_forked_child_reads_its_own_memory() -> None:
 
 
 def test_shared_memory_is_in_the_footprint_and_mapped_file_pages_are_not(tmp_path: Path) -> None:
+    gc.collect()
+    release_free_memory()  # else what earlier tests left goes meanwhile
     before = read_footprint()
     shared = mmap.mmap(-1, 20 * MB)
     shared.write(b"x" * (20 * MB))
@@ -186,7 +180,8 @@ def test_the_kernels_mark_brackets_a_peak_too_short_to_sample() -> None:
 STEADY = """
 import gc, sys
 import numpy as np
-from bespoke.system.footprint import anonymous_bytes, steady_malloc
+from bespoke.system.footprint import anonymous_bytes
+from bespoke.system.malloc import release_free_memory, steady_malloc
 if sys.argv[1] == "steady":
     assert steady_malloc()
 draw = np.random.default_rng(0)

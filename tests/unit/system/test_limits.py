@@ -24,7 +24,8 @@ import mmap, sys
 import numpy as np
 from bespoke.errors import BudgetExceeded
 from bespoke.system.limits import enforce_limit
-from bespoke.system.footprint import MemoryGuard, MemoryMeter, steady_malloc
+from bespoke.system.guard import MemoryGuard, MemoryMeter
+from bespoke.system.malloc import steady_malloc
 steady_malloc()
 kind, added, take, guarded, path = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "guarded", sys.argv[5]
 guard = MemoryGuard(added, MemoryMeter().idle)

@@ -61,7 +61,7 @@ InstructionSet instruction_set(const Table& table);
 const char* name_of(InstructionSet which);
 
 // y [rows, out] = x [rows, columns] W^T. Strides count floats. `scratch` has at least `product_scratch_bytes(threads)` bytes,
-// aligned to 64; the same number as operator_scratch_bytes in sdk/bespoke/ops/workspace.py.
+// aligned to 64; the same number as operator_scratch_bytes in sdk/bespoke/ops/operators.py.
 void linear(const Table& table, const Weight& w, const float* x, int64_t x_stride, int64_t rows, float* y, int64_t y_stride,
             void* scratch, const Parallel& parallel);
 // dx [rows, columns] = g [rows, out] W

@@ -8,7 +8,7 @@
 namespace bespoke::kernels {
 namespace {
 
-constexpr size_t THREADS = 8;  // that work on one product at once: sdk/bespoke/ops/workspace.py
+constexpr size_t THREADS = 8;  // that work on one product at once: sdk/bespoke/ops/operators.py
 
 size_t panels(size_t threads) { return threads < THREADS ? (threads ? threads : 1) : THREADS; }
 

@@ -94,11 +94,11 @@ Error from_sqlite(int code, const std::string& message, const std::string& subje
   if (primary == SQLITE_READONLY || primary == SQLITE_CANTOPEN || primary == SQLITE_PERM || primary == SQLITE_AUTH)
     return Error(Kind::State, subject, got, "a database that this process may open and write",
                  "Check the permissions of the state folder, that it was not moved, and how many files are open");
-  // What is read and is not what was written.
-  if (code == SQLITE_IOERR_SHORT_READ || code == SQLITE_IOERR_DATA || code == SQLITE_IOERR_CORRUPTFS) return damaged(subject, got);
-  // A call of the system that failed, or one that was broken off: it may succeed the next time.
-  if (primary == SQLITE_IOERR || primary == SQLITE_INTERRUPT || primary == SQLITE_ABORT || primary == SQLITE_SCHEMA ||
-      primary == SQLITE_NOLFS)
+  // A call of the system that failed, or one that was broken off, may succeed the next time. What was read and is not what was
+  // written may not: for EIO, SQLite says CORRUPTFS.
+  bool lasting = code == SQLITE_IOERR_SHORT_READ || code == SQLITE_IOERR_DATA || code == SQLITE_IOERR_CORRUPTFS;
+  if (!lasting && (primary == SQLITE_IOERR || primary == SQLITE_INTERRUPT || primary == SQLITE_ABORT || primary == SQLITE_SCHEMA ||
+                   primary == SQLITE_NOLFS))
     return passing(subject, got);
   // A disk that fails may look like this to SQLite too.
   return Error(Kind::State, subject, got, "what this version of bespoke writes",

@@ -20,6 +20,7 @@ import torch
 from bespoke.graph.trace import Graph
 from bespoke.ops import operator_scratch_bytes
 from bespoke_plugins.targets.executorch.delegate import Delegate
+from bespoke_plugins.targets.executorch.fusing import OPERATOR as ELEMENTWISE
 from bespoke_plugins.targets.executorch.fusing import fuse
 from bespoke_plugins.targets.executorch.lowering import Lowering
 from bespoke_plugins.targets.executorch.stages import Stage, stages
@@ -57,7 +58,8 @@ def compile_graph(graph: Graph) -> Compiled:
 
 def _scratch_bytes(op: Op) -> int:
     name = op.name.removeprefix("bespoke::").removesuffix(".out")
-    return operator_scratch_bytes(name, op.inputs[0].shape[0]) if op.name.startswith("bespoke::") else 0
+    ours = op.name.startswith("bespoke::") and op.name != ELEMENTWISE  # a chain of elementwise steps takes none
+    return operator_scratch_bytes(name, op.inputs[0].shape[0]) if ours else 0
 
 
 def _own_results(lowering: Lowering, results: list[Value]) -> list[Value]:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our operators as ExecuTorch calls them: sdk/bespoke/ops/out_variants.py has their schemas. Programs are checked by hash before
+// Our operators as ExecuTorch calls them: sdk/bespoke/ops/operators.py has their schemas. Programs are checked by hash before
 // they come here, and shapes all the same: a call that does not fit fails instead of reading past an operand.
 #include <executorch/runtime/core/evalue.h>
 #include <executorch/runtime/kernel/kernel_runtime_context.h>

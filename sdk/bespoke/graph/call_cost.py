@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from bespoke.ops import operator_scratch_bytes
-from bespoke.runtime.cost import VIEWS, Step, largest_live, operator_bytes
+from bespoke.ops.live_storage import VIEWS, Step, largest_live
+from bespoke.ops.operators import OPERATORS, THREADS, CallSizes, Operator
 
 aten = torch.ops.aten
 
@@ -31,7 +31,7 @@ def workspace_bytes(module: torch.fx.GraphModule, *, in_place: bool = False) -> 
         reads = [storage[argument] for argument in node.all_input_nodes]
         own = node.op == "call_function" and not _shares(node)
         nbytes = _nbytes(node.meta["val"]) if own else 0
-        scratch = 0 if not own else _kernel_bytes(node) if in_place else _scratch_bytes(node, nbytes)
+        scratch = _scratch_bytes(node, nbytes, native=in_place) if own else 0
         steps.append(Step(storage[node], nbytes, reads, scratch))
     results = [storage[result] for result in module.graph.output_node().args[0]] if in_place else []
     return largest_live(steps, results)
@@ -51,21 +51,21 @@ def traffic_bytes(module: torch.fx.GraphModule) -> int:
     return total
 
 
-def _kernel_bytes(node: torch.fx.Node) -> int:
-    """Scratch of the native operators."""
+def _sizes(node: torch.fx.Node, result_bytes: int) -> tuple[Operator, CallSizes] | None:
+    """The record of an operator of ours and the sizes of this call; None for those of aten."""
     namespace, _, name = str(node.target).removesuffix(".default").partition(".")
-    if namespace != "bespoke":
-        return 0
-    return operator_scratch_bytes(name, node.args[0].meta["val"].shape[0])
-
-
-def _scratch_bytes(node: torch.fx.Node, result_bytes: int) -> int:
-    """Scratch of an operator in the torch runtime."""
-    namespace, _, name = str(node.target).partition(".")
-    if namespace != "bespoke":
-        return 0
+    if node.op != "call_function" or namespace != "bespoke":
+        return None
     first, codes = (tuple(node.args[position].meta["val"].shape) for position in (0, 1))
-    return operator_bytes(name, first, codes, node.args[-1], result_bytes)
+    return OPERATORS[name], CallSizes(first, codes, node.args[-1], result_bytes)
+
+
+def _scratch_bytes(node: torch.fx.Node, result_bytes: int, native: bool) -> int:
+    found = _sizes(node, result_bytes)
+    if found is None:
+        return 0
+    operator, sizes = found
+    return operator.native_scratch(sizes.first[0], THREADS) if native else operator.torch_scratch(sizes)
 
 
 def flops(module: torch.fx.GraphModule) -> int:
@@ -75,15 +75,12 @@ def flops(module: torch.fx.GraphModule) -> int:
         if node.op != "call_function":
             continue
         out = node.meta["val"]
-        if node.target in (aten.mm.default, aten.bmm.default):
+        found = _sizes(node, 0)
+        if found is not None:
+            operator, sizes = found
+            total += operator.flops(sizes)
+        elif node.target in (aten.mm.default, aten.bmm.default):
             total += 2 * out.numel() * node.args[0].meta["val"].shape[-1]
         elif node.target is aten.addmm.default:
             total += 2 * out.numel() * node.args[1].meta["val"].shape[-1]
-        elif str(node.target) == "bespoke.linear_int4.default":
-            total += 2 * out.numel() * node.args[4]
-        elif str(node.target) == "bespoke.linear_int4_transposed.default":
-            total += 2 * out.numel() * node.args[0].meta["val"].shape[-1]
-        elif str(node.target).startswith("bespoke.head_chunk"):  # logits, and with a gradient the sum of rows
-            products = 2 if "gradient" in str(node.target) else 1
-            total += products * 2 * node.args[0].meta["val"].numel() * node.args[1].meta["val"].shape[0]
     return total

@@ -23,9 +23,9 @@ from typing import Any
 import torch
 
 import bespoke.ops  # noqa: F401  (registers torch.ops.bespoke)
-from bespoke.bundle.program_json import Code, Operand, Program, ProgramNode, Value, parse_program
 from bespoke.errors import BespokeError, BundleError
-from bespoke.runtime.cost import workspace_bytes
+from bespoke.format.program_json import Code, Operand, Program, ProgramNode, ProgramValue, parse_program
+from bespoke.ops.program_workspace import workspace_bytes
 
 __all__ = ["build_module", "load_program"]
 
@@ -217,10 +217,10 @@ def _argument(
     error: type[BespokeError],
 ) -> Any:
     value = operand.value
-    if isinstance(value, Value):
+    if isinstance(value, ProgramValue):
         return values[value.name]
     if isinstance(value, list):
-        return [values[item.name] if isinstance(item, Value) else item for item in value]
+        return [values[item.name] if isinstance(item, ProgramValue) else item for item in value]
     if isinstance(value, Code):
         if value.kind == "device":
             return device
@@ -234,9 +234,9 @@ def _argument(
     return value
 
 
-def _values(value: Any) -> list[Value]:
+def _values(value: Any) -> list[ProgramValue]:
     listed = value if isinstance(value, list) else [value]
-    return [item for item in listed if isinstance(item, Value)]
+    return [item for item in listed if isinstance(item, ProgramValue)]
 
 
 def _refused(error: type[BespokeError], subject: str, node: ProgramNode, got: str) -> BespokeError:

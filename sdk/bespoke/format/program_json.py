@@ -19,7 +19,7 @@ from typing import Any
 from bespoke.errors import BespokeError, BundleError
 from bespoke.format.json_strict import dumps_canonical, loads_strict
 
-__all__ = ["Code", "Operand", "Program", "ProgramNode", "Value", "parse_program", "wrap"]
+__all__ = ["Code", "Operand", "Program", "ProgramNode", "ProgramValue", "parse_program", "wrap"]
 
 SCHEMA_MAJOR = 8  # of torch.export's serialisation; fixes the meaning of the numbers that stand for dtypes
 MAX_PROGRAM_BYTES = 32 * 2**20
@@ -34,7 +34,7 @@ _INT64 = 2**63
 
 
 @dataclass(frozen=True)
-class Value:
+class ProgramValue:
     """An operand that is the result of an earlier node, or an input."""
 
     name: str
@@ -254,9 +254,9 @@ class _Reader:
             raise self._refuse("graph", f"a use of {name} before it is there", "values that an earlier node made")
         return name
 
-    def value(self, entry: Any) -> Value:
+    def value(self, entry: Any) -> ProgramValue:
         """An operand that is a tensor."""
-        return Value(self._use(self._tensor("graph", entry)))
+        return ProgramValue(self._use(self._tensor("graph", entry)))
 
     def _same(self, got: Any, expected: Any, where: str) -> None:
         """Refuse, with its place, the first thing in which a document differs from what `wrap` writes."""
@@ -333,7 +333,7 @@ def _device(_: _Reader, value: Any) -> Code:
     return Code("device", 0)
 
 
-def _optional_tensor(reader: _Reader, value: Any) -> Value | None:
+def _optional_tensor(reader: _Reader, value: Any) -> ProgramValue | None:
     if value == {"as_none": True}:
         return None
     if not isinstance(value, dict) or set(value) != {"as_tensor"}:

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Artifacts of one target: compiled as plans come to use their graphs, measured, and recorded in the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bespoke.bundle.manifest import ArtifactRecord, TargetRecord
+from bespoke.compiler.lower import lower
+from bespoke.compiler.request import Progress, TargetChoice
+from bespoke.contracts import Artifact
+from bespoke.graph.trace import Graph
+from bespoke.plan.costs import Workspace
+
+__all__ = ["Artifacts"]
+
+
+class Artifacts:
+    """Artifacts of one target. Called with graphs, it compiles those that it has not met, and gives the workspaces of all."""
+
+    def __init__(self, target: TargetChoice, folder: Path, progress: Progress) -> None:
+        self._target = target
+        self.folder = folder
+        self._progress = progress
+        self._artifacts: dict[str, Artifact] = {}
+
+    def __call__(self, graphs: Sequence[Graph]) -> dict[str, Workspace]:
+        new = [graph for graph in graphs if graph.key not in self._artifacts]
+        for done, graph in enumerate(new):
+            self._progress(f"target {self._target.name}", done, len(new))
+            self._artifacts[graph.key] = lower(self._target.plugin, self._target.options, graph, self.folder)
+        return self.workspaces
+
+    @property
+    def workspaces(self) -> dict[str, Workspace]:
+        return {key: Workspace(artifact.workspace_bytes, artifact.engine_bytes) for key, artifact in self._artifacts.items()}
+
+    def record(self, graphs: Sequence[Graph]) -> TargetRecord:
+        """Of these graphs; artifacts that no plan came to use are removed."""
+        for key in self._artifacts.keys() - {graph.key for graph in graphs}:
+            self._artifacts.pop(key).path.unlink()
+        artifacts = [
+            ArtifactRecord(
+                graph=graph.key, operands=tuple(spec.name for spec in graph.inputs),
+                file=f"graphs/{self._target.name}/{self._artifacts[graph.key].path.name}",
+                workspace_bytes=self._artifacts[graph.key].workspace_bytes,
+                engine_bytes=self._artifacts[graph.key].engine_bytes,
+            )
+            for graph in graphs
+        ]  # fmt: skip
+        return TargetRecord(name=self._target.name, options=self._target.options.model_dump(), artifacts=tuple(artifacts))

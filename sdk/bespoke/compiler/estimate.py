@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a bundle will take, and what budgets buy: as data that prints itself as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bespoke.plan.instructions import Estimate
+
+__all__ = ["BuildEstimate", "Dial", "DialPoint", "PlanEstimate"]
+
+
+@dataclass(frozen=True)
+class PlanEstimate:
+    """What one plan will take. Bytes of anonymous memory over the idle process; floating-point operations a step.
+
+    `seconds` of a step by the planner's formula: for comparing plans. `least` and `fastest` are the ends of what can be had.
+    """
+
+    method: str
+    sequence_length: int
+    choices: dict[str, int | str | bool]
+    estimate: Estimate
+    seconds: float
+    least: Estimate
+    fastest: Estimate
+
+
+@dataclass(frozen=True)
+class DialPoint:
+    """What a budget buys; without an estimate, nothing fits it."""
+
+    method: str
+    sequence_length: int
+    budget_bytes: int
+    estimate: Estimate | None
+    seconds: float | None
+    choices: dict[str, int | str | bool]
+
+
+@dataclass(frozen=True)
+class Dial:
+    """Plans over budgets: what going lower or faster costs."""
+
+    points: tuple[DialPoint, ...]
+
+    def __str__(self) -> str:
+        lines = ["method  length  budget MB   peak MB  in a file   GFLOP/step  seconds by formula  choices"]
+        for p in self.points:
+            start = f"{p.method:<7} {p.sequence_length:>6} {p.budget_bytes / 1e6:>10.0f}"
+            if p.estimate is None:
+                lines.append(f"{start} {'does not fit':>9}")
+                continue
+            e = p.estimate
+            figures = f"{e.peak_bytes / 1e6:>9.1f} {e.scratch_bytes / 1e6:>10.1f} {e.work_flops / 1e9:>12.2f} {p.seconds:>19.4f}"
+            lines.append(f"{start} {figures}  {_words(p.choices)}")
+        return "\n".join(lines)
+
+
+def _words(choices: Mapping[str, int | str | bool]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in choices.items())
+
+
+@dataclass(frozen=True)
+class BuildEstimate:
+    """What `build` would make: its plans as they will stand in the bundle, and the size of all files, golden values (which are not
+    computed for this) as long as they can get."""
+
+    plans: tuple[PlanEstimate, ...]
+    bundle_bytes: int
+    budget_bytes: int | None
+
+    @property
+    def peak_bytes(self) -> int:
+        """The largest peak of all plans."""
+        return max(plan.estimate.peak_bytes for plan in self.plans)
+
+    def __str__(self) -> str:
+        budget = "none" if self.budget_bytes is None else f"{self.budget_bytes / 1e6:.1f} MB"
+        lines = [
+            f"bundle at most {self.bundle_bytes / 1e6:.1f} MB, budget {budget}",
+            "method  length   peak MB   GFLOP/step   least MB   GFLOP/step  fastest MB   GFLOP/step  choices",
+        ]
+        for plan in self.plans:
+            ends = (plan.estimate, plan.least, plan.fastest)
+            widths = (9, 10, 11)
+            figures = [f"{e.peak_bytes / 1e6:>{w}.1f} {e.work_flops / 1e9:>12.2f}" for e, w in zip(ends, widths, strict=True)]
+            lines.append(f"{plan.method:<7} {plan.sequence_length:>6} {' '.join(figures)}  {_words(plan.choices)}")
+        return "\n".join(lines)

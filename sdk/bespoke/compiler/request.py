@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What to build: model, methods, targets and budget, resolved and checked. `build` and `estimate` know nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bespoke.config import Budget, Lora, Settings, Training
+
+if TYPE_CHECKING:
+    from bespoke.contracts import Optimizer, Target
+
+__all__ = ["AUTO", "BuildRequest", "Method", "Progress", "TargetChoice"]
+
+Progress = Callable[[str, int, int], None]
+"""Called with (stage, done, total) as a build goes on."""
+AUTO = "auto"
+"""`data`: a general set of the build's own."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """An optimizer plugin with its options and its training settings, resolved."""
+
+    name: str
+    plugin: Optimizer
+    options: Settings
+    training: Training
+
+    @property
+    def scalars(self) -> dict[str, float]:
+        """Options that have the name of a run-time scalar."""
+        return {"epsilon": float(self.options.epsilon)} if hasattr(self.options, "epsilon") else {}
+
+
+@dataclass(frozen=True)
+class TargetChoice:
+    """A target plugin with its options."""
+
+    name: str
+    plugin: Target
+    options: Settings
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """The arguments of `Personalizer`, with every default filled in. At least one method and one target; all methods have the same
+    sequence lengths."""
+
+    model: str | Path
+    methods: tuple[Method, ...]
+    targets: tuple[TargetChoice, ...]
+    data: Path | str | None
+    data_format: str | None
+    fields: Mapping[str, str] | None
+    lora: Lora
+    training: Training
+    budget: Budget
+    train_on: str
+    licence: str | None
+    template_date: str | None
+    signing_key: bytes | None
+
+    @property
+    def sequence_lengths(self) -> tuple[int, ...]:
+        """From the shortest."""
+        return tuple(sorted(self.methods[0].training.sequence_lengths))

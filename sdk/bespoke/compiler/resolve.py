@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From arguments as they were given to a request: names become plugins, options and settings are checked, all problems are reported
+at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from bespoke import plugins
+from bespoke.compiler.request import BuildRequest, Method, TargetChoice
+from bespoke.config import Budget, Lora, Settings, Training, config_problems
+from bespoke.errors import BespokeError, ConfigError, MissingDependency
+
+__all__ = ["Named", "resolve"]
+
+Named = str | Sequence[str] | Mapping[str, Mapping[str, Any]]
+"""A name, several, or name -> options."""
+
+
+def resolve(optimizers: Named, targets: Named, given: Mapping[str, Any]) -> BuildRequest:
+    """The request. `given`: all other fields of it. ConfigError with all problems; MissingDependency for a plugin whose package is
+    not installed."""
+    problems = _wrong_kinds(given)
+    if problems:  # what they are, before what they say
+        raise ConfigError.from_problems(problems)
+    train_on, training = given["train_on"], given["training"]
+    methods: list[Method] = []
+    chosen: list[TargetChoice] = []
+    if not isinstance(train_on, str) or train_on not in ("assistant", "user", "all"):
+        problems.append(
+            ConfigError("train_on", got=repr(train_on), expected="'assistant', 'user' or 'all'", next_step="Choose one")
+        )
+    for name, values in _by_name("optimizers", optimizers, problems):
+        plugin = _plugin("optimizer", name, problems)
+        if plugin is None:
+            continue
+        shared = {key: value for key, value in values.items() if key in Training.model_fields}
+        own = {key: value for key, value in values.items() if key not in shared}
+        options = _settings(f"optimizers.{name}", plugin.Options, own, problems)
+        overridden = {**training.model_dump(), **_method_defaults(options, training), **shared}
+        own_training = _settings(f"optimizers.{name}", Training, overridden, problems)
+        if isinstance(options, Settings) and isinstance(own_training, Training):
+            methods.append(Method(name, plugin, options, own_training))
+    for name, values in _by_name("targets", targets, problems):
+        plugin = _plugin("target", name, problems)
+        if plugin is not None:
+            options = _settings(f"targets.{name}", plugin.Options, dict(values), problems)
+            if isinstance(options, Settings):
+                chosen.append(TargetChoice(name, plugin, options))
+    lengths = {method.training.sequence_lengths for method in methods}
+    if len(lengths) > 1:
+        problems.append(
+            ConfigError(
+                "training.sequence_lengths", got=f"{len(lengths)} different lists", expected="one list for all methods",
+                next_step="Set sequence_lengths in Training only: tokens are cut to them once",
+            )
+        )
+    if problems:
+        raise ConfigError.from_problems(problems)
+    return BuildRequest(methods=tuple(methods), targets=tuple(chosen), **given)
+
+
+def _method_defaults(options: Any, training: Training) -> dict[str, Any]:
+    """What the method does best with, of the fields that `training` leaves open."""
+    defaults: Mapping[str, Any] = getattr(options, "training_defaults", {})
+    return {name: value for name, value in defaults.items() if name not in training.model_fields_set}
+
+
+# What arguments must be, and how that is said.
+_KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "model": ((str, Path), "a folder or a hub id"), "data": ((str, Path, type(None)), "a file, 'auto' or None"),
+    "data_format": ((str, type(None)), "the name of a format or None"),
+    "fields": ((dict, type(None)), "{what it is: the column that holds it} or None"),
+    "lora": (Lora, "Lora(...)"), "training": (Training, "Training(...)"), "budget": (Budget, "Budget(...)"),
+    "licence": ((str, type(None)), "text or None"), "template_date": ((str, type(None)), "text or None"),
+    "signing_key": ((bytes, type(None)), "the bytes of a PEM file or None"),
+}  # fmt: skip
+
+
+def _wrong_kinds(arguments: Mapping[str, Any]) -> list[ConfigError]:
+    return [
+        ConfigError(name, got=repr(arguments[name])[:200], expected=words, next_step=f"Change {name}")
+        for name, (kinds, words) in _KINDS.items()
+        if not isinstance(arguments[name], kinds)
+    ]
+
+
+def _by_name(subject: str, named: Any, problems: list[ConfigError]) -> list[tuple[str, Mapping[str, Any]]]:
+    if isinstance(named, str):
+        return [(named, {})]
+    pairs: list[tuple[Any, Any]] = []
+    if isinstance(named, Mapping):
+        pairs = [(name, {} if values is None else values) for name, values in named.items()]
+    elif isinstance(named, Sequence):
+        pairs = [(name, {}) for name in named]
+    names = [name for name, _ in pairs]
+    named_well = all(isinstance(name, str) and isinstance(values, Mapping) for name, values in pairs)
+    if not pairs or not named_well or len(set(names)) < len(names):
+        empty = isinstance(named, Sequence | Mapping) and not named
+        problems.append(
+            ConfigError(
+                subject, got="none" if empty else repr(named)[:200],
+                expected="at least one name" if empty else "a name, several different ones, or name -> options",
+                next_step=f"Name one in {subject}",
+            )
+        )  # fmt: skip
+        return []
+    return pairs
+
+
+def _plugin(kind: plugins.Kind, name: str, problems: list[ConfigError]) -> Any:
+    try:
+        return plugins.get(kind, name)
+    except MissingDependency:
+        raise  # no setting mends it
+    except BespokeError as error:
+        problems.append(
+            ConfigError(error.subject, got=error.got, expected=error.expected, next_step=error.next_step)
+        )
+        return None
+
+
+def _settings(
+    subject: str, kind: type[BaseModel], values: dict[str, Any], problems: list[ConfigError]
+) -> BaseModel | None:
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        problems += config_problems(subject, error, kind)
+        return None

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a call of an exported program takes in the torch runtime, read off the program that torch runs.
+
+A bundle's plan may say what another runtime takes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable
+
+from bespoke.format.program_json import Program, ProgramNode, ProgramValue
+from bespoke.ops.live_storage import VIEWS, Step, largest_live
+from bespoke.ops.operators import OPERATORS, CallSizes
+
+__all__ = ["workspace_bytes"]
+
+_ITEMSIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 2, 7: 4, 8: 8, 12: 1, 13: 2}  # by torch.export's number of a dtype
+
+
+def workspace_bytes(program: Program) -> int:
+    """What a call of a program takes beside its operands: intermediates, results, and scratch of operators."""
+    storage: dict[str, Hashable] = {name: name for name in program.inputs}
+    steps = []
+    for node in program.nodes:
+        reads = [storage[name] for name in _tensors(node)]
+        target = f"{node.namespace}.{node.operator}.{node.overload}"
+        place = reads[0] if target in VIEWS else node.outputs[0]
+        nbytes = 0 if target in VIEWS else sum(_nbytes(program, name) for name in node.outputs)
+        storage |= dict.fromkeys(node.outputs, place)
+        steps.append(Step(place, nbytes, reads, _scratch(program, node, nbytes)))
+    results = Step("results", 0, [storage[name] for name in program.outputs], 0)
+    return largest_live([*steps, results], program.inputs)
+
+
+def _tensors(node: ProgramNode) -> Iterable[str]:
+    for operand in node.operands:
+        for value in operand.value if isinstance(operand.value, list) else [operand.value]:
+            if isinstance(value, ProgramValue):
+                yield value.name
+
+
+def _nbytes(program: Program, name: str) -> int:
+    shape, dtype = program.tensors[name]
+    return math.prod(shape) * _ITEMSIZES[dtype]
+
+
+def _scratch(program: Program, node: ProgramNode, result_bytes: int) -> int:
+    if node.namespace != "bespoke":
+        return 0
+    given = {operand.name: operand.value for operand in node.operands}
+    # Zeros where a program lies about the rank: the operator refuses such operands when it is called.
+    first, codes = ((*program.tensors[name][0], 0, 0) for name in list(_tensors(node))[:2])
+    return OPERATORS[node.operator].torch_scratch(CallSizes(first, codes, given.get("columns", 0), result_bytes))

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the runtime of a target takes, measured: plans and estimates rest on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What a step's time is made of, for ranking plans: a formula, because a clock would make two builds differ."""
+
+    flops_per_second: float = 150e9
+    bytes_per_second: float = 10e9
+    call_seconds: float = 40e-6
+    scratch_bytes_per_second: float = 5e7  # written to a mapped file and read back; below what it takes, since flash wears
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What the runtime of a target takes beyond what the plan knows, measured: a constant, and so much for each value and
+    instruction of the plan. `results_in_place`: results are written to where they belong, so that only those that are added to a
+    value are temporaries; else all of a call's results are in its workspace."""
+
+    constant_bytes: int
+    record_bytes: int = 0
+    results_in_place: bool = False
+    speed: Speed = Speed()
+
+
+class Workspace(NamedTuple):
+    """What a target measured of a graph: see `contracts.Artifact`."""
+
+    workspace_bytes: int
+    engine_bytes: int = 0
+
+
+TORCH_COSTS = Costs(constant_bytes=4_000_000, record_bytes=1_500)
+"""Of the torch runtime, one set of constants for all models and methods.
+
+4 MB: bundle, tokenizer and state opened, and what torch's matrix products set up at their first use. 1.5 KB for each value and each
+instruction of the plan: its record, tensors over its place, and what Python holds after reading it (Qwen2.5-0.5B: 11,000 of
+them). `tests/benchmarks/test_estimate.py` holds the sum against measured runs.
+"""
