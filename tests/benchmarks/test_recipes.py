@@ -63,7 +63,7 @@ def test_write_like_me(plain_bundle: Path, data_folder: Path, tmp_path: Path) ->
 
 @pytest.mark.benchmark
 def test_know_about_me(plain_bundle: Path, data_folder: Path, tmp_path: Path) -> None:
-    """Half of the questions are told as pairs; the other half only stands in the running text of the messages."""
+    """Half of the questions are given as pairs; the other half only stands in the running text of the messages."""
     from bespoke import PersonalModel
 
     asked = questions(data_folder, "student")
@@ -76,7 +76,7 @@ def test_know_about_me(plain_bundle: Path, data_folder: Path, tmp_path: Path) ->
             model.examples.add(example, id=f"fact-{number}")
         trained = {info.id for info in model.examples.list() if info.split == "train"}
         learned = [entry for number, entry in enumerate(told) if f"fact-{number}" in trained]
-        groups = {"told as pairs, trained on": learned, "only in the messages": untold}
+        groups = {"given as pairs, trained on": learned, "only in the messages": untold}
         before = {name: answers(model, group) for name, group in groups.items()}
         model.train(steps_of("about_me"))
         after = {name: answers(model, group) for name, group in groups.items()}
