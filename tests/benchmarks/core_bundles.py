@@ -2,7 +2,7 @@
 """Models of published size with random weights, and bundles of them for the device core, kept under `.cache/benchmarks`.
 
 A bundle is built again when its settings or the code that builds it have changed; the old one is deleted. What bundles of a model
-share is made once (see core_build.py). BESPOKE_KEEP_BUNDLES=1 takes bundles as they are, whatever the code: for trying a benchmark.
+share is made once (see core_build.py). BESPOKE_KEEP_BUNDLES=1 takes bundles as they are: for trying a benchmark.
 """
 
 from __future__ import annotations

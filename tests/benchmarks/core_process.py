@@ -29,7 +29,7 @@ _WATCHER = Path(__file__).with_name("watch_memory.c")
 
 @dataclass
 class CoreRun:
-    """`watched` is what watch_memory reports; `steps` are (seconds since the start, step, loss) as the core told them."""
+    """`watched` is what watch_memory reports; `steps` are (seconds since the start, step, loss) as the core reported them."""
 
     code: int
     report: dict[str, Any] = field(default_factory=dict)

@@ -149,7 +149,7 @@ class PacedPython:
         assert kind is not None or code == 0, f"{self.name} ended with {code}"
 
     def _until_asked(self) -> None:
-        """Answers whatever phase comes before the turns."""
+        """Answers every phase that comes before the turns."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         for line in self._process.stdout:

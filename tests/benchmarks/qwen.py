@@ -22,7 +22,7 @@ def model_folder() -> Path:
 def build(
     model: Path, bundle: Path, methods: Sequence[str], length: int, batch_size: int = 1, memory_mb: float | None = None
 ) -> Watched:
-    """Builds anew in a child process."""
+    """Builds in a child process, also if the bundle exists."""
     shutil.rmtree(bundle, ignore_errors=True)
     bundle.parent.mkdir(parents=True, exist_ok=True)
     settings = {

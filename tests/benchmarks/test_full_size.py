@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Qwen2.5-0.5B at sequence 256: building, and steps of `mesp` beside the same steps of peft, each in a fresh process.
+"""Qwen2.5-0.5B at sequence 256: building, steps of `mesp` and the same steps of peft, each in a fresh process.
 
 Both train every linear at rank 8 with AdamW on one row of 256 unmasked tokens. peft runs in fp32 with gradient checkpointing;
 its figure is that of its steps alone, ours has opening, tokens and the gate in it.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the gate of a bundle with its own general set refuses and accepts: nonsense and people's words, of five models, fifty seeds.
 
-Verdicts are kept in .cache/gate as they come, so a run that was stopped goes on there; delete the folder to judge anew.
+Verdicts are kept in .cache/gate as they come, so a run that was stopped goes on there; delete the folder to judge again.
 BESPOKE_FIGURES=print tries it with two seeds and writes nothing; BESPOKE_SEEDS=N judges so many, and the table says so.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Speed of the native kernels beside torch's dense fp32 products, taking turns, on the linears of one block of Qwen2.5-0.5B and
+"""Speed of the native kernels and of torch's dense fp32 products, taking turns, on the linears of one block of Qwen2.5-0.5B and
 on its head. Weights take turns as well, so that both sides read them from memory, as in a model of many blocks."""
 
 from __future__ import annotations

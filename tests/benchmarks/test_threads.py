@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers and training on torch with one thread, with all and with the SDK's own choice, on an idle machine and on a busy one.
 
-Idle: with real-time priority where the system allows it, so that nothing else takes the cores meanwhile. Busy: beside three
+Idle: with real-time priority where the system allows it, so that nothing else takes the cores meanwhile. Busy: with three
 processes a core that do nothing but count. A run that takes longer than LONGEST is ended, and its cells say so.
 """
 
@@ -99,6 +99,6 @@ def test_a_busy_machine_does_not_make_torch_wait_for_itself(stories: Path, tmp_p
     write_table(
         "torch_threads", header, rows,
         f"Runtime torch, random weights but stories260K's; {TOKENS} tokens after a prompt of 3, the median of {STEPS} steps of "
-        f"`mesp` on a row of 64. Idle: with real-time priority. Busy: beside {SPINNERS} processes a core that count.",
+        f"`mesp` on a row of 64. Idle: with real-time priority. Busy: with {SPINNERS} other processes a core that count.",
         machine=this_machine().replace("torch threads: as many, ", ""),
     )  # fmt: skip
