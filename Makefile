@@ -40,6 +40,7 @@ bench: $(STAMP)
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python tools/check_layers.py
 
 schema: $(STAMP)
 	$(BIN)/python tools/write_schemas.py
