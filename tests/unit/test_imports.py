@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Borders between the parts: what importing each brings in, and which parts may know of which."""
+"""What importing each part brings in. Which parts may know of which: `tools/check_layers.py`, run by test_layers.py."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.conftest import REPOSITORY
 
 SDK = REPOSITORY / "sdk" / "bespoke"
-PLUGINS = REPOSITORY / "plugins" / "bespoke_plugins"
 
 BUILD_ONLY = {"transformers", "peft", "executorch", "jinja2", "matplotlib", "cryptography", "huggingface_hub", "bespoke_plugins"}
 HEAVY = BUILD_ONLY | {"torch", "numpy", "pydantic"}
@@ -106,69 +104,8 @@ def test_training_knows_neither_the_compiler_nor_its_plugins() -> None:
     assert sockets == []
 
 
-# ---- who may import whom -------------------------------------------------------------------------------------------------
-
-EVERYBODY = {"bespoke", "bespoke.arguments", "bespoke.config", "bespoke.errors", "bespoke.format.plain_file"}
-MAY_IMPORT = {
-    "format": {"format"},
-    "rules": {"rules"},
-    "system": {"system"},
-    "plan": {"plan", "format"},
-    "bundle": {"bundle", "plan", "format", "model.config"},
-    "state": {"state"},
-    "data": {"data"},
-    "ops": {"ops", "format"},
-    "adapter": {"adapter", "format", "model.config", "model.checkpoint"},
-    "core": {"core", "system", "rules"},
-    "runtime": {"runtime", "system", "rules", "plan", "bundle", "format", "state", "ops", "data"},
-}
-
-
-def imported(path: Path) -> set[str]:
-    """Modules that a file imports anywhere, also inside functions and for type checking only."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
-
-
 def within(module: str, allowed: set[str]) -> bool:
     return any(module == name or module.startswith(f"{name}.") for name in allowed)
-
-
-@pytest.mark.parametrize("part", sorted(MAY_IMPORT))
-def test_a_part_imports_only_those_below_it(part: str) -> None:
-    allowed = {f"bespoke.{name}" for name in MAY_IMPORT[part]}
-    wrong = {
-        f"{path.name}: {module}"
-        for path in sorted((SDK / part).glob("*.py"))
-        for module in imported(path)
-        if within(module, {"bespoke"}) and not within(module, allowed) and not within(module, EVERYBODY - {"bespoke"})
-        and module != "bespoke.__version__"
-    }  # fmt: skip
-    assert wrong == set()
-
-
-def test_plugins_import_only_what_is_documented_for_them() -> None:
-    allowed = {f"bespoke.{name}" for name in ("contracts", "errors", "graph", "methods", "plan", "ops")}
-    wrong = {
-        f"{path.relative_to(PLUGINS)}: {module}"
-        for path in sorted(PLUGINS.rglob("*.py"))
-        for module in imported(path)
-        if within(module, {"bespoke"}) and not within(module, allowed)
-    }
-    # Targets whose engine is a runtime of ours open their artifacts with that runtime: torch's loader, the core's program.
-    runtimes = {"targets/cuda.py: bespoke.ops.load_program.load_program", "targets/executorch/run.py: bespoke.core.find"}
-    assert wrong - runtimes == set()
-
-
-def test_no_plugin_and_no_vendor_is_imported_by_the_sdk() -> None:
-    engines = {"bespoke_plugins", "executorch", "coremltools", "mlx"}
-    wrong = {f"{path.name}: {module}" for path in SDK.rglob("*.py") for module in imported(path) if within(module, engines)}
-    assert wrong == set()
 
 
 def test_what_is_optional_is_imported_only_where_it_is_used() -> None:
