@@ -33,8 +33,8 @@ def generate(
     \b
     bespoke generate chat.bundle --state alice "What do I take to the lake?" --temperature 0.7
     """
-    from bespoke import PersonalModel
     from bespoke.bundle.reader import open_bundle
+    from bespoke.personal_model import PersonalModel
 
     need_state(bundle, state, trust)
     if prompt == "-":
@@ -65,7 +65,7 @@ def export(
     \b
     bespoke export chat.bundle adapter/ --state alice --format peft
     """
-    from bespoke import PersonalModel
+    from bespoke.personal_model import PersonalModel
 
     need_state(bundle, state, trust)
     with PersonalModel.open(bundle, state, **trust) as model:

@@ -26,7 +26,7 @@ from bespoke.cli.session import (
 from bespoke.errors import DataError
 
 if TYPE_CHECKING:
-    from bespoke import PersonalModel
+    from bespoke.personal_model import PersonalModel
     from bespoke.state.records import Version
 
 _SHOWN_CHARACTERS = 60
@@ -45,7 +45,7 @@ def _on_a_state(*arguments: str) -> Callable[[Command], Command]:
 
 
 def _opened(bundle: Path, state: Path, trust: Trust) -> PersonalModel:
-    from bespoke import PersonalModel
+    from bespoke.personal_model import PersonalModel
 
     need_state(bundle, state, trust)
     return PersonalModel.open(bundle, state, **trust)

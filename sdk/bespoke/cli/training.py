@@ -33,7 +33,7 @@ from bespoke.cli.settings import DATA_FORMATS, TRAIN_FLAGS, setting_flags
 from bespoke.errors import DataError
 
 if TYPE_CHECKING:
-    from bespoke import PersonalModel
+    from bespoke.personal_model import PersonalModel
     from bespoke.state.records import AddedExample
 
 _RUNTIME = "core: the device core in a process of its own; torch: the reference [core, where bundle and machine have it]."
@@ -80,7 +80,7 @@ def train(
         from bespoke.plot import check_path
 
         check_path(plot)  # before an hour of training, not after
-    from bespoke import PersonalModel
+    from bespoke.personal_model import PersonalModel
 
     overrides = {name: value for name, value in given.items() if value is not None and name not in _OWN}
     with PersonalModel.open(bundle, state, memory_mb=given["memory_mb"], runtime=runtime, **trust) as model:
@@ -187,7 +187,7 @@ def evaluate(
     \b
     bespoke evaluate chat.bundle --state alice --examples held_out.jsonl --format json
     """
-    from bespoke import PersonalModel
+    from bespoke.personal_model import PersonalModel
 
     if runtime == "core" and examples is not None:
         raise click.UsageError("the core evaluates the user's own examples: leave --examples out, or say --runtime torch")
