@@ -7,12 +7,11 @@ import json
 import os
 import re
 import subprocess
+import sys
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-
-import bespoke.core
 
 __all__ = ["Core", "find"]
 
@@ -41,7 +40,8 @@ def find() -> Core:
         return _tried(Path(named).absolute()) if Path(named).is_file() else Core(
             None, f"{OVERRIDE} names {named}, where there is no file", f"Name a built {BINARY} in {OVERRIDE}, or unset it"
         )  # fmt: skip
-    folders = [Path(folder) for folder in bespoke.core.__path__]  # an editable install has two: the sources and what was built
+    package = sys.modules[__name__.rpartition(".")[0]]
+    folders = [Path(folder) for folder in package.__path__]  # an editable install has two: the sources and what was built
     for folder in folders:
         path = folder / "bin" / BINARY
         if path.is_file():
