@@ -74,7 +74,7 @@ def _row_without_completion(folder: Path, monkeypatch: Monkey) -> None:
 
 
 def _template_that_counts(folder: Path, monkeypatch: Monkey) -> None:
-    from bespoke.data.turns import compile_turns
+    from bespoke.data.template import compile_turns
 
     compile_turns("{% for m in messages %}{{ loop.index }}/{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}", {})
 

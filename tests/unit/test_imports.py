@@ -79,7 +79,7 @@ def test_bundles_and_states_are_read_and_written_without_torch() -> None:
         if not file.stem.startswith("__main")
     ]
     assert len(names) > 30
-    imports = "; ".join(f"import {name}" for name in names if not name.endswith("template"))  # jinja2 belongs to the build
+    imports = "; ".join(f"import {name}" for name in names)
     modules, sockets = probe(imports)
     assert packages(modules) & (BUILD_ONLY | {"torch"}) == set()
     assert {module for module in modules if module.startswith(("bespoke.graph", "bespoke.runtime"))} == set()
@@ -117,8 +117,7 @@ def test_what_is_optional_is_imported_only_where_it_is_used() -> None:
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             wrong |= {f"{path.name}: {name}" for name in names if within(name, optional)}
-    # Reached through one function of bespoke.data.turns, at build time only.
-    assert {entry for entry in wrong if not entry.startswith("template.py: jinja2")} == set()
+    assert wrong == set()
 
 
 def test_a_missing_torch_is_told_with_the_extra_that_brings_it() -> None:

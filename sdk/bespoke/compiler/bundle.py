@@ -36,9 +36,8 @@ from bespoke.compiler.request import AUTO, BuildRequest, Progress
 from bespoke.data.encode import ExampleEncoder
 from bespoke.data.prepare import DataReport, prepare
 from bespoke.data.rows import TokenRows
-from bespoke.data.template import find_template
+from bespoke.data.template import compile_turns, find_template
 from bespoke.data.text import Tokenizer
-from bespoke.data.turns import compile_turns
 from bespoke.errors import ConfigError
 from bespoke.format.json_strict import dumps_canonical
 from bespoke.format.tensors import write_arrays

@@ -20,7 +20,7 @@ from typing import Any
 from bespoke.data.turns import ROLES, Ending, Glue, Role, Trim, Turns
 from bespoke.errors import MissingDependency, ModelError, TemplateError
 
-__all__ = ["compile_template", "find_template"]
+__all__ = ["compile_turns", "find_template"]
 
 Table = dict[tuple[str, str, bool], str]
 Render = Callable[[Sequence[tuple[str, str]], bool], str]
@@ -75,10 +75,18 @@ def find_template(folder: Path) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def compile_template(
-    template: str, special_tokens: Mapping[str, str], date: str | None, variables: Mapping[str, Any] | None
+def compile_turns(
+    template: str,
+    special_tokens: Mapping[str, str],
+    date: str | None = None,
+    variables: Mapping[str, Any] | None = None,
 ) -> Turns:
-    """See `bespoke.data.turns.compile_turns`."""
+    """Compile a Jinja chat template, and hold the result against the template itself on random conversations.
+
+    `special_tokens` are the names that a template uses (`bos_token`, `eos_token`). `date`, "2024-07-26", is what a
+    template that prints today's date prints from now on. `variables` go to the template (`{"enable_thinking": False}`).
+    TemplateError, with the two texts that differ, for a template whose glue depends on anything else.
+    """
     render = _renderer(template, special_tokens, date, variables or {})
     table = _base_table(render)
     for transition in OPTIONAL:

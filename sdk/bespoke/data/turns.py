@@ -21,7 +21,7 @@ from pydantic import ValidationError, model_validator
 from bespoke.config import Settings
 from bespoke.errors import BundleError, DataError, kind_of
 
-__all__ = ["ROLES", "Ending", "Glue", "Piece", "Role", "Trim", "Turns", "compile_turns"]
+__all__ = ["ROLES", "Ending", "Glue", "Piece", "Role", "Trim", "Turns"]
 
 Role = Literal["system", "user", "assistant"]
 Place = Literal["start", "system", "user", "assistant", "end", "generate"]
@@ -173,23 +173,6 @@ class Turns(Settings):
             expected=f"glue, trims and endings of a chat template, at most {LARGEST_BYTES} bytes",
             next_step="Build the bundle again",
         )
-
-
-def compile_turns(
-    template: str,
-    special_tokens: Mapping[str, str],
-    date: str | None = None,
-    variables: Mapping[str, Any] | None = None,
-) -> Turns:
-    """Compile a Jinja chat template, and hold the result against the template itself on random conversations.
-
-    `special_tokens` are the names that a template uses (`bos_token`, `eos_token`). `date`, "2024-07-26", is what a
-    template that prints today's date prints from now on. `variables` go to the template (`{"enable_thinking": False}`).
-    TemplateError, with the two texts that differ, for a template whose glue depends on anything else.
-    """
-    from bespoke.data.template import compile_template  # jinja2 belongs to the build, not to a device
-
-    return compile_template(template, special_tokens, date, variables)
 
 
 def _checked(messages: Any, subject: str) -> list[tuple[Role, str]]:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import tokenizers
 
+from bespoke.data.template import compile_turns
 from bespoke.data.text import Tokenizer
-from bespoke.data.turns import Turns, compile_turns
+from bespoke.data.turns import Turns
 
 Messages = list[dict[str, str]]
 

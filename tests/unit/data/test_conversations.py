@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from bespoke.data.encode import ExampleEncoder
+from bespoke.data.template import compile_turns
 from bespoke.data.text import Tokenizer
-from bespoke.data.turns import compile_turns
 from tests.unit.data import templates
 from tests.unit.data.conftest import Messages
 

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bespoke.data.encode import Encoded, ExampleEncoder
+from bespoke.data.template import compile_turns
 from bespoke.data.text import Tokenizer
-from bespoke.data.turns import Turns, compile_turns
+from bespoke.data.turns import Turns
 from bespoke.errors import ConfigError, DataError
 from tests.unit.data import templates
 from tests.unit.data.conftest import conversation

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from bespoke.data.template import find_template
-from bespoke.data.turns import Turns, compile_turns
+from bespoke.data.template import compile_turns, find_template
+from bespoke.data.turns import Turns
 from bespoke.errors import BundleError, DataError, ModelError, TemplateError
 from tests.unit.data import templates
 from tests.unit.data.conftest import Messages, conversation

@@ -24,8 +24,8 @@ from sample_apps.desktop.pretrain import (
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from bespoke.data.template import compile_turns
 from bespoke.data.text import Tokenizer as Tokens
-from bespoke.data.turns import compile_turns
 
 SHORT = Pretraining(steps=10, warmup=2, batch=2, row=32, validation_rows=4, tokenizer_documents=4000)
 
