@@ -20,8 +20,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
-import bespoke
 from bespoke.core import Core, find
+from bespoke.version import __version__
 
 __all__ = ["Finding", "examine"]
 
@@ -59,7 +59,7 @@ def examine(state: Path | None = None) -> list[Finding]:
 def _findings(state: Path | None) -> Iterator[Finding]:
     machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
     yield Finding("python", "ok", f"{platform.python_version()} on {machine}")
-    yield Finding("bespoke-sdk", "ok", bespoke.__version__)
+    yield Finding("bespoke-sdk", "ok", __version__)
     core = find()
     yield _torch(core.path is not None)
     for package, extra, means in _PACKAGES:
@@ -102,7 +102,7 @@ def _core(core: Core) -> Finding:
         return Finding("device core", "missing", core.reason, means, core.next_step)
     files = [core.path, *core.path.parent.parent.glob("lib/libbespoke_core.so")]
     parts = [
-        str(core.says.get("version", bespoke.__version__)),
+        str(core.says.get("version", __version__)),
         f"{sum(file.stat().st_size for file in files) / 1e6:.1f} MB",
         f"instructions {core.says['instruction_set']}" if "instruction_set" in core.says else "",
         f"by {core.built['compiler']}" if "compiler" in core.built else "",

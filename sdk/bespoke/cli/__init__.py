@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 
 import click
 
-import bespoke
 from bespoke.cli.answering import export, generate
 from bespoke.cli.building import build
 from bespoke.cli.hints import on_the_command_line, option_names
@@ -23,6 +22,7 @@ from bespoke.cli.managing import abandon, examples, reset, rollback, versions
 from bespoke.cli.session import INTERRUPTED, Session, tell_error
 from bespoke.cli.training import evaluate, train
 from bespoke.errors import BespokeError
+from bespoke.version import __version__
 
 __all__ = ["cli", "main", "run"]
 
@@ -51,7 +51,7 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(bespoke.__version__, prog_name="bespoke")
+@click.version_option(__version__, prog_name="bespoke")
 @click.option("--debug", is_flag=True, help="Show where in the code an error was raised.")
 @click.pass_obj
 def cli(session: Session, debug: bool) -> None:
