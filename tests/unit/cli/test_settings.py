@@ -74,7 +74,7 @@ def test_paths_in_the_file_are_relative_to_it_and_hub_ids_are_left_alone(tmp_pat
     (tmp_path / "m").mkdir()
     made = personalizer(write(tmp_path, 'model = "m"\ndata = "d.jsonl"\n'), {}, ())
     assert (made.request.model, made.request.data) == (str(tmp_path / "m"), tmp_path / "d.jsonl")
-    assert personalizer(write(tmp_path, 'model = "Qwen/Qwen2.5-0.5B"\n'), {}, ()).model == "Qwen/Qwen2.5-0.5B"
+    assert personalizer(write(tmp_path, 'model = "Qwen/Qwen2.5-0.5B"\n'), {}, ()).request.model == "Qwen/Qwen2.5-0.5B"
 
 
 def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_sequence_lengths_that_are_no_numbers_are_a_usage_error() -> None:
 def test_data_is_a_file_or_one_of_two_words(tmp_path: Path, given: str | None, found: str | Path | None) -> None:
     """A file literally named `none` is named by a path: ./none."""
     flags = {"model": "m", "optimizers": ("mesp",), **({} if given is None else {"data": given})}
-    assert personalizer(None, flags, ()).data == found
+    assert personalizer(None, flags, ()).request.data == found
     if given is not None:
         made = personalizer(write(tmp_path, f'model = "m"\noptimizers = "mesp"\ndata = "{given}"\n'), {}, ())
         assert made.request.data == (tmp_path / found if isinstance(found, Path) else found)
