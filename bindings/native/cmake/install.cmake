@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# What a wheel carries, under bespoke/core: the tool, the library, the header, and core.json, which says what they were built with.
-# The four libraries of ExecuTorch that it links lie beside it, with their licence: 14 MB, where the package executorch brings 700 MB
-# that only a build needs.
+# Contents of a wheel under bespoke/core: the tool, the library, the header, and core.json, which says what they were built with;
+# and the four libraries of ExecuTorch that the core links, with their licence: 14 MB. The package executorch has 700 MB, which only
+# a build needs.
 # One version for the SDK and the core.
-file(STRINGS ${CMAKE_CURRENT_SOURCE_DIR}/../../sdk/bespoke/__init__.py _version REGEX "^__version__ = ")
+file(STRINGS ${CMAKE_CURRENT_SOURCE_DIR}/../../sdk/bespoke/version.py _version REGEX "^__version__ = ")
 string(REGEX MATCH "[0-9][^\"]*" _version "${_version}")
 if(_version)
   set_property(SOURCE src/api.cpp APPEND PROPERTY COMPILE_DEFINITIONS BESPOKE_VERSION="${_version}")
@@ -32,7 +32,7 @@ if(SKBUILD AND BESPOKE_EXECUTORCH)
     install(FILES ${_library} DESTINATION ${BESPOKE_DESTINATION}/lib)
   endforeach()
 endif()
-# Their licences, and those of what a wheel carries beside them (tools/make_wheel.py), from where the libraries themselves come.
+# Licences of these libraries and of those that tools/make_wheel.py adds, each from the package that the library comes from.
 foreach(_package executorch libsodium libsqlite3 nlohmann-json)
   file(GLOB _licences ${executorch_DIR}/../../../${_package}-*.dist-info/licenses/LICENSE /usr/share/doc/${_package}*/copyright)
   if(SKBUILD AND _licences)
