@@ -19,7 +19,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
-    """Folder of real texts, tokenizers and models: BESPOKE_TEST_DATA, else `shared/data` beside the checkout."""
+    """Folder of real texts, tokenizers and models: BESPOKE_TEST_DATA, else `shared/data` next to the checkout."""
     folder = Path(os.environ.get("BESPOKE_TEST_DATA") or REPOSITORY.parent / "shared" / "data")
     if not folder.is_dir():
         pytest.skip(f"no test data at {folder}; set BESPOKE_TEST_DATA")

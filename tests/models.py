@@ -131,7 +131,7 @@ def dequantized_reference(folder: Path, *, dtype: torch.dtype = torch.float32) -
     """The transformers model of `folder` with every int4 weight replaced by what it decodes to.
 
     Eager attention, evaluation mode, no parameter asks for a gradient. With `dtype=torch.float64` norms and softmax,
-    which transformers computes in fp32 whatever the dtype, are computed in float64 too; RoPE tables stay fp32 tables.
+    which transformers computes in fp32 for any dtype, are computed in float64 too; RoPE tables stay fp32 tables.
     """
     from transformers import AutoModelForCausalLM
 

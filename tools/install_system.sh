@@ -1,7 +1,7 @@
 #!/bin/sh
 # What the system must have before anything is installed: Python 3.11 or newer with venv, and what the device core is compiled
-# with. Installs what is missing where apt-get exists and is allowed, else lists it. Without Python nothing works, so that ends
-# it; without the core's libraries the Python part is installed alone, so that is only told.
+# with. Installs what is missing where apt-get exists and is allowed, else lists it. Without Python nothing works, so the script
+# fails; without the core's libraries the Python part is installed alone, so the script only reports them.
 set -eu
 
 python=${PYTHON:-python3}

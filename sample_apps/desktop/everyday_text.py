@@ -3,7 +3,7 @@
 
 A small grammar, written for this project, so that a language model can be pretrained on any machine with nothing fetched
 and nobody's words copied. Sentences are drawn from `everyday_scenes`, their slots from `everyday_words`; a story keeps one
-person and whatever a slot has bound (`{word.1}`), so that there is something to predict across sentences. The same seed
+person and every word that a slot has bound (`{word.1}`), so that there is something to predict across sentences. The same seed
 gives the same text.
 """
 

@@ -4,7 +4,7 @@
 Nell mends books in the library of a harbour town and keeps a diary of a few short sentences a day. Nobody of that name and
 life is meant. Her facts stay the same from note to note (Biscuit the dog, Hugo and his cello, the canal path, plum cake for
 Ravi), and so does her manner: no "I", ratings, "Onward." Yet no validation note shares a run of eight words or of eight
-tokens with a training note: whatever a model gains on notes that it has not seen, it did not gain by heart.
+tokens with a training note: what a model gains on unseen notes is not text that it learned by heart.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ WRITTEN = tuple(
     """.strip().splitlines()
 )
 
-# The rest: the same life, put together anew. Pieces are short, so that runs of eight differ.
+# The rest: the same life in other combinations. Pieces are short, so that runs of eight differ.
 WORDS: dict[str, tuple[str, ...]] = {
     "route": _list("river loop|canal path|castle hill"),
     "run": _list(

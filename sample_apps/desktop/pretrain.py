@@ -293,7 +293,7 @@ def ensure_model(cache: Path = DEFAULT_CACHE) -> Path:
 
 
 def _make(folder: Path) -> dict[str, Any]:
-    """Whole or not at all: written beside, then renamed."""
+    """Makes the folder whole or not at all: it is written under another name, then renamed."""
     partial = folder.with_name(f".{folder.name}.{os.getpid()}")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What callers hand in, checked before anything is done with it: a wrong type is an error of ours, not a TypeError from inside.
+"""Checks the arguments of public calls first: a wrong type raises a BespokeError, not a TypeError from inside.
 
-Each function returns the value as the SDK wants it. `error` is the class to raise, as that which an argument belongs to.
+Each function returns the value in the type that the SDK uses. `error` is the class to raise: the one of the call.
 """
 
 from __future__ import annotations

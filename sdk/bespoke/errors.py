@@ -70,7 +70,7 @@ class ConfigError(BespokeError):
 
     @classmethod
     def from_problems(cls, problems: Sequence[ConfigError]) -> ConfigError:
-        """One error out of many, so that all of them are mended in one go."""
+        """One error out of many, so that all of them can be fixed at once."""
         if len(problems) == 1:
             return problems[0]
         return cls(
@@ -121,7 +121,7 @@ class TemplateError(DataError):
 
 
 class GraphError(BespokeError):
-    """A function that cannot be traced into a graph, or a graph that is not one of ours."""
+    """A function that cannot be traced into a graph, or a graph that bespoke did not write."""
 
     exit_code = 6
 

@@ -36,7 +36,7 @@ class Track:
 
 
 def memory_over_instructions(plan: Plan) -> dict[SectionName, Track]:
-    """What is live in the arena and what the running call takes beside it, by section.
+    """Live bytes in the arena and workspace of the running call, by section.
 
     Live bytes are those of values, without the gaps between them: the arena, which has gaps, is `estimate.arena_bytes`.
     """

@@ -130,10 +130,10 @@ def _built(wanted: Wanted, path: Path) -> dict[str, Any]:
     command = [sys.executable, "-m", "tests.benchmarks.core_build", json.dumps(settings)]
     done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 0, f"building {wanted.name} ended with {done.returncode}"
-    told: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    assert told.get("smallest_mb", 0) is not None, told["words"]
-    print(f"built {wanted.name}: {told}", flush=True)
-    return told
+    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    assert answer.get("smallest_mb", 0) is not None, answer["words"]
+    print(f"built {wanted.name}: {answer}", flush=True)
+    return answer
 
 
 def _remove_stale(shared: Path) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several processes that take turns, a step each: A B C A B C ...; whoever is not on turn stands still (SIGSTOP).
+"""Several processes that take turns, a step each: A B C A B C ...; a process whose turn it is not is stopped (SIGSTOP).
 
-What a machine does besides, and how fast it happens to be, then falls on all alike: ratios of neighbouring turns are what counts.
+Other load on the machine and changes of its speed then affect all of them alike: compare ratios of neighbouring turns.
 """
 
 from __future__ import annotations

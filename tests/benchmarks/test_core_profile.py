@@ -75,9 +75,9 @@ def profiled(made: Bundle, data: Path) -> tuple[CoreRun, list[tuple[str, str, st
     if not perf:
         return run, []
     command = [perf, "report", "-i", str(data), "--stdio", "--sort", "dso,symbol", "-t", "|"]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     shares: dict[tuple[str, str], float] = {}
-    for share, library, symbol in _LINE.findall(told):
+    for share, library, symbol in _LINE.findall(printed):
         where = library, "without a name" if symbol.startswith("0x") else symbol.replace("(anonymous namespace)::", "")[:100]
         shares[where] = shares.get(where, 0.0) + float(share)
     largest = sorted(shares.items(), key=lambda entry: -entry[1])

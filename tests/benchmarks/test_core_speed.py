@@ -54,7 +54,7 @@ _ASKED = os.environ.get("BESPOKE_BENCHMARK_MODELS", "").split(",")
 
 
 @pytest.mark.benchmark
-def test_steps_beside_peft(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_compared_with_peft(monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[list[Cell]] = []
     notes: list[str] = []
     problems: list[str] = []

@@ -77,14 +77,15 @@ def test_stops_at_random_instants(monkeypatch: pytest.MonkeyPatch) -> None:
     write_table(
         "core_stop", HEADER, rows,
         f"{MODEL}, `mesp`, sequence {LENGTH}, built for {made.wanted.memory_mb:g} MB, {THREADS} threads: from SIGTERM to the end "
-        f"of the process, whose state is then committed; the run went on in the next process, {done} steps in all.{told(longest)}",
+        "of the process, whose state is then committed; the run went on in the next process, "
+        f"{done} steps in all.{as_reported(longest)}",
         machine=this_machine(THREADS),
     )  # fmt: skip
     assert len(everything) == TRIALS
 
 
-def told(longest: dict[str, float]) -> str:
-    """What the reports said to hold the times against."""
+def as_reported(longest: dict[str, float]) -> str:
+    """The longest instruction and commit of the reports, to compare the times with."""
     instruction, commit = longest["longest_instruction_seconds"] * 1e3, longest["longest_commit_seconds"] * 1e3
     return f" The longest instruction took {instruction:.0f} ms, the longest commit {commit:.0f} ms." if instruction else ""
 
@@ -98,7 +99,7 @@ def request(made: Bundle, state: Path, *, first: bool) -> dict[str, Any]:
 
 
 def until_step(made: Bundle, state: Path, step: int) -> CoreRun:
-    """Begins the run, and stops it when it has told this step."""
+    """Begins the run, and stops it when it has reported this step."""
     process, run, began = *started(request(made, state, first=True)), time.monotonic()
     for event in events(process):
         take(run, event, time.monotonic() - began)

@@ -30,7 +30,7 @@ HEADER = (
 
 
 @pytest.mark.benchmark
-def test_steps_of_mesp_beside_peft() -> None:
+def test_steps_of_mesp_compared_with_peft() -> None:
     model = model_folder()
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
         built = build(model, Path(folder) / "full.bundle", ["mesp"], LENGTH)

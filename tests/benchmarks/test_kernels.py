@@ -47,7 +47,7 @@ def matmul_rate() -> float:
 
 
 @pytest.mark.benchmark
-def test_int4_products_beside_dense_ones(lab: Lab) -> None:
+def test_int4_products_compared_with_dense_ones(lab: Lab) -> None:
     rows: list[list[Cell]] = []
     sets = [name for name in lab.sets if name != "baseline"]
     before = torch.get_num_threads()

@@ -67,16 +67,16 @@ def test_know_about_me(plain_bundle: Path, data_folder: Path, tmp_path: Path) ->
     from bespoke import PersonalModel
 
     asked = questions(data_folder, "student")
-    told, untold = asked[0::2], asked[1::2]
-    pairs = [pair(entry) for entry in told]
+    given, not_given = asked[0::2], asked[1::2]
+    pairs = [pair(entry) for entry in given]
     with PersonalModel.open(plain_bundle, tmp_path / "student") as model:
         for number, text in enumerate(messages(data_folder, "student")):
             model.examples.add({"text": text}, id=f"message-{number}")
         for number, example in enumerate(pairs):
             model.examples.add(example, id=f"fact-{number}")
         trained = {info.id for info in model.examples.list() if info.split == "train"}
-        learned = [entry for number, entry in enumerate(told) if f"fact-{number}" in trained]
-        groups = {"given as pairs, trained on": learned, "only in the messages": untold}
+        learned = [entry for number, entry in enumerate(given) if f"fact-{number}" in trained]
+        groups = {"given as pairs, trained on": learned, "only in the messages": not_given}
         before = {name: answers(model, group) for name, group in groups.items()}
         model.train(steps_of("about_me"))
         after = {name: answers(model, group) for name, group in groups.items()}

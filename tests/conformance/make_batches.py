@@ -63,8 +63,8 @@ def rows(count: int, first: int) -> list[Row]:
     return [row(first + number) for number in range(count)]
 
 
-def told(batch: Batch) -> dict[str, Any]:
-    """Positions as text: tokens, targets and mask of a row that stands beside each other are easily compared by eye."""
+def as_json(batch: Batch) -> dict[str, Any]:
+    """A batch as the vectors have it: its fields, and its arrays as flat lists."""
     return {
         "source": batch.source, "rows": list(batch.rows), "sequence_length": batch.sequence_length,
         "tokens_trained": batch.tokens_trained, "tokens": batch.tokens.reshape(-1).tolist(),
@@ -81,7 +81,7 @@ def cursor_case(given: dict[str, Any]) -> dict[str, Any]:
     state, steps = CursorState.model_validate(case["from"]), []
     for _ in range(case.pop("steps")):
         batches, state = cursor.step(state)
-        steps.append([told(batch) for batch in batches])
+        steps.append([as_json(batch) for batch in batches])
     return {**case, "expected": steps, "ends_at": state.model_dump()}
 
 
@@ -99,7 +99,7 @@ def document() -> dict[str, Any]:
         },
         "cursors": [cursor_case(case) for case in CURSORS],
         "evaluations": [
-            {**case, "expected": [told(b) for b in evaluation_batches(rows(case["rows"], 0), case["batch_size"], LENGTHS)]}
+            {**case, "expected": [as_json(b) for b in evaluation_batches(rows(case["rows"], 0), case["batch_size"], LENGTHS)]}
             for case in EVALUATIONS
         ],
         "judged": [

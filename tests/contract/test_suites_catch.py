@@ -130,7 +130,7 @@ class Crashes(Estimating):
         (HalfTheLoss, PluginError, "a loss of"),
     ],
 )
-def test_a_broken_optimizer_is_told_what_is_wrong(broken: type, kind: type[BespokeError], words: str) -> None:
+def test_the_error_says_what_is_wrong_with_an_optimizer(broken: type, kind: type[BespokeError], words: str) -> None:
     with pytest.raises(kind, match=words) as caught:
         check_optimizer(broken(), exact=False)
     assert all((caught.value.subject, caught.value.got, caught.value.expected, caught.value.next_step))
@@ -268,7 +268,7 @@ class Mutters(Whole):
         (Mutters, "names graph 'rare_operator' and the operator"),
     ],
 )
-def test_a_broken_target_is_told_what_is_wrong(broken: type[Whole], words: str) -> None:
+def test_the_error_says_what_is_wrong_with_a_target(broken: type[Whole], words: str) -> None:
     with pytest.raises(PluginError, match=words) as caught:
         check_target(broken(), optimizers=[METHOD])
     assert all((caught.value.subject, caught.value.got, caught.value.expected, caught.value.next_step))

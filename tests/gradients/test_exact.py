@@ -36,9 +36,9 @@ LENGTHS = (1, 7, 33, 129)
 RANKS = (1, 3, 8)
 TOLERANCE = 1e-5  # ||g - ref|| / ||ref||; see harness.worst_error for tensors that are nearly zero
 LOSS_TOLERANCE = 1e-6  # relative
-# Few tokens and rank 1 make a gradient one number times a vector; where that number cancels, fp32 keeps too few digits whoever
-# computes (peft's own fp32 gradients are then 1e-5 to 1e-4 off). So short sequences come in more rows, and the trained model, whose
-# attention is far from even, gets real text in yet more.
+# Few tokens and rank 1 make a gradient one number times a vector; where that number cancels, fp32 keeps too few digits in any
+# implementation (peft's own fp32 gradients are then 1e-5 to 1e-4 off). So short sequences come in more rows, and the trained model,
+# whose attention is far from even, gets real text in yet more.
 ROWS = {1: 8}
 ROWS_TRAINED = {1: 8, 7: 16, 33: 8, 129: 4}
 

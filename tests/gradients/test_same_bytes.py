@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds of the same input give the same bytes, whatever the folder, the process, its threads and the load of the machine.
+"""Builds of the same input give the same bytes, in any folder and process, with any number of threads and under any load.
 
 With other instructions of the processor golden values may differ, by less than their tolerance, and nothing else may.
 """
@@ -36,11 +36,11 @@ from bespoke import Lora, Personalizer, Training
 training = Training(learning_rate=3e-3, sequence_lengths=(32,), batch_size=2, steps=20, seed=1)
 Personalizer(sys.argv[1], "mesp", "cuda", lora=Lora(rank=4), training=training).build(sys.argv[2])
 """
-BUILD_AS_TOLD = """
+BUILD_WITH_SETTINGS = """
 import json, sys
 from bespoke import Budget, Personalizer, Training
-model, out, told = sys.argv[1:]
-settings = json.loads(told)
+model, out, given = sys.argv[1:]
+settings = json.loads(given)
 training, budget = Training(seed=1, **settings.pop("training")), Budget(**settings.pop("budget", {}))
 Personalizer(model, training=training, budget=budget, licence="MIT", **settings).build(out)
 """
@@ -81,7 +81,7 @@ def build(
     out.parent.mkdir(parents=True, exist_ok=True)
     threads = str(THREADS[number % 3])
     environment = {**os.environ, "PYTHONHASHSEED": str(number), "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
-    command = [sys.executable, "-c", BUILD_AS_TOLD, str(model), str(out), json.dumps(settings)]
+    command = [sys.executable, "-c", BUILD_WITH_SETTINGS, str(model), str(out), json.dumps(settings)]
     subprocess.run(command, check=True, env={**environment, **(more or {})}, cwd=out.parent, capture_output=True)
     return files(out)
 
@@ -98,7 +98,7 @@ def test_two_builds_give_the_same_bytes(stories: Path, stories_bundle: Path, tmp
     assert sum(map(len, first.values())) > 500_000
 
 
-def test_builds_for_the_device_core_give_the_same_bytes_whatever_threads_and_folders(
+def test_builds_for_the_device_core_give_the_same_bytes_with_other_threads_and_folders(
     wide: Path, here: Path, tmp_path: Path
 ) -> None:
     assert any(name.endswith(".pte") for name in files(here))

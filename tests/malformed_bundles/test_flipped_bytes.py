@@ -67,7 +67,7 @@ def refuse_flips_of_a_listed_file(bundle: Path, name: str, step: int) -> int:
     return count
 
 
-def refuse_flips_beside(bundle: Path, name: str, key: bytes, step: int) -> int:
+def refuse_flips_of_an_unlisted_file(bundle: Path, name: str, key: bytes, step: int) -> int:
     """The files that the manifest does not list, with a pin, with a key and (the signature aside) with neither."""
     path = bundle / name
     pin = hashlib.sha256((bundle / "manifest.json").read_bytes()).hexdigest()
@@ -150,10 +150,10 @@ def test_a_flipped_byte_of_a_listed_file_is_refused(bundle: Path, name: str) -> 
 
 
 @pytest.mark.parametrize(("name", "step"), [("manifest.json", 97), ("manifest.sha256", 5), ("signature", 3)])
-def test_a_flipped_byte_beside_the_listed_files_is_refused(
+def test_a_flipped_byte_in_an_unlisted_file_is_refused(
     bundle: Path, name: str, step: int, keys: tuple[bytes, bytes]
 ) -> None:
-    refuse_flips_beside(bundle, name, keys[1], step)
+    refuse_flips_of_an_unlisted_file(bundle, name, keys[1], step)
 
 
 def test_a_flipped_manifest_with_a_sum_that_fits_is_refused_or_sound(bundle: Path) -> None:
@@ -198,7 +198,7 @@ def test_every_header_byte_of_every_kind_of_file_flipped(
 ) -> None:
     rows = [(name, refuse_flips_of_a_listed_file(bundle, name, 1)) for name in KINDS]
     for name in ("manifest.json", "manifest.sha256", "signature"):
-        rows.append((name, refuse_flips_beside(bundle, name, keys[1], 1)))
+        rows.append((name, refuse_flips_of_an_unlisted_file(bundle, name, keys[1], 1)))
     tried, refused = flip_without_sum(bundle, 1)
     rows.append((f"manifest.json with a sum that fits ({tried} tried)", refused))
     headers, padding = refuse_flips_of_a_zip(bundle, tmp_path / "zips", 1, 50)

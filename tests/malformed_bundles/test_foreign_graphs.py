@@ -68,7 +68,7 @@ def test_a_graph_of_a_foreign_signature_is_refused(tiny_bundle: Path) -> None:
 
 
 def test_a_bundle_whose_graphs_were_exchanged_does_not_train(tiny_bundle: Path, tmp_path: Path) -> None:
-    """Every hash is right: whoever wrote the manifest exchanged two files."""
+    """Every hash is right: the author of the manifest exchanged two files."""
     seed = new_seed()
     numbers = random.Random(seed)
     bundle = shutil.copytree(tiny_bundle, tmp_path / "a.bundle")
@@ -131,7 +131,7 @@ def test_a_program_that_gives_other_than_it_says_is_refused_when_it_is_called(gr
             function(*OPERANDS)
 
 
-def test_a_program_whose_operators_do_not_fit_its_operands_is_an_error_of_ours(graph: bytes) -> None:
+def test_a_program_whose_operators_do_not_fit_its_operands_is_a_bundle_error(graph: bytes) -> None:
     document = json.loads(graph)
     document["graph_module"]["graph"]["tensor_values"]["v1"].update(sizes=[{"as_int": 7}])
     narrow = with_signature(RECORD, Signature((((4, 8), "float32"), ((7,), "float32")), signature(RECORD).results))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of the wrong kind or size in a bundle whose hashes fit: what leaves a reader or PersonalModel is an error of ours."""
+"""Values of the wrong kind or size in a bundle whose hashes fit: readers and PersonalModel raise a BespokeError."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def at(document: Any, path: tuple[Any, ...]) -> Any:
 
 
 def changed(data: bytes, numbers: random.Random) -> tuple[bytes, object]:
-    """The document with one value gone, copied from elsewhere, a number beside it, or something else; and where."""
+    """The document with one value gone, copied from elsewhere, replaced by a number next to it, or by something else; and where."""
     document = json.loads(data)
     paths = list(places(document))
     path = numbers.choice(paths)

@@ -91,7 +91,7 @@ def test_every_header_byte_of_the_database_flipped(folder: Path, filled: Path, w
     variants = {str(at): flipped(content, at, mask) for at in range(SQLITE_HEADER)}
     taken = {int(at) for at in try_each(folder, filled, "state.sqlite", variants, whole)}
     harmless = {
-        18,  # version for writers: asking for WAL mends it
+        18,  # version for writers: asking for WAL rewrites it
         *range(24, 32),  # change counter and size in pages, rewritten when the log is emptied
         *range(40, 44),  # cookie of the schema
         *range(44, 47),  # of the schema's format and the text's encoding SQLite reads the lowest bits
@@ -365,7 +365,7 @@ LYING: dict[str, Callable[[], bytes]] = {
 
 @pytest.mark.parametrize("what", LYING)
 def test_a_tensor_file_that_lies_under_a_right_hash(folder: Path, what: str) -> None:
-    """Whoever can write both database and file: still an error, not a read outside the file."""
+    """From a writer of both database and file: still an error, not a read outside the file."""
     content = LYING[what]()
     the_slot(folder).write_bytes(content)
     digest = hashlib.sha256(content).hexdigest()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A compiled program that takes or gives other tensors than the manifest says is refused before a byte is written.
 
-The programs are real: what the target `executorch` made of the graphs of a tiny Llama. The engine runs them over operands and
-results that lie between pages nobody may touch. Who is right is told by the manifest as the build wrote it: a signature that
-differs from it in any way is foreign.
+The programs are real: the target `executorch` compiled them from the graphs of a tiny Llama. The engine runs them over operands and
+results that lie between inaccessible pages. The manifest as the build wrote it decides which signature is right: one that differs
+from it in any way is foreign.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def test_a_program_of_a_foreign_signature_is_refused_before_a_byte_is_written(en
 
 
 def test_a_bundle_whose_programs_were_exchanged_does_not_train(native_build: Path, tiny_core_bundle: Path, tmp_path: Path) -> None:
-    """Every hash is right: whoever wrote the manifest exchanged two artifacts."""
+    """Every hash is right: the author of the manifest exchanged two artifacts."""
     seed = new_seed()
     numbers = random.Random(seed)
     bundle = shutil.copytree(tiny_core_bundle, tmp_path / "a.bundle")

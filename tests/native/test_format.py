@@ -325,7 +325,7 @@ def test_every_field_of_the_schema_of_plans_is_required_and_typed(reader: CoreRe
 
 
 @pytest.mark.parametrize("version", [[1, 1], [2, 0], [0, 9]])
-def test_other_versions_of_plans_are_told_apart_from_damage(reader: CoreReader, sample: Sample, version: list[int]) -> None:
+def test_other_versions_of_plans_are_not_reported_as_damage(reader: CoreReader, sample: Sample, version: list[int]) -> None:
     ours, theirs = plans_refused(reader, {**sample.document, "version": version, "novelty": []}, sample.draft.graphs)
     assert ours.args == theirs.args
 

@@ -38,7 +38,7 @@ KILLED = -9
 DISK_OR_STATE = 9  # exit code of StateError and DiskFull
 FAIL_SHORT = 5  # a part of the write arrives, and nothing after it
 KILL_MODES = [KILL_BEFORE, KILL_TORN, KILL_AFTER]
-# Kills of each method at any instant, beside those at a call: 10 in the fast tests, 200 in all of them.
+# Kills of each method at any instant, in addition to those at a call: 10 in the fast tests, 200 in all of them.
 FEW = {"mesp": 4, "mebp": 3, "mezo": 3}
 MANY = {"mesp": 68, "mebp": 66, "mezo": 66}
 MOST_OF_ONE_RUN = 6  # then it is left alone to its end

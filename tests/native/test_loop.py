@@ -15,7 +15,7 @@ import pytest
 from bespoke.rules.batches import BatchCursor, CursorState, evaluation_batches
 from bespoke.rules.noise import noise
 from bespoke.runtime.trainer import rows_of
-from tests.conformance.make_batches import told
+from tests.conformance.make_batches import as_json
 from tests.unit.rules.test_noise import ulps
 from tests.unit.state.states import BASE, SHAPES, open_state, token_row
 
@@ -55,13 +55,13 @@ def test_a_state_gives_the_same_batches_in_both(
     state, steps = CursorState(), []
     for _ in range(30):
         batches, state = cursor.step(state)
-        steps.append([told(batch) for batch in batches])
+        steps.append([as_json(batch) for batch in batches])
     got = ask(
         native_build, do="batches", folder=str(folder), base=BASE, adapter={n: list(s) for n, s in SHAPES.items()}, split=split,
         seed=seed, batch_size=batch_size, accumulation=accumulation, sequence_lengths=lengths, vocab_size=256, steps=30,
     )  # fmt: skip
     assert got["steps"] == steps
-    assert got["evaluation"] == [told(batch) for batch in evaluation_batches(rows, batch_size, lengths)]
+    assert got["evaluation"] == [as_json(batch) for batch in evaluation_batches(rows, batch_size, lengths)]
 
 
 def test_a_token_that_the_model_does_not_know_is_refused(native_build: Path, folder: Path) -> None:

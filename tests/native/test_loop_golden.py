@@ -148,7 +148,7 @@ def test_another_learning_rate_is_found_by_the_schedule(native_build: Path, bund
 # ---- a golden file that is not one -------------------------------------------------------------------------------------
 
 
-def told(change: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, np.ndarray]], None]:
+def edited(change: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, np.ndarray]], None]:
     """A change of the document in the file."""
 
     def apply(arrays: dict[str, np.ndarray]) -> None:
@@ -177,16 +177,16 @@ def shorter_gradient(arrays: dict[str, np.ndarray]) -> None:
         without_tokens,
         beyond_the_vocabulary,
         shorter_gradient,
-        told(lambda content: content.update(version=2)),
-        told(lambda content: content.update(surprise=1)),
-        told(lambda content: content.pop("loss")),
-        told(lambda content: content["loss"].update(tolerance=-1)),
-        told(lambda content: content["pieces"].pop()),
-        told(lambda content: content["methods"][0]["trained"].append("nothing.lora_A")),
-        told(lambda content: content["methods"][0]["moved"][0].pop()),
-        told(lambda content: content["methods"][1]["gradient"].update(suffix="")),
-        told(lambda content: content["methods"][1]["gradient"].update(suffix=".of_another")),
-        told(lambda content: content["methods"][0].update(micro_batches=0)),
+        edited(lambda content: content.update(version=2)),
+        edited(lambda content: content.update(surprise=1)),
+        edited(lambda content: content.pop("loss")),
+        edited(lambda content: content["loss"].update(tolerance=-1)),
+        edited(lambda content: content["pieces"].pop()),
+        edited(lambda content: content["methods"][0]["trained"].append("nothing.lora_A")),
+        edited(lambda content: content["methods"][0]["moved"][0].pop()),
+        edited(lambda content: content["methods"][1]["gradient"].update(suffix="")),
+        edited(lambda content: content["methods"][1]["gradient"].update(suffix=".of_another")),
+        edited(lambda content: content["methods"][0].update(micro_batches=0)),
     ],
 )
 def test_a_damaged_golden_file_is_refused(

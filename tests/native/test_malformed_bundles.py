@@ -170,7 +170,7 @@ def test_a_flipped_byte_of_a_listed_file_is_refused_by_its_hash(reader: CoreRead
 
 
 @pytest.mark.parametrize(("name", "step"), [("manifest.json", 97), ("manifest.sha256", 5), ("signature", 3)])
-def test_a_flipped_byte_beside_the_listed_files_is_refused(
+def test_a_flipped_byte_in_an_unlisted_file_is_refused(
     reader: CoreReader, bundle: Path, name: str, step: int, keys: tuple[bytes, bytes]
 ) -> None:
     pin = hashlib.sha256((bundle / "manifest.json").read_bytes()).hexdigest()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The device core beside the torch runtime: the same bundle, the same examples; losses and adapters agree after fifty steps of
-every family, and in the fast tests after ten of two.
+"""The device core compared with the torch runtime: the same bundle, the same examples; losses and adapters agree after fifty
+steps of every family, and in the fast tests after ten steps of two families.
 
 Where a difference comes from: the core sums in another order, and AdamW's first steps amplify the sign of what rounding left of a
 gradient near zero.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PersonalModel on the core, beside PersonalModel on torch: the same runs, the same errors; a process that may end in any way."""
+"""PersonalModel on the core compared with PersonalModel on torch: the same runs, the same errors; and a core that is killed."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def begun(model: PersonalModel) -> PersonalModel:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_core_reports_what_torch_reports(opened: Open, method: str) -> None:
-    told: list[tuple[int, float]] = []
-    core = opened("core").train(method=method, on_step=lambda step, loss: told.append((step, loss)))
+    steps: list[tuple[int, float]] = []
+    core = opened("core").train(method=method, on_step=lambda step, loss: steps.append((step, loss)))
     torch = opened("torch", runtime="torch").train(method=method)
     assert (core.runtime, torch.runtime) == ("core", "torch")
     assert core.losses == pytest.approx(torch.losses, abs=1e-5)
-    assert told == list(enumerate(core.losses, 1))
+    assert steps == list(enumerate(core.losses, 1))
     same = ("method", "run", "steps", "total_steps", "tokens", "rejected_steps", "judged_on", "accepted", "stopped_because")
     assert [getattr(core, name) for name in same] == [getattr(torch, name) for name in same]
     for name in ("validation_loss_before", "validation_loss"):
@@ -251,17 +251,17 @@ def test_other_settings_for_an_unfinished_run_are_refused(opened: Open) -> None:
 
 
 def test_a_budget_that_is_too_small_is_refused_before_the_first_step(opened: Open) -> None:
-    told: list[int] = []
+    steps: list[int] = []
     with pytest.raises(BudgetExceeded, match="estimated peak") as raised:
-        opened(memory_mb=1.5).train(on_step=lambda step, loss: told.append(step))
+        opened(memory_mb=1.5).train(on_step=lambda step, loss: steps.append(step))
     assert "1.5 MB" in raised.value.expected
-    assert told == []
+    assert steps == []
     with pytest.raises(ConfigError, match="memory_mb"):
         opened(memory_mb=0)
 
 
-def test_what_the_system_ends_is_told_as_a_budget_and_loses_nothing(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The core is told of no limit, so that the system's is the one that it meets."""
+def test_a_core_that_the_system_ends_is_a_budget_error_and_loses_nothing(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The core is given no limit, so that it meets that of the system."""
     model = opened()
     request = {**model._core._request, "verb": "train", "memory_mb": -1.0}
     monkeypatch.setattr(limit, "MARGIN_BYTES", 0)

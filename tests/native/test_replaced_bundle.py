@@ -39,7 +39,7 @@ def opened_files(pid: int) -> set[str]:
 
 
 def held_with_the_bundle_open(program: Path, request: dict[str, Any]) -> subprocess.Popen[str]:
-    """A core that was stopped when it had the folder open and no program in it: it is begun anew until that was the moment."""
+    """A core stopped while it has the folder open and no program of it loaded: started again until it stops at that moment."""
     for _ in range(50):
         core = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert core.stdin is not None

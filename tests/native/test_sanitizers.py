@@ -18,7 +18,7 @@ from tests.bundles import shakespeare
 from tests.native.conftest import compile_core
 
 pytestmark = pytest.mark.slow
-# What ExecuTorch and XNNPACK keep for the life of the process is not lost memory of ours.
+# ExecuTorch and XNNPACK keep memory for the life of the process: it is no leak of the core.
 ENVIRONMENT = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:exitcode=99", "UBSAN_OPTIONS": "print_stacktrace=1"}
 
 

@@ -54,7 +54,7 @@ def rows(state: Path, table: str) -> int:
 
 @pytest.mark.parametrize("begun", [False, True], ids=["new run", "unfinished run"])
 @pytest.mark.parametrize("runtime", ["torch", "core"])
-def test_numbers_that_cannot_be_are_refused_in_one_way_whatever_runs(
+def test_numbers_that_cannot_be_are_refused_in_one_way_on_every_runtime(
     tiny_core_bundle: Path, tmp_path: Path, runtime: str, begun: bool
 ) -> None:
     with PersonalModel.open(tiny_core_bundle, tmp_path / "state", runtime=runtime) as model:  # type: ignore[arg-type]

@@ -118,7 +118,7 @@ def tables(folder: Path) -> dict[str, list[tuple[Any, ...]]]:
         return found
 
 
-def test_a_state_that_the_core_made_is_one_of_ours(program: Path, tmp_path: Path) -> None:
+def test_python_opens_a_state_that_the_core_made(program: Path, tmp_path: Path) -> None:
     with CoreState(program) as core:
         assert core.open(tmp_path / "deep" / "core").act("summary")["examples"] == 0
         files = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "deep" / "core").iterdir()}
@@ -172,7 +172,7 @@ def test_two_slots_and_three_adapters_are_kept(program: Path, folder: Path, tmp_
         for step in range(6, 12):
             assert core.act("commit", **commit_of(step, tmp_path))
             assert core.act("accept", run=2, metrics="{}", **given(adapter(step), tmp_path))
-        # The one that the run started from, and three besides.
+        # The one that the run started from, and three more.
         assert [version[0] for version in core.act("summary")["accepted"]] == [1, 5, 6, 7]
     assert len(list(folder.glob("slot_*"))) == 2
     assert len(list(folder.glob("accepted_*"))) == 4
@@ -293,14 +293,14 @@ def test_leftovers_of_a_killed_commit_are_removed_at_open(program: Path, folder:
     for name in ("slot_00000002_00000000.safetensors.partial", "slot_00000009_0a0b0c0d.safetensors"):
         (folder / name).write_bytes(content)
     (folder / "accepted_00000002_00000000.safetensors").symlink_to("/etc/passwd")
-    (folder / "not_ours.txt").write_text("stays")
+    (folder / "foreign.txt").write_text("stays")
     passwd = Path("/etc/passwd").read_bytes()
     kept = (folder / "slot_00000009_0a0b0c0d.safetensors").open("rb")  # as another process may have it mapped
     with CoreState(program) as core:
         core.open(folder)
     assert {path.name for path in folder.glob("*.safetensors*")} == before
     assert not any(kept.read())
-    assert (folder / "not_ours.txt").exists()
+    assert (folder / "foreign.txt").exists()
     assert Path("/etc/passwd").read_bytes() == passwd
 
 

@@ -114,7 +114,7 @@ class Trials:
             return outcome, calls
 
     def survives(self, core: CoreState) -> None:
-        """The process that was told of an error reads the state and does what it could not do."""
+        """The process that met the error then reads the state and does what failed."""
         core.act("arm", call=-1, mode=0, error=0)
         if self.operation in ("create", "open"):
             core.open(self.folder)

@@ -3,8 +3,8 @@
 
     python -m tests.sharing.fault_lab BUNDLE STATE PLACE MODE ERRNO MOST
 
-Prints a JSON line for each: which call it was, how it ended, the example that was told to be kept, and what a process finds then
-for which nothing fails.
+Prints a JSON line for each: which call it was, how it ended, the example that was reported as kept, and what a process without
+faults finds then.
 """
 
 from __future__ import annotations

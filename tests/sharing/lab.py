@@ -73,10 +73,10 @@ class Changer:
 
 
 class Adder:
-    """A process with `handles` handles on one state. `told`: the ids whose `add` was seen to return."""
+    """A process with `handles` handles on one state. `kept`: the ids whose `add` was seen to return."""
 
     def __init__(self, context: ForkServerContext, bundle: Path, state: Path, handles: int) -> None:
-        self.told: list[str] = []
+        self.kept: list[str] = []
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=add_from, args=(bundle, state, handles, theirs), daemon=True)
         self.process.start()
@@ -96,10 +96,10 @@ class Adder:
         self._until(_ADDED)
 
     def add(self, ids: list[str]) -> list[str]:
-        before = len(self.told)
+        before = len(self.kept)
         self.ask(ids)
         self.finish()
-        return self.told[before:]
+        return self.kept[before:]
 
     def kill(self) -> None:
         self.process.kill()
@@ -113,4 +113,4 @@ class Adder:
     def _until(self, last: str) -> None:
         with suppress(EOFError, ConnectionResetError):
             while (word := self.pipe.recv()) != last:
-                self.told += [] if word == _OPEN else [word]
+                self.kept += [] if word == _OPEN else [word]

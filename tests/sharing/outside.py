@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a state holds and which locks are on it, told without any code of ours: plain SQLite in another process, and /proc/locks.
+"""What a state holds and which locks are on it, read without code of bespoke: plain SQLite in another process, and /proc/locks.
 
 Nothing here opens a file of a state in the process that calls it: closing one would drop that process's locks on it.
 """

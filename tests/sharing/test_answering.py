@@ -35,7 +35,7 @@ def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
 
 @pytest.fixture
 def trained(tiny_core_bundle: Path, tmp_path: Path) -> Path:
-    """A state with an adapter that answers, and an export of it beside it."""
+    """A state with an adapter that answers, and an export of that adapter next to it."""
     with PersonalModel.open(tiny_core_bundle, tmp_path / "alice", runtime="torch") as model:
         add_numbers(model)
         model.train(4)
@@ -44,7 +44,7 @@ def trained(tiny_core_bundle: Path, tmp_path: Path) -> Path:
     return tmp_path / "alice"
 
 
-def test_exports_and_answers_beside_a_process_that_accepts_and_takes_back_are_of_one_adapter(
+def test_exports_and_answers_next_to_a_process_that_accepts_and_takes_back_are_of_one_adapter(
     tiny_core_bundle: Path, trained: Path, tmp_path: Path
 ) -> None:
     times = count(10_000)
@@ -61,7 +61,7 @@ def test_exports_and_answers_beside_a_process_that_accepts_and_takes_back_are_of
     record_check("exports and answers beside a process that accepts and takes back", {"of each": times, "that failed": 0})
 
 
-def test_the_core_evaluates_beside_a_process_that_accepts_and_takes_back(
+def test_the_core_evaluates_next_to_a_process_that_accepts_and_takes_back(
     core: Path, tiny_core_bundle: Path, trained: Path, tmp_path: Path
 ) -> None:
     times = count(5_000)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A call of the system that fails, an allocation that is refused: told as what it is, never as damage, and nothing is lost.
+"""A system call that fails, an allocation that is refused: reported as such, never as damage, and nothing is lost.
 
 faults.c lets one call after the other fail: those by which a state is opened, locked, mapped and read, and SQLite's allocations.
-Damage is told with the advice to delete the folder; a moment without memory must not lead there.
+The error of a damaged state advises to delete the folder; a moment without memory must not lead there.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def judged(fault: str, kind: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_failing_call_is_told_as_what_it_is_and_nothing_is_lost(
+def test_a_failing_call_is_reported_as_such_and_nothing_is_lost(
     faults_library: Path, tiny_core_bundle: Path, state: Path, tmp_path: Path, fault: str
 ) -> None:
     _, mode, error = FAULTS[fault]
@@ -86,18 +86,18 @@ def test_a_failing_call_is_told_as_what_it_is_and_nothing_is_lost(
         assert "error" not in trial["after"], trial
         assert kept | {"number-0", "number-11"} <= set(trial["after"]["value"])
     assert outcomes.total() > min(most, 3)
-    assert some_were_told(outcomes)
+    assert some_were_reported(outcomes)
     assert outside.example_ids(state) >= kept
     record_check(f"calls of the store that fail on torch ({fault})", dict(sorted(outcomes.items())))
 
 
-def some_were_told(outcomes: Counter[str]) -> bool:
-    """Some of the faults were told: what fails and is never noticed was not tried."""
+def some_were_reported(outcomes: Counter[str]) -> bool:
+    """Some of the faults were reported: a fault that nobody notices was not injected."""
     return any(name != "no harm" for name in outcomes)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_failing_call_of_the_core_is_told_as_what_it_is_and_nothing_is_lost(
+def test_a_failing_call_of_the_core_is_reported_as_such_and_nothing_is_lost(
     core: Path, faults_library: Path, tiny_core_bundle: Path, state: Path, tmp_path: Path, fault: str
 ) -> None:
     before = outside.read(state, "SELECT id FROM examples ORDER BY key")
@@ -122,6 +122,6 @@ def test_a_failing_call_of_the_core_is_told_as_what_it_is_and_nothing_is_lost(
         outcomes["no harm" if answer is None else answer["error"]] += 1
         if answer is not None:
             judged(fault, answer["error"], f"{answer['got']}; {answer['expected']}. {answer['next_step']}")
-    assert some_were_told(outcomes)
+    assert some_were_reported(outcomes)
     assert outside.read(state, "SELECT id FROM examples ORDER BY key") == before
     record_check(f"calls of the store that fail in the core ({fault})", dict(sorted(outcomes.items())))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The locks by which SQLite knows that a database is in use stay, whatever a second handle of the same process does beside them.
+"""The locks by which SQLite knows that a database is in use stay, with any use of a second handle in the same process.
 
 A process that opens and closes a locked file by any descriptor drops all its POSIX locks on that file ("How To Corrupt An SQLite
-Database File", 2.2): nothing of ours may touch the database but SQLite.
+Database File", 2.2): only SQLite may open the database.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ VERBS: dict[str, Callable[[PersonalModel, Path], object]] = {
 }
 
 
-def test_a_second_handle_leaves_the_locks_of_the_first_whatever_it_does(tiny_bundle: Path, tmp_path: Path) -> None:
+def test_no_verb_of_a_second_handle_drops_the_locks_of_the_first(tiny_bundle: Path, tmp_path: Path) -> None:
     state = tmp_path / "alice"
     with PersonalModel.open(tiny_bundle, state) as model:
         add_numbers(model)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was told to be kept is there: several handles in a process, several processes on a state, some of them killed.
+"""An example that was reported as kept is there: several handles in a process, several processes on a state, some of them killed.
 
 The judge is plain SQLite in yet another process, which knows nothing of our store.
 """
@@ -95,7 +95,7 @@ def test_nothing_is_lost_in_rounds_of_three_processes(
         for which, adder in reversed(list(enumerate(adders))):  # the one with two handles goes on when the others have left
             adder.ask([f"late-{number}-{which}-{index}" for index in range(chance.randrange(1, 10))])
             adder.finish()
-            kept.update(adder.told)
+            kept.update(adder.kept)
             assert outside.example_ids(state) >= kept, f"round {number} of seed {seed}"
             adder.kill() if kills else adder.close()
         for timer in timers:
@@ -104,4 +104,4 @@ def test_nothing_is_lost_in_rounds_of_three_processes(
         assert outside.example_ids(state) >= kept, f"round {number} of seed {seed}"
     assert len(kept) > rounds
     name = "examples added by three processes, all killed" if kills else "examples added by three processes"
-    record_check(name, {"rounds": rounds, "kills": killed, "examples told to be kept": len(kept), "lost": 0}, seed)
+    record_check(name, {"rounds": rounds, "kills": killed, "examples reported as kept": len(kept), "lost": 0}, seed)

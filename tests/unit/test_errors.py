@@ -282,7 +282,7 @@ def test_every_class_is_raised_by_a_misuse(capsys: pytest.CaptureFixture[str]) -
         print(f"\nerror classes: {len(tested)} of {len(classes())} in errors.py raised by misuse, all four parts checked")
 
 
-def test_several_settings_errors_are_told_as_one() -> None:
+def test_several_settings_errors_are_reported_as_one() -> None:
     problems = [
         ConfigError(f"setting {name}", got="nothing", expected="something", next_step=f"Give {name}") for name in ("a", "b")
     ]

@@ -66,7 +66,7 @@ def test_the_probe_sees_a_socket() -> None:
     assert probe("import socket; socket.socket()")[1] != []
 
 
-def test_a_settings_error_is_told_without_torch() -> None:
+def test_a_settings_error_is_reported_without_torch() -> None:
     program = 'from bespoke.cli import run; assert run(["build", "--config", "nosuch.toml"]) == 2'
     assert "torch" not in packages(probe(program)[0])
 
@@ -120,7 +120,7 @@ def test_what_is_optional_is_imported_only_where_it_is_used() -> None:
     assert wrong == set()
 
 
-def test_a_missing_torch_is_told_with_the_extra_that_brings_it() -> None:
+def test_a_missing_torch_is_reported_with_the_extra_that_brings_it() -> None:
     program = """
 sys.modules["torch"] = None
 import bespoke

@@ -73,7 +73,7 @@ def test_a_wrong_value_is_refused_by_name(make: Callable[[], object], subject: s
     assert "Input should be" not in str(error)
 
 
-def test_all_wrong_values_of_one_object_are_told_at_once() -> None:
+def test_all_wrong_values_of_one_object_are_reported_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         Training(learning_rate=0, steps=0)
     assert "Training.learning_rate" in str(caught.value)

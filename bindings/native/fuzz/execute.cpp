@@ -237,7 +237,7 @@ bool execute(fuzz::MemoryBundle& bundle, Case& one, Random& random, fuzz::Seen& 
 int main(int, char** argv) {
   __sanitizer_set_death_callback(say_where);
   std::set_terminate([] {
-    std::fprintf(stderr, "terminating: what was thrown is no error of ours\n");
+    std::fprintf(stderr, "terminating: an exception that is no bespoke::Error\n");
     say_where();
     std::abort();
   });

@@ -257,7 +257,7 @@ static void no_memory_is_an_error_wherever_it_ends(void) {
 
 /* ---- trust and versions -------------------------------------------------------------------------------------------------------- */
 
-static void what_a_bundle_is_known_by_is_told(void) {
+static void a_model_says_how_its_bundle_was_authenticated(void) {
   bespoke_options options = plain();
   bespoke_model *model = opened(&options);
   EXPECT(!strcmp(bespoke_authenticated(model), "none"));
@@ -309,7 +309,7 @@ static const struct {
     CHECK(the_threads_of_a_process_are_set_while_one_model_is_open),
     CHECK(a_stop_ends_the_call_that_runs_and_no_other),
     CHECK(no_memory_is_an_error_wherever_it_ends),
-    CHECK(what_a_bundle_is_known_by_is_told),
+    CHECK(a_model_says_how_its_bundle_was_authenticated),
     CHECK(options_of_the_first_version_are_taken),
 };
 

@@ -15,7 +15,7 @@ using Request = nlohmann::json;
 
 namespace {
 
-Request told(const Batch& batch) {
+Request as_json(const Batch& batch) {
   return {{"source", name_of(batch.source)}, {"rows", batch.row_numbers}, {"sequence_length", batch.sequence_length},
           {"tokens_trained", batch.tokens_trained}, {"tokens", batch.tokens}, {"targets", batch.targets},
           {"mask", std::vector<int>(batch.mask.begin(), batch.mask.end())}};
@@ -37,10 +37,10 @@ Request batches(const Request& request) {
   for (int64_t left = request.at("steps"); left > 0; left--) {
     state = cursor.step(state, step);
     answer["steps"].push_back(Request::array());
-    for (const Batch& batch : step) answer["steps"].back().push_back(told(batch));
+    for (const Batch& batch : step) answer["steps"].back().push_back(as_json(batch));
   }
   EvaluationBatches evaluation(*user, batch_size, lengths, vocab_size);
-  for (Batch batch; evaluation.next(batch);) answer["evaluation"].push_back(told(batch));
+  for (Batch batch; evaluation.next(batch);) answer["evaluation"].push_back(as_json(batch));
   return answer;
 }
 

@@ -49,7 +49,7 @@ class VectorRows : public RowSource {
   size_t count_;
 };
 
-Vectors told(const Batch& batch) {
+Vectors as_json(const Batch& batch) {
   return {{"source", name_of(batch.source)}, {"rows", batch.row_numbers}, {"sequence_length", batch.sequence_length},
           {"tokens_trained", batch.tokens_trained}, {"tokens", batch.tokens}, {"targets", batch.targets},
           {"mask", std::vector<int>(batch.mask.begin(), batch.mask.end())}};
@@ -148,7 +148,7 @@ TEST_CASE("the cursor hands out the batches of the reference") {
     for (const Vectors& expected : test["expected"]) {
       state = cursor.step(state, batches);
       REQUIRE(batches.size() == expected.size());
-      for (size_t i = 0; i < batches.size(); i++) CHECK(told(batches[i]) == expected[i]);
+      for (size_t i = 0; i < batches.size(); i++) CHECK(as_json(batches[i]) == expected[i]);
     }
     CHECK(state.step == test["ends_at"]["step"]);
     CHECK(state.user_position == test["ends_at"]["user_position"]);
@@ -162,7 +162,7 @@ TEST_CASE("evaluation takes each row once, in the order of the reference") {
     const VectorRows rows(document["rows"], 0, test["rows"]);
     EvaluationBatches batches(rows, test["batch_size"], document["sequence_lengths"], document["vocab_size"]);
     Vectors found = Vectors::array();
-    for (Batch batch; batches.next(batch);) found.push_back(told(batch));
+    for (Batch batch; batches.next(batch);) found.push_back(as_json(batch));
     CHECK(found == test["expected"]);
   }
 }

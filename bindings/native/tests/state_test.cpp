@@ -189,7 +189,7 @@ TEST_CASE("one trainer at a time; the scratch file of a killed one goes") {
   second->trainer_lock();
 }
 
-TEST_CASE("another base or adapter is refused, and told about the reset") {
+TEST_CASE("another base or adapter is refused, and the error names the reset") {
   Folder folder;
   StateStore::open(folder.path, kBase, pieces());
   const Error base = error_of([&] { StateStore::open(folder.path, std::string(64, 'b'), pieces()); });

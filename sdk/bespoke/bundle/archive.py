@@ -28,7 +28,7 @@ def pack(bundle: Path | str, out: Path | str) -> tuple[Path, Path]:
     with open_bundle(folder) as opened:
         opened.verify_files()
         weights = {record.file for record in opened.manifest.weights}
-        rest = (set(opened.manifest.files) - weights) | set(opened.beside)
+        rest = (set(opened.manifest.files) - weights) | set(opened.unlisted)
     target.mkdir(parents=True, exist_ok=True)
     paths = target / "weights.zip", target / "method.zip"
     for path, names in zip(paths, (weights, rest), strict=True):
@@ -42,7 +42,7 @@ def unpack(archives: Path | str | Iterable[Path | str], folder: Path | str) -> P
     with open_bundle(given) as opened:
         whole = WholeFolder(folder, BundleError, _not_free)
         try:
-            for name in (*opened.beside, *opened.names):
+            for name in (*opened.unlisted, *opened.names):
                 path = whole.work / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with path.open("wb") as file:

@@ -53,7 +53,7 @@ MAX_COUNT = 2**53  # the largest integer that every JSON reader keeps exactly
 
 _COMPONENT = re.compile(r"[A-Za-z0-9_@+=-][A-Za-z0-9_.@+=-]*")
 MANIFEST_FILE, SUM_FILE, SIGNATURE_FILE = "manifest.json", "manifest.sha256", "signature"
-RESERVED = frozenset({MANIFEST_FILE, SUM_FILE, SIGNATURE_FILE})  # beside what the manifest lists
+RESERVED = frozenset({MANIFEST_FILE, SUM_FILE, SIGNATURE_FILE})  # in addition to what the manifest lists
 
 
 def file_name_problem(name: str) -> str:
@@ -204,7 +204,7 @@ class TensorRecord(ManifestRecord):
 
 
 class GraphRecord(ManifestRecord):
-    """A compiled function. Equal computations are one graph, whatever they were called."""
+    """A compiled function. Equal computations are one graph, under any name."""
 
     key: Sha256 = Field(description="hash of what was traced")
     name: Name = Field(description="name of the function, for people")
@@ -225,7 +225,7 @@ class ArtifactRecord(ManifestRecord):
         max_length=4096, description="operands that the artifact takes, in its order, by the graph's names"
     )
     file: FileName = Field(description="the artifact")
-    workspace_bytes: Bytes = Field(description="bytes that a call of it takes beside its operands, free again after it")
+    workspace_bytes: Bytes = Field(description="workspace: bytes of a call in addition to its operands, free again after it")
     engine_bytes: Bytes = Field(description="bytes that the engine allocates for it and keeps, for all artifacts to use")
 
 

@@ -38,7 +38,7 @@ def manifest_bytes(manifest: Manifest) -> bytes:
 
 
 def manifest_sum(data: bytes) -> bytes:
-    """What `manifest.sha256` holds, in the form of `sha256sum`: damage is told from hostility even without pin or key."""
+    """What `manifest.sha256` holds, in the form of `sha256sum`. It shows damage, not an attack: that takes a pin or a key."""
     return f"{hashlib.sha256(data).hexdigest()}  {MANIFEST_FILE}\n".encode()
 
 

@@ -39,7 +39,7 @@ Authenticated = Literal["pin", "signature", "none"]
 
 _CHUNK_BYTES = 2**20
 _MAX_READ_BYTES = 2**28
-_MAX_BESIDE_BYTES = 256
+_MAX_UNLISTED_BYTES = 256
 
 
 def open_bundle(
@@ -110,7 +110,7 @@ class Bundle:
         return tuple(sorted(self.manifest.files))
 
     @property
-    def beside(self) -> tuple[str, ...]:
+    def unlisted(self) -> tuple[str, ...]:
         """Names of the files that the manifest does not list: itself, its sum and the signature, where there is one."""
         return (MANIFEST_FILE, SUM_FILE, SIGNATURE_FILE) if self.signed else (MANIFEST_FILE, SUM_FILE)
 
@@ -136,8 +136,8 @@ class Bundle:
 
     def chunks(self, name: str) -> Iterator[bytes]:
         """The bytes of a file in pieces; the hash is compared after the last, so use nothing before the end."""
-        if name in self.beside:
-            yield self._manifest_bytes if name == MANIFEST_FILE else self._small(name, _MAX_BESIDE_BYTES)
+        if name in self.unlisted:
+            yield self._manifest_bytes if name == MANIFEST_FILE else self._small(name, _MAX_UNLISTED_BYTES)
             return
         extent = self._extent(name)
         try:
@@ -204,7 +204,7 @@ class Bundle:
                 expected=f"the pinned {pin_sha256}",
                 next_step="Get the bundle that the app was built with",
             )
-        signature = self._small(SIGNATURE_FILE, _MAX_BESIDE_BYTES) if self.signed else None
+        signature = self._small(SIGNATURE_FILE, _MAX_UNLISTED_BYTES) if self.signed else None
         if signature is not None and len(signature) != SIGNATURE_BYTES:
             raise self._refused(SIGNATURE_FILE, f"{len(signature)} bytes", f"{SIGNATURE_BYTES}")
         if public_key is not None:
@@ -213,7 +213,7 @@ class Bundle:
     def _check_sum(self) -> None:
         """A damaged manifest says so, rather than being another manifest."""
         expected = manifest_sum(self._manifest_bytes)
-        if self._small(SUM_FILE, _MAX_BESIDE_BYTES) != expected:
+        if self._small(SUM_FILE, _MAX_UNLISTED_BYTES) != expected:
             raise self._refused(
                 SUM_FILE,
                 f"another sum than {self.manifest_sha256}",

@@ -5,8 +5,8 @@ Both give, for a name, an open descriptor with offset and size; who asks checks 
 walked with descriptors, component by component and never through a link, so that nothing outside it can be named:
 neither by a name (those are checked as well) nor by a link that appears while it is being read.
 
-A bundle is replaced by renaming another to its name, never in place. Who has a folder open holds a shared lock on it, and who
-replaces it leaves the old folder, then under another name, to its readers: whoever writes there next removes it.
+A bundle is replaced by renaming another to its name, never in place. A reader holds a shared lock on the folder that it has open; a
+writer that replaces it renames the old folder and leaves it to its readers. The next writer removes it.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class FolderSource:
         try:
             return os.path.samestat(os.fstat(self._root), os.stat(self._folder))
         except OSError:
-            return True  # gone altogether; what is missing is told when it is asked for
+            return True  # gone altogether; a missing file is reported when it is asked for
 
     def _open(self, name: str) -> int:
         """O_NOFOLLOW refuses a link; O_NONBLOCK keeps a named pipe from waiting for its other end."""

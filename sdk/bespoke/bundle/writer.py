@@ -97,7 +97,7 @@ class BundleWriter:
             ) from problem  # fmt: skip
 
     def _defect(self, got: str, expected: str) -> BundleError:
-        return BundleError(str(self._folder), got=got, expected=expected, next_step="Mend the code that builds it")
+        return BundleError(str(self._folder), got=got, expected=expected, next_step="Fix the code that builds it")
 
 
 def check_replaceable(folder: Path) -> None:

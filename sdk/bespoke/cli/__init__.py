@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command `bespoke`: the verbs of Personalizer and PersonalModel on the command line.
 
-Start-up imports click and nothing heavy: each command imports what it needs when it runs, and plugins are only looked at where
-a name is not one of ours, or all names are listed.
+Start-up imports click and nothing heavy: each command imports what it needs when it runs. Plugins are looked at only to find a
+command that is not built in, or to list all commands.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["cli", "main", "run"]
 
 
 class Commands(click.Group):
-    """Our commands in the order of a bundle's life, then those of plugins. A plugin cannot take the name of one of ours."""
+    """The built-in commands in the order of a bundle's life, then those of plugins. A plugin cannot replace a built-in command."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*self.commands, *sorted(self._of_plugins().keys() - self.commands.keys())]
@@ -69,7 +69,7 @@ for _command in (
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs one command line and returns its exit code; errors of the SDK are told, not raised."""
+    """Runs one command line and returns its exit code; errors of the SDK are printed, not raised."""
     session = Session()
     try:
         code = cli.main(list(arguments), prog_name="bespoke", standalone_mode=False, obj=session)

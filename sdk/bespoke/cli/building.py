@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option("--targets", multiple=True, metavar="NAME", help="Engines to compile for; may be repeated.")
 @click.option("--option", "options", multiple=True, metavar="NAME.FIELD=VALUE", help="Option of one of them; may be repeated.")
 @click.option("--data", metavar="FILE|auto|none", help="JSONL, .json, CSV or .txt for all users [auto: a set for the gate].")
-@click.option("--data-format", type=click.Choice(DATA_FORMATS), help="Shape of its rows, where it cannot be told.")
+@click.option("--data-format", type=click.Choice(DATA_FORMATS), help="Shape of its rows; by default the first row decides.")
 @field_option
 @click.option("--train-on", type=click.Choice(["assistant", "user", "all"]), help="Whose words are learned from [assistant].")
 @click.option("--licence", metavar="TEXT", help="Terms of the base model, where its folder does not say.")

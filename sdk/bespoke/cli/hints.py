@@ -39,7 +39,7 @@ PHRASES = (
     (r"\bfields=\{'prompt': 'question', 'completion': 'answer'\}", "--field prompt=question --field completion=answer"),
     (r"\bfields\['(\w+)'\]", r"--field \1"),
     (r"\bwhich fields names\b", "which --field names"),
-    (r"Mend fields,", "Mend --field,"),
+    (r"Correct fields,", "Correct --field,"),
     (r"Write fields as \{what it is: the column that holds it\}", "Write --field NAME=COLUMN"),
     (r"^Add an example$", "Add some with bespoke train --examples FILE"),
     (r"\boptimizers=\{'(\w+)': \{\.\.\.\}\}", r"--option \1.FIELD=VALUE"),

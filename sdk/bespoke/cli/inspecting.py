@@ -192,7 +192,7 @@ def _golden(bundle: Bundle, tell: Tell) -> list[dict[str, Any]]:
 
 
 def _provers(bundle: Bundle, asked: str | None) -> list[str]:
-    """The runtimes whose numbers are compared. Torch too where it is not installed and no other can: its absence is told then."""
+    """The runtimes whose numbers are compared. Where no other can run, torch is named even if missing: the error then says so."""
     from importlib.util import find_spec
 
     from bespoke.core.runtime import chosen_runtime

@@ -173,7 +173,7 @@ def reset(session: Session, bundle: Path, state: Path, trust: Trust) -> None:
 @click.command(short_help="End the unfinished run.")
 @_on_a_state()
 def abandon(session: Session, bundle: Path, state: Path, trust: Trust) -> None:
-    """End the unfinished run, so that the next `bespoke train` starts one anew. An adapter of it that was accepted stays.
+    """End the unfinished run, so that the next `bespoke train` starts a new one. An adapter of it that was accepted stays.
 
     \b
     bespoke abandon chat.bundle --state alice

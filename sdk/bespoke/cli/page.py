@@ -62,7 +62,7 @@ memory_mb = 200
 | code | when |
 |---|---|
 | 0 | done. A refused adapter and a training that was asked to stop are no errors: the report says so |
-| 1 | a defect: an exception that is none of ours, shown with its traceback |
+| 1 | a defect of bespoke: an unexpected exception, shown with its traceback |
 """
 
 

@@ -19,7 +19,7 @@ from bespoke.errors import BespokeError, ConfigError, SignatureError
 
 INTERRUPTED = 130  # what a shell reports for a command that Ctrl-C ended
 Tell = Callable[[str, int, int], None]
-"""Told (what, done, total) as work goes on; total 0 where it is not known."""
+"""Called with (what, done, total) as work goes on; total is 0 where it is not known."""
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -187,7 +187,7 @@ def describe(error: BespokeError | click.ClickException) -> dict[str, Any]:
 
 
 def cut(examples: int, tokens: int, trained: int) -> str:
-    """That examples were too long, for whoever would else train in silence on less than was given."""
+    """The warning that examples were too long, so that nobody trains on less than was given without knowing it."""
     lost = f"{trained or 'none'} of them to be trained on"
     return (
         f"cut: {examples} examples are longer than the longest sequence; {tokens} tokens left out, {lost}. "
@@ -200,7 +200,7 @@ def cut(examples: int, tokens: int, trained: int) -> str:
 
 @contextmanager
 def progress() -> Iterator[Tell]:
-    """Bars on stderr, one for each thing told of, where stderr is a terminal; else silence."""
+    """Progress bars on stderr, one for each `what` that is reported, where stderr is a terminal; else nothing."""
     if not sys.stderr.isatty():
         yield lambda what, done, total: None
         return

@@ -110,7 +110,7 @@ def read_toml(path: Path) -> dict[str, Any]:
             str(path), got=error.strerror or "an error", expected="a readable TOML file", next_step="Check --config"
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(str(path), got=f"no TOML: {error}", expected="TOML", next_step="Mend the file") from None
+        raise ConfigError(str(path), got=f"no TOML: {error}", expected="TOML", next_step="Correct the file") from None
     problems = []
     for name in document.keys() - set(ARGUMENTS):
         near = difflib.get_close_matches(name, ARGUMENTS, 1)

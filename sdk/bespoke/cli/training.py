@@ -42,7 +42,7 @@ _OWN = ("steps", "seed", "memory_mb")  # arguments of `train` and `open`, not ov
 
 def _example_options(command: Command) -> Command:
     return click.option(
-        "--examples-format", type=click.Choice(DATA_FORMATS), help="Shape of the examples, where it cannot be told."
+        "--examples-format", type=click.Choice(DATA_FORMATS), help="Shape of the examples; by default the first row decides."
     )(field_option(command))
 
 
@@ -56,7 +56,7 @@ def _example_options(command: Command) -> Command:
 @_example_options
 @click.option("--method", help="Way of training [that of the unfinished run, else the bundle's first].")
 @runtime_option(_RUNTIME)
-@click.option("--new-run", is_flag=True, help="Drop an unfinished run and start anew.")
+@click.option("--new-run", is_flag=True, help="Drop an unfinished run and start a new one.")
 @setting_flags(TRAIN_FLAGS)
 @click.option("--plot", type=PATH, metavar="FILE", help="Draw memory and losses (.svg or .png).")
 @trust_options

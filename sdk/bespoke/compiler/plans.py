@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All plans of a bundle: made for the costs of its first target, held against the budget, told as estimates and as a dial."""
+"""All plans of a bundle: made for the costs of its first target, held against the budget, reported as estimates and as a dial."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bespoke.plan.costs import Costs, Workspace
 
 CONTEXT_FACTOR = 2  # rows of the KV cache for each position of the longest plan
-MAX_ROUNDS = 6  # plans made anew because a target measured other workspaces than were told
+MAX_ROUNDS = 6  # of planning, because a target measured other workspaces than were estimated
 
 Key = tuple[str, int]
 """Method and sequence length."""
@@ -57,7 +57,7 @@ class Plans:
         return made
 
     def told(self, progress: Progress) -> dict[Key, Planned]:
-        """By what is told from the graphs, before anything is compiled; the smallest plan where none seems to fit."""
+        """Plans by workspaces estimated from the graphs, before anything is compiled; the smallest plan where none seems to fit."""
         planners, planned = self.planners(), {}
         for done, (key, planner) in enumerate(planners.items()):
             progress("plans", done, len(planners))
@@ -69,7 +69,7 @@ class Plans:
         return planned
 
     def fitted(self, planned: dict[Key, Planned], compiled: Compile) -> dict[Key, Planned]:
-        """Held against the budget again with measured workspaces, and made anew until what they use is measured and fits."""
+        """Plans that fit with measured workspaces: planned again until all graphs that they use are measured."""
         compiled(self.graphs(planned))
         return planned if self.budget is None else self._settled(compiled, lambda planner: planner.plan(self.budget))
 
@@ -93,7 +93,7 @@ class Plans:
                 return planned
             measured = compiled(graphs)
         raise PlanDoesNotFit(
-            f"Target '{self._request.targets[0].name}'", got=f"other workspaces than were told, {MAX_ROUNDS} times",
+            f"Target '{self._request.targets[0].name}'", got=f"other workspaces than were estimated, {MAX_ROUNDS} times",
             expected="plans that fit as measured", next_step="Raise the budget a little",
         )  # fmt: skip
 
@@ -124,7 +124,7 @@ class Plans:
         )
 
     def dial(self, budgets: Sequence[int], compiled: Compile) -> tuple[DialPoint, ...]:
-        """What each budget buys. The smallest and the fastest plan are measured, and correct what is told of those between."""
+        """What each budget buys. The smallest and the fastest plan are measured, and correct the estimates of those between."""
         self._ends(compiled)
         found = []
         for (method, length), planner in self.planners(compiled([])).items():

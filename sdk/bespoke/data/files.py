@@ -2,9 +2,9 @@
 """Examples out of files: JSONL (one object a line), .json (an array of objects, or lines as in JSONL), CSV (a header, then rows)
 or .txt (the whole file is one text).
 
-All rows of a file have one shape, named or told from the first row. Errors carry file and row: the line in JSONL, the place in an
-array, the row as a spreadsheet counts it in CSV, where the header is row 1. Keys that the shape does not use are counted, not
-refused.
+All rows of a file have one shape: the one that is named, else that of the first row. Errors carry file and row: the line in JSONL,
+the place in an array, the row as a spreadsheet counts it in CSV, where the header is row 1. Keys that the shape does not use are
+counted, not refused.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _mapped(row: dict[str, Any], mapping: Mapping[str, str], where: str) -> tupl
                 where,
                 got=f"the keys {', '.join(map(repr, row)) or 'none'}",
                 expected=f"{column!r}, which fields names for {name!r}",
-                next_step="Mend fields, or give every row this key",
+                next_step="Correct fields, or give every row this key",
             )
         value = row[column]
         if name in ("prompt", "completion", "text") and not isinstance(value, str):
@@ -184,7 +184,7 @@ def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             return
         except csv.Error as error:
             raise DataError(
-                where, got=f"no CSV: {error}", expected="a row", next_step="Mend the quotes, or write the rows as JSONL"
+                where, got=f"no CSV: {error}", expected="a row", next_step="Fix the quotes, or write the rows as JSONL"
             ) from None
         if not values:
             continue

@@ -64,12 +64,12 @@ def prepare(
     valid_share: float = 0.1,
     on_row: Callable[[int], None] | None = None,
 ) -> Prepared:
-    """Tokenize the examples of `path` and split them; `on_row` is told each row's number, for a progress bar.
+    """Tokenize the examples of `path` and split them; `on_row` gets each row's number, for a progress bar.
 
-    `valid_share` of the examples, at least one where there are two, become validation, but no more than JUDGED_POSITIONS: the gate
-    looks at all of it, each time. `packing` puts whole rows of
-    `text` behind each other into rows of at most `max_length` positions; attention then crosses from one text into the
-    next, and no token is predicted across the border. DataError, with file and row, for a row that cannot be used.
+    `valid_share` of the examples becomes the validation split: at least one where there are two, and at most JUDGED_POSITIONS,
+    since each gate evaluates the whole split. `packing` joins whole rows of `text` into rows of at most `max_length` positions;
+    attention then crosses from one text into the next, and no token is predicted across the border. DataError, with file and row,
+    for a row that cannot be used.
     """
     if not 0 <= valid_share < 1:
         raise ConfigError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shapes that an example may have, told apart by their keys alone."""
+"""The shapes that an example may have. Its keys alone decide which one it has."""
 
 from __future__ import annotations
 

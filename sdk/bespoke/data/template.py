@@ -149,7 +149,7 @@ def _renderer(
     try:
         compiled = environment.from_string(template)
     except jinja2.TemplateError as error:
-        raise _refused(got=str(error), expected="a Jinja template", next_step="Mend the template") from None
+        raise _refused(got=str(error), expected="a Jinja template", next_step="Fix the template") from None
 
     def render(messages: Sequence[tuple[str, str]], generate: bool) -> str:
         given = [{"role": role, "content": content} for role, content in messages]
@@ -162,7 +162,7 @@ def _renderer(
             raise _refused(
                 got=f"{type(error).__name__}: {error} for the roles {' '.join(role for role, _ in messages)}",
                 expected="a text",
-                next_step="Mend the template, or give the names that it needs with variables=",
+                next_step="Fix the template, or give the names that it needs with variables=",
             ) from None
 
     return render
@@ -257,7 +257,7 @@ def _turns(render: Render, table: Table) -> Turns:
     endings = []
     for role in sorted(ROLES):
         if (role, "end", False) not in table:
-            continue  # where nothing is known to end such a turn, no text can be told from the next turn's header
+            continue  # no text is known to end such a turn: what follows may be the next turn's header
         behind = [text for (previous, _, _), text in table.items() if previous == role]
         shared = _common_prefix(behind)
         # Whitespace behind the closing token is never generated: generation stops at the token.

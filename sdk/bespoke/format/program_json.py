@@ -2,9 +2,9 @@
 """The `model.json` of an exported program, as far as a bundle may hold one: a straight line of operators on tensors.
 
 torch's own reader of this file evaluates text: symbolic expressions go to sympy, guards are Python source, a node's
-target is looked up by attribute from the `torch` module, and whatever comes beside the file is unpickled. None of that
-is needed for a graph of fixed shapes whose every operand is an input. So this module reads the file as plain data and
-takes only that much: the nodes, and around them exactly the document that `wrap` would have written. It needs no torch.
+target is looked up by attribute from the `torch` module, and the other files of the archive are unpickled. None of that
+is needed for a graph of fixed shapes whose operands are all inputs. So this module reads the file as plain data and
+accepts only the nodes and, around them, exactly the document that `wrap` would have written. It needs no torch.
 
 Values are named `v0`, `v1`, ... in the order in which they appear, so that names of variables leave no trace.
 """

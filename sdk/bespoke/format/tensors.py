@@ -33,7 +33,7 @@ MAX_DIMENSIONS = 8
 MAX_NAME_CHARACTERS = 256
 MAX_TENSOR_BYTES = 2**40
 
-# In the order of the file. Little-endian, whatever the machine.
+# In the order of the file. Little-endian on every machine.
 DTYPES: dict[str, np.dtype[Any]] = {
     "I64": np.dtype("<i8"),
     "F32": np.dtype("<f4"),
@@ -109,7 +109,7 @@ class TensorWriter:
             self._path.unlink(missing_ok=True)
 
     def _defect(self, got: str, expected: str) -> BundleError:
-        return BundleError(str(self._path), got=got, expected=expected, next_step="Mend the code that writes this file")
+        return BundleError(str(self._path), got=got, expected=expected, next_step="Fix the code that writes this file")
 
 
 def write_tensors(path: Path | str, tensors: Iterable[tuple[str, Any, tuple[int, ...], Iterable[np.ndarray]]]) -> None:

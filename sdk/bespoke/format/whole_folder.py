@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A folder that appears under its name whole or not at all: written beside it, and moved there when it is done.
+"""A folder that appears under its name whole or not at all: it is written next to that name, and renamed when it is complete.
 
-Who writes holds a lock on the folder that is being written, who reads a shared one, which the system lets go of when the process
-ends, however it ends. So what dead writers left is known, and what nobody reads any more: the next one to write there removes it.
-An old folder is exchanged with the new one in one step where the file system can; where it cannot, the old one is back in its place
-when the next one writes there.
+A writer holds an exclusive lock on the folder that it writes, a reader a shared one. The system releases both when the process
+ends, however it ends. So a partial or old folder without a lock was left by a dead writer or has no readers, and the next writer
+removes it. The new folder is exchanged with the old one in one step where the file system can do that. Where it cannot, and the
+process dies between the two renames, the next writer puts the old folder back.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["WholeFolder", "check_place", "usable_folder"]
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 Check = Callable[[Path], None]
-"""Raises an error of ours about an existing folder that must not be replaced."""
+"""Raises a BespokeError about an existing folder that must not be replaced."""
 
 
 class WholeFolder:
@@ -38,7 +38,7 @@ class WholeFolder:
         self.target = _absolute(target, error)
         self._error, self._replaceable = error, replaceable
         _check_existing(self.target, error, replaceable)
-        with _told(self.target, error):
+        with _system_errors(self.target, error):
             self.target.parent.mkdir(parents=True, exist_ok=True)
             with _locked(self.target.parent) as alone:
                 if alone:
@@ -48,14 +48,14 @@ class WholeFolder:
                 self._lock = _lock(self.work)
 
     def finish(self) -> Path:
-        """Moves the folder to its place. What was there is gone then, but for those who have it open with a shared lock: they go on
-        reading it, beside its place, and the next one to write there removes it.
+        """Moves the folder to its place and removes the one that was there. If a reader holds a shared lock on that one, it stays
+        under another name until a later writer removes it.
         """
         self.work.chmod(0o755)  # mkdtemp's 0700 would hide it from everyone else
         if self._lock is not None:
             with suppress(OSError):
                 fcntl.flock(self._lock, fcntl.LOCK_SH)  # from its first moment in place on it can be read
-        with _told(self.target, self._error), _locked(self.target.parent):
+        with _system_errors(self.target, self._error), _locked(self.target.parent):
             _check_existing(self.target, self._error, self._replaceable)  # again: it may have come meanwhile
             if not os.path.lexists(self.target):
                 self.work.rename(self.target)
@@ -85,7 +85,7 @@ def check_place(target: Path | str, error: type[BespokeError], replaceable: Chec
     """Raises `error` where a folder could not be written to this place; leaves nothing behind."""
     target = _absolute(target, error)
     _check_existing(target, error, replaceable)
-    with _told(target, error):
+    with _system_errors(target, error):
         above = target.parent
         while not os.path.lexists(above):
             above = above.parent
@@ -95,7 +95,7 @@ def check_place(target: Path | str, error: type[BespokeError], replaceable: Chec
 def usable_folder(folder: Path | str, error: type[BespokeError]) -> Path:
     """The folder, made where there is none. Raises `error` where files could not be written into it."""
     folder = _absolute(folder, error)
-    with _told(folder, error):
+    with _system_errors(folder, error):
         folder.mkdir(parents=True, exist_ok=True)
         os.rmdir(tempfile.mkdtemp(prefix=".", suffix=".partial", dir=folder))
     return folder
@@ -111,7 +111,7 @@ def _absolute(target: Path | str, error: type[BespokeError]) -> Path:
 
 
 def _check_existing(target: Path, error: type[BespokeError], replaceable: Check) -> None:
-    with _told(target, error):
+    with _system_errors(target, error):
         if not os.path.lexists(target):
             return
         if target.is_symlink() or not target.is_dir():
@@ -122,7 +122,7 @@ def _check_existing(target: Path, error: type[BespokeError], replaceable: Check)
         with suppress(FileNotFoundError):
             if Path.cwd().is_relative_to(target.resolve()):
                 raise error(
-                    str(target), got="the folder that this process works in", expected="a folder beside or below it",
+                    str(target), got="the folder that this process works in", expected="another folder, or one below it",
                     next_step="Name a new folder",
                 )  # fmt: skip
         if any(target.iterdir()):
@@ -130,8 +130,8 @@ def _check_existing(target: Path, error: type[BespokeError], replaceable: Check)
 
 
 @contextmanager
-def _told(target: Path, error: type[BespokeError]) -> Iterator[None]:
-    """What the system says, as an error of ours."""
+def _system_errors(target: Path, error: type[BespokeError]) -> Iterator[None]:
+    """Raises `error` in place of an OSError."""
     try:
         yield
     except OSError as problem:
@@ -143,7 +143,7 @@ def _told(target: Path, error: type[BespokeError]) -> Iterator[None]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[bool]:
-    """Alone with those who write beside each other, for a moment; False where the file system has no locks."""
+    """Keeps other writers of the same parent folder out for a moment; False where the file system has no locks."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         locked = True
@@ -165,12 +165,12 @@ def _lock(folder: Path) -> int | None:
         os.close(descriptor)
         return None
     except OSError:
-        pass  # no locks here: nobody removes anything
+        pass  # the file system has no locks
     return descriptor
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Of writers that died; of a death between two renames the old folder goes back to its place."""
+    """Removes what dead writers left. If one died between its two renames, the old folder goes back to its place."""
     name = re.compile(rf"\.{re.escape(target.name)}\.[a-z0-9_]{{8}}\.(partial|old)")
     for left in sorted(target.parent.iterdir()):
         if not name.fullmatch(left.name) or left.is_symlink() or not left.is_dir():
@@ -182,7 +182,7 @@ def _remove_leftovers(target: Path) -> None:
 
 
 def _remove_unread(folder: Path) -> None:
-    """Unless somebody reads it, or still writes it."""
+    """Removes the folder, unless a process reads or writes it."""
     descriptor = _lock(folder)
     if descriptor is not None:
         shutil.rmtree(folder, ignore_errors=True)

@@ -61,7 +61,7 @@ class Lane:
 
 
 class KeepFloat64(TorchFunctionMode):
-    """transformers computes norms and softmax in fp32 whatever comes in; under this mode float64 stays float64."""
+    """transformers computes norms and softmax in fp32 for any input; under this mode float64 stays float64."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -311,9 +311,9 @@ class Reference:
 
 
 def decode(codes: np.ndarray, scales: np.ndarray, outs: Sequence[torch.Tensor]) -> None:
-    """Fills each of `outs` [rows, columns], of whatever precision, with (nibble - 8) * scale: low nibble first, groups of 32.
+    """Fills each of `outs` [rows, columns], of any precision, with (nibble - 8) * scale: low nibble first, groups of 32.
 
-    Written apart from `bespoke.model.quantize`, and a few rows at a time, so that what lies between stays in the cache.
+    Does not share code with `bespoke.model.quantize`. A few rows at a time, so that intermediates stay in the cache.
     """
     rows, columns = outs[0].shape
     step = max(1, DECODED_AT_ONCE // max(columns, 1))

@@ -63,7 +63,7 @@ class VerifyReport:
 def verify_bundle(
     bundle: Bundle, *, files: bool = True, on_check: Callable[[Check], None] | None = None
 ) -> VerifyReport:
-    """Hashes of all files, then the golden vectors on this machine; `on_check` is told each check as it passes.
+    """Hashes of all files, then the golden vectors on this machine; `on_check` gets each check as it passes.
 
     Raises BundleError for a file that is damaged, GoldenMismatch naming method, sequence length and tensor for a number that is
     not what the reference has.

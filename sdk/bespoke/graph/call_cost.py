@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a call of a graph costs, read off the traced graph: bytes beside its operands, floating-point operations, bytes moved."""
+"""What a call of a graph costs, read off the traced graph: workspace bytes, floating-point operations, bytes moved."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def _shares(node: torch.fx.Node) -> bool:
 
 
 def traffic_bytes(module: torch.fx.GraphModule) -> int:
-    """Bytes that operators read and write, each by itself: what elementwise work and copies cost. Int4 operators, whose weights are
-    small beside their work, are left out."""
+    """Bytes that operators read and write, each by itself: the cost of elementwise operators and copies. Int4 operators are left
+    out: reading their weights costs little compared with their arithmetic."""
     total = 0
     for node in module.graph.nodes:
         if node.op == "call_function" and not _shares(node) and not str(node.target).startswith("bespoke."):
@@ -52,7 +52,7 @@ def traffic_bytes(module: torch.fx.GraphModule) -> int:
 
 
 def _sizes(node: torch.fx.Node, result_bytes: int) -> tuple[Operator, CallSizes] | None:
-    """The record of an operator of ours and the sizes of this call; None for those of aten."""
+    """The record of a bespoke operator and the sizes of this call; None for operators of aten."""
     namespace, _, name = str(node.target).removesuffix(".default").partition(".")
     if node.op != "call_function" or namespace != "bespoke":
         return None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A traced graph as the bytes that a bundle keeps: torch.export's model.json and nothing beside it.
+"""A traced graph as the bytes that a bundle keeps: torch.export's model.json and nothing else.
 
-What torch would write next to it (state, constants, sample inputs) are pickles; a graph of ours has none of them, and
-one that does is refused by name. What it writes into it besides the computation (stack traces, source paths, names of
+The other files that torch would write (state, constants, sample inputs) are pickles. A graph of bespoke needs none of them; one
+that does is refused by name. What torch adds to model.json besides the computation (stack traces, source paths, names of
 modules and variables, build tags of torch) is dropped or replaced, so that the same computation gives the same bytes in
 any folder and under any name. `torch._export.serde.serialize.deserialize` still reads the file; a bundle's own reader
 is `bespoke.ops.load_program`.
@@ -59,7 +59,7 @@ def program_bytes(program: torch.export.ExportedProgram | torch.fx.GraphModule, 
 
 
 def _refuse_extras(program: torch.export.ExportedProgram, name: str) -> None:
-    """What an export holds beside its graph, or does beside giving results."""
+    """Refuses an export that holds more than its graph, or does more than compute results."""
 
     signature = program.graph_signature
     for spec in signature.input_specs:

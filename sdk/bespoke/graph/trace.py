@@ -52,8 +52,8 @@ class TensorSpec:
 class Graph:
     """A traced function. `module` takes the operands in the order of `inputs` and returns a flat tuple.
 
-    `workspace_bytes` and `in_place_bytes` are what a call takes beside its operands: with torch, results included, and with a core
-    that writes results to where they belong. `traffic_bytes` is what its operators read and write.
+    `workspace_bytes` is the memory of a call in addition to its operands with torch, results included; `in_place_bytes` is that
+    with a core that writes results into given buffers. `traffic_bytes` is what its operators read and write.
     """
 
     key: str

@@ -2,7 +2,7 @@
 """From a Hugging Face folder to the bundle's weight files: one per group, read, quantized and written row by row.
 
 Groups are `embedding`, `block_00` onwards, `head` and `rope`; a tied head is stored once, in `embedding`. Memory is a
-few chunks of rows, whatever the size of the model.
+few chunks of rows, for a model of any size.
 """
 
 from __future__ import annotations

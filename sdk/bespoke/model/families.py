@@ -248,7 +248,7 @@ def _rope(fields: _Fields, block: _Fields, theta: float, positions: int) -> Rope
     if partial != 1.0:
         raise fields.refuse("partial_rotary_factor", partial, "1.0")
     original = None
-    if kind == "llama3":  # a value beside rope_scaling wins over one inside, as in transformers
+    if kind == "llama3":  # a value next to rope_scaling wins over one inside, as in transformers
         inside = block.integer("original_max_position_embeddings", positions)
         original = fields.integer("original_max_position_embeddings", inside)
     return RopeConfig(

@@ -84,7 +84,7 @@ def _visible(start: torch.Tensor, window: torch.Tensor, tile: int, keys: int) ->
 
 
 def _by_kv_head(x: torch.Tensor, kv_heads: int, d: int) -> torch.Tensor:
-    """[tile, H * d] -> [K, tile * G, d], query head j beside key-value head j // G."""
+    """[tile, H * d] -> [K, tile * G, d], query head j next to key-value head j // G."""
     return x.view(x.shape[0], kv_heads, -1).transpose(0, 1).reshape(kv_heads, -1, d)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The licence of a base model. A bundle carries it to every user, so a build without one is refused unless told."""
+"""The licence of a base model. A bundle carries it to every user, so a build that finds none and is given none is refused."""
 
 from __future__ import annotations
 

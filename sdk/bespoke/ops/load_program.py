@@ -88,8 +88,8 @@ def load_program(
     data: bytes, subject: str, *, device: str = "cpu", error: type[BespokeError] = BundleError
 ) -> torch.fx.GraphModule:
     """The graph in the bytes of a model.json. Call it with the flat tensors of the graph; it returns a flat tuple.
-    `meta["workspace_bytes"]` is what a call takes beside its operands; `meta["operands"]` and `meta["results"]` are the (shape,
-    dtype) that the program gives its tensors.
+    `meta["workspace_bytes"]` is the memory of a call in addition to its operands; `meta["operands"]` and `meta["results"]` are the
+    (shape, dtype) that the program gives its tensors.
 
     Constructors inside the graph (`full`, `arange`) are bound to `device`. Raises `error` about `subject` for anything
     that is not a straight line of allowed operators; nothing is executed before that is known.

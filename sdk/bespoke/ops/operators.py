@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One record for each operator of ours: how an engine calls it, its floating-point operations, and the scratch it takes.
+"""One record for each operator of bespoke: how an engine calls it, its floating-point operations, and the scratch it takes.
 
 Out variants are the schemas of an engine that writes results to given buffers (ExecuTorch). A result may lie where the operand of
 the same name does: `acc_out` may be `acc`, `m_out` may be `m`, and so on. Otherwise no operand overlaps a result. Engines register
@@ -119,7 +119,7 @@ def operator_scratch_bytes(name: str, rows: int, threads: int = THREADS) -> int:
     """
     if name not in OPERATORS:
         raise GraphError(
-            f"operator '{name}'", got="no operator of ours", expected=", ".join(OPERATORS),
+            f"operator '{name}'", got="no operator of bespoke", expected=", ".join(OPERATORS),
             next_step="Ask for one of these; other operators say themselves what they take",
         )  # fmt: skip
     return OPERATORS[name].native_scratch(rows, threads)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a call of an exported program takes in the torch runtime, read off the program that torch runs.
+"""Workspace of a call of an exported program in the torch runtime, read off the program that torch runs.
 
-A bundle's plan may say what another runtime takes.
+The plan cannot be asked: its workspaces may be those of another runtime.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ITEMSIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 2, 7: 4, 8: 8, 12: 1, 13: 2}  # b
 
 
 def workspace_bytes(program: Program) -> int:
-    """What a call of a program takes beside its operands: intermediates, results, and scratch of operators."""
+    """Memory of a call in addition to its operands: intermediates, results, and scratch of operators."""
     storage: dict[str, Hashable] = {name: name for name in program.inputs}
     steps = []
     for node in program.nodes:

@@ -91,16 +91,16 @@ def compile_plan(
 
 
 def graph_refs(draft: DraftPlan, costs: Costs, measured: Mapping[str, Workspace]) -> list[GraphRef]:
-    """Workspaces as measured, else as told from the graphs."""
+    """Workspaces as measured, else as estimated from the graphs."""
     refs = []
     for graph in draft.graphs:
-        told = Workspace(graph.in_place_bytes if costs.results_in_place else graph.workspace_bytes)
-        refs.append(GraphRef(key=graph.key, name=graph.name, **measured.get(graph.key, told)._asdict()))
+        estimated = Workspace(graph.in_place_bytes if costs.results_in_place else graph.workspace_bytes)
+        refs.append(GraphRef(key=graph.key, name=graph.name, **measured.get(graph.key, estimated)._asdict()))
     return refs
 
 
 def largest_workspace(live: LiveSections, graphs: Sequence[GraphRef], draft: DraftPlan, costs: Costs) -> Workspace:
-    """What the calls of a training run take beside their operands: the most of each region, whichever call it is of."""
+    """Workspace of the calls of a training run, in addition to their operands: of each region the most that any call takes."""
     workspace = engine = temporaries = 0
     for name in COUNTED_SECTIONS:
         for call in live.sections.get(name, ()):

@@ -185,7 +185,7 @@ SectionName = Literal["train_step", "micro_step", "apply_step", "evaluate_step",
 
 
 class GraphRef(Settings):
-    """A graph of the bundle, and what a call of it takes beside its operands."""
+    """A graph of the bundle, and the memory of a call of it in addition to its operands."""
 
     key: str = Field(pattern=r"^[0-9a-f]{64}$")
     name: str

@@ -62,7 +62,7 @@ NUMBERS = ("loss", "loss_sum", "correct")
 
 @dataclass(frozen=True)
 class SectionRule:
-    """What a section may touch beside `section`, `state`, `bundle` values and constants, and what it must emit."""
+    """What a section may touch in addition to `section`, `state`, `bundle` values and constants, and what it must emit."""
 
     lifetimes: tuple[Lifetime, ...] = ()
     batch: bool = False  # the tensors of BATCH

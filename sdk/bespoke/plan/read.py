@@ -37,7 +37,7 @@ def read_plan(data: bytes, subject: str, graphs: Iterable[Signature]) -> Plan:
 
 
 def _refuse_other_version(version: object, subject: str) -> None:
-    """Whatever is no version at all is left to the schema."""
+    """A value that is no version at all is left to the schema."""
     if not isinstance(version, list) or len(version) != 2 or version == list(PLAN_VERSION):
         return
     major, minor = PLAN_VERSION

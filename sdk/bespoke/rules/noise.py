@@ -73,7 +73,7 @@ def noise(
     """z, float32 of `shape`; the same arguments always give the same z.
 
     seed: [0, 2^64). step: [0, 2^32). query: [0, 2^31). block, tensor: [0, 2^16). `out`: C-contiguous float32 of
-    `shape`, filled and returned. Beyond the result, about half a megabyte is used whatever the shape.
+    `shape`, filled and returned. In addition to the result it uses about half a megabyte, for any shape.
     Raises PlanError for a number out of its range, an unknown distribution or an `out` that does not fit.
     """
     shape = tuple(int(size) for size in shape)

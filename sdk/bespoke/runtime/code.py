@@ -102,7 +102,7 @@ Code = CallCode | GroupCode | NoiseCode | ZeroCode | RecordCode | StoreCode | Em
 
 @dataclass(frozen=True, slots=True)
 class GraphCode:
-    """A graph by its key, and the bytes a call takes beside its operands."""
+    """A graph by its key, and the workspace of a call: bytes in addition to its operands."""
 
     key: str
     name: str
@@ -141,8 +141,8 @@ class PlanCode:
 def read_code(data: bytes, subject: str, graphs: Sequence[Signature]) -> PlanCode:
     """The verified plan in `data` as fixed records.
 
-    They are packed and made anew once the validated plan is gone: made beside it, they would lie scattered over its memory and keep
-    it from being given back (8 MB held for 1.5 MB of records, at Qwen2.5-0.5B).
+    They are pickled, and loaded again once the validated plan is freed. Allocated while the plan is alive, they would lie scattered
+    over its memory and keep it from being given back (8 MB held for 1.5 MB of records, at Qwen2.5-0.5B).
     """
     packed = pickle.dumps(plan_code(read_plan(data, subject, graphs)))
     return pickle.loads(packed)

@@ -35,7 +35,7 @@ class GraphFunction:
 
     @property
     def workspace_bytes(self) -> int:
-        """What a call takes beside its operands."""
+        """Memory of a call in addition to its operands."""
         return int(self._module.meta["workspace_bytes"])
 
     def __call__(self, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:

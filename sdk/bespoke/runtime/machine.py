@@ -27,7 +27,7 @@ from bespoke.system.guard import MemoryGuard
 class Machine:
     """Runs sections of one method. State is what `fill` put there and steps have changed since.
 
-    `estimate_bytes` is what training takes over the idle process in this runtime, whatever target the plan was made for.
+    `estimate_bytes` is what training adds to the idle process in this runtime. The plan may be made for another target.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ def settings_of_run(
     record = method_of(bundle, method)
     training = settings_from(Training, "train", {**record.training.model_dump(), **overrides, **given})
     assert isinstance(training, Training)
-    training = training.model_copy(update={"seed": record.training.seed})  # that of the run stands beside its settings
+    training = training.model_copy(update={"seed": record.training.seed})  # the run keeps its own seed, apart from its settings
     _refuse_what_is_compiled(record.training, training)
     return record, training
 

@@ -24,7 +24,7 @@ def steady_malloc(threshold_bytes: int = 1 << 17) -> bool:
         return False
     trim_threshold, mmap_threshold, arena_max = -1, -3, -8  # malloc.h
     settings = ((mmap_threshold, threshold_bytes), (trim_threshold, threshold_bytes), (arena_max, 1))
-    taken = [mallopt(name, value) == 1 for name, value in settings]  # all are set, whatever one of them answers
+    taken = [mallopt(name, value) == 1 for name, value in settings]  # all are set, even where one of them fails
     return all(taken)
 
 

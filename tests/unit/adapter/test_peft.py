@@ -116,7 +116,7 @@ def test_what_peft_itself_saved_is_read_where_its_base_is_trusted(
     np.testing.assert_array_equal(pieces["block_02.down_proj.lora_B"], expected)
 
 
-def test_an_adapter_of_another_base_is_refused_by_hash_even_if_told_to_trust(
+def test_an_adapter_of_another_base_is_refused_by_hash_even_with_trust(
     model: tuple[Path, ModelConfig], tmp_path: Path
 ) -> None:
     export(tmp_path / "a", model[1])

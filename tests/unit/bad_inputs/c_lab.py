@@ -63,4 +63,4 @@ assert opened(bundle, state, model)[0] == 0
 for line in sys.stdin:
     code, error = eval(line)
     said = {name: getattr(error.contents, name).decode() for name in PARTS} if error else {}
-    print(json.dumps({"code": code, "told": error.contents.code if error else None, **said}), flush=True)
+    print(json.dumps({"code": code, "code_of_error": error.contents.code if error else None, **said}), flush=True)

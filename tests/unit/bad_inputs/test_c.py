@@ -67,10 +67,10 @@ def answers(stories_bundle: Path, state: Path, tmp_path_factory: pytest.TempPath
 
 
 @pytest.mark.parametrize("number", range(len(ROWS)), ids=[row[0] for row in ROWS])
-def test_a_bad_call_is_told_what_is_wrong(number: int, answers: list[dict[str, Any]], place: Place) -> None:
+def test_the_error_says_what_is_wrong_with_a_call(number: int, answers: list[dict[str, Any]], place: Place) -> None:
     _, kind, says = ROWS[number]
     answer = answers[number]
     assert answer["kind"] == kind
-    assert answer["code"] == answer["told"] > 0
+    assert answer["code"] == answer["code_of_error"] > 0
     said = "{subject}: got {got}; expected {expected}. {next_step}.".format(**answer)
     assert place.holds(says, said), said

@@ -44,7 +44,7 @@ ROWS = [
     (f"{BUILD} --option nope", "ConfigError", "--option: got 'nope'; expected NAME=VALUE. Write --option name=value."),
     (f"{BUILD} --signing-key {{tmp}}/nosuch.pem", "ConfigError", "signing key {tmp}/nosuch.pem: got No such file or directory; expected a file. Check the path."),
     ("build {tmp}/out --config {tmp}/nosuch.toml", "ConfigError", "{tmp}/nosuch.toml: got No such file or directory; expected a readable TOML file. Check --config."),
-    ("build {tmp}/out --config {tmp}/half.toml", "ConfigError", "{tmp}/half.toml: got no TOML: Invalid value (at end of document); expected TOML. Mend the file."),
+    ("build {tmp}/out --config {tmp}/half.toml", "ConfigError", "{tmp}/half.toml: got no TOML: Invalid value (at end of document); expected TOML. Correct the file."),
     ("build {tmp}/out --config {tmp}/name.toml", "ConfigError", "{tmp}/name.toml: modell: got an unknown setting; expected one of model, optimizers, targets, data, data_format... Did you mean 'model'?"),
     ("build {tmp}/out --config {tmp}/word.toml", "ConfigError", "training.learning_rate: got 'fast'; expected a number. Change training.learning_rate."),
     # ---- a bundle --------------------------------------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ ROWS = [
     (f"{TRAIN} --examples {{tmp}}/number.jsonl", "DataError", "{tmp}/number.jsonl, row 1: example.text: got a number; expected text. Give it as one string."),
     (f"{TRAIN} --examples {{tmp}}/keys.jsonl", "DataError", "{tmp}/keys.jsonl, row 1: got the keys 'word'; expected 'messages', 'prompt' and 'completion', or 'text'. Rename the keys, or map them: --field prompt=question --field completion=answer."),
     (f"{TRAIN} --examples {{tmp}}/latin.jsonl", "DataError", "{tmp}/latin.jsonl, row 1: got bytes that are not UTF-8 ...; expected UTF-8 text. Convert the file, for instance with iconv -t UTF-8."),
-    (f"{TRAIN} --examples {{tmp}}/columns.csv --field prompt=x", "DataError", "{tmp}/columns.csv, row 2: got the keys 'a', 'b'; expected 'x', which --field names for 'prompt'. Mend --field, or give every row this key."),
+    (f"{TRAIN} --examples {{tmp}}/columns.csv --field prompt=x", "DataError", "{tmp}/columns.csv, row 2: got the keys 'a', 'b'; expected 'x', which --field names for 'prompt'. Correct --field, or give every row this key."),
     (f"{TRAIN} --examples {{tmp}}/columns.csv --field word=a", "ConfigError", "--field word: got 'a'; expected one of messages, prompt, completion, text, tokens, mask, and the name of a column. Write --field NAME=COLUMN."),
     # ---- evaluate, generate, export --------------------------------------------------------------------------------------------
     ("evaluate {bundle} --state {tmp}/new", "StateError", "{tmp}/new: got no state; expected the folder of a user's state, as training made it. Check the path; `bespoke train` with --examples makes a state."),
@@ -106,17 +106,17 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("line", "kind", "says"), ROWS, ids=[row[0].replace("{", "").replace("}", "")[:70] for row in ROWS])
-def test_a_bad_command_line_is_told_what_is_wrong(
+def test_the_error_says_what_is_wrong_with_a_command_line(
     line: str, kind: str, says: str, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[BespokeError | click.ClickException] = []
+    printed: list[BespokeError | click.ClickException] = []
     tell = bespoke.cli.tell_error
-    monkeypatch.setattr(bespoke.cli, "tell_error", lambda session, error: (told.append(error), tell(session, error)))
+    monkeypatch.setattr(bespoke.cli, "tell_error", lambda session, error: (printed.append(error), tell(session, error)))
     answer = run(*(place.fill(word) for word in shlex.split(line)))
-    assert [type(error).__name__ for error in told] == [kind], answer
-    assert answer.code == told[0].exit_code > 0
+    assert [type(error).__name__ for error in printed] == [kind], answer
+    assert answer.code == printed[0].exit_code > 0
     assert answer.out == ""
     assert "Traceback" not in answer.err
-    start = "bespoke: " if isinstance(told[0], BespokeError) else "Error: "
+    start = "bespoke: " if isinstance(printed[0], BespokeError) else "Error: "
     said = answer.err[answer.err.index(start) + len(start) :].rstrip("\n")
     assert place.holds(says, said), said

@@ -134,7 +134,7 @@ def models(place: Place) -> Iterator[tuple[PersonalModel, PersonalModel]]:
 
 
 @pytest.mark.parametrize(("call", "kind", "says"), ROWS, ids=[row[0] for row in ROWS])
-def test_a_bad_argument_is_told_what_is_wrong(
+def test_the_error_says_what_is_wrong_with_an_argument(
     call: str, kind: str, says: str, place: Place, models: tuple[PersonalModel, PersonalModel]
 ) -> None:
     names = {

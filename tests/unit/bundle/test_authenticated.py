@@ -102,7 +102,7 @@ def test_a_key_is_raw_or_pem_and_of_ed25519(keys: tuple[bytes, bytes]) -> None:
     ):  # fmt: skip
         with pytest.raises(SignatureError, match="ed25519") as refused:
             raw_public_key(wrong)  # type: ignore[arg-type]
-        assert "BEGIN" not in str(refused.value)  # nothing of a key is told
+        assert "BEGIN" not in str(refused.value)  # no part of a key is printed
 
 
 def test_openssl_makes_keys_that_are_taken(bundle: Path, tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_the_weights_zip_does_not_change_with_the_method(folder: Path, tmp_path:
     assert first[1].read_bytes() != second[1].read_bytes()
 
 
-def test_one_zip_alone_is_told_what_it_lacks(folder: Path, tmp_path: Path) -> None:
+def test_the_error_of_one_zip_alone_names_what_is_missing(folder: Path, tmp_path: Path) -> None:
     weights, method = pack(folder, tmp_path / "zips")
     with pytest.raises(BundleError, match="both zips"):
         open_bundle(method)

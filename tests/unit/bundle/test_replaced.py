@@ -51,7 +51,7 @@ def rebuilt(folder: Path, key: bytes | None = None) -> None:
         writer.finish(old.manifest, key)
 
 
-def beside(folder: Path) -> list[str]:
+def neighbours(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.parent.iterdir() if path != folder)
 
 
@@ -79,11 +79,11 @@ def test_a_reader_goes_on_with_the_old_files_while_builds_replace_them(bundle: P
         opened.verify_files()
         after = [hashlib.sha256(array.tobytes()).hexdigest() for array in opened.mapped(WEIGHTS).values()]
     assert after != before
-    assert len(beside(bundle)) == 1  # what is still read
+    assert len(neighbours(bundle)) == 1  # what is still read
     reader.communicate("\n")
     assert reader.returncode == 0
     rebuilt(bundle)
-    assert beside(bundle) == []  # nobody reads it any more
+    assert neighbours(bundle) == []  # nobody reads it any more
 
 
 def test_the_name_always_leads_to_a_whole_signed_bundle(bundle: Path) -> None:
@@ -128,7 +128,7 @@ def removed(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [cut, removed])
-def test_a_file_changed_in_place_before_it_is_read_is_told(bundle: Path, change: Callable[[Path], None]) -> None:
+def test_a_file_changed_in_place_before_it_is_read_is_refused(bundle: Path, change: Callable[[Path], None]) -> None:
     with open_bundle(bundle) as opened:
         change(bundle / WEIGHTS)
         with pytest.raises(BundleError, match=WEIGHTS):

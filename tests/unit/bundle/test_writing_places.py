@@ -108,7 +108,7 @@ def test_a_folder_with_a_manifest_of_something_else_is_not_replaced(tmp_path: Pa
 
 
 @pytest.mark.parametrize("place", ["/proc/bespoke/out", "letter.txt", "letter.txt/out", "n" * 300, "", "a\0b"])
-def test_a_place_that_cannot_be_written_is_told_before_the_work(place: str, tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(place: str, tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear")
     before = names(tmp_path)
     out = str(tmp_path / place) if place and "\0" not in place else place

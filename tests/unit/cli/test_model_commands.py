@@ -73,8 +73,8 @@ def test_an_unfinished_run_goes_on_and_new_settings_need_a_new_run(built: Built,
     going_on = bespoke(*train, "--steps", "1").ok().json
     assert (going_on["run"], going_on["steps"]) == (answer["run"], 1)
     assert going_on["total_steps"] == answer["total_steps"] + 1
-    anew = bespoke(*train, "--new-run", "--learning-rate", "0.001", "--steps", "1").ok().json
-    assert anew["run"] == answer["run"] + 1
+    restarted = bespoke(*train, "--new-run", "--learning-rate", "0.001", "--steps", "1").ok().json
+    assert restarted["run"] == answer["run"] + 1
 
 
 def _stopped(train: object) -> dict[str, object]:

@@ -117,7 +117,7 @@ def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return figures[0]
 
 
-def test_a_legend_lies_beside_what_is_drawn_so_that_its_swatches_are_seen(drawn: Any) -> None:
+def test_a_legend_covers_nothing_and_its_swatches_are_seen(drawn: Any) -> None:
     for panel in drawn.axes:
         legend = panel.get_legend()
         assert legend.get_texts()

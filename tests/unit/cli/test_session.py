@@ -40,7 +40,7 @@ def test_a_command_that_does_not_exist_is_a_usage_error() -> None:
     assert (answer.code, "trian" in answer.err, answer.out) == (2, True, "")
 
 
-def test_a_missing_option_is_told_as_json_too() -> None:
+def test_a_missing_option_is_reported_as_json_too() -> None:
     answer = bespoke("train", "--format", "json", "some.bundle")
     assert answer.code == 2
     assert "--state" in answer.json["error"]["got"]

@@ -27,18 +27,18 @@ def test_every_setting_has_a_flag_and_its_help_tells_the_default() -> None:
     assert {(flag.table, flag.field) for flag in FLAGS} == {(t, f) for t, kind in TABLES.items() for f in kind.model_fields}
     for flag in FLAGS:
         default = TABLES[flag.table].model_fields[flag.field].default
-        told = flag.help.rpartition("[")[2].rstrip("].")
+        stated = flag.help.rpartition("[")[2].rstrip("].")
         match default:
             case None:
-                assert told in ("none", "no limit")
+                assert stated in ("none", "no limit")
             case bool():
-                assert told == ("yes" if default else "no")
+                assert stated == ("yes" if default else "no")
             case tuple():
-                assert told == ",".join(map(str, default))
+                assert stated == ",".join(map(str, default))
             case float() | int():
-                assert float(told) == default
+                assert float(stated) == default
             case _:
-                assert told == default
+                assert stated == default
 
 
 def test_train_has_a_flag_for_every_setting_that_is_not_compiled_into_the_bundle() -> None:
@@ -77,7 +77,7 @@ def test_paths_in_the_file_are_relative_to_it_and_hub_ids_are_left_alone(tmp_pat
     assert personalizer(write(tmp_path, 'model = "Qwen/Qwen2.5-0.5B"\n'), {}, ()).request.model == "Qwen/Qwen2.5-0.5B"
 
 
-def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     config = write(tmp_path, '[training]\nstep = 5\nlearning_rate = "fast"\n[lora]\nrank = 0\n[optimizers.mesq]\n')
     with pytest.raises(ConfigError) as caught:
         personalizer(config, {}, ())
@@ -92,7 +92,7 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
         ('modell = "m"', "modell", "Did you mean 'model'"),
         ("model = 3", "model", "Put it in quotes"),
         ('lora = "big"', "lora", "Write [lora]"),
-        ("model = [", "bespoke.toml", "Mend the file"),
+        ("model = [", "bespoke.toml", "Correct the file"),
         ('model = "m"\noptimizers = [1]', "optimizers", "[optimizers.mesp]"),
         ('model = "m"\nsigning_key = "nosuch.pem"', "signing key", "Check the path"),
     ],

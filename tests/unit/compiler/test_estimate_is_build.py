@@ -17,22 +17,22 @@ pytestmark = pytest.mark.xdist_group("estimates")  # no more than one of these b
 
 
 def built(folder: Path, *flags: object) -> tuple[dict[str, Any], dict[str, Any], int]:
-    """What was told, the manifest that was written, and the bytes of all files."""
+    """What `--dry-run` said, the manifest that was written, and the bytes of all files."""
     out = folder / "out.bundle"
-    told = bespoke("build", out, *flags, "--dry-run", "--format", "json").ok().json
+    estimated = bespoke("build", out, *flags, "--dry-run", "--format", "json").ok().json
     assert not out.exists()
     bespoke("build", out, *flags, "--format", "json").ok()
     size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
-    return told, json.loads((out / "manifest.json").read_bytes()), size
+    return estimated, json.loads((out / "manifest.json").read_bytes()), size
 
 
-def check(told: dict[str, Any], manifest: dict[str, Any], size: int) -> None:
+def check(estimated: dict[str, Any], manifest: dict[str, Any], size: int) -> None:
     plans = {(m["name"], p["sequence_length"]): p for m in manifest["methods"] for p in m["plans"]}
-    assert {(p["method"], p["sequence_length"]) for p in told["plans"]} == plans.keys()
-    for plan in told["plans"]:
+    assert {(p["method"], p["sequence_length"]) for p in estimated["plans"]} == plans.keys()
+    for plan in estimated["plans"]:
         written = plans[plan["method"], plan["sequence_length"]]
         assert (plan["estimate"], plan["choices"]) == (written["estimate"], written["choices"])
-    assert size <= told["bundle_bytes"] <= 1.1 * size
+    assert size <= estimated["bundle_bytes"] <= 1.1 * size
 
 
 def test_of_a_large_vocabulary_and_a_batch_of_three(tmp_path: Path) -> None:
@@ -57,9 +57,9 @@ def test_the_least_budget_that_a_refusal_names_is_enough_and_the_estimate_still_
     assert [answer.json["error"]["kind"] for answer in refused] == ["PlanDoesNotFit"] * 2
     assert refused[0].json == refused[1].json
     least = refused[0].json["error"]["next_step"].split("memory-mb ")[-1].split("=")[-1].split(",")[0].strip(")")
-    told, manifest, size = built(tmp_path, *flags, least)
-    check(told, manifest, size)
-    assert told["peak_bytes"] <= float(least) * 1e6
+    estimated, manifest, size = built(tmp_path, *flags, least)
+    check(estimated, manifest, size)
+    assert estimated["peak_bytes"] <= float(least) * 1e6
 
 
 @pytest.mark.parametrize(
@@ -77,13 +77,13 @@ def test_a_dry_run_refuses_what_build_refuses(
     model = copy_folder(stories, tmp_path / "model")
     (model / "LICENSE").unlink()
     monkeypatch.chdir(tmp_path)
-    told = []
+    refusals = []
     for dry in ((), ("--dry-run",)):
         licence = ("--licence", "MIT") if flags else ()
         answer = bespoke("build", "out", "--model", model, "--sequence-lengths", "16", *licence, *flags, *dry, "--format", "json")
-        told.append(answer.json["error"])
-    assert told[0] == told[1]
-    assert words in json.dumps(told[0])
+        refusals.append(answer.json["error"])
+    assert refusals[0] == refusals[1]
+    assert words in json.dumps(refusals[0])
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 

@@ -80,7 +80,7 @@ def test_what_the_set_takes_is_known_without_drawing_it(token_model: Path, token
     assert len(hollow_samples(model, 32).to_bytes()) == len(general(token_bundle).to_bytes())
 
 
-def test_the_same_model_gives_the_same_set_whatever_threads(token_model: Path, token_bundle: Path, tmp_path: Path) -> None:
+def test_the_same_model_gives_the_same_set_with_other_threads(token_model: Path, token_bundle: Path, tmp_path: Path) -> None:
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)

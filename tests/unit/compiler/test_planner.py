@@ -183,7 +183,7 @@ def own(plugin: Any, **training: Any) -> PlanRequest:
     return PlanRequest("own", plugin, None, Training(batch_size=2, **training), 5, 10, None, Costs(0))
 
 
-def test_a_method_that_ignores_accumulation_is_told(llama: ModelSpec, tracer: Tracer) -> None:
+def test_a_method_that_ignores_accumulation_is_refused(llama: ModelSpec, tracer: Tracer) -> None:
     with pytest.raises(PlanError, match="a step without section apply_step"):
         plan_method(own(StoresAtOnce(), accumulation=2), llama, tracer)
 

@@ -39,7 +39,7 @@ def made(tmp_path: Path, tracer: Tracer) -> Made:
         tiny_config("llama", num_hidden_layers=2).save_pretrained(tmp_path)
         training = Training(sequence_lengths=(70,), batch_size=2)
         personalizer = Personalizer(tmp_path, methods, lora=Lora(rank=2), training=training, budget=Budget(memory_mb=memory_mb))
-        target = replace(personalizer.request.targets[0], name="told", plugin=SimpleNamespace(costs=costs))
+        target = replace(personalizer.request.targets[0], name="costly", plugin=SimpleNamespace(costs=costs))
         request = replace(personalizer.request, targets=(target,))
         found = Plans(request, ModelSpec(read_config(tmp_path), request.lora))
         found.tracer = tracer
@@ -71,10 +71,10 @@ def quiet(stage: str, done: int, total: int) -> None:
 
 
 def test_estimates_are_made_for_the_costs_of_the_first_target(made: Made) -> None:
-    (told,) = made(None).told(quiet).values()
-    e = told.plan.estimate
+    (estimated,) = made(None).told(quiet).values()
+    e = estimated.plan.estimate
     assert e.constant_bytes == 1000
-    in_place = {graph.key: graph.workspace_bytes for graph in told.plan.graphs}
+    in_place = {graph.key: graph.workspace_bytes for graph in estimated.plan.graphs}
     (whole,) = made(None, Costs(constant_bytes=1000)).told(quiet).values()
     larger = [graph for graph in whole.plan.graphs if graph.key in in_place and graph.workspace_bytes > in_place[graph.key]]
     assert len(larger) > 10
@@ -83,10 +83,10 @@ def test_estimates_are_made_for_the_costs_of_the_first_target(made: Made) -> Non
 def test_measured_workspaces_that_no_longer_fit_give_another_plan(made: Made) -> None:
     fastest = next(iter(made(None).told(quiet).values()))
     plans = made(fastest.peak / 1e6)
-    told = plans.told(quiet)
+    estimated = plans.told(quiet)
     measures = Measures(lambda graph: 2.0)
-    (fitted,) = plans.fitted(told, measures).values()
-    (before,) = told.values()
+    (fitted,) = plans.fitted(estimated, measures).values()
+    (before,) = estimated.values()
     remeasured = {graph.key: (graph.workspace_bytes, graph.engine_bytes) for graph in fitted.plan.graphs}
     assert remeasured == {key: measures.met[key] for key in remeasured}
     assert fitted.peak <= fastest.peak
@@ -96,12 +96,12 @@ def test_measured_workspaces_that_no_longer_fit_give_another_plan(made: Made) ->
 
 def test_measured_workspaces_that_leave_room_are_used(made: Made) -> None:
     plans = made(1.0)
-    told = plans.told(quiet)
-    (fitted,) = plans.fitted(told, Measures(lambda graph: 0.1)).values()
-    assert fitted.seconds < next(iter(told.values())).seconds
+    estimated = plans.told(quiet)
+    (fitted,) = plans.fitted(estimated, Measures(lambda graph: 0.1)).values()
+    assert fitted.seconds < next(iter(estimated.values())).seconds
 
 
-def test_workspaces_that_fit_nowhere_are_told_with_the_measured_smallest(made: Made) -> None:
+def test_workspaces_that_fit_nowhere_are_refused_with_the_measured_smallest(made: Made) -> None:
     plans = made(1.0)
     with pytest.raises(PlanDoesNotFit, match="at least") as caught:
         plans.fitted(plans.told(quiet), Measures(lambda graph: 50.0))
@@ -111,9 +111,9 @@ def test_workspaces_that_fit_nowhere_are_told_with_the_measured_smallest(made: M
 
 def test_without_a_budget_nothing_is_planned_again(made: Made) -> None:
     plans = made(None)
-    told = plans.told(quiet)
+    estimated = plans.told(quiet)
     measures = Measures(lambda graph: 50.0)
-    assert plans.fitted(told, measures) is told
+    assert plans.fitted(estimated, measures) is estimated
     assert measures.calls == 1
 
 

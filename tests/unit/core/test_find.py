@@ -34,7 +34,7 @@ def test_a_core_says_what_it_is(fake_core: Path) -> None:
     assert core.says == {"version": "9.9", "instruction_set": "avx2"}
 
 
-def test_the_core_of_an_editable_install_is_found_beside_the_sources(package: Path) -> None:
+def test_the_core_of_an_editable_install_is_found_next_to_the_sources(package: Path) -> None:
     path = script(package / "bin" / "bespoke-core", """echo '{"event": "report", "report": {"version": "1"}}'""")
     (package / "bin" / "core.json").write_text('{"executorch": "1.5.1"}')
     core = find()

@@ -26,7 +26,7 @@ MB = 10**6
 
 @pytest.fixture(autouse=True)
 def interrupts_are_heard() -> Iterator[None]:
-    """Whoever runs the tests in the background of a shell has SIGINT ignored, and Python then leaves it so."""
+    """A shell starts background processes with SIGINT ignored, and Python leaves it so."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -36,20 +36,20 @@ def ask(bundle: str, **more: object) -> dict[str, object]:
     return {"verb": "train", "bundle": bundle, **more}
 
 
-def test_steps_are_told_and_the_report_is_what_the_core_said() -> None:
-    told: list[tuple[int, float]] = []
-    report = run(ask("steps:5", settings={"steps": 5}), on_step=lambda step, loss: told.append((step, loss)))
-    assert [step for step, _ in told] == [1, 2, 3, 4, 5]
-    assert told[1][1] == 0.5
-    assert math.isnan(told[3][1])  # JSON has no NaN
+def test_steps_are_reported_and_the_report_is_what_the_core_said() -> None:
+    steps: list[tuple[int, float]] = []
+    report = run(ask("steps:5", settings={"steps": 5}), on_step=lambda step, loss: steps.append((step, loss)))
+    assert [step for step, _ in steps] == [1, 2, 3, 4, 5]
+    assert steps[1][1] == 0.5
+    assert math.isnan(steps[3][1])  # JSON has no NaN
     assert report["asked"] == {"verb": "train", "bundle": "steps:5", "settings": {"steps": 5}}
     assert report["enforced_by"] == "none"
 
 
 def test_ten_thousand_steps_and_foreign_lines_do_not_confuse_it() -> None:
-    told: list[int] = []
-    run(ask("steps:10000"), on_step=lambda step, loss: told.append(step))
-    assert told == list(range(1, 10001))
+    steps: list[int] = []
+    run(ask("steps:10000"), on_step=lambda step, loss: steps.append(step))
+    assert steps == list(range(1, 10001))
     assert run(ask("noise"))["stopped"] is False
 
 
@@ -197,7 +197,7 @@ def _runs(pid: int) -> bool:
         return False
 
 
-def test_without_a_core_the_reason_and_what_to_do_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_core_the_error_names_the_reason_and_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BESPOKE_CORE", "/nonexistent/core")
     with pytest.raises(MissingDependency, match="no file"):
         run(ask("steps:1"))

@@ -55,7 +55,7 @@ def _write(path: Path, *rows: Any) -> Path:
     return path
 
 
-def test_each_shape_is_told_from_the_first_row(tmp_path: Path) -> None:
+def test_the_first_row_decides_the_shape(tmp_path: Path) -> None:
     rows: dict[str, dict[str, Any]] = {
         "messages": {"messages": [{"role": "user", "content": "a"}]},
         "prompt_completion": {"prompt": "a", "completion": "b"},

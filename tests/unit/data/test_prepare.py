@@ -167,7 +167,7 @@ def test_the_report_reads_back_strictly(banking: Path, story: Tokenizer) -> None
     assert DataReport.model_validate_json(report.model_dump_json()) == report
 
 
-def test_each_row_is_told_to_a_progress_bar(banking: Path, story: Tokenizer) -> None:
+def test_a_progress_bar_gets_each_row(banking: Path, story: Tokenizer) -> None:
     seen: list[int] = []
     report = prepare(banking, ExampleEncoder(story, None), fields=LABELS, on_row=seen.append).report
     assert seen == list(range(2, report.rows + 2))

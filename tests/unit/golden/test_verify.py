@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bundle proves itself on this machine, and whatever is changed behind its hashes' back is found and named."""
+"""A bundle proves itself on this machine, and a change that its hashes do not show is found and named."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def refused(path: Path) -> BespokeError:
 
 
 def test_an_unchanged_bundle_holds(bundle: Path) -> None:
-    told: list[str] = []
+    passed: list[str] = []
     with open_bundle(bundle) as opened:
-        report = verify_bundle(opened, on_check=lambda check: told.append(check.what))
+        report = verify_bundle(opened, on_check=lambda check: passed.append(check.what))
         files = len(opened.names)
     assert report.golden
     assert report.files == files
-    assert told == [check.what for check in report.checks]
+    assert passed == [check.what for check in report.checks]
     assert all(check.worst < 1 for check in report.checks)
     done = {(check.method, check.what) for check in report.checks}
     for method in ("mebp", "mezo"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs in a bundle: the same numbers as before they were saved, the same bytes whoever traced them, and no code."""
+"""Graphs in a bundle: the same numbers as before they were saved, the same bytes from any process that traces them, and no code."""
 
 from __future__ import annotations
 

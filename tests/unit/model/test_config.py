@@ -119,7 +119,7 @@ def test_dtype_of_the_weights_is_found_in_their_header_where_the_configuration_i
     assert read_config(folder).embedding_scale == 8.5
 
 
-def test_a_head_that_differs_from_the_embedding_is_not_tied_whatever_the_configuration_says(tmp_path: Path) -> None:
+def test_a_head_that_differs_from_the_embedding_is_not_tied_even_if_the_configuration_says_so(tmp_path: Path) -> None:
     folder = tiny_model("qwen2", tmp_path)
     assert read_config(folder).tied_head
     tensors = load_file(folder / "model.safetensors")

@@ -202,7 +202,7 @@ def anonymous_bytes() -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="anonymous memory is read from /proc")
-def test_converting_holds_a_few_chunks_whatever_the_size_of_a_tensor(tmp_path: Path) -> None:
+def test_converting_holds_a_few_chunks_of_a_tensor_of_any_size(tmp_path: Path) -> None:
     tiny = {"hidden_size": 896, "num_hidden_layers": 1, "vocab_size": 60_000}  # a table of 215 MB in fp32
     folder = full_size_folder("Qwen2.5-0.5B", tmp_path / "model", **tiny)
     peak, stop = 0, threading.Event()

@@ -50,7 +50,7 @@ def test_the_thousandth_example_takes_the_work_of_the_hundredth(tiny_bundle: Pat
 
 
 def test_the_split_counts_what_others_added_and_forgot_meanwhile(tiny_bundle: Path, tmp_path: Path) -> None:
-    """One in ten is for validation, whoever adds: what a process knows of the others' examples is never old."""
+    """One example in ten is for validation, whichever process adds it: each one counts the examples of the others too."""
     splits = {}
     for name, handles in (("alone", 1), ("together", 3)):
         models = [PersonalModel.open(tiny_bundle, tmp_path / name, runtime="torch") for _ in range(handles)]

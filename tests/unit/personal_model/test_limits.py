@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A budget that is too small, a disk that is full: a typed error of ours, and what was done is not lost."""
+"""A budget that is too small, a disk that is full: a BespokeError, and finished steps are not lost."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ measured = pytest.mark.skipif(not can_measure(), reason="memory is measured thro
 
 def test_a_budget_below_the_estimate_is_refused_before_the_first_step(opened: Open) -> None:
     model = opened(memory_mb=1.0)
-    told: list[int] = []
+    steps: list[int] = []
     with pytest.raises(BudgetExceeded, match="estimated peak") as refused:
-        model.train(on_step=lambda step, loss: told.append(step))
+        model.train(on_step=lambda step, loss: steps.append(step))
     assert "1.0 MB" in refused.value.expected
     assert "budget" in refused.value.next_step
-    assert told == []
+    assert steps == []
     model.close()
     assert opened(memory_mb=500.0).train(1).memory.limit_bytes == 500_000_000
 
@@ -89,10 +89,10 @@ def test_a_disk_that_fills_up_during_a_run_loses_nothing_and_says_so(
     whole = straight.train(method=method)
     with PersonalModel.open(tiny_bundle, small_disk / "state") as model:
         add_numbers(model)
-        told: list[int] = []
+        steps: list[int] = []
 
         def fill_up(step: int, loss: float) -> None:
-            told.append(step)
+            steps.append(step)
             if step == 4:
                 fill(small_disk, 0)
 
@@ -123,10 +123,10 @@ def test_a_scratch_file_that_does_not_fit_is_an_error_before_the_step(
         add_numbers(model)
         model.train(stop=after(0))
         ballast = fill(small_disk, 40_000)
-        told: list[int] = []
+        steps: list[int] = []
         with pytest.raises(DiskFull, match="scratch"):
-            model.train(on_step=lambda step, loss: told.append(step))
-        assert told == []
+            model.train(on_step=lambda step, loss: steps.append(step))
+        assert steps == []
         ballast.unlink()
         report = model.train()
         assert report.losses == opened("straight").train().losses

@@ -73,13 +73,13 @@ def test_the_command_line_says_what_was_cut(stories_bundle: Path, stories: Path,
     with PersonalModel.open(stories_bundle, tmp_path / "other") as model:
         added = [model.examples.add(row) for row in rows]
     cut, trained = sum(one.truncated_tokens for one in added), sum(one.truncated_trained_tokens for one in added)
-    told = f"cut: 2 examples are longer than the longest sequence; {cut} tokens left out, {trained} of them to be trained on"
+    warning = f"cut: 2 examples are longer than the longest sequence; {cut} tokens left out, {trained} of them to be trained on"
     command = ("train", stories_bundle, "--state", tmp_path / "state", "--examples", tmp_path / "some.json", "--steps", 1)
-    assert told in bespoke(*command).ok().err
+    assert warning in bespoke(*command).ok().err
     first = (tmp_path / "first.json", {**rows[0]})
     first[0].write_text(json.dumps([first[1]] * 2))
     context = bespoke(*command[:4], "--examples", first[0], "--steps", 1).ok().err
     assert "tokens left out, none of them to be trained on" in context
     settings = ("--optimizers", "mesp", "--targets", "cuda", "--sequence-lengths", LONGEST, "--rank", 2)
     built = bespoke("build", tmp_path / "out.bundle", "--model", stories, "--data", tmp_path / "some.json", *settings).ok()
-    assert told in built.out
+    assert warning in built.out

@@ -134,9 +134,9 @@ def test_forgetting_what_a_run_does_not_use_does_not_disturb_it(opened: Open) ->
     assert answers(model) == answers(straight)
 
 
-def test_the_second_trainer_is_told_who_holds_the_state(opened: Open, tiny_bundle: Path, tmp_path: Path) -> None:
+def test_the_error_of_a_second_trainer_names_who_holds_the_state(opened: Open, tiny_bundle: Path, tmp_path: Path) -> None:
     model = opened()
-    told: list[StateLocked] = []
+    refusals: list[StateLocked] = []
 
     def try_too(step: int, loss: float) -> None:
         if step == 2:
@@ -144,10 +144,10 @@ def test_the_second_trainer_is_told_who_holds_the_state(opened: Open, tiny_bundl
                 for attempt in (second.train, second.rollback, second.reset, second.abandon_run):
                     with pytest.raises(StateLocked, match=f"process {os.getpid()} ") as refused:
                         attempt()
-                    told.append(refused.value)
+                    refusals.append(refused.value)
                 assert len(second.examples) == 12  # reading is everybody's
 
     report = model.train(on_step=try_too)
-    assert len(told) == 4
-    assert all("training" in error.got for error in told)
+    assert len(refusals) == 4
+    assert all("training" in error.got for error in refusals)
     assert (report.steps, report.stopped_because) == (STEPS, "finished")

@@ -161,10 +161,10 @@ def test_an_error_of_a_callback_loses_no_step(opened: Open) -> None:
     assert answers(model) == answers(opened("whole"))
 
 
-def test_on_step_is_told_each_step_and_its_loss(alice: PersonalModel) -> None:
-    told: list[tuple[int, float]] = []
-    report = alice.train(3, on_step=lambda step, loss: told.append((step, loss)))
-    assert told == list(enumerate(report.losses, 1))
+def test_on_step_gets_each_step_and_its_loss(alice: PersonalModel) -> None:
+    steps: list[tuple[int, float]] = []
+    report = alice.train(3, on_step=lambda step, loss: steps.append((step, loss)))
+    assert steps == list(enumerate(report.losses, 1))
 
 
 @pytest.fixture

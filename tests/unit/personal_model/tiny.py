@@ -30,7 +30,7 @@ STEPS = 12
 RANK = 2
 ALPHA = 8.0
 METHODS = ("mesp", "mebp", "mezo")
-POISON = 130  # in no example of ours
+POISON = 130  # in none of these examples
 
 
 @pytest.fixture(scope="session")

@@ -253,6 +253,6 @@ def test_what_the_format_does_not_know_is_refused(change: Any, s: Sample) -> Non
 
 
 @pytest.mark.parametrize("version", [[1, 1], [2, 0], [0, 9]])
-def test_other_versions_are_told_apart_from_damage(version: list[int], s: Sample) -> None:
+def test_other_versions_are_not_reported_as_damage(version: list[int], s: Sample) -> None:
     with pytest.raises(BundleVersionError, match="plan version"):
         s.draft.read({**s.document, "version": version})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a call takes in the torch runtime is told from the program that it runs, whatever target the plan was made for."""
+"""The workspace of a call in the torch runtime is read off the program that it runs, for a plan made for any target."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.bundles import stories_bundle  # noqa: F401
 
 
 @pytest.mark.parametrize("method", ["mesp", "mebp"])
-def test_a_program_takes_what_was_told_from_its_graph(method: str) -> None:
+def test_a_program_takes_what_was_estimated_from_its_graph(method: str) -> None:
     optimizer = plugins.get("optimizer", method)
     plan = planned(optimizer, optimizer.Options(), Case.of("normed", 9, 2))
     graphs = shared_tracer().graphs

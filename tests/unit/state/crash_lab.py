@@ -182,11 +182,11 @@ def at_random(folder: Path, trials: int, seed: int) -> None:
         with os.fdopen(reading) as pipe:
             pipe.readline()
             started = time.monotonic()
-            told = [pipe.readline() for _ in range(1 + trial % 3)]
-            commit_seconds = (time.monotonic() - started) / len(told)
+            reported = [pipe.readline() for _ in range(1 + trial % 3)]
+            commit_seconds = (time.monotonic() - started) / len(reported)
             time.sleep(chance.uniform(0, 1.5 * commit_seconds))
             os.kill(child, signal.SIGKILL)
-            told += pipe.read().split()
+            reported += pipe.read().split()
         os.waitpid(child, 0)
 
         def look() -> Any:
@@ -201,7 +201,7 @@ def at_random(folder: Path, trials: int, seed: int) -> None:
                 return [run.step, slot.step, slot.cursor["row"], last, good, files]
 
         found, _ = in_child(look)
-        report("trial", trial=trial, told=int(told[-1]), commits=len(told), found=found)
+        report("trial", trial=trial, last_reported=int(reported[-1]), commits=len(reported), found=found)
 
 
 def with_small_files(folder: Path, limits: list[int]) -> None:

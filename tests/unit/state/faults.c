@@ -138,7 +138,7 @@ int unlink(const char *path) {
     return done;
 }
 
-/* What is read, opened and locked: only files of a state, which are told by their names. */
+/* What is read, opened and locked: only files of a state, recognized by their names. */
 static int of_a_state(const char *path) {
     const char *base = strrchr(path, '/');
     base = base ? base + 1 : path;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever happens in the middle of a change, a new process finds the old state or the new one, whole.
+"""A process dies or a call fails in the middle of a change: a new process finds the old state or the new one, whole.
 
 Killed: before, after and in the middle of every single call that changes a file, and at random instants. Failing: every
 such call in turn with EIO, or all from one on with ENOSPC. faults.c does it, preloaded; it is compiled here.
@@ -153,11 +153,11 @@ def test_killed_at_random_instants_no_acknowledged_commit_is_lost(filled: Path, 
     for trial in lab("at_random", folder, trials, 5):
         assert "value" in trial["found"], trial
         step, slot, cursor, last, good, files = trial["found"]["value"]
-        assert step in (trial["told"], trial["told"] + 1), trial
+        assert step in (trial["last_reported"], trial["last_reported"] + 1), trial
         assert step == slot == cursor == last, trial
         assert good, trial
         assert files <= 2, trial
-        later += step != trial["told"]
+        later += step != trial["last_reported"]
     print(f"{trials} kills, {later} of them after the commit and before its caller heard of it")
 
 

@@ -147,7 +147,7 @@ def test_rows_that_nothing_could_train_on_are_refused(store: StateStore, rows: l
     assert store.examples() == []
 
 
-def test_another_base_is_refused_and_told_about_the_reset(store: StateStore) -> None:
+def test_another_base_is_refused_and_the_error_names_the_reset(store: StateStore) -> None:
     add(store, "hello")
     with pytest.raises(StateError, match="reset_for_new_base"):
         open_state(store.folder, base="f" * 64)
@@ -155,7 +155,7 @@ def test_another_base_is_refused_and_told_about_the_reset(store: StateStore) -> 
         open_state(store.folder, shapes={**SHAPES, "block_00.q_proj.lora_A": (4, 6)})
 
 
-def test_reset_for_a_new_base_keeps_examples_and_tokenizes_them_anew(store: StateStore) -> None:
+def test_reset_for_a_new_base_keeps_examples_and_tokenizes_them_again(store: StateStore) -> None:
     for number in range(6):
         add(store, f"text {number}", id=str(number))
     run = store.start_run("mesp", 0, {}, store.example_ids(), 1)

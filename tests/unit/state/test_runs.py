@@ -308,11 +308,11 @@ def test_leftovers_of_a_killed_commit_are_removed_at_open(store: StateStore, run
     for name in ("slot_00000002_00000000.safetensors.partial", "slot_00000009_0a0b0c0d.safetensors"):
         (store.folder / name).write_bytes(content)
     (store.folder / "accepted_00000002_00000000.safetensors").symlink_to("/etc/passwd")
-    (store.folder / "not_ours.txt").write_text("stays")
+    (store.folder / "foreign.txt").write_text("stays")
     passwd = hashlib.sha256(Path("/etc/passwd").read_bytes()).digest()
     with open_state(store.folder) as again:
         assert files(again, "slot") == named
         assert files(again, "accepted") == []
         assert summary(again) == summary(store)
-    assert (store.folder / "not_ours.txt").exists()
+    assert (store.folder / "foreign.txt").exists()
     assert hashlib.sha256(Path("/etc/passwd").read_bytes()).digest() == passwd

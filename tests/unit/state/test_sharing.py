@@ -31,7 +31,7 @@ def lab(*arguments: object) -> subprocess.Popen[str]:
     )
 
 
-def test_a_second_trainer_is_told_who_holds_the_lock_and_since_when(tmp_path: Path) -> None:
+def test_the_error_of_a_second_trainer_says_who_holds_the_lock_and_since_when(tmp_path: Path) -> None:
     with open_state(tmp_path / "alice") as store:
         holder = lab("hold_trainer_lock", store.folder)
         try:

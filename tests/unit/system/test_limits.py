@@ -89,7 +89,7 @@ def test_no_group_is_left_behind_even_by_a_killed_child(weights: Path) -> None:
     child("cgroup1", 60 * MB, 80 * MB, weights)
     child("cgroup1", 60 * MB, 50 * MB, weights)
     left = [folder.name.removeprefix("bespoke_limit_") for folder in home.glob("bespoke_limit_*")]
-    assert all(Path(f"/proc/{process}").exists() for process in left)  # those of tests that run beside this one
+    assert all(Path(f"/proc/{process}").exists() for process in left)  # those of tests that run at the same time
 
 
 def test_lifting_gives_the_old_limit_back() -> None:
@@ -113,7 +113,7 @@ def test_a_limit_of_nothing_is_refused(wrong: int) -> None:
 
 
 def test_version_2_takes_a_sibling_where_the_own_group_cannot_hand_memory_down(tmp_path: Path) -> None:
-    """On plain folders laid out as cgroup v2: no machine of ours offers it with the memory controller."""
+    """On plain folders laid out as cgroup v2: none of our machines offers it with the memory controller."""
     proc, mount = tmp_path / "proc", tmp_path / "cgroup"
     own = mount / "app.slice" / "shell.scope"
     own.mkdir(parents=True)

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.xdist_group("executorch")  # one process imports it and
 OURS = {f"bespoke::{name}.out" for name in (
     "embedding_int4", "linear_int4", "linear_int4_transposed", "head_chunk_int4", "head_chunk_gradient_int4"
 )}  # fmt: skip
-# Beside our operators: scalars and tokens as floats, zeros to begin with, copies that are results, AdamW's 1 - beta^t.
+# In addition to our operators: scalars and tokens as floats, zeros to begin with, copies that are results, AdamW's 1 - beta^t.
 SMALL = {"aten::_to_copy.out", "aten::full.out", "aten::clone.out", "aten::expm1.out", "executorch_prim::et_view.default"}
 PLANS = [("mebp", "normed"), ("mesp", "plain"), ("mezo", "plain")]
 MORE_PLANS = [pytest.param(*plan, marks=pytest.mark.slow) for plan in (("mebp", "plain"), ("mesp", "normed"), ("mezo", "normed"))]
@@ -149,7 +149,7 @@ def test_what_is_reserved_is_what_xnnpack_takes(tmp_path: Path) -> None:
     assert more == pytest.approx(compiled.workspace_bytes + CHAIN_RESULTS, rel=0.15)
 
 
-def test_a_missing_executorch_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_executorch_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in [name for name in sys.modules if re.match(r"executorch(\.|$)", name)]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "executorch", None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elementwise nodes that follow each other run in one operator of ours, with what torch gives; others stay as they are."""
+"""Elementwise nodes that follow each other run in one operator of bespoke, with what torch gives; others stay as they are."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def _loaded() -> None:
 
 
 def check(name: str, function: F, operands: tuple[torch.Tensor, ...]) -> set[str]:
-    """Compiles, runs twice with other memory, compares; what is called beside delegates."""
+    """Compiles, runs twice with other memory, compares; which operators are called outside delegates."""
     graph = traced(function, operands, name.replace(" ", "_"))
     data = compile_graph(graph).data
     calls = [operands, [operand.clone() for operand in operands]]

@@ -10,7 +10,7 @@ import torch
 
 from bespoke.ops import OUT_VARIANTS
 
-# Of libexecutorch_kernels_optimized in ExecuTorch 1.5, what a graph may need beside XNNPACK.
+# Of libexecutorch_kernels_optimized in ExecuTorch 1.5, what a graph may need in addition to XNNPACK.
 AVAILABLE = {
     "abs.out", "acos.out", "add.out", "add.Scalar_out", "addmm.out", "amax.out", "amin.out", "any.out", "argmax.out",
     "argmin.out", "asin.out", "atan.out", "bitwise_and.Tensor_out", "bitwise_not.out", "bitwise_or.Tensor_out",
@@ -31,7 +31,7 @@ AVAILABLE = {
 
 @cache
 def out_variant(operator: torch._ops.OpOverload) -> tuple[str | None, Any]:
-    """Name and schema of the variant that writes where it is told, or (None, None) where ExecuTorch has no such kernel."""
+    """Name and schema of the variant that writes into a given buffer, or (None, None) where ExecuTorch has no such kernel."""
     namespace, packet = operator.namespace, operator._schema.name.split("::")[1]
     if namespace == "bespoke":
         for schema in OUT_VARIANTS:

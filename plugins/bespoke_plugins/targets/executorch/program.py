@@ -32,7 +32,7 @@ DELEGATE_BYTES = 1 << 17  # one delegate less is worth so much memory
 
 @dataclass(frozen=True)
 class Compiled:
-    """A program's bytes, the stages it was made of, and the memory a call takes beside operands and results."""
+    """A program's bytes, the stages it was made of, and the memory of a call in addition to operands and results."""
 
     data: bytes
     stages: list[Stage]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What XNNPACK allocates for a delegate while it runs, computed from its nodes as XNNPACK's own planner does.
 
-Values that pass from node to node share memory by their lifetimes; a product packs its right operand anew for each call. All
+Values that pass from node to node share memory by their lifetimes; a product packs its right operand again for each call. All
 delegates of a process share one such region, as large as the largest of them needs.
 """
 
