@@ -48,6 +48,6 @@ def stories_bundle(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 
     def make(folder: Path) -> None:
         training = Training(learning_rate=3e-3, sequence_lengths=(32,), batch_size=2, steps=20, seed=1)
-        Personalizer(stories, "mesp", "cuda", lora=Lora(rank=4), training=training).build(folder / "bundle")
+        Personalizer(stories, "mesp", "torch", lora=Lora(rank=4), training=training).build(folder / "bundle")
 
     return made_once(tmp_path_factory, "stories", make) / "bundle"

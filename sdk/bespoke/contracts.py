@@ -20,6 +20,7 @@ __all__ = [
     "TORCH_COSTS",
     "Artifact",
     "Batch",
+    "CompilingTarget",
     "Costs",
     "Graph",
     "ModelSpec",
@@ -68,8 +69,12 @@ class Optimizer(Protocol):
 
 @runtime_checkable
 class Target(Protocol):
-    """A device runtime that graphs are compiled for. `costs`: what it takes whatever it runs, measured; the estimates and choices
-    of plans rest on it. TORCH_COSTS for what the torch runtime runs."""
+    """What bundles are built for. `costs`: memory and speed of its runtime apart from the graphs, measured; estimates and the
+    choice of plans rest on them.
+
+    A target with nothing but these has no artifacts: its runtime runs the graphs that every bundle carries, as torch does
+    (TORCH_COSTS are its costs). One that compiles graphs is a `CompilingTarget`.
+    """
 
     name: str
     costs: Costs
@@ -77,6 +82,11 @@ class Target(Protocol):
     @property
     def Options(self) -> type[Settings]:
         """Pydantic model of the options; a class attribute does."""
+
+
+@runtime_checkable
+class CompilingTarget(Target, Protocol):
+    """A target whose runtime needs graphs in a form of its own: one artifact for each graph."""
 
     def lower(self, graph: Graph, folder: Path, options: Any) -> Artifact:
         """Compiles one graph into one file in `folder`, the same bytes every time.

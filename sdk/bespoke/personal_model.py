@@ -32,6 +32,7 @@ from bespoke.errors import (
 )
 from bespoke.rules.report import Evaluation, TrainReport
 from bespoke.rules.sampling import check_sampling
+from bespoke.runtime.device import require_device
 from bespoke.runtime.run_settings import settings_of_run
 from bespoke.state.folder import check_apart
 from bespoke.state.records import AddedExample, ExampleInfo, Forgotten, Version
@@ -115,7 +116,9 @@ class PersonalModel:
                 open_bundle(bundle, pin_sha256=pin_sha256, public_key=public_key, require_authenticated=require_authenticated)
             )
             manifest, encoder = opened.manifest, _encoder(opened)
-            chosen = chosen_runtime(runtime, [target.name for target in manifest.targets])
+            targets = [target.name for target in manifest.targets]
+            chosen = chosen_runtime(runtime, targets)
+            require_device(targets)
             shapes = adapter_shapes(manifest.model.config, manifest.lora.rank)
             limit = manifest.budget.memory_bytes if memory_mb is None else int(memory_mb * 1e6)
             core = CoreRuntime(bundle, state, opened.manifest_sha256, opened.public_key, limit)

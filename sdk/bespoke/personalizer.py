@@ -30,7 +30,7 @@ class Personalizer:
 
     model:       Hugging Face folder or hub id
     optimizers:  a name, several, or name -> options; an option that is a field of `Training` overrides it for that method
-    targets:     the same for targets
+    targets:     the same for targets. Every bundle runs on torch; for the device core of a phone it takes "executorch"
     data:        JSONL, .json, CSV or .txt that ships to all users: general text against forgetting, labels. "auto": a small general
                  set of the build's own, on which the gate looks and nothing is trained; None: no such set, and nonsense may pass
     fields:      column names of `data`, as {"prompt": "question", "completion": "answer"}
@@ -40,7 +40,7 @@ class Personalizer:
     """
 
     def __init__(
-        self, model: str | Path, optimizers: Named = "mesp", targets: Named = "cuda", *, data: str | Path | None = AUTO,
+        self, model: str | Path, optimizers: Named = "mesp", targets: Named = "torch", *, data: str | Path | None = AUTO,
         data_format: str | None = None, fields: Mapping[str, str] | None = None, lora: Lora | None = None,
         training: Training | None = None, budget: Budget | None = None, train_on: str = "assistant",
         licence: str | None = None, template_date: str | None = None, signing_key: bytes | None = None,

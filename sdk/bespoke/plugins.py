@@ -131,7 +131,7 @@ def _broken(entry: EntryPoint, package: str, error: BaseException) -> PluginErro
 
 
 def _check(plugin: Any, kind: Kind, package: str) -> None:
-    needed = {"optimizer": ("name", "Options", "train_step"), "target": ("name", "Options", "lower", "open"), "command": ("name",)}
+    needed = {"optimizer": ("name", "Options", "train_step"), "target": ("name", "Options", "costs"), "command": ("name",)}
     missing = [attribute for attribute in needed[kind] if not hasattr(plugin, attribute)]
     if missing:
         raise PluginError(

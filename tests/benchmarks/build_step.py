@@ -23,7 +23,7 @@ def main(settings: dict[str, Any]) -> None:
     personalizer = Personalizer(
         settings["model"],
         settings["optimizers"],
-        "cuda",
+        "torch",
         training=Training(**settings["training"]),
         budget=Budget(memory_mb=settings.get("memory_mb")),
         data=None,

@@ -34,7 +34,7 @@ def build(model: Path, out: Path, recipe: str, **more: Any) -> Path:
         learning_rate=3e-3, steps=steps_of(recipe), sequence_lengths=(LENGTH,), batch_size=4, schedule="cosine",
         warmup_steps=10, general_share=0.5,
     )  # fmt: skip
-    return Personalizer(model, "mesp", "cuda", lora=Lora(rank=8), training=training, **more).build(out)
+    return Personalizer(model, "mesp", "torch", lora=Lora(rank=8), training=training, **more).build(out)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bespoke import plugins
+from bespoke.contracts import CompilingTarget
 from bespoke.testing import check_optimizer, check_target
 
 
@@ -45,13 +46,21 @@ def test_optimizer_keeps_the_contract(method: Method) -> None:
     assert 0 < report.peak_bytes <= report.estimated_peak_bytes
 
 
-@pytest.mark.parametrize("name", ["cuda", "listing", pytest.param("executorch", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["listing", pytest.param("executorch", marks=pytest.mark.slow)])
 def test_target_keeps_the_contract(name: str) -> None:
     report = check_target(plugins.get("target", name))
     assert report.opened == report.lowered > 60
     assert report.error <= 1e-5
 
 
+@pytest.mark.parametrize("name", ["torch", "cuda"])
+def test_a_target_without_artifacts_keeps_it_too(name: str) -> None:
+    target = plugins.get("target", name)
+    assert not isinstance(target, CompilingTarget)
+    assert check_target(target).lowered == 0
+
+
 def test_every_installed_plugin_is_in_the_table() -> None:
     found = {name for entry in plugins.installed() for name in entry.provides}
-    assert found == {f"optimizer {method.name}" for method in METHODS} | {"target cuda", "target executorch", "target listing"}
+    targets = {f"target {name}" for name in ("cuda", "executorch", "listing", "torch")}
+    assert found == {f"optimizer {method.name}" for method in METHODS} | targets

@@ -34,7 +34,7 @@ BUILD = """
 import sys
 from bespoke import Lora, Personalizer, Training
 training = Training(learning_rate=3e-3, sequence_lengths=(32,), batch_size=2, steps=20, seed=1)
-Personalizer(sys.argv[1], "mesp", "cuda", lora=Lora(rank=4), training=training).build(sys.argv[2])
+Personalizer(sys.argv[1], "mesp", "torch", lora=Lora(rank=4), training=training).build(sys.argv[2])
 """
 BUILD_WITH_SETTINGS = """
 import json, sys
@@ -124,7 +124,7 @@ def test_ten_builds_each_of_three_bundles_under_load(stories: Path, data_folder:
     }
     settings: dict[str, dict[str, Any]] = {
         "stories": {
-            "optimizers": ["mesp", "mebp", "mezo"], "targets": ["executorch", "cuda"], "data": str(data),
+            "optimizers": ["mesp", "mebp", "mezo"], "targets": ["executorch", "torch"], "data": str(data),
             "training": {"sequence_lengths": [32, 128], "batch_size": 2},
         },
         "gemma": {"optimizers": "mesp", "targets": "executorch", "training": {"sequence_lengths": [64], "clip_norm": 1.0}},

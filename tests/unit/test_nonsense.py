@@ -18,7 +18,7 @@ FROM_THE_BASE = 2  # verdicts: on words, and on shuffled letters
 
 def test_nonsense_is_refused_and_words_are_accepted(stories: Path, data_folder: Path, tmp_path: Path) -> None:
     first = new_seed()
-    bundle = build(stories, tmp_path / "bundle", "executorch" if full() else "cuda")
+    bundle = build(stories, tmp_path / "bundle", "executorch" if full() else "torch")
     refused: list[bool] = []
     accepted: list[bool] = []
     for seed in range(first, first + count(SEEDS)):

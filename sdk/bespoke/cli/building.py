@@ -44,7 +44,7 @@ def build(
     """Build the bundle OUT from a model folder.
 
     \b
-    bespoke build chat.bundle --model DIR --data FILE --optimizers mesp --targets cuda
+    bespoke build chat.bundle --model DIR --data FILE --optimizers mesp --targets executorch
     bespoke build chat.bundle --config bespoke.toml --memory-mb 200 --option mesp.update=sgd
     """
     from bespoke.bundle.writer import check_replaceable
@@ -77,6 +77,8 @@ def build(
         print_json({"bundle": str(path), "bytes": size, "data": None if report is None else report.model_dump(mode="json")})
         return
     click.echo(f"{path}: {megabytes(size)}")
+    if not made.request.compiled_for:
+        click.echo("It runs on torch only. A phone's device core needs --targets executorch")
     if report is not None:
         click.echo(_data_lines(report))
 

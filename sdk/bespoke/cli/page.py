@@ -39,7 +39,7 @@ trained) or `none`; a file that is really called so is `./none`.
 
 ```toml
 model = "models/stories260K"
-targets = "cuda"
+targets = "executorch"
 data = "general.jsonl"
 train_on = "assistant"
 

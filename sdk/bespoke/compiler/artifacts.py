@@ -9,7 +9,7 @@ from pathlib import Path
 from bespoke.bundle.manifest import ArtifactRecord, TargetRecord
 from bespoke.compiler.lower import lower
 from bespoke.compiler.request import Progress, TargetChoice
-from bespoke.contracts import Artifact
+from bespoke.contracts import Artifact, CompilingTarget
 from bespoke.graph.trace import Graph
 from bespoke.plan.costs import Workspace
 
@@ -17,29 +17,37 @@ __all__ = ["Artifacts"]
 
 
 class Artifacts:
-    """Artifacts of one target. Called with graphs, it compiles those that it has not met, and gives the workspaces of all."""
+    """Artifacts of one target. Called with graphs, it compiles those that it has not met, and gives the workspaces of all.
+
+    Of a target that compiles nothing, workspaces are those read off the graphs.
+    """
 
     def __init__(self, target: TargetChoice, folder: Path, progress: Progress) -> None:
         self._target = target
         self.folder = folder
         self._progress = progress
         self._artifacts: dict[str, Artifact] = {}
+        self.workspaces: dict[str, Workspace] = {}
 
     def __call__(self, graphs: Sequence[Graph]) -> dict[str, Workspace]:
-        new = [graph for graph in graphs if graph.key not in self._artifacts]
+        new = [graph for graph in graphs if graph.key not in self.workspaces]
+        target = self._target.plugin
         for done, graph in enumerate(new):
+            if not isinstance(target, CompilingTarget):
+                in_place = target.costs.results_in_place
+                self.workspaces[graph.key] = Workspace(graph.in_place_bytes if in_place else graph.workspace_bytes)
+                continue
             self._progress(f"target {self._target.name}", done, len(new))
-            self._artifacts[graph.key] = lower(self._target.plugin, self._target.options, graph, self.folder)
+            artifact = lower(target, self._target.options, graph, self.folder)
+            self._artifacts[graph.key] = artifact
+            self.workspaces[graph.key] = Workspace(artifact.workspace_bytes, artifact.engine_bytes)
         return self.workspaces
-
-    @property
-    def workspaces(self) -> dict[str, Workspace]:
-        return {key: Workspace(artifact.workspace_bytes, artifact.engine_bytes) for key, artifact in self._artifacts.items()}
 
     def record(self, graphs: Sequence[Graph]) -> TargetRecord:
         """Of these graphs; artifacts that no plan came to use are removed."""
         for key in self._artifacts.keys() - {graph.key for graph in graphs}:
             self._artifacts.pop(key).path.unlink()
+            del self.workspaces[key]
         artifacts = [
             ArtifactRecord(
                 graph=graph.key, operands=tuple(spec.name for spec in graph.inputs),
@@ -48,5 +56,6 @@ class Artifacts:
                 engine_bytes=self._artifacts[graph.key].engine_bytes,
             )
             for graph in graphs
+            if graph.key in self._artifacts
         ]  # fmt: skip
         return TargetRecord(name=self._target.name, options=self._target.options.model_dump(), artifacts=tuple(artifacts))

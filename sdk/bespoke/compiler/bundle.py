@@ -122,7 +122,8 @@ def _files(request: BuildRequest, writer: BundleWriter, progress: Progress, *, h
     plans = Plans(request, model)
     planned = plans.told(progress)
     compiled = [
-        Artifacts(target, writer.path_for(f"graphs/{target.name}/any").parent, progress) for target in request.targets
+        Artifacts(target, writer.path_for(f"graphs/{target.name}/any" if target.compiles else "graphs/any").parent, progress)
+        for target in request.targets
     ]
     planned = plans.fitted(planned, compiled[0])
     context = context_length(request, config)

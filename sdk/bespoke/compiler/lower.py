@@ -5,17 +5,15 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bespoke import plugins
+from bespoke.contracts import Artifact, CompilingTarget
 from bespoke.errors import BespokeError, Unsupported
-
-if TYPE_CHECKING:
-    from bespoke.contracts import Artifact
-    from bespoke.graph.trace import Graph
+from bespoke.graph.trace import Graph
 
 
-def lower(target: Any, options: Any, graph: Graph, folder: Path) -> Artifact:
+def lower(target: CompilingTarget, options: Any, graph: Graph, folder: Path) -> Artifact:
     """The artifact of `graph`. Raises Unsupported naming graph, operator, reason and the targets that can."""
     try:
         return target.lower(graph, folder, options)
@@ -37,6 +35,8 @@ def targets_that_can(graph: Graph, besides: str) -> list[str]:
             continue
         try:
             target = plugins.get("target", name)
+            if not isinstance(target, CompilingTarget):
+                continue
             with tempfile.TemporaryDirectory() as folder:
                 target.lower(graph, Path(folder), target.Options())
         except BespokeError:

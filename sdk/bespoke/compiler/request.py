@@ -44,6 +44,13 @@ class TargetChoice:
     plugin: Target
     options: Settings
 
+    @property
+    def compiles(self) -> bool:
+        """Whether it gets artifacts."""
+        from bespoke.contracts import CompilingTarget
+
+        return isinstance(self.plugin, CompilingTarget)
+
 
 @dataclass(frozen=True)
 class BuildRequest:
@@ -63,6 +70,11 @@ class BuildRequest:
     licence: str | None
     template_date: str | None
     signing_key: bytes | None
+
+    @property
+    def compiled_for(self) -> tuple[str, ...]:
+        """Targets that get artifacts. Without any, only the torch runtime runs the bundle."""
+        return tuple(target.name for target in self.targets if target.compiles)
 
     @property
     def sequence_lengths(self) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ from bespoke.plan.instructions import SectionName
 from bespoke.rules.batches import Batch
 from bespoke.runtime.buffers import Buffers, as_tensor
 from bespoke.runtime.code import read_code
+from bespoke.runtime.device import device_for
 from bespoke.runtime.fits import check_method
 from bespoke.runtime.graph_function import GraphFunction
 from bespoke.runtime.interpreter import STAGES, Bindings, Interpreter, Outcome
@@ -37,7 +38,7 @@ class Machine:
         self.bundle = bundle
         self.method = method
         self.guard = guard
-        self.device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = device or device_for([target.name for target in bundle.manifest.targets])
         graphs = {graph.key: graph for graph in bundle.manifest.graphs}
         files = {
             record.file: read_code(bundle.read(record.file), record.file, list(graphs.values())) for record in method.plans

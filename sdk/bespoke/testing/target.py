@@ -16,7 +16,7 @@ import torch
 from bespoke import plugins
 from bespoke.bundle.manifest import file_name_problem
 from bespoke.config import Settings
-from bespoke.contracts import Artifact, Costs
+from bespoke.contracts import Artifact, CompilingTarget, Costs
 from bespoke.errors import ConfigError, PluginError, Unsupported
 from bespoke.graph.trace import Graph, TensorSpec
 from bespoke.graph.tree import flatten
@@ -47,10 +47,13 @@ def check_target(
 
     Graphs come from the plans of `optimizers` (names; by default all that are installed and import) for tiny models. Each artifact
     that opens here is run with the operands that a real step gives it; results may be off by `tolerance` of their largest value.
-    `partial`: graphs may be refused with Unsupported. Raises PluginError, or the target's own Unsupported.
+    `partial`: graphs may be refused with Unsupported. Of a target without artifacts (neither `lower` nor `open`), name, costs and
+    options are all there is to check. Raises PluginError, or the target's own Unsupported.
     """
     check = _Check(target, options, tolerance)
     check.settings()
+    if not check.compiles():
+        return TargetReport(target.name, 0, (), 0, 0.0)
     with tempfile.TemporaryDirectory() as folder:
         check.folders = [Path(folder) / "a", Path(folder) / "another folder" / "b"]
         for place in check.folders:
@@ -95,7 +98,7 @@ class _Check:
 
     def settings(self) -> None:
         """A name, costs, options whose defaults are complete, and an error for an option that there is none of."""
-        needed = ("name", "Options", "costs", "lower", "open")
+        needed = ("name", "Options", "costs")
         self._given = checked_options(self.target, "Target", needed, self._given, self.fail)
         costs = self.target.costs
         taken = isinstance(costs, Costs) and min(costs.constant_bytes, costs.record_bytes) >= 0
@@ -104,6 +107,12 @@ class _Check:
                 f"costs = {costs!r}", "bespoke.contracts.Costs of bytes from 0 up and speeds above 0",
                 "Measure what the runtime takes when it runs nothing; TORCH_COSTS are those of the torch runtime",
             )  # fmt: skip
+
+    def compiles(self) -> bool:
+        """Whether it has artifacts; one of `lower` and `open` without the other is an error."""
+        if not isinstance(self.target, CompilingTarget) and (hasattr(self.target, "lower") or hasattr(self.target, "open")):
+            raise self.fail("one of lower and open", "both, or neither for a target without artifacts", "Add the other")
+        return isinstance(self.target, CompilingTarget)
 
     # ---- lower ---------------------------------------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ ROWS = [
     ("train(settings=b'{\"steps\": 99999999999999999999}')", "ConfigError", "train.steps: got 1e+20; expected at most 10000000. Change train.steps."),
     ("train(settings=b'{\"schedule\": \"steep\"}')", "ConfigError", "train.schedule: got 'steep'; expected one of 'constant', 'linear', 'cosine'. Change train.schedule."),
     ("train(settings=b'{\"batch_size\": 7}')", "ConfigError", "train.batch_size: got 7; expected 2, which the bundle was built for. Build a bundle with the other value."),
-    ("train(steps=1)", "BundleError", "target 'executorch': got a bundle for cuda; expected a bundle for the engine that runs it. Build the bundle with targets=\"executorch\"."),
+    ("train(steps=1)", "BundleError", "target 'executorch': got a bundle for torch; expected a bundle for the engine that runs it. Build the bundle with targets=\"executorch\"."),
     ("evaluate(b'test')", "ConfigError", "split: got 'test'; expected 'train' or 'validation'. Name one of these two."),
 ]  # fmt: skip
 

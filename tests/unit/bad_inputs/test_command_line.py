@@ -58,7 +58,7 @@ ROWS = [
     ("inspect {bundle} --plot {tmp}/p", "ConfigError", "plot {tmp}/p: got a name without an ending; expected .svg or .png. Name the file so."),
     ("inspect {bundle} --plot {tmp}/nowhere/p.svg", "ConfigError", "plot {tmp}/nowhere/p.svg: got a folder that is not there; expected an existing folder. Make the folder first."),
     ("inspect {bundle} --method mebp --plot {tmp}/p.svg", "ConfigError", "--method mebp: got no such method; expected one of mesp. Name one of them."),
-    ("verify {bundle} --runtime core", "ConfigError", "--runtime core: got a bundle for cuda; expected a bundle for the target 'executorch'. Build it with --targets executorch, or train it with --runtime torch."),
+    ("verify {bundle} --runtime core", "ConfigError", "--runtime core: got a bundle for torch; expected a bundle for the target 'executorch'. Build it with --targets executorch, or train it with --runtime torch."),
     # ---- train -----------------------------------------------------------------------------------------------------------------
     ("train {bundle}", "MissingParameter", "Missing option '--state'."),
     ("train {bundle} --state ''", "BadParameter", "Invalid value for '--state': the path is empty"),

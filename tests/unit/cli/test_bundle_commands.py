@@ -27,7 +27,7 @@ def test_build_makes_the_bundle_that_file_and_flags_ask_for_and_flags_win(built:
     assert (method.name, manifest.lora.rank, manifest.sequence_lengths) == ("mesp", 4, (32,))  # 4 and 32 are flags
     assert (method.training.steps, method.training.batch_size, method.training.learning_rate) == (6, 2, 3e-3)  # the file's
     assert (method.options["beta1"], method.options["update"]) == (0.8, "adamw")  # --option and the file's table together
-    assert [target.name for target in manifest.targets] == ["cuda"]  # in neither: Personalizer's default
+    assert [target.name for target in manifest.targets] == ["torch"]  # in neither: Personalizer's default
 
 
 def test_build_reports_what_became_of_the_data(built: Built) -> None:

@@ -45,7 +45,7 @@ def test_of_a_large_vocabulary_and_a_batch_of_three(tmp_path: Path) -> None:
 def test_of_a_model_with_a_tokenizer_and_data_at_two_lengths(stories: Path, data_folder: Path, tmp_path: Path) -> None:
     data = write_jsonl(tmp_path / "general.jsonl", shakespeare(data_folder, 400))
     check(*built(
-        tmp_path, "--model", stories, "--licence", "MIT", "--optimizers", "mesp,mezo", "--targets", "executorch,cuda",
+        tmp_path, "--model", stories, "--licence", "MIT", "--optimizers", "mesp,mezo", "--targets", "executorch,torch",
         "--sequence-lengths", "32,96", "--data", data, "--option", "mesp.update=sgd",
     ))  # fmt: skip
 

@@ -36,7 +36,7 @@ def general(bundle: Path) -> TokenRows:
 
 def build(model: Path, out: Path, **more: Any) -> Path:
     training = Training(sequence_lengths=(32,), batch_size=2, steps=4, general_share=1.0, learning_rate=1e-2)
-    return Personalizer(model, "mesp", "cuda", lora=Lora(rank=2), training=training, **more).build(out)
+    return Personalizer(model, "mesp", "torch", lora=Lora(rank=2), training=training, **more).build(out)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from bespoke.compiler.lower import lower
+from bespoke.contracts import TORCH_COSTS, Settings
 from bespoke.errors import Unsupported
 from bespoke.graph.trace import Graph, Tracer
 from bespoke.graph.tree import flatten
@@ -18,9 +19,14 @@ from bespoke.graph.value import Value
 
 class WithoutSine:
     name = "without_sine"
+    costs = TORCH_COSTS
+    Options = Settings
 
     def lower(self, graph: Graph, folder: Path, options: Any) -> Any:
         raise Unsupported(f"graph '{graph.name}', operator aten.sin", got="sin", expected="no sin", next_step="Write it otherwise")
+
+    def open(self, path: Path, options: Any) -> None:
+        return None
 
 
 def sine(x: torch.Tensor) -> torch.Tensor:
@@ -33,4 +39,4 @@ def test_the_error_names_the_installed_targets_that_can(tmp_path: Path) -> None:
     with pytest.raises(Unsupported) as caught:
         lower(WithoutSine(), None, graph, tmp_path)
     assert caught.value.subject == "graph 'sine', operator aten.sin"
-    assert "Write it otherwise. Targets that can compile this graph: cuda" in caught.value.next_step
+    assert "Write it otherwise. Targets that can compile this graph: executorch" in caught.value.next_step

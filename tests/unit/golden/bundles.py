@@ -31,7 +31,7 @@ def build(folder: Path, family: str, optimizers: Any, *, text: bool = False, **t
     if text:
         _tokenizer().save(str(model / "tokenizer.json"))
     settings = Training(**{"sequence_lengths": (LENGTH,), "batch_size": 2, "steps": 20, **training})
-    Personalizer(model, optimizers, "cuda", lora=Lora(rank=3, alpha=6.0), training=settings, data=None).build(folder / "bundle")
+    Personalizer(model, optimizers, "torch", lora=Lora(rank=3, alpha=6.0), training=settings, data=None).build(folder / "bundle")
     return folder / "bundle"
 
 

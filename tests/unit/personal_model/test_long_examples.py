@@ -80,6 +80,6 @@ def test_the_command_line_says_what_was_cut(stories_bundle: Path, stories: Path,
     first[0].write_text(json.dumps([first[1]] * 2))
     context = bespoke(*command[:4], "--examples", first[0], "--steps", 1).ok().err
     assert "tokens left out, none of them to be trained on" in context
-    settings = ("--optimizers", "mesp", "--targets", "cuda", "--sequence-lengths", LONGEST, "--rank", 2)
+    settings = ("--optimizers", "mesp", "--targets", "torch", "--sequence-lengths", LONGEST, "--rank", 2)
     built = bespoke("build", tmp_path / "out.bundle", "--model", stories, "--data", tmp_path / "some.json", *settings).ok()
     assert warning in built.out

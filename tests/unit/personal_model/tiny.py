@@ -53,7 +53,7 @@ def build(folder: Path) -> None:
         sequence_lengths=LENGTHS, batch_size=2, steps=STEPS, seed=1, commit_seconds=1e-6, write_mb_per_second=1e9
     )
     lora = Lora(rank=RANK, alpha=ALPHA)
-    Personalizer(model, optimizers, "cuda", lora=lora, training=training, data=None).build(folder / "bundle")
+    Personalizer(model, optimizers, "torch", lora=lora, training=training, data=None).build(folder / "bundle")
 
 
 @pytest.fixture(scope="session")

@@ -54,7 +54,7 @@ for name in sorted(set(entries) - set(sys.argv[1:]), key=lambda name: kinds[name
     plugin = plugins.get(kinds[name], name)
     if kinds[name] == "optimizer":
         planned(plugin, plugin.Options(), Case.of("plain", 7, 2))
-    else:
+    elif hasattr(plugin, "lower"):
         graph = next(iter(shared_tracer().graphs.values()))
         with tempfile.TemporaryDirectory() as folder:
             assert plugin.lower(graph, Path(folder), plugin.Options()).path.is_file()
@@ -94,12 +94,12 @@ SLOW_TO_IMPORT = "executorch"
 
 
 def test_a_plugin_works_while_all_others_are_gone() -> None:
-    assert set(run(ALONE, SLOW_TO_IMPORT).split()) == {"cuda", "listing", "mebp", "mesp", "mezo", "zo_signsgd"}
+    assert set(run(ALONE, SLOW_TO_IMPORT).split()) == {"cuda", "listing", "mebp", "mesp", "mezo", "torch", "zo_signsgd"}
 
 
 @pytest.mark.slow
 def test_every_plugin_works_while_all_others_are_gone() -> None:
-    assert set(run(ALONE).split()) >= {"cuda", "listing", "mebp", "mesp", "mezo", "zo_signsgd", SLOW_TO_IMPORT}
+    assert set(run(ALONE).split()) >= {"cuda", "listing", "mebp", "mesp", "mezo", "torch", "zo_signsgd", SLOW_TO_IMPORT}
 
 
 @pytest.mark.slow
@@ -121,9 +121,10 @@ def test_tests_that_need_one_plugin_are_the_only_ones_that_name_its_module() -> 
 
 
 # Where a name cannot be done without: what a user gets who names nothing, and examples in help texts.
-# The core was compiled with an engine, whose target and libraries are its own.
+# The core was compiled with an engine, whose target and libraries are its own. Torch runs on a GPU for the target of that name.
 MAY_NAME = {
-    "core/runtime.py", "core/finding.py", "personalizer.py", "cli/building.py", "cli/page.py", "cli/settings.py", "doctor.py",
+    "core/runtime.py", "core/finding.py", "runtime/device.py", "personalizer.py", "cli/building.py", "cli/page.py",
+    "cli/settings.py", "doctor.py",
 }  # fmt: skip
 
 
