@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tour of the code leads where it says: each file imports the next, and the last one holds the line that is quoted."""
+
+from __future__ import annotations
+
+import ast
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from tools.check_layers import LAYERS
+
+from tests.conftest import REPOSITORY
+
+PAGE = REPOSITORY / "docs" / "explanation" / "tour.md"
+WALKS = ("From `train`", "From `build`")
+MOST_IMPORTS = 3
+
+
+def walk(begin: str) -> tuple[list[Path], str]:
+    """Files in the order of the page, and the line quoted at the end."""
+    section = next(part for part in PAGE.read_text(encoding="utf-8").split("\n## ") if part.startswith(begin))
+    files = re.findall(r"^\d+\. \[`(.+?)`\]", section, re.MULTILINE)
+    (quoted,) = re.findall(r"```text\n\s*(.+)\n", section)
+    return [REPOSITORY / file for file in files], quoted
+
+
+def imported(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+    return found
+
+
+@pytest.mark.parametrize("begin", WALKS)
+def test_each_file_of_a_walk_imports_the_next(begin: str) -> None:
+    files, quoted = walk(begin)
+    assert 2 <= len(files) <= MOST_IMPORTS + 1
+    for one, other in pairwise(files):
+        module = ".".join(other.relative_to(REPOSITORY / "sdk").with_suffix("").parts)
+        assert module in imported(one), f"{one.name} does not import {module}"
+    assert quoted in {line.strip() for line in files[-1].read_text(encoding="utf-8").splitlines()}
+
+
+def test_the_packages_stand_in_the_order_of_the_layers() -> None:
+    table = PAGE.read_text(encoding="utf-8").split("## The packages")[1]
+    named = [name for row in re.findall(r"^\| (`.+?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)]
+    assert named == [layer for layer in LAYERS if (REPOSITORY / "sdk" / "bespoke" / layer).is_dir()]
