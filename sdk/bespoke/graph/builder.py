@@ -97,9 +97,15 @@ class PlanBuilder:
         shapes = self.model.adapter_shapes(group)
         return {name: self._find(f"{group}.{name}", shape, "float32", "adapter", "state") for name, shape in shapes.items()}
 
-    def state(self, like: Value, name: str) -> Value:
-        """Optimizer state of the shape of a piece of the adapter; zero when a run starts."""
-        return self._find(f"{like.name}.{name}", like.shape, "float32", "optimizer", "state")
+    def state(self, like: Value, name: str, shape: Sequence[int] | None = None) -> Value:
+        """Optimizer state kept with a piece of the adapter, float32, by default of the piece's shape; zero when a run starts."""
+        found = self._find(f"{like.name}.{name}", like.shape if shape is None else tuple(shape), "float32", "optimizer", "state")
+        if shape is not None and found.shape != tuple(shape):
+            raise PlanError(
+                f"State '{found.name}'", got=f"the shape {list(shape)}", expected=f"{list(found.shape)}, its shape so far",
+                next_step="Give one shape to one name, or take another name",
+            )  # fmt: skip
+        return found
 
     def batch(self, copies: int = 1) -> Batch:
         """Tokens, targets and mask, (copies * B, T)."""
@@ -225,19 +231,17 @@ class PlanBuilder:
         return unflatten(result_form, iter(results))
 
     def noise(self, tree: Any, query: int = 0, distribution: Literal["normal", "rademacher"] = "normal") -> Any:
-        """z of the shapes of a tree of adapter pieces; the same arguments give the same z, so it is never kept."""
+        """z of the shapes of a tree of adapter pieces and states; the same arguments give the same z, so it is never kept."""
 
         def one(like: Value) -> Value:
-            if like.role != "adapter" or like.start is not None:
+            if like.role not in ("adapter", "optimizer") or like.start is not None:
                 raise PlanError(
                     f"Noise of '{like.name}'",
                     got=f"a value of role {like.role}" if like.start is None else "some of its rows",
-                    expected="whole pieces of an adapter: the counter is theirs",
-                    next_step="Draw the noise of b.adapter(group)",
+                    expected="whole pieces of an adapter, or whole states: the counter is theirs",
+                    next_step="Draw the noise of b.adapter(group) or of b.state(...)",
                 )
-            group, piece = like.name.split(".", 1)
-            block = self.model.blocks.index(group)
-            tensor = list(self.model.adapter_shapes(group)).index(piece)
+            block, tensor = self._counter(like)
             z = self._new(like.shape, "float32", "temporary", "section", f"noise of {like.name}")
             self._code.append(
                 Noise(op="noise", value=z.id, query=query, block=block, tensor=tensor, distribution=distribution)
@@ -299,6 +303,14 @@ class PlanBuilder:
     def prompt(self, length: int) -> Value:
         """Tokens of one sequence that is being answered, int64 [1, length]."""
         return self._find(f"prompt_{length}", (1, length), "int64", "batch", "call")
+
+    def _counter(self, like: Value) -> tuple[int, int]:
+        """Block and tensor of the noise counter: the adapter's pieces, then the block's states in the order of their first use."""
+        group = like.name.split(".", 1)[0]
+        pieces = self.model.adapter_shapes(group)
+        states = (v.name for v in self.draft.values if v.role == "optimizer" and v.name.startswith(f"{group}."))
+        tensors = [*(f"{group}.{name}" for name in pieces), *states]
+        return self.model.blocks.index(group), tensors.index(like.name)
 
     # ---- checks ----------------------------------------------------------------------------------------------------------
 

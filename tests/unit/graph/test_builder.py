@@ -93,6 +93,24 @@ def test_noise_names_block_tensor_and_query(builder: Make) -> None:
     assert {i.distribution for i in found} == {"rademacher"}
 
 
+def test_noise_of_states_has_counters_of_its_own(builder: Make) -> None:
+    b = builder()
+    a = b.adapter("block_02")["q_proj.lora_A"]
+    states = [b.state(b.adapter("block_00")["q_proj.lora_A"], "m"), b.state(a, "m"), b.state(a, "row", shape=(3,))]
+    b.noise(states)
+    b.noise(states[1:])
+    found = [(i.block, i.tensor) for i in b.draft.sections["train_step"]]
+    assert found == [(0, 14), (2, 14), (2, 15), (2, 14), (2, 15)]  # a block has 14 pieces
+    assert [b.draft.values[i.value].shape for i in b.draft.sections["train_step"]][:3] == [a.shape, a.shape, (3,)]
+
+
+def test_a_state_may_have_a_shape_of_its_own(builder: Make) -> None:
+    b = builder()
+    assert b.state(piece(b), "norm", shape=()).shape == ()
+    assert b.state(piece(b), "norm").shape == ()  # of that name
+    assert b.state(piece(b), "m").shape == piece(b).shape
+
+
 def test_accumulation_changes_the_section(builder: Make) -> None:
     assert list(builder().draft.sections) == ["train_step"]
     assert list(builder(accumulation=2).draft.sections) == ["micro_step"]
@@ -133,6 +151,9 @@ MISUSE: dict[str, tuple[Callable[[PlanBuilder], Any], str]] = {
     "a store of another dtype": (lambda b: b.store(piece(b), b.zeros((2, 64), "int64")), "int64 [2, 64]"),
     "a store to some rows": (lambda b: b.store(piece(b).rows(0, 1), b.zeros((1, 64))), "role adapter"),
     "fewer values than pieces": (lambda b: b.store([piece(b), piece(b)], [b.zeros((2, 64))]), "1 values for 2 pieces"),
+    "two shapes of one state": (
+        lambda b: (b.state(piece(b), "m", shape=(3,)), b.state(piece(b), "m", shape=(4,))), "the shape [4]",
+    ),
     "noise of what is no adapter": (lambda b: b.noise(b.zeros((2, 64))), "a value of role temporary"),
     "noise of some rows": (lambda b: b.noise(piece(b).rows(0, 1)), "some of its rows"),
     "a record of some rows": (lambda b: b.record(b.zeros((4, 3)).rows(0, 1)), "some of its rows"),
