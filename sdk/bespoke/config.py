@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from bespoke.errors import ConfigError, shown
+from bespoke.format.json_strict import shown_json
 
 MEGABYTE = 10**6  # MB = 10**6 bytes, everywhere
 JUDGED_POSITIONS = 4096  # most that the gate looks at of the user's rows, and of the bundle's own
@@ -107,7 +109,7 @@ def config_problems(subject: str, error: ValidationError, kind: type[BaseModel])
         problems.append(
             ConfigError(
                 where,
-                got=shown(entry["input"]),
+                got=_shown(entry["input"]),
                 expected=f"one of the fields {', '.join(sorted(kind.model_fields))}" if unknown else expected_of(entry),
                 next_step="Remove it or mend its name" if unknown else f"Change {where}",
             )
@@ -115,9 +117,18 @@ def config_problems(subject: str, error: ValidationError, kind: type[BaseModel])
     return problems
 
 
+def _shown(value: object) -> str:
+    """As JSON has it, since settings come from files as often as from Python; as Python has it where JSON cannot hold it."""
+    try:
+        held = not isinstance(value, str) and bool(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError, RecursionError):
+        held = False
+    return shown_json(value, 200) if held else shown(value)
+
+
 # What pydantic's complaints of a type ask for, in our words.
 _EXPECTED = {
-    "bool_type": "True or False",
+    "bool_type": "true or false",
     "finite_number": "a finite number",
     "float_type": "a number",
     "greater_than": "more than {gt}",

@@ -18,6 +18,7 @@ import click
 
 from bespoke.cli.session import Command, pairs
 from bespoke.errors import ConfigError
+from bespoke.format.json_strict import shown_json
 
 if TYPE_CHECKING:
     from bespoke.personalizer import Personalizer
@@ -124,13 +125,16 @@ def read_toml(path: Path) -> dict[str, Any]:
         if not isinstance(document.get(name, {}), dict):
             problems.append(
                 ConfigError(
-                    f"{path}: {name}", got=repr(document[name]), expected="a table", next_step=f"Write [{name}] and its fields"
+                    f"{path}: {name}",
+                    got=shown_json(document[name]),
+                    expected="a table",
+                    next_step=f"Write [{name}] and its fields",
                 )
             )
     for name in ("model", "data", "data_format", "train_on", "licence", "template_date", "signing_key"):
         if not isinstance(document.get(name, ""), str):
             problems.append(
-                ConfigError(f"{path}: {name}", got=repr(document[name]), expected="text", next_step="Put it in quotes")
+                ConfigError(f"{path}: {name}", got=shown_json(document[name]), expected="text", next_step="Put it in quotes")
             )
     if problems:
         raise ConfigError.from_problems(sorted(problems, key=lambda problem: problem.subject))
@@ -176,7 +180,7 @@ def _named(value: Any) -> dict[str, Any]:
     if isinstance(value, list) and all(isinstance(name, str) for name in value):
         return {name: {} for name in value}
     raise ConfigError(
-        "optimizers or targets", got=repr(value)[:200], expected="a name, a list of names, or a table of options for each",
+        "optimizers or targets", got=shown_json(value, 200), expected="a name, a list of names, or a table of options for each",
         next_step="Write for instance [optimizers.mesp] and its options below",
     )  # fmt: skip
 

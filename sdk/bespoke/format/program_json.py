@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bespoke.errors import BespokeError, BundleError
-from bespoke.format.json_strict import dumps_canonical, loads_strict
+from bespoke.format.json_strict import dumps_canonical, loads_strict, shown_json
 
 __all__ = ["Code", "Operand", "Program", "ProgramNode", "ProgramValue", "parse_program", "wrap"]
 
@@ -184,7 +184,7 @@ class _Reader:
         target = entry["target"]
         match = _TARGET.fullmatch(target) if isinstance(target, str) else None
         if match is None:
-            raise self._refuse(f"operator {str(target)[:100]!r}", "an operator of another kind", "aten or bespoke")
+            raise self._refuse(f"operator {shown_json(target, 100)}", "an operator of another kind", "aten or bespoke")
         where = f"operator {target}"
         if entry["metadata"] != {} or entry["is_hop_single_tensor_return"] is not None or entry["name"] is not None:
             raise self._refuse(where, "metadata", "none")
@@ -204,7 +204,7 @@ class _Reader:
         self._keys(entry, {"name", "arg", "kind"}, where)
         name, argument, kind = entry["name"], entry["arg"], entry["kind"]
         if not isinstance(name, str) or len(name) > MAX_STRING or type(kind) is not int or kind not in (1, 2):
-            raise self._refuse(where, f"an argument {str(name)[:80]!r} of kind {str(kind)[:20]}", "a name, kind 1 or 2")
+            raise self._refuse(where, f"an argument {shown_json(name)} of kind {shown_json(kind, 20)}", "a name, kind 1 or 2")
         if not isinstance(argument, dict) or len(argument) != 1:
             raise self._refuse(f"{where}, argument {name}", "no single value", "one value")
         ((field, value),) = argument.items()
@@ -223,7 +223,7 @@ class _Reader:
         sizes = [*self._list(meta, "sizes", 16), *self._list(meta, "strides", 16), meta["storage_offset"]]
         for size in sizes:
             if not isinstance(size, dict) or set(size) != {"as_int"} or not _is_integer(size["as_int"]):
-                raise self._refuse(where, f"the size {str(size)[:80]}", "a fixed size")
+                raise self._refuse(where, f"the size {shown_json(size)}", "a fixed size")
         rest = (meta["requires_grad"], meta["device"], meta["layout"])
         if rest != (False, {"type": "cpu", "index": None}, 7) or not _is_integer(meta["dtype"]):
             raise self._refuse(where, "another kind of tensor", "a dense tensor without gradient, traced on the CPU")
@@ -234,13 +234,13 @@ class _Reader:
 
     def _reference(self, entry: Any) -> str:
         if not isinstance(entry, dict) or set(entry) != {"as_tensor"}:
-            raise self._refuse("an input or result of the graph", str(entry)[:80], "a tensor")
+            raise self._refuse("an input or result of the graph", shown_json(entry), "a tensor")
         return self._tensor("an input or result of the graph", entry["as_tensor"])
 
     def _tensor(self, where: str, entry: Any) -> str:
         name = entry["name"] if isinstance(entry, dict) and set(entry) == {"name"} else None
         if not isinstance(name, str) or len(name) > 12 or not _NAME.fullmatch(name):
-            raise self._refuse(where, f"the value {str(entry)[:80]}", "a value named v0, v1, ...")
+            raise self._refuse(where, f"the value {shown_json(entry)}", "a value named v0, v1, ...")
         return name
 
     def _define(self, name: str) -> str:
@@ -304,7 +304,7 @@ def _is_integer(value: Any) -> bool:
 def _plain(kind: type, check: Callable[[Any], bool] = lambda value: True) -> Callable[[_Reader, Any], Any]:
     def read(_: _Reader, value: Any) -> Any:
         if type(value) is not kind or not check(value):
-            raise _Wrong(f"{value!r:.80}")
+            raise _Wrong(shown_json(value))
         return value
 
     return read
@@ -314,14 +314,14 @@ def _float(_: _Reader, value: Any) -> float:
     if isinstance(value, str) and value in _NON_FINITE:  # JSON has no such numbers; torch writes them as text
         return _NON_FINITE[value]
     if type(value) not in (int, float):
-        raise _Wrong(f"{value!r:.80}")
+        raise _Wrong(shown_json(value))
     return float(value)
 
 
 def _code(kind: str) -> Callable[[_Reader, Any], Code]:
     def read(_: _Reader, value: Any) -> Code:
         if type(value) is not int or not 0 <= value < 64:
-            raise _Wrong(f"{value!r:.80}")
+            raise _Wrong(shown_json(value))
         return Code(kind, value)
 
     return read
@@ -329,7 +329,7 @@ def _code(kind: str) -> Callable[[_Reader, Any], Code]:
 
 def _device(_: _Reader, value: Any) -> Code:
     if value != {"type": "cpu", "index": None}:
-        raise _Wrong(f"the device {value!r:.80}")
+        raise _Wrong(f"the device {shown_json(value)}")
     return Code("device", 0)
 
 
@@ -337,7 +337,7 @@ def _optional_tensor(reader: _Reader, value: Any) -> ProgramValue | None:
     if value == {"as_none": True}:
         return None
     if not isinstance(value, dict) or set(value) != {"as_tensor"}:
-        raise _Wrong(f"{value!r:.80}")
+        raise _Wrong(shown_json(value))
     return reader.value(value["as_tensor"])
 
 
@@ -357,7 +357,7 @@ def _each(read: Callable[[_Reader, Any], Any], reader: _Reader, values: list[Any
 
 def _none(_: _Reader, value: Any) -> None:
     if value is not True:
-        raise _Wrong(f"{value!r:.80}")
+        raise _Wrong(shown_json(value))
 
 
 _integer = _plain(int, _is_integer)

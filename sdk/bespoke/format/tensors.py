@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from bespoke.errors import BespokeError, BundleError
-from bespoke.format.json_strict import dumps_canonical, loads_strict
+from bespoke.format.json_strict import dumps_canonical, loads_strict, shown_json
 
 __all__ = ["PAGE_BYTES", "TensorWriter", "map_tensors", "tensors_from_buffer", "write_arrays", "write_tensors"]
 
@@ -222,7 +222,7 @@ def _read_header(
         )
     header = bytes(buffer[8 : 8 + length])
     if not header.startswith(b"{"):
-        raise _refused(error, subject, f"a header that begins with {header[:1]!r}", "'{'")
+        raise _refused(error, subject, f"a header that begins with {header[:1].decode('latin-1')!r}", "'{'")
     document = loads_strict(
         header,
         subject=f"{subject}, header",
@@ -260,11 +260,11 @@ def _read_slot(name: str, entry: Any, subject: str, error: type[BespokeError]) -
         raise _refused(error, where, "other fields", "exactly dtype, shape and data_offsets")
     code, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(code, str) or code not in DTYPES:
-        raise _refused(error, where, f"dtype {str(code)[:40]!r}", f"one of {', '.join(DTYPES)}")
+        raise _refused(error, where, f"dtype {shown_json(code)}", f"one of {', '.join(DTYPES)}")
     if not _sizes(shape) or len(shape) > MAX_DIMENSIONS:
-        raise _refused(error, where, f"shape {str(shape)[:80]}", f"at most {MAX_DIMENSIONS} sizes")
+        raise _refused(error, where, f"shape {shown_json(shape)}", f"at most {MAX_DIMENSIONS} sizes")
     if not _sizes(offsets) or len(offsets) != 2:
-        raise _refused(error, where, f"data_offsets {str(offsets)[:80]}", "[begin, end]")
+        raise _refused(error, where, f"data_offsets {shown_json(offsets)}", "[begin, end]")
     # Python's integers do not overflow; a size of 2**40 bytes is refused before anything is made of it.
     if math.prod(shape) * DTYPES[code].itemsize != offsets[1] - offsets[0]:
         raise _refused(error, where, f"{offsets[1] - offsets[0]} bytes for shape {shape}", "as many as dtype and shape")

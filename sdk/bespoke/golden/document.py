@@ -139,7 +139,7 @@ def read_golden(
     raw = loads_strict(arrays["document"].tobytes(), subject=subject, error=BundleError, max_bytes=MAX_DOCUMENT_BYTES)
     version = raw.get("version") if isinstance(raw, dict) else None
     if version != GOLDEN_VERSION:
-        raise _refused(subject, f"golden vectors of version {version!r}", str(GOLDEN_VERSION))
+        raise _refused(subject, f"golden vectors of version {shown_json(version)}", str(GOLDEN_VERSION))
     try:
         document = GoldenDocument.model_validate(raw)
     except ValidationError as error:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from bespoke.errors import ModelError, UnsupportedModel
+from bespoke.format.json_strict import shown_json
 from bespoke.format.plain_file import read_plain
 from bespoke.model.checkpoint import Checkpoint
 from bespoke.model.config import ModelConfig, RopeConfig
@@ -98,13 +99,14 @@ class _Fields:
     def _wrong(self, key: str, value: Any, expected: str) -> ModelError:
         return ModelError(
             f"{self.path}: {key}",
-            got="nothing" if value is None else repr(value)[:100],
+            got="nothing" if value is None else shown_json(value, 100),
             expected=expected,
             next_step="Check that the download is complete",
         )
 
     def refuse(self, key: str, got: Any, expected: str, next_step: str = "Choose another model") -> UnsupportedModel:
-        return UnsupportedModel(f"{self.path}: {key}", got=str(got)[:200], expected=expected, next_step=next_step)
+        text = got[:200] if isinstance(got, str) else shown_json(got, 200)
+        return UnsupportedModel(f"{self.path}: {key}", got=text, expected=expected, next_step=next_step)
 
 
 def _translate(raw: _Fields, checkpoint: Checkpoint | None) -> ModelConfig:
@@ -236,7 +238,7 @@ def _refuse_flags(fields: _Fields, flags: dict[str, str]) -> None:
     for key, meaning in flags.items():
         if fields.get(key, False):
             raise fields.refuse(
-                key, f"{fields.get(key)} ({meaning})", f"none: no supported model ({_SUPPORTED}) has it"
+                key, f"{shown_json(fields.get(key))} ({meaning})", f"none: no supported model ({_SUPPORTED}) has it"
             )
 
 

@@ -44,7 +44,7 @@ def _refuse_other_version(version: object, subject: str) -> None:
     if version[0] != major or not isinstance(version[1], int) or version[1] > minor:
         raise BundleVersionError(
             subject,
-            got=f"plan version {version}",
+            got=f"plan version {shown_json(version)}",
             expected=f"{major}.0 to {major}.{minor}",
             next_step="Update bespoke, or build the bundle again",
         )

@@ -11,6 +11,7 @@ from bespoke.bundle.manifest import MethodRecord
 from bespoke.bundle.reader import Bundle
 from bespoke.config import Training, settings_from
 from bespoke.errors import ConfigError, StateError
+from bespoke.format.json_strict import shown_json
 from bespoke.state.records import Run
 
 
@@ -83,8 +84,8 @@ def _refuse_what_is_compiled(built: Training, asked: Training) -> None:
     for name in ("batch_size", "sequence_lengths", "clip_norm", "packing"):
         if getattr(built, name) != getattr(asked, name):
             raise ConfigError(
-                f"train.{name}", got=repr(getattr(asked, name)),
-                expected=f"{getattr(built, name)!r}, which the bundle was built for",
+                f"train.{name}", got=shown_json(getattr(asked, name)),
+                expected=f"{shown_json(getattr(built, name))}, which the bundle was built for",
                 next_step="Build a bundle with the other value",
             )  # fmt: skip
     if built.accumulates != asked.accumulates:

@@ -29,6 +29,9 @@ FILES: dict[str, bytes] = {
     "short.pub": b"123",
     "half.toml": b"model = [",
     "name.toml": b'modell = "m"\n',
+    "list.toml": b'model = "m"\noptimizers = [true, "mesp"]\n',
+    "table.toml": b'model = "m"\nlora = [8, "all"]\n',
+    "true.toml": b'model = "m"\n[training]\nsteps = true\n',
     "word.toml": b'model = "m"\n[training]\nlearning_rate = "fast"\n',
 }
 

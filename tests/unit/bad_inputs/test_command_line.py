@@ -46,6 +46,9 @@ ROWS = [
     ("build {tmp}/out --config {tmp}/nosuch.toml", "ConfigError", "{tmp}/nosuch.toml: got No such file or directory; expected a readable TOML file. Check --config."),
     ("build {tmp}/out --config {tmp}/half.toml", "ConfigError", "{tmp}/half.toml: got no TOML: Invalid value (at end of document); expected TOML. Correct the file."),
     ("build {tmp}/out --config {tmp}/name.toml", "ConfigError", "{tmp}/name.toml: modell: got an unknown setting; expected one of model, optimizers, targets, data, data_format... Did you mean 'model'?"),
+    ("build {tmp}/out --config {tmp}/list.toml", "ConfigError", "optimizers or targets: got [true, \"mesp\"]; expected a name, a list of names, or a table of options for each. ..."),
+    ("build {tmp}/out --config {tmp}/table.toml", "ConfigError", "{tmp}/table.toml: lora: got [8, \"all\"]; expected a table. Write [lora] and its fields."),
+    ("build {tmp}/out --config {tmp}/true.toml", "ConfigError", "training.steps: got true; expected a whole number. Change training.steps."),
     ("build {tmp}/out --config {tmp}/word.toml", "ConfigError", "training.learning_rate: got 'fast'; expected a number. Change training.learning_rate."),
     # ---- a bundle --------------------------------------------------------------------------------------------------------------
     ("inspect {tmp}/nosuch", "BundleError", "{tmp}/nosuch: got No such file or directory; expected a bundle. Get the bundle again from where it was built."),

@@ -42,7 +42,7 @@ ROWS = [
     # ---- train -----------------------------------------------------------------------------------------------------------------
     ("m.train(steps='ten')", "ConfigError", "train.steps: got 'ten'; expected a whole number. Change train.steps."),
     ("m.train(steps=1.5)", "ConfigError", "train.steps: got 1.5; expected a whole number. Change train.steps."),
-    ("m.train(steps=True)", "ConfigError", "train.steps: got True; expected a whole number. Change train.steps."),
+    ("m.train(steps=True)", "ConfigError", "train.steps: got true; expected a whole number. Change train.steps."),
     ("m.train(steps=0)", "ConfigError", "train.steps: got 0; expected at least 1. Change train.steps."),
     ("m.train(seed=10**20)", "ConfigError", "train.seed: got 100000000000000000000; expected less than 9223372036854775808. Change train.seed."),
     ("m.train(seed=10**5000)", "ConfigError", "train.seed: got something of Python's type 'int' that cannot be printed; expected less than 9223372036854775808. Change train.seed."),
@@ -54,7 +54,9 @@ ROWS = [
     ("m.train(1, learning_rate=object())", "ConfigError", "train.learning_rate: got <object object at ...>; expected a number. Change train.learning_rate."),
     ("m.train(1, schedule='steep')", "ConfigError", "train.schedule: got 'steep'; expected 'constant', 'linear' or 'cosine'. Change train.schedule."),
     ("m.train(1, lerning_rate=1.0)", "ConfigError", "train.lerning_rate: got 1.0; expected one of the fields accumulation, ... Remove it or mend its name."),
-    ("m.train(1, sequence_lengths=(64,))", "ConfigError", "train.sequence_lengths: got (64,); expected (32,), which the bundle was built for. Build a bundle with the other value."),
+    ("m.train(1, sequence_lengths=(64,))", "ConfigError", "train.sequence_lengths: got [64]; expected [32], which the bundle was built for. Build a bundle with the other value."),
+    ("m.train(1, clip_norm=2.0)", "ConfigError", "train.clip_norm: got 2.0; expected null, which the bundle was built for. Build a bundle with the other value."),
+    ("m.train(1, packing=3)", "ConfigError", "train.packing: got 3; expected true or false. Change train.packing."),
     # ---- examples --------------------------------------------------------------------------------------------------------------
     ("m.examples.add(None)", "DataError", f"example: got nothing; {SHAPES}"),
     ("m.examples.add(3)", "DataError", f"example: got a number; {SHAPES}"),

@@ -164,6 +164,19 @@ def test_what_the_decoder_cannot_be_is_refused_by_name(case: str, tmp_path: Path
         assert all(name in caught.value.expected for name in ("llama", "qwen2", "qwen3", "gemma3"))
 
 
+@pytest.mark.parametrize(
+    ("change", "got"),
+    [
+        ({"layer_types": ["x"]}, '["x"]'), ({"attention_bias": True}, "true (biases on the attention's output)"),
+        ({"hidden_size": [None]}, "[null]"), ({"rope_scaling": [True]}, "[true]"), ({"hidden_act": "gelu"}, "gelu"),
+    ],
+)  # fmt: skip
+def test_values_are_shown_as_config_json_has_them(change: dict[str, Any], got: str, tmp_path: Path) -> None:
+    with pytest.raises(ModelError) as caught:
+        read_config(write(tmp_path, PUBLISHED["Qwen2.5-0.5B"] | change))
+    assert caught.value.got == got
+
+
 @pytest.mark.parametrize("value", [0, -1, 2.5, "64", True, [], 10**30])
 def test_a_size_that_is_no_size_is_an_error_that_names_it(value: Any, tmp_path: Path) -> None:
     with pytest.raises(ModelError) as caught:
