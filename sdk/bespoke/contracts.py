@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
-from bespoke.config import Settings
-from bespoke.errors import Unsupported
+from bespoke.bundle.manifest import file_name_problem
+from bespoke.config import Settings, settings_from
+from bespoke.errors import ConfigError, Unsupported, shown
 from bespoke.graph import Batch, Graph, PlanBuilder, TensorSpec, Value
 from bespoke.hookspecs import hookimpl
+from bespoke.methods.zeroth_order import ZerothOrderOptions
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.costs import TORCH_COSTS, Costs, Speed
 from bespoke.system.quiet_imports import quiet_imports
@@ -26,6 +29,7 @@ __all__ = [
     "ModelSpec",
     "Optimizer",
     "PlanBuilder",
+    "Promise",
     "Settings",
     "Speed",
     "Target",
@@ -50,11 +54,24 @@ class Artifact:
     engine_bytes: int = 0
 
 
+Promise = Literal["exact_gradients", "two_sided_loss_difference"]
+"""What golden vectors hold a method to, on every device.
+
+exact_gradients: what it gives to `bespoke.methods.update`, or sums in `b.accumulator`, are the gradients of the batch's mean loss,
+for every piece of the adapter that it stores, whatever its update rule is.
+two_sided_loss_difference: it records the differences and takes the step that `bespoke.methods.ZerothOrderOptions` describes.
+"""
+
+
 @runtime_checkable
 class Optimizer(Protocol):
     """How gradients (or what stands for them) come about."""
 
     name: str
+
+    @property
+    def promises(self) -> Promise | None:
+        """None: nothing but the loss and the answers of the model are known of it. A class attribute does."""
 
     @property
     def Options(self) -> type[Settings]:
@@ -96,3 +113,81 @@ class CompilingTarget(Target, Protocol):
 
     def open(self, path: Path, options: Any) -> Callable[..., tuple[Any, ...]] | None:
         """The artifact as a function of the graph's operands (torch tensors), or None where it cannot run here."""
+
+
+# ---- what is checked before a plugin does anything -----------------------------------------------------------------------
+
+_NEEDED = {"optimizer": ("name", "promises", "Options", "train_step"), "target": ("name", "costs", "Options")}
+_METHODS = {"optimizer": ("train_step",), "target": ("lower", "open")}
+
+
+class Problem(NamedTuple):
+    """As an error says it, but for what it is about."""
+
+    got: str
+    expected: str
+    next_step: str
+
+
+def problem_of(plugin: Any, kind: Literal["optimizer", "target"], options: Settings | None = None) -> Problem | None:
+    """What keeps a plugin from being one, with `options` or its defaults. Discovery and the contract suites ask the same."""
+    needed = _NEEDED[kind]
+    missing = [name for name in needed if not hasattr(plugin, name)]
+    if missing:
+        wanted = f"{', '.join(needed[:-1])} and {needed[-1]}"
+        return Problem(f"no attribute {', '.join(missing)}", wanted, f"See bespoke.contracts.{kind.title()}")
+    if kind == "target" and hasattr(plugin, "lower") != hasattr(plugin, "open"):
+        return Problem("one of lower and open", "both, or neither for a target without artifacts", "Add the other")
+    idle = [name for name in _METHODS[kind] if hasattr(plugin, name) and not callable(getattr(plugin, name))]
+    if idle:
+        return Problem(f"{idle[0]} = {shown(getattr(plugin, idle[0]))}", "a method", f"See bespoke.contracts.{kind.title()}")
+    name = plugin.name
+    if not isinstance(name, str) or file_name_problem(name) or "/" in name:
+        return Problem(f"name = {shown(name)}", "letters, digits and _.@+=-, which name a file too", "Change the name")
+    own = _promise_problem(plugin) if kind == "optimizer" else _costs_problem(plugin)
+    return _options_problem(plugin.Options, f"{kind}s.{name}", options) or own
+
+
+def _options_problem(kind: Any, subject: str, given: Settings | None) -> Problem | None:
+    if not (isinstance(kind, type) and issubclass(kind, Settings)):
+        return Problem(f"Options = {shown(kind)}", "a subclass of bespoke.contracts.Settings", "Derive it from Settings")
+    try:
+        options = settings_from(kind, subject, {}) if given is None else given
+    except ConfigError as error:
+        return Problem(f"options without a default: {error}", "a default for every option", "Give the field a default")
+    try:
+        settings_from(kind, subject, {"no_such_option": 1})
+    except ConfigError:
+        pass
+    else:
+        return Problem("an unknown option taken in silence", "a ConfigError that names it", "Keep extra='forbid' of Settings")
+    try:
+        json.dumps(options.model_dump())
+    except TypeError as error:
+        return Problem(f"options that JSON cannot hold: {error}", "numbers, texts and lists", "Change the field")
+    return None
+
+
+def _promise_problem(plugin: Any) -> Problem | None:
+    promise, known = plugin.promises, get_args(Promise)
+    if promise is not None and promise not in known:
+        words = f"{', '.join(map(repr, known))} or None"
+        return Problem(f"promises = {shown(promise)}", words, "Set promises = None if golden vectors are to hold it to nothing")
+    if promise == known[1] and not (isinstance(plugin.Options, type) and issubclass(plugin.Options, ZerothOrderOptions)):
+        return Problem(
+            f"promises = '{promise}' with Options = {shown(plugin.Options)}",
+            "Options derived from bespoke.methods.ZerothOrderOptions",
+            "Derive them: epsilon, queries and distribution say what the differences are; or set promises = None",
+        )  # fmt: skip
+    return None
+
+
+def _costs_problem(plugin: Any) -> Problem | None:
+    costs = plugin.costs
+    taken = isinstance(costs, Costs) and min(costs.constant_bytes, costs.record_bytes) >= 0
+    if taken and min(vars(costs.speed).values()) > 0:
+        return None
+    return Problem(
+        f"costs = {shown(costs)}", "bespoke.contracts.Costs of bytes from 0 up and speeds above 0",
+        "Measure what the runtime takes when it runs nothing; TORCH_COSTS are those of the torch runtime",
+    )  # fmt: skip

@@ -8,12 +8,15 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import pluggy
 
 from bespoke import hookspecs
 from bespoke.errors import EXTRAS, MissingDependency, PluginError
+
+if TYPE_CHECKING:
+    from bespoke.contracts import Optimizer, Target
 
 Kind = Literal["optimizer", "target", "command"]
 GROUP = "bespoke"
@@ -32,6 +35,12 @@ class Installed:
     problem: str | None
 
 
+@overload
+def get(kind: Literal["optimizer"], name: str) -> Optimizer: ...
+@overload
+def get(kind: Literal["target"], name: str) -> Target: ...
+@overload
+def get(kind: Kind, name: str) -> Any: ...
 def get(kind: Kind, name: str) -> Any:
     """The plugin of this kind and name; where an entry point has that name, nothing else is imported."""
     entries = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
@@ -131,12 +140,19 @@ def _broken(entry: EntryPoint, package: str, error: BaseException) -> PluginErro
 
 
 def _check(plugin: Any, kind: Kind, package: str) -> None:
-    needed = {"optimizer": ("name", "Options", "train_step"), "target": ("name", "Options", "costs"), "command": ("name",)}
-    missing = [attribute for attribute in needed[kind] if not hasattr(plugin, attribute)]
-    if missing:
+    """All that the contract suite finds without running the plugin."""
+    if kind == "command":
+        named = isinstance(getattr(plugin, "name", None), str)
+        problem = None if named else ("no name", "a click command, which has one", "Register what @click.command() gives")
+    else:
+        from bespoke.contracts import problem_of  # a plugin of these kinds has imported it
+
+        problem = problem_of(plugin, kind)
+    if problem is not None:
+        got, expected, next_step = problem
+        name = getattr(plugin, "name", None)
+        called = f"'{name}'" if isinstance(name, str) and name.isprintable() else type(plugin).__name__
         raise PluginError(
-            f"{kind} {type(plugin).__name__} of package '{package}'",
-            got=f"no attribute {', '.join(missing)}",
-            expected=f"{', '.join(needed[kind])}, as bespoke.contracts says",
-            next_step="Add it, and run the contract suite of bespoke.testing",
-        )
+            f"{kind} {called} of package '{package}'", got=got, expected=expected,
+            next_step=f"{next_step}; run the contract suite of bespoke.testing",
+        )  # fmt: skip

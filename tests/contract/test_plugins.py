@@ -38,11 +38,12 @@ REPLAYABLE = {"mezo", "zo_signsgd"}
 def test_optimizer_keeps_the_contract(method: Method) -> None:
     optimizer = plugins.get("optimizer", method.name)
     report = check_optimizer(
-        optimizer, optimizer.Options(**method.options), exact=method.exact, steps=method.steps,
-        learning_rate=method.learning_rate, loss_falls_by=method.falls_by,
+        optimizer, optimizer.Options(**method.options), steps=method.steps, learning_rate=method.learning_rate,
+        loss_falls_by=method.falls_by,
     )  # fmt: skip
     assert report.replayable == (method.name in REPLAYABLE)
     assert report.accumulates == method.exact
+    assert (report.gradient_error is not None) == method.exact
     assert 0 < report.peak_bytes <= report.estimated_peak_bytes
 
 

@@ -27,6 +27,7 @@ class Estimating:
     """A small optimizer that keeps the contract: steps by a number that is recorded."""
 
     name = "small"
+    promises: Any = None
     Options: Any = Options
     sign = -1.0
 
@@ -58,6 +59,27 @@ def doubled(g: torch.Tensor) -> torch.Tensor:
 
 class NoSettings(Estimating):
     Options = dict
+
+
+class Undecided(Estimating):
+    promises = "about_right"
+
+
+class EstimatesWithoutOptions(Estimating):
+    promises = "two_sided_loss_difference"
+
+
+class Unnamed(Estimating):
+    name = "../small"
+
+
+class Unset(Estimating):
+    class Options(Options):
+        epsilon: float
+
+
+class Callless(Estimating):
+    train_step = "later"  # type: ignore[assignment]
 
 
 class TakesAnything(Estimating):
@@ -119,6 +141,11 @@ class Crashes(Estimating):
     ("broken", "kind", "words"),
     [
         (NoSettings, PluginError, "subclass of bespoke.contracts.Settings"),
+        (Undecided, PluginError, r"promises = 'about_right'.*'exact_gradients', 'two_sided_loss_difference' or None"),
+        (EstimatesWithoutOptions, PluginError, "derived from bespoke.methods.ZerothOrderOptions"),
+        (Unnamed, PluginError, "name = '../small'"),
+        (Unset, PluginError, "a default for every option"),
+        (Callless, PluginError, "train_step = 'later'"),
         (TakesAnything, PluginError, "unknown option"),
         (Crashes, PluginError, "KeyError in train_step"),
         (SilentLoss, PluginError, "emitted 0 times"),
@@ -136,9 +163,14 @@ def test_the_error_says_what_is_wrong_with_an_optimizer(broken: type, kind: type
     assert all((caught.value.subject, caught.value.got, caught.value.expected, caught.value.next_step))
 
 
-def test_an_estimate_that_says_it_is_exact_is_found_out() -> None:
+class Boasts(Estimating):
+    promises = "exact_gradients"
+
+
+@pytest.mark.parametrize(("optimizer", "said"), [(Estimating(), {"exact": True}), (Boasts(), {})])
+def test_an_estimate_that_says_it_is_exact_is_found_out(optimizer: Any, said: Any) -> None:
     with pytest.raises(PluginError, match="accumulation refused"):
-        check_optimizer(Estimating(), exact=True)
+        check_optimizer(optimizer, **said)
 
 
 def test_a_gradient_that_is_off_is_found_out() -> None:
@@ -151,7 +183,20 @@ def test_a_gradient_that_is_off_is_found_out() -> None:
                 yield adapter, {**grads, name: b.call(doubled, grads[name])}
 
     with pytest.raises(PluginError, match=r"a gradient of '.*' that is off by 1 of its norm"):
-        check_optimizer(Scaled(), exact=True)
+        check_optimizer(Scaled())
+
+
+def test_gradients_are_asked_of_the_pieces_that_are_stored_and_of_no_other() -> None:
+    exact = plugins.get("optimizer", METHOD)
+
+    class OnlyB(type(exact)):  # type: ignore[misc]
+        def gradients(self, b: PlanBuilder, *rest: Any) -> Any:
+            for adapter, grads in super().gradients(b, *rest):
+                yield {name: piece for name, piece in adapter.items() if name.endswith("lora_B")}, grads
+
+    report = check_optimizer(OnlyB(), exact.Options(update="sgd"), learning_rate=0.1)
+    assert report.gradient_error is not None
+    assert report.gradient_error < 1e-4
 
 
 def test_a_method_that_climbs_is_found_out() -> None:

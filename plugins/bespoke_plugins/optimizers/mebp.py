@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from bespoke.contracts import ModelSpec, Optimizer, hookimpl
+from bespoke.contracts import ModelSpec, Optimizer, Promise, hookimpl
 from bespoke.graph import PlanBuilder, Value
 from bespoke.methods import FirstOrderOptions, embed, head_loss_and_gradient, rope_rows, update, vjp
 
@@ -23,6 +23,7 @@ class MeBP:
     """Forward keeping block inputs; then per block in reverse, recompute and back-propagate by autodiff."""
 
     name = "mebp"
+    promises: Promise = "exact_gradients"
     Options = FirstOrderOptions
 
     def train_step(self, b: PlanBuilder, model: ModelSpec, options: FirstOrderOptions) -> None:

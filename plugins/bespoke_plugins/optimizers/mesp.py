@@ -15,20 +15,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from bespoke.contracts import ModelSpec, Optimizer, hookimpl
+from bespoke.contracts import ModelSpec, Optimizer, Promise, hookimpl
 from bespoke.graph import PlanBuilder, Value
 from bespoke.methods import (
     Attention,
     FirstOrderOptions,
     Pass,
+    attention_backward,
     attention_forward,
     attention_output,
+    attention_output_backward,
     block_pass,
     embed,
     head_loss_and_gradient,
+    inputs_backward,
+    mlp_backward,
     update,
 )
-from bespoke.methods.backward import attention_backward, attention_output_backward, inputs_backward, mlp_backward
 
 Tree = dict[str, Value]
 
@@ -37,6 +40,7 @@ class MeSP:
     """Exact gradients, hand-derived, in tiles."""
 
     name = "mesp"
+    promises: Promise = "exact_gradients"
     Options = FirstOrderOptions
 
     def train_step(self, b: PlanBuilder, model: ModelSpec, options: FirstOrderOptions) -> None:

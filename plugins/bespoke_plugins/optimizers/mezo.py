@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from bespoke.contracts import ModelSpec, Optimizer, hookimpl
+from bespoke.contracts import ModelSpec, Optimizer, Promise, hookimpl
 from bespoke.graph import PlanBuilder, Value
 from bespoke.methods import ZerothOrderOptions, block_forward, embed, head_loss
 
@@ -27,6 +27,7 @@ class MeZO:
     """Zeroth-order: the loss difference along a random direction, times the direction."""
 
     name = "mezo"
+    promises: Promise = "two_sided_loss_difference"
     Options = ZerothOrderOptions
 
     def train_step(self, b: PlanBuilder, model: ModelSpec, options: ZerothOrderOptions) -> None:

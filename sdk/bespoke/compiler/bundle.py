@@ -41,7 +41,8 @@ from bespoke.data.text import Tokenizer
 from bespoke.errors import ConfigError
 from bespoke.format.json_strict import dumps_canonical
 from bespoke.format.tensors import write_arrays
-from bespoke.golden.make import GoldenMethod, longest_golden, make_golden
+from bespoke.golden.make import longest_golden, make_golden
+from bespoke.golden.promises import GoldenMethod
 from bespoke.graph.export import program_bytes
 from bespoke.model.config import ModelConfig
 from bespoke.model.convert import base_sha256, convert, hollow_weights
@@ -300,7 +301,7 @@ def _write_golden(
     """Computes them from the weight files that were just written, and returns the file's name."""
     methods = [
         GoldenMethod(
-            method.name, method.options, method.training,
+            method.name, method.plugin.promises, method.options, method.training,
             [p.plan for (name, _), p in planned.items() if name == method.name],
         )
         for method in request.methods

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from bespoke import plugins
+from bespoke.config import Settings
 from bespoke.contracts import Artifact, CompilingTarget
 from bespoke.errors import BespokeError, Unsupported
 from bespoke.graph.trace import Graph
 
 
-def lower(target: CompilingTarget, options: Any, graph: Graph, folder: Path) -> Artifact:
+def lower(target: CompilingTarget, options: Settings, graph: Graph, folder: Path) -> Artifact:
     """The artifact of `graph`. Raises Unsupported naming graph, operator, reason and the targets that can."""
     try:
         return target.lower(graph, folder, options)

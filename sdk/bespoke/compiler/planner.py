@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from bespoke.config import Training
+from bespoke.config import Settings, Training
+from bespoke.contracts import Optimizer
 from bespoke.errors import ConfigError, PlanDoesNotFit, PlanError
 from bespoke.graph.builder import PlanBuilder
 from bespoke.graph.trace import Tracer
@@ -54,8 +55,8 @@ class PlanRequest:
     """What to plan for."""
 
     method: str
-    optimizer: Any
-    options: Any
+    optimizer: Optimizer
+    options: Settings
     training: Training
     sequence_length: int
     context_length: int

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from pydantic import BaseModel, ValidationError
 
@@ -14,6 +14,9 @@ from bespoke import plugins
 from bespoke.compiler.request import BuildRequest, Method, TargetChoice
 from bespoke.config import Budget, Lora, Settings, Training, config_problems
 from bespoke.errors import BespokeError, ConfigError, MissingDependency
+
+if TYPE_CHECKING:
+    from bespoke.contracts import Optimizer, Target
 
 __all__ = ["Named", "resolve"]
 
@@ -46,11 +49,11 @@ def resolve(optimizers: Named, targets: Named, given: Mapping[str, Any]) -> Buil
         if isinstance(options, Settings) and isinstance(own_training, Training):
             methods.append(Method(name, plugin, options, own_training))
     for name, values in _by_name("targets", targets, problems):
-        plugin = _plugin("target", name, problems)
-        if plugin is not None:
-            options = _settings(f"targets.{name}", plugin.Options, dict(values), problems)
+        target = _plugin("target", name, problems)
+        if target is not None:
+            options = _settings(f"targets.{name}", target.Options, dict(values), problems)
             if isinstance(options, Settings):
-                chosen.append(TargetChoice(name, plugin, options))
+                chosen.append(TargetChoice(name, target, options))
     lengths = {method.training.sequence_lengths for method in methods}
     if len(lengths) > 1:
         problems.append(
@@ -112,7 +115,11 @@ def _by_name(subject: str, named: Any, problems: list[ConfigError]) -> list[tupl
     return pairs
 
 
-def _plugin(kind: plugins.Kind, name: str, problems: list[ConfigError]) -> Any:
+@overload
+def _plugin(kind: Literal["optimizer"], name: str, problems: list[ConfigError]) -> Optimizer | None: ...
+@overload
+def _plugin(kind: Literal["target"], name: str, problems: list[ConfigError]) -> Target | None: ...
+def _plugin(kind: Literal["optimizer", "target"], name: str, problems: list[ConfigError]) -> Optimizer | Target | None:
     try:
         return plugins.get(kind, name)
     except MissingDependency:

@@ -1,24 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Golden vectors: what the plans of a bundle must compute on any device, computed here by other code.
 
-What a method does is known from its options alone: those of `FirstOrderOptions` promise exact gradients and an update rule,
-those of `ZerothOrderOptions` two-sided estimates. Of any other method only the loss and the answers at the golden adapter are
-known. The reference is `golden_reference`; update rules are torch.optim's. Every tolerance is ten times what fp32 differs from
-float64 in the reference itself, and at least a floor (docs/explanation/golden_vectors.md).
+What a method does is known from what it promises and from what its plans show (`promises`). Of a method that promises nothing only
+the loss and the answers at the golden adapter are known. The reference is `reference`; update rules are torch.optim's. Every
+tolerance is ten times what fp32 differs from float64 in the reference itself, and at least a floor
+(docs/explanation/golden_vectors.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from bespoke.config import Settings, Training
 from bespoke.data.text import Tokenizer
 from bespoke.golden.document import (
     GOLDEN_VERSION,
@@ -33,13 +31,11 @@ from bespoke.golden.document import (
     places,
 )
 from bespoke.golden.methods import FirstOrder, ZerothOrder
+from bespoke.golden.promises import GoldenMethod, check_promise, stepped, trained_pieces
 from bespoke.golden.reference import Lane, Reference
 from bespoke.golden.texts import golden_texts
-from bespoke.methods.update import FirstOrderOptions
 from bespoke.methods.zeroth_order import ZerothOrderOptions
 from bespoke.model.spec import ModelSpec
-from bespoke.plan.instructions import Plan, Store
-from bespoke.plan.replay import recorded_values
 from bespoke.rules.noise import Stream, philox
 
 SEED = 0
@@ -50,15 +46,7 @@ MANY_WEIGHTS = 2**26  # in the blocks: from here on, a token costs enough to be 
 LONG = 1.2345678901234567e-100  # no number in JSON is longer
 B_SHARE = 0.1  # of the base's output, roughly: what the golden adapter adds to it
 
-
-@dataclass(frozen=True)
-class GoldenMethod:
-    """What is known of a method when its plans are written."""
-
-    name: str
-    options: Settings
-    training: Training
-    plans: Sequence[Plan]
+Run = FirstOrder | ZerothOrder
 
 
 def make_golden(
@@ -85,19 +73,17 @@ def _make_golden(
     folder: Path, model: ModelSpec, files: Mapping[str, Path], initial: Mapping[str, np.ndarray], methods: Sequence[GoldenMethod],
     tokenizer: Tokenizer | None, progress: Callable[[int, int], None],
 ) -> Golden:  # fmt: skip
-    first = [m for m in methods if _first_order(m)]
-    zeroth = [m for m in methods if _zeroth_order(m)]
     document = _draft(model)
     start = filled_adapter(initial, document)
     tokens, mask = _batch(model, methods)
-    total = _visits(model, bool(first), bool(zeroth))
+    runs: dict[Hashable, Run] = {}  # methods that must do the same, whatever they are called, share one reference
+    of: list[Run | None] = []
+    for run in (_run(m, model, start) for m in methods):
+        of.append(None if run is None else runs.setdefault(run.key, run))
+    first = any(isinstance(run, FirstOrder) for run in runs.values())
+    total = _visits(model, first, bool(runs))
     reference = Reference(folder, model, files, _Visits(progress, total))
-    base = [Lane(_adapter(model, start), dtype, bool(first)) for dtype in (torch.float64, torch.float32)]
-    runs: dict[str, FirstOrder | ZerothOrder] = {}
-    for m in first:
-        runs.setdefault(_same(m), FirstOrder(m.options, m.training, _trained(m, start), start))  # type: ignore[arg-type]
-    for m in zeroth:
-        runs.setdefault(_same(m), ZerothOrder(m.options, m.training, _trained(m, start), model, start, SEED))  # type: ignore[arg-type]
+    base = [Lane(_adapter(model, start), dtype, first) for dtype in (torch.float64, torch.float32)]
     inputs, targets = (torch.from_numpy(part.astype(np.int64)) for part in (tokens[:, :-1], tokens[:, 1:]))
     counted = torch.from_numpy(mask[:, 1:].astype(np.float64))
     for step in range(1, STEPS + 1):
@@ -117,7 +103,7 @@ def _make_golden(
                 "loss": known(exact.mean_loss, rough.mean_loss),
                 "next_token_loss": known(float(exact.losses[0, -1]), float(rough.losses[0, -1])),
                 "pieces": [_piece(p, exact, rough, largest) for p in document.pieces],
-                "methods": [_method(m, runs.get(_same(m)), start) for m in methods],
+                "methods": [_method(m, run, start) for m, run in zip(methods, of, strict=True)],
                 "texts": golden_texts(tokenizer, SEED) if tokenizer is not None else [],
             }
         ),
@@ -134,7 +120,7 @@ def longest_golden(model: ModelSpec, methods: Sequence[GoldenMethod], tokenizer:
     document = _draft(model)
     tokens, mask = _batch(model, methods)
     shapes = {f"{group}.{name}": shape for group in model.blocks for name, shape in model.adapter_shapes(group).items()}
-    first = any(_first_order(m) for m in methods)
+    first = any(m.promises == "exact_gradients" for m in methods)
     gradient = GradientGolden(norm=number, tolerance=LONG) if first else None
     sizes = {name: int(np.prod(shape)) for name, shape in shapes.items()}
     return Golden(
@@ -152,12 +138,13 @@ def longest_golden(model: ModelSpec, methods: Sequence[GoldenMethod], tokenizer:
 
 
 def _longest(m: GoldenMethod, pieces: list[str], number: Known) -> MethodGolden:
-    row = [number] * len(_trained(m, dict.fromkeys(pieces, np.empty(0))))
-    knows = _first_order(m) or _zeroth_order(m)
-    queries = getattr(m.options, "queries", 0) if _zeroth_order(m) else 0
+    check_promise(m)
+    trained = trained_pieces(m, pieces)
+    row, knows = [number] * len(trained), m.promises is not None
+    queries = m.options.queries if isinstance(m.options, ZerothOrderOptions) and knows else 0
     return MethodGolden(
         name=m.name, learning_rates=[LONG] * STEPS, micro_batches=2, losses=[number] * STEPS if knows else [],
-        recorded=[[number] * queries] * STEPS, trained=_trained(m, dict.fromkeys(pieces, np.empty(0))),
+        recorded=[[number] * queries] * STEPS, trained=trained,
         gradient=GradientSource(kind="accumulator", suffix=".gradient", divisor=LONG) if knows else None,
         moved=[row] * (STEPS - 1) if knows else [],
     )  # fmt: skip
@@ -168,51 +155,26 @@ def known(exact: float, rough: float, *, floor: float = FLOOR, least: float = 0.
     return Known(value=exact, tolerance=max(10 * abs(rough - exact), floor * abs(exact), least))
 
 
-# ---- what methods promise ----------------------------------------------------------------------------------------------
+# ---- methods -----------------------------------------------------------------------------------------------------------
 
 
-def _first_order(m: GoldenMethod) -> bool:
-    return _has_options(m.options, FirstOrderOptions) and not any(plan.replayable for plan in m.plans)
+def _run(m: GoldenMethod, model: ModelSpec, start: Mapping[str, np.ndarray]) -> Run | None:
+    """What the method must do, as its promise says; None where it promises nothing."""
+    check_promise(m)
+    trained = trained_pieces(m, start)
+    if m.promises == "exact_gradients":
+        return FirstOrder(stepped(m, model, trained), m.training, trained, start)
+    if m.promises == "two_sided_loss_difference":
+        assert isinstance(m.options, ZerothOrderOptions)
+        return ZerothOrder(m.options, m.training, trained, model, start, SEED)
+    return None
 
 
-def _zeroth_order(m: GoldenMethod) -> bool:
-    """Whose plans record one number a query, as the options say."""
-    return _has_options(m.options, ZerothOrderOptions) and all(
-        plan.replayable and [plan.values[v].shape for v in recorded_values(plan.sections["train_step"])] == [[]] * m.options.queries  # type: ignore[attr-defined]
-        for plan in m.plans
-    )
-
-
-def _has_options(options: Settings, kind: type[Settings]) -> bool:
-    """A further option may mean anything, so a method that has one promises nothing here."""
-    return isinstance(options, kind) and set(type(options).model_fields) == set(kind.model_fields)
-
-
-def _trained(m: GoldenMethod, start: Mapping[str, np.ndarray]) -> list[str]:
-    """Pieces that every plan of the method stores, in the adapter's order."""
-    stored = [
-        {
-            plan.values[instruction.state].place.name  # type: ignore[union-attr]
-            for code in plan.sections.values()
-            for instruction in code
-            if isinstance(instruction, Store)
-        }
-        for plan in m.plans
-    ]
-    return [name for name in start if all(name in names for names in stored)]
-
-
-def _same(m: GoldenMethod) -> str:
-    """Methods that promise the same, whatever they are called, share one reference."""
-    kind = "first" if _first_order(m) else "zeroth" if _zeroth_order(m) else m.name
-    return f"{kind} {m.options.model_dump_json()} {m.training.model_dump_json()}"
-
-
-def _method(m: GoldenMethod, run: FirstOrder | ZerothOrder | None, start: Mapping[str, np.ndarray]) -> MethodGolden:
+def _method(m: GoldenMethod, run: Run | None, start: Mapping[str, np.ndarray]) -> MethodGolden:
     if run is None:
         return MethodGolden(
-            name=m.name, learning_rates=[], micro_batches=1, losses=[], recorded=[], trained=_trained(m, start), gradient=None,
-            moved=[],
+            name=m.name, learning_rates=[], micro_batches=1, losses=[], recorded=[], trained=trained_pieces(m, start),
+            gradient=None, moved=[],
         )  # fmt: skip
     return run.result(m.name)
 
@@ -276,10 +238,10 @@ def _elements(piece: PieceGolden, gradient: torch.Tensor) -> np.ndarray:
 # ---- progress ----------------------------------------------------------------------------------------------------------
 
 
-def _visits(model: ModelSpec, first: bool, zeroth: bool) -> int:
+def _visits(model: ModelSpec, first: bool, steps_taken: bool) -> int:
     """Of blocks and head, forward and backward, in all steps."""
     blocks = len(model.blocks)
-    steps = STEPS if first or zeroth else 1
+    steps = STEPS if steps_taken else 1
     return steps * (blocks + 1) + (2 * blocks if first else 0)
 
 
@@ -292,4 +254,4 @@ class _Visits:
         self._progress(self._done, self._total)
 
 
-__all__ = ["MANY_WEIGHTS", "GoldenMethod", "longest_golden", "make_golden", "one_thread"]
+__all__ = ["MANY_WEIGHTS", "longest_golden", "make_golden", "one_thread"]

@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The first steps of a method by the reference: which lanes each step needs, and what is made of their losses and gradients.
 
-First-order steps are torch.optim's on autograd's gradients. The first step is known in fp32 and float64, which says how far fp32 is
+First-order steps are torch.optim's on autograd's gradients; where the update rule is the method's own, only the first loss and the
+gradients are known. The first step is known in fp32 and float64, which says how far fp32 is
 off; later ones are taken in fp32. Zeroth-order losses are all float64, because g divides their difference by 2 epsilon.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from bespoke.config import Training
-from bespoke.golden.document import GradientSource, Known, MethodGolden
+from bespoke.golden.document import Known, MethodGolden
+from bespoke.golden.promises import Stepped
 from bespoke.golden.reference import Lane
 from bespoke.methods.update import FirstOrderOptions
 from bespoke.methods.zeroth_order import ZerothOrderOptions
@@ -27,7 +29,6 @@ FLOOR = 1e-5
 MOVED_FLOOR = 1e-4  # AdamW's first steps are signs: an element near 0 may go either way
 LOSS_NOISE = 2e-6  # what an fp32 loss of a few nats may be off
 EXACT_QUERIES = 4  # with more, only these are computed, and no step is taken
-DIFFERENCE_RATE = 2.0**20  # so large that p - rate * g is the gradient to the last digit
 
 Tensors = dict[str, torch.Tensor]
 
@@ -44,16 +45,17 @@ def rates(training: Training, steps: int = STEPS) -> list[float]:
 
 
 class FirstOrder:
-    """SGD or AdamW with clipping on exact gradients."""
+    """SGD or AdamW with clipping on exact gradients, or one step of a rule that is not known."""
 
     def __init__(
-        self, options: FirstOrderOptions, training: Training, trained: Sequence[str], start: Mapping[str, np.ndarray]
+        self, known: Stepped, training: Training, trained: Sequence[str], start: Mapping[str, np.ndarray]
     ) -> None:
-        self.options = options
+        self.rule = known.rule
+        self.gradient = known.gradient
         self.training = training
         self.trained = list(trained)
         self.start = start
-        self.rates = rates(training)
+        self.rates = rates(training, 1 if known.rule is None else STEPS)
         self.losses: list[Known] = []
         self.moved: list[list[Known]] = []
         self._now: Tensors = {}
@@ -61,9 +63,14 @@ class FirstOrder:
         self._lane: Lane | None = None
         self._tolerances: list[tuple[float, float]] = []
 
+    @property
+    def key(self) -> Hashable:
+        """What the results follow from."""
+        return self.rule, self.gradient, self.training, tuple(self.trained)
+
     def lanes(self, step: int, base: Sequence[Lane]) -> list[Lane]:
         """The first step is that of the base lanes."""
-        if step == 1:
+        if step == 1 or step > len(self.rates):
             return []
         self._lane = Lane(self._adapter, torch.float32, gradient=step < STEPS)
         return [self._lane]
@@ -75,53 +82,56 @@ class FirstOrder:
 
     def advance(self, step: int, base: Sequence[Lane]) -> None:
         """Takes what the lanes of this step gave."""
+        if step > len(self.rates):
+            return
         exact, rough = base
         lane = rough if step == 1 else self._lane
         assert lane is not None
         value = exact.mean_loss if step == 1 else lane.mean_loss
         off = 10 * abs(rough.mean_loss - exact.mean_loss)
         self.losses.append(Known(value=value, tolerance=max(off, FLOOR * abs(value))))
-        if step == STEPS:
+        if self.rule is None or step == STEPS:
             return
         if self._optimizer is None:
             self._now = {name: torch.nn.Parameter(torch.tensor(self.start[name])) for name in self.trained}
-            self._optimizer = self._made(list(self._now.values()))
+            self._optimizer = _optimizer(self.rule, list(self._now.values()))
         self._set(self._optimizer, self._now, lane.gradients, step)
         moved = [float((p.detach().double() - torch.as_tensor(self.start[name])).norm()) for name, p in self._now.items()]
         if step == 1:
-            self._measure(moved, exact, rough, self.rates[0])
+            self._measure(self.rule, moved, exact, rough)
         self.moved.append(
             [Known(value=m, tolerance=step * max(r * m, a)) for m, (r, a) in zip(moved, self._tolerances, strict=True)]
         )
         lane.gradients = {} if step > 1 else lane.gradients
 
-    def _measure(self, moved: Sequence[float], exact: Lane, rough: Lane, rate: float) -> None:
+    def _measure(self, rule: FirstOrderOptions, moved: Sequence[float], exact: Lane, rough: Lane) -> None:
         """(relative, absolute) tolerance of each piece's way, from the same step in float64, a piece at a time."""
+        rate = self.rates[0]
         largest = max(float(g.norm()) for g in exact.gradients.values())
         clip = self._clip_factor(exact.gradients)
         for name, went in zip(self.trained, moved, strict=True):
             gradient = exact.gradients[name] * clip
-            step = self._first_step(name, gradient, rate)
+            step = self._first_step(rule, name, gradient)
             way = float(step.norm())
             relative = max(MOVED_FLOOR, 10 * abs(went - way) / way if way else 0.0)
             unknown = 0.0
-            if self.options.update == "adamw":
+            if rule.update == "adamw":
                 # Of an element whose gradient is as small as epsilon, rounding decides how far it goes.
                 off = 10 * clip * float((rough.gradients[name].double() - exact.gradients[name]).abs().max())
-                apart = [(self._first_step(name, gradient + sign * off, rate) - step).abs() for sign in (-1, 1)]
+                apart = [(self._first_step(rule, name, gradient + sign * off) - step).abs() for sign in (-1, 1)]
                 unknown = float(torch.maximum(*apart).norm())
             # A gradient that is noise: AdamW makes whole steps of it, in any direction.
             if float(gradient.norm()) < 1e-5 * largest:
-                unknown = rate * gradient.numel() ** 0.5 if self.options.update == "adamw" else rate * 1e-5 * largest
+                unknown = rate * gradient.numel() ** 0.5 if rule.update == "adamw" else rate * 1e-5 * largest
             self._tolerances.append((relative, unknown))
 
-    def _first_step(self, name: str, gradient: torch.Tensor, rate: float) -> torch.Tensor:
+    def _first_step(self, rule: FirstOrderOptions, name: str, gradient: torch.Tensor) -> torch.Tensor:
         """How far a piece goes, in float64."""
         start = torch.tensor(self.start[name]).double()
         p = torch.nn.Parameter(start.clone())
         p.grad = gradient
-        optimizer = self._made([p])
-        _with_rate(optimizer, rate)
+        optimizer = _optimizer(rule, [p])
+        _with_rate(optimizer, self.rates[0])
         optimizer.step()
         return p.detach() - start
 
@@ -139,35 +149,30 @@ class FirstOrder:
         total = float(torch.stack([gradients[name].norm() for name in self.trained]).norm())
         return min(1.0, self.training.clip_norm / (total + 1e-6))
 
-    def _made(self, parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
-        o = self.options
-        if o.update == "sgd":
-            return torch.optim.SGD(parameters, lr=1.0)
-        return torch.optim.AdamW(parameters, lr=1.0, betas=(o.beta1, o.beta2), eps=o.adam_epsilon, weight_decay=o.weight_decay)
-
     def result(self, name: str) -> MethodGolden:
         return MethodGolden(
             name=name, learning_rates=self.rates, micro_batches=2 if self.training.accumulation > 1 else 1, losses=self.losses,
-            recorded=[], trained=self.trained, gradient=self._source(), moved=self.moved,
+            recorded=[], trained=self.trained, gradient=self.gradient, moved=self.moved,
         )  # fmt: skip
 
-    def _source(self) -> GradientSource:
-        """Where the update rules of `bespoke.methods.update` leave the gradient."""
-        if self.training.accumulates:
-            return GradientSource(kind="accumulator", suffix=".gradient", divisor=1.0)
-        if self.options.update == "adamw":
-            return GradientSource(kind="moment", suffix=".m", divisor=1.0 - self.options.beta1)
-        return GradientSource(kind="difference", suffix="", divisor=DIFFERENCE_RATE)
+
+def _optimizer(rule: FirstOrderOptions, parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
+    if rule.update == "sgd":
+        return torch.optim.SGD(parameters, lr=1.0)
+    return torch.optim.AdamW(
+        parameters, lr=1.0, betas=(rule.beta1, rule.beta2), eps=rule.adam_epsilon, weight_decay=rule.weight_decay
+    )
 
 
 class ZerothOrder:
-    """Two-sided estimates along z from the noise counter."""
+    """Two-sided estimates along z from the noise counter, of the pieces that are trained."""
 
     def __init__(
         self, options: ZerothOrderOptions, training: Training, trained: Sequence[str], model: ModelSpec,
         start: Mapping[str, np.ndarray], seed: int,
     ) -> None:  # fmt: skip
         self.options = options
+        self.training = training
         self.model = model
         self.trained = list(trained)
         self.start = start
@@ -182,6 +187,11 @@ class ZerothOrder:
         self._lanes: list[Lane] = []
         self._drawn: tuple[tuple[int, int, int], Tensors] = ((-1, -1, -1), {})
         self._relative_loss = self._g_off = 0.0
+
+    @property
+    def key(self) -> Hashable:
+        """What the results follow from."""
+        return self.options, self.training, tuple(self.trained)
 
     def lanes(self, step: int, base: Sequence[Lane]) -> list[Lane]:
         """For each query both signs in float64, and in the first step in fp32 too."""

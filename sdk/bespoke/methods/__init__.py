@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What authors of optimizers write a step with: tiled forward and backward, the one-pass head, update rules, vjp."""
 
+from bespoke.methods.backward import (
+    attention_backward,
+    attention_output_backward,
+    inputs_backward,
+    mlp_backward,
+)
 from bespoke.methods.forward import (
     ATTENTION_LINEARS,
     MLP_LINEARS,
@@ -21,7 +27,7 @@ from bespoke.methods.forward import (
     slice_weights,
 )
 from bespoke.methods.head import head_loss, head_loss_and_gradient
-from bespoke.methods.update import FirstOrderOptions, update
+from bespoke.methods.update import FirstOrderOptions, summed_gradients, update
 from bespoke.methods.vjp import vjp
 from bespoke.methods.zeroth_order import ZerothOrderOptions
 
@@ -32,14 +38,18 @@ __all__ = [
     "FirstOrderOptions",
     "Pass",
     "ZerothOrderOptions",
+    "attention_backward",
     "attention_forward",
     "attention_output",
+    "attention_output_backward",
     "attention_weights",
     "block_forward",
     "block_pass",
     "embed",
     "head_loss",
     "head_loss_and_gradient",
+    "inputs_backward",
+    "mlp_backward",
     "mlp_slices",
     "output_weights",
     "pick",
@@ -47,6 +57,7 @@ __all__ = [
     "rope_rows",
     "slice_adapter",
     "slice_weights",
+    "summed_gradients",
     "update",
     "vjp",
 ]

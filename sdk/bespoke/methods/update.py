@@ -10,8 +10,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -72,15 +72,18 @@ def copy(g: torch.Tensor) -> torch.Tensor:
     return g.clone()
 
 
-def update(b: PlanBuilder, gradients: Iterable[tuple[Tree, Tree]], options: FirstOrderOptions) -> None:
-    """Applies the rule to (adapter, gradients) as they come, so that one block's gradients live at a time.
+def summed_gradients(
+    b: PlanBuilder, gradients: Iterable[tuple[Tree, Tree]]
+) -> Iterator[tuple[Value, Value, dict[str, Value]]]:
+    """(piece, gradient, clip) for an update rule, which multiplies the gradient by clip["factor"] unless clip is empty.
 
-    With accumulation or clipping they are summed into accumulators first, and the rule is a section of its own.
+    Takes (adapter, gradients) as they come, so that one block's gradients live at a time. With accumulation or clipping they are
+    summed into accumulators first, and what is written for the results is a section of its own.
     """
     if not b.training.accumulates:
         for adapter, grads in gradients:
             for name, p in adapter.items():
-                _apply(b, p, grads[name], options, {})
+                yield p, grads[name], {}
         return
     pieces: list[Value] = []
     for adapter, grads in gradients:
@@ -88,17 +91,23 @@ def update(b: PlanBuilder, gradients: Iterable[tuple[Tree, Tree]], options: Firs
             b.call(copy, grads[name], add_to=b.accumulator(p))
             pieces.append(p)
     b.begin_section("apply_step")
-    clip: dict[str, Any] = {}
+    clip: dict[str, Value] = {}
     if b.training.clip_norm is not None:
         squares = b.zeros(())
         for p in pieces:
             b.call(square_sum, b.accumulator(p), add_to=squares)
         clip = {"factor": b.call(clip_factor, squares, clip_norm=b.training.clip_norm)}
     for p in pieces:
-        _apply(b, p, b.accumulator(p), options, clip)
+        yield p, b.accumulator(p), clip
 
 
-def _apply(b: PlanBuilder, p: Value, g: Value, options: FirstOrderOptions, clip: dict[str, Any]) -> None:
+def update(b: PlanBuilder, gradients: Iterable[tuple[Tree, Tree]], options: FirstOrderOptions) -> None:
+    """Applies the rule to (adapter, gradients), summed and clipped as the training asks."""
+    for p, g, clip in summed_gradients(b, gradients):
+        _apply(b, p, g, options, clip)
+
+
+def _apply(b: PlanBuilder, p: Value, g: Value, options: FirstOrderOptions, clip: dict[str, Value]) -> None:
     if options.update == "sgd":
         b.store(p, b.call(sgd, p, g, b.scalar("learning_rate"), clip))
         return

@@ -13,7 +13,9 @@ import numpy as np
 import torch
 
 from bespoke.config import Settings
+from bespoke.contracts import Optimizer
 from bespoke.errors import ConfigError, PlanError, PluginError
+from bespoke.golden.promises import stored_pieces
 from bespoke.graph.builder import PlanBuilder
 from bespoke.graph.trace import Tracer
 from bespoke.methods.sections import evaluate_step
@@ -48,17 +50,20 @@ class OptimizerReport:
 
 
 def check_optimizer(
-    optimizer: Any, options: Settings | None = None, *, exact: bool, steps: int = 30, learning_rate: float = 1e-2,
-    loss_falls_by: float = 0.0,
+    optimizer: Optimizer, options: Settings | None = None, *, exact: bool | None = None, steps: int = 30,
+    learning_rate: float = 1e-2, loss_falls_by: float = 0.0,
 ) -> OptimizerReport:  # fmt: skip
     """Holds an optimizer to its contract and says what was found.
 
-    `exact`: its gradients are those of the loss, not estimates; then `b.accumulator` is compared with autograd.
+    `exact`: its gradients are those of the loss, not estimates; then `b.accumulator` is compared with autograd, for each piece that
+    it stores. By default what the method promises.
     `steps` at `learning_rate` on one small batch must lower its loss, and by more than the share `loss_falls_by`.
     Raises PluginError, or the error of the SDK that names the broken rule (PlanError, GraphError).
     """
     check = _Check(optimizer, options)
     check.settings()
+    if exact is None:
+        exact = optimizer.promises == "exact_gradients"
     world, own = _world(), check.own_sections()
     plans = [check.planned(Case.of(*shape)) for shape in SHAPES]
     check.unchanged(world, own)
@@ -78,7 +83,7 @@ def check_optimizer(
 class _Check:
     """One method of the contract each."""
 
-    def __init__(self, optimizer: Any, options: Settings | None) -> None:
+    def __init__(self, optimizer: Optimizer, options: Settings | None) -> None:
         self.optimizer = optimizer
         self.subject = f"optimizer '{getattr(optimizer, 'name', type(optimizer).__name__)}'"
         self._given = options
@@ -94,9 +99,8 @@ class _Check:
     # ---- what needs no plan ------------------------------------------------------------------------------------------------
 
     def settings(self) -> None:
-        """A name, options whose defaults are complete, and an error for an option that there is none of."""
-        needed = ("name", "Options", "train_step")
-        self._given = checked_options(self.optimizer, "Optimizer", needed, self._given, self.fail)
+        """A name, a promise that is one, options whose defaults are complete, and an error for an option that there is none of."""
+        self._given = checked_options(self.optimizer, "optimizer", self._given, self.fail)
 
     def planned(self, case: Case) -> Plan:
         """The plan of the least memory; the fastest one must verify too."""
@@ -165,7 +169,7 @@ class _Check:
             if exact:
                 raise self.fail(
                     f"accumulation refused: {error}", "an exact method to accumulate and clip",
-                    "Yield (adapter, gradients) to bespoke.methods.update",
+                    "Yield (adapter, gradients) to bespoke.methods.update, or set promises = None if they are estimates",
                 ) from None  # fmt: skip
             return False
         except PlanError as error:
@@ -216,7 +220,8 @@ class _Check:
         worst = 0.0
         for name, length, rows in (SMALL, NORMED):
             case = Case.of(name, length, rows, accumulation=2)
-            rig = self.rig(case, planned(self.optimizer, self.options, case))
+            plan = planned(self.optimizer, self.options, case)
+            rig = self.rig(case, plan)
             batches = [tiny_batch(case.model, rows, length, seed=seed) for seed in (0, 1)]
             loss = float(rig.step(batches, step=1, learning_rate=0.0).metrics["loss"])
             both = TokenBatch(*(torch.cat([getattr(b, part) for b in batches]) for part in ("tokens", "targets", "mask")))
@@ -227,18 +232,19 @@ class _Check:
                     "Divide by b.scalar('batch_tokens'), which counts the whole step",
                 )  # fmt: skip
             found = rig.gradients()
-            for piece, reference in expected.items():
+            for piece in sorted(stored_pieces(plan)):
+                reference = expected[piece]
                 if piece not in found:
                     raise self.fail(
-                        f"no gradient of '{piece}' in its accumulator", "one for each piece of the adapter",
-                        "Yield every block to bespoke.methods.update",
+                        f"no gradient of '{piece}' in its accumulator", "one for each piece of the adapter that it stores",
+                        "Yield every block to bespoke.methods.update, or to summed_gradients for a rule of its own",
                     )  # fmt: skip
                 error = float(np.linalg.norm(found[piece] - reference) / np.linalg.norm(reference))
                 if not error <= EXACT_GRADIENT:
                     raise self.fail(
                         f"a gradient of '{piece}' that is off by {error:.2g} of its norm on {case}",
                         f"that of autograd, within {EXACT_GRADIENT:g}",
-                        "Compare stage by stage with bespoke.methods.vjp, or pass exact=False if it is an estimate",
+                        "Compare stage by stage with bespoke.methods.vjp, or set promises = None if it is an estimate",
                     )  # fmt: skip
                 worst = max(worst, error)
         return worst

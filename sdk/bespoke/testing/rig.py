@@ -16,6 +16,7 @@ import torch
 from bespoke.compiler.planner import PlanRequest, record_sections
 from bespoke.compiler.request import Method
 from bespoke.config import Settings, Training
+from bespoke.contracts import Optimizer
 from bespoke.errors import BespokeError, PluginError
 from bespoke.graph.trace import Tracer
 from bespoke.model.spec import ModelSpec
@@ -56,7 +57,7 @@ class Case:
         return f"the tiny model '{self.model_name}', {self.rows} x {self.length} tokens{asked}"
 
 
-def planned(optimizer: Any, options: Settings, case: Case, *, fastest: bool = False, tracer: Tracer | None = None) -> Plan:
+def planned(optimizer: Optimizer, options: Settings, case: Case, *, fastest: bool = False, tracer: Tracer | None = None) -> Plan:
     """The verified plan: of the least memory, or with everything that `b.choose` leaves open at its fastest.
 
     What the plugin raises itself is a PluginError, unless it is one of the SDK's errors already.
@@ -89,7 +90,7 @@ class Rig:
     """A plan ready to run. `functions` are the plan's graphs, by default as traced."""
 
     def __init__(
-        self, case: Case, plan: Plan, optimizer: Any, options: Settings, functions: Sequence[Function] | None = None,
+        self, case: Case, plan: Plan, optimizer: Optimizer, options: Settings, functions: Sequence[Function] | None = None,
         guard: MemoryGuard | None = None,
     ) -> None:  # fmt: skip
         self.case = case

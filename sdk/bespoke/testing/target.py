@@ -16,7 +16,7 @@ import torch
 from bespoke import plugins
 from bespoke.bundle.manifest import file_name_problem
 from bespoke.config import Settings
-from bespoke.contracts import Artifact, CompilingTarget, Costs
+from bespoke.contracts import Artifact, CompilingTarget, Optimizer, Target
 from bespoke.errors import ConfigError, PluginError, Unsupported
 from bespoke.graph.trace import Graph, TensorSpec
 from bespoke.graph.tree import flatten
@@ -40,7 +40,7 @@ class TargetReport:
 
 
 def check_target(
-    target: Any, options: Settings | None = None, *, optimizers: Sequence[str] | None = None, partial: bool = False,
+    target: Target, options: Settings | None = None, *, optimizers: Sequence[str] | None = None, partial: bool = False,
     tolerance: float = 1e-4,
 ) -> TargetReport:  # fmt: skip
     """Holds a target to its contract and says what was found.
@@ -52,7 +52,7 @@ def check_target(
     """
     check = _Check(target, options, tolerance)
     check.settings()
-    if not check.compiles():
+    if not isinstance(target, CompilingTarget):
         return TargetReport(target.name, 0, (), 0, 0.0)
     with tempfile.TemporaryDirectory() as folder:
         check.folders = [Path(folder) / "a", Path(folder) / "another folder" / "b"]
@@ -76,7 +76,7 @@ def _installed_optimizers() -> list[str]:
 
 
 class _Check:
-    def __init__(self, target: Any, options: Settings | None, tolerance: float) -> None:
+    def __init__(self, target: Target, options: Settings | None, tolerance: float) -> None:
         self.target = target
         self.subject = f"target '{getattr(target, 'name', type(target).__name__)}'"
         self.tolerance = tolerance
@@ -98,21 +98,13 @@ class _Check:
 
     def settings(self) -> None:
         """A name, costs, options whose defaults are complete, and an error for an option that there is none of."""
-        needed = ("name", "Options", "costs")
-        self._given = checked_options(self.target, "Target", needed, self._given, self.fail)
-        costs = self.target.costs
-        taken = isinstance(costs, Costs) and min(costs.constant_bytes, costs.record_bytes) >= 0
-        if not taken or min(vars(costs.speed).values()) <= 0:
-            raise self.fail(
-                f"costs = {costs!r}", "bespoke.contracts.Costs of bytes from 0 up and speeds above 0",
-                "Measure what the runtime takes when it runs nothing; TORCH_COSTS are those of the torch runtime",
-            )  # fmt: skip
+        self._given = checked_options(self.target, "target", self._given, self.fail)
 
-    def compiles(self) -> bool:
-        """Whether it has artifacts; one of `lower` and `open` without the other is an error."""
-        if not isinstance(self.target, CompilingTarget) and (hasattr(self.target, "lower") or hasattr(self.target, "open")):
-            raise self.fail("one of lower and open", "both, or neither for a target without artifacts", "Add the other")
-        return isinstance(self.target, CompilingTarget)
+    @property
+    def compiling(self) -> CompilingTarget:
+        """The target, which has artifacts."""
+        assert isinstance(self.target, CompilingTarget)
+        return self.target
 
     # ---- lower ---------------------------------------------------------------------------------------------------------------
 
@@ -122,7 +114,7 @@ class _Check:
         for folder in self.folders:
             before = {path.name for path in folder.iterdir()}
             try:
-                artifact = self.target.lower(graph, folder, self.options)
+                artifact = self.compiling.lower(graph, folder, self.options)
             except Unsupported as refusal:
                 self._check_refusal(graph, refusal)
                 return refusal
@@ -206,12 +198,12 @@ class _Check:
     # ---- open ----------------------------------------------------------------------------------------------------------------
 
     def open(self, graph: Graph, artifact: Artifact) -> Callable[..., Any] | None:
-        function = self.target.open(artifact.path, self.options)
+        function = self.compiling.open(artifact.path, self.options)
         if function is not None and not callable(function):
             raise self.fail(f"{function!r} from open", "a function of the graph's operands, or None", "Return a callable")
         return function
 
-    def run(self, optimizer: Any, case: Case) -> None:
+    def run(self, optimizer: Optimizer, case: Case) -> None:
         """Runs the plan of a method; each graph that is met for the first time is compiled and compared."""
         options = optimizer.Options()
         try:

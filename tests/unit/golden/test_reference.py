@@ -16,7 +16,8 @@ from bespoke.config import Lora, Training
 from bespoke.data.text import Tokenizer
 from bespoke.format.tensors import write_arrays
 from bespoke.golden.document import MAX_ELEMENTS, PieceGolden, places
-from bespoke.golden.make import GoldenMethod, make_golden
+from bespoke.golden.make import make_golden
+from bespoke.golden.promises import GoldenMethod
 from bespoke.golden.reference import Lane, Reference
 from bespoke.golden.texts import golden_texts
 from bespoke.methods.update import FirstOrderOptions
@@ -65,16 +66,10 @@ def test_block_by_block_is_the_whole_model(tmp_path: Path, family: str) -> None:
             assert torch.linalg.norm(lane.gradients[name].double() - reference) <= tolerance * torch.linalg.norm(reference), name
 
 
-class OwnOptions(FirstOrderOptions):
-    """A method that shares our options and has one more: what it computes is its own affair."""
-
-    sketch: int = 4
-
-
 def test_golden_vectors_are_the_same_bytes_every_time(tmp_path: Path) -> None:
     folder, model, files = converted(tmp_path, "qwen2")
     initial = initial_adapter(model, 0)
-    methods = [GoldenMethod("own", FirstOrderOptions(), Training(sequence_lengths=(9,)), [])]
+    methods = [GoldenMethod("own", "exact_gradients", FirstOrderOptions(), Training(sequence_lengths=(9,)), [])]
     made = []
     for number in range(2):
         path = tmp_path / f"{number}.safetensors"
@@ -86,7 +81,8 @@ def test_golden_vectors_are_the_same_bytes_every_time(tmp_path: Path) -> None:
 def test_golden_vectors_are_the_same_bytes_with_any_number_of_threads(tmp_path: Path) -> None:
     """Of this shape torch's sums come out differently with 1, 2 and 7 threads."""
     folder = tiny_model("llama", tmp_path / "model", num_hidden_layers=1, hidden_size=128, intermediate_size=512, vocab_size=4000)
-    config, methods = read_config(folder), [GoldenMethod("own", FirstOrderOptions(), Training(sequence_lengths=(13,)), [])]
+    config = read_config(folder)
+    methods = [GoldenMethod("own", "exact_gradients", FirstOrderOptions(), Training(sequence_lengths=(13,)), [])]
     model, files = ModelSpec(config, Lora()), convert(folder, config, tmp_path / "weights", context=64)
     before, made = torch.get_num_threads(), []
     try:
@@ -101,14 +97,14 @@ def test_golden_vectors_are_the_same_bytes_with_any_number_of_threads(tmp_path: 
     assert made[0] == made[1] == made[2]
 
 
-def test_of_a_method_with_options_of_its_own_only_the_losses_are_known(tmp_path: Path, bundle: Path) -> None:
+def test_of_a_method_that_promises_nothing_only_the_losses_are_known(tmp_path: Path, bundle: Path) -> None:
     folder, model, files = converted(tmp_path, "llama")
-    plan = read_plan_of(bundle)
+    plan, sgd = read_plan_of(bundle), FirstOrderOptions(update="sgd")
     golden = make_golden(
         folder, model, files, initial_adapter(model, 0),
         [
-            GoldenMethod("own", OwnOptions(), Training(sequence_lengths=(LENGTH,)), [plan]),
-            GoldenMethod("exact", FirstOrderOptions(), Training(sequence_lengths=(LENGTH,)), [plan]),
+            GoldenMethod("own", None, sgd, Training(sequence_lengths=(LENGTH,)), [plan]),
+            GoldenMethod("exact", "exact_gradients", sgd, Training(sequence_lengths=(LENGTH,)), [plan]),
         ],
         None,
     )  # fmt: skip

@@ -35,6 +35,40 @@ class Half:
 def register_optimizers(register):
     register(Half())
 """
+PARTS = """
+from pydantic import Field
+from bespoke.contracts import Costs, Settings, TORCH_COSTS, hookimpl
+
+class NothingToSet(Settings):
+    pass
+
+class Unset(Settings):
+    rate: float
+
+class Optimizer:
+    name, promises, Options = "part", None, NothingToSet
+    def train_step(self, b, model, options):
+        pass
+
+class Target:
+    name, costs, Options = 'part', TORCH_COSTS, NothingToSet
+    def lower(self, graph, folder, options):
+        pass
+    def open(self, path, options):
+        pass
+
+made = {made}
+
+@hookimpl
+def register_optimizers(register):
+    if isinstance(made, Optimizer):
+        register(made)
+
+@hookimpl
+def register_targets(register):
+    if isinstance(made, Target):
+        register(made)
+"""
 COMMAND = """
 import click
 from bespoke.hookspecs import hookimpl
@@ -63,7 +97,7 @@ def test_a_broken_plugin_is_reported_and_hurts_nothing_else(broken: None) -> Non
         "broken": "RuntimeError on import: its vendor library is missing",
         "leaves": "SystemExit on import",
         "hookless": "register_optimisers",
-        "half": "no attribute Options, train_step",
+        "half": "no attribute promises, Options, train_step",
     }.items():
         assert found[name].provides == ()
         assert said in (found[name].problem or "")
@@ -71,6 +105,61 @@ def test_a_broken_plugin_is_reported_and_hurts_nothing_else(broken: None) -> Non
     assert found["mesp"].provides == ("optimizer mesp",)
     assert all(plugin.problem is None for name, plugin in found.items() if plugin.package != "outsiders")
     assert plugins.get("optimizer", "mesp").name == "mesp"
+
+
+def part(kind: str, change: str) -> str:
+    return PARTS.replace("{made}", f"type('Changed', ({kind},), dict({change}))()")
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "said"),
+    [
+        ("Optimizer", "", None),
+        ("Target", "", None),
+        ("Optimizer", "name=7", "name = 7; expected letters, digits"),
+        ("Optimizer", "name='a/b'", "name = 'a/b'"),
+        ("Target", "name=''", "name = an empty text"),
+        ("Optimizer", "promises='gradients'", "promises = 'gradients'; expected 'exact_gradients', "),
+        ("Optimizer", "promises='two_sided_loss_difference'", "derived from bespoke.methods.ZerothOrderOptions"),
+        ("Optimizer", "train_step=None", "train_step = None; expected a method"),
+        ("Optimizer", "Options=dict", "a subclass of bespoke.contracts.Settings"),
+        ("Optimizer", "Options=Unset", "options without a default: optimizers.part.rate"),
+        ("Target", "Options=Unset", "options without a default: targets.part.rate"),
+        ("Target", "costs=4_000_000", "costs = 4000000; expected bespoke.contracts.Costs"),
+        ("Target", "costs=Costs(constant_bytes=-1)", "bytes from 0 up"),
+    ],
+)
+def test_discovery_takes_what_the_contract_suites_take(
+    kind: str, change: str, said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = f"outsider_{tmp_path.name}"
+    install(tmp_path, "parts", {"part": module}, {module: part(kind, change)})
+    monkeypatch.syspath_prepend(tmp_path)
+    (found,) = [plugin for plugin in plugins.installed() if plugin.package == "parts"]
+    if said is None:
+        assert (found.provides, found.problem) == ((f"{kind.lower()} part",), None)
+    else:
+        assert found.provides == ()
+        assert said in (found.problem or "")
+        assert f"{kind.lower()} " in (found.problem or "")
+
+
+@pytest.mark.parametrize(
+    ("there", "instead", "said"),
+    [
+        ("name, costs, Options = 'part', TORCH_COSTS,", "name, Options = 'part',", "got no attribute costs"),
+        ("def open(", "def opens(", "got one of lower and open"),
+    ],
+)
+def test_half_a_target_is_refused(
+    there: str, instead: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert there in PARTS
+    module = f"outsider_{tmp_path.name}"
+    install(tmp_path, "parts", {"part": module}, {module: PARTS.replace("{made}", "Target()").replace(there, instead)})
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PluginError, match=rf"target 'part' of package 'parts': {said}"):
+        plugins.get("target", "part")
 
 
 def test_the_command_lists_a_broken_plugin_with_its_problem(broken: None, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,9 +190,18 @@ def test_asking_for_one_plugin_imports_one_module(tmp_path: Path, monkeypatch: p
 
 
 def test_an_unknown_name_is_answered_with_the_installed_ones() -> None:
-    with pytest.raises(PluginError, match=r"optimizer 'mezzo'.*mebp, mesp, mezo.*Did you mean 'mezo'") as caught:
+    with pytest.raises(PluginError, match=r"optimizer 'mezzo'.*Did you mean 'mezo'") as caught:
         plugins.get("optimizer", "mezzo")
+    assert caught.value.expected == "one of the installed optimizers: mebp, mesp, mezo, zo_signsgd"
     assert caught.value.exit_code == 7
+
+
+def test_an_unknown_name_is_answered_with_those_of_its_kind() -> None:
+    with pytest.raises(PluginError) as caught:
+        plugins.get("target", "mesq")
+    assert caught.value.expected.startswith("one of the installed targets: ")
+    assert not {"mebp", "mesp", "mezo"} & set(caught.value.expected.replace(",", "").split())
+    assert "mesp" not in caught.value.next_step
 
 
 def test_a_name_of_another_kind_is_not_taken() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import torch
 from pydantic import Field
 
-from bespoke.contracts import ModelSpec, Optimizer, PlanBuilder, Settings, Value, hookimpl
+from bespoke.contracts import ModelSpec, Optimizer, PlanBuilder, Promise, Settings, Value, hookimpl
 from bespoke.methods import block_forward, embed, head_loss
 
 
@@ -30,6 +30,7 @@ class ZOSignSGD:
     """The sign of an estimated gradient."""
 
     name = "zo_signsgd"
+    promises: Promise | None = None  # it records two-sided differences, and steps by a sign
     Options = ZOSignSGDOptions
 
     def train_step(self, b: PlanBuilder, model: ModelSpec, options: ZOSignSGDOptions) -> None:

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of a method without running it: what it promises, and of its update and its gradients what its plans show.
+
+An exact method promises its gradients, not its update rule. Whether that is `bespoke.methods.update`'s is read off the plan: the
+library writes its update for the same pieces, and the plan's stores must come about by the same calls. Graphs are compared by key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from bespoke.config import Settings, Training
+from bespoke.contracts import Promise
+from bespoke.errors import PluginError
+from bespoke.golden.document import GradientSource
+from bespoke.graph.builder import PlanBuilder
+from bespoke.graph.trace import Tracer
+from bespoke.graph.value import Value
+from bespoke.methods.update import FirstOrderOptions, update
+from bespoke.methods.zeroth_order import ZerothOrderOptions
+from bespoke.model.spec import ModelSpec
+from bespoke.plan.access import writes
+from bespoke.plan.instructions import Call, Instruction, Named, Operand, Plan, Store, Zero
+from bespoke.plan.replay import recorded_values
+
+__all__ = ["GoldenMethod", "Stepped", "check_promise", "stepped", "stored_pieces", "trained_pieces"]
+
+DIFFERENCE_RATE = 2.0**20  # so large that p - rate * g is the gradient to the last digit
+
+
+@dataclass(frozen=True)
+class GoldenMethod:
+    """What is known of a method when its plans are written."""
+
+    name: str
+    promises: Promise | None
+    options: Settings
+    training: Training
+    plans: Sequence[Plan]
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """Of a method of exact gradients: its update rule if it is the library's, and where its plans leave gradients, if they do."""
+
+    rule: FirstOrderOptions | None
+    gradient: GradientSource | None
+
+
+def trained_pieces(m: GoldenMethod, pieces: Iterable[str]) -> list[str]:
+    """Those that every plan of the method stores, in the order of `pieces`."""
+    stored = [stored_pieces(plan) for plan in m.plans]
+    return [name for name in pieces if all(name in names for names in stored)]
+
+
+def check_promise(m: GoldenMethod) -> None:
+    """Refuses plans that cannot be what the method promises: golden vectors would be wrong, and none would be silent."""
+    if m.promises != "two_sided_loss_difference":
+        return
+    queries = m.options.queries if isinstance(m.options, ZerothOrderOptions) else 0
+    for plan in m.plans:
+        recorded = [plan.values[value].shape for value in recorded_values(plan.sections.get("train_step", []))]
+        if not queries or not plan.replayable or recorded[:queries] != [[]] * queries:
+            kind = "replayable" if plan.replayable else "not replayable"
+            raise PluginError(
+                f"optimizer '{m.name}', promises = '{m.promises}'",
+                got=f"a plan for sequence length {plan.sequence_length} that is {kind} and records {len(recorded)} values",
+                expected=f"stores that follow from one recorded number for each of {queries} queries",
+                next_step="See bespoke.methods.ZerothOrderOptions for all of the promise, or set promises = None",
+            )
+
+
+def stepped(m: GoldenMethod, model: ModelSpec, trained: Sequence[str]) -> Stepped:
+    """What plans that yield exact gradients of the `trained` pieces do with them."""
+    rule = _library_rule(m, model, trained)
+    if trained and all(_sums(plan).issuperset(trained) for plan in m.plans):
+        return Stepped(rule, GradientSource(kind="accumulator", suffix=".gradient", divisor=1.0))
+    if rule is None:
+        return Stepped(None, None)
+    if rule.update == "adamw":
+        return Stepped(rule, GradientSource(kind="moment", suffix=".m", divisor=1.0 - rule.beta1))
+    return Stepped(rule, GradientSource(kind="difference", suffix="", divisor=DIFFERENCE_RATE))
+
+
+def stored_pieces(plan: Plan) -> set[str]:
+    """Names of the pieces of the adapter that a step stores."""
+    return {
+        _name_in(plan, instruction.state) or ""
+        for code in plan.sections.values()
+        for instruction in code
+        if isinstance(instruction, Store) and plan.values[instruction.state].role == "adapter"
+    }
+
+
+def _sums(plan: Plan) -> set[str]:
+    """Pieces whose gradients the micro-batches of a step are summed into."""
+    names = {_name_in(plan, number) or "" for number, value in enumerate(plan.values) if value.lifetime == "step"}
+    return {name.removesuffix(".gradient") for name in names if name.endswith(".gradient")}
+
+
+def _name_in(plan: Plan, value: int) -> str | None:
+    place = plan.values[value].place
+    return place.name if isinstance(place, Named) else None
+
+
+# ---- the library's update ------------------------------------------------------------------------------------------------
+
+
+def _library_rule(m: GoldenMethod, model: ModelSpec, trained: Sequence[str]) -> FirstOrderOptions | None:
+    """The rule of `bespoke.methods.update` that the method's options name, if all of its plans store what that writes."""
+    if not isinstance(m.options, FirstOrderOptions) or not trained:
+        return None
+    rule = FirstOrderOptions(**{name: getattr(m.options, name) for name in FirstOrderOptions.model_fields})
+    ours = _as_the_library_writes(rule, m.training, model, trained)
+    for plan in m.plans:
+        theirs = _Stores(plan.sections.values(), [graph.key for graph in plan.graphs], partial(_name_in, plan))
+        if stored_pieces(plan) != set(trained) or not _Comparison(ours, theirs).holds():
+            return None
+    return rule
+
+
+def _as_the_library_writes(
+    rule: FirstOrderOptions, training: Training, model: ModelSpec, trained: Sequence[str]
+) -> _Stores:
+    b = PlanBuilder(model, training, 1, 1, Tracer())
+    holes: set[int] = set()
+
+    def gradients(group: str) -> tuple[dict[str, Value], dict[str, Value]]:
+        adapter = {name: piece for name, piece in b.adapter(group).items() if f"{group}.{name}" in trained}
+        found = {name: b.zeros(piece.shape) for name, piece in adapter.items()}
+        holes.update(value.id for value in found.values())
+        return adapter, found
+
+    update(b, (gradients(group) for group in model.blocks), rule)
+    found_by_name = ("state", "call", "step")
+    return _Stores(
+        b.draft.sections.values(), [graph.key for graph in b.draft.graphs],
+        lambda value: b.draft.values[value].name if b.draft.values[value].lifetime in found_by_name else None, holes,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Made:
+    """How an instruction makes or changes a value: by `result` number of a graph, or as zeros."""
+
+    key: str
+    result: int
+    how: str
+    rows: tuple[int, ...]
+    operands: tuple[Operand, ...]
+
+
+class _Stores:
+    """What a step stores, by name, and how every value that is not known by name comes about. `holes` stand for any gradient."""
+
+    def __init__(
+        self, sections: Iterable[Sequence[Instruction]], keys: Sequence[str], name: Callable[[int], str | None],
+        holes: Iterable[int] = (),
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.holes = frozenset(holes)
+        self.sources: dict[str, Operand] = {}
+        self.makers: dict[int, list[_Made]] = {}
+        for instruction in (one for code in sections for one in code):
+            if isinstance(instruction, Store):
+                self.sources[name(instruction.state) or ""] = instruction.source
+            elif isinstance(instruction, Call):
+                operands = tuple(instruction.operands)
+                for number, result in enumerate(instruction.results):
+                    made = _Made(keys[instruction.graph], number, result.how, tuple(result.to[1:]), operands)
+                    self.makers.setdefault(result.to[0], []).append(made)
+            else:
+                what = "zero" if isinstance(instruction, Zero) else instruction.op
+                for operand in writes(instruction):
+                    self.makers.setdefault(operand[0], []).append(_Made(what, 0, "make", (), ()))
+
+
+@dataclass
+class _Comparison:
+    """Whether a plan stores all that the library would, made in the same way."""
+
+    ours: _Stores
+    theirs: _Stores
+    known: dict[tuple[int, int], bool] = field(default_factory=dict)
+
+    def holds(self) -> bool:
+        found = self.theirs.sources
+        return all(name in found and self.values(source, found[name]) for name, source in self.ours.sources.items())
+
+    def values(self, one: Operand, other: Operand) -> bool:
+        if one[0] in self.ours.holes:
+            return self.theirs.name(other[0]) is None
+        if one[1:] != other[1:]:
+            return False
+        pair = (one[0], other[0])
+        if pair not in self.known:
+            names = (self.ours.name(one[0]), self.theirs.name(other[0]))
+            self.known[pair] = names[0] == names[1] if any(names) else self._made_alike(*pair)
+        return self.known[pair]
+
+    def _made_alike(self, one: int, other: int) -> bool:
+        """By the same instructions, in any order: what is added up may come in another one."""
+        left = list(self.theirs.makers.get(other, []))
+        for mine in self.ours.makers.get(one, []):
+            match = next((number for number, theirs in enumerate(left) if self._alike(mine, theirs)), None)
+            if match is None:
+                return False
+            del left[match]
+        return not left
+
+    def _alike(self, mine: _Made, theirs: _Made) -> bool:
+        same = (mine.key, mine.result, mine.how, mine.rows) == (theirs.key, theirs.result, theirs.how, theirs.rows)
+        return same and len(mine.operands) == len(theirs.operands) and all(map(self.values, mine.operands, theirs.operands))

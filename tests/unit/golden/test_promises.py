@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Golden vectors follow what a method promises, and hold of its step what its plan shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bespoke import plugins
+from bespoke.bundle.reader import open_bundle
+from bespoke.config import Settings
+from bespoke.errors import PluginError
+from bespoke.golden.promises import GoldenMethod, Stepped, check_promise, stepped, trained_pieces
+from bespoke.golden.verify import verify_bundle
+from bespoke.methods import FirstOrderOptions, ZerothOrderOptions
+from bespoke.testing.rig import Case, planned
+from tests.bundles import made_once
+from tests.unit.golden import outsiders
+from tests.unit.golden.bundles import build
+from tests.unit.plugins.installing import install
+
+SGD, ADAMW = FirstOrderOptions(update="sgd"), FirstOrderOptions(beta1=0.8)
+CLIPPED = {"accumulation": 2, "clip_norm": 0.5}
+
+
+# ---- what plans show -----------------------------------------------------------------------------------------------------
+
+
+def method(plugin: Any, options: Settings, **training: Any) -> tuple[GoldenMethod, Case]:
+    case = Case.of("plain", 7, 2, **training)
+    return GoldenMethod(plugin.name, plugin.promises, options, case.training, [planned(plugin, options, case)]), case
+
+
+def shown(plugin: Any, options: Settings, **training: Any) -> Stepped:
+    m, case = method(plugin, options, **training)
+    pieces = [f"{group}.{name}" for group in case.model.blocks for name in case.model.adapter_shapes(group)]
+    return stepped(m, case.model, trained_pieces(m, pieces))
+
+
+@pytest.mark.parametrize(
+    ("plugin", "options"),
+    [
+        (plugins.get("optimizer", "mebp"), FirstOrderOptions), (plugins.get("optimizer", "mesp"), FirstOrderOptions),
+        (outsiders.Sketched(), outsiders.Sketched.Options), (outsiders.LoraFA(), FirstOrderOptions),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)  # fmt: skip
+def test_the_rules_of_the_library_are_known_whatever_else_there_is_to_set(plugin: Any, options: type[Any]) -> None:
+    found = [
+        shown(plugin, options(update="sgd")),
+        shown(plugin, options(beta1=0.8)),
+        shown(plugin, options(update="sgd"), **CLIPPED),
+        shown(plugin, options(beta1=0.8), accumulation=2),
+    ]
+    assert [one.rule for one in found] == [SGD, ADAMW, SGD, ADAMW]
+    kinds = [one.gradient and (one.gradient.kind, one.gradient.suffix) for one in found]
+    assert kinds == [("difference", ""), ("moment", ".m"), ("accumulator", ".gradient"), ("accumulator", ".gradient")]
+
+
+def test_only_the_pieces_that_a_plan_stores_are_trained() -> None:
+    m, case = method(outsiders.LoraFA(), SGD)
+    pieces = [f"{group}.{name}" for group in case.model.blocks for name in case.model.adapter_shapes(group)]
+    assert trained_pieces(m, pieces) == [name for name in pieces if name.endswith("lora_B")]
+
+
+@pytest.mark.parametrize(
+    ("plugin", "options", "training"),
+    [
+        (outsiders.HeavyBall(), outsiders.HeavyBall.Options(), {}),
+        (outsiders.Misnamed(), SGD, {}),
+        (outsiders.OtherRule(), SGD, {}),
+        (outsiders.OtherRule(), FirstOrderOptions(), {}),
+        (outsiders.OtherScalar(), SGD, {}),
+        (outsiders.Mixed(), SGD, {}),
+        (outsiders.HeavyBall(), outsiders.HeavyBall.Options(), CLIPPED),
+        (outsiders.Misnamed(), SGD, {"accumulation": 2}),
+        (outsiders.HalfClipped(), SGD, CLIPPED),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_a_rule_of_its_own_leaves_gradients_only_where_they_are_summed(plugin: Any, options: Any, training: Any) -> None:
+    found = shown(plugin, options, **training)
+    assert found.rule is None
+    assert (found.gradient is not None) == bool(training)
+
+
+@pytest.mark.parametrize("own", [outsiders.Exact(), outsiders.HeavyBall()], ids=lambda plugin: plugin.name)
+def test_a_plan_that_cannot_be_what_is_promised_is_refused(own: Any) -> None:
+    case = Case.of("plain", 7, 2)
+    plan = planned(own, own.Options(), case)
+    for options in (ZerothOrderOptions(queries=2), own.Options()):
+        with pytest.raises(PluginError, match=rf"'{own.name}', promises = 'two_sided.*not replayable and records 0 values"):
+            check_promise(GoldenMethod(own.name, "two_sided_loss_difference", options, case.training, [plan]))
+
+
+def test_a_plan_that_records_fewer_numbers_than_queries_is_refused() -> None:
+    m, _ = method(plugins.get("optimizer", "mezo"), ZerothOrderOptions(queries=2))
+    check_promise(m)
+    with pytest.raises(PluginError, match=r"replayable and records 2 values.*each of 3 queries"):
+        check_promise(GoldenMethod(m.name, m.promises, ZerothOrderOptions(queries=3), m.training, m.plans))
+
+
+# ---- a bundle of methods from outside --------------------------------------------------------------------------------------
+
+METHODS = {
+    "sketched": {}, "shaded": {"queries": 2, "learning_rate": 1e-4}, "lora_fa": {"update": "sgd", "clip_norm": 0.5},
+    "heavy_ball": {"accumulation": 2, "clip_norm": 0.5, "learning_rate": 1e-3},
+}  # fmt: skip
+SITE = {"golden_outsiders": "from tests.unit.golden.outsiders import register_optimizers  # noqa: F401\n"}
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    def make(folder: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            install(folder / "site", "outsiders", dict.fromkeys(METHODS, "golden_outsiders"), SITE)
+            patch.syspath_prepend(folder / "site")
+            build(folder, "llama", METHODS)
+
+    return made_once(tmp_path_factory, "promises", make) / "bundle"
+
+
+@pytest.fixture(scope="module")
+def done(bundle: Path) -> set[tuple[str | None, str]]:
+    with open_bundle(bundle) as opened:
+        report = verify_bundle(opened)
+    assert all(check.worst < 1 for check in report.checks)
+    return {(check.method, check.what) for check in report.checks}
+
+
+def what(done: set[tuple[str | None, str]], name: str) -> set[str]:
+    return {what for method, what in done if method == name}
+
+
+ALWAYS = {"evaluation loss", "next-token loss of prefill and decode", "learning rates of the schedule"}
+THREE_STEPS = {f"loss of step {step}" for step in (1, 2, 3)} | {f"updates after step {step}" for step in (1, 2)}
+
+
+@pytest.mark.parametrize("name", ["sketched", "lora_fa"])
+def test_an_option_more_or_a_piece_less_leaves_the_checks_of_a_method_in_place(name: str, done: Any) -> None:
+    assert what(done, name) == ALWAYS | THREE_STEPS | {"gradients"}
+
+
+def test_an_option_more_leaves_the_checks_of_estimates_in_place(done: Any) -> None:
+    recorded = {f"recorded values of step {step}" for step in (1, 2, 3)}
+    assert what(done, "shaded") == ALWAYS | THREE_STEPS | recorded | {"replay of step 1"}
+
+
+def test_of_a_rule_of_its_own_the_gradients_and_the_first_loss_are_known(done: Any) -> None:
+    assert what(done, "heavy_ball") == ALWAYS | {"loss of step 1", "gradients"}
