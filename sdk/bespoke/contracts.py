@@ -58,7 +58,7 @@ Promise = Literal["exact_gradients", "two_sided_loss_difference"]
 """What golden vectors hold a method to, on every device.
 
 exact_gradients: what it gives to `bespoke.methods.update`, or sums in `b.accumulator`, are the gradients of the batch's mean loss,
-for every piece of the adapter that it stores, whatever its update rule is.
+for every piece of the adapter that it stores. The update rule may be any.
 two_sided_loss_difference: it records the differences and takes the step that `bespoke.methods.ZerothOrderOptions` describes.
 """
 

@@ -199,6 +199,56 @@ def test_gradients_are_asked_of_the_pieces_that_are_stored_and_of_no_other() -> 
     assert report.gradient_error < 1e-4
 
 
+Estimate: Any = type(plugins.get("optimizer", "mezo"))
+
+
+class OneSided(Estimate):
+    """Compares with where it is."""
+
+    def loss(self, b: PlanBuilder, model: Any, options: Any, query: int, sign: int) -> Any:
+        return super().loss(b, model, options, query, max(sign, 0))
+
+
+class Signs(Estimate):
+    """Steps of one size."""
+
+    def descended(self, b: PlanBuilder, name: str, theta: Any, gs: Any, options: Any) -> Any:
+        z = b.noise(theta, 0, options.distribution)
+        return b.call(signed, theta, z, gs[0], b.scalar("learning_rate"))
+
+
+class Forgets(Estimate):
+    """Moves all that it stores by one of its queries."""
+
+    def descended(self, b: PlanBuilder, name: str, theta: Any, gs: Any, options: Any) -> Any:
+        return super().descended(b, name, theta, gs[:1], options)
+
+
+class RecordsMeans(Estimate):
+    """One number where its options say two."""
+
+    def train_step(self, b: PlanBuilder, model: Any, options: Any) -> None:
+        super().train_step(b, model, options.model_copy(update={"queries": 1}))
+
+
+def signed(theta: torch.Tensor, z: torch.Tensor, g: torch.Tensor, lr: torch.Tensor) -> torch.Tensor:
+    return theta - lr * torch.sign(g * z)
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        (OneSided, "recorded for query 0"),
+        (Signs, "a step of '.*' that is off by"),
+        (Forgets, "a step of '.*' that is off by"),
+        (RecordsMeans, "records 1 values.*each of 2 queries"),
+    ],
+)
+def test_estimates_that_are_not_what_is_promised_are_found_out(broken: Any, words: str) -> None:
+    with pytest.raises(PluginError, match=words):
+        check_optimizer(broken(), broken.Options(queries=2), steps=20, learning_rate=3e-4)
+
+
 def test_a_method_that_climbs_is_found_out() -> None:
     exact = plugins.get("optimizer", METHOD)
     with pytest.raises(PluginError, match="after 30 steps on one batch"):

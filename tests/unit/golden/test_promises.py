@@ -47,7 +47,7 @@ def shown(plugin: Any, options: Settings, **training: Any) -> Stepped:
     ],
     ids=lambda value: getattr(value, "name", ""),
 )  # fmt: skip
-def test_the_rules_of_the_library_are_known_whatever_else_there_is_to_set(plugin: Any, options: type[Any]) -> None:
+def test_the_rules_of_the_library_are_known_also_with_further_options(plugin: Any, options: type[Any]) -> None:
     found = [
         shown(plugin, options(update="sgd")),
         shown(plugin, options(beta1=0.8)),

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from bespoke.errors import Unsupported
-from bespoke.graph.trace import Graph
+from bespoke.graph import Graph
 from bespoke_plugins.targets.executorch import arithmetic, shapes, truths
 from bespoke_plugins.targets.executorch.kernels import out_variant
 from bespoke_plugins.targets.executorch.tape import Kind, Tape, Value

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bespoke.graph.trace import Graph
+from bespoke.graph import Graph
 from bespoke.ops import operator_scratch_bytes
 from bespoke_plugins.targets.executorch.delegate import Delegate
 from bespoke_plugins.targets.executorch.fusing import OPERATOR as ELEMENTWISE
