@@ -126,9 +126,10 @@ def _as_the_library_writes(
 ) -> _Stores:
     b = PlanBuilder(model, training, 1, 1, Tracer())
     holes: set[int] = set()
+    wanted = frozenset(trained)
 
     def gradients(group: str) -> tuple[dict[str, Value], dict[str, Value]]:
-        adapter = {name: piece for name, piece in b.adapter(group).items() if f"{group}.{name}" in trained}
+        adapter = {name: piece for name, piece in b.adapter(group).items() if f"{group}.{name}" in wanted}
         found = {name: b.zeros(piece.shape) for name, piece in adapter.items()}
         holes.update(value.id for value in found.values())
         return adapter, found
