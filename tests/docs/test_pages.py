@@ -97,7 +97,7 @@ def test_the_recipes_run(chat_model: Path, stories: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(REPOSITORY)))
 def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
-    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     links = [link.split("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
     missing = [link for link in links if link and not (page.parent / link).exists()]
     assert not missing, f"{page.relative_to(REPOSITORY)} links to {missing}"
