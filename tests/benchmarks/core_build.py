@@ -28,7 +28,10 @@ from tests.conftest import REPOSITORY
 
 WEIGHT_SOURCES = ("sdk/bespoke/model/*.py", "sdk/bespoke/format/tensors.py")
 TARGET_SOURCES = ("plugins/bespoke_plugins/targets/**/*.py", "sdk/bespoke/ops/*.py", "sdk/bespoke/graph/trace.py")
-GOLDEN_SOURCES = (*WEIGHT_SOURCES, "sdk/bespoke/golden/*.py", "sdk/bespoke/rules/noise.py")
+GOLDEN_SOURCES = (
+    *WEIGHT_SOURCES, "sdk/bespoke/golden/*.py", "sdk/bespoke/methods/*.py", "sdk/bespoke/rules/noise.py",
+    "plugins/bespoke_plugins/optimizers/*.py",
+)  # fmt: skip
 # All that decides what a plan is and what it is run by.
 BUNDLE_SOURCES = (
     *WEIGHT_SOURCES, *TARGET_SOURCES, "plugins/bespoke_plugins/optimizers/*.py", "sdk/bespoke/*.py",
@@ -112,7 +115,8 @@ def kept_artifacts(lower: Callable[..., Any], shared: Path) -> Callable[..., Any
 
 
 def kept_golden(make_golden: Callable[..., Any], shared: Path) -> Callable[..., Any]:
-    """They depend on the model and the methods' settings; not on the plan, and not on lengths above their own of 16 tokens."""
+    """They depend on the model, the methods and their settings; not on choices of a plan, and not on lengths above their own of 16
+    tokens."""
 
     def made(folder: Any, model: Any, files: Any, initial: Any, methods: Any, *rest: Any, **named: Any) -> Any:
         from safetensors.numpy import load_file, save_file
