@@ -7,22 +7,11 @@
 
 namespace bespoke {
 
+// `Internal` is a defect of the core: "BespokeError".
 enum class Kind {
-  Config,        // ConfigError
-  Data,          // DataError
-  Plan,          // PlanError
-  Bundle,        // BundleError
-  BundleVersion, // BundleVersionError
-  Signature,     // SignatureError
-  Golden,        // GoldenMismatch
-  State,         // StateError
-  StateLocked,   // StateLocked
-  DiskFull,      // DiskFull
-  Budget,        // BudgetExceeded
-  Adapter,       // AdapterError
-  Unsupported,   // Unsupported
-  MissingDependency,
-  Internal,      // a defect of the core: "BespokeError"
+#define BESPOKE_ERROR(kind, name, code) kind,
+#include "../../schema/error_kinds.inc"
+#undef BESPOKE_ERROR
 };
 
 struct Error : std::exception {
