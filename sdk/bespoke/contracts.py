@@ -43,7 +43,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Artifact:
-    """A compiled graph on disk, and what one call of it takes beside its operands, in bytes.
+    """A compiled graph on disk, and what one call of it takes in addition to its operands, in bytes.
 
     `workspace_bytes` is free again after the call, in one region for all graphs. `engine_bytes` is what the engine allocates itself
     and keeps: it too holds only the most that a graph has needed, so the two largest add up, and they may be of different graphs.

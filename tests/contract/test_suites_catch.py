@@ -356,7 +356,7 @@ class Mutters(Whole):
         (Pickled, "a pickle"),
         (Elsewhere, "a plain file in"),
         (OneName, "of another graph"),
-        (Litters, "beside the artifact"),
+        (Litters, "next to the artifact"),
         (Wrong, "off by"),
         (Overwrites, "written to"),
         (Fails, "RuntimeError while compiling graph"),

@@ -121,7 +121,7 @@ def _files(request: BuildRequest, writer: BundleWriter, progress: Progress, *, h
     text = _text(request, folder, config)
     data, report = _data(request, text.encoder, writer, progress)
     plans = Plans(request, model)
-    planned = plans.told(progress)
+    planned = plans.estimated(progress)
     compiled = [
         Artifacts(target, writer.path_for(f"graphs/{target.name}/any" if target.compiles else "graphs/any").parent, progress)
         for target in request.targets

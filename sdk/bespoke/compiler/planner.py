@@ -307,15 +307,15 @@ class Planner:
         if not self._workspaces:
             return {}
         in_place = self.request.costs.results_in_place
-        told = {
+        estimated = {
             key: graph.in_place_bytes if in_place else graph.workspace_bytes
             for key, graph in self._tracer.graphs.items()
         }
-        met = [(self._workspaces[key], told[key]) for key in self._workspaces if key in told]
-        whole = max(1, sum(told_bytes for _, told_bytes in met))
+        met = [(self._workspaces[key], estimated[key]) for key in self._workspaces if key in estimated]
+        whole = max(1, sum(size for _, size in met))
         shares = [sum(sizes) / whole for sizes in zip(*(measured for measured, _ in met), strict=True)]
         return {
-            graph.key: self._workspaces.get(graph.key) or Workspace(*(int(told[graph.key] * share) for share in shares))
+            graph.key: self._workspaces.get(graph.key) or Workspace(*(int(estimated[graph.key] * share) for share in shares))
             for graph in draft.graphs
         }
 

@@ -56,7 +56,7 @@ class Plans:
                 made[method.name, length] = Planner(wanted, self._model, self.tracer, workspaces)
         return made
 
-    def told(self, progress: Progress) -> dict[Key, Planned]:
+    def estimated(self, progress: Progress) -> dict[Key, Planned]:
         """Plans by workspaces estimated from the graphs, before anything is compiled; the smallest plan where none seems to fit."""
         planners, planned = self.planners(), {}
         for done, (key, planner) in enumerate(planners.items()):

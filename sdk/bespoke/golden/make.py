@@ -76,7 +76,7 @@ def _make_golden(
     document = _draft(model)
     start = filled_adapter(initial, document)
     tokens, mask = _batch(model, methods)
-    runs: dict[Hashable, Run] = {}  # methods that must do the same, whatever they are called, share one reference
+    runs: dict[Hashable, Run] = {}  # methods that must do the same share one reference
     of: list[Run | None] = []
     for run in (_run(m, model, start) for m in methods):
         of.append(None if run is None else runs.setdefault(run.key, run))

@@ -32,7 +32,7 @@ from bespoke.testing.two_sided import check_two_sided
 SMALL, NORMED, LARGE = ("plain", 7, 2), ("normed", 9, 2), ("plain", 64, 3)
 SHAPES = (SMALL, NORMED, LARGE)
 EXACT_LOSS, EXACT_GRADIENT = 1e-5, 1e-4  # relative; fp32 against float64, an order above what is measured
-ESTIMATED_LOSS = 0.2  # relative: losses beside the adapter, not at it
+ESTIMATED_LOSS = 0.2  # relative: losses near the adapter, not at it
 STEPS_REPEATED = 3
 
 
@@ -111,7 +111,7 @@ class _Check:
         return planned(self.optimizer, self.options, case)
 
     def own_sections(self) -> tuple[Any, ...]:
-        """The SDK's own part of a plan, to be the same whatever the plugin did before."""
+        """The SDK's own part of a plan, which must not depend on what the plugin did before."""
         case = Case.of(*SMALL)
         b = PlanBuilder(case.model, case.training, case.length, CONTEXT, shared_tracer())
         evaluate_step(b, case.model)

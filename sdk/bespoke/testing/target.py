@@ -130,7 +130,7 @@ class _Check:
         if one.name != other.name or one.read_bytes() != other.read_bytes():
             raise self.fail(
                 f"two artifacts of graph '{graph.name}' that differ", "the same name and bytes in any folder",
-                "Leave out times, paths and whatever follows the order of hashes",
+                "Leave out times, paths and everything that follows the order of hashes",
             )  # fmt: skip
         self._check_content(graph, one)
         return found[0]
@@ -149,7 +149,7 @@ class _Check:
         if not all(isinstance(size, int) and size >= 0 for size in sizes):
             raise self.fail(
                 f"{artifact!r} from lower", "Artifact(path, workspace_bytes, engine_bytes=0)",
-                "Give the bytes a call takes beside its operands; graph.workspace_bytes is the estimate",
+                "Give the bytes a call takes in addition to its operands; graph.workspace_bytes is the estimate",
             )  # fmt: skip
         path = artifact.path
         if path.parent != folder or path.is_symlink() or not path.is_file():
@@ -159,7 +159,7 @@ class _Check:
         if new - {path.name} or (path.name not in new and graph.key not in self.artifacts):
             others = ", ".join(sorted(new - {path.name})) or f"the file '{path.name}' of another graph"
             raise self.fail(
-                f"{others} beside the artifact of graph '{graph.name}'", "one new file for each graph",
+                f"{others} next to the artifact of graph '{graph.name}'", "one new file for each graph",
                 "Put graph.key into the file's name, and intermediate files into a temporary folder",
             )  # fmt: skip
 

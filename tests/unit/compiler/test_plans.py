@@ -71,19 +71,19 @@ def quiet(stage: str, done: int, total: int) -> None:
 
 
 def test_estimates_are_made_for_the_costs_of_the_first_target(made: Made) -> None:
-    (estimated,) = made(None).told(quiet).values()
+    (estimated,) = made(None).estimated(quiet).values()
     e = estimated.plan.estimate
     assert e.constant_bytes == 1000
     in_place = {graph.key: graph.workspace_bytes for graph in estimated.plan.graphs}
-    (whole,) = made(None, Costs(constant_bytes=1000)).told(quiet).values()
+    (whole,) = made(None, Costs(constant_bytes=1000)).estimated(quiet).values()
     larger = [graph for graph in whole.plan.graphs if graph.key in in_place and graph.workspace_bytes > in_place[graph.key]]
     assert len(larger) > 10
 
 
 def test_measured_workspaces_that_no_longer_fit_give_another_plan(made: Made) -> None:
-    fastest = next(iter(made(None).told(quiet).values()))
+    fastest = next(iter(made(None).estimated(quiet).values()))
     plans = made(fastest.peak / 1e6)
-    estimated = plans.told(quiet)
+    estimated = plans.estimated(quiet)
     measures = Measures(lambda graph: 2.0)
     (fitted,) = plans.fitted(estimated, measures).values()
     (before,) = estimated.values()
@@ -96,7 +96,7 @@ def test_measured_workspaces_that_no_longer_fit_give_another_plan(made: Made) ->
 
 def test_measured_workspaces_that_leave_room_are_used(made: Made) -> None:
     plans = made(1.0)
-    estimated = plans.told(quiet)
+    estimated = plans.estimated(quiet)
     (fitted,) = plans.fitted(estimated, Measures(lambda graph: 0.1)).values()
     assert fitted.seconds < next(iter(estimated.values())).seconds
 
@@ -104,14 +104,14 @@ def test_measured_workspaces_that_leave_room_are_used(made: Made) -> None:
 def test_workspaces_that_fit_nowhere_are_refused_with_the_measured_smallest(made: Made) -> None:
     plans = made(1.0)
     with pytest.raises(PlanDoesNotFit, match="at least") as caught:
-        plans.fitted(plans.told(quiet), Measures(lambda graph: 50.0))
+        plans.fitted(plans.estimated(quiet), Measures(lambda graph: 50.0))
     smallest = next(iter(plans.planners(Measures(lambda graph: 50.0)(list(plans.tracer.graphs.values()))).values())).smallest()
     assert f"{smallest.peak / 1e6:.1f} MB" in caught.value.expected
 
 
 def test_without_a_budget_nothing_is_planned_again(made: Made) -> None:
     plans = made(None)
-    estimated = plans.told(quiet)
+    estimated = plans.estimated(quiet)
     measures = Measures(lambda graph: 50.0)
     assert plans.fitted(estimated, measures) is estimated
     assert measures.calls == 1
@@ -120,7 +120,7 @@ def test_without_a_budget_nothing_is_planned_again(made: Made) -> None:
 def test_an_estimate_tells_the_ends_of_what_can_be_had(made: Made) -> None:
     plans = made(1.2, methods=["mesp", "mezo"])
     measures = Measures(lambda graph: 1.0)
-    mesp, mezo = plans.estimates(plans.fitted(plans.told(quiet), measures), measures)
+    mesp, mezo = plans.estimates(plans.fitted(plans.estimated(quiet), measures), measures)
     assert mesp.least.peak_bytes < mesp.estimate.peak_bytes <= 1_200_000 < mesp.fastest.peak_bytes
     assert mesp.fastest.work_flops < mesp.estimate.work_flops <= mesp.least.work_flops
     assert mezo.least.peak_bytes <= mezo.estimate.peak_bytes <= mezo.fastest.peak_bytes
