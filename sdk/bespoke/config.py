@@ -32,6 +32,19 @@ class Settings(BaseModel):
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
 
+class BoundAtRunTime:
+    """Marks an option as a scalar of the plan."""
+
+
+Scalar = Annotated[float, BoundAtRunTime()]
+"""Type of an option that a plan reads with `b.scalar(name)`: its value is bound when the plan runs, not traced into graphs."""
+
+
+def scalar_options(kind: type[Settings]) -> tuple[str, ...]:
+    """Names of the fields declared as `Scalar`."""
+    return tuple(name for name, field in kind.model_fields.items() if any(isinstance(m, BoundAtRunTime) for m in field.metadata))
+
+
 def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 from bespoke.bundle.manifest import file_name_problem
-from bespoke.config import Settings, settings_from
+from bespoke.config import Scalar, Settings, settings_from
 from bespoke.errors import ConfigError, Unsupported, shown
 from bespoke.graph import Batch, Graph, PlanBuilder, TensorSpec, Value
 from bespoke.hookspecs import hookimpl
@@ -30,6 +30,7 @@ __all__ = [
     "Optimizer",
     "PlanBuilder",
     "Promise",
+    "Scalar",
     "Settings",
     "Speed",
     "Target",

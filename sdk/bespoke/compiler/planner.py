@@ -335,8 +335,9 @@ def _first_blocks(model: ModelSpec, count: int) -> ModelSpec:
 def record_sections(request: PlanRequest, model: ModelSpec, tracer: Tracer, choices: Mapping[str, Any]) -> PlanBuilder:
     """The builder after the method and the SDK's own sections have written to it."""
     b = PlanBuilder(
-        model, request.training, request.sequence_length, request.context_length, tracer, dict(choices)
-    )
+        model, request.training, request.sequence_length, request.context_length, tracer, dict(choices),
+        options=type(request.options),
+    )  # fmt: skip
     request.optimizer.train_step(b, model, request.options)
     if request.training.accumulates:
         if any(isinstance(i, Record) for code in b.draft.sections.values() for i in code):

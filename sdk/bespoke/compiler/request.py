@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bespoke.config import Budget, Lora, Settings, Training
+from bespoke.config import Budget, Lora, Settings, Training, scalar_options
+from bespoke.plan.kinds import OPTION_PREFIX
 
 if TYPE_CHECKING:
     from bespoke.contracts import Optimizer, Target
@@ -32,8 +33,10 @@ class Method:
 
     @property
     def scalars(self) -> dict[str, float]:
-        """Options that have the name of a run-time scalar."""
-        return {"epsilon": float(self.options.epsilon)} if hasattr(self.options, "epsilon") else {}
+        """What runtimes bind at every step: an option `epsilon`, and `option.<name>` for those declared as `Scalar`."""
+        known = {"epsilon": float(self.options.epsilon)} if hasattr(self.options, "epsilon") else {}
+        declared = {f"{OPTION_PREFIX}{name}": float(getattr(self.options, name)) for name in scalar_options(type(self.options))}
+        return {**known, **declared}
 
 
 @dataclass(frozen=True)

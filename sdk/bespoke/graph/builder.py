@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from bespoke.config import Training
+from bespoke.config import Settings, Training, scalar_options
 from bespoke.errors import PlanError
 from bespoke.graph.trace import Graph, Tracer
 from bespoke.graph.tree import flatten, leaves_of, map_leaves, paths, unflatten
@@ -33,7 +33,7 @@ from bespoke.plan.instructions import (
     Zero,
     unchecked,
 )
-from bespoke.plan.kinds import SCALARS
+from bespoke.plan.kinds import OPTION_DTYPE, OPTION_PREFIX, SCALARS
 
 if TYPE_CHECKING:
     from bespoke.model.spec import ModelSpec
@@ -46,8 +46,8 @@ class PlanBuilder:
 
     def __init__(
         self, model: ModelSpec, training: Training, sequence_length: int, context_length: int, tracer: Tracer,
-        choices: dict[str, int | str | bool] | None = None,
-    ) -> None:
+        choices: dict[str, int | str | bool] | None = None, options: type[Settings] = Settings,
+    ) -> None:  # fmt: skip
         self.model = model
         self.training = training
         self.batch_size = training.batch_size
@@ -57,6 +57,7 @@ class PlanBuilder:
         self.candidates: dict[str, tuple[int | str | bool, ...]] = {}
         self._chosen = choices or {}
         self._tracer = tracer
+        self._declared = scalar_options(options)
         self._named: dict[str, Value] = {}
         self._graph_index: dict[str, int] = {}
         self._code: list[Instruction] = []
@@ -118,13 +119,15 @@ class PlanBuilder:
         )
 
     def scalar(self, name: str) -> Value:
-        """A number that the runtime binds at each step: one of SCALARS."""
+        """A number that the runtime binds at each step: one of SCALARS, or an option that is declared as `Scalar`."""
+        if name in self._declared and name not in SCALARS:
+            return self._find(f"{OPTION_PREFIX}{name}", (), OPTION_DTYPE, "scalar", "call")
         if name not in SCALARS:
             raise PlanError(
                 f"Scalar '{name}'",
                 got="a name that no runtime binds",
-                expected=f"one of {', '.join(sorted(SCALARS))}",
-                next_step="Use one of them, or b.constant for a fixed number",
+                expected=f"one of {', '.join(sorted({*SCALARS, *self._declared}))}",
+                next_step=f"Declare it in the method's Options: `{name}: Scalar = ...`, with Scalar of bespoke.contracts",
             )
         return self._find(name, (), SCALARS[name], "scalar", "call")
 

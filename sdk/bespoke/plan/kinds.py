@@ -54,7 +54,9 @@ BATCH: dict[str, DType] = {"tokens": "int64", "targets": "int64", "mask": "float
 SCALARS: dict[str, DType] = {
     "learning_rate": "float32", "step": "float32", "batch_tokens": "float32", "epsilon": "float32", "position": "int64",
 }  # fmt: skip
-
+OPTION_PREFIX = "option."
+OPTION_DTYPE: DType = "float32"
+"""Of scalars that a method declares in its Options: `option.<field>`."""
 
 NUMBERS = ("loss", "loss_sum", "correct")
 """Emitted values that the runtime computes with: of one element."""
@@ -68,6 +70,7 @@ class SectionRule:
     batch: bool = False  # the tensors of BATCH
     prompt: str = ""  # `prompt_<n>`, int64 [1, n]: of how many tokens ("T", "1")
     scalars: tuple[str, ...] = ()
+    options: bool = False  # the method's own scalars
     stores: bool = False
     emits: tuple[str, ...] = ()  # at least these
 
@@ -75,13 +78,20 @@ class SectionRule:
 _TRAINING = ("learning_rate", "step", "batch_tokens", "epsilon")
 
 SECTIONS: dict[SectionName, SectionRule] = {
-    "train_step": SectionRule(batch=True, scalars=_TRAINING, stores=True),
-    "micro_step": SectionRule(lifetimes=("step",), batch=True, scalars=_TRAINING),
-    "apply_step": SectionRule(lifetimes=("step",), scalars=_TRAINING, stores=True),
+    "train_step": SectionRule(batch=True, scalars=_TRAINING, options=True, stores=True),
+    "micro_step": SectionRule(lifetimes=("step",), batch=True, scalars=_TRAINING, options=True),
+    "apply_step": SectionRule(lifetimes=("step",), scalars=_TRAINING, options=True, stores=True),
     "evaluate_step": SectionRule(batch=True, emits=("loss_sum", "correct")),
     "prefill": SectionRule(lifetimes=("session",), prompt="T", scalars=("position",)),
     "decode": SectionRule(lifetimes=("session",), prompt="1", scalars=("position",), emits=("logits",)),
 }
+
+
+def scalar_dtype(name: str) -> DType | None:
+    """Of the scalar of this name; None where there is none."""
+    if name.startswith(OPTION_PREFIX) and len(name) > len(OPTION_PREFIX):
+        return OPTION_DTYPE
+    return SCALARS.get(name)
 
 
 def is_allowed(role: str, lifetime: str, place: str, dtype: str, rank: int) -> bool:
@@ -96,6 +106,7 @@ def rules_document() -> dict[str, Any]:
         "values": [row._asdict() for row in VALUES],
         "batch": BATCH,
         "scalars": SCALARS,
+        "option_scalars": {"prefix": OPTION_PREFIX, "dtype": OPTION_DTYPE},
         "numbers": list(NUMBERS),
         "sections": {
             name: {field: list(value) if isinstance(value, tuple) else value for field, value in vars(rule).items()}

@@ -9,7 +9,18 @@ from typing import NoReturn
 from bespoke.errors import PlanError
 from bespoke.plan.arena import aligned
 from bespoke.plan.instructions import Named, Number, Plan, ValueRecord
-from bespoke.plan.kinds import ALIGNMENT, BATCH, MAX_REGION_BYTES, MAX_VALUE_BYTES, SCALARS, VALUES, is_allowed
+from bespoke.plan.kinds import (
+    ALIGNMENT,
+    BATCH,
+    MAX_REGION_BYTES,
+    MAX_VALUE_BYTES,
+    OPTION_DTYPE,
+    OPTION_PREFIX,
+    SCALARS,
+    VALUES,
+    is_allowed,
+    scalar_dtype,
+)
 
 _COPIES = re.compile(r"([a-z]+)(?:\*([1-9][0-9]{0,5}))?")
 _PROMPT = re.compile(r"prompt_([1-9][0-9]{0,8})")
@@ -60,8 +71,9 @@ def _check_name(plan: Plan, value: ValueRecord, name: str, at: str, where: str) 
     got = f"{value.role} '{name}', {value.dtype} {value.shape}"
     if value.role == "weight" and "." not in name:
         refuse(where, at, got, "<group>.<tensor>")
-    if value.role == "scalar" and SCALARS.get(name) != value.dtype:
-        refuse(where, at, got, f"one of {', '.join(f'{scalar} {dtype}' for scalar, dtype in sorted(SCALARS.items()))}")
+    if value.role == "scalar" and scalar_dtype(name) != value.dtype:
+        named = ", ".join(f"{scalar} {dtype}" for scalar, dtype in sorted(SCALARS.items()))
+        refuse(where, at, got, f"one of {named}, or {OPTION_PREFIX}<name> {OPTION_DTYPE}")
     if value.role == "batch":
         expected = batch_shape(plan, name)
         if expected is None:

@@ -29,7 +29,7 @@ from bespoke.plan.instructions import (
     Store,
     ValueRecord,
 )
-from bespoke.plan.kinds import MAX_QUERY, MAX_ROW, NUMBERS, SECTIONS
+from bespoke.plan.kinds import MAX_QUERY, MAX_ROW, NUMBERS, OPTION_PREFIX, SECTIONS
 from bespoke.plan.replay import is_replayable
 from bespoke.plan.values import check_values, refuse
 
@@ -253,7 +253,7 @@ class _Checker:
         name = value.place.name if isinstance(value.place, Named) else ""
         given = value.lifetime in ("section", "state", "bundle", *rule.lifetimes) or value.role == "constant"
         if value.role == "scalar":
-            given = name in rule.scalars
+            given = rule.options if name.startswith(OPTION_PREFIX) else name in rule.scalars
         elif value.role == "batch":
             prompt = {"T": self.plan.sequence_length, "1": 1}.get(rule.prompt)
             given = name == f"prompt_{prompt}" if name.startswith("prompt_") else rule.batch

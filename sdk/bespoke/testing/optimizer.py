@@ -154,7 +154,7 @@ class _Check:
         case = Case.of(*SMALL)
         drafts = []
         for tracer in (shared_tracer(), shared_tracer(), Tracer()):
-            b = PlanBuilder(case.model, case.training, case.length, CONTEXT, tracer)
+            b = PlanBuilder(case.model, case.training, case.length, CONTEXT, tracer, options=type(self.options))
             self.optimizer.train_step(b, case.model, self.options)
             drafts.append((_anonymous(b.draft), [graph.key for graph in b.draft.graphs], b.draft.sections, b.candidates))
         if drafts[1:] != drafts[:1] * 2:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from bespoke_example.listing import Listing
+from bespoke_example.momentum_fa import MomentumFA, MomentumFAOptions
 from bespoke_example.zo_signsgd import ZOSignSGD, ZOSignSGDOptions
 
 from bespoke.testing import check_optimizer, check_target
@@ -20,6 +21,12 @@ def test_optimizer_keeps_the_contract() -> None:
     report = check_optimizer(ZOSignSGD(), options, steps=20, learning_rate=3e-3)
     assert report.replayable
     assert not report.accumulates
+
+
+def test_an_optimizer_with_a_scalar_and_a_state_of_its_own_keeps_it_too() -> None:
+    report = check_optimizer(MomentumFA(), MomentumFAOptions(momentum=0.5), steps=20, learning_rate=0.1)
+    assert report.accumulates
+    assert not report.replayable
 
 
 def test_target_keeps_the_contract() -> None:

@@ -12,7 +12,7 @@ import pytest
 from bespoke import plugins
 from bespoke.compiler import planner
 from bespoke.compiler.planner import Planned, Planner, PlanRequest, plan_method
-from bespoke.config import Lora, Training
+from bespoke.config import Lora, Settings, Training
 from bespoke.errors import ConfigError, PlanDoesNotFit, PlanError
 from bespoke.graph.trace import Tracer
 from bespoke.model.families import read_config
@@ -180,7 +180,7 @@ class ManyChoices(StoresAtOnce):
 
 
 def own(plugin: Any, **training: Any) -> PlanRequest:
-    return PlanRequest("own", plugin, None, Training(batch_size=2, **training), 5, 10, None, Costs(0))
+    return PlanRequest("own", plugin, Settings(), Training(batch_size=2, **training), 5, 10, None, Costs(0))
 
 
 def test_a_method_that_ignores_accumulation_is_refused(llama: ModelSpec, tracer: Tracer) -> None:

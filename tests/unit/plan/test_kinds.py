@@ -197,6 +197,17 @@ REFUSED: dict[str, tuple[Change, str, str]] = {
     "one copy of a batch tensor": (lambda d: value(d, TOKENS)["place"].update(name="tokens*1"), f"value {TOKENS}", "'tokens*1'"),
     "a scalar that nobody binds": (lambda d: value(d, RATE)["place"].update(name="rate"), f"value {RATE}", "scalar 'rate'"),
     "a scalar of another type": (lambda d: value(d, RATE)["place"].update(name="position"), f"value {RATE}", "scalar 'position'"),
+    "an option of integers": (
+        lambda d: value(d, POSITION)["place"].update(name="option.rows"), f"value {POSITION}", "scalar 'option.rows'",
+    ),
+    "an option where nothing is trained": (
+        lambda d: (
+            value(d, RATE)["place"].update(name="option.momentum"),
+            code(d, "prefill").append({"op": "emit", "name": "momentum", "source": RATE}),
+        ),
+        f"value {RATE}", "scalar 'option.momentum' in section prefill",
+    ),
+    "an option without a name": (lambda d: value(d, RATE)["place"].update(name="option."), f"value {RATE}", "scalar 'option.'"),
     "a scalar with a shape": (lambda d: value(d, RATE).update(shape=[1 << 20]), f"value {RATE}", "float32 of rank 1"),
     "a number with a shape": (lambda d: value(d, SEVEN).update(shape=[1 << 20]), f"value {SEVEN}", "int64 of rank 1"),
     "a number beyond 64 bits": (lambda d: value(d, SEVEN)["place"].update(number=2**63), "value", str(2**63)),
@@ -253,6 +264,12 @@ REFUSED: dict[str, tuple[Change, str, str]] = {
         f"value {ADAPTER}", "weight 'norm'",
     ),
 }  # fmt: skip
+
+
+def test_an_option_of_the_method_is_a_scalar_of_training() -> None:
+    draft, document = sample()
+    value(document, RATE)["place"]["name"] = "option.momentum"
+    assert draft.read(document)
 
 
 def test_the_sample_is_sound() -> None:

@@ -30,6 +30,8 @@ PlanRules read() {  // our own document, so nothing in it is in doubt
                             row["least_rank"].get<int>(), row["most_rank"].get<int>()});
   for (const auto& [name, dtype] : document["batch"].items()) rules.batch[name] = one_of<DType>(kDTypeNames, dtype);
   for (const auto& [name, dtype] : document["scalars"].items()) rules.scalars[name] = one_of<DType>(kDTypeNames, dtype);
+  rules.option_prefix = document["option_scalars"]["prefix"].get<std::string>();
+  rules.option_dtype = one_of<DType>(kDTypeNames, document["option_scalars"]["dtype"]);
   rules.numbers = document["numbers"].get<std::vector<std::string>>();
   for (int section = 0; section < kSections; section++) {
     const Json& from = document["sections"][kSectionNames[section]];
@@ -37,6 +39,7 @@ PlanRules read() {  // our own document, so nothing in it is in doubt
     for (const Json& lifetime : from["lifetimes"]) rule.lifetimes.push_back(one_of<Lifetime>(kLifetimeNames, lifetime));
     rule.batch = from["batch"].get<bool>();
     rule.stores = from["stores"].get<bool>();
+    rule.options = from["options"].get<bool>();
     rule.prompt = from["prompt"].get<std::string>();
     rule.scalars = from["scalars"].get<std::vector<std::string>>();
     rule.emits = from["emits"].get<std::vector<std::string>>();
@@ -55,6 +58,10 @@ PlanRules read() {  // our own document, so nothing in it is in doubt
 const PlanRules& the_rules() {
   static const PlanRules rules = read();
   return rules;
+}
+
+bool is_option(const PlanRules& rules, const std::string& scalar) {
+  return scalar.size() > rules.option_prefix.size() && scalar.compare(0, rules.option_prefix.size(), rules.option_prefix) == 0;
 }
 
 #ifdef BESPOKE_RULE_SWITCHES

@@ -25,7 +25,7 @@ struct Allowed {  // one kind of value
 
 struct SectionRule {  // what a section may touch beside `section`, `state`, `bundle` values and constants, and what it must emit
   std::vector<Lifetime> lifetimes;
-  bool batch, stores;
+  bool batch, stores, options;  // options: the scalars that a method declares
   std::string prompt;  // of how many tokens: "T", "1" or none
   std::vector<std::string> scalars, emits;
 };
@@ -33,6 +33,8 @@ struct SectionRule {  // what a section may touch beside `section`, `state`, `bu
 struct PlanRules {
   std::vector<Allowed> values;
   std::map<std::string, DType> batch, scalars;
+  std::string option_prefix;  // of scalars that a method declares
+  DType option_dtype;
   std::vector<std::string> numbers;  // emitted values of one element
   SectionRule sections[kSections];
   uint64_t value_bytes, region_bytes;
@@ -40,6 +42,7 @@ struct PlanRules {
 };
 
 const PlanRules& the_rules();
+bool is_option(const PlanRules& rules, const std::string& scalar);
 
 struct BatchTensor {  // what the runtime binds under a name: `copies` of the batch's `base` below each other, or a prompt
   std::string base;

@@ -83,7 +83,9 @@ class Checker {
     if (value.role == Role::weight && name.find('.') == std::string::npos) refuse(got, "<group>.<tensor>");
     if (value.role == Role::scalar && in_force("scalar")) {
       const auto found = rules_.scalars.find(name);
-      if (found == rules_.scalars.end() || found->second != value.dtype) refuse(got, "one of " + scalars());
+      const bool known = is_option(rules_, name) ? value.dtype == rules_.option_dtype
+                                                 : found != rules_.scalars.end() && found->second == value.dtype;
+      if (!known) refuse(got, "one of " + scalars());
     }
     if (value.role == Role::batch && in_force("batch")) check_batch(id, name, got);
   }
@@ -91,7 +93,7 @@ class Checker {
   std::string scalars() const {
     std::string text;
     for (const auto& [name, dtype] : rules_.scalars) text += (text.empty() ? "" : ", ") + name + " " + say(kDTypeNames, dtype);
-    return text;
+    return text + ", or " + rules_.option_prefix + "<name> " + say(kDTypeNames, rules_.option_dtype);
   }
 
   void check_batch(uint32_t id, const std::string& name, const std::string& got) const {

@@ -318,7 +318,7 @@ class Checker {
     const auto is_one_of = [](const auto& list, const auto& entry) { return std::find(list.begin(), list.end(), entry) != list.end(); };
     bool given = v.lifetime == Lifetime::section || v.lifetime == Lifetime::state || v.lifetime == Lifetime::bundle ||
                  v.role == Role::constant || is_one_of(rule_->lifetimes, v.lifetime);
-    if (v.role == Role::scalar) given = is_one_of(rule_->scalars, name);
+    if (v.role == Role::scalar) given = is_option(the_rules(), name) ? rule_->options : is_one_of(rule_->scalars, name);
     if (v.role == Role::batch) {
       const std::string length = rule_->prompt == "T" ? std::to_string(p_.sequence_length) : rule_->prompt;
       given = name.compare(0, 7, "prompt_") == 0 ? !length.empty() && name == "prompt_" + length : rule_->batch;
