@@ -67,7 +67,8 @@ def _shown(value: object) -> str:
 def _commit() -> str:
     """With a plus where something tracked was changed since, this page aside."""
     head = _git("rev-parse", "--short", "HEAD") or "unknown"
-    return head + ("+" if _git("status", "--porcelain", "--untracked-files=no", "--", ".", f":!{PAGE.relative_to(REPOSITORY)}") else "")
+    page = f":!{PAGE.relative_to(REPOSITORY)}"
+    return head + ("+" if _git("status", "--porcelain", "--untracked-files=no", "--", ".", page) else "")
 
 
 def _git(*arguments: str) -> str:
