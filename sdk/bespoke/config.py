@@ -45,7 +45,8 @@ def scalar_options(kind: type[Settings]) -> tuple[str, ...]:
     return tuple(name for name, field in kind.model_fields.items() if any(isinstance(m, BoundAtRunTime) for m in field.metadata))
 
 
-def _as_tuple(value: Any) -> Any:
+def as_tuple(value: Any) -> Any:
+    """For validators: JSON has lists only."""
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -72,7 +73,7 @@ class Training(Settings):
 
     learning_rate: float = Field(default=2e-4, gt=0)
     steps: int = Field(default=300, ge=1, le=10_000_000)
-    sequence_lengths: Annotated[tuple[int, ...], BeforeValidator(_as_tuple), AfterValidator(_lengths)] = Field(
+    sequence_lengths: Annotated[tuple[int, ...], BeforeValidator(as_tuple), AfterValidator(_lengths)] = Field(
         default=(64, 128, 256), min_length=1, max_length=16
     )
     batch_size: int = Field(default=1, ge=1, le=4096)

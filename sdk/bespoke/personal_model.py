@@ -134,7 +134,7 @@ class PersonalModel:
         cls, bundle: str | Path, state: str | Path, *, pin_sha256: str | None = None, public_key: bytes | None = None,
         require_authenticated: bool = False,
     ) -> Self:  # fmt: skip
-        """Moves a state to a bundle with another base model: adapters go, examples are kept and tokenized anew.
+        """Moves a state to a bundle with another base model: adapters go, examples are kept and tokenized again.
 
         Give the pin or the key that `open` is given: adapters go on the word of this bundle. All its files are read and their
         hashes checked before anything is deleted.
@@ -195,7 +195,7 @@ class PersonalModel:
         """
         arguments.function("train.stop", stop, "a function that says whether to stop")
         arguments.function("train.on_step", on_step, "a function of a step and its loss")
-        self.check_settings(steps, method=method, seed=seed, **overrides)  # told here in one way, whatever runs
+        self.check_settings(steps, method=method, seed=seed, **overrides)  # the same errors on both runtimes
         if self.runtime == "core":
             return self._core.train(steps, method, seed, stop, on_step, overrides)
         return self._on_torch("Training with the runtime 'torch'").train(steps, method, seed, stop, on_step, overrides)

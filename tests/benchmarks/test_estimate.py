@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The estimate of a plan against what training was seen to add, both over the idle process: imports done, no model open.
 
-One set of constants (`bespoke.runtime.cost`) for all models, methods and lengths. Each case trains in a fresh process. Memory does
+One set of constants (`bespoke.plan.costs`) for all models, methods and lengths. Each case trains in a fresh process. Memory does
 not depend on how busy the machine is. BESPOKE_KEEP_BUNDLES=1 uses bundles that an earlier run has left.
 """
 

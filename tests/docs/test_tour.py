@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tools.check_layers import LAYERS
+from tools.check_layers import LAYERS, imports_of, source_files
 
 from tests.conftest import REPOSITORY
 
@@ -26,21 +25,15 @@ def walk(begin: str) -> tuple[list[Path], str]:
     return [REPOSITORY / file for file in files], quoted
 
 
-def imported(path: Path) -> set[str]:
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
-    return found
-
-
 @pytest.mark.parametrize("begin", WALKS)
 def test_each_file_of_a_walk_imports_the_next(begin: str) -> None:
     files, quoted = walk(begin)
+    modules = source_files(REPOSITORY)
+    names = {path: module for module, path in modules.items()}
     assert 2 <= len(files) <= MOST_IMPORTS + 1
     for one, other in pairwise(files):
-        module = ".".join(other.relative_to(REPOSITORY / "sdk").with_suffix("").parts)
-        assert module in imported(one), f"{one.name} does not import {module}"
+        imports = {each.target for each in imports_of(names[one], one, REPOSITORY, modules)}
+        assert names[other] in imports, f"{one.name} does not import {names[other]}"
     assert quoted in {line.strip() for line in files[-1].read_text(encoding="utf-8").splitlines()}
 
 

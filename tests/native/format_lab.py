@@ -27,6 +27,7 @@ from bespoke.runtime.code import (
     ZeroCode,
 )
 from tests.native.conftest import compile_core
+from tests.native.lab_process import end
 
 BUILDS = ["release", pytest.param("sanitized", marks=pytest.mark.slow)]
 
@@ -86,11 +87,7 @@ class CoreReader:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()
-        self.process.stdout.close()
-        assert self.process.wait() == 0 or kind is not None
+        assert end(self.process) == 0 or kind is not None
 
 
 def refused(reader: CoreReader, what: str, *arguments: Any, **values: Any) -> BespokeError:

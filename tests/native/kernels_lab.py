@@ -14,6 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from tests.conftest import REPOSITORY
+from tests.native.lab_process import end
 
 NATIVE = REPOSITORY / "bindings" / "native"
 SETS = ("baseline", "AVX2", "AVX-512", "NEON", "AMX")
@@ -108,11 +109,7 @@ class Lab:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()
-        self.process.stdout.close()
-        self.process.wait()
+        end(self.process)
 
 
 class _Reply:

@@ -17,6 +17,7 @@ import bespoke.errors
 from bespoke.errors import BespokeError
 from bespoke.state import Run, StateStore
 from bespoke.state.database import internal_json
+from tests.native.lab_process import end
 from tests.unit.state.states import BASE, SHAPES, digest
 
 
@@ -53,11 +54,7 @@ class CoreState:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()
-        self.process.stdout.close()
-        self.process.wait()
+        end(self.process)
 
 
 def given(tensors: Mapping[str, np.ndarray], place: Path) -> dict[str, Any]:

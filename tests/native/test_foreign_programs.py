@@ -28,6 +28,7 @@ from tests.checks import count, new_seed, record_check
 from tests.foreign import DTYPES, Signature, Tensors, foreign
 from tests.malformed_bundles.test_hostile_folders import edit
 from tests.native.core_lab import Core, tiny_core_bundle
+from tests.native.lab_process import end
 from tests.unit.personal_model.tiny import add_numbers
 
 __all__ = ["tiny_core_bundle"]
@@ -80,11 +81,7 @@ class Engine:
         return self.ask(do="run", program=program, operands=specs(signature.operands), results=specs(signature.results))
 
     def end(self) -> int:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()
-        self.process.stdout.close()
-        return self.process.wait()
+        return end(self.process)
 
 
 @pytest.fixture

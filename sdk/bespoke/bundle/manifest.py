@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from bespoke.config import Settings, Training
+from bespoke.config import Settings, Training, as_tuple
 from bespoke.model.config import ModelConfig
 from bespoke.plan.instructions import Estimate
 
@@ -84,38 +84,28 @@ def _printable(text: str) -> str:
     return text
 
 
-def _as_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
 FileName = Annotated[str, AfterValidator(_file_name)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_printable)]
 Bytes = Annotated[int, Field(ge=0, le=MAX_COUNT)]
-Scalar = bool | int | float | Annotated[str, Field(max_length=4096)] | None
+OptionValue = bool | int | float | Annotated[str, Field(max_length=4096)] | None
 
 
-class ManifestRecord(Settings):
-    """Part of a manifest: as `Settings`, and no infinity."""
-
-    model_config = ConfigDict(allow_inf_nan=False)
-
-
-class FormatVersion(ManifestRecord):
+class FormatVersion(Settings):
     """A reader takes its own major version and any minor up to its own."""
 
     major: int = Field(ge=0, le=65_535, description="changes when a document of the old format cannot be read")
     minor: int = Field(ge=0, le=65_535, description="changes when fields are added")
 
 
-class CreatorRecord(ManifestRecord):
+class CreatorRecord(Settings):
     """What wrote the bundle; for people, readers do not act on it."""
 
     name: Name = Field(description="name of the program")
     version: Name = Field(description="its version")
 
 
-class ModelRecord(ManifestRecord):
+class ModelRecord(Settings):
     """The base model."""
 
     name: Name = Field(description="hub id, or name of the folder it was read from")
@@ -125,17 +115,17 @@ class ModelRecord(ManifestRecord):
     base_sha256: Sha256 = Field(description="hash over the converted weights; adapters and states belong to one base")
 
 
-class LoraRecord(ManifestRecord):
+class LoraRecord(Settings):
     """y = x W + (alpha / rank) x A B on each of `linears` in every block."""
 
     rank: int = Field(ge=1, le=1024, description="width of the adapter")
     alpha: float = Field(gt=0, description="numerator of the adapter's scale")
-    linears: Annotated[tuple[Name, ...], BeforeValidator(_as_tuple)] = Field(
+    linears: Annotated[tuple[Name, ...], BeforeValidator(as_tuple)] = Field(
         min_length=1, max_length=64, description="names of the adapted linears of a block, in the order of the adapter"
     )
 
 
-class TextRecord(ManifestRecord):
+class TextRecord(Settings):
     """How text becomes tokens. All files absent: the app gives token ids."""
 
     tokenizer: FileName | None = Field(description="tokenizer.json")
@@ -144,84 +134,84 @@ class TextRecord(ManifestRecord):
     train_on: Literal["assistant", "user", "all"] = Field(description="whose words are learned from")
     bos_id: int | None = Field(ge=0, le=MAX_COUNT, description="token that begins a text")
     eos_id: int | None = Field(ge=0, le=MAX_COUNT, description="token that ends a text")
-    stop_ids: Annotated[tuple[int, ...], BeforeValidator(_as_tuple)] = Field(
+    stop_ids: Annotated[tuple[int, ...], BeforeValidator(as_tuple)] = Field(
         max_length=256, description="tokens that end an answer"
     )
     vocab_size: int = Field(ge=1, le=MAX_COUNT, description="rows of the embedding")
 
 
-class BudgetRecord(ManifestRecord):
+class BudgetRecord(Settings):
     """What the build was asked to fit."""
 
     memory_bytes: Bytes | None = Field(description="bytes that training may add to the process; null: no limit")
 
 
-class PlanRecord(ManifestRecord):
+class PlanRecord(Settings):
     """The plan of a method for one sequence length."""
 
     sequence_length: int = Field(ge=1, le=MAX_COUNT, description="positions of a batch row")
     file: FileName = Field(description="the plan")
     estimate: Estimate = Field(description="memory and work of it")
-    choices: dict[Name, Scalar] = Field(max_length=256, description="what the planner chose, by the builder's names")
+    choices: dict[Name, OptionValue] = Field(max_length=256, description="what the planner chose, by the builder's names")
 
 
-class MethodRecord(ManifestRecord):
+class MethodRecord(Settings):
     """A way of training: an optimizer plugin with its options, lowered to plans."""
 
     name: Name = Field(description="name of the optimizer plugin")
     training: Training = Field(description="settings of a run with this method, all of them resolved")
-    options: dict[Name, Scalar] = Field(max_length=256, description="options of the plugin, all of them resolved")
+    options: dict[Name, OptionValue] = Field(max_length=256, description="options of the plugin, all of them resolved")
     scalars: dict[Name, float] = Field(max_length=256, description="numbers that the runtime binds by name each step")
     replayable: bool = Field(description="whether a journal of a few bytes a step replaces the adapter")
-    plans: Annotated[tuple[PlanRecord, ...], BeforeValidator(_as_tuple)] = Field(
+    plans: Annotated[tuple[PlanRecord, ...], BeforeValidator(as_tuple)] = Field(
         min_length=1, max_length=64, description="one for each sequence length, shortest first"
     )
 
 
-class WeightsRecord(ManifestRecord):
+class WeightsRecord(Settings):
     """A group of frozen weights, mapped and dropped as one."""
 
     group: Name = Field(description="embedding, block_00 onwards, head, rope")
     file: FileName = Field(description="safetensors file of the group")
 
 
-class DataRecord(ManifestRecord):
+class DataRecord(Settings):
     """Tokens with an explicit loss mask that ship to every user."""
 
     train: FileName | None = Field(description="general data, mixed into the user's")
     valid: FileName | None = Field(description="general data on which the acceptance gate looks for forgetting")
 
 
-class TensorRecord(ManifestRecord):
+class TensorRecord(Settings):
     """An operand or result of a graph."""
 
     name: Name = Field(description="path in the traced function's arguments, such as weights.q_proj.codes")
-    shape: Annotated[tuple[Annotated[int, Field(ge=0, le=MAX_COUNT)], ...], BeforeValidator(_as_tuple)] = Field(
+    shape: Annotated[tuple[Annotated[int, Field(ge=0, le=MAX_COUNT)], ...], BeforeValidator(as_tuple)] = Field(
         max_length=8, description="sizes, outermost first"
     )
     dtype: Literal["float32", "float16", "uint8", "int32", "int64"] = Field(description="type of the elements")
     role: Name = Field(description="what it is to the graph: weight, adapter, batch, ...")
 
 
-class GraphRecord(ManifestRecord):
+class GraphRecord(Settings):
     """A compiled function. Equal computations are one graph, under any name."""
 
     key: Sha256 = Field(description="hash of what was traced")
     name: Name = Field(description="name of the function, for people")
     file: FileName = Field(description="the exported program: model.json of torch.export, stripped")
-    inputs: Annotated[tuple[TensorRecord, ...], BeforeValidator(_as_tuple)] = Field(
+    inputs: Annotated[tuple[TensorRecord, ...], BeforeValidator(as_tuple)] = Field(
         max_length=4096, description="operands in order"
     )
-    outputs: Annotated[tuple[TensorRecord, ...], BeforeValidator(_as_tuple)] = Field(
+    outputs: Annotated[tuple[TensorRecord, ...], BeforeValidator(as_tuple)] = Field(
         min_length=1, max_length=4096, description="results in order"
     )
 
 
-class ArtifactRecord(ManifestRecord):
+class ArtifactRecord(Settings):
     """What a target made of a graph."""
 
     graph: Sha256 = Field(description="key of the graph")
-    operands: Annotated[tuple[Name, ...], BeforeValidator(_as_tuple)] = Field(
+    operands: Annotated[tuple[Name, ...], BeforeValidator(as_tuple)] = Field(
         max_length=4096, description="operands that the artifact takes, in its order, by the graph's names"
     )
     file: FileName = Field(description="the artifact")
@@ -229,24 +219,24 @@ class ArtifactRecord(ManifestRecord):
     engine_bytes: Bytes = Field(description="bytes that the engine allocates for it and keeps, for all artifacts to use")
 
 
-class TargetRecord(ManifestRecord):
+class TargetRecord(Settings):
     """An engine that can run the bundle."""
 
     name: Name = Field(description="name of the target plugin")
-    options: dict[Name, Scalar] = Field(max_length=256, description="options of the plugin, all of them resolved")
-    artifacts: Annotated[tuple[ArtifactRecord, ...], BeforeValidator(_as_tuple)] = Field(
+    options: dict[Name, OptionValue] = Field(max_length=256, description="options of the plugin, all of them resolved")
+    artifacts: Annotated[tuple[ArtifactRecord, ...], BeforeValidator(as_tuple)] = Field(
         max_length=4096, description="one for each graph"
     )
 
 
-class FileRecord(ManifestRecord):
+class FileRecord(Settings):
     """A file of the bundle."""
 
     sha256: Sha256 = Field(description="hash of its bytes, lower-case hexadecimal")
     size: int = Field(ge=0, le=MAX_FILE_BYTES, description="bytes")
 
 
-class Manifest(ManifestRecord):
+class Manifest(Settings):
     """The whole document."""
 
     format: Literal["bespoke-bundle"] = Field(description="what this file is")
@@ -256,26 +246,26 @@ class Manifest(ManifestRecord):
     lora: LoraRecord = Field(description="shape of the adapter")
     text: TextRecord = Field(description="tokenizer, turns and special tokens")
     context_length: int = Field(ge=1, le=MAX_COUNT, description="rows of the KV cache and of the RoPE tables")
-    sequence_lengths: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_as_tuple)] = Field(
+    sequence_lengths: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(as_tuple)] = Field(
         min_length=1, max_length=64, description="lengths that plans exist for, ascending"
     )
     budget: BudgetRecord = Field(description="memory that was asked for")
-    methods: Annotated[tuple[MethodRecord, ...], BeforeValidator(_as_tuple)] = Field(
+    methods: Annotated[tuple[MethodRecord, ...], BeforeValidator(as_tuple)] = Field(
         min_length=1, max_length=64, description="ways of training; the first is the default"
     )
-    weights: Annotated[tuple[WeightsRecord, ...], BeforeValidator(_as_tuple)] = Field(
+    weights: Annotated[tuple[WeightsRecord, ...], BeforeValidator(as_tuple)] = Field(
         min_length=1, max_length=4096, description="groups of frozen weights"
     )
     adapter: FileName = Field(description="safetensors file of the initial adapter, where every state starts")
     data: DataRecord = Field(description="data that ships with the bundle")
     golden: FileName | None = Field(description="golden vectors: the device proves itself with them")
-    graphs: Annotated[tuple[GraphRecord, ...], BeforeValidator(_as_tuple)] = Field(
+    graphs: Annotated[tuple[GraphRecord, ...], BeforeValidator(as_tuple)] = Field(
         min_length=1, max_length=4096, description="everything that plans call"
     )
-    targets: Annotated[tuple[TargetRecord, ...], BeforeValidator(_as_tuple)] = Field(
+    targets: Annotated[tuple[TargetRecord, ...], BeforeValidator(as_tuple)] = Field(
         min_length=1, max_length=64, description="engines that the graphs were compiled for"
     )
-    licences: Annotated[tuple[FileName, ...], BeforeValidator(_as_tuple)] = Field(
+    licences: Annotated[tuple[FileName, ...], BeforeValidator(as_tuple)] = Field(
         max_length=64, description="licence texts that must travel with the weights"
     )
     files: dict[FileName, FileRecord] = Field(

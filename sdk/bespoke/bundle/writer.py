@@ -31,12 +31,12 @@ class BundleWriter:
     """Collects the files of a bundle that will be the folder `folder`.
 
     An existing bundle there is replaced at `finish`; anything else there is refused at once. As a context manager it removes what
-    it wrote if `finish` was not reached.
+    it wrote if `finish` was not reached. `work` is where the files stand until then.
     """
 
     def __init__(self, folder: Path | str) -> None:
         self._whole = WholeFolder(folder, BundleError, check_replaceable)
-        self._folder, self._work = self._whole.target, self._whole.work
+        self._folder, self.work = self._whole.target, self._whole.work
 
     def add_bytes(self, name: str, data: bytes) -> None:
         """A file of these bytes."""
@@ -51,7 +51,7 @@ class BundleWriter:
         problem = file_name_problem(name)
         if problem:
             raise self._defect(f"the file name {name[:100]!r}, which is {problem}", "a plain relative name")
-        path = self._work / name
+        path = self.work / name
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
@@ -62,12 +62,12 @@ class BundleWriter:
         BundleError if the manifest names a file that was not added, or does not name one that was.
         """
         files = {}
-        for path in sorted(self._work.rglob("*")):
+        for path in sorted(self.work.rglob("*")):
             if path.is_symlink() or not (path.is_dir() or path.is_file()):
                 raise self._defect(f"{path.name!r}, which is a link or a device", "regular files")
             if path.is_file():
                 sha256, size = hash_file(path)
-                files[path.relative_to(self._work).as_posix()] = FileRecord(sha256=sha256, size=size)
+                files[path.relative_to(self.work).as_posix()] = FileRecord(sha256=sha256, size=size)
         missing, idle = referenced_files(manifest) - set(files), set(files) - referenced_files(manifest)
         for name in sorted(missing | idle):
             got = f"a manifest that names '{name}'" if name in missing else f"the file '{name}', which no field names"
@@ -75,10 +75,10 @@ class BundleWriter:
         whole = manifest.model_copy(update={"files": files})
         check_manifest(whole)
         data = manifest_bytes(whole)
-        _write_synced(self._work / MANIFEST_FILE, data)
-        _write_synced(self._work / SUM_FILE, manifest_sum(data))
+        _write_synced(self.work / MANIFEST_FILE, data)
+        _write_synced(self.work / SUM_FILE, manifest_sum(data))
         if signing_key is not None:
-            _write_synced(self._work / SIGNATURE_FILE, signature_of(data, signing_key))
+            _write_synced(self.work / SIGNATURE_FILE, signature_of(data, signing_key))
         return self._whole.finish()
 
     def abandon(self) -> None:

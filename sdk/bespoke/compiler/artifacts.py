@@ -19,7 +19,7 @@ __all__ = ["Artifacts"]
 class Artifacts:
     """Artifacts of one target. Called with graphs, it compiles those that it has not met, and gives the workspaces of all.
 
-    Of a target that compiles nothing, workspaces are those read off the graphs.
+    `folder` is made for the first artifact. Of a target that compiles nothing, workspaces are those read off the graphs.
     """
 
     def __init__(self, target: TargetChoice, folder: Path, progress: Progress) -> None:
@@ -32,11 +32,11 @@ class Artifacts:
     def __call__(self, graphs: Sequence[Graph]) -> dict[str, Workspace]:
         new = [graph for graph in graphs if graph.key not in self.workspaces]
         target = self._target.plugin
+        if not isinstance(target, CompilingTarget):
+            self.workspaces |= {graph.key: Workspace(target.costs.workspace_bytes(graph)) for graph in new}
+            return self.workspaces
+        self.folder.mkdir(parents=True, exist_ok=True)
         for done, graph in enumerate(new):
-            if not isinstance(target, CompilingTarget):
-                in_place = target.costs.results_in_place
-                self.workspaces[graph.key] = Workspace(graph.in_place_bytes if in_place else graph.workspace_bytes)
-                continue
             self._progress(f"target {self._target.name}", done, len(new))
             artifact = lower(target, self._target.options, graph, self.folder)
             self._artifacts[graph.key] = artifact

@@ -122,10 +122,7 @@ def _files(request: BuildRequest, writer: BundleWriter, progress: Progress, *, h
     data, report = _data(request, text.encoder, writer, progress)
     plans = Plans(request, model)
     planned = plans.estimated(progress)
-    compiled = [
-        Artifacts(target, writer.path_for(f"graphs/{target.name}/any" if target.compiles else "graphs/any").parent, progress)
-        for target in request.targets
-    ]
+    compiled = [Artifacts(target, writer.work / "graphs" / target.name, progress) for target in request.targets]
     planned = plans.fitted(planned, compiled[0])
     context = context_length(request, config)
     files = _write_weights(folder, config, context, writer, progress, hollow)

@@ -306,11 +306,7 @@ class Planner:
         """Workspaces as a target measured them; of graphs that it has not met, estimates, corrected as those it has met."""
         if not self._workspaces:
             return {}
-        in_place = self.request.costs.results_in_place
-        estimated = {
-            key: graph.in_place_bytes if in_place else graph.workspace_bytes
-            for key, graph in self._tracer.graphs.items()
-        }
+        estimated = {key: self.request.costs.workspace_bytes(graph) for key, graph in self._tracer.graphs.items()}
         met = [(self._workspaces[key], estimated[key]) for key in self._workspaces if key in estimated]
         whole = max(1, sum(size for _, size in met))
         shares = [sum(sizes) / whole for sizes in zip(*(measured for measured, _ in met), strict=True)]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bespoke.config import Budget, Lora, Settings, Training, scalar_options
-from bespoke.plan.kinds import OPTION_PREFIX
+from bespoke.plan.kinds import option_scalar
 
 if TYPE_CHECKING:
     from bespoke.contracts import Optimizer, Target
@@ -34,9 +34,8 @@ class Method:
     @property
     def scalars(self) -> dict[str, float]:
         """What runtimes bind at every step: an option `epsilon`, and `option.<name>` for those declared as `Scalar`."""
-        known = {"epsilon": float(self.options.epsilon)} if hasattr(self.options, "epsilon") else {}
-        declared = {f"{OPTION_PREFIX}{name}": float(getattr(self.options, name)) for name in scalar_options(type(self.options))}
-        return {**known, **declared}
+        known = ("epsilon",) if hasattr(self.options, "epsilon") else ()
+        return {option_scalar(name): float(getattr(self.options, name)) for name in (*known, *scalar_options(type(self.options)))}
 
 
 @dataclass(frozen=True)
@@ -47,12 +46,6 @@ class TargetChoice:
     plugin: Target
     options: Settings
 
-    @property
-    def compiles(self) -> bool:
-        """Whether it gets artifacts."""
-        from bespoke.contracts import CompilingTarget
-
-        return isinstance(self.plugin, CompilingTarget)
 
 
 @dataclass(frozen=True)
@@ -77,7 +70,9 @@ class BuildRequest:
     @property
     def compiled_for(self) -> tuple[str, ...]:
         """Targets that get artifacts. Without any, only the torch runtime runs the bundle."""
-        return tuple(target.name for target in self.targets if target.compiles)
+        from bespoke.contracts import CompilingTarget
+
+        return tuple(target.name for target in self.targets if isinstance(target.plugin, CompilingTarget))
 
     @property
     def sequence_lengths(self) -> tuple[int, ...]:

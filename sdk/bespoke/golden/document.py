@@ -31,13 +31,7 @@ MAX_DOCUMENT_BYTES = 16 * 2**20
 MAX_TEXTS = 500
 
 
-class GoldenRecord(Settings):
-    """As `Settings`, and no infinity."""
-
-    model_config = ConfigDict(allow_inf_nan=False)
-
-
-class Known(GoldenRecord):
+class Known(Settings):
     """A number, and by how much another may differ from it."""
 
     value: float
@@ -48,14 +42,14 @@ class Known(GoldenRecord):
         return abs(got - self.value) <= self.tolerance
 
 
-class GradientGolden(GoldenRecord):
+class GradientGolden(Settings):
     """Norm of a gradient, and `tolerance`: the largest norm of the difference of its elements in `gradient.<piece>`."""
 
     norm: Known
     tolerance: float = Field(ge=0)
 
 
-class PieceGolden(GoldenRecord):
+class PieceGolden(Settings):
     """One piece of the adapter. `gradient` is null where no method of the bundle yields gradients."""
 
     name: str
@@ -64,7 +58,7 @@ class PieceGolden(GoldenRecord):
     gradient: GradientGolden | None
 
 
-class GradientSource(GoldenRecord):
+class GradientSource(Settings):
     """Where a runtime finds the gradient of `<piece>` after the first step.
 
     accumulator: the step value `<piece><suffix>`, divided by `divisor`; moment: the state `<piece><suffix>`, divided by it, the
@@ -76,7 +70,7 @@ class GradientSource(GoldenRecord):
     divisor: float = Field(gt=0)
 
 
-class MethodGolden(GoldenRecord):
+class MethodGolden(Settings):
     """The first steps of a method from the golden adapter, on the golden batch. Empty lists: not known without the method."""
 
     name: str
@@ -89,14 +83,14 @@ class MethodGolden(GoldenRecord):
     moved: list[list[Known]] = Field(max_length=3, description="after each step, how far each trained piece is from its start")
 
 
-class GoldenText(GoldenRecord):
+class GoldenText(Settings):
     """A user's words and their tokens."""
 
     text: str
     ids: list[Annotated[int, Field(ge=0)]]
 
 
-class GoldenDocument(GoldenRecord):
+class GoldenDocument(Settings):
     """Everything but the tensors."""
 
     version: int
@@ -109,7 +103,7 @@ class GoldenDocument(GoldenRecord):
     texts: list[GoldenText] = Field(max_length=MAX_TEXTS)
 
 
-class Golden(GoldenRecord):
+class Golden(Settings):
     """The document with its tensors."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)

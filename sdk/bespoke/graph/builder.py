@@ -33,7 +33,7 @@ from bespoke.plan.instructions import (
     Zero,
     unchecked,
 )
-from bespoke.plan.kinds import OPTION_DTYPE, OPTION_PREFIX, SCALARS
+from bespoke.plan.kinds import OPTION_DTYPE, SCALARS, option_scalar
 
 if TYPE_CHECKING:
     from bespoke.model.spec import ModelSpec
@@ -120,16 +120,15 @@ class PlanBuilder:
 
     def scalar(self, name: str) -> Value:
         """A number that the runtime binds at each step: one of SCALARS, or an option that is declared as `Scalar`."""
-        if name in self._declared and name not in SCALARS:
-            return self._find(f"{OPTION_PREFIX}{name}", (), OPTION_DTYPE, "scalar", "call")
-        if name not in SCALARS:
+        if name not in SCALARS and name not in self._declared:
             raise PlanError(
                 f"Scalar '{name}'",
                 got="a name that no runtime binds",
                 expected=f"one of {', '.join(sorted({*SCALARS, *self._declared}))}",
                 next_step=f"Declare it in the method's Options: `{name}: Scalar = ...`, with Scalar of bespoke.contracts",
             )
-        return self._find(name, (), SCALARS[name], "scalar", "call")
+        scalar = option_scalar(name)
+        return self._find(scalar, (), SCALARS.get(scalar, OPTION_DTYPE), "scalar", "call")
 
     def constant(self, number: int) -> Value:
         """A fixed integer as an input of the graph; a Python number would be compiled in, one graph for each."""

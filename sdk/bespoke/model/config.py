@@ -3,19 +3,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
-from bespoke.config import Settings
+from bespoke.config import Settings, as_tuple
 
 __all__ = ["ModelConfig", "RopeConfig"]
 
 Family = Literal["llama", "qwen2", "qwen3", "gemma3_text"]
-
-
-def _as_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 class RopeConfig(Settings):
@@ -51,7 +47,7 @@ class ModelConfig(Settings):
     rope: RopeConfig
     rope_local: RopeConfig | None  # tables of the sliding layers, where they have their own
     sliding_window: int | None  # a query sees itself and the sliding_window - 1 positions before it
-    sliding_layers: Annotated[tuple[bool, ...], BeforeValidator(_as_tuple)]
+    sliding_layers: Annotated[tuple[bool, ...], BeforeValidator(as_tuple)]
     max_positions: int
     decoder_path: Literal["model", "model.language_model"]  # where transformers keeps the decoder; PEFT names need it
 

@@ -94,7 +94,7 @@ def graph_refs(draft: DraftPlan, costs: Costs, measured: Mapping[str, Workspace]
     """Workspaces as measured, else as estimated from the graphs."""
     refs = []
     for graph in draft.graphs:
-        estimated = Workspace(graph.in_place_bytes if costs.results_in_place else graph.workspace_bytes)
+        estimated = Workspace(costs.workspace_bytes(graph))
         refs.append(GraphRef(key=graph.key, name=graph.name, **measured.get(graph.key, estimated)._asdict()))
     return refs
 

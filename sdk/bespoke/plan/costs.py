@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,15 @@ class Speed:
     scratch_bytes_per_second: float = 5e7  # written to a mapped file and read back; below what it takes, since flash wears
 
 
+class Sized(Protocol):
+    """What was read off a traced graph: bytes of a call in addition to its operands, with results among them or in their places."""
+
+    @property
+    def workspace_bytes(self) -> int: ...
+    @property
+    def in_place_bytes(self) -> int: ...
+
+
 @dataclass(frozen=True)
 class Costs:
     """What the runtime of a target takes beyond what the plan knows, measured: a constant, and so much for each value and
@@ -27,6 +36,10 @@ class Costs:
     record_bytes: int = 0
     results_in_place: bool = False
     speed: Speed = Speed()
+
+    def workspace_bytes(self, graph: Sized) -> int:
+        """Estimated for a call of `graph`."""
+        return graph.in_place_bytes if self.results_in_place else graph.workspace_bytes
 
 
 class Workspace(NamedTuple):

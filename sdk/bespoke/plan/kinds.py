@@ -87,6 +87,11 @@ SECTIONS: dict[SectionName, SectionRule] = {
 }
 
 
+def option_scalar(field: str) -> str:
+    """Name of the scalar that a method's option is bound to: its own where every runtime knows it, as `epsilon`."""
+    return field if field in SCALARS else f"{OPTION_PREFIX}{field}"
+
+
 def scalar_dtype(name: str) -> DType | None:
     """Of the scalar of this name; None where there is none."""
     if name.startswith(OPTION_PREFIX) and len(name) > len(OPTION_PREFIX):

@@ -52,7 +52,7 @@ def add(database: Database, example: dict[str, Any], rows: Sequence[TokenRows], 
 def _counted(database: Database, connection: sqlite3.Connection) -> tuple[int, int, int]:
     """SQLite's data version, which changes when another connection commits; examples; how many of them are for validation.
 
-    Counted anew only where somebody else wrote meanwhile: else each `add` would read all examples before it.
+    Counted again only if another process wrote meanwhile: otherwise each `add` would read all examples before it.
     """
     (data_version,) = connection.execute("PRAGMA data_version").fetchone()
     known, database.example_counts = database.example_counts, None

@@ -99,7 +99,7 @@ def check(connection: sqlite3.Connection, subject: str) -> None:
         raise damaged(subject, "other tables, indices or triggers", f"the tables of version {VERSION}")
     complaints = [str(row[0]) for row in connection.execute("PRAGMA quick_check(3)").fetchall()]
     for complaint in complaints:
-        # A page that could not be read is told as if it were damaged: the code says which.
+        # SQLite reports a page that could not be read as if it were damaged: the code says which.
         failed = re.search(r"error code=(\d+)", complaint)
         if failed and int(failed[1]) & 0xFF == sqlite3.SQLITE_NOMEM:
             raise no_memory(subject)

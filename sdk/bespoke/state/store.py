@@ -114,7 +114,7 @@ class StateStore:
         return examples.add(self._database, example, rows, id)
 
     def check_example(self, example: dict[str, Any], id: str | None = None) -> None:
-        """DataError for an example or id that `add_example` would refuse for itself, whatever its rows: before it is tokenized."""
+        """DataError for an example or id that `add_example` would refuse for itself, with any rows: before it is tokenized."""
         examples.identified(example, id)
 
     def examples(self) -> list[ExampleInfo]:

@@ -23,7 +23,7 @@ struct Allowed {  // one kind of value
   }
 };
 
-struct SectionRule {  // what a section may touch beside `section`, `state`, `bundle` values and constants, and what it must emit
+struct SectionRule {  // what a section may touch besides `section`, `state`, `bundle` values and constants, and what it must emit
   std::vector<Lifetime> lifetimes;
   bool batch, stores, options;  // options: the scalars that a method declares
   std::string prompt;  // of how many tokens: "T", "1" or none

@@ -123,7 +123,7 @@ void release_free_memory() {
 
 void steady_malloc() {
 #ifdef __GLIBC__
-  constexpr int kThreshold = 1 << 17;  // as sdk/bespoke/system/footprint.py found best
+  constexpr int kThreshold = 1 << 17;  // as sdk/bespoke/system/malloc.py found best
   ::mallopt(M_MMAP_THRESHOLD, kThreshold);
   ::mallopt(M_TRIM_THRESHOLD, kThreshold);
   ::mallopt(M_ARENA_MAX, 1);

@@ -188,7 +188,7 @@ void check_schema(Database& database) {
     Statement statement(database, "PRAGMA quick_check(3)");
     while (statement.step()) complaints += (complaints.empty() ? "" : "; ") + statement.text(0);
   }
-  // A page that could not be read is told as if it were damaged: the code says which.
+  // SQLite reports a page that could not be read as if it were damaged: the code says which.
   const size_t failed = complaints.find("error code=");
   if (failed != std::string::npos) {
     const int code = std::atoi(complaints.c_str() + failed + strlen("error code=")) & 0xff;

@@ -195,7 +195,7 @@ int run(void*, void* program, const bespoke_tensor* operands, size_t operand_cou
 
 void close(void*, void* program) { delete static_cast<Program*>(program); }
 
-// The pool is the process's, and programs keep pointers into it: it is made anew only where no engine is there.
+// The pool is the process's, and programs keep pointers into it: it is replaced only while no engine exists.
 struct Pool {
   std::mutex lock;
   size_t engines = 0;
