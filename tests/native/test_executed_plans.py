@@ -23,8 +23,11 @@ from tests.unit.plan.test_kinds import ALLOWED
 
 pytestmark = pytest.mark.xdist_group("executed_plans")
 EXECUTED, MOST_TO_A_CRASH = 1_000_000, 100_000
-# Plans are small and many: no stacks of allocations are kept, and freed memory not for long.
-ASAN = "detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=4096:malloc_context_size=0:quarantine_size_mb=8"
+# Plans are small and many: no stacks of allocations are kept, and of freed memory the last MB.
+ASAN = (
+    "detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=4096:malloc_context_size=0"
+    ":quarantine_size_mb=1:thread_local_quarantine_size_kb=64"
+)
 # What each of them keeps from happening is memory that is read or written beyond what it belongs to.
 RULES = (
     "region", "place", "table.session", "table.constant", "table.rank", "table.recorded", "batch", "batch_size", "one_shape",
