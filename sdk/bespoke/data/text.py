@@ -15,7 +15,8 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -46,17 +47,8 @@ class Tokenizer:
     def __init__(self, data: bytes, config: dict[str, Any], subject: str = "tokenizer.json") -> None:
         self._subject = subject
         self._data = data
-        try:
+        with _that_works(subject):
             self._outer = _quiet(tokenizers.Tokenizer.from_buffer(data))
-        except BaseException as error:  # the Rust side raises bare Exception for what it cannot read, and panics past that at some
-            if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit)):
-                raise
-            raise ModelError(
-                subject,
-                got=f"{type(error).__name__}: {str(error)[:200]}",
-                expected="a tokenizer.json of the tokenizers package",
-                next_step="Take the file from the model's own folder; convert a sentencepiece tokenizer.model first",
-            ) from None
         self._lock = threading.Lock()
         self._inner: tokenizers.Tokenizer | None = None
         self._glue: dict[tuple[str, bool], list[int]] = {}
@@ -164,7 +156,8 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
         """The text of `ids`; ids beyond the vocabulary (a padded embedding has some) give nothing."""
-        text: str = self._outer.decode([int(i) for i in ids], skip_special_tokens=skip_special)
+        with _that_works(self._subject):
+            text: str = self._outer.decode([int(i) for i in ids], skip_special_tokens=skip_special)
         return text
 
     def stream(self, prompt: Sequence[int] = ()) -> Callable[[int], str]:
@@ -173,7 +166,8 @@ class Tokenizer:
         steps = DecodeStream(ids=[int(i) for i in prompt], skip_special_tokens=True)
 
         def step(token: int) -> str:
-            text: str | None = steps.step(self._outer, int(token))
+            with _that_works(self._subject):
+                text: str | None = steps.step(self._outer, int(token))
             return text or ""
 
         return step
@@ -190,7 +184,7 @@ class Tokenizer:
                 expected="Unicode text",
                 next_step="Mend the escapes of the form \\ud83d; a character above U+FFFF needs both halves",
             ) from None
-        with self._lock:
+        with self._lock, _that_works(self._subject):
             one = self._without_prefix() if inside else self._outer
             one.encode_special_tokens = as_content  # True: special tokens are read as the characters they are
             # The same ids without where each token stands in the text: half of the work, but it starts threads of its own.
@@ -248,11 +242,27 @@ class Tokenizer:
         named = self._id_of_name("bos_token")
         if isinstance(config.get("add_bos_token"), bool):
             return named if config["add_bos_token"] else None
-        with self._lock:
+        with self._lock, _that_works(self._subject):
             with_specials = self._outer.encode("a").ids
             plain = self._outer.encode("a", add_special_tokens=False).ids
         starts = len(with_specials) > len(plain) and with_specials[0] in self.control_ids
         return int(with_specials[0]) if starts else None
+
+
+@contextmanager
+def _that_works(subject: str) -> Iterator[None]:
+    """ModelError for what the Rust side raises: bare Exception where it cannot read a file, and panics, which are no Exception."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit)):
+            raise
+        raise ModelError(
+            subject,
+            got=f"{type(error).__name__}: {str(error)[:200]}",
+            expected="a tokenizer.json of the tokenizers package",
+            next_step="Take the file from the model's own folder; convert a sentencepiece tokenizer.model first",
+        ) from None
 
 
 def _quiet(one: tokenizers.Tokenizer) -> tokenizers.Tokenizer:

@@ -143,6 +143,15 @@ def test_a_file_that_is_no_tokenizer_is_named(tmp_path: Path) -> None:
         Tokenizer.open(tmp_path / "missing" / "tokenizer.json")
 
 
+def test_a_file_at_which_the_tokenizers_package_panics_is_refused(stories: Path) -> None:
+    document = json.loads((stories / "tokenizer.json").read_text())
+    single = [{"SpecialToken": {"id": "<gone>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+    document["post_processor"] = {"type": "TemplateProcessing", "single": single, "pair": [], "special_tokens": {}}
+    with pytest.raises(ModelError, match=r"PanicException.*expected a tokenizer\.json"):
+        Tokenizer.from_bytes(json.dumps(document).encode())
+
+
+
 def test_a_vocabulary_that_holds_a_control_token_cannot_be_forged() -> None:
     # Whole words are looked up before merging here, so the word </s> would be the control token.
     bpe = tokenizers.models.BPE(
