@@ -130,7 +130,13 @@ def build_module(
                 values[name] = graph.call_function(operator.getitem, (result, index))
     graph.output(tuple(values[name] for name in program.outputs))
     module = torch.fx.GraphModule(torch.nn.Module(), graph, "Program")
-    module.meta["workspace_bytes"] = workspace_bytes(program)
+    try:
+        module.meta["workspace_bytes"] = workspace_bytes(program)
+    except (IndexError, KeyError, TypeError, ValueError):  # of a view of no tensor, of an operator of ours without its weights
+        raise error(
+            subject, got="operators without the tensors that they take", expected="a program of torch.export",
+            next_step="Build the bundle again from its source",
+        ) from None  # fmt: skip
     for side, names in (("operands", program.inputs), ("results", program.outputs)):
         declared = [program.tensors[name] for name in names]
         module.meta[side] = [(tuple(shape), _DTYPES[number]) for shape, number in declared]
