@@ -132,7 +132,7 @@ def build_module(
     module = torch.fx.GraphModule(torch.nn.Module(), graph, "Program")
     try:
         module.meta["workspace_bytes"] = workspace_bytes(program)
-    except (IndexError, KeyError, TypeError, ValueError):  # of a view of no tensor, of an operator of ours without its weights
+    except (ArithmeticError, LookupError, TypeError, ValueError):  # a view of no tensor, an operator of ours without its weights
         raise error(
             subject, got="operators without the tensors that they take", expected="a program of torch.export",
             next_step="Build the bundle again from its source",
