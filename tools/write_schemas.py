@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes what other languages share: schemas of plan and manifest, the table of what a plan may hold, the kinds of errors."""
+"""Writes what other languages share: schemas of plan and manifest, what a plan may hold, kinds of errors, enumerations, fields."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+
+from cpp_tables import LICENCE, tables
 
 from bespoke import errors
 from bespoke.bundle.manifest_document import manifest_schema
@@ -30,12 +32,12 @@ def schemas() -> dict[str, str]:
         "plan_rules.json": rules_document(),
     }  # fmt: skip
     texts = {name: json.dumps(document, indent=2, sort_keys=True) + "\n" for name, document in documents.items()}
-    return {**texts, "error_kinds.inc": error_kinds()}
+    return {**texts, **tables(), "error_kinds.inc": error_kinds()}
 
 
 def error_kinds() -> str:
     """For C++: BESPOKE_ERROR(kind, name of the Python class, exit code of the command line), one a line."""
-    head = "// SPDX-License-Identifier: Apache-2.0\n// Written by tools/write_schemas.py from sdk/bespoke/errors.py.\n"
+    head = LICENCE + "// Written by tools/write_schemas.py from sdk/bespoke/errors.py.\n"
     return head + "".join(f'BESPOKE_ERROR({kind}, "{error.__name__}", {error.exit_code})\n' for kind, error in CORE_ERRORS.items())
 
 

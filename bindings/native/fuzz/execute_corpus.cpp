@@ -87,7 +87,7 @@ Json summary(long executed, const std::map<std::string, Counts>& counts, const s
   for (const auto& [section, times] : seen.sections) out["sections"][kSectionNames[section]] = times;
   for (const auto& [role, lifetime, place, dtype, rank] : seen.kinds)
     out["kinds"].push_back({kRoleNames[static_cast<size_t>(role)], kLifetimeNames[static_cast<size_t>(lifetime)],
-                            kPlaceNames[static_cast<size_t>(place)], kDTypeNames[static_cast<size_t>(dtype)], rank});
+                            kPlaceKindNames[static_cast<size_t>(place)], kDTypeNames[static_cast<size_t>(dtype)], rank});
   return out;
 }
 

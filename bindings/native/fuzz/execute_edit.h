@@ -52,9 +52,11 @@ class Edit {
     return add(kind, shape, text);
   }
 
-  void put(bespoke::Op op, uint32_t a, uint32_t b = 0, uint32_t c = 0, uint32_t d = 0) { put({op, false, false, a, b, c, d}); }
+  void put(bespoke::Op op, uint32_t a, uint32_t b = 0, uint32_t c = 0, uint32_t d = 0) {
+    put({op, bespoke::Distribution::normal, false, a, b, c, d});
+  }
   void free(uint32_t id) { put(bespoke::Op::free, id); }
-  void free_group(const std::string& group) { put({bespoke::Op::free, false, true, name(group), 0, 0, 0}); }
+  void free_group(const std::string& group) { put({bespoke::Op::free, bespoke::Distribution::normal, true, name(group), 0, 0, 0}); }
   void emit(uint32_t id, const std::string& metric) { put(bespoke::Op::emit, name(metric), id); }
   void store(uint32_t state, uint32_t source) {
     plan_.references.push_back(bespoke::Reference{source});

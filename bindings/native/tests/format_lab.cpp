@@ -25,7 +25,7 @@ Json value_of(const Plan& plan, uint32_t id) {
           at(kDTypeNames, value.dtype),
           at(kRoleNames, value.role),
           at(kLifetimeNames, value.lifetime),
-          at(kPlaceNames, value.place),
+          at(kPlaceKindNames, value.place),
           where};
 }
 
@@ -42,7 +42,7 @@ Json instruction_of(const Plan& plan, const Instruction& i) {
     case Op::load:
     case Op::free: return {op, plan.names[i.a]};
     case Op::zero: return {op, i.a};
-    case Op::noise: return {op, i.a, i.b, i.c, i.d, i.rademacher ? "rademacher" : "normal"};
+    case Op::noise: return {op, i.a, i.b, i.c, i.d, name_of(i.distribution)};
     case Op::record: return {op, i.a, i.b};
     case Op::store: return {op, plan.name(i.a), reference_of(plan.references[i.b])};
     case Op::emit: return {op, plan.names[i.a], i.b};

@@ -81,7 +81,7 @@ class Machine : public Steps {
     const auto &from = copies_[now_];
     auto& to = copies_[1 - now_];
     float z[2];
-    noise(z, 2, seed, static_cast<uint32_t>(step), 0, 0, 0, true);
+    noise(z, 2, seed, static_cast<uint32_t>(step), 0, 0, 0, Distribution::rademacher);
     for (size_t i = 0; i < 2; i++) {
       to[i + 2] = 0.9f * from[i + 2] + gradient * z[i];
       to[i] = from[i] + static_cast<float>(rate * script_.direction) * (1 + 1e-3f * (script_.replayable ? gradient * z[i] : to[i + 2]));
@@ -105,7 +105,7 @@ class MemoryBundle : public Bundle {
   MemoryBundle() {
     Method method;
     method.name = "first";
-    method.training = {0.01, 12, {4, 8}, 2, 1, std::nullopt, "linear", 2, 3, 0.5, 0.05, 1000, 2, false};
+    method.training = {0.01, 12, {4, 8}, 2, 1, std::nullopt, Schedule::linear, 2, 3, 0.5, 0.05, 1000, 2, false};
     method.replayable = false;
     method.plans = {{4, "4.json", {}}, {8, "8.json", {}}};
     manifest_.methods = {method, method};

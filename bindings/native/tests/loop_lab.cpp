@@ -47,7 +47,7 @@ Request batches(const Request& request) {
 Request noise_to_file(const Request& request) {
   std::vector<float> values(request.at("count").get<size_t>());
   noise(values.data(), static_cast<int64_t>(values.size()), request.at("seed"), request.at("step"), request.at("query"),
-        request.at("block"), request.at("tensor"), request.at("rademacher"));
+        request.at("block"), request.at("tensor"), request.at("rademacher") ? Distribution::rademacher : Distribution::normal);
   std::ofstream file(request.at("file").get<std::string>(), std::ios::binary);
   file.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(4 * values.size()));
   return values.size();

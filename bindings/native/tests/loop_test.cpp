@@ -9,6 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "format/json.h"
 #include "run/evaluate.h"
 #include "run/judged.h"
 #include "run/memory.h"
@@ -118,7 +119,7 @@ TEST_CASE("noise is that of the shared vectors, however the tensor is cut") {
       float piece[12];
       const int64_t count = std::min<int64_t>(12, size - first);
       noise(piece, count, hexadecimal(test["seed"]), test["step"], test["query"], test["block"], test["tensor"],
-            test["distribution"] == "rademacher", first);
+            one_of<Distribution>(test["distribution"]), first);
       const auto bits = static_cast<uint32_t>(hexadecimal(test["float32_bits"][i]));
       float expected;
       std::memcpy(&expected, &bits, sizeof expected);
@@ -129,10 +130,10 @@ TEST_CASE("noise is that of the shared vectors, however the tensor is cut") {
 
 TEST_CASE("noise writes its elements and none behind them") {
   float values[8] = {7, 7, 7, 7, 7, 7, 7, 7};
-  noise(values, 5, 1, 2, 3, 4, 5, false);
+  noise(values, 5, 1, 2, 3, 4, 5, Distribution::normal);
   CHECK(values[4] != 7);
   CHECK(values[5] == 7);
-  CHECK(error_of([&] { noise(values, 1, 0, 0, 1u << 31, 0, 0, false); }).subject == "noise: query");
+  CHECK(error_of([&] { noise(values, 1, 0, 0, 1u << 31, 0, 0, Distribution::normal); }).subject == "noise: query");
 }
 
 TEST_CASE("the cursor hands out the batches of the reference") {
@@ -230,11 +231,11 @@ TEST_CASE("learning rates are those of the reference") {
   for (const Vectors& test : document["schedules"])
     for (int64_t step = 1; step <= static_cast<int64_t>(test["rates"].size()); step++) {
       const double rate = test["rates"][static_cast<size_t>(step - 1)];
-      const double got = learning_rate_at(step, test["peak"], test["schedule"], test["warmup_steps"], test["total_steps"]);
+      const Schedule schedule = one_of<Schedule>(test["schedule"]);
+      const double got = learning_rate_at(step, test["peak"], schedule, test["warmup_steps"], test["total_steps"]);
       CHECK(std::fabs(got - rate) <= 1e-15 * std::fabs(rate));
     }
-  CHECK(error_of([] { learning_rate_at(0, 1, "constant", 0, 1); }).kind == Kind::Config);
-  CHECK(error_of([] { learning_rate_at(1, 1, "steps", 0, 1); }).kind == Kind::Config);
+  CHECK(error_of([] { learning_rate_at(0, 1, Schedule::constant, 0, 1); }).kind == Kind::Config);
 }
 
 TEST_CASE("the footprint counts a page when it is touched and until it is given back") {

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from bespoke.core.child import run
 from bespoke.core.finding import find
 from bespoke.errors import ConfigError, MissingDependency
-from bespoke.rules.report import Evaluation, MemoryReport, RuntimeName, TrainReport
+from bespoke.rules.report import STAGES, Evaluation, MemoryReport, RuntimeName, TrainReport
 
 __all__ = ["TARGET", "CoreRuntime", "RuntimeName", "chosen_runtime"]
 
@@ -64,11 +65,9 @@ class CoreRuntime:
         return train_report(self._ask({**asked, "settings": dict(overrides)}, on_step, stop))
 
     def evaluate(self, split: str) -> Evaluation:
-        found = self._ask({"verb": "evaluate", "split": split})
-        return Evaluation(
-            loss=_number(found["loss"]), perplexity=_number(found["perplexity"], "inf"), accuracy=_number(found["accuracy"]),
-            tokens=found["tokens"], examples=found["examples"], runtime="core",
-        )  # fmt: skip
+        found = _taken(Evaluation, self._ask({"verb": "evaluate", "split": split}))
+        means = {"loss": _number(found["loss"]), "accuracy": _number(found["accuracy"])}
+        return Evaluation(**{**found, **means, "perplexity": _number(found["perplexity"], "inf")})
 
     def verify(self) -> dict[str, Any]:
         """{"golden": whether there are any, "files", "checks": [...], "seconds", "texts_skipped"}."""
@@ -86,27 +85,34 @@ def _threads() -> int:
     return int(text) if text.isdigit() else 0
 
 
+# What the core calls otherwise, and what it cannot know: the parent enforces its limit.
+_OTHER_NAMES = {"memory_columns": "memory_columns_over_time"}
+_OF_THE_PARENT = ("enforced_by",)
+
+
+def fields_of_the_core(report: type) -> dict[str, str]:
+    """Field of a report -> its name in what the core reports: bindings/schema/*.inc are written from it."""
+    return {item.name: _OTHER_NAMES.get(item.name, item.name) for item in fields(report) if item.name not in _OF_THE_PARENT}
+
+
 def train_report(found: Mapping[str, Any]) -> TrainReport:
     """The core's report as the SDK's; a number that is not finite is null in JSON."""
-    memory = {name: found["memory"][name] for name in _MEMORY}
-    return TrainReport(
-        **{name: found[name] for name in _SAME},
-        losses=tuple(_number(loss) for loss in found["losses"]),
-        step_peak_bytes=tuple(found["step_peak_bytes"]),
-        step_seconds=tuple(found["step_seconds"]),
-        memory=MemoryReport(**memory, enforced_by=found["enforced_by"]),
-        seconds_by_stage={stage: found["seconds_by_stage"].get(stage, 0.0) for stage in ("forward", "head", "backward", "update")},
-        memory_columns={name: tuple(column) for name, column in found["memory_columns_over_time"].items()},
-        runtime="core",
-    )
+    taken = _taken(TrainReport, found)
+    stages = taken["seconds_by_stage"]
+    converted = {
+        "losses": tuple(_number(loss) for loss in taken["losses"]),
+        "step_peak_bytes": tuple(taken["step_peak_bytes"]),
+        "step_seconds": tuple(taken["step_seconds"]),
+        "memory": MemoryReport(**_taken(MemoryReport, taken["memory"]), enforced_by=found["enforced_by"]),
+        "seconds_by_stage": {stage: stages.get(stage, 0.0) for stage in STAGES},
+        "memory_columns": {name: tuple(column) for name, column in taken["memory_columns"].items()},
+    }
+    return TrainReport(**{**taken, **converted})
 
 
-_MEMORY = ("idle_bytes", "estimate_bytes", "peak_bytes", "limit_bytes", "mapped_dirty_bytes", "file_bytes")
-_SAME = (
-    "method", "run", "steps", "total_steps", "tokens", "rejected_steps", "validation_loss_before", "validation_loss",
-    "general_loss_before", "general_loss", "judged_on", "judged_tokens", "judged_of_tokens", "accepted", "stopped_because",
-    "bytes_written", "bytes_read", "seconds",
-)  # fmt: skip
+def _taken(report: type, found: Mapping[str, Any]) -> dict[str, Any]:
+    """What the core filled of a report, by the names of its fields."""
+    return {field: found[name] for field, name in fields_of_the_core(report).items()}
 
 
 def _number(value: float | None, otherwise: str = "nan") -> float:

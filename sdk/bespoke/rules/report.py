@@ -5,10 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 RuntimeName = Literal["core", "torch"]
 StoppedBecause = Literal["finished", "steps_done", "stop_requested", "example_forgotten", "diverged"]
+JudgedOn = Literal["validation", "train"]  # which of the user's examples: those held out, or those trained on where none are
+Stage = Literal["forward", "head", "backward", "update"]  # of a step's calls
+STAGES: tuple[str, ...] = get_args(Stage)
 _UNFINISHED = ("steps_done", "stop_requested")  # the run goes on with the next call
 
 
@@ -62,7 +65,7 @@ class TrainReport:
     validation_loss: float | None
     general_loss_before: float | None
     general_loss: float | None
-    judged_on: Literal["validation", "train"] | None
+    judged_on: JudgedOn | None
     accepted: bool
     stopped_because: StoppedBecause
     memory: MemoryReport
@@ -74,7 +77,7 @@ class TrainReport:
     runtime: RuntimeName = "torch"
     bytes_read: int = 0  # from storage: what was not in the page cache
     step_seconds: tuple[float, ...] = ()
-    seconds_by_stage: dict[str, float] = field(default_factory=dict)  # calls of the steps: forward, head, backward, update
+    seconds_by_stage: dict[str, float] = field(default_factory=dict)  # of STAGES: in calls of the steps
     # Bytes at each step's peak: anonymous, shmem, swap, file. Of the core alone.
     memory_columns: dict[str, tuple[int, ...]] = field(default_factory=dict)
 

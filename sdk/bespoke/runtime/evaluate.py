@@ -6,12 +6,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 
 from bespoke.rules.batches import RowLike, evaluation_batches
-from bespoke.rules.report import Evaluation
+from bespoke.rules.report import Evaluation, JudgedOn
 from bespoke.runtime.machine import Machine
 
 
@@ -35,7 +34,7 @@ def evaluate(
 class Judgement:
     """Losses of the adapter that answers now and of the new one, on the same examples, and what follows."""
 
-    judged_on: Literal["validation", "train"] | None
+    judged_on: JudgedOn | None
     before: float | None
     after: float | None
     general_before: float | None
@@ -47,7 +46,7 @@ class Judgement:
 class GateData:
     """Rows that the gate looks at. `judged_on` says what `user` is, `of_tokens` how many tokens it was drawn from."""
 
-    judged_on: Literal["validation", "train"] | None
+    judged_on: JudgedOn | None
     user: Sequence[RowLike]
     of_tokens: int
     general: Sequence[RowLike]

@@ -19,6 +19,7 @@ from bespoke.errors import BundleError, PlanError, StateError
 from bespoke.ops.dtypes import TORCH_DTYPES
 from bespoke.plan.instructions import SectionName
 from bespoke.rules.noise import noise
+from bespoke.rules.report import STAGES
 from bespoke.runtime.buffers import Buffers, refuse_another_shape
 from bespoke.runtime.code import (
     CallCode,
@@ -37,7 +38,6 @@ from bespoke.runtime.weights import Weights
 from bespoke.system.guard import MemoryGuard
 
 Function = Callable[..., tuple[torch.Tensor, ...]]
-STAGES = ("forward", "head", "backward", "update")
 VIEWS_KEPT = 2000  # about 0.4 KB each: small plans keep all of theirs, large ones have calls that dwarf a view
 
 

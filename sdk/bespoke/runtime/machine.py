@@ -15,12 +15,13 @@ from bespoke.bundle.reader import Bundle
 from bespoke.plan.costs import TORCH_COSTS
 from bespoke.plan.instructions import SectionName
 from bespoke.rules.batches import Batch
+from bespoke.rules.report import STAGES
 from bespoke.runtime.buffers import Buffers, as_tensor
 from bespoke.runtime.code import read_code
 from bespoke.runtime.device import device_for
 from bespoke.runtime.fits import check_method
 from bespoke.runtime.graph_function import GraphFunction
-from bespoke.runtime.interpreter import STAGES, Bindings, Interpreter, Outcome
+from bespoke.runtime.interpreter import Bindings, Interpreter, Outcome
 from bespoke.runtime.weights import Weights
 from bespoke.system.guard import MemoryGuard
 

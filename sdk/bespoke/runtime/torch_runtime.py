@@ -19,7 +19,7 @@ from bespoke.data.rows import TokenRows
 from bespoke.errors import BundleError, DataError
 from bespoke.rules.batches import BatchCursor, Row, RowLike
 from bespoke.rules.judged import judged_rows
-from bespoke.rules.report import Evaluation, MemoryReport, StoppedBecause, TrainReport
+from bespoke.rules.report import Evaluation, JudgedOn, MemoryReport, StoppedBecause, TrainReport
 from bespoke.runtime.evaluate import GateData, Judgement, evaluate, judge, loss_of, predicted
 from bespoke.runtime.generate import generate
 from bespoke.runtime.machine import Machine, adapter_tensors
@@ -30,8 +30,6 @@ from bespoke.state.records import Run
 from bespoke.state.store import StateStore
 from bespoke.system.footprint import bytes_read, bytes_written, dirty_mapped_bytes, read_footprint
 from bespoke.system.guard import MemoryGuard, MemoryMeter
-
-Judged = Literal["validation", "train"]
 
 
 class TorchRuntime:
@@ -129,7 +127,7 @@ class TorchRuntime:
         validation = set(self._store.example_ids("validation"))
         held_out = [id for id in run.example_ids if id in validation]
         train = [id for id in run.example_ids if id not in validation]
-        judged_on: Judged | None = "validation" if held_out else "train" if train else None
+        judged_on: JudgedOn | None = "validation" if held_out else "train" if train else None
         rows = rows_of(self._store, held_out or train)
         user = [rows[number] for number in judged_rows([len(row.tokens) for row in rows])]
         return GateData(judged_on, user, predicted(rows), self._general("valid"), record.training.general_tolerance)

@@ -6,10 +6,13 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
+#include "enums.h"
 #include "error.h"
 #include "format/plan.h"
 #include "format/schema.h"
@@ -45,5 +48,37 @@ class PieceTaker {
 // null. Nothing is handed on any more once `faults` has an entry; reading ends when it is full.
 void read_pieces(Bytes document, const JsonRules& rules, const Schema* schema, const std::vector<std::string>& walked, Faults& faults,
                  PieceTaker& taker);
+
+// ---- fields of records, once a schema has allowed what stands there ------------------------------------------------------------
+
+template <typename Enum>
+Enum one_of(const Json& name) {
+  if (const auto value = value_named<Enum>(name.get_ref<const std::string&>())) return *value;
+  throw Error(Kind::Internal, "a name", shown(name), "one that its schema has", "Report it to the authors of bespoke");
+}
+
+template <typename Field>
+void read_field(const Json& value, Field& field) {
+  if constexpr (std::is_enum_v<Field>) field = one_of<Field>(value);
+  else field = value.get<Field>();
+}
+
+template <typename Field>
+void read_field(const Json& value, std::optional<Field>& field) {
+  if (value.is_null()) field.reset();
+  else read_field(value, field.emplace());
+}
+
+// `Document` is Json, or nlohmann's ordered_json.
+template <typename Document, typename Field>
+Document json_of(const Field& field) {
+  if constexpr (std::is_enum_v<Field>) return name_of(field);
+  else return field;
+}
+
+template <typename Document, typename Field>
+Document json_of(const std::optional<Field>& field) {
+  return field ? json_of<Document>(*field) : Document();
+}
 
 }  // namespace bespoke

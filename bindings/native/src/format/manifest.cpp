@@ -66,13 +66,6 @@ void check_version(const Json& found, const std::string& subject) {
 
 // ---- pieces ------------------------------------------------------------------------------------------------------------
 
-DType dtype_of(const std::string& name) {
-  if (name == "float32") return DType::float32;
-  if (name == "float16") return DType::float16;
-  if (name == "uint8") return DType::uint8;
-  return name == "int64" ? DType::int64 : DType::int32;
-}
-
 template <typename Number>
 std::vector<Number> numbers(const Json& list) {
   std::vector<Number> out;
@@ -99,7 +92,7 @@ std::vector<TensorSpec> specs(Json& list) {
   std::vector<TensorSpec> out;
   out.reserve(list.size());
   for (Json& spec : list) {
-    out.push_back({text(spec, "name"), numbers<int64_t>(spec["shape"]), dtype_of(text(spec, "dtype")), text(spec, "role")});
+    out.push_back({text(spec, "name"), numbers<int64_t>(spec["shape"]), one_of<DType>(spec["dtype"]), text(spec, "role")});
   }
   return out;
 }

@@ -41,16 +41,10 @@ struct PlanRecord {
   Estimate estimate;
 };
 
-struct Training {  // sdk/bespoke/config.py; no field has a default on the device
-  double learning_rate;
-  int64_t steps;
-  std::vector<int64_t> sequence_lengths;
-  int64_t batch_size, accumulation;
-  std::optional<double> clip_norm;
-  std::string schedule;  // constant, linear, cosine
-  int64_t warmup_steps, seed;
-  double general_share, general_tolerance, commit_seconds, write_mb_per_second;
-  bool packing;
+struct Training {  // no field has a default on the device
+#define BESPOKE_FIELD(name, type) type name;
+#include "../../../schema/training.inc"
+#undef BESPOKE_FIELD
 
   bool accumulates() const { return accumulation > 1 || clip_norm.has_value(); }
 };

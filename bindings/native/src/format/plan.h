@@ -3,8 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <vector>
+
+#include "enums.h"
 
 namespace bespoke {
 
@@ -13,14 +16,7 @@ struct Bytes {  // somebody else's memory
   size_t size = 0;
 };
 
-enum class DType : uint8_t { float32 = 0, float16 = 1, uint8 = 2, int64 = 3, int32 = 4 };  // as in bespoke.h
-enum class Role : uint8_t { weight, adapter, optimizer, batch, scalar, constant, temporary, recorded };
-enum class Lifetime : uint8_t { section, step, session, state, bundle, call };
-enum class PlaceKind : uint8_t { arena, scratch, named, number };
-enum class Op : uint8_t { load, call, zero, noise, record, store, emit, free };
-enum class How : uint8_t { operand, make, into, add_to };
-enum class Section : uint8_t { train_step, micro_step, apply_step, evaluate_step, prefill, decode };
-constexpr int kSections = 6;
+constexpr int kSections = std::size(kSectionNames);
 
 inline size_t bytes_of(DType dtype) {
   switch (dtype) {
@@ -47,12 +43,12 @@ struct Reference {  // an operand or a result: the whole value, or rows [start +
   int32_t start = 0;
   int32_t rows = -1;    // -1: all
   int32_t scalar = -1;  // value id of an integer scalar known at run time, -1: none
-  How how = How::operand;
+  How how = How::make;  // of a result
 };
 
 struct Instruction {
   Op op;
-  bool rademacher;  // noise: else normal
+  Distribution distribution;  // noise
   bool group;       // free: of a weight group (frees of values are not kept: their places are written again)
   uint32_t a, b, c, d;
   // load, free   a: name of the group, in Plan::names

@@ -12,14 +12,6 @@
 
 namespace bespoke {
 
-// The texts of plan.schema.json, in the order of the enumerations of plan.h.
-constexpr const char* kDTypeNames[] = {"float32", "float16", "uint8", "int64", "int32"};
-constexpr const char* kRoleNames[] = {"weight", "adapter", "optimizer", "batch", "scalar", "constant", "temporary", "recorded"};
-constexpr const char* kLifetimeNames[] = {"section", "step", "session", "state", "bundle", "call"};
-constexpr const char* kPlaceNames[] = {"arena", "scratch", "named", "number"};
-constexpr const char* kHowNames[] = {"operand", "make", "into", "add_to"};
-constexpr const char* kSectionNames[kSections] = {"train_step", "micro_step", "apply_step", "evaluate_step", "prefill", "decode"};
-constexpr const char* kOpNames[] = {"load", "call", "zero", "noise", "record", "store", "emit", "free"};
 constexpr uint32_t kNothing = 0xffffffff;  // in `a` of a free that names neither value nor group
 
 // FilledRows of a value that something has filled: disjoint, none next to another.

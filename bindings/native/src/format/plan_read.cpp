@@ -17,15 +17,6 @@ constexpr size_t kMaxBytes = 8'000'000, kMaxDepth = 12, kMaxItems = 2'000'000;
 constexpr int64_t kMajor = 1, kMinor = 0;
 constexpr const char* kNextStep = "Build the bundle again; the file is damaged or was written by another program";
 
-template <typename Enum, size_t Count>
-Enum one_of(const char* const (&names)[Count], const Json& name) {
-  const auto found = std::find(std::begin(names), std::end(names), name.get_ref<const std::string&>());
-  if (found == std::end(names)) {
-    throw Error(Kind::Internal, "plan", shown(name), "what its schema has", "Report it to the authors of bespoke");
-  }
-  return static_cast<Enum>(found - std::begin(names));
-}
-
 class Reader : public PieceTaker {
  public:
   Reader(Plan& plan, const std::string& subject) : p_(plan), subject_(subject) {}
@@ -75,11 +66,11 @@ class Reader : public PieceTaker {
     Value out{};
     out.shape = extents(value["shape"]);
     out.rank = static_cast<uint8_t>(value["shape"].size());
-    out.dtype = one_of<DType>(kDTypeNames, value["dtype"]);
-    out.role = one_of<Role>(kRoleNames, value["role"]);
-    out.lifetime = one_of<Lifetime>(kLifetimeNames, value["lifetime"]);
+    out.dtype = one_of<DType>(value["dtype"]);
+    out.role = one_of<Role>(value["role"]);
+    out.lifetime = one_of<Lifetime>(value["lifetime"]);
     Json& place = value["place"];
-    out.place = one_of<PlaceKind>(kPlaceNames, place["kind"]);
+    out.place = one_of<PlaceKind>(place["kind"]);
     if (out.place == PlaceKind::named) out.where = name(place["name"]);
     else out.where = whole(place[out.place == PlaceKind::number ? "number" : "offset"]);
     p_.values.push_back(out);
@@ -92,7 +83,7 @@ class Reader : public PieceTaker {
     return place->second;
   }
 
-  void take_reference(const Json& operand, How how) {
+  void take_reference(const Json& operand, How how = How::make) {
     Reference out{id(operand[0])};
     out.how = how;
     if (operand.size() > 1) {
@@ -107,7 +98,7 @@ class Reader : public PieceTaker {
 
   void take_instruction(std::vector<Instruction>& section, Json& i) {
     Instruction out{};
-    out.op = one_of<Op>(kOpNames, i["op"]);
+    out.op = one_of<Op>(i["op"]);
     switch (out.op) {
       case Op::load: out.a = name(i["group"]); break;
       case Op::call:
@@ -115,8 +106,8 @@ class Reader : public PieceTaker {
         out.b = static_cast<uint32_t>(p_.references.size());
         out.c = static_cast<uint32_t>(i["operands"].size());
         out.d = static_cast<uint32_t>(i["results"].size());
-        for (const Json& operand : i["operands"]) take_reference(operand, How::operand);
-        for (const Json& result : i["results"]) take_reference(result["to"], one_of<How>(kHowNames, result["how"]));
+        for (const Json& operand : i["operands"]) take_reference(operand);
+        for (const Json& result : i["results"]) take_reference(result["to"], one_of<How>(result["how"]));
         break;
       case Op::zero: out.a = id(i["value"]); break;
       case Op::noise:
@@ -124,7 +115,7 @@ class Reader : public PieceTaker {
         out.b = whole<uint32_t>(i["query"]);
         out.c = whole<uint32_t>(i["block"]);
         out.d = whole<uint32_t>(i["tensor"]);
-        out.rademacher = i["distribution"] == "rademacher";
+        out.distribution = one_of<Distribution>(i["distribution"]);
         break;
       case Op::record:
         out.a = id(i["source"]);
@@ -133,7 +124,7 @@ class Reader : public PieceTaker {
       case Op::store:
         out.a = id(i["state"]);
         out.b = static_cast<uint32_t>(p_.references.size());
-        take_reference(i["source"], How::operand);
+        take_reference(i["source"]);
         break;
       case Op::emit:
         out.a = name(i["name"]);

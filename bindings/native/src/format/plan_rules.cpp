@@ -26,7 +26,7 @@ PlanRules read() {  // our own document, so nothing in it is in doubt
   PlanRules rules{};
   for (const Json& row : document["values"])
     rules.values.push_back({one_of<Role>(kRoleNames, row["role"]), one_of<Lifetime>(kLifetimeNames, row["lifetime"]),
-                            one_of<PlaceKind>(kPlaceNames, row["place"]), one_of<DType>(kDTypeNames, row["dtype"]),
+                            one_of<PlaceKind>(kPlaceKindNames, row["place"]), one_of<DType>(kDTypeNames, row["dtype"]),
                             row["least_rank"].get<int>(), row["most_rank"].get<int>()});
   for (const auto& [name, dtype] : document["batch"].items()) rules.batch[name] = one_of<DType>(kDTypeNames, dtype);
   for (const auto& [name, dtype] : document["scalars"].items()) rules.scalars[name] = one_of<DType>(kDTypeNames, dtype);

@@ -63,7 +63,7 @@ class Checker {
     const auto allows = [&](const Allowed& row) { return row.is(value); };
     if (std::none_of(rules_.values.begin(), rules_.values.end(), allows) && !is_let_through(value))
       refuse("a " + say(kRoleNames, value.role) + " of lifetime " + say(kLifetimeNames, value.lifetime) + " placed by '" +
-                 say(kPlaceNames, value.place) + "', " + say(kDTypeNames, value.dtype) + " of rank " + std::to_string(value.rank),
+                 say(kPlaceKindNames, value.place) + "', " + say(kDTypeNames, value.dtype) + " of rank " + std::to_string(value.rank),
              allowed_of(value.role));
     const uint64_t bytes = checked_bytes(p_, id);
     if (bytes > rules_.value_bytes) refuse("more than " + std::to_string(rules_.value_bytes) + " bytes", "fewer");
@@ -115,7 +115,7 @@ class Checker {
     std::string text;
     for (const Allowed& row : rules_.values) {
       if (row.role != role) continue;
-      text += (text.empty() ? "" : "; ") + say(kLifetimeNames, row.lifetime) + " '" + say(kPlaceNames, row.place) + "' " +
+      text += (text.empty() ? "" : "; ") + say(kLifetimeNames, row.lifetime) + " '" + say(kPlaceKindNames, row.place) + "' " +
               say(kDTypeNames, row.dtype) + " of rank " + std::to_string(row.least_rank);
       if (row.most_rank > row.least_rank) text += " to " + std::to_string(row.most_rank);
     }

@@ -8,21 +8,12 @@ namespace bespoke {
 
 namespace {
 
-Json document_of(const Training& t) {
-  return {{"learning_rate", t.learning_rate},
-          {"steps", t.steps},
-          {"sequence_lengths", t.sequence_lengths},
-          {"batch_size", t.batch_size},
-          {"accumulation", t.accumulation},
-          {"clip_norm", t.clip_norm ? Json(*t.clip_norm) : Json()},
-          {"schedule", t.schedule},
-          {"warmup_steps", t.warmup_steps},
-          {"seed", t.seed},
-          {"general_share", t.general_share},
-          {"general_tolerance", t.general_tolerance},
-          {"commit_seconds", t.commit_seconds},
-          {"write_mb_per_second", t.write_mb_per_second},
-          {"packing", t.packing}};
+Json document_of(const Training& training) {
+  Json document;
+#define BESPOKE_FIELD(name, type) document[#name] = json_of<Json>(training.name);
+#include "../../../schema/training.inc"
+#undef BESPOKE_FIELD
+  return document;
 }
 
 JsonRules rules_of(const std::string& subject, Kind kind) { return {subject, kind, "Mend it and run again", 1u << 16, 4, 1000}; }
@@ -51,25 +42,12 @@ Training checked(const Json& document, const std::string& subject, Kind kind) {
 
 }  // namespace
 
-Training training_of(const Json& r) {
-  const auto number = [&](const char* name) { return r.at(name).get<double>(); };
-  const auto whole = [&](const char* name) { return r.at(name).get<int64_t>(); };
-  Training t;
-  t.learning_rate = number("learning_rate");
-  t.steps = whole("steps");
-  for (const Json& length : r.at("sequence_lengths")) t.sequence_lengths.push_back(length.get<int64_t>());
-  t.batch_size = whole("batch_size");
-  t.accumulation = whole("accumulation");
-  if (!r.at("clip_norm").is_null()) t.clip_norm = number("clip_norm");
-  t.schedule = r.at("schedule").get<std::string>();
-  t.warmup_steps = whole("warmup_steps");
-  t.seed = whole("seed");
-  t.general_share = number("general_share");
-  t.general_tolerance = number("general_tolerance");
-  t.commit_seconds = number("commit_seconds");
-  t.write_mb_per_second = number("write_mb_per_second");
-  t.packing = r.at("packing").get<bool>();
-  return t;
+Training training_of(const Json& record) {
+  Training training;
+#define BESPOKE_FIELD(name, type) read_field(record.at(#name), training.name);
+#include "../../../schema/training.inc"
+#undef BESPOKE_FIELD
+  return training;
 }
 
 Training override_training(const Training& base, const std::string& overrides) {

@@ -13,6 +13,7 @@ struct Evaluation {  // means over the unmasked tokens of some examples
   double perplexity;
   double accuracy;   // share of tokens that the most likely next token predicts
   int64_t tokens, examples;
+  static constexpr const char* runtime = "core";
 };
 
 struct EvaluationRules {
@@ -24,11 +25,9 @@ struct EvaluationRules {
 std::optional<Evaluation> evaluate(Steps& machine, const RowSource& rows, const AdapterView* adapter, const EvaluationRules& rules,
                                    int64_t examples);
 
-enum class JudgedOn : uint8_t { nothing, validation, train };
-
 // Losses of the adapter that answers now and of the new one, on the same examples, and what follows.
 struct Judgement {
-  JudgedOn judged_on = JudgedOn::nothing;
+  std::optional<JudgedOn> judged_on;
   std::optional<double> before, after, general_before, general_after;
   int64_t tokens = 0, of_tokens = 0;  // of the user's rows: looked at, and in all of them; without the first of a row
   bool accepted = false;
@@ -36,7 +35,7 @@ struct Judgement {
 
 // Rows that the gate looks at; `judged_on` says what `user` is, `tokens` what it was drawn to be and from how many.
 struct GateData {
-  JudgedOn judged_on = JudgedOn::nothing;
+  std::optional<JudgedOn> judged_on;
   std::unique_ptr<RowSource> user, general;
   int64_t tokens = 0, of_tokens = 0;
   double general_tolerance = 0;

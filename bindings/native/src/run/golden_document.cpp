@@ -112,11 +112,10 @@ PieceGolden piece_of(const Json& object, const std::string& where) {
 GradientSource gradient_of(const Json& object, const std::string& where) {
   Fields fields(object, where);
   GradientSource source{};
-  const std::string kind = fields.text("kind");
-  if (kind == "accumulator") source.kind = GradientKind::accumulator;
-  else if (kind == "moment") source.kind = GradientKind::moment;
-  else if (kind == "difference") source.kind = GradientKind::difference;
-  else throw refused(fields.path("kind"), "'" + kind + "'", "accumulator, moment or difference");
+  const std::string name = fields.text("kind");
+  const auto kind = value_named<GradientKind>(name);
+  if (!kind) throw refused(fields.path("kind"), "'" + name + "'", "accumulator, moment or difference");
+  source.kind = *kind;
   source.suffix = fields.text("suffix");
   source.divisor = fields.number("divisor", 0);
   if (source.divisor <= 0 || source.suffix.size() > 32) throw refused(where, "a divisor of 0 or a long suffix", "neither");
@@ -267,7 +266,7 @@ GoldenAdapter::GoldenAdapter(const Tensors& initial, const Golden& golden) {
       continue;
     }
     std::vector<float> drawn(static_cast<size_t>(elements_of(start)));
-    noise(drawn.data(), static_cast<int64_t>(drawn.size()), golden.seed, 0, 0, piece.block, piece.tensor, false);
+    noise(drawn.data(), static_cast<int64_t>(drawn.size()), golden.seed, 0, 0, piece.block, piece.tensor, Distribution::normal);
     for (float& value : drawn) value *= static_cast<float>(golden.b_scale);
     drawn_.push_back(std::move(drawn));
     view_[name] = {drawn_.back().data(), start.shape};

@@ -27,8 +27,6 @@ struct PieceGolden {  // one piece of the adapter
   int64_t elements;            // of the piece
 };
 
-enum class GradientKind : uint8_t { accumulator, moment, difference };
-
 struct GradientSource {  // where a runtime finds the gradient after the first step: `<piece><suffix>`, to be divided
   GradientKind kind;
   std::string suffix;

@@ -12,7 +12,10 @@
 
 namespace bespoke {
 
-const char* const kStageNames[kStages] = {"forward", "head", "backward", "update"};
+// What engines are told of tensors.
+static_assert(static_cast<int>(DType::float32) == BESPOKE_FLOAT32 && static_cast<int>(DType::float16) == BESPOKE_FLOAT16 &&
+              static_cast<int>(DType::uint8) == BESPOKE_UINT8 && static_cast<int>(DType::int64) == BESPOKE_INT64 &&
+              static_cast<int>(DType::int32) == BESPOKE_INT32);
 
 namespace {
 
@@ -128,7 +131,7 @@ Outcome Interpreter::execute(const std::vector<Instruction>& code, const Binding
       case Op::call: call(i); break;
       case Op::zero: std::memset(whole(i.a), 0, plan_.bytes(i.a)); break;
       case Op::noise:
-        noise(reinterpret_cast<float*>(whole(i.a)), plan_.elements(i.a), bindings.seed, bindings.step, i.b, i.c, i.d, i.rademacher);
+        noise(reinterpret_cast<float*>(whole(i.a)), plan_.elements(i.a), bindings.seed, bindings.step, i.b, i.c, i.d, i.distribution);
         break;
       case Op::record: {
         const size_t bytes = plan_.bytes(i.b);

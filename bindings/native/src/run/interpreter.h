@@ -26,9 +26,7 @@ struct Bindings {
   std::vector<float>* emitted = nullptr;    // where the last emitted value that is no scalar goes
 };
 
-enum class Stage { forward, head, backward, update };
-constexpr int kStages = 4;
-extern const char* const kStageNames[kStages];
+constexpr int kStages = std::size(kStageNames);
 
 struct Spent {  // seconds since the machine was made
   double stages[kStages] = {};

@@ -131,13 +131,13 @@ Words philox(const Words& counter, uint64_t seed) {
 }
 
 void noise(float* out, int64_t count, uint64_t seed, uint32_t step, uint32_t query, uint32_t block, uint32_t tensor,
-           bool rademacher, int64_t first) {
+           Distribution distribution, int64_t first) {
   check_range("query", query, 31);
   check_range("block", block, 16);
   check_range("tensor", tensor, 16);
   check_range("last index", static_cast<uint64_t>(count > 0 ? first + count - 1 : 0), 34);
   constexpr int64_t kElements = 4 * kCounters;
-  const auto fill = rademacher ? signs : normals;
+  const auto fill = distribution == Distribution::rademacher ? signs : normals;
   Piece<kCounters> piece;
   for (int64_t done = 0; done < count; done += kElements) {
     draw(piece, {static_cast<uint32_t>((first + done) / 4), block << 16 | tensor, query, step}, seed);

@@ -8,18 +8,9 @@
 #include <array>
 #include <cstdint>
 
-namespace bespoke {
+#include "enums.h"
 
-// Values of counter word 2 for draws that are not noise; queries stay below 2^31.
-enum class Stream : uint32_t {
-  source = 1u << 31,
-  user_order,
-  general_order,
-  token,
-  golden_token,
-  golden_place,
-  judged,
-};
+namespace bespoke {
 
 using Words = std::array<uint32_t, 4>;
 
@@ -28,6 +19,6 @@ Words philox(const Words& counter, uint64_t seed);
 
 // Elements [first, first + count) of the tensor's z; `first` is a multiple of 4. block, tensor below 2^16, query below 2^31.
 void noise(float* out, int64_t count, uint64_t seed, uint32_t step, uint32_t query, uint32_t block, uint32_t tensor,
-           bool rademacher, int64_t first = 0);
+           Distribution distribution, int64_t first = 0);
 
 }  // namespace bespoke

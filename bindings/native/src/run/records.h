@@ -10,13 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include "enums.h"
+
 namespace bespoke {
 
 // Thrown where a stop was asked for: nothing of the step, or of the evaluation, was kept.
 struct Abandoned {};
-
-enum class Source : uint8_t { user, general };
-inline const char* name_of(Source source) { return source == Source::user ? "user" : "general"; }
 
 // B = rows of a batch, T = positions of a row. The memory is reused from step to step.
 struct Batch {

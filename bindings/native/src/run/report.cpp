@@ -1,24 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/report.h"
 
-#include <nlohmann/json.hpp>
+#include "format/json.h"
 
 namespace bespoke {
 
-using Ordered = nlohmann::ordered_json;  // fields in the order of report.h
+using Ordered = nlohmann::ordered_json;
 
 namespace {
-
-Ordered number(std::optional<double> value) { return value ? Ordered(*value) : Ordered(); }
-
-Ordered name_of(JudgedOn judged_on) {
-  switch (judged_on) {
-    case JudgedOn::validation: return "validation";
-    case JudgedOn::train: return "train";
-    case JudgedOn::nothing: break;
-  }
-  return nullptr;
-}
 
 Ordered column(const std::vector<Footprint>& peaks, int64_t Footprint::*member) {
   Ordered values = Ordered::array();
@@ -26,58 +15,65 @@ Ordered column(const std::vector<Footprint>& peaks, int64_t Footprint::*member) 
   return values;
 }
 
+Ordered document_of(const MemoryReport& memory) {
+  Ordered document;
+#define BESPOKE_FIELD(name) document[#name] = json_of<Ordered>(memory.name);
+#include "../../../schema/memory_report.inc"
+#undef BESPOKE_FIELD
+  return document;
+}
+
 }  // namespace
 
 std::string report_json(const TrainReport& report, const Progress& progress) {
-  Ordered peaks = Ordered::array();
-  for (const Footprint& peak : progress.step_peaks) peaks.push_back(peak.total());
   const Judgement& judgement = report.judgement;
-  return Ordered{
-      {"method", report.method},
-      {"run", report.run},
-      {"steps", progress.steps},
-      {"total_steps", report.total_steps},
-      {"tokens", progress.tokens},
-      {"losses", progress.losses},
-      {"rejected_steps", progress.rejected},
-      {"validation_loss_before", number(judgement.before)},
-      {"validation_loss", number(judgement.after)},
-      {"general_loss_before", number(judgement.general_before)},
-      {"general_loss", number(judgement.general_after)},
-      {"judged_on", name_of(judgement.judged_on)},
-      {"judged_tokens", judgement.tokens},
-      {"judged_of_tokens", judgement.of_tokens},
-      {"accepted", judgement.accepted},
-      {"stopped_because", name_of(report.stopped_because)},
-      {"memory",
-       {{"idle_bytes", 0},
-        {"estimate_bytes", report.estimate_bytes},
-        {"peak_bytes", report.peak_bytes},
-        {"limit_bytes", report.limit_bytes ? Ordered(*report.limit_bytes) : Ordered()},
-        {"mapped_dirty_bytes", report.mapped_dirty_bytes},
-        {"file_bytes", report.file_bytes}}},
-      {"step_peak_bytes", peaks},
-      {"bytes_written", report.storage.written},
-      {"seconds", report.seconds},
-      {"peak_bytes", report.peak_bytes},
-      {"runtime", "core"},
-      {"bytes_read", report.storage.read},
-      {"step_seconds", progress.step_seconds},
-      {"seconds_by_stage", report.seconds_by_stage},
-      {"longest_instruction_seconds", report.longest_call_seconds},
-      {"longest_commit_seconds", progress.longest_commit_seconds},
-      {"memory_over_time", peaks},
-      {"memory_columns_over_time",
-       {{"anonymous", column(progress.step_peaks, &Footprint::anonymous)},
-        {"shmem", column(progress.step_peaks, &Footprint::shmem)},
-        {"swap", column(progress.step_peaks, &Footprint::swap)},
-        {"file", column(progress.step_peaks, &Footprint::file)}}},
-  }.dump();
+  const std::vector<Footprint>& peaks = progress.step_peaks;
+  // A local for each field of the SDK's report.
+  const auto& method = report.method;
+  const auto& run = report.run;
+  const auto& steps = progress.steps;
+  const auto& total_steps = report.total_steps;
+  const auto& tokens = progress.tokens;
+  const auto& losses = progress.losses;
+  const auto& rejected_steps = progress.rejected;
+  const auto& validation_loss_before = judgement.before;
+  const auto& validation_loss = judgement.after;
+  const auto& general_loss_before = judgement.general_before;
+  const auto& general_loss = judgement.general_after;
+  const auto& judged_on = judgement.judged_on;
+  const auto& judged_tokens = judgement.tokens;
+  const auto& judged_of_tokens = judgement.of_tokens;
+  const auto& accepted = judgement.accepted;
+  const auto& stopped_because = report.stopped_because;
+  const Ordered memory = document_of(report.memory);
+  Ordered step_peak_bytes = Ordered::array();
+  for (const Footprint& peak : peaks) step_peak_bytes.push_back(peak.total());
+  const auto& bytes_written = report.storage.written;
+  const auto& bytes_read = report.storage.read;
+  const auto& seconds = report.seconds;
+  const char* const runtime = "core";
+  const auto& step_seconds = progress.step_seconds;
+  const auto& seconds_by_stage = report.seconds_by_stage;
+  const Ordered memory_columns_over_time = {
+      {"anonymous", column(peaks, &Footprint::anonymous)}, {"shmem", column(peaks, &Footprint::shmem)},
+      {"swap", column(peaks, &Footprint::swap)}, {"file", column(peaks, &Footprint::file)}};
+  Ordered document;
+#define BESPOKE_FIELD(name) document[#name] = json_of<Ordered>(name);
+#include "../../../schema/train_report.inc"
+#undef BESPOKE_FIELD
+  document["peak_bytes"] = report.memory.peak_bytes;
+  document["longest_instruction_seconds"] = report.longest_call_seconds;
+  document["longest_commit_seconds"] = progress.longest_commit_seconds;
+  document["memory_over_time"] = step_peak_bytes;
+  return document.dump();
 }
 
 std::string report_json(const Evaluation& evaluation) {
-  return Ordered{{"loss", evaluation.loss},     {"perplexity", evaluation.perplexity}, {"accuracy", evaluation.accuracy},
-              {"tokens", evaluation.tokens}, {"examples", evaluation.examples},     {"runtime", "core"}}.dump();
+  Ordered document;
+#define BESPOKE_FIELD(name) document[#name] = json_of<Ordered>(evaluation.name);
+#include "../../../schema/evaluation.inc"
+#undef BESPOKE_FIELD
+  return document.dump();
 }
 
 }  // namespace bespoke

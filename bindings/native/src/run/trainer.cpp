@@ -31,17 +31,6 @@ int64_t rejected_last(StateStore& store, int64_t run) {
 
 }  // namespace
 
-const char* name_of(Stopped reason) {
-  switch (reason) {
-    case Stopped::finished: return "finished";
-    case Stopped::steps_done: return "steps_done";
-    case Stopped::stop_requested: return "stop_requested";
-    case Stopped::example_forgotten: return "example_forgotten";
-    case Stopped::diverged: break;
-  }
-  return "diverged";
-}
-
 TensorSource source_of(const MappedTensors& tensors) {
   TensorSource source;
   for (const StateTensor& tensor : tensors.all()) source.emplace(tensor.name, FloatTensor{tensor.data, {tensor.shape, tensor.shape + tensor.rank}});

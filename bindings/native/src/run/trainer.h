@@ -19,9 +19,6 @@ namespace bespoke {
 constexpr int64_t kSlotEvery = 200;    // steps between slots of a replayable method: bounds how much of the journal a resume replays
 constexpr int64_t kDivergedAfter = 3;  // steps in a row whose loss is NaN or infinite
 
-enum class Stopped : uint8_t { finished, steps_done, stop_requested, example_forgotten, diverged };
-const char* name_of(Stopped reason);
-
 struct Progress {  // what a call of `train` has done so far
   int64_t steps = 0, tokens = 0, rejected = 0;
   std::vector<double> losses;

@@ -126,10 +126,10 @@ GateData gate_of(Personal& personal, const Run& run, const Method& method) {
   const Manifest& manifest = personal.bundle.manifest();
   std::vector<RowPlace> places = personal.store.rows(run.id, Split::validation);
   GateData gate;
-  gate.judged_on = places.empty() ? JudgedOn::nothing : JudgedOn::validation;
+  gate.judged_on = JudgedOn::validation;
   if (places.empty()) {
     places = personal.store.rows(run.id, Split::train);
-    if (!places.empty()) gate.judged_on = JudgedOn::train;
+    gate.judged_on = places.empty() ? std::nullopt : std::optional(JudgedOn::train);
   }
   const std::vector<RowPlace> judged = judged_rows(places);
   gate.tokens = predicted(judged);
@@ -197,12 +197,12 @@ std::string train(Personal& personal, const TrainRequest& request) {
   report.method = run.method;
   report.run = run.id;
   report.total_steps = run.step;
-  report.limit_bytes = personal.limit_bytes;
+  report.memory.limit_bytes = personal.limit_bytes;
   for (const PlanRecord& plan : method.plans)
-    report.estimate_bytes = std::max(report.estimate_bytes, static_cast<int64_t>(plan.estimate.peak_bytes));
+    report.memory.estimate_bytes = std::max(report.memory.estimate_bytes, static_cast<int64_t>(plan.estimate.peak_bytes));
 
   MemoryGuard guard(personal.limit_bytes);
-  refuse_what_cannot_fit(method, report.estimate_bytes, guard);
+  refuse_what_cannot_fit(method, report.memory.estimate_bytes, guard);
   const std::unique_ptr<Steps> machine = personal.make_machine(method, guard, personal.store.scratch_path());
   const GateData gate = gate_of(personal, run, method);
   const auto user = user_rows(personal.store, personal.store.rows(run.id, Split::train));
@@ -231,9 +231,9 @@ std::string train(Personal& personal, const TrainRequest& request) {
 
   report.longest_call_seconds = machine->longest_call_seconds();
   guard.observe();
-  report.peak_bytes = guard.peak();
-  report.mapped_dirty_bytes = dirty_mapped_bytes();
-  report.file_bytes = guard.columns().read().file;
+  report.memory.peak_bytes = guard.peak();
+  report.memory.mapped_dirty_bytes = dirty_mapped_bytes();
+  report.memory.file_bytes = guard.columns().read().file;
   const Storage now = storage_bytes();
   report.storage = {now.read - storage.read, now.written - storage.written};
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the core declares by the SDK's types: enumerations, the fields of Training, the fields of reports. Text of C++."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from bespoke.bundle.manifest import TensorRecord
+from bespoke.config import Schedule, Training
+from bespoke.core.runtime import fields_of_the_core
+from bespoke.golden.document import GradientSource
+from bespoke.plan.instructions import DType, Instruction, Lifetime, Place, Result, Role, SectionName
+from bespoke.rules.batches import Source
+from bespoke.rules.noise import Distribution, Stream
+from bespoke.rules.report import Evaluation, JudgedOn, MemoryReport, Stage, StoppedBecause, TrainReport
+
+LICENCE = "// SPDX-License-Identifier: Apache-2.0\n"
+PLAIN = {int: "int64_t", float: "double", bool: "bool", str: "std::string"}
+
+
+def field_type(owner: Any, name: str) -> Any:
+    return get_type_hints(owner)[name]
+
+
+def kinds(union: Any, tag: str) -> tuple[str, ...]:
+    """The tags of a discriminated union, in its order."""
+    members = get_args(get_args(union)[0])  # Annotated[A | B, Field(discriminator=...)]
+    return tuple(text for member in members for text in get_args(field_type(member, tag)))
+
+
+# Name in C++ -> names in the SDK. int32 stands in bundles, and plans have no value of it.
+ENUMS: dict[str, tuple[str, ...]] = {
+    "DType": tuple(dict.fromkeys((*get_args(DType), *get_args(field_type(TensorRecord, "dtype"))))),
+    "Role": get_args(Role),
+    "Lifetime": get_args(Lifetime),
+    "PlaceKind": kinds(Place, "kind"),
+    "Op": kinds(Instruction, "op"),
+    "How": get_args(field_type(Result, "how")),
+    "Section": get_args(SectionName),
+    "Distribution": get_args(Distribution),
+    "Source": get_args(Source),
+    "Schedule": get_args(Schedule),
+    "GradientKind": get_args(field_type(GradientSource, "kind")),
+    "Stage": get_args(Stage),
+    "JudgedOn": get_args(JudgedOn),
+    "Stopped": get_args(StoppedBecause),
+}
+
+
+def enums() -> str:
+    """Each enumeration, its names in the same order, and how they are found by its type."""
+    head = LICENCE + "// Written by tools/write_schemas.py from the types of sdk/bespoke.\n"
+    streams = braced("enum class Stream : uint32_t", [f"{stream.name.lower()} = {stream.value:#x}" for stream in Stream])
+    return head + "\n".join([*(enumeration(name, values) for name, values in ENUMS.items()), streams])
+
+
+def enumeration(name: str, values: tuple[str, ...]) -> str:
+    return (
+        braced(f"enum class {name} : uint8_t", values)
+        + braced(f"inline constexpr const char* k{name}Names[] =", [f'"{value}"' for value in values])
+        + f"constexpr const auto& names_of({name}) {{ return k{name}Names; }}\n"
+    )
+
+
+def braced(head: str, values: Sequence[str]) -> str:
+    """On one line where it is short enough, else four of them on each."""
+    line = f"{head} {{{', '.join(values)}}};\n"
+    lines = [", ".join(values[first : first + 4]) for first in range(0, len(values), 4)]
+    return line if len(line) <= 120 else f"{head} {{\n    " + ",\n    ".join(lines) + "};\n"
+
+
+def training() -> str:
+    """BESPOKE_FIELD(name, type), one a line."""
+    lines = "".join(f"BESPOKE_FIELD({name}, {cpp_type(field_type(Training, name))})\n" for name in Training.model_fields)
+    return f"{LICENCE}// Written by tools/write_schemas.py from Training of sdk/bespoke/config.py.\n{lines}"
+
+
+def cpp_type(kind: Any) -> str:
+    """Raises TypeError for what has no word here: the core must be taught it first."""
+    if kind in PLAIN:
+        return PLAIN[kind]
+    if get_origin(kind) is Literal:
+        found = [name for name, values in ENUMS.items() if values == get_args(kind)]
+        if len(found) == 1:
+            return found[0]
+    elif get_origin(kind) is tuple and get_args(kind)[1:] == (...,):
+        return f"std::vector<{cpp_type(get_args(kind)[0])}>"
+    elif get_origin(kind) in (Union, types.UnionType) and get_args(kind)[1:] == (type(None),):
+        return f"std::optional<{cpp_type(get_args(kind)[0])}>"
+    raise TypeError(f"no type of the core for {kind}")
+
+
+def report(kind: type) -> str:
+    """BESPOKE_FIELD(name), one a line: what the core fills."""
+    lines = "".join(f"BESPOKE_FIELD({name})\n" for name in fields_of_the_core(kind).values())
+    return f"{LICENCE}// Written by tools/write_schemas.py from {kind.__name__} of sdk/bespoke/rules/report.py.\n{lines}"
+
+
+def tables() -> dict[str, str]:
+    """File name -> contents."""
+    return {
+        "enums.inc": enums(),
+        "training.inc": training(),
+        "train_report.inc": report(TrainReport),
+        "memory_report.inc": report(MemoryReport),
+        "evaluation.inc": report(Evaluation),
+    }
