@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -15,6 +15,8 @@ MEGABYTE = 10**6  # MB = 10**6 bytes, everywhere
 JUDGED_POSITIONS = 4096  # most that the gate looks at of the user's rows, and of the bundle's own
 
 Schedule = Literal["constant", "linear", "cosine"]
+Linear = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+LINEARS: tuple[Linear, ...] = get_args(Linear)  # of a block, in the order in which a forward meets them
 
 
 class Settings(BaseModel):
@@ -56,11 +58,23 @@ def _lengths(value: tuple[int, ...]) -> tuple[int, ...]:
     return value
 
 
+def _in_order(value: tuple[Linear, ...]) -> tuple[Linear, ...]:
+    if len(set(value)) != len(value):
+        raise ValueError("each linear once")
+    return tuple(name for name in LINEARS if name in value)
+
+
 class Lora(Settings):
-    """y = x W + (alpha / rank) x A B on every linear layer of every block (PEFT's "all-linear", its names and layout)."""
+    """y = x W + (alpha / rank) x A B on the linear layers `targets` of every block (PEFT's names and layout).
+
+    By default all of them; in any order, kept in that in which a forward meets them.
+    """
 
     rank: int = Field(default=8, ge=1, le=1024)
     alpha: float = Field(default=16.0, gt=0)
+    targets: Annotated[tuple[Linear, ...], BeforeValidator(as_tuple), AfterValidator(_in_order)] = Field(
+        default=LINEARS, min_length=1
+    )
 
     @property
     def scale(self) -> float:

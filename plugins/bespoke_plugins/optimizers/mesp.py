@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from bespoke.contracts import ModelSpec, Optimizer, Promise, hookimpl
 from bespoke.graph import PlanBuilder, Value
 from bespoke.methods import (
+    ATTENTION_LINEARS,
     Attention,
     FirstOrderOptions,
     Pass,
@@ -30,6 +31,7 @@ from bespoke.methods import (
     head_loss_and_gradient,
     inputs_backward,
     mlp_backward,
+    pick,
     update,
 )
 
@@ -80,8 +82,13 @@ class MeSP:
     def attention(
         self, b: PlanBuilder, model: ModelSpec, block: int, x: Value, attention: Attention, dmiddle: Value, adapter: Tree
     ) -> tuple[Value, Tree]:
-        """Back from the residual after attention to the block's input."""
+        """Back from the residual after attention to the block's input; in the first block as far as there are adapters."""
+        inputs = block > 0 or pick(adapter, *ATTENTION_LINEARS)
+        if not inputs and not pick(adapter, "o_proj"):
+            return dmiddle, {}
         do, output_grads = attention_output_backward(b, model, block, attention.o, dmiddle, adapter)
+        if not inputs:
+            return dmiddle, output_grads
         dqkv = attention_backward(b, model, block, attention, do)
         dx, input_grads = inputs_backward(b, model, block, x, dqkv, dmiddle, adapter)
         return dx, output_grads | input_grads

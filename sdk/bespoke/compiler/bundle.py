@@ -148,9 +148,7 @@ def _files(request: BuildRequest, writer: BundleWriter, progress: Progress, *, h
             name=_model_name(request.model), architecture=config.family, config=config, licence=licence.text,
             base_sha256=base_sha256(files),
         ),
-        lora=LoraRecord(
-            rank=model.lora.rank, alpha=model.lora.alpha, linears=tuple(config.linear_shapes)
-        ),
+        lora=LoraRecord(rank=model.lora.rank, alpha=model.lora.alpha, linears=model.lora.targets),
         text=text.record,
         context_length=context,
         sequence_lengths=request.sequence_lengths,

@@ -87,7 +87,6 @@ def base_samples(
 
 
 def _no_adapter(model: ModelSpec) -> Callable[[int], dict[str, torch.Tensor]]:
-    pieces: dict[str, torch.Tensor] = {}
-    for name, (out, width) in model.config.linear_shapes.items():
-        pieces |= {f"{name}.lora_A": torch.zeros(1, width), f"{name}.lora_B": torch.zeros(out, 1)}
+    shapes = model.config.piece_shapes(model.lora.model_copy(update={"rank": 1}))
+    pieces = {name: torch.zeros(shape) for name, shape in shapes.items()}
     return lambda block: pieces

@@ -97,7 +97,7 @@ class Reference:
         self._adapter: Tensors = {}
         self._rooms: dict[tuple[str, torch.dtype], torch.Tensor] = {}
         for layer in self._skeleton.layers:
-            for name in model.config.linear_shapes:
+            for name in model.lora.targets:
                 part = layer.self_attn if name in _ATTENTION else layer.mlp
                 getattr(part, name).register_forward_hook(self._lora(name))
         scale = getattr(self._skeleton.embed_tokens, "scalar_embed_scale", 1.0)

@@ -28,8 +28,10 @@ from bespoke.methods.forward import (
     row_tiles,
     slice_adapter,
     slice_weights,
+    some_rows,
 )
 from bespoke.model import layers
+from bespoke.ops import product_transposed
 
 if TYPE_CHECKING:
     from bespoke.model.spec import ModelSpec
@@ -42,43 +44,49 @@ Tensors = dict[str, torch.Tensor]
 def mlp_start(
     x: torch.Tensor, branch: Any, dy: torch.Tensor, weights: dict[str, Any], adapter: Tensors, *, model: ModelSpec
 ) -> Tensors:
-    """What every slice shares: `x2` [N, D], `h_gate`, `h_up`, `dh_down` [N, r], down's A transposed [F, r]; and, where the branch
-    is normed again, the gradient before that norm, `dbranch` [N, D]."""
+    """What every slice shares: that of `mlp_inputs`, `dh_down` [N, r] where down has an adapter; and, where the branch is normed
+    again, the gradient before that norm, `dbranch` [N, D]."""
     if not model.config.output_norms:
-        return model.mlp_inputs(x, weights, adapter) | {"dh_down": model.lora.scale * (dy @ adapter["down_proj.lora_B"])}
+        return model.mlp_inputs(x, weights, adapter) | _dh_down(dy, adapter, model)
     dbranch = layers.norm_backward(branch["branch"], weights["mlp_output_norm"], dy, eps=model.config.norm_eps)
-    dh_down = model.lora.scale * (dbranch @ adapter["down_proj.lora_B"])
-    return model.mlp_inputs(x, weights, adapter) | {"dbranch": dbranch, "dh_down": dh_down}
+    dh_down = _dh_down(dbranch, adapter, model)
+    return model.mlp_inputs(x, weights, adapter) | {"dbranch": dbranch} | dh_down
+
+
+def _dh_down(dy: torch.Tensor, adapter: Tensors, model: ModelSpec) -> Tensors:
+    return {"dh_down": model.lora.scale * (dy @ adapter["down_proj.lora_B"])} if "down_proj" in model.lora.targets else {}
 
 
 def mlp_slice_backward(
-    shared: Tensors, products: Tensors, weights: dict[str, Any], adapter: Tensors, a_down: torch.Tensor, start: torch.Tensor, *,
-    model: ModelSpec,
+    shared: Tensors, products: Tensors, weights: dict[str, Any], adapter: Tensors, a_down: torch.Tensor | None,
+    start: torch.Tensor, *, model: ModelSpec,
 ) -> Tensors:
     """One slice of the width; see layers.gated_mlp_slice_backward. `products` are a and u where they were kept, else empty."""
+    h_gate, h_up = shared.get("h_gate"), shared.get("h_up")
     if products:
         a, u = products["a"], products["u"]
     else:
-        a, u = model.mlp_products(shared["x2"], shared["h_gate"], shared["h_up"], weights, adapter)
+        a, u = model.mlp_products(shared["x2"], h_gate, h_up, weights, adapter)
     return layers.gated_mlp_slice_backward(
-        a, u, shared["h_gate"], shared["h_up"], weights["gate_proj"], weights["up_proj"], weights["down_proj"],
-        adapter["gate_proj.lora_B"], adapter["up_proj.lora_B"], a_down, start, shared["dbranch"], shared["dh_down"],
-        scale=model.lora.scale, activation=model.config.activation,
+        a, u, h_gate, h_up, weights["gate_proj"], weights["up_proj"], weights["down_proj"], adapter.get("gate_proj.lora_B"),
+        adapter.get("up_proj.lora_B"), a_down, start, shared["dbranch"], shared.get("dh_down"), scale=model.lora.scale,
+        activation=model.config.activation,
     )  # fmt: skip
 
 
 def mlp_end(
-    x: torch.Tensor, dy: torch.Tensor, shared: Tensors, sums: Tensors, da_down: torch.Tensor, weights: dict[str, Any],
+    x: torch.Tensor, dy: torch.Tensor, shared: Tensors, sums: Tensors, da_down: torch.Tensor | None, weights: dict[str, Any],
     adapter: Tensors, *, model: ModelSpec,
 ) -> tuple[torch.Tensor, Tensors]:
     """After the last slice: dx [N, D] of the residual before the MLP, and the gradients that need all slices."""
-    grads = {
-        "gate_proj.lora_A": sums["dh_gate"].t() @ shared["x2"],
-        "up_proj.lora_A": sums["dh_up"].t() @ shared["x2"],
-        "down_proj.lora_A": da_down.t().contiguous(),
-        "down_proj.lora_B": model.lora.scale * (shared["dbranch"].t() @ sums["h_down"]),
-    }
-    dx2 = sums["dx"] + sums["dh_gate"] @ adapter["gate_proj.lora_A"] + sums["dh_up"] @ adapter["up_proj.lora_A"]
+    gated = [name for name in ("gate", "up") if f"{name}_proj" in model.lora.targets]
+    grads = {f"{name}_proj.lora_A": sums[f"dh_{name}"].t() @ shared["x2"] for name in gated}
+    if da_down is not None:
+        grads["down_proj.lora_A"] = da_down.t().contiguous()
+        grads["down_proj.lora_B"] = model.lora.scale * (shared["dbranch"].t() @ sums["h_down"])
+    dx2 = sums["dx"]
+    for name in gated:
+        dx2 = dx2 + sums[f"dh_{name}"] @ adapter[f"{name}_proj.lora_A"]
     return dy + layers.norm_backward(x, weights["mlp_norm"], dx2, eps=model.config.norm_eps), grads
 
 
@@ -86,7 +94,7 @@ def mlp_backward(
     b: PlanBuilder, model: ModelSpec, block: int, x: Value, branch: Value, dy: Value, adapter: dict[str, Value],
     products: Sequence[dict[str, Value]] = (),
 ) -> tuple[Value, dict[str, Value]]:
-    """dy [N, D] at the block's output -> gradient at the MLP's input x [N, D], and of gate, up and down.
+    """dy [N, D] at the block's output -> gradient at the MLP's input x [N, D], and of those of gate, up and down that have adapters.
 
     `branch` is the down projection's output, read only where it is normed again; nothing else needs it. `products` are gate and up
     by slices where the forward pass kept them; else they are computed again.
@@ -96,26 +104,30 @@ def mlp_backward(
     needed = {n: leaf for n, leaf in pick(adapter, *MLP_LINEARS).items() if n.endswith("lora_A") or n == "down_proj.lora_B"}
     seen = {"branch": branch} if model.config.output_norms else {}
     started = b.call(mlp_start, x, seen, dy, norms, needed, model=model)
-    a_down = started.pop("a_down")
+    a_down = started.pop("a_down", None)
     shared = {"dbranch": dy, **started}
     used = {name: leaf for name, leaf in shared.items() if name != "x2" or not products}
     rank, width = model.lora.rank, model.config.intermediate_size
-    sums = {name: b.zeros((x.shape[0], rank)) for name in ("dh_gate", "dh_up", "h_down")} | {"dx": b.zeros(x.shape)}
-    rows = {name: b.zeros((width, rank)) for name in ("db_gate", "db_up", "da_down")}
+    gated = [name for name in ("gate", "up") if f"{name}_proj" in model.lora.targets]
+    down = "down_proj" in model.lora.targets
+    summed_names = [f"dh_{name}" for name in gated] + ["h_down"] * down
+    sums = {name: b.zeros((x.shape[0], rank)) for name in summed_names} | {"dx": b.zeros(x.shape)}
+    rows = {name: b.zeros((width, rank)) for name in [f"db_{name}" for name in gated] + ["da_down"] * down}
     tiles = row_tiles(b, x.shape[0])
     for number, ((of, _), (start, stop)) in enumerate(itertools.product(tiles, mlp_slices(b, model))):
         summed = {name: value.rows(*of) for name, value in sums.items()}
         slices = {name: value.rows(start, stop) for name, value in rows.items()}
         b.call(
             mlp_slice_backward, {name: value.rows(*of) for name, value in used.items()}, products[number] if products else {},
-            slice_weights(weights, start, stop), slice_adapter(adapter, start, stop), a_down.rows(start, stop), b.constant(start),
+            slice_weights(weights, start, stop), slice_adapter(adapter, start, stop), some_rows(a_down, start, stop),
+            b.constant(start),
             add_to=summed if len(tiles) == 1 else summed | slices, into=slices if len(tiles) == 1 else None, model=model,
         )  # fmt: skip
-    shared = {name: shared[name] for name in ("x2", "dbranch")}
+    shared = {name: shared[name] for name in ["x2"] * bool(gated) + ["dbranch"] * down}
     loras = pick(adapter, "gate_proj", "up_proj")
     loras = {name: leaf for name, leaf in loras.items() if name.endswith("lora_A")}
-    dx, grads = b.call(mlp_end, x, dy, shared, sums, rows["da_down"], pick(weights, "mlp_norm"), loras, model=model)
-    return dx, grads | {"gate_proj.lora_B": rows["db_gate"], "up_proj.lora_B": rows["db_up"]}
+    dx, grads = b.call(mlp_end, x, dy, shared, sums, rows.get("da_down"), pick(weights, "mlp_norm"), loras, model=model)
+    return dx, grads | {f"{name}_proj.lora_B": rows[f"db_{name}"] for name in gated}
 
 
 # ---- attention -------------------------------------------------------------------------------------------------------------
@@ -124,13 +136,22 @@ def mlp_backward(
 def output_backward(
     o: torch.Tensor, dy: torch.Tensor, weights: dict[str, Any], adapter: Tensors, *, model: ModelSpec
 ) -> tuple[torch.Tensor, Tensors]:
-    """Through Gemma's norm of the branch, where there is one, and the output projection: do [N, H * d], dA, dB."""
+    """Through Gemma's norm of the branch, where there is one, and the output projection: do [N, H * d], and its gradients."""
     if model.config.output_norms:
         branch = model.linear(o, "o_proj", weights, adapter)
         dy = layers.norm_backward(branch, weights["attention_output_norm"], dy, eps=model.config.norm_eps)
-    a, b = adapter["o_proj.lora_A"], adapter["o_proj.lora_B"]
-    do, da, db = layers.lora_linear_backward(o, weights["o_proj"], a, b, dy, scale=model.lora.scale)
-    return do, {"o_proj.lora_A": da, "o_proj.lora_B": db}
+    return _linear_backward(o, dy, "o_proj", weights, adapter, model)
+
+
+def _linear_backward(
+    x: torch.Tensor, dy: torch.Tensor, name: str, weights: dict[str, Any], adapter: Tensors, model: ModelSpec
+) -> tuple[torch.Tensor, Tensors]:
+    """dy [N, out] at a linear -> dx [N, in], and dA and dB if it has an adapter."""
+    if name not in model.lora.targets:
+        return product_transposed(dy, weights[name]), {}
+    a, b = adapter[f"{name}.lora_A"], adapter[f"{name}.lora_B"]
+    dx, da, db = layers.lora_linear_backward(x, weights[name], a, b, dy, scale=model.lora.scale)
+    return dx, {f"{name}.lora_A": da, f"{name}.lora_B": db}
 
 
 def tile_backward(
@@ -149,21 +170,17 @@ def qkv_backward(
 ) -> tuple[dict[str, torch.Tensor], Tensors]:
     """Back through RoPE, qk-norm, the three linears and the block's first norm.
 
-    `dresidual` holds the gradient that passes by the branch; without it, no gradient of x is wanted: ({"dx"} or {}, grads).
+    `dresidual` holds the gradient that passes by the branch; without it, no gradient of x is wanted: ({"dx"} or {}, grads). What is
+    not wanted is not in the graph: tracing drops what no result needs.
     """
     h = model.norm(x, weights["input_norm"])
     dh = torch.zeros_like(h)
     grads: Tensors = {}
     for name, dy in (("q_proj", dqkv["dq"]), ("k_proj", dqkv["dk"]), ("v_proj", dqkv["dv"])):
-        a, b = adapter[f"{name}.lora_A"], adapter[f"{name}.lora_B"]
         if name != "v_proj":
             dy = _rotation_backward(h, dy, name, weights, adapter, rope, model)
-        if dresidual:
-            dx, da, db = layers.lora_linear_backward(h, weights[name], a, b, dy, scale=model.lora.scale)
-            dh = dh + dx
-        else:
-            da, db, _ = layers.lora_gradients(h, a, b, dy, scale=model.lora.scale)
-        grads |= {f"{name}.lora_A": da, f"{name}.lora_B": db}
+        dx, found = _linear_backward(h, dy, name, weights, adapter, model)
+        dh, grads = dh + dx, grads | found
     if not dresidual:
         return {}, grads
     dx = layers.norm_backward(x, weights["input_norm"], dh, eps=model.config.norm_eps)
@@ -187,7 +204,7 @@ def _rotation_backward(
 def attention_output_backward(
     b: PlanBuilder, model: ModelSpec, block: int, o: Value, dy: Value, adapter: dict[str, Value]
 ) -> tuple[Value, dict[str, Value]]:
-    """dy [N, D] at the residual after attention -> do [N, H * d], and the gradients of o_proj."""
+    """dy [N, D] at the residual after attention -> do [N, H * d], and the gradients of o_proj if it has an adapter."""
     weights = b.weights(model.blocks[block])
     return b.call(output_backward, o, dy, output_weights(weights), pick(adapter, "o_proj"), model=model)
 
@@ -211,10 +228,13 @@ def inputs_backward(
     b: PlanBuilder, model: ModelSpec, block: int, x: Value, dqkv: dict[str, Value], dresidual: Value,
     adapter: dict[str, Value],
 ) -> tuple[Value, dict[str, Value]]:
-    """Gradient at the block's input x [N, D], and of q, k and v; for the first block, whose input is frozen, dresidual as it is."""
+    """Gradient at the block's input x [N, D], and of those of q, k and v that have adapters; for the first block, whose input is
+    frozen, dresidual as it is."""
     weights, tiles = b.weights(model.blocks[block]), row_tiles(b, x.shape[0])
     pieces, rope = pick(adapter, *ATTENTION_LINEARS), rope_rows(b, model, block, b.sequence_length)
     passing = {"dx": dresidual} if block else {}
+    if not passing and not pieces:
+        return dresidual, {}
     if len(tiles) == 1:
         found, grads = b.call(
             qkv_backward, x, dqkv, passing, attention_weights(model, weights), pieces, rope, model=model

@@ -166,18 +166,26 @@ def mlp_forward(
         model.mlp_inputs, x, pick(weights, "mlp_norm"),
         {name: leaf for name, leaf in pick(adapter, *MLP_LINEARS).items() if name.endswith("lora_A")},
     )  # fmt: skip
-    sums = {"y": b.zeros(x.shape), "h_down": b.zeros(inputs["h_up"].shape)}
+    down = "down_proj" in model.lora.targets
+    sums = {"y": b.zeros(x.shape)} | ({"h_down": b.zeros((x.shape[0], model.lora.rank))} if down else {})
     products = []
-    a_down = inputs.pop("a_down")
     for (rows, _), (start, stop) in itertools.product(row_tiles(b, x.shape[0]), mlp_slices(b, model)):
         _, kept = b.call(
-            model.mlp_slice, *[inputs[name].rows(*rows) for name in ("x2", "h_gate", "h_up")], slice_weights(weights, start, stop),
-            slice_adapter(adapter, start, stop), a_down.rows(start, stop), b.constant(start),
+            model.mlp_slice, *[some_rows(inputs.get(name), *rows) for name in ("x2", "h_gate", "h_up")],
+            slice_weights(weights, start, stop), slice_adapter(adapter, start, stop), some_rows(inputs.get("a_down"), start, stop),
+            b.constant(start),
             add_to=({name: value.rows(*rows) for name, value in sums.items()},), keep=keep,
         )  # fmt: skip
         products += [kept] if keep else []
+    if not down:
+        return sums["y"], tuple(products)
     branch = b.call(model.mlp_branch, sums["y"], sums["h_down"], {"down_proj.lora_B": adapter["down_proj.lora_B"]})
     return branch, tuple(products)
+
+
+def some_rows(value: Value | None, start: int, stop: int) -> Value | None:
+    """Rows of what there is only where a linear has an adapter."""
+    return None if value is None else value.rows(start, stop)
 
 
 def slice_weights(weights: dict[str, Any], start: int, stop: int) -> dict[str, Any]:
@@ -190,8 +198,8 @@ def slice_weights(weights: dict[str, Any], start: int, stop: int) -> dict[str, A
 
 
 def slice_adapter(adapter: dict[str, Value], start: int, stop: int) -> dict[str, Value]:
-    """B of gate and up, cut by rows."""
-    return {name: adapter[name].rows(start, stop) for name in ("gate_proj.lora_B", "up_proj.lora_B")}
+    """B of gate and up, cut by rows, as far as they have adapters."""
+    return {name: adapter[name].rows(start, stop) for name in ("gate_proj.lora_B", "up_proj.lora_B") if name in adapter}
 
 
 def block_pass(

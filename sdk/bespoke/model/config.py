@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
-from bespoke.config import Settings, as_tuple
+from bespoke.config import Lora, Settings, as_tuple
 
 __all__ = ["ModelConfig", "RopeConfig"]
 
@@ -65,6 +65,20 @@ class ModelConfig(Settings):
             "up_proj": (f, d),
             "down_proj": (d, f),
         }
+
+    def piece_shapes(self, lora: Lora) -> dict[str, tuple[int, int]]:
+        """Of the adapter of a block, in PEFT's layout: `q_proj.lora_A` [rank, in], `q_proj.lora_B` [out, rank] and so on."""
+        shapes = {}
+        for linear in lora.targets:
+            out, width = self.linear_shapes[linear]
+            shapes[f"{linear}.lora_A"] = (lora.rank, width)
+            shapes[f"{linear}.lora_B"] = (out, lora.rank)
+        return shapes
+
+    def adapter_shapes(self, lora: Lora) -> dict[str, tuple[int, int]]:
+        """Of every piece by its full name, `block_00.q_proj.lora_A` and so on."""
+        pieces = self.piece_shapes(lora)
+        return {f"{group}.{name}": shape for group in self.block_groups for name, shape in pieces.items()}
 
     @property
     def block_groups(self) -> tuple[str, ...]:

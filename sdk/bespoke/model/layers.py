@@ -46,7 +46,13 @@ def rope_backward(dy: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> tor
     return rope(dy, cos, -sin)
 
 
-# ---- LoRA linear: y = x W^T + b + s (x A^T) B^T --------------------------------------------------------------------------
+# ---- linear without and with an adapter: y = x W^T + b + s (x A^T) B^T ----------------------------------------------------
+
+
+def linear(x: torch.Tensor, w: Weight, bias: torch.Tensor | None) -> torch.Tensor:
+    """x [N, in] -> [N, out]."""
+    y = product(x, w)
+    return y if bias is None else y + bias
 
 
 def lora_linear(
@@ -131,7 +137,7 @@ def attention_tile_backward(
     return {"dq": dq, "dk": dk, "dv": dv}
 
 
-# ---- gated MLP: p = act(a) * u; a, u and p for one slice of the intermediate width ------------------------------------------
+# ---- gated MLP: p = act(a) * u; a, u and p for one slice of the intermediate width. Pieces of a linear without an adapter are None.
 
 _GELU = math.sqrt(2.0 / math.pi)
 
@@ -153,47 +159,52 @@ def gate_backward(a: torch.Tensor, *, activation: str) -> torch.Tensor:
 
 
 def gated_products(
-    x: torch.Tensor, h_gate: torch.Tensor, h_up: torch.Tensor, w_gate: Weight, w_up: Weight, b_gate: torch.Tensor,
-    b_up: torch.Tensor, *, scale: float,
+    x: torch.Tensor, h_gate: torch.Tensor | None, h_up: torch.Tensor | None, w_gate: Weight, w_up: Weight,
+    b_gate: torch.Tensor | None, b_up: torch.Tensor | None, *, scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """a and u [N, F] of a slice: x [N, D]; h_gate, h_up [N, r] (x A^T of gate and up); w_gate, w_up [F, D] and b_gate, b_up
     [F, r] cut by rows."""
-    return product(x, w_gate) + scale * (h_gate @ b_gate.t()), product(x, w_up) + scale * (h_up @ b_up.t())
+    return _with_adapter(product(x, w_gate), h_gate, b_gate, scale), _with_adapter(product(x, w_up), h_up, b_up, scale)
+
+
+def _with_adapter(y: torch.Tensor, h: torch.Tensor | None, b: torch.Tensor | None, scale: float) -> torch.Tensor:
+    return y if h is None or b is None else y + scale * (h @ b.t())
 
 
 def gated_mlp_slice(
-    a: torch.Tensor, u: torch.Tensor, w_down: QuantizedWeight, a_down: torch.Tensor, start: torch.Tensor, *, activation: str
+    a: torch.Tensor, u: torch.Tensor, w_down: QuantizedWeight, a_down: torch.Tensor | None, start: torch.Tensor, *,
+    activation: str,
 ) -> dict[str, torch.Tensor]:
     """A slice's share of the down projection, to be summed over slices: `y` [N, D] and, for its adapter, `h_down` [N, r].
 
     a, u [N, F] of the slice; w_down whole, its columns cut at `start`; a_down [F, r] is down's A transposed and cut by rows.
     """
     p = gate(a, activation=activation) * u
-    return {"y": product_columns(p, w_down, start), "h_down": p @ a_down}
+    y = {"y": product_columns(p, w_down, start)}
+    return y if a_down is None else y | {"h_down": p @ a_down}
 
 
 def gated_mlp_slice_backward(
-    a: torch.Tensor, u: torch.Tensor, h_gate: torch.Tensor, h_up: torch.Tensor, w_gate: Weight, w_up: Weight,
-    w_down: QuantizedWeight, b_gate: torch.Tensor, b_up: torch.Tensor, a_down: torch.Tensor, start: torch.Tensor,
-    dy: torch.Tensor, dh_down: torch.Tensor, *, scale: float, activation: str,
+    a: torch.Tensor, u: torch.Tensor, h_gate: torch.Tensor | None, h_up: torch.Tensor | None, w_gate: Weight, w_up: Weight,
+    w_down: QuantizedWeight, b_gate: torch.Tensor | None, b_up: torch.Tensor | None, a_down: torch.Tensor | None,
+    start: torch.Tensor, dy: torch.Tensor, dh_down: torch.Tensor | None, *, scale: float, activation: str,
 ) -> dict[str, torch.Tensor]:
     """From a, u [N, F] of the slice, kept or computed again. dy [N, D]; dh_down = s dy B_down [N, r].
 
-    By rows of the slice: `db_gate`, `db_up`, `da_down` [F, r]. To be summed over slices: `dx` [N, D] (without the adapters'
-    share), `dh_gate`, `dh_up`, `h_down` [N, r].
+    To be summed over slices: `dx` [N, D] (without the adapters' share), `dh_gate`, `dh_up`, `h_down` [N, r]. By rows of the slice:
+    `db_gate`, `db_up`, `da_down` [F, r]. Of each linear only where it has an adapter.
     """
     act = gate(a, activation=activation)
     p = act * u
-    h_down, da_down = p @ a_down, p.t() @ dh_down
-    dp = product_columns_transposed(dy, w_down, start, p.shape[1]) + dh_down @ a_down.t()
+    down = None if a_down is None or dh_down is None else (p @ a_down, p.t() @ dh_down)
+    dp = product_columns_transposed(dy, w_down, start, p.shape[1])
+    if a_down is not None and dh_down is not None:
+        dp = dp + dh_down @ a_down.t()
     du = dp * act
     da = dp * u * gate_backward(a, activation=activation)
-    return {
-        "dx": product_transposed(da, w_gate) + product_transposed(du, w_up),
-        "dh_gate": scale * (da @ b_gate),
-        "dh_up": scale * (du @ b_up),
-        "h_down": h_down,
-        "db_gate": scale * (da.t() @ h_gate),
-        "db_up": scale * (du.t() @ h_up),
-        "da_down": da_down,
-    }
+    sums = {"dx": product_transposed(da, w_gate) + product_transposed(du, w_up)}
+    sums |= {f"dh_{name}": scale * (dz @ b) for name, dz, b in (("gate", da, b_gate), ("up", du, b_up)) if b is not None}
+    rows = {f"db_{name}": scale * (dz.t() @ h) for name, dz, h in (("gate", da, h_gate), ("up", du, h_up)) if h is not None}
+    if down is None:
+        return sums | rows
+    return sums | {"h_down": down[0]} | rows | {"da_down": down[1]}

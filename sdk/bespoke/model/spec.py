@@ -28,7 +28,7 @@ _TRACE_KEYS: dict[Hashable, Hashable] = {}  # small objects stand for whole conf
 
 @dataclass(frozen=True, eq=False)
 class ModelSpec:
-    """Names, shapes and stages of a model with LoRA on all its linears."""
+    """Names, shapes and stages of a model with LoRA on the linears `lora.targets`: an adapter holds the pieces of these alone."""
 
     config: ModelConfig
     lora: Lora
@@ -47,11 +47,7 @@ class ModelSpec:
 
     def adapter_shapes(self, group: str) -> dict[str, tuple[int, int]]:
         """Pieces of a block's adapter in PEFT's layout; their order is the `tensor` index of the noise counter."""
-        shapes = {}
-        for linear, (out, width) in self.config.linear_shapes.items():
-            shapes[f"{linear}.lora_A"] = (self.lora.rank, width)
-            shapes[f"{linear}.lora_B"] = (out, self.lora.rank)
-        return shapes
+        return self.config.piece_shapes(self.lora)
 
     def weight_shapes(self, group: str) -> dict[str, tuple[int, ...]]:
         """Frozen tensors of a group. A name in `quantized` stands for a pair (codes, scales)."""
@@ -97,9 +93,12 @@ class ModelSpec:
         return hidden if self.config.embedding_scale == 1.0 else hidden * self.config.embedding_scale
 
     def linear(self, x: torch.Tensor, name: str, weights: Tensors, adapter: Tensors) -> torch.Tensor:
-        """One LoRA linear: x [N, in] -> [N, out]."""
+        """One linear, with its adapter if it has one: x [N, in] -> [N, out]."""
+        bias = weights.get(f"{name}.bias")
+        if name not in self.lora.targets:
+            return layers.linear(x, weights[name], bias)
         a, b = adapter[f"{name}.lora_A"], adapter[f"{name}.lora_B"]
-        return layers.lora_linear(x, weights[name], weights.get(f"{name}.bias"), a, b, scale=self.lora.scale)
+        return layers.lora_linear(x, weights[name], bias, a, b, scale=self.lora.scale)
 
     def norm(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return layers.norm(x, w, eps=self.config.norm_eps)
@@ -137,39 +136,42 @@ class ModelSpec:
         return x + (self.norm(branch, weights["attention_output_norm"]) if self.config.output_norms else branch)
 
     def mlp_inputs(self, x: torch.Tensor, weights: Tensors, adapter: Tensors) -> dict[str, torch.Tensor]:
-        """What every slice of the MLP shares: `x2` = norm(x), `h_gate` and `h_up` [N, r], down's A transposed [F, r]."""
+        """What every slice of the MLP shares: `x2` = norm(x), and of the linears that have an adapter `h_gate` and `h_up` [N, r],
+        down's A transposed, `a_down` [F, r]."""
         x2 = self.norm(x, weights["mlp_norm"])
-        return {
-            "x2": x2,
-            "h_gate": x2 @ adapter["gate_proj.lora_A"].t(),
-            "h_up": x2 @ adapter["up_proj.lora_A"].t(),
-            "a_down": adapter["down_proj.lora_A"].t().contiguous(),
-        }
+        inputs = {"x2": x2}
+        for name in ("gate", "up"):
+            if f"{name}_proj" in self.lora.targets:
+                inputs[f"h_{name}"] = x2 @ adapter[f"{name}_proj.lora_A"].t()
+        if "down_proj" in self.lora.targets:
+            inputs["a_down"] = adapter["down_proj.lora_A"].t().contiguous()
+        return inputs
 
     def mlp_slice(
         self,
         x2: torch.Tensor,
-        h_gate: torch.Tensor,
-        h_up: torch.Tensor,
+        h_gate: torch.Tensor | None,
+        h_up: torch.Tensor | None,
         weights: Tensors,
         adapter: Tensors,
-        a_down: torch.Tensor,
+        a_down: torch.Tensor | None,
         start: torch.Tensor,
         *,
         keep: bool = False,
     ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-        """A slice's share of `y` [N, D] and `h_down` [N, r]; and what to `keep`: `a` and `u` [N, F] of the slice, or nothing."""
+        """A slice's share of `y` [N, D] and, where down has an adapter, `h_down` [N, r]; and what to `keep`: `a` and `u` [N, F] of the
+        slice, or nothing."""
         a, u = self.mlp_products(x2, h_gate, h_up, weights, adapter)
         sums = layers.gated_mlp_slice(a, u, weights["down_proj"], a_down, start, activation=self.config.activation)
         return sums, {"a": a, "u": u} if keep else {}
 
     def mlp_products(
-        self, x2: torch.Tensor, h_gate: torch.Tensor, h_up: torch.Tensor, weights: Tensors, adapter: Tensors
+        self, x2: torch.Tensor, h_gate: torch.Tensor | None, h_up: torch.Tensor | None, weights: Tensors, adapter: Tensors
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """a and u [N, F] of a slice of the width: gate and up with their adapters."""
+        """a and u [N, F] of a slice of the width: gate and up, with their adapters where they have one."""
         return layers.gated_products(
-            x2, h_gate, h_up, weights["gate_proj"], weights["up_proj"], adapter["gate_proj.lora_B"], adapter["up_proj.lora_B"],
-            scale=self.lora.scale,
+            x2, h_gate, h_up, weights["gate_proj"], weights["up_proj"], adapter.get("gate_proj.lora_B"),
+            adapter.get("up_proj.lora_B"), scale=self.lora.scale,
         )  # fmt: skip
 
     def mlp_branch(self, y: torch.Tensor, h_down: torch.Tensor, adapter: Tensors) -> torch.Tensor:

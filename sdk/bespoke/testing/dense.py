@@ -65,8 +65,10 @@ class _Dense:
     def linear(self, x: torch.Tensor, group: str, linear: str) -> torch.Tensor:
         name = f"{group}.{linear}"
         bias = self.weight(f"{name}.bias") if f"{name}.bias" in self.weights else None
-        a, b = self.adapter[f"{name}.lora_A"], self.adapter[f"{name}.lora_B"]
         lora = self.model.lora
+        if linear not in lora.targets:
+            return F.linear(x, self.weight(name), bias)
+        a, b = self.adapter[f"{name}.lora_A"], self.adapter[f"{name}.lora_B"]
         return F.linear(x, self.weight(name) + lora.alpha / lora.rank * (b @ a), bias)
 
     def attention(self, h: torch.Tensor, block: int, group: str) -> torch.Tensor:
