@@ -197,18 +197,19 @@ def _eager_float64(
 def peft_reference(
     folder: Path, pieces: Mapping[str, np.ndarray], *, rank: int, alpha: float, dtype: torch.dtype = torch.float32
 ) -> tuple[Any, dict[str, torch.nn.Parameter]]:
-    """`dequantized_reference` with peft's LoRA on every linear, and its parameters by our names.
+    """`dequantized_reference` with peft's LoRA on the linears of `pieces`, and its parameters by our names.
 
     `pieces` maps `block_03.q_proj.lora_A` to [rank, in] and `.lora_B` to [out, rank]; only these ask
     for a gradient.
     """
     from peft import LoraConfig, get_peft_model
 
-    settings = LoraConfig(r=rank, lora_alpha=alpha, target_modules=list(QUANTIZED_LINEARS), task_type="CAUSAL_LM")
+    linears = {name.split(".")[1] for name in pieces}
+    settings = LoraConfig(r=rank, lora_alpha=alpha, target_modules=sorted(linears), task_type="CAUSAL_LM")
     model = get_peft_model(dequantized_reference(folder, dtype=dtype), settings).eval()
     parameters: dict[str, torch.nn.Parameter] = {}
     for index, layer in enumerate(model.get_base_model().model.layers):
-        for linear in QUANTIZED_LINEARS:
+        for linear in (name for name in QUANTIZED_LINEARS if name in linears):
             module = getattr(layer.self_attn, linear, None) or getattr(layer.mlp, linear)
             for letter in "AB":
                 name = f"block_{index:02d}.{linear}.lora_{letter}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from bespoke import arguments
-from bespoke.adapter.peft import adapter_shapes, export_peft, import_peft
+from bespoke.adapter.peft import export_peft, import_peft
 from bespoke.bundle.reader import Authenticated, Bundle, open_bundle
 from bespoke.config import Training, settings_from
 from bespoke.core.runtime import CoreRuntime, RuntimeName, chosen_runtime
@@ -119,7 +119,7 @@ class PersonalModel:
             targets = [target.name for target in manifest.targets]
             chosen = chosen_runtime(runtime, targets)
             require_device(targets)
-            shapes = adapter_shapes(manifest.model.config, manifest.lora.rank)
+            shapes = manifest.model.config.adapter_shapes(manifest.lora.settings)
             limit = manifest.budget.memory_bytes if memory_mb is None else int(memory_mb * 1e6)
             core = CoreRuntime(bundle, state, opened.manifest_sha256, opened.public_key, limit)
             # The last: nothing is written before all else is checked.
@@ -148,7 +148,7 @@ class PersonalModel:
             manifest, encoder = opened.manifest, _encoder(opened)
             StateStore.reset_for_new_base(
                 state, base_sha256=manifest.model.base_sha256,
-                adapter_shapes=adapter_shapes(manifest.model.config, manifest.lora.rank),
+                adapter_shapes=manifest.model.config.adapter_shapes(manifest.lora.settings),
                 retokenize=lambda example: encoder.encode(example).rows,
             ).close()  # fmt: skip
         return cls.open(
@@ -305,7 +305,7 @@ class PersonalModel:
             )  # fmt: skip
         manifest = self._bundle.manifest
         return export_peft(
-            folder, self._initial() if found is None else found[1], rank=manifest.lora.rank, alpha=manifest.lora.alpha,
+            folder, self._bundle.initial_adapter() if found is None else found[1], lora=manifest.lora.settings,
             base_name=manifest.model.name, base_sha256=manifest.model.base_sha256, config=manifest.model.config,
         )  # fmt: skip
 
@@ -318,8 +318,7 @@ class PersonalModel:
         manifest = self._bundle.manifest
         with self._store.trainer_lock("importing an adapter"):
             tensors = import_peft(
-                folder, manifest.model.config, manifest.lora.rank, manifest.lora.alpha, manifest.model.base_sha256,
-                trust_base=trust_base,
+                folder, manifest.model.config, manifest.lora.settings, manifest.model.base_sha256, trust_base=trust_base
             )  # fmt: skip
             return self._store.import_version(tensors, source=folder.name)
 
@@ -343,9 +342,6 @@ class PersonalModel:
                 raise MissingDependency.of(what, "torch", "torch") from None
             self._torch = TorchRuntime(self._bundle, self._store, self._memory_bytes)
         return self._torch
-
-    def _initial(self) -> dict[str, np.ndarray]:
-        return dict(self._bundle.mapped(self._bundle.manifest.adapter))
 
 
 def _encoder(bundle: Bundle) -> ExampleEncoder:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from bespoke import plugins
-from bespoke.config import Lora, Training
+from bespoke.config import LINEARS, Linear, Lora, Training
 from bespoke.format.tensors import map_tensors
 from bespoke.graph.builder import PlanBuilder
 from bespoke.graph.trace import Tracer
@@ -211,10 +211,11 @@ class Rig:
 def rig(
     base: Base, method: Any, length: int, rank: int, tracer: Tracer, *, training: Training | None = None, rows: int = 3,
     tiles: Tiles | None = None, options: Mapping[str, Any] | None = None, answers: bool = False,
+    linears: tuple[Linear, ...] = LINEARS,
 ) -> Rig:
     """By default a rig whose accumulators give the gradients."""
     training = training or Training(batch_size=rows, accumulation=2)
-    model = spec(base, rank)
+    model = spec(base, rank, linears)
     plan = planned(model, method, length, training, tracer, tiles=tiles, options=options, answers=answers)
     scalars = {"epsilon": options["epsilon"]} if options and "epsilon" in options else {}
     return Rig(base, model, plan, tracer, scalars)
@@ -223,9 +224,10 @@ def rig(
 _specs: dict[Hashable, ModelSpec] = {}
 
 
-def spec(base: Base, rank: int) -> ModelSpec:
-    """One object for a base and a rank: a tracer knows functions by identity, and a spec's stages are bound methods."""
-    return _specs.setdefault((base.folder, rank), ModelSpec(base.config, Lora(rank=rank, alpha=SCALE * rank)))
+def spec(base: Base, rank: int, linears: tuple[Linear, ...] = LINEARS) -> ModelSpec:
+    """One object for a base and an adapter: a tracer knows functions by identity, and a spec's stages are bound methods."""
+    lora = Lora(rank=rank, alpha=SCALE * rank, targets=linears)
+    return _specs.setdefault((base.folder, lora), ModelSpec(base.config, lora))
 
 
 # ---- the oracle --------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ import pytest
 import torch
 
 from bespoke import BespokeError, PersonalModel
-from bespoke.adapter.peft import adapter_shapes
 from bespoke.bundle.manifest import GraphRecord
 from bespoke.bundle.manifest_document import read_manifest
 from bespoke.bundle.reader import Bundle, open_bundle
@@ -90,7 +89,7 @@ class Sources:
 
                 def read() -> None:
                     manifest = read_manifest(data)
-                    adapter_shapes(manifest.model.config, manifest.lora.rank)
+                    manifest.model.config.adapter_shapes(manifest.lora.settings)
 
                 return "manifest", what, read
             case 1:

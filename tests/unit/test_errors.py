@@ -176,14 +176,16 @@ def _more_than_the_limit(folder: Path, monkeypatch: Monkey) -> None:
 
 
 def _adapter_of_other_rank(folder: Path, monkeypatch: Monkey) -> None:
-    from bespoke.adapter.peft import adapter_shapes, export_peft, import_peft
+    from bespoke.adapter.peft import export_peft, import_peft
+    from bespoke.config import Lora
     from bespoke.model.config import ModelConfig
     from tests.unit.bundle.example import manifest_document
 
     config = ModelConfig.model_validate(manifest_document()["model"]["config"])
-    tensors = {name: np.zeros(shape, np.float32) for name, shape in adapter_shapes(config, 2).items()}
-    export_peft(folder / "adapter", tensors, rank=2, alpha=4.0, base_name="base", base_sha256=BASE, config=config)
-    import_peft(folder / "adapter", config, 4, 8.0, BASE)
+    lora = Lora(rank=2, alpha=4.0)
+    tensors = {name: np.zeros(shape, np.float32) for name, shape in config.adapter_shapes(lora).items()}
+    export_peft(folder / "adapter", tensors, lora=lora, base_name="base", base_sha256=BASE, config=config)
+    import_peft(folder / "adapter", config, Lora(rank=4, alpha=8.0), BASE)
 
 
 def _temperature_below_zero(folder: Path, monkeypatch: Monkey) -> None:

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "format/bundle.h"
+#include "format/manifest_check.h"
 #include "kernels/int4.h"
 #include "run/golden.h"
 #include "run/machine.h"
@@ -183,6 +184,7 @@ bespoke_engine own_engine(const bespoke_options& options) {
 }
 
 std::vector<StateTensor> adapter_shapes(Bundle& bundle) {
+  check_adapter(bundle.manifest(), bundle.tensors(bundle.manifest().adapter));
   std::vector<StateTensor> shapes;
   for (const auto& [name, tensor] : bundle.tensors(bundle.manifest().adapter)) 
     shapes.push_back({name, tensor.shape.data(), static_cast<int32_t>(tensor.shape.size()), nullptr});

@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bespoke.config import Lora
 from bespoke.errors import AdapterError, ModelError
 from bespoke.format.json_strict import loads_strict
 from bespoke.format.plain_file import read_plain
@@ -25,7 +26,7 @@ from bespoke.format.whole_folder import WholeFolder
 from bespoke.model.checkpoint import Checkpoint
 from bespoke.model.config import ModelConfig
 
-__all__ = ["adapter_shapes", "export_peft", "import_peft"]
+__all__ = ["export_peft", "import_peft"]
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
@@ -51,34 +52,23 @@ _MUST_BE_OFF = (
 )
 
 
-def adapter_shapes(config: ModelConfig, rank: int) -> dict[str, tuple[int, int]]:
-    """Shape of every piece by full name: `.lora_A` [rank, in], `.lora_B` [out, rank]."""
-    shapes = {}
-    for group in config.block_groups:
-        for linear, (out, columns) in config.linear_shapes.items():
-            shapes[f"{group}.{linear}.lora_A"] = (rank, columns)
-            shapes[f"{group}.{linear}.lora_B"] = (out, rank)
-    return shapes
-
-
 def export_peft(
     folder: Path | str,
     tensors: Mapping[str, np.ndarray],
     *,
-    rank: int,
-    alpha: float,
+    lora: Lora,
     base_name: str,
     base_sha256: str,
     config: ModelConfig,
 ) -> Path:
     """Write adapter_config.json and adapter_model.safetensors into `folder` and return it.
 
-    `tensors` maps the full name of each piece to float32 of the shape in `adapter_shapes`. The folder appears whole or
+    `tensors` maps the full name of each piece to float32 of the shape in `config.adapter_shapes(lora)`. The folder appears whole or
     not at all; an earlier export there is replaced, anything else in it is an AdapterError.
     """
     folder = Path(folder)
-    shapes = adapter_shapes(config, rank)
-    _check_names("the adapter to export", set(tensors), set(shapes))
+    shapes = config.adapter_shapes(lora)
+    _check_names("the adapter to export", set(tensors), set(shapes), lora)
     for name, shape in shapes.items():
         if tensors[name].shape != shape or tensors[name].dtype != np.float32:
             raise AdapterError(
@@ -89,7 +79,7 @@ def export_peft(
             )
     whole = WholeFolder(folder, AdapterError, _check_replaceable)
     try:
-        settings = _peft_settings(rank, alpha, base_name, config)
+        settings = _peft_settings(lora, base_name, config)
         _write(whole.work / CONFIG, [json.dumps(settings, indent=2, sort_keys=True).encode() + b"\n"])
         keyed = {_peft_key(name, config): tensors[name] for name in shapes}
         _write(whole.work / WEIGHTS, _safetensors(keyed, {"format": "pt", _BASE_KEY: base_sha256}))
@@ -102,26 +92,25 @@ def export_peft(
 def import_peft(
     folder: Path | str,
     config: ModelConfig,
-    rank: int,
-    alpha: float,
+    lora: Lora,
     base_sha256: str,
     *,
     trust_base: bool = False,
 ) -> dict[str, np.ndarray]:
     """Full name of each piece -> float32 array, from a PEFT folder of this model's shape.
 
-    Raises AdapterError for another base (by hash), other rank, alpha, modules or shapes, and for kinds of LoRA that
+    Raises AdapterError for another base (by hash), other rank, alpha, linears or shapes, and for kinds of LoRA that
     compute something else. An adapter without our hash, one that PEFT wrote, needs `trust_base=True`.
     """
     folder = Path(folder)
-    _check_settings(folder / CONFIG, rank, alpha, config)
+    _check_settings(folder / CONFIG, lora)
     path = folder / WEIGHTS
     try:
         weights = Checkpoint.open_file(path)
         _check_base(path, weights.metadata.get(_BASE_KEY), base_sha256, trust_base)
-        shapes = adapter_shapes(config, rank)
+        shapes = config.adapter_shapes(lora)
         keys = {_peft_key(name, config): name for name in shapes}
-        _check_names(str(path), set(weights.names()), set(keys))
+        _check_names(str(path), set(weights.names()), set(keys), lora)
         for key, name in keys.items():
             if weights.shape(key) != shapes[name]:
                 raise AdapterError(
@@ -152,34 +141,34 @@ def _peft_key(name: str, config: ModelConfig) -> str:
     return f"base_model.model.{config.decoder_path}.layers.{layer}.{part}.{linear}.{piece}.weight"
 
 
-def _peft_settings(rank: int, alpha: float, base_name: str, config: ModelConfig) -> dict[str, Any]:
+def _peft_settings(lora: Lora, base_name: str, config: ModelConfig) -> dict[str, Any]:
     return {
         "base_model_name_or_path": base_name,
         "bias": "none",
         "fan_in_fan_out": False,
         "inference_mode": True,
         "init_lora_weights": True,
-        "lora_alpha": int(alpha) if alpha == int(alpha) else alpha,
+        "lora_alpha": int(lora.alpha) if lora.alpha == int(lora.alpha) else lora.alpha,
         "lora_dropout": 0.0,
         "modules_to_save": None,
         "peft_type": "LORA",
-        "r": rank,
-        "target_modules": _target_modules(config),
+        "r": lora.rank,
+        "target_modules": _target_modules(config, lora),
         "task_type": "CAUSAL_LM",
         "use_dora": False,
         "use_rslora": False,
     }
 
 
-def _target_modules(config: ModelConfig) -> str | list[str]:
+def _target_modules(config: ModelConfig, lora: Lora) -> str | Sequence[str]:
     """Names of linears; as a pattern where the model has a part for images whose linears have the same names."""
-    linears = sorted(config.linear_shapes)
+    linears = sorted(lora.targets)
     if config.decoder_path == "model":
         return linears
     return rf"{re.escape(config.decoder_path)}\.layers\.\d+\.(self_attn|mlp)\.({'|'.join(linears)})"
 
 
-def _check_settings(path: Path, rank: int, alpha: float, config: ModelConfig) -> None:
+def _check_settings(path: Path, lora: Lora) -> None:
     try:
         data = read_plain(path, _MAX_CONFIG_BYTES + 1)
         if len(data) > _MAX_CONFIG_BYTES:
@@ -191,7 +180,7 @@ def _check_settings(path: Path, rank: int, alpha: float, config: ModelConfig) ->
         raise _wrong(path, type(raw).__name__, "an object")
     if raw.get("peft_type") != "LORA":
         raise _wrong(path, f"peft_type {raw.get('peft_type')!r}", "LORA")
-    for field, wanted in (("r", rank), ("lora_alpha", alpha)):
+    for field, wanted in (("r", lora.rank), ("lora_alpha", lora.alpha)):
         got = raw.get(field)
         if isinstance(got, bool) or not isinstance(got, int | float) or got != wanted:
             raise _wrong(path, f"{field} {got!r}", f"{wanted:g}, as the bundle has")
@@ -199,11 +188,11 @@ def _check_settings(path: Path, rank: int, alpha: float, config: ModelConfig) ->
         raise _wrong(path, f"bias {raw['bias']!r}", "none")
     for field in sorted(set(_MUST_BE_OFF) | {field for field in raw if field.startswith("use_")}):
         if raw.get(field):
-            raise _wrong(path, f"{field} {str(raw[field])[:80]}", "it off: plain LoRA on every linear of every block")
-    targets, linears = raw.get("target_modules"), sorted(config.linear_shapes)
+            raise _wrong(path, f"{field} {str(raw[field])[:80]}", "it off: plain LoRA on the same linears of every block")
+    targets, linears = raw.get("target_modules"), sorted(lora.targets)
     # A pattern, or "all-linear": the names of the tensors, which are checked one by one, say what it meant.
     if not isinstance(targets, str) and (not isinstance(targets, list) or sorted(map(str, targets)) != linears):
-        raise _wrong(path, f"target_modules {str(targets)[:120]}", ", ".join(linears))
+        raise _wrong(path, f"target_modules {str(targets)[:120]}", f"{', '.join(linears)}, as the bundle has")
 
 
 def _check_base(path: Path, got: str | None, expected: str, trust_base: bool) -> None:
@@ -226,7 +215,7 @@ def _check_base(path: Path, got: str | None, expected: str, trust_base: bool) ->
     )
 
 
-def _check_names(subject: str, got: set[str], expected: set[str]) -> None:
+def _check_names(subject: str, got: set[str], expected: set[str], lora: Lora) -> None:
     missing, extra = sorted(expected - got), sorted(got - expected)
     if not missing and not extra:
         return
@@ -235,8 +224,8 @@ def _check_names(subject: str, got: set[str], expected: set[str]) -> None:
     raise AdapterError(
         subject,
         got="; ".join(parts),
-        expected=f"{len(expected)} tensors: lora_A and lora_B of every linear of every block",
-        next_step="Give an adapter of this model, on all its linears",
+        expected=f"{len(expected)} tensors: lora_A and lora_B of {', '.join(lora.targets)} of every block",
+        next_step="Give an adapter of this model, on these linears",
     )
 
 

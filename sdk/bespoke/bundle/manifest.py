@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from bespoke.config import Settings, Training, as_tuple
+from bespoke.config import Linear, Lora, Settings, Training, as_tuple
 from bespoke.model.config import ModelConfig
 from bespoke.plan.instructions import Estimate
 
@@ -120,9 +120,14 @@ class LoraRecord(Settings):
 
     rank: int = Field(ge=1, le=1024, description="width of the adapter")
     alpha: float = Field(gt=0, description="numerator of the adapter's scale")
-    linears: Annotated[tuple[Name, ...], BeforeValidator(as_tuple)] = Field(
-        min_length=1, max_length=64, description="names of the adapted linears of a block, in the order of the adapter"
+    linears: Annotated[tuple[Linear, ...], BeforeValidator(as_tuple)] = Field(
+        min_length=1, max_length=64, description="the linears of a block that have an adapter, in the order of the adapter"
     )
+
+    @property
+    def settings(self) -> Lora:
+        """What it was built with."""
+        return Lora(rank=self.rank, alpha=self.alpha, targets=self.linears)
 
 
 class TextRecord(Settings):

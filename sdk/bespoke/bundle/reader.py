@@ -170,6 +170,18 @@ class Bundle:
         weights = any(record.file == name for record in self.manifest.weights)
         return tensors_from_buffer(memoryview(whole)[shift:], subject, page_aligned=weights)
 
+    def initial_adapter(self) -> dict[str, np.ndarray]:
+        """The adapter that a first run starts from: the pieces that `lora` of the manifest says, and no others."""
+        name = self.manifest.adapter
+        pieces = self.mapped(name)
+        shapes = self.manifest.model.config.adapter_shapes(self.manifest.lora.settings)
+        for piece in sorted(pieces.keys() | shapes.keys()):
+            got = f"{pieces[piece].dtype} {list(pieces[piece].shape)}" if piece in pieces else "nothing"
+            expected = f"float32 {list(shapes[piece])}" if piece in shapes else "nothing"
+            if got != expected:
+                raise self._refused(f"{name}: {piece}", got, f"{expected}, as lora says")
+        return pieces
+
     def verify_files(self, progress: Callable[[str, int], None] | None = None) -> int:
         """Check the hash of every file, again if need be; returns how many there are.
 

@@ -69,8 +69,14 @@ def on_the_command_line(error: BespokeError, options: Mapping[str, str], file: b
 def _said(text: str, options: Mapping[str, str]) -> str:
     for python, words in PHRASES:
         text = re.sub(python, words, text)
-    text = re.sub(r"\b(?:train|training|lora|budget)\.(\w+)", lambda found: options.get(found[1], found[0]), text)
+    text = re.sub(r"\b(train|training|lora|budget)\.(\w+)", lambda found: _option(found, options), text)
     given = re.compile(r"(?<![\w.-])(\w+)=(?=[\w'\"{.-])")  # memory_mb=64
     text = given.sub(lambda found: f"{options[found[1]]} " if found[1] in options else found[0], text)
     # A name with an underscore is a name; one without may be a word.
     return re.sub(r"(?<![\w.-])[a-z]+(?:_[a-z]+)+\b", lambda found: options.get(found[0], found[0]), text)
+
+
+def _option(found: re.Match[str], options: Mapping[str, str]) -> str:
+    """Of a setting, as `training.steps`: its option has the field's name, or the table's too where that is another option's."""
+    table, field = found.groups()
+    return options.get(f"{table}_{field}") or options.get(field, found[0])

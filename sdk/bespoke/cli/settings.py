@@ -43,8 +43,13 @@ class Flag:
     compiled: bool = False
 
     @property
+    def parameter(self) -> str:
+        """Its name among the parameters of the command, whose `targets` are engines."""
+        return f"{self.table}_{self.field}" if self.field == "targets" else self.field
+
+    @property
     def option(self) -> str:
-        return "--" + self.field.replace("_", "-")
+        return "--" + self.parameter.replace("_", "-")
 
 
 def _lengths(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int, ...] | None:
@@ -56,11 +61,19 @@ def _lengths(_: click.Context, __: click.Parameter, value: str | None) -> tuple[
         raise click.BadParameter(f"{value!r} is not a list of numbers such as 64,128") from None
 
 
-_PARSED: dict[str, Callable[..., Any]] = {"sequence_lengths": _lengths}
+def _names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...] | None:
+    return None if value is None else tuple(value.split(","))
+
+
+_PARSED: dict[str, Callable[..., Any]] = {"sequence_lengths": _lengths, "lora_targets": _names}
 
 FLAGS = (
     Flag("lora", "rank", int, "Width of the adapter [8].", True),
     Flag("lora", "alpha", float, "The adapter is scaled by alpha / rank [16].", True),
+    Flag(
+        "lora", "targets", str,
+        "Linears of a block that have an adapter [q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj].", True,
+    ),
     Flag("training", "learning_rate", float, "Learning rate, at its peak [2e-4]."),
     Flag("training", "steps", int, "Steps of a run, over which its schedule spans [300]."),
     Flag("training", "sequence_lengths", str, "Lengths to make plans for, as 64,128,256 [64,128,256].", True),
@@ -95,8 +108,8 @@ def setting_flags(flags: Sequence[Flag]) -> Callable[[Command], Command]:
     def add(command: Command) -> Command:
         for flag in reversed(flags):
             name = f"{flag.option}/--no-{flag.field.replace('_', '-')}" if flag.type is bool else flag.option
-            more: dict[str, Any] = {} if flag.type is bool else {"type": flag.type, "callback": _PARSED.get(flag.field)}
-            command = click.option(name, flag.field, default=None, help=flag.help, **more)(command)
+            more: dict[str, Any] = {} if flag.type is bool else {"type": flag.type, "callback": _PARSED.get(flag.parameter)}
+            command = click.option(name, flag.parameter, default=None, help=flag.help, **more)(command)
         return command
 
     return add
@@ -154,8 +167,8 @@ def personalizer(config: Path | None, given: Mapping[str, Any], options: Sequenc
     arguments = read_toml(config) if config is not None else {}
     flags = {name: value for name, value in given.items() if value is not None and value != ()}
     for flag in FLAGS:
-        if flag.field in flags:
-            arguments[flag.table] = {**arguments.get(flag.table, {}), flag.field: flags.pop(flag.field)}
+        if flag.parameter in flags:
+            arguments[flag.table] = {**arguments.get(flag.table, {}), flag.field: flags.pop(flag.parameter)}
     for kind in ("optimizers", "targets"):
         named = _named(arguments.get(kind))
         if kind in flags:

@@ -82,7 +82,7 @@ def verify_bundle(
         passed(Check("files", None, None, counted, 0.0))
     name = bundle.manifest.golden
     if name is not None:
-        initial = dict(bundle.mapped(bundle.manifest.adapter))
+        initial = bundle.initial_adapter()
         shapes = {piece: array.shape for piece, array in initial.items()}
         golden = read_golden(bundle.mapped(name), name, shapes, bundle.manifest.text.vocab_size)
         _Prover(bundle, golden, initial, passed).prove()

@@ -94,7 +94,7 @@ def mlp_backward(
     b: PlanBuilder, model: ModelSpec, block: int, x: Value, branch: Value, dy: Value, adapter: dict[str, Value],
     products: Sequence[dict[str, Value]] = (),
 ) -> tuple[Value, dict[str, Value]]:
-    """dy [N, D] at the block's output -> gradient at the MLP's input x [N, D], and of those of gate, up and down that have adapters.
+    """dy [N, D] at the block's output -> gradient at the MLP's input x [N, D], and of gate, up and down, where they have adapters.
 
     `branch` is the down projection's output, read only where it is normed again; nothing else needs it. `products` are gate and up
     by slices where the forward pass kept them; else they are computed again.
@@ -228,7 +228,7 @@ def inputs_backward(
     b: PlanBuilder, model: ModelSpec, block: int, x: Value, dqkv: dict[str, Value], dresidual: Value,
     adapter: dict[str, Value],
 ) -> tuple[Value, dict[str, Value]]:
-    """Gradient at the block's input x [N, D], and of those of q, k and v that have adapters; for the first block, whose input is
+    """Gradient at the block's input x [N, D], and of q, k and v, where they have adapters; for the first block, whose input is
     frozen, dresidual as it is."""
     weights, tiles = b.weights(model.blocks[block]), row_tiles(b, x.shape[0])
     pieces, rope = pick(adapter, *ATTENTION_LINEARS), rope_rows(b, model, block, b.sequence_length)

@@ -137,7 +137,8 @@ def attention_tile_backward(
     return {"dq": dq, "dk": dk, "dv": dv}
 
 
-# ---- gated MLP: p = act(a) * u; a, u and p for one slice of the intermediate width. Pieces of a linear without an adapter are None.
+# ---- gated MLP: p = act(a) * u; a, u and p for one slice of the intermediate width ------------------------------------------
+# What belongs to an adapter is None where a linear has none.
 
 _GELU = math.sqrt(2.0 / math.pi)
 

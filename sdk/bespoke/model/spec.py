@@ -159,8 +159,8 @@ class ModelSpec:
         *,
         keep: bool = False,
     ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-        """A slice's share of `y` [N, D] and, where down has an adapter, `h_down` [N, r]; and what to `keep`: `a` and `u` [N, F] of the
-        slice, or nothing."""
+        """A slice's share of `y` [N, D] and, where down has an adapter, `h_down` [N, r]; and what to `keep`: `a` and `u` [N, F] of
+        the slice, or nothing."""
         a, u = self.mlp_products(x2, h_gate, h_up, weights, adapter)
         sums = layers.gated_mlp_slice(a, u, weights["down_proj"], a_down, start, activation=self.config.activation)
         return sums, {"a": a, "u": u} if keep else {}

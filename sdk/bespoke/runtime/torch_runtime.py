@@ -121,7 +121,7 @@ class TorchRuntime:
         )  # fmt: skip
 
     def _start_of(self, run: Run) -> dict[str, np.ndarray]:
-        return self._initial() if run.started_from is None else self._store.load_version(run.started_from)
+        return self._bundle.initial_adapter() if run.started_from is None else self._store.load_version(run.started_from)
 
     def _gate(self, run: Run, record: MethodRecord) -> GateData:
         validation = set(self._store.example_ids("validation"))
@@ -184,10 +184,7 @@ class TorchRuntime:
     def adapter_arrays(self) -> dict[str, np.ndarray]:
         """The adapter that answers: the newest accepted one, else the bundle's initial one, which changes nothing."""
         found = self._store.answering()
-        return self._initial() if found is None else found[1]
-
-    def _initial(self) -> dict[str, np.ndarray]:
-        return dict(self._bundle.mapped(self._bundle.manifest.adapter))
+        return self._bundle.initial_adapter() if found is None else found[1]
 
     def _general(self, split: Literal["train", "valid"]) -> list[Row]:
         name = getattr(self._bundle.manifest.data, split)

@@ -16,26 +16,30 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.numpy import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from bespoke.adapter.peft import CONFIG, LARGEST, WEIGHTS, adapter_shapes, export_peft, import_peft
+from bespoke.adapter.peft import CONFIG, LARGEST, WEIGHTS, export_peft, import_peft
+from bespoke.config import LINEARS, Linear, Lora
 from bespoke.errors import AdapterError
 from bespoke.model.config import ModelConfig
 from bespoke.model.families import read_config
-from tests.models import QUANTIZED_LINEARS, TINY_FAMILIES, tiny_model
+from tests.models import TINY_FAMILIES, tiny_model
 from tests.unit.model.test_convert import tiny_multimodal
 
 BASE = "0123456789abcdef" * 4
 
 
-def random_pieces(config: ModelConfig, rank: int, seed: int = 0) -> dict[str, np.ndarray]:
+LORA = Lora(rank=3, alpha=6.0)
+
+
+def random_pieces(config: ModelConfig, lora: Lora = LORA, seed: int = 0) -> dict[str, np.ndarray]:
     generator = np.random.Generator(np.random.Philox(seed))
-    shapes = adapter_shapes(config, rank)
+    shapes = config.adapter_shapes(lora)
     return {name: generator.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
 
 
-def export(folder: Path, config: ModelConfig, rank: int = 3, alpha: float = 6.0, **changes: Any) -> Path:
-    pieces = changes.pop("pieces", None) or random_pieces(config, rank)
-    known: dict[str, Any] = {"rank": rank, "alpha": alpha, "base_name": "owner/model", "base_sha256": BASE}
-    return export_peft(folder, pieces, config=config, **(known | changes))
+def export(folder: Path, config: ModelConfig, lora: Lora = LORA, pieces: dict[str, np.ndarray] | None = None) -> Path:
+    return export_peft(
+        folder, pieces or random_pieces(config, lora), config=config, lora=lora, base_name="owner/model", base_sha256=BASE
+    )
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +49,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ModelConfig]:
 
 
 def loads_in_peft(
-    original: Any, folder: Path, config: ModelConfig, pieces: dict[str, np.ndarray], scale: float
+    original: Any, folder: Path, config: ModelConfig, pieces: dict[str, np.ndarray], lora: Lora
 ) -> None:
     weights = {name: parameter.detach().clone() for name, parameter in original.named_parameters()}
     with warnings.catch_warnings():
@@ -53,37 +57,40 @@ def loads_in_peft(
         warnings.simplefilter("ignore", FutureWarning)
         adapted = PeftModel.from_pretrained(original, folder)
     adapters = {name: module for name, module in adapted.named_modules() if hasattr(module, "lora_A")}
-    assert len(adapters) == 7 * config.num_layers
+    assert len(adapters) == len(lora.targets) * config.num_layers
     decoder = adapted.get_base_model().get_submodule(config.decoder_path)
     for index, layer in enumerate(decoder.layers):
-        for linear in QUANTIZED_LINEARS:
+        for linear in lora.targets:
             module = getattr(layer.self_attn, linear, None) or getattr(layer.mlp, linear)
             a, b = (pieces[f"block_{index:02d}.{linear}.lora_{letter}"] for letter in "AB")
             np.testing.assert_array_equal(module.lora_A["default"].weight.detach().numpy(), a)
             np.testing.assert_array_equal(module.lora_B["default"].weight.detach().numpy(), b)
             delta = module.get_delta_weight("default").detach().numpy()
-            np.testing.assert_allclose(delta, scale * (b.astype(np.float64) @ a), rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(delta, lora.scale * (b.astype(np.float64) @ a), rtol=1e-5, atol=1e-5)
     for name, parameter in adapted.get_base_model().named_parameters():
         if "lora" not in name:
             assert torch.equal(parameter, weights[name.replace(".base_layer", "")])
 
 
-@pytest.mark.parametrize("family", TINY_FAMILIES)
-def test_peft_loads_our_adapter_onto_the_original_model(family: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("family", "linears"),
+    [*((family, LINEARS) for family in TINY_FAMILIES), ("llama", ("q_proj", "v_proj")), ("gemma3_text", ("o_proj", "down_proj"))],
+)
+def test_peft_loads_our_adapter_onto_the_original_model(family: str, linears: tuple[Linear, ...], tmp_path: Path) -> None:
     folder = tiny_model(family, tmp_path / "model")
-    config = read_config(folder)
-    pieces = random_pieces(config, 3)
-    export(tmp_path / "adapter", config, pieces=pieces)
-    loads_in_peft(AutoModelForCausalLM.from_pretrained(folder), tmp_path / "adapter", config, pieces, 2.0)
+    config, lora = read_config(folder), Lora(rank=3, alpha=6.0, targets=linears)
+    pieces = random_pieces(config, lora)
+    export(tmp_path / "adapter", config, lora, pieces)
+    loads_in_peft(AutoModelForCausalLM.from_pretrained(folder), tmp_path / "adapter", config, pieces, lora)
 
 
 def test_peft_loads_our_adapter_onto_the_text_part_of_a_model_with_images(tmp_path: Path) -> None:
     original = tiny_multimodal(tmp_path / "model")
-    config = read_config(tmp_path / "model")
-    pieces = random_pieces(config, 2)
-    export(tmp_path / "adapter", config, rank=2, alpha=3.0, pieces=pieces)
-    loads_in_peft(original, tmp_path / "adapter", config, pieces, 1.5)
-    back = import_peft(tmp_path / "adapter", config, 2, 3.0, BASE)
+    config, lora = read_config(tmp_path / "model"), Lora(rank=2, alpha=3.0)
+    pieces = random_pieces(config, lora)
+    export(tmp_path / "adapter", config, lora, pieces)
+    loads_in_peft(original, tmp_path / "adapter", config, pieces, lora)
+    back = import_peft(tmp_path / "adapter", config, lora, BASE)
     assert all(np.array_equal(back[name], pieces[name]) for name in pieces)
 
 
@@ -92,10 +99,11 @@ def test_peft_loads_our_adapter_onto_the_text_part_of_a_model_with_images(tmp_pa
 def test_an_adapter_comes_back_without_loss(
     rank: int, alpha: float, model: tuple[Path, ModelConfig], tmp_path: Path
 ) -> None:
-    pieces = random_pieces(model[1], rank)
+    lora = Lora(rank=rank, alpha=alpha)
+    pieces = random_pieces(model[1], lora)
     pieces["block_00.q_proj.lora_A"][0, :4] = [-0.0, 1e-42, -LARGEST, np.finfo(np.float32).tiny]
-    export(tmp_path / "a", model[1], rank=rank, alpha=alpha, pieces=pieces)
-    back = import_peft(tmp_path / "a", model[1], rank, alpha, BASE)
+    export(tmp_path / "a", model[1], lora, pieces)
+    back = import_peft(tmp_path / "a", model[1], lora, BASE)
     assert set(back) == set(pieces)
     for name, values in pieces.items():
         assert back[name].tobytes() == values.tobytes()
@@ -109,8 +117,8 @@ def test_what_peft_itself_saved_is_read_where_its_base_is_trusted(
     adapted = get_peft_model(AutoModelForCausalLM.from_pretrained(folder), settings)
     adapted.save_pretrained(tmp_path)
     with pytest.raises(AdapterError, match="trust_base=True"):
-        import_peft(tmp_path, config, 4, 8.0, BASE)
-    pieces = import_peft(tmp_path, config, 4, 8.0, BASE, trust_base=True)
+        import_peft(tmp_path, config, Lora(rank=4, alpha=8.0), BASE)
+    pieces = import_peft(tmp_path, config, Lora(rank=4, alpha=8.0), BASE, trust_base=True)
     layer = adapted.get_base_model().model.layers[2]
     expected = layer.mlp.down_proj.lora_B["default"].weight.detach().numpy()
     np.testing.assert_array_equal(pieces["block_02.down_proj.lora_B"], expected)
@@ -122,7 +130,7 @@ def test_an_adapter_of_another_base_is_refused_by_hash_even_with_trust(
     export(tmp_path / "a", model[1])
     for trust in (False, True):
         with pytest.raises(AdapterError) as caught:
-            import_peft(tmp_path / "a", model[1], 3, 6.0, "f" * 64, trust_base=trust)
+            import_peft(tmp_path / "a", model[1], LORA, "f" * 64, trust_base=trust)
         assert BASE[:12] in caught.value.got
         assert "f" * 12 in caught.value.expected
 
@@ -130,7 +138,7 @@ def test_an_adapter_of_another_base_is_refused_by_hash_even_with_trust(
 def test_two_exports_give_the_same_bytes_and_the_second_replaces_the_first(
     model: tuple[Path, ModelConfig], tmp_path: Path
 ) -> None:
-    export(tmp_path / "a", model[1], pieces=random_pieces(model[1], 3, seed=1))
+    export(tmp_path / "a", model[1], pieces=random_pieces(model[1], seed=1))
     for name in "ab":
         export(tmp_path / name, model[1])
     for file in (CONFIG, WEIGHTS):
@@ -146,11 +154,11 @@ def test_a_folder_with_other_files_is_left_alone(model: tuple[Path, ModelConfig]
 
 
 def test_pieces_of_another_shape_are_not_exported(model: tuple[Path, ModelConfig], tmp_path: Path) -> None:
-    pieces = random_pieces(model[1], 3)
+    pieces = random_pieces(model[1])
     with pytest.raises(AdapterError, match="1 more missing"):
         export(tmp_path / "a", model[1], pieces={name: pieces[name] for name in list(pieces)[2:]})
     with pytest.raises(AdapterError, match="lora_A"):
-        export(tmp_path / "a", model[1], rank=4, pieces=pieces)
+        export(tmp_path / "a", model[1], Lora(rank=4, alpha=6.0), pieces)
     wide = pieces | {"block_01.o_proj.lora_B": pieces["block_01.o_proj.lora_B"].astype(np.float64)}
     with pytest.raises(AdapterError, match="float64"):
         export(tmp_path / "a", model[1], pieces=wide)
@@ -184,9 +192,23 @@ def test_settings_that_mean_another_adapter_are_refused_by_name(
     raw = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     (folder / CONFIG).write_text(json.dumps(raw | change), encoding="utf-8")
     with pytest.raises(AdapterError) as caught:
-        import_peft(folder, model[1], 3, 6.0, BASE)
+        import_peft(folder, model[1], LORA, BASE)
     assert named in caught.value.got
     assert CONFIG in caught.value.subject
+
+
+@pytest.mark.parametrize("targets", [["o_proj", "q_proj"], "all-linear", r".*\.(q|o)_proj"])
+def test_an_adapter_of_other_linears_is_refused_by_name(
+    targets: str | list[str], model: tuple[Path, ModelConfig], tmp_path: Path
+) -> None:
+    """Also where its settings leave it to the model which they are: then its tensors say it."""
+    folder = export(tmp_path / "a", model[1], Lora(rank=3, alpha=6.0, targets=("q_proj", "o_proj")))
+    raw = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    (folder / CONFIG).write_text(json.dumps(raw | {"target_modules": targets}), encoding="utf-8")
+    with pytest.raises(AdapterError) as caught:
+        import_peft(folder, model[1], Lora(rank=3, alpha=6.0, targets=("q_proj", "v_proj")), BASE)
+    assert "q_proj, v_proj" in caught.value.expected
+    assert "o_proj" in caught.value.got
 
 
 def test_tensors_that_do_not_belong_to_the_model_are_refused_by_name(
@@ -200,7 +222,7 @@ def test_tensors_that_do_not_belong_to_the_model_are_refused_by_name(
     def refused(tensors: dict[str, np.ndarray], named: str) -> None:
         save_file(tensors, folder / WEIGHTS, metadata)
         with pytest.raises(AdapterError, match=named):
-            import_peft(folder, model[1], 3, 6.0, BASE)
+            import_peft(folder, model[1], LORA, BASE)
 
     refused({name: values for name, values in held.items() if name != first}, "no base_model")
     refused(held | {"base_model.model.lm_head.lora_A.weight": held[first]}, "an unknown base_model.model.lm_head")
@@ -208,7 +230,7 @@ def test_tensors_that_do_not_belong_to_the_model_are_refused_by_name(
     refused(held | {first: np.full_like(held[first], np.nan)}, "NaN")
     refused(held | {first: held[first].astype(np.int32)}, "dtype I32")
     save_file(held, folder / WEIGHTS, metadata)
-    import_peft(folder, model[1], 3, 6.0, BASE)
+    import_peft(folder, model[1], LORA, BASE)
 
 
 @pytest.mark.parametrize("file", [CONFIG, WEIGHTS])
@@ -220,11 +242,11 @@ def test_a_damaged_or_missing_file_is_an_error_and_never_a_crash(
     for cut in (0, 7, 9, len(whole) // 2, len(whole) - 3):
         (folder / file).write_bytes(whole[:cut])
         with pytest.raises(AdapterError):
-            import_peft(folder, model[1], 3, 6.0, BASE)
+            import_peft(folder, model[1], LORA, BASE)
     for at in range(0, min(len(whole), 2000), 3):
         (folder / file).write_bytes(whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :])
         with contextlib.suppress(AdapterError):
-            import_peft(folder, model[1], 3, 6.0, BASE)
+            import_peft(folder, model[1], LORA, BASE)
     (folder / file).unlink()
     with pytest.raises(AdapterError, match=file):
-        import_peft(folder, model[1], 3, 6.0, BASE)
+        import_peft(folder, model[1], LORA, BASE)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from bespoke.adapter.peft import adapter_shapes
+from bespoke.config import Lora
 from bespoke.model.families import read_config
 from tests.models import TINY_FAMILIES, dequantized_reference, masked_loss, peft_reference, tiny_model
 
@@ -24,7 +24,7 @@ def one_thread() -> None:
 def test_fp32_and_float64_references_agree_and_float64_slopes_are_its_gradients(family: str, tmp_path: Path) -> None:
     folder = tiny_model(family, tmp_path)
     generator = np.random.Generator(np.random.Philox(0))
-    shapes = adapter_shapes(read_config(folder), 2)
+    shapes = read_config(folder).adapter_shapes(Lora(rank=2))
     pieces = {name: 0.1 * generator.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
     tokens, targets = (torch.from_numpy(generator.integers(0, 131, (2, 17))) for _ in range(2))
     mask = torch.from_numpy(generator.integers(0, 2, (2, 17)))

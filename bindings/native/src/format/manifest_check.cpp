@@ -6,6 +6,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "format/plan_check.h"
 #include "format/text.h"
 
 namespace bespoke {
@@ -119,7 +120,33 @@ class Checker {
   const std::string& subject_;
 };
 
+[[noreturn]] void refuse_piece(const Manifest& manifest, const std::string& piece, const std::string& got, const std::string& expected) {
+  throw Error(Kind::Bundle, manifest.adapter + ": " + piece, got, expected + ", as lora says", "Get the bundle again from where it was built");
+}
+
+std::string group_of(int64_t block) {
+  const std::string number = std::to_string(block);
+  return "block_" + (number.size() < 2 ? "0" + number : number);
+}
+
 }  // namespace
+
+void check_adapter(const Manifest& manifest, const Tensors& pieces) {
+  std::set<std::string> known;
+  for (int64_t block = 0; block < manifest.num_layers; block++)
+    for (const std::string& linear : manifest.lora_linears)
+      for (const size_t side : {size_t{0}, size_t{1}}) {  // whose extent is the rank
+        const std::string piece = group_of(block) + "." + linear + (side ? ".lora_B" : ".lora_A");
+        const std::string expected = "a matrix of rank " + std::to_string(manifest.lora_rank);
+        const auto found = pieces.find(piece);
+        if (found == pieces.end()) refuse_piece(manifest, piece, "nothing", expected);
+        const std::vector<int64_t>& shape = found->second.shape;
+        if (shape.size() != 2 || shape[side] != manifest.lora_rank) refuse_piece(manifest, piece, shown_shape(shape), expected);
+        known.insert(piece);
+      }
+  for (const auto& [piece, _] : pieces)
+    if (!known.count(piece)) refuse_piece(manifest, piece, "a tensor", "nothing");
+}
 
 void check_manifest(const Manifest& manifest, const std::vector<std::string>& named, const std::string& subject) {
   Checker(manifest, subject).check(named);

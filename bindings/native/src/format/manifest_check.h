@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "format/bundle.h"
 #include "format/manifest.h"
 
 namespace bespoke {
@@ -13,6 +14,9 @@ namespace bespoke {
 // BundleError if parts contradict each other: names twice, references that lead nowhere. `named`: files that fields name of which
 // the manifest keeps nothing.
 void check_manifest(const Manifest& manifest, const std::vector<std::string>& named, const std::string& subject);
+
+// BundleError unless a bundle's adapter has the pieces of `lora` and no others, at its rank.
+void check_adapter(const Manifest& manifest, const Tensors& pieces);
 
 [[noreturn]] void refuse_manifest(const std::string& subject, const std::string& path, const std::string& got, const std::string& expected);
 
