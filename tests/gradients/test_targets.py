@@ -41,7 +41,7 @@ CHOSEN: tuple[tuple[Linear, ...], ...] = (
     ("down_proj",),
     ("o_proj", "gate_proj"),
 )
-each_choice = pytest.mark.parametrize("linears", CHOSEN, ids=lambda linears: "-".join(name.removesuffix("_proj") for name in linears))
+each_choice = pytest.mark.parametrize("linears", CHOSEN, ids="-".join)
 
 
 @each_choice

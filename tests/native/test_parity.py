@@ -36,8 +36,9 @@ MEZO_RATE = 1e-3
 pytestmark = pytest.mark.skipif(finding.find().path is None, reason="the device core is not installed")
 
 
-def bundle_of(model: Path, out: Path, methods: dict[str, Any], training: Training) -> Path:
-    Personalizer(model, methods, "executorch", lora=Lora(rank=RANK), training=training, licence="apache-2.0", data=None).build(out)
+def bundle_of(model: Path, out: Path, methods: dict[str, Any], training: Training, lora: Lora | None = None) -> Path:
+    lora = lora or Lora(rank=RANK)
+    Personalizer(model, methods, "executorch", lora=lora, training=training, licence="apache-2.0", data=None).build(out)
     return out
 
 

@@ -110,9 +110,10 @@ def mlp_backward(
     rank, width = model.lora.rank, model.config.intermediate_size
     gated = [name for name in ("gate", "up") if f"{name}_proj" in model.lora.targets]
     down = "down_proj" in model.lora.targets
-    summed_names = [f"dh_{name}" for name in gated] + ["h_down"] * down
-    sums = {name: b.zeros((x.shape[0], rank)) for name in summed_names} | {"dx": b.zeros(x.shape)}
-    rows = {name: b.zeros((width, rank)) for name in [f"db_{name}" for name in gated] + ["da_down"] * down}
+    by_token = [*(f"dh_{name}" for name in gated), *(["h_down"] if down else [])]
+    by_width = [*(f"db_{name}" for name in gated), *(["da_down"] if down else [])]
+    sums = {name: b.zeros((x.shape[0], rank)) for name in by_token} | {"dx": b.zeros(x.shape)}
+    rows = {name: b.zeros((width, rank)) for name in by_width}
     tiles = row_tiles(b, x.shape[0])
     for number, ((of, _), (start, stop)) in enumerate(itertools.product(tiles, mlp_slices(b, model))):
         summed = {name: value.rows(*of) for name, value in sums.items()}
@@ -120,10 +121,10 @@ def mlp_backward(
         b.call(
             mlp_slice_backward, {name: value.rows(*of) for name, value in used.items()}, products[number] if products else {},
             slice_weights(weights, start, stop), slice_adapter(adapter, start, stop), some_rows(a_down, start, stop),
-            b.constant(start),
-            add_to=summed if len(tiles) == 1 else summed | slices, into=slices if len(tiles) == 1 else None, model=model,
+            b.constant(start), add_to=summed if len(tiles) == 1 else summed | slices, into=slices if len(tiles) == 1 else None,
+            model=model,
         )  # fmt: skip
-    shared = {name: shared[name] for name in ["x2"] * bool(gated) + ["dbranch"] * down}
+    shared = {name: shared[name] for name, wanted in (("x2", gated), ("dbranch", down)) if wanted}
     loras = pick(adapter, "gate_proj", "up_proj")
     loras = {name: leaf for name, leaf in loras.items() if name.endswith("lora_A")}
     dx, grads = b.call(mlp_end, x, dy, shared, sums, rows.get("da_down"), pick(weights, "mlp_norm"), loras, model=model)

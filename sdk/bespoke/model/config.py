@@ -68,9 +68,9 @@ class ModelConfig(Settings):
 
     def piece_shapes(self, lora: Lora) -> dict[str, tuple[int, int]]:
         """Of the adapter of a block, in PEFT's layout: `q_proj.lora_A` [rank, in], `q_proj.lora_B` [out, rank] and so on."""
-        shapes = {}
+        shapes, linears = {}, self.linear_shapes
         for linear in lora.targets:
-            out, width = self.linear_shapes[linear]
+            out, width = linears[linear]
             shapes[f"{linear}.lora_A"] = (lora.rank, width)
             shapes[f"{linear}.lora_B"] = (out, lora.rank)
         return shapes

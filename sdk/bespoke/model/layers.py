@@ -204,8 +204,8 @@ def gated_mlp_slice_backward(
     du = dp * act
     da = dp * u * gate_backward(a, activation=activation)
     sums = {"dx": product_transposed(da, w_gate) + product_transposed(du, w_up)}
-    sums |= {f"dh_{name}": scale * (dz @ b) for name, dz, b in (("gate", da, b_gate), ("up", du, b_up)) if b is not None}
-    rows = {f"db_{name}": scale * (dz.t() @ h) for name, dz, h in (("gate", da, h_gate), ("up", du, h_up)) if h is not None}
+    sums |= {f"dh_{name}": scale * (d @ b) for name, d, b in (("gate", da, b_gate), ("up", du, b_up)) if b is not None}
+    rows = {f"db_{name}": scale * (d.t() @ h) for name, d, h in (("gate", da, h_gate), ("up", du, h_up)) if h is not None}
     if down is None:
         return sums | rows
     return sums | {"h_down": down[0]} | rows | {"da_down": down[1]}

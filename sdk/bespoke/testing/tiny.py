@@ -2,7 +2,7 @@
 """Models small enough to plan and run in a blink, made from a configuration and random numbers: no file, no download.
 
 Between them they have what a method can meet: separate and tied heads, biases, grouped queries, qk-norm, norms after each branch, a
-sliding window with RoPE tables of its own, and widths that are no multiple of the quantization group.
+sliding window with RoPE tables of its own, widths that are no multiple of the quantization group, and linears without an adapter.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ _NORMED = _PLAIN.model_copy(
 def tiny_models() -> dict[str, ModelSpec]:
     """Always the same objects: a tracer knows functions by identity, and the stages of a model are bound methods."""
     lora = Lora(rank=2, alpha=3.0)
-    return {"plain": ModelSpec(_PLAIN, lora), "normed": ModelSpec(_NORMED, lora)}
+    some = Lora(rank=2, alpha=3.0, targets=("v_proj", "o_proj", "up_proj"))
+    return {"plain": ModelSpec(_PLAIN, lora), "normed": ModelSpec(_NORMED, lora), "partial": ModelSpec(_NORMED, some)}
 
 
 @cache

@@ -113,6 +113,8 @@ def test_a_file_that_cannot_work_is_refused_by_name(tmp_path: Path, text: str, s
         (("--option", "mesp.epsilon"), "NAME=VALUE"),
         (("--option", "mesp.update=adagrad"), "optimizers.mesp.update"),
         (("--config", "nosuch.toml"), "nosuch.toml"),
+        (("--lora-targets", "q_proj,qproj"), "--lora-targets.1: got 'qproj'"),
+        (("--lora-targets", "q_proj,q_proj"), "Change --lora-targets."),
         ((), "OUT"),
     ],
 )
@@ -120,6 +122,15 @@ def test_flags_that_cannot_work_are_refused_by_name(flags: tuple[str, ...], word
     answer = bespoke("build", "--model", "m", "--optimizers", "mesp", *flags)
     assert answer.code == 2
     assert words in answer.err
+
+
+def test_the_linears_of_the_adapter_have_a_flag_next_to_that_of_the_engines(tmp_path: Path) -> None:
+    config = write(tmp_path, 'model = "m"\noptimizers = "mesp"\ntargets = "torch"\n[lora]\nrank = 4\ntargets = ["o_proj"]\n')
+    of_the_file = personalizer(config, {}, ()).request
+    assert (of_the_file.lora.rank, of_the_file.lora.targets) == (4, ("o_proj",))
+    request = personalizer(config, {"lora_targets": ("v_proj", "q_proj")}, ()).request
+    assert (request.lora.rank, request.lora.targets) == (4, ("q_proj", "v_proj"))
+    assert [target.name for target in request.targets] == ["torch"]
 
 
 def test_sequence_lengths_that_are_no_numbers_are_a_usage_error() -> None:
