@@ -52,7 +52,7 @@ def tiny_models() -> dict[str, ModelSpec]:
     """Always the same objects: a tracer knows functions by identity, and the stages of a model are bound methods."""
     lora = Lora(rank=2, alpha=3.0)
     some = Lora(rank=2, alpha=3.0, targets=("v_proj", "o_proj", "up_proj"))
-    return {"plain": ModelSpec(_PLAIN, lora), "normed": ModelSpec(_NORMED, lora), "partial": ModelSpec(_NORMED, some)}
+    return {"plain": ModelSpec(_PLAIN, lora), "normed": ModelSpec(_NORMED, lora), "partial": ModelSpec(_PLAIN, some)}
 
 
 @cache
