@@ -8,15 +8,15 @@ the exported files are left out, because writing them for hundreds of cases woul
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 
 from bespoke import plugins
+from bespoke.compiler.request import Method
 from bespoke.config import LINEARS, Linear, Lora, Training
 from bespoke.format.tensors import map_tensors
 from bespoke.graph.builder import PlanBuilder
@@ -60,26 +60,22 @@ class Base:
         files = convert(folder, config, out, context=context)
         return cls(name, folder, config, {group: map_tensors(path) for group, path in files.items()})
 
-    def bundle(self) -> Any:
-        """As much of a bundle as runtime.weights reads."""
-        records = [SimpleNamespace(group=group, file=group) for group in self.groups]
-        return SimpleNamespace(manifest=SimpleNamespace(weights=records), mapped=self.groups.__getitem__)
-
 
 @dataclass(frozen=True)
 class TokenBatch:
-    """tokens, targets int64 [B, T], mask fp32 [B, T]."""
+    """tokens, targets int64 [B, T], mask fp32 [B, T], and arrays of the method's own by the plan's names."""
 
     tokens: torch.Tensor
     targets: torch.Tensor
     mask: torch.Tensor
+    arrays: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
     @property
     def trained(self) -> float:
         return float(self.mask.sum())
 
     def bindings(self) -> dict[str, torch.Tensor]:
-        return {"tokens": self.tokens, "targets": self.targets, "mask": self.mask}
+        return {"tokens": self.tokens, "targets": self.targets, "mask": self.mask, **self.arrays}
 
 
 def random_batch(
@@ -143,7 +139,7 @@ def planned(
     plugin = plugins.get("optimizer", method) if isinstance(method, str) else method
 
     def record(choices: dict[str, Any]) -> PlanBuilder:
-        b = ForcedBuilder(model, training, length, context, tracer, choices)
+        b = ForcedBuilder(model, training, length, context, tracer, choices, plugin.Options)
         b.forced = dict(tiles.forced)
         plugin.train_step(b, model, plugin.Options(**(options or {})))
         if answers:
@@ -175,7 +171,7 @@ class Rig:
         functions = [tracer.graphs[graph.key].module for graph in plan.graphs]
         device = torch.device("cpu")
         self.interpreter = Interpreter(
-            plan_code(plan), functions, Weights(base.bundle(), device), self.buffers, MemoryGuard(None, 0), device
+            plan_code(plan), functions, Weights(base.groups.__getitem__, device), self.buffers, MemoryGuard(None, 0), device
         )
 
     def run(
@@ -217,7 +213,8 @@ def rig(
     training = training or Training(batch_size=rows, accumulation=2)
     model = spec(base, rank, linears)
     plan = planned(model, method, length, training, tracer, tiles=tiles, options=options, answers=answers)
-    scalars = {"epsilon": options["epsilon"]} if options and "epsilon" in options else {}
+    plugin = plugins.get("optimizer", method) if isinstance(method, str) else method
+    scalars = Method(plugin.name, plugin, plugin.Options(**(options or {})), training).scalars
     return Rig(base, model, plan, tracer, scalars)
 
 

@@ -125,7 +125,8 @@ class Poison {
 
 // ---- one execution --------------------------------------------------------------------------------------------------------------
 
-Batch batch_of(const Case& one, int64_t length, Random& random) {
+Batch batch_of(const Case& one, const Plan& plan, Random& random) {
+  const int64_t length = plan.sequence_length;
   Batch batch;
   batch.rows = one.method.training.batch_size;
   batch.sequence_length = length;
@@ -136,6 +137,13 @@ Batch batch_of(const Case& one, int64_t length, Random& random) {
     batch.mask.push_back(1.0f);
   }
   batch.tokens_trained = static_cast<int64_t>(cells);
+  for (uint32_t id = 0; id < plan.values.size(); id++) {
+    const std::string name = plan.values[id].role == Role::batch ? array_name(plan.name(id)) : "";
+    if (name.empty()) continue;
+    BatchArray& array = batch.arrays[name];
+    if (plan.values[id].dtype == DType::int64) array.tokens.assign(cells, one.vocab_size - 1);
+    else array.numbers.assign(cells, 1.0f);
+  }
   return batch;
 }
 
@@ -198,7 +206,7 @@ bool execute(fuzz::MemoryBundle& bundle, Case& one, Random& random, fuzz::Seen& 
   switch (action) {
     case Action::train: {
       std::vector<Batch> batches;
-      for (int64_t n = 0; n < one.method.training.accumulation; n++) batches.push_back(batch_of(one, length, random));
+      for (int64_t n = 0; n < one.method.training.accumulation; n++) batches.push_back(batch_of(one, plan, random));
       Outcome outcome = machine.train_step(batches, 0.1, 1, random());
       machine.flip();
       if (machine.replayable() && random(2)) {
@@ -216,7 +224,7 @@ bool execute(fuzz::MemoryBundle& bundle, Case& one, Random& random, fuzz::Seen& 
       return true;
     }
     case Action::evaluate:
-      machine.evaluate_batch(batch_of(one, length, random), random(2) ? &adapter.source : nullptr);
+      machine.evaluate_batch(batch_of(one, plan, random), random(2) ? &adapter.source : nullptr);
       mark(plan, static_cast<int>(Section::evaluate_step), seen);
       return true;
     case Action::generate: {

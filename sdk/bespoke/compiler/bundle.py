@@ -139,7 +139,7 @@ def _files(request: BuildRequest, writer: BundleWriter, progress: Progress, *, h
         writer.add_bytes(name, content)
     for file in licence.files:
         writer.add_file(f"licences/{file.name}", file)
-    golden = _write_golden(request, folder, model, planned, files, text, writer, progress, hollow)
+    golden = _write_golden(request, folder, model, planned, files, used, text, writer, progress, hollow)
     manifest = Manifest(
         format="bespoke-bundle",
         format_version=FormatVersion(major=1, minor=0),
@@ -291,13 +291,14 @@ def _write_plans(
 
 def _write_golden(
     request: BuildRequest, folder: Path, model: ModelSpec, planned: dict[Key, Planned], weights: Mapping[str, Path],
-    text: Text, writer: BundleWriter, progress: Progress, hollow: bool,
+    graphs: list[Graph], text: Text, writer: BundleWriter, progress: Progress, hollow: bool,
 ) -> str:
     """Computes them from the weight files that were just written, and returns the file's name."""
     methods = [
         GoldenMethod(
             method.name, method.plugin.promises, method.options, method.training,
-            [p.plan for (name, _), p in planned.items() if name == method.name],
+            [p.plan for (name, _), p in planned.items() if name == method.name], method.scalars,
+            {graph.key: graph.module for graph in graphs},
         )
         for method in request.methods
     ]

@@ -3,7 +3,8 @@
 
 One safetensors file: `document` (uint8, the JSON of `GoldenDocument`), `tokens` int32 [R, n + 1] and `mask` uint8 [R, n + 1] (a
 batch as the rows of an example are: position t predicts token t + 1, counted where mask[t + 1] is 1), and for each piece of the
-adapter `gradient.<piece>` float32: the gradient's elements at `places`. All of it is about one adapter: the bundle's initial A, and
+adapter `gradient.<piece>` float32: the gradient's elements at `places`. For each array that a method asks for `array.<name>`, int32
+or float32 [R, n]. All of it is about one adapter: the bundle's initial A, and
 B from the noise counter times `b_scale`, because with B = 0 every gradient of A is 0.
 """
 
@@ -18,6 +19,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from bespoke.config import Settings, expected_of
 from bespoke.errors import BundleError
 from bespoke.format.json_strict import dumps_canonical, loads_strict, shown_json
+from bespoke.plan.kinds import ARRAY_PREFIX, array_name
 from bespoke.rules.noise import Stream, noise, philox
 
 __all__ = [
@@ -71,7 +73,8 @@ class GradientSource(Settings):
 
 
 class MethodGolden(Settings):
-    """The first steps of a method from the golden adapter, on the golden batch. Empty lists: not known without the method."""
+    """The first steps of a method from the golden adapter, on the golden batch. Empty lists: not known without the method. Of one
+    that promises nothing only the first loss is known."""
 
     name: str
     learning_rates: list[float] = Field(max_length=3, description="of each step; the schedule must give them")
@@ -112,6 +115,7 @@ class Golden(Settings):
     tokens: np.ndarray
     mask: np.ndarray
     gradients: dict[str, np.ndarray]
+    batch_arrays: dict[str, np.ndarray]
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What the file holds."""
@@ -119,6 +123,7 @@ class Golden(Settings):
         return {
             "document": np.frombuffer(text, np.uint8), "tokens": self.tokens, "mask": self.mask,
             **{f"gradient.{name}": elements for name, elements in self.gradients.items()},
+            **{f"{ARRAY_PREFIX}{name}": array for name, array in self.batch_arrays.items()},
         }  # fmt: skip
 
 
@@ -158,7 +163,23 @@ def read_golden(
         gradients[name] = elements
     for method in document.methods:
         _check_method(method, f"{subject}, method '{method.name}'", set(named), set(gradients))
-    return Golden(document=document, tokens=tokens, mask=mask, gradients=gradients)
+    batch_arrays = _batch_arrays(arrays, subject, (tokens.shape[0], tokens.shape[1] - 1), vocab_size)
+    return Golden(document=document, tokens=tokens, mask=mask, gradients=gradients, batch_arrays=batch_arrays)
+
+
+def _batch_arrays(
+    arrays: Mapping[str, np.ndarray], subject: str, shape: tuple[int, int], vocab_size: int
+) -> dict[str, np.ndarray]:
+    found = {name: array for full, array in arrays.items() if (name := array_name(full)) is not None}
+    for name, array in found.items():
+        where = f"{subject}, tensor '{ARRAY_PREFIX}{name}'"
+        if array.dtype.name not in ("int32", "float32") or array.shape != shape:
+            raise _refused(where, f"{array.dtype.name} {list(array.shape)}", f"int32 or float32 {list(shape)}")
+        if array.dtype == np.int32 and (array.min() < 0 or array.max() >= vocab_size):
+            raise _refused(where, f"tokens from {array.min()} to {array.max()}", f"0 to {vocab_size - 1}")
+        if not np.isfinite(array).all():
+            raise _refused(where, "NaN or infinity", "finite numbers")
+    return found
 
 
 def _check_method(method: MethodGolden, subject: str, pieces: set[str], with_gradient: set[str]) -> None:

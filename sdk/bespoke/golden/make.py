@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Golden vectors: what the plans of a bundle must compute on any device, computed here by other code.
 
-What a method does is known from what it promises and from what its plans show (`promises`). Of a method that promises nothing only
-the loss and the answers at the golden adapter are known. The reference is `reference`; update rules are torch.optim's. Every
-tolerance is ten times what fp32 differs from float64 in the reference itself, and at least a floor
-(docs/explanation/golden_vectors.md).
+What a method does is known from what it promises and from what its plans show (`promises`). The reference is `reference`; update
+rules are torch.optim's. Every tolerance is ten times what fp32 differs from float64 in the reference itself, and at least a floor
+(docs/explanation/golden_vectors.md). Of a method that promises nothing, the model's loss and answers at the golden adapter are
+known, and the loss of its first step, from running it here (`first_step`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import numpy as np
 import torch
 
 from bespoke.data.text import Tokenizer
+from bespoke.errors import PluginError
+from bespoke.golden.batch import drawn_arrays, drawn_tokens, padded
 from bespoke.golden.document import (
     GOLDEN_VERSION,
     Golden,
@@ -30,13 +32,15 @@ from bespoke.golden.document import (
     filled_adapter,
     places,
 )
+from bespoke.golden.first_step import first_step
 from bespoke.golden.methods import FirstOrder, ZerothOrder
 from bespoke.golden.promises import GoldenMethod, check_promise, stepped, trained_pieces
 from bespoke.golden.reference import Lane, Reference
 from bespoke.golden.texts import golden_texts
 from bespoke.methods.zeroth_order import ZerothOrderOptions
 from bespoke.model.spec import ModelSpec
-from bespoke.rules.noise import Stream, philox
+from bespoke.plan.instructions import DType
+from bespoke.plan.values import arrays_of
 
 SEED = 0
 STEPS = 3
@@ -76,6 +80,7 @@ def _make_golden(
     document = _draft(model)
     start = filled_adapter(initial, document)
     tokens, mask = _batch(model, methods)
+    arrays = _arrays(model, methods, tokens)
     runs: dict[Hashable, Run] = {}  # methods that must do the same share one reference
     of: list[Run | None] = []
     for run in (_run(m, model, start) for m in methods):
@@ -103,7 +108,15 @@ def _make_golden(
                 "loss": known(exact.mean_loss, rough.mean_loss),
                 "next_token_loss": known(float(exact.losses[0, -1]), float(rough.losses[0, -1])),
                 "pieces": [_piece(p, exact, rough, largest) for p in document.pieces],
-                "methods": [_method(m, run, start) for m, run in zip(methods, of, strict=True)],
+                "methods": [
+                    first_step(
+                        m, files, start, padded(tokens, mask, arrays, m.training.batch_size, m.plans[0].sequence_length), SEED,
+                        trained_pieces(m, start),
+                    )
+                    if run is None
+                    else run.result(m.name)
+                    for m, run in zip(methods, of, strict=True)
+                ],
                 "texts": golden_texts(tokenizer, SEED) if tokenizer is not None else [],
             }
         ),
@@ -111,6 +124,7 @@ def _make_golden(
         gradients={
             p.name: _elements(p, exact.gradients[p.name]).astype(np.float32) for p in document.pieces if exact.gradients
         },
+        batch_arrays=arrays,
     )  # fmt: skip
 
 
@@ -134,6 +148,7 @@ def longest_golden(model: ModelSpec, methods: Sequence[GoldenMethod], tokenizer:
         ),
         tokens=tokens, mask=mask,
         gradients={p.name: np.zeros(len(places(p, sizes[p.name], SEED)), np.float32) for p in document.pieces if first},
+        batch_arrays=_arrays(model, methods, tokens),
     )  # fmt: skip
 
 
@@ -143,7 +158,7 @@ def _longest(m: GoldenMethod, pieces: list[str], number: Known) -> MethodGolden:
     row, knows = [number] * len(trained), m.promises is not None
     queries = m.options.queries if isinstance(m.options, ZerothOrderOptions) and knows else 0
     return MethodGolden(
-        name=m.name, learning_rates=[LONG] * STEPS, micro_batches=2, losses=[number] * STEPS if knows else [],
+        name=m.name, learning_rates=[LONG] * STEPS, micro_batches=2, losses=[number] * (STEPS if knows else 1),
         recorded=[[number] * queries] * STEPS, trained=trained,
         gradient=GradientSource(kind="accumulator", suffix=".gradient", divisor=LONG) if knows else None,
         moved=[row] * (STEPS - 1) if knows else [],
@@ -170,15 +185,6 @@ def _run(m: GoldenMethod, model: ModelSpec, start: Mapping[str, np.ndarray]) -> 
     return None
 
 
-def _method(m: GoldenMethod, run: Run | None, start: Mapping[str, np.ndarray]) -> MethodGolden:
-    if run is None:
-        return MethodGolden(
-            name=m.name, learning_rates=[], micro_batches=1, losses=[], recorded=[], trained=trained_pieces(m, start),
-            gradient=None, moved=[],
-        )  # fmt: skip
-    return run.result(m.name)
-
-
 # ---- the batch, the adapter, the gradients -----------------------------------------------------------------------------
 
 
@@ -197,18 +203,26 @@ def _draft(model: ModelSpec) -> GoldenDocument:
 
 
 def _batch(model: ModelSpec, methods: Sequence[GoldenMethod]) -> tuple[np.ndarray, np.ndarray]:
-    """tokens int32 [R, n + 1], mask uint8: drawn by counter, with gaps; the second of two rows is half as long."""
+    """tokens int32 [R, n + 1], mask uint8 [R, n + 1], as many as every plan takes and as do not cost too much."""
     rows = min(2, min(m.training.batch_size for m in methods))
     weights = len(model.blocks) * sum(out * width for out, width in model.config.linear_shapes.values())
     most = 32 if weights < MANY_WEIGHTS else 16 // rows
     n = min(most, min(length for m in methods for length in m.training.sequence_lengths))
-    words = np.stack([philox(0, n + 1, (row, Stream.GOLDEN_TOKEN, 0), SEED)[0] for row in range(rows)])
-    mask = np.tile((np.arange(n + 1) % 5 != 3).astype(np.uint8), (rows, 1))
-    mask[:, 0] = 0
-    mask[0, -1] = 1
-    if rows == 2:
-        mask[1, max(1, n // 2) + 1 :] = 0
-    return (words.astype(np.int64) % model.config.vocab_size).astype(np.int32), mask
+    return drawn_tokens(rows, n, model.config.vocab_size, SEED)
+
+
+def _arrays(model: ModelSpec, methods: Sequence[GoldenMethod], tokens: np.ndarray) -> dict[str, np.ndarray]:
+    """The arrays that methods ask for: int32 or float32 [R, n]."""
+    asked: dict[str, DType] = {}
+    for m in methods:
+        for name, dtype in (entry for plan in m.plans for entry in arrays_of(plan).items()):
+            if asked.setdefault(name, dtype) != dtype:
+                raise PluginError(
+                    f"optimizer '{m.name}', array '{name}'", got=dtype, expected=f"{asked[name]}, as another method asks",
+                    next_step="Build a bundle for each of them",
+                )  # fmt: skip
+    drawn = drawn_arrays(asked, (tokens.shape[0], tokens.shape[1] - 1), model.config.vocab_size, SEED)
+    return {name: array if array.dtype == np.float32 else array.astype(np.int32) for name, array in drawn.items()}
 
 
 def _adapter(model: ModelSpec, pieces: Mapping[str, Any]) -> Callable[[int], dict[str, torch.Tensor]]:

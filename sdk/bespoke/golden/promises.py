@@ -7,9 +7,11 @@ library writes its update for the same pieces, and the plan's stores must come a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+
+import torch
 
 from bespoke.config import Settings, Training
 from bespoke.contracts import Promise
@@ -24,6 +26,7 @@ from bespoke.model.spec import ModelSpec
 from bespoke.plan.access import writes
 from bespoke.plan.instructions import Call, Instruction, Named, Operand, Plan, Store, Zero
 from bespoke.plan.replay import recorded_values
+from bespoke.plan.values import arrays_of
 
 __all__ = ["GoldenMethod", "Stepped", "check_promise", "stepped", "stored_pieces", "trained_pieces"]
 
@@ -32,13 +35,16 @@ DIFFERENCE_RATE = 2.0**20  # so large that p - rate * g is the gradient to the l
 
 @dataclass(frozen=True)
 class GoldenMethod:
-    """What is known of a method when its plans are written."""
+    """What is known of a method when its plans are written. `functions` are its graphs by key, and `scalars` what its options bind:
+    to run one that promises nothing."""
 
     name: str
     promises: Promise | None
     options: Settings
     training: Training
     plans: Sequence[Plan]
+    scalars: Mapping[str, float] = field(default_factory=dict)
+    functions: Mapping[str, Callable[..., tuple[torch.Tensor, ...]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,13 @@ def trained_pieces(m: GoldenMethod, pieces: Iterable[str]) -> list[str]:
 
 def check_promise(m: GoldenMethod) -> None:
     """Refuses plans that cannot be what the method promises: golden vectors would be wrong, and none would be silent."""
+    arrays = sorted({name for plan in m.plans for name in arrays_of(plan)})
+    if arrays and m.promises is not None:
+        raise PluginError(
+            f"optimizer '{m.name}', promises = '{m.promises}'", got=f"plans that read the arrays {', '.join(arrays)}",
+            expected="a loss of tokens, targets and mask alone: that is what both promises are about",
+            next_step="Set promises = None",
+        )  # fmt: skip
     if m.promises != "two_sided_loss_difference":
         return
     queries = m.options.queries if isinstance(m.options, ZerothOrderOptions) else 0

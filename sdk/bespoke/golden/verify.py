@@ -23,6 +23,7 @@ from bespoke.data.encode import ExampleEncoder
 from bespoke.data.text import Tokenizer
 from bespoke.data.turns import Turns
 from bespoke.errors import BespokeError, GoldenMismatch
+from bespoke.golden.batch import padded
 from bespoke.golden.document import Golden, Known, MethodGolden, filled_adapter, places, read_golden
 from bespoke.rules.batches import Batch
 from bespoke.rules.schedule import learning_rate_at
@@ -299,12 +300,7 @@ def _batch(golden: Golden, method: MethodRecord, length: int) -> Batch:
             f"Golden batch for method '{method.name}'", got=f"{rows} rows of {positions} positions",
             expected=f"at most {size} of {length}, as its plan takes", next_step="Build the bundle again",
         )  # fmt: skip
-    tokens, targets = np.zeros((size, length), np.int64), np.zeros((size, length), np.int64)
-    mask = np.zeros((size, length), np.float32)
-    tokens[:rows, :positions] = golden.tokens[:, :-1]
-    targets[:rows, :positions] = golden.tokens[:, 1:]
-    mask[:rows, :positions] = golden.mask[:, 1:]
-    return Batch(tokens, targets, mask, length, int(mask.sum()), "general", tuple(range(rows)))
+    return padded(golden.tokens, golden.mask, golden.batch_arrays, size, length)
 
 
 def _tokenizer(bundle: Bundle) -> Tokenizer | None:

@@ -33,7 +33,7 @@ from bespoke.plan.instructions import (
     Zero,
     unchecked,
 )
-from bespoke.plan.kinds import OPTION_DTYPE, SCALARS, option_scalar
+from bespoke.plan.kinds import ARRAY_DTYPES, ARRAY_PREFIX, BATCH, OPTION_DTYPE, SCALARS, option_scalar
 
 if TYPE_CHECKING:
     from bespoke.model.spec import ModelSpec
@@ -117,6 +117,22 @@ class PlanBuilder:
             self._find(f"targets{suffix}", shape, "int64", "batch", "call"),
             self._find(f"mask{suffix}", shape, "float32", "batch", "call"),
         )
+
+    def array(self, name: str, dtype: Literal["int64", "float32"]) -> Value:
+        """Another tensor that comes with the batch, (B, T), 0 where a row has nothing: int64 for tokens, float32 for numbers.
+
+        Rows of training data must then hold it. Only the training step may read it.
+        """
+        found = None
+        if name.isidentifier() and name not in BATCH and dtype in ARRAY_DTYPES:
+            found = self._find(f"{ARRAY_PREFIX}{name}", (self.batch_size, self.sequence_length), dtype, "batch", "call")
+        if found is None or found.dtype != dtype:
+            raise PlanError(
+                f"Array '{name}'", got=f"{dtype}" if found is None else f"{dtype}, and {found.dtype} before",
+                expected=f"a name that Python takes, other than {', '.join(BATCH)}, and one of {' or '.join(ARRAY_DTYPES)}",
+                next_step="Ask for one dtype under one name",
+            )  # fmt: skip
+        return found
 
     def scalar(self, name: str) -> Value:
         """A number that the runtime binds at each step: one of SCALARS, or an option that is declared as `Scalar`."""

@@ -26,7 +26,7 @@ from bespoke.methods.forward import (
     slice_adapter,
     slice_weights,
 )
-from bespoke.methods.head import head_loss, head_loss_and_gradient
+from bespoke.methods.head import head_backward, head_loss, head_loss_and_gradient, head_pass, token_losses
 from bespoke.methods.update import FirstOrderOptions, summed_gradients, update
 from bespoke.methods.vjp import vjp
 from bespoke.methods.zeroth_order import ZerothOrderOptions
@@ -46,8 +46,10 @@ __all__ = [
     "block_forward",
     "block_pass",
     "embed",
+    "head_backward",
     "head_loss",
     "head_loss_and_gradient",
+    "head_pass",
     "inputs_backward",
     "mlp_backward",
     "mlp_slices",
@@ -58,6 +60,7 @@ __all__ = [
     "slice_adapter",
     "slice_weights",
     "summed_gradients",
+    "token_losses",
     "update",
     "vjp",
 ]

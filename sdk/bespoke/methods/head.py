@@ -63,10 +63,15 @@ def head_chunk(h: torch.Tensor, w: Weight, targets: torch.Tensor, start: torch.T
     return new
 
 
+def token_losses(state: State) -> torch.Tensor:
+    """Cross-entropy of each row [N] after the last chunk."""
+    return state["m"] + torch.log(state["l"]) - state["label"]
+
+
 def head_end(state: State, targets: torch.Tensor, mask: torch.Tensor) -> dict[str, torch.Tensor]:
     """Sum of the losses of unmasked rows, and how many of them the best token predicts."""
     weight = mask.reshape(-1)
-    losses = state["m"] + torch.log(state["l"]) - state["label"]
+    losses = token_losses(state)
     correct = (state["best"] == targets.reshape(-1)).to(weight.dtype)
     return {"loss_sum": (losses * weight).sum(), "correct": (correct * weight).sum()}
 
@@ -86,7 +91,8 @@ def mean_loss(loss_sum: torch.Tensor, batch_tokens: torch.Tensor) -> torch.Tenso
 
 
 def head_pass(b: PlanBuilder, model: ModelSpec, x: Value, batch: Batch, *, gradient: bool) -> tuple[dict[str, Value], State]:
-    """One pass over the vocabulary: {loss_sum, correct} and the last state."""
+    """One pass over the vocabulary: {loss_sum, correct} over unmasked rows, and the last state: `token_losses` of it, in a graph,
+    are the losses of all rows; with `gradient`, `head_backward` takes it."""
     table = b.weights(model.head_table_group)["table"]
     vocabulary = table.out
     chunk = b.choose("head_chunk", [min(size, vocabulary) for size in (1024, 4096, 8192)])
@@ -108,9 +114,13 @@ def head_loss_and_gradient(b: PlanBuilder, model: ModelSpec, x: Value, batch: Ba
     """The mean loss, and dloss/dx [N, D]."""
     sums, state = head_pass(b, model, x, batch, gradient=True)
     loss = b.call(mean_loss, sums["loss_sum"], b.scalar("batch_tokens"))
+    return loss, head_backward(b, model, x, batch.targets, batch.mask, state)
+
+
+def head_backward(b: PlanBuilder, model: ModelSpec, x: Value, targets: Value, weights: Value, state: State) -> Value:
+    """Gradient at x [N, D] of sum(weights x losses) / batch_tokens: weights fp32 [B, T] of any sign, the mask for the mean loss."""
     table = b.weights(model.head_table_group)["table"]
-    gradient = b.call(
-        head_gradient, x, b.weights("head")["norm"], table, state["acc"], state["l"], batch.targets, batch.mask,
+    return b.call(
+        head_gradient, x, b.weights("head")["norm"], table, state["acc"], state["l"], targets, weights,
         b.scalar("batch_tokens"), model=model,
     )  # fmt: skip
-    return loss, gradient

@@ -58,6 +58,10 @@ OPTION_PREFIX = "option."
 OPTION_DTYPE: DType = "float32"
 """Of scalars that a method declares in its Options: `option.<field>`."""
 
+ARRAY_PREFIX = "array."
+ARRAY_DTYPES: tuple[DType, ...] = ("int64", "float32")
+"""Of arrays that a method asks for: `array.<name>`, [B, T] as the batch is; int64 holds tokens, float32 any finite number."""
+
 NUMBERS = ("loss", "loss_sum", "correct")
 """Emitted values that the runtime computes with: of one element."""
 
@@ -71,6 +75,7 @@ class SectionRule:
     prompt: str = ""  # `prompt_<n>`, int64 [1, n]: of how many tokens ("T", "1")
     scalars: tuple[str, ...] = ()
     options: bool = False  # the method's own scalars
+    arrays: bool = False  # the method's own batch tensors
     stores: bool = False
     emits: tuple[str, ...] = ()  # at least these
 
@@ -78,8 +83,8 @@ class SectionRule:
 _TRAINING = ("learning_rate", "step", "batch_tokens", "epsilon")
 
 SECTIONS: dict[SectionName, SectionRule] = {
-    "train_step": SectionRule(batch=True, scalars=_TRAINING, options=True, stores=True),
-    "micro_step": SectionRule(lifetimes=("step",), batch=True, scalars=_TRAINING, options=True),
+    "train_step": SectionRule(batch=True, scalars=_TRAINING, options=True, arrays=True, stores=True),
+    "micro_step": SectionRule(lifetimes=("step",), batch=True, scalars=_TRAINING, options=True, arrays=True),
     "apply_step": SectionRule(lifetimes=("step",), scalars=_TRAINING, options=True, stores=True),
     "evaluate_step": SectionRule(batch=True, emits=("loss_sum", "correct")),
     "prefill": SectionRule(lifetimes=("session",), prompt="T", scalars=("position",)),
@@ -99,6 +104,12 @@ def scalar_dtype(name: str) -> DType | None:
     return SCALARS.get(name)
 
 
+def array_name(value: str) -> str | None:
+    """The method's name for the array that a batch value of this name is; None for another value."""
+    name = value.removeprefix(ARRAY_PREFIX)
+    return name if name and name != value and "*" not in name else None
+
+
 def is_allowed(role: str, lifetime: str, place: str, dtype: str, rank: int) -> bool:
     return any(
         row[:4] == (role, lifetime, place, dtype) and row.least_rank <= rank <= row.most_rank for row in VALUES
@@ -112,6 +123,7 @@ def rules_document() -> dict[str, Any]:
         "batch": BATCH,
         "scalars": SCALARS,
         "option_scalars": {"prefix": OPTION_PREFIX, "dtype": OPTION_DTYPE},
+        "arrays": {"prefix": ARRAY_PREFIX, "dtypes": list(ARRAY_DTYPES)},
         "numbers": list(NUMBERS),
         "sections": {
             name: {field: list(value) if isinstance(value, tuple) else value for field, value in vars(rule).items()}

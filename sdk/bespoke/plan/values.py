@@ -8,9 +8,11 @@ from typing import NoReturn
 
 from bespoke.errors import PlanError
 from bespoke.plan.arena import aligned
-from bespoke.plan.instructions import Named, Number, Plan, ValueRecord
+from bespoke.plan.instructions import DType, Named, Number, Plan, ValueRecord
 from bespoke.plan.kinds import (
     ALIGNMENT,
+    ARRAY_DTYPES,
+    ARRAY_PREFIX,
     BATCH,
     MAX_REGION_BYTES,
     MAX_VALUE_BYTES,
@@ -18,6 +20,7 @@ from bespoke.plan.kinds import (
     OPTION_PREFIX,
     SCALARS,
     VALUES,
+    array_name,
     is_allowed,
     scalar_dtype,
 )
@@ -75,15 +78,17 @@ def _check_name(plan: Plan, value: ValueRecord, name: str, at: str, where: str) 
         named = ", ".join(f"{scalar} {dtype}" for scalar, dtype in sorted(SCALARS.items()))
         refuse(where, at, got, f"one of {named}, or {OPTION_PREFIX}<name> {OPTION_DTYPE}")
     if value.role == "batch":
-        expected = batch_shape(plan, name)
+        expected = batch_shape(plan, name, value.dtype)
         if expected is None:
-            refuse(where, at, got, f"{', '.join(sorted(BATCH))}, with *<copies>, or prompt_<length>")
+            refuse(where, at, got, f"{', '.join(sorted(BATCH))}, with *<copies>, {ARRAY_PREFIX}<name>, or prompt_<length>")
         if (value.dtype, value.shape) != expected:
             refuse(where, at, got, f"{expected[0]} {expected[1]}")
 
 
-def batch_shape(plan: Plan, name: str) -> tuple[str, list[int]] | None:
-    """Dtype and shape of what the runtime binds under this name; None where it binds nothing."""
+def batch_shape(plan: Plan, name: str, dtype: str) -> tuple[str, list[int]] | None:
+    """Dtype and shape of what the runtime binds under this name to a value of `dtype`; None where it binds nothing."""
+    if array_name(name) is not None:
+        return (dtype if dtype in ARRAY_DTYPES else ARRAY_DTYPES[0]), [plan.batch_size, plan.sequence_length]
     prompt = _PROMPT.fullmatch(name)
     if prompt is not None:
         length = int(prompt[1])
@@ -92,6 +97,12 @@ def batch_shape(plan: Plan, name: str) -> tuple[str, list[int]] | None:
     if found is None or found[1] not in BATCH or found[2] == "1":
         return None
     return BATCH[found[1]], [plan.batch_size * int(found[2] or 1), plan.sequence_length]
+
+
+def arrays_of(plan: Plan) -> dict[str, DType]:
+    """The arrays that a method asks for in addition to tokens, targets and mask, by its names."""
+    named = ((value.place.name, value) for value in plan.values if value.role == "batch" and isinstance(value.place, Named))
+    return {name: value.dtype for full, value in named if (name := array_name(full)) is not None}
 
 
 def allowed_of(role: str) -> str:

@@ -29,7 +29,7 @@ from bespoke.plan.instructions import (
     Store,
     ValueRecord,
 )
-from bespoke.plan.kinds import MAX_QUERY, MAX_ROW, NUMBERS, OPTION_PREFIX, SECTIONS
+from bespoke.plan.kinds import MAX_QUERY, MAX_ROW, NUMBERS, OPTION_PREFIX, SECTIONS, array_name
 from bespoke.plan.replay import is_replayable
 from bespoke.plan.values import check_values, refuse
 
@@ -257,6 +257,7 @@ class _Checker:
         elif value.role == "batch":
             prompt = {"T": self.plan.sequence_length, "1": 1}.get(rule.prompt)
             given = name == f"prompt_{prompt}" if name.startswith("prompt_") else rule.batch
+            given = rule.arrays if array_name(name) is not None else given
         if not given:
             what = f"{value.role} '{name}'" if value.lifetime == "call" else f"a {value.lifetime} value"
             self._refuse(f"{self.at}, value {number}", f"{what} in section {self.section}", "what the runtime gives to the section")

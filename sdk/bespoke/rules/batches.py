@@ -18,7 +18,7 @@ B = rows of a batch, T = positions of a row.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -62,7 +62,8 @@ class CursorState(Settings):
 class Batch:
     """tokens, targets int64 [B, T]; mask float32 [B, T], 1 where the target counts, 0 elsewhere.
 
-    `rows` are the numbers of the rows within their source, in the order of the batch; padding rows have none.
+    `rows` are the numbers of the rows within their source, in the order of the batch; padding rows have none. `arrays` are those
+    that a method asks for by name, int64 or float32 [B, T]; no row of an example or of a bundle has any yet.
     """
 
     tokens: np.ndarray
@@ -72,6 +73,7 @@ class Batch:
     tokens_trained: int
     source: Source
     rows: tuple[int, ...]
+    arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
 
 class BatchCursor:

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from bespoke.errors import BundleError, PlanError, StateError
+from bespoke.errors import BundleError, DataError, PlanError, StateError
 from bespoke.ops.dtypes import TORCH_DTYPES
 from bespoke.plan.instructions import SectionName
+from bespoke.plan.kinds import array_name
 from bespoke.rules.noise import noise
 from bespoke.rules.report import STAGES
 from bespoke.runtime.buffers import Buffers, refuse_another_shape
@@ -226,6 +227,17 @@ class Interpreter:
             )  # fmt: skip
         return tensor
 
+    def _array(self, name: str, value: ValuePlace, bindings: Bindings) -> torch.Tensor:
+        found = bindings.tensors.get(name)
+        if found is None or tuple(found.shape) != tuple(value.shape) or found.dtype != TORCH_DTYPES[value.dtype]:
+            raise DataError(
+                f"Array '{array_name(name)}' of method '{self.plan.method}'",
+                got="rows without it" if found is None else f"{str(found.dtype).removeprefix('torch.')} {list(found.shape)}",
+                expected=f"{value.dtype} {list(value.shape)}",
+                next_step="Use another method: examples hold tokens and mask, and no arrays yet",
+            )  # fmt: skip
+        return found
+
     def _whole(self, number: int, bindings: Bindings) -> tuple[torch.Tensor, bool]:
         """The tensor, and whether it stays where it is from call to call."""
         value = self.plan.values[number]
@@ -245,7 +257,7 @@ class Interpreter:
                 return torch.tensor(self._scalar(number, bindings), dtype=dtype, device=self._device), False
             case ("batch", _):
                 base, _, copies = name.partition("*")
-                tensor = bindings.tensors[base]
+                tensor = bindings.tensors[base] if array_name(name) is None else self._array(name, value, bindings)
                 return (tensor.repeat(int(copies), 1) if copies else tensor), False
             case ("adapter", _) if bindings.adapter is not None:
                 piece = bindings.adapter.get(name)

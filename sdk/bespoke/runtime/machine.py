@@ -14,6 +14,7 @@ from bespoke.bundle.manifest import MethodRecord
 from bespoke.bundle.reader import Bundle
 from bespoke.plan.costs import TORCH_COSTS
 from bespoke.plan.instructions import SectionName
+from bespoke.plan.kinds import ARRAY_PREFIX
 from bespoke.rules.batches import Batch
 from bespoke.rules.report import STAGES
 from bespoke.runtime.buffers import Buffers, as_tensor
@@ -62,7 +63,8 @@ class Machine:
             code.arena_bytes + code.workspace_bytes + TORCH_COSTS.constant_bytes + TORCH_COSTS.record_bytes * code.records
             for code in codes.values()
         )
-        weights = Weights(bundle, self.device)
+        weight_files = {record.group: record.file for record in bundle.manifest.weights}
+        weights = Weights(lambda group: bundle.mapped(weight_files[group]), self.device)
         self.interpreters = {
             length: Interpreter(
                 code, [functions[graph.key] for graph in code.graphs], weights, self.buffers, guard, self.device
@@ -137,7 +139,7 @@ class Machine:
 
 
 def tensors(batch: Batch) -> dict[str, torch.Tensor]:
-    return {
+    return {f"{ARRAY_PREFIX}{name}": torch.from_numpy(array) for name, array in batch.arrays.items()} | {
         "tokens": torch.from_numpy(batch.tokens),
         "targets": torch.from_numpy(batch.targets),
         "mask": torch.from_numpy(batch.mask),

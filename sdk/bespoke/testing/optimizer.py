@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from bespoke.config import Settings
+from bespoke.config import Settings, Training
 from bespoke.contracts import Optimizer
 from bespoke.errors import ConfigError, PlanError, PluginError
-from bespoke.golden.promises import stored_pieces
+from bespoke.golden.promises import GoldenMethod, check_promise, stored_pieces
 from bespoke.graph.builder import PlanBuilder
 from bespoke.graph.trace import Tracer
 from bespoke.methods.sections import evaluate_step
@@ -26,7 +26,7 @@ from bespoke.system.guard import KernelPeak, MemoryMeter
 from bespoke.testing.dense import loss_and_gradients
 from bespoke.testing.options import checked_options
 from bespoke.testing.rig import Case, Rig, planned
-from bespoke.testing.tiny import CONTEXT, TokenBatch, shared_tracer, tiny_adapter, tiny_batch, tiny_weights
+from bespoke.testing.tiny import CONTEXT, TokenBatch, shared_tracer, tiny_adapter, tiny_weights
 from bespoke.testing.two_sided import check_two_sided
 
 SMALL, NORMED, PARTIAL, LARGE = ("plain", 7, 2), ("normed", 9, 2), ("partial", 7, 2), ("plain", 64, 3)
@@ -132,7 +132,8 @@ class _Check:
     # ---- what a plan says ----------------------------------------------------------------------------------------------------
 
     def promises(self, plan: Plan) -> None:
-        """`loss` is emitted once, as one number; something is learned."""
+        """What is promised can be had of the plan; `loss` is emitted once, as one number; something is learned."""
+        check_promise(GoldenMethod(self.optimizer.name, self.optimizer.promises, self.options, Training(), [plan]))
         training = [i for name in ("train_step", "micro_step", "apply_step") for i in plan.sections.get(name, [])]
         losses = [i for i in training if isinstance(i, Emit) and i.name == "loss"]
         if len(losses) != 1 or plan.values[losses[0].source].shape:
@@ -183,7 +184,7 @@ class _Check:
         self.promises(plan)
         rig = self.rig(case, plan)
         start = rig.state()
-        rig.step([tiny_batch(case.model, case.rows, case.length, seed=seed) for seed in (0, 1)], step=1, learning_rate=1e-2)
+        rig.step([rig.batch(seed) for seed in (0, 1)], step=1, learning_rate=1e-2)
         self.moved(start, rig)
         return True
 
@@ -204,19 +205,21 @@ class _Check:
             raise self.fail(f"the adapter as before after a step on {rig.case}", "an adapter that moves", "Look at what is stored")
 
     def loss(self, case: Case, plan: Plan, exact: bool) -> None:
-        """The emitted loss is the mean over unmasked tokens; a step moves the adapter."""
+        """The emitted loss is the mean over unmasked tokens, but of a method that reads arrays; a step moves the adapter."""
         rig = self.rig(case, plan)
         start = rig.state()
-        batch = tiny_batch(case.model, case.rows, case.length)
+        batch = rig.batch()
         loss = float(rig.step([batch], step=1, learning_rate=1e-2).metrics["loss"])
+        self.moved(start, rig)
+        if batch.arrays:
+            return
         expected, _ = loss_and_gradients(case.model, tiny_weights(case.model_name), tiny_adapter(case.model_name), batch)
         tolerance = EXACT_LOSS if exact else ESTIMATED_LOSS
         if not abs(loss - expected) <= tolerance * expected:
             raise self.fail(
                 f"a loss of {loss:.6f} for {case}", f"{expected:.6f}, within {tolerance:g} of it",
-                "Divide the sum over unmasked tokens by b.scalar('batch_tokens'), as bespoke.graph.head_loss does",
+                "Divide the sum over unmasked tokens by b.scalar('batch_tokens'), as bespoke.methods.head_loss does",
             )  # fmt: skip
-        self.moved(start, rig)
 
     def gradients(self) -> float:
         """Summed over two micro-batches, they are autograd's of both together; the largest relative error."""
@@ -225,7 +228,7 @@ class _Check:
             case = Case.of(name, length, rows, accumulation=2)
             plan = planned(self.optimizer, self.options, case)
             rig = self.rig(case, plan)
-            batches = [tiny_batch(case.model, rows, length, seed=seed) for seed in (0, 1)]
+            batches = [rig.batch(seed) for seed in (0, 1)]
             loss = float(rig.step(batches, step=1, learning_rate=0.0).metrics["loss"])
             both = TokenBatch(*(torch.cat([getattr(b, part) for b in batches]) for part in ("tokens", "targets", "mask")))
             expected_loss, expected = loss_and_gradients(case.model, tiny_weights(name), tiny_adapter(name), both)
@@ -257,7 +260,7 @@ class _Check:
         case = Case.of(*SMALL)
         first, second, replayed = (self.rig(case, plan) for _ in range(3))
         for step in range(1, STEPS_REPEATED + 1):
-            batch = tiny_batch(case.model, case.rows, case.length, seed=step)
+            batch = first.batch(step)
             outcome = first.step([batch], step=step, learning_rate=learning_rate)
             second.step([batch], step=step, learning_rate=learning_rate)
             if plan.replayable:
@@ -277,7 +280,7 @@ class _Check:
         allowed = e.peak_bytes + 2 * e.state_bytes + e.step_bytes + e.scratch_bytes
         meter = MemoryMeter()
         rig = self.rig(case, plan)
-        batch = tiny_batch(case.model, case.rows, case.length)
+        batch = rig.batch()
         kernel = KernelPeak()
         added = 0
         for step in (1, 2):
@@ -293,14 +296,15 @@ class _Check:
         return added, allowed
 
     def learns(self, plan: Plan, steps: int, learning_rate: float, falls_by: float) -> tuple[float, float]:
-        """Loss on one batch before and after training on it."""
-        case = Case.of(*SMALL)
-        rig = self.rig(case, plan)
-        batch = tiny_batch(case.model, case.rows, case.length)
-        before = rig.evaluate(batch)
+        """Loss on one batch before and after training on it: the model's, or the method's own where it reads arrays."""
+        rig = self.rig(Case.of(*SMALL), plan)
+        batch = rig.batch()
+        before, emitted = rig.evaluate(batch), []
         for step in range(1, steps + 1):
-            rig.step([batch], step=step, learning_rate=learning_rate)
+            emitted.append(float(rig.step([batch], step=step, learning_rate=learning_rate).metrics["loss"]))
         after = rig.evaluate(batch)
+        if batch.arrays:
+            before, after = emitted[0], float(rig.step([batch], step=steps + 1, learning_rate=0.0).metrics["loss"])
         if not after < before * (1 - falls_by):
             raise self.fail(
                 f"a loss of {after:.4f} after {steps} steps on one batch, {before:.4f} before",

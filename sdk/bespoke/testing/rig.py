@@ -23,13 +23,14 @@ from bespoke.model.spec import ModelSpec
 from bespoke.plan.compile import compile_plan, with_liveness
 from bespoke.plan.costs import TORCH_COSTS
 from bespoke.plan.instructions import Plan
+from bespoke.plan.values import arrays_of
 from bespoke.plan.verify import verify
 from bespoke.runtime.buffers import Buffers
 from bespoke.runtime.code import plan_code
 from bespoke.runtime.interpreter import Bindings, Interpreter, Outcome
 from bespoke.runtime.weights import Weights
 from bespoke.system.guard import MemoryGuard
-from bespoke.testing.tiny import CONTEXT, TinyWeights, TokenBatch, shared_tracer, tiny_models
+from bespoke.testing.tiny import CONTEXT, TinyWeights, TokenBatch, shared_tracer, tiny_batch, tiny_models
 
 SEED = 11
 Function = Callable[..., tuple[torch.Tensor, ...]]
@@ -104,6 +105,10 @@ class Rig:
             code, functions or [graphs[graph.key].module for graph in plan.graphs],
             cast(Weights, TinyWeights(case.model_name)), self.buffers, guard or MemoryGuard(None, 0), device,
         )  # fmt: skip
+
+    def batch(self, seed: int = 0) -> TokenBatch:
+        """Random rows with all arrays that the plan reads."""
+        return tiny_batch(self.case.model, self.case.rows, self.case.length, seed=seed, arrays=arrays_of(self.plan))
 
     def step(self, batches: Sequence[TokenBatch], *, step: int, learning_rate: float) -> Outcome:
         """One training step over its micro-batches, as runtime.machine takes it; the new state is current afterwards."""

@@ -22,7 +22,7 @@ from bespoke.graph.trace import Graph, TensorSpec
 from bespoke.graph.tree import flatten
 from bespoke.testing.options import checked_options
 from bespoke.testing.rig import Case, Function, Rig, planned
-from bespoke.testing.tiny import shared_tracer, tiny_adapter, tiny_batch
+from bespoke.testing.tiny import shared_tracer, tiny_adapter
 
 CASES = (Case.of("plain", 7, 2), Case.of("normed", 9, 2, accumulation=2, clip_norm=0.5))
 RARE_OPERATOR = "special_bessel_j0"
@@ -215,7 +215,7 @@ class _Check:
         functions = [self._function(graphs[reference.key]) for reference in plan.graphs]
         rig = Rig(case, plan, optimizer, options, functions)
         rig.buffers.fill(tiny_adapter(case.model_name))
-        batches = [tiny_batch(case.model, case.rows, case.length, seed=seed) for seed in (0, 1)]
+        batches = [rig.batch(seed) for seed in (0, 1)]
         rig.step(batches if case.training.accumulates else batches[:1], step=1, learning_rate=1e-3)
         rig.evaluate(batches[0])
         rig.generate(batches[0])

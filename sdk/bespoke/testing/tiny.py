@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
 import torch
 
 from bespoke.config import Lora
+from bespoke.golden.batch import drawn_arrays
 from bespoke.graph.trace import Tracer
 from bespoke.model.config import ModelConfig, RopeConfig
 from bespoke.model.quantize import quantize
 from bespoke.model.rope import rope_tables
 from bespoke.model.spec import ModelSpec
+from bespoke.plan.instructions import DType
+from bespoke.plan.kinds import ARRAY_PREFIX
 
 CONTEXT = 64  # positions that the RoPE tables cover
 Arrays = Mapping[str, np.ndarray]
@@ -101,11 +104,12 @@ def tiny_adapter(name: str) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True)
 class TokenBatch:
-    """tokens and targets int64 [B, T], mask fp32 [B, T]."""
+    """tokens and targets int64 [B, T], mask fp32 [B, T], and `arrays` that a method asks for."""
 
     tokens: torch.Tensor
     targets: torch.Tensor
     mask: torch.Tensor
+    arrays: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
     @property
     def trained(self) -> float:
@@ -113,18 +117,24 @@ class TokenBatch:
         return float(self.mask.sum())
 
     def bindings(self) -> dict[str, torch.Tensor]:
-        return {"tokens": self.tokens, "targets": self.targets, "mask": self.mask}
+        arrays = {f"{ARRAY_PREFIX}{name}": array for name, array in self.arrays.items()}
+        return {"tokens": self.tokens, "targets": self.targets, "mask": self.mask, **arrays}
 
 
-def tiny_batch(model: ModelSpec, rows: int, length: int, *, seed: int = 0) -> TokenBatch:
-    """Random tokens; the mask has gaps, and of several rows the last is masked wholly."""
+def tiny_batch(
+    model: ModelSpec, rows: int, length: int, *, seed: int = 0, arrays: Mapping[str, DType] | None = None
+) -> TokenBatch:
+    """Random tokens; the mask has gaps, and of several rows the last is masked wholly. `arrays` by name and dtype: see
+    `bespoke.golden.arrays`; 0 where the row is masked wholly, as padding rows are."""
     generator = np.random.Generator(np.random.Philox(key=[seed, length]))
     tokens, targets = (torch.from_numpy(generator.integers(0, model.config.vocab_size, (rows, length))) for _ in range(2))
     mask = (generator.random((rows, length)) < 0.6).astype(np.float32)
     mask[0, -1] = 1
     if rows > 1:
         mask[-1] = 0
-    return TokenBatch(tokens, targets, torch.from_numpy(mask))
+    extra = drawn_arrays(arrays or {}, (rows, length), model.config.vocab_size, seed)
+    held = {name: torch.from_numpy(array * mask.any(1, keepdims=True).astype(array.dtype)) for name, array in extra.items()}
+    return TokenBatch(tokens, targets, torch.from_numpy(mask), held)
 
 
 class TinyWeights:

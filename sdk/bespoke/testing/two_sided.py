@@ -14,7 +14,7 @@ from bespoke.rules.noise import noise
 from bespoke.testing.dense import loss_and_gradients
 from bespoke.testing.options import Fail
 from bespoke.testing.rig import SEED, Case, Rig
-from bespoke.testing.tiny import tiny_adapter, tiny_batch, tiny_weights
+from bespoke.testing.tiny import tiny_adapter, tiny_weights
 
 LOSS_NOISE = 2e-6  # relative; what a loss in fp32 may be off: a difference divides it by epsilon
 STEP = 1e-4  # relative; of how far a piece moves, as fp32 computes it
@@ -28,7 +28,7 @@ def check_two_sided(optimizer: Optimizer, options: Settings, case: Case, plan: P
     start, trained = tiny_adapter(case.model_name), stored_pieces(plan)
     rig = Rig(case, plan, optimizer, options)
     rig.buffers.fill(start)
-    batch = tiny_batch(case.model, case.rows, case.length)
+    batch = rig.batch()
     recorded = rig.step([batch], step=1, learning_rate=LEARNING_RATE).recorded
     after = rig.state()
     moved = {name: np.zeros(start[name].shape) for name in trained}

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from bespoke.bundle.reader import open_bundle
 from bespoke.compiler.bundle import initial_adapter
 from bespoke.config import Lora, Training
 from bespoke.data.text import Tokenizer
@@ -24,6 +25,8 @@ from bespoke.methods.update import FirstOrderOptions
 from bespoke.model.convert import convert
 from bespoke.model.families import read_config
 from bespoke.model.spec import ModelSpec
+from bespoke.ops.load_program import load_program
+from bespoke.plan.instructions import Plan
 from bespoke.plan.read import read_plan
 from tests.models import TINY_FAMILIES, masked_loss, peft_reference, tiny_model
 from tests.unit.golden.bundles import LENGTH
@@ -97,31 +100,35 @@ def test_golden_vectors_are_the_same_bytes_with_any_number_of_threads(tmp_path: 
     assert made[0] == made[1] == made[2]
 
 
-def test_of_a_method_that_promises_nothing_only_the_losses_are_known(tmp_path: Path, bundle: Path) -> None:
-    folder, model, files = converted(tmp_path, "llama")
-    plan, sgd = read_plan_of(bundle), FirstOrderOptions(update="sgd")
+def test_of_a_method_that_promises_nothing_the_first_loss_is_what_torch_computes(bundle: Path) -> None:
+    folder = bundle.with_name("model")
+    model = ModelSpec(read_config(folder), Lora(rank=3, alpha=6.0))
+    plan, files, functions = of(bundle)
+    sgd, training = FirstOrderOptions(update="sgd"), Training(sequence_lengths=(LENGTH,), batch_size=plan.batch_size)
     golden = make_golden(
         folder, model, files, initial_adapter(model, 0),
         [
-            GoldenMethod("own", None, sgd, Training(sequence_lengths=(LENGTH,)), [plan]),
-            GoldenMethod("exact", "exact_gradients", sgd, Training(sequence_lengths=(LENGTH,)), [plan]),
+            GoldenMethod("own", None, sgd, training, [plan], functions=functions),
+            GoldenMethod("exact", "exact_gradients", sgd, training, [plan]),
         ],
         None,
     )  # fmt: skip
     own, exact = golden.document.methods
-    assert (own.losses, own.recorded, own.moved, own.gradient) == ([], [], [], None)
+    assert (own.recorded, own.moved, own.gradient) == ([], [], None)
+    assert [loss.value for loss in own.losses] == pytest.approx([exact.losses[0].value], rel=1e-5)
     assert len(exact.losses) == 3
     assert exact.gradient is not None
     assert golden.document.loss.value == pytest.approx(exact.losses[0].value)
     assert golden.document.texts == []
 
 
-def read_plan_of(bundle: Path) -> Any:
-    from bespoke.bundle.reader import open_bundle
-
+def of(bundle: Path) -> tuple[Plan, dict[str, Path], dict[str, Any]]:
+    """Plan of its first method, weight files by group, graphs by key."""
     with open_bundle(bundle) as opened:
-        record = opened.manifest.methods[0].plans[0]
-        return read_plan(opened.read(record.file), record.file, opened.manifest.graphs)
+        record, manifest = opened.manifest.methods[0].plans[0], opened.manifest
+        plan = read_plan(opened.read(record.file), record.file, manifest.graphs)
+        files = {weights.group: bundle / weights.file for weights in manifest.weights}
+        return plan, files, {graph.key: load_program(opened.read(graph.file), graph.file) for graph in manifest.graphs}
 
 
 def test_tolerances_are_never_below_the_floor(bundle: Path) -> None:

@@ -195,6 +195,21 @@ REFUSED: dict[str, tuple[Change, str, str]] = {
         lambda d: value(d, TOKENS)["place"].update(name="labels"), f"value {TOKENS}", "batch 'labels'",
     ),
     "one copy of a batch tensor": (lambda d: value(d, TOKENS)["place"].update(name="tokens*1"), f"value {TOKENS}", "'tokens*1'"),
+    "an array of longer rows": (
+        lambda d: (value(d, TOKENS)["place"].update(name="array.rejected"), d.update(sequence_length=1)),
+        f"value {TOKENS}", "batch 'array.rejected', int64 [2, 2]",
+    ),
+    "an array without a name": (lambda d: value(d, TOKENS)["place"].update(name="array."), f"value {TOKENS}", "batch 'array.'"),
+    "two copies of an array": (
+        lambda d: value(d, TOKENS)["place"].update(name="array.rejected*2"), f"value {TOKENS}", "batch 'array.rejected*2'",
+    ),
+    "an array where nothing is trained": (
+        lambda d: (
+            value(d, TOKENS)["place"].update(name="array.rejected"),
+            d["sections"].update(evaluate_step=[{"op": "emit", "name": "loss_sum", "source": TOKENS}]),
+        ),
+        f"value {TOKENS}", "batch 'array.rejected' in section evaluate_step",
+    ),
     "a scalar that nobody binds": (lambda d: value(d, RATE)["place"].update(name="rate"), f"value {RATE}", "scalar 'rate'"),
     "a scalar of another type": (lambda d: value(d, RATE)["place"].update(name="position"), f"value {RATE}", "scalar 'position'"),
     "an option of integers": (
@@ -269,6 +284,12 @@ REFUSED: dict[str, tuple[Change, str, str]] = {
 def test_an_option_of_the_method_is_a_scalar_of_training() -> None:
     draft, document = sample()
     value(document, RATE)["place"]["name"] = "option.momentum"
+    assert draft.read(document)
+
+
+def test_an_array_of_the_method_comes_with_the_batch_of_training() -> None:
+    draft, document = sample()
+    value(document, TOKENS)["place"]["name"] = "array.rejected"
     assert draft.read(document)
 
 

@@ -32,6 +32,8 @@ PlanRules read() {  // our own document, so nothing in it is in doubt
   for (const auto& [name, dtype] : document["scalars"].items()) rules.scalars[name] = one_of<DType>(kDTypeNames, dtype);
   rules.option_prefix = document["option_scalars"]["prefix"].get<std::string>();
   rules.option_dtype = one_of<DType>(kDTypeNames, document["option_scalars"]["dtype"]);
+  rules.array_prefix = document["arrays"]["prefix"].get<std::string>();
+  for (const Json& dtype : document["arrays"]["dtypes"]) rules.array_dtypes.push_back(one_of<DType>(kDTypeNames, dtype));
   rules.numbers = document["numbers"].get<std::vector<std::string>>();
   for (int section = 0; section < kSections; section++) {
     const Json& from = document["sections"][kSectionNames[section]];
@@ -40,6 +42,7 @@ PlanRules read() {  // our own document, so nothing in it is in doubt
     rule.batch = from["batch"].get<bool>();
     rule.stores = from["stores"].get<bool>();
     rule.options = from["options"].get<bool>();
+    rule.arrays = from["arrays"].get<bool>();
     rule.prompt = from["prompt"].get<std::string>();
     rule.scalars = from["scalars"].get<std::vector<std::string>>();
     rule.emits = from["emits"].get<std::vector<std::string>>();
@@ -60,8 +63,19 @@ const PlanRules& the_rules() {
   return rules;
 }
 
-bool is_option(const PlanRules& rules, const std::string& scalar) {
-  return scalar.size() > rules.option_prefix.size() && scalar.compare(0, rules.option_prefix.size(), rules.option_prefix) == 0;
+namespace {
+
+bool continues(const std::string& name, const std::string& prefix) {
+  return name.size() > prefix.size() && name.compare(0, prefix.size(), prefix) == 0;
+}
+
+}  // namespace
+
+bool is_option(const PlanRules& rules, const std::string& scalar) { return continues(scalar, rules.option_prefix); }
+
+std::string array_name(const std::string& value) {
+  const std::string& prefix = the_rules().array_prefix;
+  return continues(value, prefix) && value.find('*') == std::string::npos ? value.substr(prefix.size()) : "";
 }
 
 #ifdef BESPOKE_RULE_SWITCHES

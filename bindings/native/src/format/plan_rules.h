@@ -25,7 +25,8 @@ struct Allowed {  // one kind of value
 
 struct SectionRule {  // what a section may touch besides `section`, `state`, `bundle` values and constants, and what it must emit
   std::vector<Lifetime> lifetimes;
-  bool batch, stores, options;  // options: the scalars that a method declares
+  bool batch, stores;
+  bool options, arrays;  // the scalars and the batch tensors that a method declares
   std::string prompt;  // of how many tokens: "T", "1" or none
   std::vector<std::string> scalars, emits;
 };
@@ -35,6 +36,8 @@ struct PlanRules {
   std::map<std::string, DType> batch, scalars;
   std::string option_prefix;  // of scalars that a method declares
   DType option_dtype;
+  std::string array_prefix;  // of batch tensors that a method declares
+  std::vector<DType> array_dtypes;
   std::vector<std::string> numbers;  // emitted values of one element
   SectionRule sections[kSections];
   uint64_t value_bytes, region_bytes;
@@ -43,15 +46,16 @@ struct PlanRules {
 
 const PlanRules& the_rules();
 bool is_option(const PlanRules& rules, const std::string& scalar);
+std::string array_name(const std::string& value);  // the method's name for a batch tensor of its own; empty for another value
 
-struct BatchTensor {  // what the runtime binds under a name: `copies` of the batch's `base` below each other, or a prompt
+struct BatchTensor {  // what the runtime binds under a name: `copies` of the batch's `base` below each other, an array, or a prompt
   std::string base;
   int64_t copies = 0;  // 0: a prompt
   DType dtype = DType::int64;
   unsigned __int128 rows = 0;  // 0: nothing is bound under the name
   int64_t length = 0;
 };
-BatchTensor batch_tensor(const Plan& plan, const std::string& name);
+BatchTensor batch_tensor(const Plan& plan, uint32_t value);
 
 // Whether a rule is in force. Always, but in the build that shows what each of them is for (fuzz/execute.cpp): there
 // BESPOKE_WITHOUT names one that is not.

@@ -97,11 +97,11 @@ class Checker {
   }
 
   void check_batch(uint32_t id, const std::string& name, const std::string& got) const {
-    const BatchTensor expected = batch_tensor(p_, name);
+    const BatchTensor expected = batch_tensor(p_, id);
     if (!expected.rows) {
       std::string names;
       for (const auto& [known, _] : rules_.batch) names += known + ", ";
-      refuse(got, names + "with *<copies>, or prompt_<length>");
+      refuse(got, names + "with *<copies>, " + rules_.array_prefix + "<name>, or prompt_<length>");
     }
     const int64_t* shape = p_.shape(id);
     const Value& value = p_.values[id];
@@ -151,7 +151,13 @@ uint64_t checked_bytes(const Plan& plan, uint32_t id) {
   return size;
 }
 
-BatchTensor batch_tensor(const Plan& plan, const std::string& name) {
+BatchTensor batch_tensor(const Plan& plan, uint32_t value) {
+  const std::string& name = plan.name(value);
+  if (!array_name(name).empty()) {
+    const std::vector<DType>& dtypes = the_rules().array_dtypes;
+    const bool taken = std::find(dtypes.begin(), dtypes.end(), plan.values[value].dtype) != dtypes.end();
+    return {name, 1, taken ? plan.values[value].dtype : dtypes.front(), static_cast<Wide>(plan.batch_size), plan.sequence_length};
+  }
   const std::string prompt = "prompt_";
   if (name.compare(0, prompt.size(), prompt) == 0) {
     const std::string digits = name.substr(prompt.size());

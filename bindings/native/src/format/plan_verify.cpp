@@ -321,7 +321,9 @@ class Checker {
     if (v.role == Role::scalar) given = is_option(the_rules(), name) ? rule_->options : is_one_of(rule_->scalars, name);
     if (v.role == Role::batch) {
       const std::string length = rule_->prompt == "T" ? std::to_string(p_.sequence_length) : rule_->prompt;
-      given = name.compare(0, 7, "prompt_") == 0 ? !length.empty() && name == "prompt_" + length : rule_->batch;
+      given = name.compare(0, 7, "prompt_") == 0 ? !length.empty() && name == "prompt_" + length
+              : array_name(name).empty()           ? rule_->batch
+                                                   : rule_->arrays;
     }
     if (given || is_let_through(v)) return;
     const bool bound = v.lifetime == Lifetime::call;

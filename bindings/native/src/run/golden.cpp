@@ -141,6 +141,17 @@ class MethodRun {  // one method at one sequence length
         batch.tokens_trained += golden_.mask[from + 1] != 0;
       }
     }
+    for (const auto& [name, array] : golden_.arrays) {
+      BatchArray& padded = batch.arrays[name];
+      if (array.tokens) padded.tokens.assign(cells, 0);
+      if (array.numbers) padded.numbers.assign(cells, 0.0f);
+      for (int64_t row = 0; row < golden_.rows; row++)
+        for (int64_t t = 0; t < positions; t++) {
+          const size_t from = static_cast<size_t>(row * positions + t), to = static_cast<size_t>(row * length_ + t);
+          if (array.tokens) padded.tokens[to] = array.tokens[from];
+          if (array.numbers) padded.numbers[to] = array.numbers[from];
+        }
+    }
     batches_.push_back(std::move(batch));
   }
 

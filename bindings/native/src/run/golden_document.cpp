@@ -5,6 +5,8 @@
 #include <set>
 
 #include "format/json.h"
+#include "format/plan_check.h"
+#include "format/plan_rules.h"
 #include "run/noise.h"
 
 namespace bespoke {
@@ -216,6 +218,29 @@ void take_batch(const Tensors& tensors, const std::string& subject, int64_t voca
                   "0 to " + std::to_string(vocab_size - 1));
 }
 
+void take_arrays(const Tensors& tensors, const std::string& subject, int64_t vocab_size, Golden& golden) {
+  const std::vector<int64_t> shape{golden.rows, golden.row_tokens - 1};
+  for (const auto& [full, tensor] : tensors) {
+    const std::string name = array_name(full);
+    if (name.empty()) continue;
+    const Tensor *tokens = typed(tensors, full, DType::int32), *numbers = typed(tensors, full, DType::float32);
+    const std::string where = subject + ", tensor '" + full + "'";
+    if ((!tokens && !numbers) || tensor.shape != shape) throw refused(where, "another type or shape", "int32 or float32 " + shown_shape(shape));
+    const size_t count = static_cast<size_t>(shape[0] * shape[1]);
+    GoldenArray& array = golden.arrays[name];
+    if (tokens) {
+      array.tokens = reinterpret_cast<const int32_t*>(tensor.data);
+      const auto [low, high] = std::minmax_element(array.tokens, array.tokens + count);
+      if (*low < 0 || *high >= vocab_size)
+        throw refused(where, "tokens from " + std::to_string(*low) + " to " + std::to_string(*high), "0 to " + std::to_string(vocab_size - 1));
+    } else {
+      array.numbers = reinterpret_cast<const float*>(tensor.data);
+      const auto finite = [](float number) { return std::isfinite(number); };
+      if (!std::all_of(array.numbers, array.numbers + count, finite)) throw refused(where, "NaN or infinity", "finite numbers");
+    }
+  }
+}
+
 }  // namespace
 
 Golden read_golden(const Tensors& tensors, const std::string& subject, const Tensors& adapter, int64_t vocab_size) {
@@ -223,6 +248,7 @@ Golden read_golden(const Tensors& tensors, const std::string& subject, const Ten
   if (document == nullptr || document->shape.size() != 1) throw refused(subject, "no uint8 tensor 'document' of 1 dimensions", "one");
   Golden golden = document_of(*document, subject);
   take_batch(tensors, subject, vocab_size, golden);
+  take_arrays(tensors, subject, vocab_size, golden);
   std::set<std::string> pieces;
   for (const PieceGolden& piece : golden.pieces) pieces.insert(piece.name);
   bool same = pieces.size() == golden.pieces.size() && pieces.size() == adapter.size();

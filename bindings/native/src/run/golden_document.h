@@ -44,6 +44,11 @@ struct MethodGolden {  // the first steps of a method from the golden adapter, o
   std::vector<std::vector<Known>> moved;
 };
 
+struct GoldenArray {  // [rows, row_tokens - 1], mapped: one of the two
+  const int32_t* tokens = nullptr;
+  const float* numbers = nullptr;
+};
+
 struct Golden {
   uint64_t seed = 0;
   double b_scale = 0;
@@ -55,6 +60,7 @@ struct Golden {
   const int32_t* tokens = nullptr;  // [rows, row_tokens], mapped
   const uint8_t* mask = nullptr;
   std::map<std::string, const float*> gradients;  // elements at `places`
+  std::map<std::string, GoldenArray> arrays;      // that methods ask for, by their names
 };
 
 // Holds the file against itself, the adapter's shapes and the vocabulary. BundleError for what does not fit. The tensors stay mapped.

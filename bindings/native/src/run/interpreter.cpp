@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "format/plan_check.h"
 #include "format/plan_rules.h"
 #include "run/noise.h"
 
@@ -174,6 +175,10 @@ void Interpreter::bind(const Bindings& bindings) {
         repeat(id, bindings);
         continue;
       }
+      if (!array_name(name).empty()) {
+        base_[id] = array(value, name, bindings);
+        continue;
+      }
       const auto found = bindings.tensors.find(name);
       base_[id] = found == bindings.tensors.end() ? nullptr : static_cast<uint8_t*>(const_cast<void*>(found->second));
     } else if (value.role == Role::adapter && bindings.adapter) {
@@ -203,9 +208,31 @@ void Interpreter::bind(const Bindings& bindings) {
                 std::to_string(taken) + ", those of the method's step", "Reset the state");
 }
 
+// A batch tensor of the method's own; null where the batch has none of this dtype and size.
+uint8_t* Interpreter::array(const Value& value, const std::string& name, const Bindings& bindings) const {
+  if (!bindings.batch) return nullptr;
+  const auto found = bindings.batch->arrays.find(array_name(name));
+  if (found == bindings.batch->arrays.end()) return nullptr;
+  const auto& [tokens, numbers] = found->second;
+  const bool whole = value.dtype == DType::int64;
+  if ((whole ? tokens.size() : numbers.size()) != static_cast<size_t>(plan_.batch_size * plan_.sequence_length)) return nullptr;
+  const void* data = whole ? static_cast<const void*>(tokens.data()) : numbers.data();
+  return static_cast<uint8_t*>(const_cast<void*>(data));
+}
+
+void Interpreter::refuse_unbound(uint32_t id) const {
+  const Value& value = plan_.values[id];
+  const std::string name = value.place == PlaceKind::named ? array_name(plan_.name(id)) : "";
+  if (value.role == Role::batch && !name.empty())
+    throw Error(Kind::Data, "Array '" + name + "' of method '" + plan_.method + "'", "rows without it",
+                shown_type(plan_, Reference{id}), "Use another method: examples hold tokens and mask, and no arrays yet");
+  throw Error(Kind::Plan, "plan of '" + plan_.method + "', value " + std::to_string(id), "no memory bound to it",
+              "a tensor that the section is given", "Build the bundle again");
+}
+
 // The batch as often as the name says, one below the other.
 void Interpreter::repeat(uint32_t value, const Bindings& bindings) {
-  const BatchTensor tensor = batch_tensor(plan_, plan_.name(value));
+  const BatchTensor tensor = batch_tensor(plan_, value);
   const auto found = bindings.tensors.find(tensor.base);
   base_[value] = nullptr;
   if (found == bindings.tensors.end() || tensor.copies < 1) return;
@@ -218,9 +245,7 @@ void Interpreter::repeat(uint32_t value, const Bindings& bindings) {
 
 uint8_t* Interpreter::find(const Reference& reference) const {
   uint8_t* start = whole(reference.value);
-  if (!start)
-    throw Error(Kind::Plan, "plan of '" + plan_.method + "', value " + std::to_string(reference.value), "no memory bound to it",
-                "a tensor that the section is given", "Build the bundle again");
+  if (!start) refuse_unbound(reference.value);
   if (reference.rows < 0) return start;
   const int64_t rows = plan_.shape(reference.value)[0];
   int64_t first = reference.start;

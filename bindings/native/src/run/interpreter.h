@@ -18,6 +18,7 @@ namespace bespoke {
 // What the runtime gives a section.
 struct Bindings {
   std::map<std::string, const void*> tensors;  // of the batch
+  const Batch* batch = nullptr;                // for the arrays in it
   std::map<std::string, double> scalars;
   uint64_t seed = 0;
   uint32_t step = 0;
@@ -60,6 +61,8 @@ class Interpreter {
   void call(const Instruction& instruction);
   Group& group_of(const std::string& name);
   void repeat(uint32_t value, const Bindings& bindings);
+  uint8_t* array(const Value& value, const std::string& name, const Bindings& bindings) const;
+  [[noreturn]] void refuse_unbound(uint32_t value) const;
   void load(const std::string& group);
   void free(const std::string& group);
   uint8_t* find(const Reference& reference) const;

@@ -17,6 +17,11 @@ namespace bespoke {
 // Thrown where a stop was asked for: nothing of the step, or of the evaluation, was kept.
 struct Abandoned {};
 
+struct BatchArray {  // [B, T]: one of the two is empty
+  std::vector<int64_t> tokens;
+  std::vector<float> numbers;
+};
+
 // B = rows of a batch, T = positions of a row. The memory is reused from step to step.
 struct Batch {
   std::vector<int64_t> tokens, targets;  // [B, T]
@@ -26,6 +31,7 @@ struct Batch {
   int64_t tokens_trained = 0;            // positions with mask 1
   Source source = Source::user;
   std::vector<int64_t> row_numbers;      // of its rows within their source; padding rows have none
+  std::map<std::string, BatchArray> arrays;  // that a method asks for by name; no row of an example or of a bundle has any yet
 };
 
 struct NamedTensor {  // float32, somebody else's memory
