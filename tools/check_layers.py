@@ -34,11 +34,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "bespoke.rules": set(),
     "bespoke.plan": {"format"},
     "bespoke.ops": {"format"},
-    "bespoke.bundle": {"format", "model.config", "plan"},
+    "bespoke.bundle": {"format", "model.architecture", "plan"},
     "bespoke.system": set(),
     "bespoke.data": set(),
     "bespoke.state": set(),
-    "bespoke.adapter": {"format", "model.checkpoint", "model.config"},
+    "bespoke.adapter": {"format", "model.checkpoint", "model.architecture"},
     "bespoke.runtime": {"bundle", "data", "format", "ops", "plan", "rules", "state", "system"},
     "bespoke.core": {"rules", "system"},
     "bespoke_plugins": {"contracts", "errors", "graph", "methods", "ops", "plan"},  # what is documented for them

@@ -22,7 +22,7 @@ from bespoke.format.tensors import map_tensors
 from bespoke.graph.builder import PlanBuilder
 from bespoke.graph.trace import Tracer
 from bespoke.methods.sections import decode, evaluate_step, prefill
-from bespoke.model.config import ModelConfig
+from bespoke.model.architecture import ModelConfig
 from bespoke.model.convert import convert
 from bespoke.model.families import read_config
 from bespoke.model.spec import ModelSpec

@@ -16,7 +16,7 @@ import pytest
 from bespoke import Lora, Personalizer, Training
 from bespoke.bundle.reader import open_bundle
 from bespoke.errors import BespokeError
-from bespoke.golden.verify import verify_bundle
+from bespoke.golden.prover import verify_bundle
 from tests.models import tiny_model
 from tests.unit.golden.bundles import changed, document, rewrite_manifest, tensors
 

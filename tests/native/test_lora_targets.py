@@ -19,7 +19,7 @@ from bespoke.bundle.reader import open_bundle
 from bespoke.config import Linear
 from bespoke.core import finding
 from bespoke.errors import AdapterError, BundleError, StateError
-from bespoke.golden.verify import verify_bundle
+from bespoke.golden.prover import verify_bundle
 from tests.bundles import made_once
 from tests.models import dequantized_reference, masked_loss, tiny_model
 from tests.native.test_parity import bundle_of, compare, examples, replay

@@ -178,7 +178,7 @@ def _more_than_the_limit(folder: Path, monkeypatch: Monkey) -> None:
 def _adapter_of_other_rank(folder: Path, monkeypatch: Monkey) -> None:
     from bespoke.adapter.peft import export_peft, import_peft
     from bespoke.config import Lora
-    from bespoke.model.config import ModelConfig
+    from bespoke.model.architecture import ModelConfig
     from tests.unit.bundle.example import manifest_document
 
     config = ModelConfig.model_validate(manifest_document()["model"]["config"])
@@ -196,7 +196,7 @@ def _temperature_below_zero(folder: Path, monkeypatch: Monkey) -> None:
 
 def _weights_that_are_not_those_of_the_golden_vectors(folder: Path, monkeypatch: Monkey) -> None:
     from bespoke.golden.document import GoldenText
-    from bespoke.golden.verify import _Prover
+    from bespoke.golden.prover import _Prover
 
     document = SimpleNamespace(texts=[GoldenText(text="Hello", ids=[1, 2, 3])])
     prover = _Prover.__new__(_Prover)

@@ -93,7 +93,7 @@ def test_a_model_is_opened_without_torch() -> None:
 
 
 def test_training_knows_neither_the_compiler_nor_its_plugins() -> None:
-    modules, sockets = probe("import bespoke.personal_model, bespoke.runtime.torch_runtime, bespoke.golden.verify")
+    modules, sockets = probe("import bespoke.personal_model, bespoke.runtime.torch_runtime, bespoke.golden.prover")
     ours = {module for module in modules if module.startswith("bespoke.")}
     assert "torch" in packages(modules)
     assert packages(modules) & BUILD_ONLY == set()

@@ -23,8 +23,8 @@ from bespoke.errors import AdapterError, ModelError
 from bespoke.format.json_strict import loads_strict
 from bespoke.format.plain_file import read_plain
 from bespoke.format.whole_folder import WholeFolder
+from bespoke.model.architecture import ModelConfig
 from bespoke.model.checkpoint import Checkpoint
-from bespoke.model.config import ModelConfig
 
 __all__ = ["export_peft", "import_peft"]
 

@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from bespoke.config import Linear, Lora, Settings, Training, as_tuple
-from bespoke.model.config import ModelConfig
+from bespoke.model.architecture import ModelConfig
 from bespoke.plan.instructions import Estimate
 
 __all__ = [

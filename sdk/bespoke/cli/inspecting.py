@@ -182,7 +182,7 @@ def _golden(bundle: Bundle, tell: Tell) -> list[dict[str, Any]]:
     """What held of the golden vectors on this machine, check by check. Raises GoldenMismatch at the first that does not."""
     numbers = count(1)
     try:
-        from bespoke.golden.verify import verify_bundle
+        from bespoke.golden.prover import verify_bundle
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

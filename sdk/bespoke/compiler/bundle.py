@@ -44,7 +44,7 @@ from bespoke.format.tensors import write_arrays
 from bespoke.golden.make import longest_golden, make_golden
 from bespoke.golden.promises import GoldenMethod
 from bespoke.graph.export import program_bytes
-from bespoke.model.config import ModelConfig
+from bespoke.model.architecture import ModelConfig
 from bespoke.model.convert import base_sha256, convert, hollow_weights
 from bespoke.model.families import read_config
 from bespoke.model.hub import resolve_model

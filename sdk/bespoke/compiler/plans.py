@@ -11,7 +11,7 @@ from bespoke.compiler.planner import Planned, Planner, PlanRequest, remeasured
 from bespoke.compiler.request import BuildRequest, Progress
 from bespoke.errors import PlanDoesNotFit
 from bespoke.graph.trace import Graph, Tracer
-from bespoke.model.config import ModelConfig
+from bespoke.model.architecture import ModelConfig
 from bespoke.model.spec import ModelSpec
 
 if TYPE_CHECKING:

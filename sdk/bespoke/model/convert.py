@@ -18,8 +18,8 @@ import numpy as np
 
 from bespoke.errors import ModelError, UnsupportedModel
 from bespoke.format.tensors import TensorWriter, write_arrays
+from bespoke.model.architecture import ModelConfig
 from bespoke.model.checkpoint import Checkpoint
-from bespoke.model.config import ModelConfig
 from bespoke.model.quantize import codes_width, groups_of, quantize
 from bespoke.model.rope import rope_tables
 

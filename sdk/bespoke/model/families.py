@@ -17,8 +17,8 @@ import numpy as np
 from bespoke.errors import ModelError, UnsupportedModel
 from bespoke.format.json_strict import shown_json
 from bespoke.format.plain_file import read_plain
+from bespoke.model.architecture import ModelConfig, RopeConfig
 from bespoke.model.checkpoint import Checkpoint
-from bespoke.model.config import ModelConfig, RopeConfig
 
 __all__ = ["read_config"]
 

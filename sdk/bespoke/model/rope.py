@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from bespoke.errors import ModelError
-from bespoke.model.config import RopeConfig
+from bespoke.model.architecture import RopeConfig
 
 __all__ = ["rope_frequencies", "rope_tables"]
 

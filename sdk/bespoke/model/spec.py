@@ -18,7 +18,7 @@ import torch
 
 from bespoke.config import Lora
 from bespoke.model import layers
-from bespoke.model.config import ModelConfig
+from bespoke.model.architecture import ModelConfig
 from bespoke.ops import lookup
 
 UNLIMITED = 2**40  # window of a layer that sees every position before it

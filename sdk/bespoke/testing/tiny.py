@@ -18,7 +18,7 @@ import torch
 from bespoke.config import Lora
 from bespoke.golden.batch import drawn_arrays
 from bespoke.graph.trace import Tracer
-from bespoke.model.config import ModelConfig, RopeConfig
+from bespoke.model.architecture import ModelConfig, RopeConfig
 from bespoke.model.quantize import quantize
 from bespoke.model.rope import rope_tables
 from bespoke.model.spec import ModelSpec

@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM
 from bespoke.adapter.peft import CONFIG, LARGEST, WEIGHTS, export_peft, import_peft
 from bespoke.config import LINEARS, Linear, Lora
 from bespoke.errors import AdapterError
-from bespoke.model.config import ModelConfig
+from bespoke.model.architecture import ModelConfig
 from bespoke.model.families import read_config
 from tests.models import TINY_FAMILIES, tiny_model
 from tests.unit.model.test_convert import tiny_multimodal

@@ -13,7 +13,7 @@ from bespoke.bundle.reader import open_bundle
 from bespoke.config import Settings
 from bespoke.errors import PluginError
 from bespoke.golden.promises import GoldenMethod, Stepped, check_promise, stepped, trained_pieces
-from bespoke.golden.verify import verify_bundle
+from bespoke.golden.prover import verify_bundle
 from bespoke.methods import FirstOrderOptions, ZerothOrderOptions
 from bespoke.testing.rig import Case, planned
 from tests.bundles import made_once

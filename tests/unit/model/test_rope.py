@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bespoke.errors import ModelError
-from bespoke.model.config import RopeConfig
+from bespoke.model.architecture import RopeConfig
 from bespoke.model.families import read_config
 from bespoke.model.rope import rope_frequencies, rope_tables
 from tests.full_size import PUBLISHED

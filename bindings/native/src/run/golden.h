@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device proves itself: its plans, graphs and weights against the bundle's golden vectors (sdk/bespoke/golden/verify.py).
+// A device proves itself: its plans, graphs and weights against the bundle's golden vectors (sdk/bespoke/golden/prover.py).
 //
 // Every section of every plan is run. What needs a tokenizer, the golden texts, is left to runtimes that have one, and counted.
 #pragma once

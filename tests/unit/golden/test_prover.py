@@ -15,7 +15,7 @@ import pytest
 
 from bespoke.bundle.reader import open_bundle
 from bespoke.errors import BespokeError, BundleError, GoldenMismatch, PlanError
-from bespoke.golden.verify import VerifyReport, verify_bundle
+from bespoke.golden.prover import VerifyReport, verify_bundle
 from tests.unit.golden.bundles import LENGTH, build, changed, document, rewrite_manifest, tensors
 
 PLAN = f"plans/mebp-{LENGTH}.json"

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from bespoke.errors import ModelError, UnsupportedModel
-from bespoke.model.config import ModelConfig
+from bespoke.model.architecture import ModelConfig
 from bespoke.model.families import read_config
 from tests.full_size import PUBLISHED
 from tests.models import TINY_FAMILIES, tiny_config, tiny_model
