@@ -34,7 +34,7 @@ def main(settings: dict[str, Any]) -> None:
         settings["bundle"], settings["state"], memory_mb=settings.get("memory_mb")
     ) as model:
         vocabulary = model._bundle.manifest.text.vocab_size
-        trained = sum(array.size for array in model._initial().values())
+        trained = sum(array.size for array in model._bundle.initial_adapter().values())
         for number in range(batch):  # below five, none is kept for validation
             tokens = drawn.integers(0, vocabulary, length + 1).tolist()
             model.examples.add({"tokens": tokens, "mask": [0] + [1] * length}, id=str(number))
