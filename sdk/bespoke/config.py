@@ -111,7 +111,8 @@ class Training(Settings):
 
 
 class Budget(Settings):
-    """Memory that training may add to the process, in MB of 10**6 bytes; None asks for the fastest plan."""
+    """Anonymous memory of the process that trains, in MB of 10**6 bytes; on torch, what training adds to the idle process.
+    None: the fastest plan."""
 
     memory_mb: float | None = Field(default=None, gt=0)
 

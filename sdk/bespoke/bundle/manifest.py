@@ -148,7 +148,9 @@ class TextRecord(Settings):
 class BudgetRecord(Settings):
     """What the build was asked to fit."""
 
-    memory_bytes: Bytes | None = Field(description="bytes that training may add to the process; null: no limit")
+    memory_bytes: Bytes | None = Field(
+        description="bytes of the process that trains; on torch, what training adds to the idle process; null: no limit"
+    )
 
 
 class PlanRecord(Settings):

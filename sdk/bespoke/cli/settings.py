@@ -67,6 +67,8 @@ def _names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[st
 
 _PARSED: dict[str, Callable[..., Any]] = {"sequence_lengths": _lengths, "lora_targets": _names}
 
+_BUDGET = "Memory of the process that trains, MB of 10**6 bytes; on torch, what training adds to it"
+
 FLAGS = (
     Flag("lora", "rank", int, "Width of the adapter [8].", True),
     Flag("lora", "alpha", float, "The adapter is scaled by alpha / rank [16].", True),
@@ -88,12 +90,12 @@ FLAGS = (
     Flag("training", "commit_seconds", float, "Time between commits [30]."),
     Flag("training", "write_mb_per_second", float, "Most that commits may write [2]."),
     Flag("training", "packing", bool, "Pack rows of the bundle's own texts [no].", True),
-    Flag("budget", "memory_mb", float, "Memory that training may add to the process, MB of 10**6 bytes [no limit]."),
+    Flag("budget", "memory_mb", float, f"{_BUDGET} [no limit]."),
 )
 
 TRAIN_FLAGS = (
     Flag("training", "steps", int, "At most so many steps; a run that starts here spans them [the run's, or the bundle's]."),
-    Flag("budget", "memory_mb", float, "Memory that training may add to the process, MB of 10**6 bytes [the bundle's budget]."),
+    Flag("budget", "memory_mb", float, f"{_BUDGET} [the bundle's budget]."),
     *(
         replace(flag, help=flag.help.partition(" [")[0].rstrip(".") + " [the bundle's].")
         for flag in FLAGS
