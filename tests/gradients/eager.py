@@ -20,7 +20,8 @@ from bespoke.model.quantize import dequantize
 from bespoke.model.spec import ModelSpec
 from bespoke.ops.weight import QuantizedWeight
 from bespoke.rules.noise import noise
-from tests.gradients.harness import Base, TokenBatch
+from bespoke.testing.tiny import TokenBatch
+from tests.gradients.harness import Base
 
 Tensors = dict[str, torch.Tensor]
 

@@ -8,7 +8,7 @@ the exported files are left out, because writing them for hundreds of cases woul
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from bespoke.runtime.code import plan_code
 from bespoke.runtime.interpreter import Bindings, Interpreter, Outcome
 from bespoke.runtime.weights import Weights
 from bespoke.system.guard import MemoryGuard
+from bespoke.testing.tiny import TokenBatch
 from tests.models import masked_loss, peft_reference
 
 SCALE = 0.75  # alpha / rank: not 1, so that a forgotten scale shows
@@ -59,23 +60,6 @@ class Base:
         config = read_config(folder)
         files = convert(folder, config, out, context=context)
         return cls(name, folder, config, {group: map_tensors(path) for group, path in files.items()})
-
-
-@dataclass(frozen=True)
-class TokenBatch:
-    """tokens, targets int64 [B, T], mask fp32 [B, T], and arrays of the method's own by the plan's names."""
-
-    tokens: torch.Tensor
-    targets: torch.Tensor
-    mask: torch.Tensor
-    arrays: Mapping[str, torch.Tensor] = field(default_factory=dict)
-
-    @property
-    def trained(self) -> float:
-        return float(self.mask.sum())
-
-    def bindings(self) -> dict[str, torch.Tensor]:
-        return {"tokens": self.tokens, "targets": self.targets, "mask": self.mask, **self.arrays}
 
 
 def random_batch(

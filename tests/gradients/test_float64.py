@@ -15,8 +15,9 @@ import torch
 from bespoke import plugins
 from bespoke.config import Training
 from bespoke.rules.noise import noise
+from bespoke.testing.tiny import TokenBatch
 from tests.gradients.eager import EagerBuilder, Tensors, doubles
-from tests.gradients.harness import Base, Bases, Reference, TokenBatch, random_adapter, random_batch, spec
+from tests.gradients.harness import Base, Bases, Reference, random_adapter, random_batch, spec
 from tests.models import TINY_FAMILIES
 
 GRADIENT_TOLERANCE = 1e-10

@@ -10,7 +10,8 @@ import torch
 from torch.nn import functional as F
 
 from bespoke.graph.trace import Tracer
-from tests.gradients.harness import Bases, Reference, TokenBatch, random_adapter, random_batch, rig, spec, worst_error
+from bespoke.testing.tiny import TokenBatch
+from tests.gradients.harness import Bases, Reference, random_adapter, random_batch, rig, spec, worst_error
 
 LENGTH, ROWS, RANK = 17, 3, 3
 BETA, GAMMA = 1.5, 0.25
@@ -41,7 +42,7 @@ def test_gradients_of_a_preference_loss_are_those_of_peft(family: str, bases: Ba
     names = list(reference.parameters)
     expected = torch.autograd.grad(wanted, [reference.parameters[name] for name in names])
 
-    arrays = {f"array.rejected_{name}": getattr(rejected, name) for name in ("tokens", "targets", "mask")}
+    arrays = {f"rejected_{name}": getattr(rejected, name) for name in ("tokens", "targets", "mask")}
     made = rig(base, "simpo", LENGTH, RANK, tracer, rows=ROWS, options={"beta": BETA, "gamma": GAMMA})
     loss, found = made.gradients(adapter, dataclasses.replace(chosen, arrays=arrays))
     assert loss == pytest.approx(float(wanted.detach()), rel=1e-6)

@@ -14,7 +14,8 @@ from bespoke.compiler.bundle import initial_adapter
 from bespoke.config import Training
 from bespoke.graph.trace import Tracer
 from bespoke.rules.schedule import learning_rate_at
-from tests.gradients.harness import Arrays, Base, Bases, Reference, TokenBatch, random_adapter, random_batch, rig, spec
+from bespoke.testing.tiny import TokenBatch
+from tests.gradients.harness import Arrays, Base, Bases, Reference, random_adapter, random_batch, rig, spec
 
 FEW, MANY = 16, 50
 TOLERANCE = 1e-4  # nats
