@@ -44,6 +44,14 @@ def test_a_batch_has_the_shape_of_the_plan(builder: Make) -> None:
     assert builder().batch(copies=3).tokens.shape == (6, 5)
 
 
+def test_an_array_of_the_method_has_the_shape_of_the_batch(builder: Make) -> None:
+    b = builder()
+    rejected, weights = b.array("rejected", "int64"), b.array("weights", "float32")
+    assert (rejected.name, rejected.shape, rejected.dtype) == ("array.rejected", (2, 5), "int64")
+    assert (weights.shape, weights.dtype) == ((2, 5), "float32")
+    assert b.array("rejected", "int64") is rejected
+
+
 def test_a_quantized_weight_is_cut_in_both_parts(builder: Make) -> None:
     q = builder().weights("block_00")["gate_proj"]
     assert isinstance(q, QuantizedWeight)
@@ -158,6 +166,10 @@ MISUSE: dict[str, tuple[Callable[[PlanBuilder], Any], str]] = {
     "noise of some rows": (lambda b: b.noise(piece(b).rows(0, 1)), "some of its rows"),
     "a record of some rows": (lambda b: b.record(b.zeros((4, 3)).rows(0, 1)), "some of its rows"),
     "a metric of some rows": (lambda b: b.emit(loss=b.zeros((4,)).rows(0, 1)), "some of its rows"),
+    "two dtypes of one array": (lambda b: (b.array("x", "int64"), b.array("x", "float32")), "float32, and int64 before"),
+    "an array named as the mask": (lambda b: b.array("mask", "float32"), "float32"),
+    "an array of copies": (lambda b: b.array("x*2", "int64"), "int64"),
+    "an array of bytes": (lambda b: b.array("x", "uint8"), "uint8"),  # type: ignore[arg-type]
     "an accumulator without micro-batches": (lambda b: b.accumulator(piece(b)), "a training without accumulation"),
 }  # fmt: skip
 
