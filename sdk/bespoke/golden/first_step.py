@@ -25,7 +25,7 @@ from bespoke.runtime.machine import tensors
 from bespoke.runtime.weights import Weights
 from bespoke.system.guard import MemoryGuard
 
-TOLERANCE = 1e-3  # relative; a runtime that sums in another order is two orders closer
+TOLERANCE = 1e-3  # relative; how such a method rounds is not known
 
 
 def first_step(
