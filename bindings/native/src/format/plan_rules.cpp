@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 
+#include "format/json.h"
 #include "format/plan_check.h"
 
 namespace bespoke {
@@ -14,31 +14,24 @@ extern const unsigned long plan_rules_size;
 
 namespace {
 
-using Json = nlohmann::json;
-
-template <typename Enum, size_t Count>
-Enum one_of(const char* const (&names)[Count], const Json& name) {
-  return static_cast<Enum>(std::find(std::begin(names), std::end(names), name.get<std::string>()) - std::begin(names));
-}
-
 PlanRules read() {  // our own document, so nothing in it is in doubt
   const Json document = Json::parse(plan_rules, plan_rules + plan_rules_size);
   PlanRules rules{};
   for (const Json& row : document["values"])
-    rules.values.push_back({one_of<Role>(kRoleNames, row["role"]), one_of<Lifetime>(kLifetimeNames, row["lifetime"]),
-                            one_of<PlaceKind>(kPlaceKindNames, row["place"]), one_of<DType>(kDTypeNames, row["dtype"]),
+    rules.values.push_back({one_of<Role>(row["role"]), one_of<Lifetime>(row["lifetime"]),
+                            one_of<PlaceKind>(row["place"]), one_of<DType>(row["dtype"]),
                             row["least_rank"].get<int>(), row["most_rank"].get<int>()});
-  for (const auto& [name, dtype] : document["batch"].items()) rules.batch[name] = one_of<DType>(kDTypeNames, dtype);
-  for (const auto& [name, dtype] : document["scalars"].items()) rules.scalars[name] = one_of<DType>(kDTypeNames, dtype);
+  for (const auto& [name, dtype] : document["batch"].items()) rules.batch[name] = one_of<DType>(dtype);
+  for (const auto& [name, dtype] : document["scalars"].items()) rules.scalars[name] = one_of<DType>(dtype);
   rules.option_prefix = document["option_scalars"]["prefix"].get<std::string>();
-  rules.option_dtype = one_of<DType>(kDTypeNames, document["option_scalars"]["dtype"]);
+  rules.option_dtype = one_of<DType>(document["option_scalars"]["dtype"]);
   rules.array_prefix = document["arrays"]["prefix"].get<std::string>();
-  for (const Json& dtype : document["arrays"]["dtypes"]) rules.array_dtypes.push_back(one_of<DType>(kDTypeNames, dtype));
+  for (const Json& dtype : document["arrays"]["dtypes"]) rules.array_dtypes.push_back(one_of<DType>(dtype));
   rules.numbers = document["numbers"].get<std::vector<std::string>>();
   for (int section = 0; section < kSections; section++) {
     const Json& from = document["sections"][kSectionNames[section]];
     SectionRule& rule = rules.sections[section];
-    for (const Json& lifetime : from["lifetimes"]) rule.lifetimes.push_back(one_of<Lifetime>(kLifetimeNames, lifetime));
+    for (const Json& lifetime : from["lifetimes"]) rule.lifetimes.push_back(one_of<Lifetime>(lifetime));
     rule.batch = from["batch"].get<bool>();
     rule.stores = from["stores"].get<bool>();
     rule.options = from["options"].get<bool>();

@@ -13,7 +13,7 @@
 
 namespace bespoke {
 
-// What engines are told of tensors.
+// bespoke.h numbers the types in this order.
 static_assert(static_cast<int>(DType::float32) == BESPOKE_FLOAT32 && static_cast<int>(DType::float16) == BESPOKE_FLOAT16 &&
               static_cast<int>(DType::uint8) == BESPOKE_UINT8 && static_cast<int>(DType::int64) == BESPOKE_INT64 &&
               static_cast<int>(DType::int32) == BESPOKE_INT32);
