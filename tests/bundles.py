@@ -51,3 +51,29 @@ def stories_bundle(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> P
         Personalizer(stories, "mesp", "torch", lora=Lora(rank=4), training=training).build(folder / "bundle")
 
     return made_once(tmp_path_factory, "stories", make) / "bundle"
+
+
+CORE_METHODS = {
+    "mesp": {"learning_rate": 1e-2},  # AdamW: optimizer state in the slots
+    "mebp": {"learning_rate": 1e-2, "accumulation": 2},
+    "mezo": {"learning_rate": 1e-3, "epsilon": 1e-2},  # a journal
+}
+CORE_STEPS = 13  # of a run
+
+
+@pytest.fixture(scope="session")
+def tiny_core_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random Llama for the target of the core; commits after every step. Read it, do not change it."""
+    from bespoke import Lora, Personalizer, Training
+    from tests.models import tiny_model
+
+    def make(folder: Path) -> None:
+        sizes = {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 4}
+        model = tiny_model("llama", folder / "model", **sizes)
+        training = Training(
+            sequence_lengths=(16,), batch_size=2, steps=CORE_STEPS, seed=1, commit_seconds=1e-6, write_mb_per_second=1e9
+        )
+        lora = Lora(rank=2, alpha=8.0)
+        Personalizer(model, CORE_METHODS, "executorch", lora=lora, training=training, data=None).build(folder / "bundle")
+
+    return made_once(tmp_path_factory, "tiny_core", make) / "bundle"

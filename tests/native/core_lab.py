@@ -17,40 +17,18 @@ from typing import Any
 
 import pytest
 
-from bespoke import Lora, Personalizer, PersonalModel, Training
+from bespoke import PersonalModel
 from bespoke.bundle.reader import open_bundle
 from bespoke.state import StateStore
-from tests.bundles import made_once
-from tests.models import tiny_model
+from tests.bundles import CORE_METHODS as METHODS  # noqa: F401
+from tests.bundles import CORE_STEPS as STEPS
+from tests.bundles import tiny_core_bundle  # noqa: F401
 from tests.unit.personal_model.tiny import add_numbers
 from tests.unit.state.crash_lab import NEVER
 from tests.unit.state.states import digest
 
-METHODS = {
-    "mesp": {"learning_rate": 1e-2},  # AdamW: optimizer state in the slots
-    "mebp": {"learning_rate": 1e-2, "accumulation": 2},
-    "mezo": {"learning_rate": 1e-3, "epsilon": 1e-2},  # a journal
-}
-STEPS = 13  # of a run; before the last one it pauses, so that adapter and optimizer state can be looked at
-PAUSE = 12
+PAUSE = 12  # of STEPS: before the last one a run pauses, so that adapter and optimizer state can be looked at
 FAULTS = Path(__file__).resolve().parents[1] / "unit" / "state" / "faults.c"
-
-
-@pytest.fixture(scope="session")
-def tiny_core_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny random Llama for the target of the core; commits after every step. Read it, do not change it."""
-
-    def make(folder: Path) -> None:
-        model = tiny_model(
-            "llama", folder / "model", num_hidden_layers=2, hidden_size=32, intermediate_size=32, num_attention_heads=4
-        )
-        training = Training(
-            sequence_lengths=(16,), batch_size=2, steps=STEPS, seed=1, commit_seconds=1e-6, write_mb_per_second=1e9
-        )
-        lora = Lora(rank=2, alpha=8.0)
-        Personalizer(model, METHODS, "executorch", lora=lora, training=training, data=None).build(folder / "bundle")
-
-    return made_once(tmp_path_factory, "tiny_core", make) / "bundle"
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a state says, without what differs between two states that say the same: times, random names, numbers of rows.
+
+One digest a table, and one of all: so that two states can be compared, as a whole or table by table.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+from findings import digest
+
+_QUERIES = {
+    "state": "SELECT base_sha256, adapter FROM state",
+    "examples": "SELECT id, split, json, tokens, trained_tokens FROM examples ORDER BY key",
+    "example_rows": "SELECT id, row, hex(r.tokens), hex(mask) FROM example_rows r JOIN examples ON key = example ORDER BY key, row",
+    "runs": (
+        "SELECT id, method, seed, settings, steps, started_from, parent, step, cursor, ended_because FROM runs ORDER BY id"
+    ),
+    "run_examples": "SELECT run, examples.id FROM run_examples JOIN examples ON key = example ORDER BY run, position",
+    "slots": "SELECT run, step, cursor, sha256 FROM slots ORDER BY run, id",
+    "journal": "SELECT run, step, cursor, hex(recorded), rejected, metrics FROM journal ORDER BY run, step",
+    "metrics": "SELECT run, json FROM metrics ORDER BY run, id",
+    "versions": "SELECT id, run, step, metrics, source, sha256 FROM versions ORDER BY id",
+}
+
+
+def summary(connection: sqlite3.Connection) -> dict[str, Any]:
+    """Counts, where the newest run stands, and digests."""
+    digests = {table: digest(connection.execute(query).fetchall()) for table, query in _QUERIES.items()}
+
+    def count(table: str, where: str = "1") -> int:
+        return int(connection.execute(f"SELECT count(*) FROM {table} WHERE {where}").fetchone()[0])
+
+    newest = connection.execute("SELECT id, method, step, cursor, ended_because FROM runs ORDER BY id DESC LIMIT 1").fetchone()
+    return {
+        "examples": count("examples"),
+        "validation": count("examples", "split = 'validation'"),
+        "runs": count("runs"),
+        "unfinished": count("runs", "ended_because IS NULL"),
+        "slots": count("slots"),
+        "journal": count("journal"),
+        "versions": count("versions"),
+        "newest_run": newest and dict(zip(("id", "method", "step", "cursor", "ended_because"), newest, strict=True)),
+        "digests": digests,
+        "digest": digest(digests),
+    }
