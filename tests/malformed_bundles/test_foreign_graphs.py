@@ -140,6 +140,29 @@ def test_a_program_whose_operators_do_not_fit_its_operands_is_a_bundle_error(gra
     assert raised.value.subject == "graphs/scale.json: graph 'scale'"
 
 
+def test_a_program_that_gives_our_operators_impossible_numbers_is_refused_where_they_matter(tiny_bundle: Path) -> None:
+    """A static number of columns is in the program, where no signature holds it. More than there are means all of them."""
+    refused, tried = 0, 0
+    with open_bundle(tiny_bundle) as bundle:
+        for record in bundle.manifest.graphs:
+            document = json.loads(bundle.read(record.file))
+            operands = [torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype)) for spec in record.inputs]
+            for node in document["graph_module"]["graph"]["nodes"]:
+                columns = [given["arg"] for given in node["inputs"] if given["name"] == "columns"]
+                for number in (-(2**63), -32, 0, 2**62) if columns else ():
+                    before = dict(columns[0])
+                    columns[0].clear()
+                    columns[0]["as_int"] = number
+                    try:
+                        GraphFunction(json.dumps(document).encode(), record)(*operands)
+                    except (BundleError, BudgetExceeded):
+                        refused += 1
+                    columns[0].clear()
+                    columns[0].update(before)
+                    tried += 1
+    assert refused > tried // 2 > 4
+
+
 def test_a_program_that_asks_for_more_memory_than_there_is_exceeds_the_budget(graph: bytes) -> None:
     huge = torch.ones(1, 1).expand(2**30, 2**30)  # one number in memory, an exabyte of results
     with pytest.raises(BudgetExceeded):

@@ -27,8 +27,10 @@ FEW, MANY = 10, 50
 LENGTH, RANK = 24, 4
 LOSS_TOLERANCE = 1e-5
 ADAPTER_TOLERANCE = {"sgd": 1e-4, "adamw": 1e-3}
-# At higher rates of SGD mesp and mebp part from each other on torch alone: at 0.05 their losses by 1e-5 after fifty steps.
-RATES = {"sgd": 0.02, "adamw": 2e-3}
+# At higher rates of SGD mesp and mebp part from each other on torch alone: at 0.02 their losses by 4e-5 within fifty steps.
+RATES = {"sgd": 5e-3, "adamw": 2e-3}
+# Of AdamW: with 1e-8 the first step moves an element whose gradient is nothing but rounding by the whole rate, to either side.
+ADAM_EPSILON = 1e-5
 GENTLE_SGD = 3e-3  # of stories260K on random tokens, for the same reason
 REPLAY_TOLERANCE = 1e-6
 MEZO_RATE = 1e-3
@@ -124,7 +126,8 @@ def family_bundle(family: str, place: Path, update: str, stories: Path) -> Path:
     model = stories if family == "stories260K" else tiny_model(family, place / "model")
     rate = GENTLE_SGD if (family, update) == ("stories260K", "sgd") else RATES[update]
     training = Training(learning_rate=rate, sequence_lengths=(LENGTH,), batch_size=2, steps=MANY, seed=1)
-    methods: dict[str, Any] = {"mebp": {"update": update}, "mesp": {"update": update}}
+    rule = {"update": update, **({"adam_epsilon": ADAM_EPSILON} if update == "adamw" else {})}
+    methods: dict[str, Any] = {"mebp": rule, "mesp": rule}
     if update == "sgd":
         methods["mezo"] = {"learning_rate": MEZO_RATE}
     return bundle_of(model, place / f"{family}-{update}.bundle", methods, training)

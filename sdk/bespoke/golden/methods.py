@@ -186,7 +186,7 @@ class ZerothOrder:
         self._now: Tensors = {name: torch.tensor(start[name]).double() for name in start}
         self._lanes: list[Lane] = []
         self._drawn: tuple[tuple[int, int, int], Tensors] = ((-1, -1, -1), {})
-        self._relative_loss = self._g_off = 0.0
+        self._relative_loss = self._g_off = self._drift = 0.0
 
     @property
     def key(self) -> Hashable:
@@ -250,9 +250,20 @@ class ZerothOrder:
         self.recorded.append([Known(value=float(v), tolerance=t) for v, t in zip(g, tolerances, strict=True)])
         if self.partial:
             return
-        self.losses.append(Known(value=loss, tolerance=self._relative_loss * loss))
+        self._drift += self._uncertainty_of_loss(loss)
+        self.losses.append(Known(value=loss, tolerance=self._relative_loss * loss + self._drift))
         if step < STEPS:
             self._step(step, g, tolerances)
+
+    def _uncertainty_of_loss(self, loss: float) -> float:
+        """What the tolerance of the last step's estimates makes of this step's loss. On a parabola through the last loss with slope
+        -g that has come to `loss` at distance s = share * g, the slope there is 2 * (loss - last) / s + g."""
+        if not self.losses:
+            return 0.0
+        change, share = loss - self.losses[-1].value, self.rates[len(self.losses) - 1] / self.queries
+        return sum(
+            abs(2 * change / known.value + share * known.value) * known.tolerance for known in self.recorded[-2] if known.value
+        )
 
     def _step(self, step: int, g: np.ndarray, tolerances: Sequence[float]) -> None:
         share = self.rates[step - 1] / self.queries

@@ -41,7 +41,7 @@ class GraphFunction:
     def __call__(self, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
         try:
             results: tuple[torch.Tensor, ...] = self._module(*operands)
-        except (RuntimeError, IndexError, TypeError, ValueError, OverflowError) as problem:  # of the bundle's own operators
+        except Exception as problem:  # whatever it is: the operators, their order and their numbers are the bundle's
             raise self._failed(problem) from None
         for number, (result, (shape, dtype)) in enumerate(zip(results, self._results, strict=True)):
             if result.shape != shape or result.dtype != dtype:
@@ -67,7 +67,7 @@ class GraphFunction:
 
     def _failed(self, problem: Exception) -> BespokeError:
         said = str(problem).strip().partition("\n")[0][:300] or type(problem).__name__
-        if isinstance(problem, torch.OutOfMemoryError) or _NO_MEMORY in said:
+        if isinstance(problem, torch.OutOfMemoryError | MemoryError) or _NO_MEMORY in said:
             return BudgetExceeded(
                 f"Graph '{self._record.name}'", got="no room for an allocation",
                 expected="room within the limit that the system sets",
