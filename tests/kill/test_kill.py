@@ -5,11 +5,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,28 +21,6 @@ MANY = {"mesp": 34, "mebp": 33, "mezo": 33}
 KINDS = {"mesp": "mesp, AdamW", "mebp": "mebp, AdamW, two micro-batches a step", "mezo": "mezo, journal"}
 
 pytestmark = pytest.mark.xdist_group("tiny")
-
-
-@pytest.fixture(scope="session")
-def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("needs a C compiler: kills inside a commit are done by a preloaded library")
-    library = tmp_path_factory.mktemp("faults") / "faults.so"
-    source = REPOSITORY / "tests" / "unit" / "state" / "faults.c"
-    subprocess.run([compiler, "-O1", "-Wall", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-    return library
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Path]:
-    """In memory where that is possible: flushes to a disk would test the disk."""
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=memory) as folder:
-        yield Path(folder)
 
 
 def lab(bundle: Path, place: Path, counts: dict[str, int], seed: int, preload: Path) -> list[dict[str, Any]]:

@@ -5,6 +5,9 @@
  * that their order can be checked. FAULTS_KIND=read or memory: it is the calls that read a file of a state, open or lock one that
  * are counted and fail instead, or the allocations of SQLite. A program that cannot call it is armed by FAULTS_ARM=call:mode:error from its start, and
  * leaves the log in the file FAULTS_LOG at its end.
+ *
+ * FAULTS_UNDER=FOLDER: only calls on files below it count. FAULTS_SHARED=FILE: all processes that inherit this count together, and
+ * log together, in this mapped file; a kill takes the process that armed them too, as a system does that ends an app.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -21,25 +24,51 @@
 
 enum { KILL_BEFORE = 0, KILL_AFTER = 1, KILL_TORN = 2, FAIL = 3, FAIL_FROM = 4, FAIL_SHORT = 5 };
 
-static long hit = -1, count;
-static int how, error_number, here;
+struct faults {
+    long hit, count;
+    int how, error_number;
+    pid_t armed_by;
+    size_t log_length;
+    char log_text[1 << 20];
+};
+static struct faults own = {.hit = -1}, *all = &own;
+#define hit (all->hit)
+#define count (all->count)
+#define how (all->how)
+#define error_number (all->error_number)
+#define log_length (all->log_length)
+#define log_text (all->log_text)
+static __thread int here;
 static enum { CHANGES, READS, MEMORY } kind;
-static char log_text[1 << 20];
-static size_t log_length;
+static const char *under;
 
-void faults_arm(long k, int mode, int error) { hit = k; how = mode; error_number = error; count = 0; log_length = 0; }
+void faults_arm(long k, int mode, int error) {
+    how = mode; error_number = error; count = 0; log_length = 0; all->armed_by = getpid();
+    hit = k;
+}
 long faults_count(void) { return count; }
 const char *faults_log(void) { log_text[log_length] = 0; return log_text; }
+
+static void share(const char *path) {
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    void *shared = fd < 0 ? MAP_FAILED : mmap(0, sizeof own, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (shared == MAP_FAILED) { perror(path); _exit(125); }
+    close(fd);
+    all = shared;
+}
 
 __attribute__((constructor)) static void arm_from_environment(void) {
     long k;
     int mode, error;
-    const char *text = getenv("FAULTS_ARM"), *of = getenv("FAULTS_KIND");
+    const char *text = getenv("FAULTS_ARM"), *of = getenv("FAULTS_KIND"), *shared = getenv("FAULTS_SHARED");
+    under = getenv("FAULTS_UNDER");
+    if (shared) share(shared);
     if (of) kind = !strcmp(of, "read") ? READS : !strcmp(of, "memory") ? MEMORY : CHANGES;
     if (text && sscanf(text, "%ld:%d:%d", &k, &mode, &error) == 3) faults_arm(k, mode, error);
 }
 __attribute__((destructor)) static void leave_log(void) {
     const char *path = getenv("FAULTS_LOG");
+    if (all != &own) return;
     hit = -1;
     FILE *file = path ? fopen(path, "w") : 0;
     if (!file) return;
@@ -48,7 +77,10 @@ __attribute__((destructor)) static void leave_log(void) {
     fclose(file);
 }
 
-static void die(void) { kill(getpid(), SIGKILL); }
+static void die(void) {
+    if (all->armed_by != getpid() && all != &own) kill(all->armed_by, SIGKILL);
+    kill(getpid(), SIGKILL);
+}
 
 /* 1: the call is to fail with errno set. */
 static int before_kind(int of, const char *call, const char *path, int fd) {
@@ -62,12 +94,13 @@ static int before_kind(int of, const char *call, const char *path, int fd) {
         if (name[0] != '/' || (!strncmp(name, "/dev/", 5) && strncmp(name, "/dev/shm/", 9))) return 0; /* no file of a state */
         path = name;
     }
+    if (under && (strncmp(path, under, strlen(under)) || path[strlen(under)] != '/')) return 0;
     const char *base = strrchr(path, '/');
+    long number = __atomic_fetch_add(&count, 1, __ATOMIC_SEQ_CST);
     if (log_length + 600 < sizeof log_text)
         log_length += snprintf(log_text + log_length, 600, "%s %s\n", call, base ? base + 1 : path);
-    count++;
-    if ((how == FAIL_FROM && count > hit) || (how == FAIL_SHORT && count - 1 > hit)) { errno = error_number; return 1; }
-    if (count - 1 != hit) return 0;
+    if ((how == FAIL_FROM && number >= hit) || (how == FAIL_SHORT && number > hit)) { errno = error_number; return 1; }
+    if (number != hit) return 0;
     here = 1;
     if (how == KILL_BEFORE) die();
     if (how == FAIL) { errno = error_number; return 1; }
@@ -127,6 +160,32 @@ int rename(const char *from, const char *to) {
     REAL("rename", int (*)(const char *, const char *));
     if (before("rename", to, -1)) return -1;
     int done = real(from, to);
+    after();
+    return done;
+}
+/* Names relative to a folder: what rmtree removes, and two folders that change places. */
+static const char *in_folder(int fd, const char *path, char *whole, size_t size) {
+    char of_fd[64];
+    if (path[0] == '/' || fd == AT_FDCWD) return path;
+    snprintf(of_fd, sizeof of_fd, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(of_fd, whole, size - 1);
+    if (n < 0) return path;
+    snprintf(whole + n, size - n, "/%s", path);
+    return whole;
+}
+int unlinkat(int fd, const char *path, int flags) {
+    char whole[1024];
+    REAL("unlinkat", int (*)(int, const char *, int));
+    if (hit >= 0 && before("unlink", in_folder(fd, path, whole, sizeof whole), -1)) return -1;
+    int done = real(fd, path, flags);
+    after();
+    return done;
+}
+int renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned flags) {
+    char whole[1024];
+    REAL("renameat2", int (*)(int, const char *, int, const char *, unsigned));
+    if (hit >= 0 && before("rename", in_folder(to_fd, to, whole, sizeof whole), -1)) return -1;
+    int done = real(from_fd, from, to_fd, to, flags);
     after();
     return done;
 }

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kill -9 inside each verb that changes a state, at calls drawn over its writes, flushes, renames and removals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.checks import count, new_seed, record_check
+from tests.kill.conftest import new_place
+from tests.kill.inside import Kills
+from tests.unit.personal_model.tiny import tiny_bundle, tiny_folder  # noqa: F401
+
+KILLS = 150  # inside each verb, in the full run
+FEW = 4  # in the fast one
+
+pytestmark = pytest.mark.xdist_group("tiny")
+
+
+@pytest.fixture(scope="module")
+def kills(tiny_bundle: Path, faults: Path) -> Iterator[Kills]:  # noqa: F811
+    with new_place() as place, Kills(tiny_bundle, "torch", faults, place) as lab:
+        yield lab
+
+
+@pytest.mark.parametrize(
+    "verb", ["add", "forget", "rollback", "reset", "import", "export", "train", "train with a journal"]
+)
+def test_a_verb_killed_inside_leaves_the_old_or_the_new_state(kills: Kills, verb: str) -> None:
+    drawn(kills, verb, "torch")
+
+
+def test_a_gate_killed_inside_leaves_the_run_before_it_or_the_accepted_adapter(kills: Kills) -> None:
+    drawn(kills, "train", "torch", gate=True)
+
+
+def test_a_verb_that_commits_in_two_parts_is_caught(kills: Kills) -> None:
+    with pytest.raises(AssertionError, match="between old and new"):
+        kills.draw("add two", 100, seed=1)
+
+
+def drawn(kills: Kills, verb: str, runtime: str, *, gate: bool = False) -> None:
+    seed = new_seed()
+    done = kills.draw(verb, max(FEW, count(KILLS)), seed, gate=gate)
+    record_check(f"kill -9 inside {'the gate' if gate else verb}, on {runtime}", dict(done), seed)

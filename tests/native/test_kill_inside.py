@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kill -9 inside training on the core, and inside its gate: of the core and of the process that started it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bespoke.core import finding
+from tests.bundles import tiny_core_bundle
+from tests.kill.conftest import faults, new_place
+from tests.kill.inside import Kills
+from tests.kill.test_inside import drawn
+
+__all__ = ["faults", "tiny_core_bundle"]
+
+pytestmark = pytest.mark.xdist_group("core")
+
+
+@pytest.fixture(scope="module")
+def kills(native_build: Path, tiny_core_bundle: Path, faults: Path) -> Iterator[Kills]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(finding.OVERRIDE, str(native_build / "bespoke-core"))
+        with new_place() as place, Kills(tiny_core_bundle, "core", faults, place) as lab:
+            yield lab
+
+
+@pytest.mark.parametrize("verb", ["train", "train with a journal"])
+def test_training_killed_inside_leaves_a_committed_state(kills: Kills, verb: str) -> None:
+    drawn(kills, verb, "core")
+
+
+def test_a_gate_killed_inside_leaves_the_run_before_it_or_the_accepted_adapter(kills: Kills) -> None:
+    drawn(kills, "train", "core", gate=True)
