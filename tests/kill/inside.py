@@ -56,7 +56,7 @@ class Kills:
             [sys.executable, "-m", f"{__package__}.verbs_lab", bundle], cwd=REPOSITORY, env=environment,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
-        self._begin_with: Path | None = None
+        self._known: dict[str, tuple[list[str], list[Look]]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -106,7 +106,9 @@ class Kills:
     def draw(self, verb: str, kills: int, seed: int, *, gate: bool = False) -> Counter[str]:
         """So many kills inside a verb; `gate`: only behind the last step of a run. What came of them."""
         chance = random.Random(seed)
-        log, committed = self._undisturbed(verb)
+        if verb not in self._known:
+            self._known[verb] = self._undisturbed(verb)
+        log, committed = self._known[verb]
         old, new = committed[0], committed[-1]
         allowed = set(committed[-3:]) if gate else set(committed)
         first = 0
