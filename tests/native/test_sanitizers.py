@@ -84,7 +84,7 @@ def test_refusals_are_errors(build: Path, bundle: Path, tmp_path: Path) -> None:
         ({"verb": "train", **where}, "DataError"),
         ({"verb": "train", **where, "method": "none"}, "ConfigError"),
         ({"verb": "train", **where, "settings": {"learning_rate": -1}}, "ConfigError"),
-        ({"verb": "train", **where, "bundle": str(tmp_path)}, "BundleError"),
+        ({"verb": "train", **where, "bundle": str(tmp_path / "nothing")}, "BundleError"),
         ({"verb": "evaluate", **where, "pin_sha256": "0" * 64}, "SignatureError"),
         ({"verb": "dance", **where}, "ConfigError"),
     ):
