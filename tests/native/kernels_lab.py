@@ -36,10 +36,10 @@ class Packed:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a kernel gave, the scratch it was given, and the seconds of its fastest run."""
+    """What a kernel gave, the workspace it was given, and the seconds of its fastest run."""
 
     results: tuple[np.ndarray, ...]
-    scratch_bytes: int
+    workspace_bytes: int
     seconds: float
 
 
@@ -126,12 +126,12 @@ class _Reply:
 
     def finish(self, *shapes: Any) -> Answer:
         """A shape, or (shape, dtype) where that is not float32, for each result."""
-        (scratch,), (seconds,) = self.read(np.int64, 1), self.read(np.float64, 1)
+        (workspace,), (seconds,) = self.read(np.int64, 1), self.read(np.float64, 1)
         results = []
         for entry in shapes:
             shape, dtype = entry if isinstance(entry[0], tuple) else (entry, np.float32)
             results.append(self.read(dtype, int(np.prod(shape))).reshape(shape))
-        return Answer(tuple(results), int(scratch), float(seconds))
+        return Answer(tuple(results), int(workspace), float(seconds))
 
 
 def compile_lab(folder: Path, compiler: str = "g++", *flags: str) -> Path:

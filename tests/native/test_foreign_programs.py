@@ -101,7 +101,7 @@ def opened(engine: Engine, bundle: Path) -> list[Program]:
     with open_bundle(bundle) as whole:
         programs = []
         for file, (own, workspace) in signatures(whole.manifest).items():
-            answer = engine.ask(do="open", path=str(whole.path(file)), scratch=workspace)
+            answer = engine.ask(do="open", path=str(whole.path(file)), workspace=workspace)
             assert answer["code"] == 0, answer
             programs.append(Program(answer["program"], own))
     return programs

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The native kernels against the torch reference in float64, on every instruction set that this processor or an emulator has:
-odd sizes, slices of columns, one row to hundreds; the same bits for any number of threads; no more scratch than Python says.
+odd sizes, slices of columns, one row to hundreds; the same bits for any number of threads; no more workspace than Python says.
 
 AVX2, AVX-512 and NEON give the same bits. The last bits of two others differ: the baseline rounds products and sums one after the
 other, AMX adds products of parts.
@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import bespoke.ops  # noqa: F401  (registers the operators that serve as the reference)
 from bespoke.model.quantize import quantize
-from bespoke.ops.operators import operator_scratch_bytes
+from bespoke.ops.operators import operator_workspace_bytes
 from tests.native.kernels_lab import Answer, Lab, Packed, compile_lab, missing
 
 PRODUCTS = ("linear_int4", "linear_int4_transposed")
@@ -77,11 +77,11 @@ def check_product(
         answer = lab.product(name, x, w, instructions=instructions)
         (found,) = answer.results
         assert np.abs(found - expected).max() <= TOLERANCE * size, instructions
-        assert answer.scratch_bytes <= operator_scratch_bytes(name, rows, 1)
+        assert answer.workspace_bytes <= operator_workspace_bytes(name, rows, 1)
         for count in threads:
             other = lab.product(name, x, w, instructions=instructions, threads=count)
             assert other.results[0].tobytes() == found.tobytes(), f"{instructions}, {count} threads"
-            assert other.scratch_bytes <= operator_scratch_bytes(name, rows, count)
+            assert other.workspace_bytes <= operator_workspace_bytes(name, rows, count)
         if instructions in FUSED:
             fused[instructions] = found.tobytes()
     assert len(set(fused.values())) <= 1, f"the bits of {', '.join(fused)} differ"
@@ -130,7 +130,7 @@ def test_rows_are_decoded_exactly(lab: Lab, out: int, columns: int) -> None:
     for instructions in lab.sets:
         answer = lab.embedding(tokens, w, instructions=instructions)
         assert np.array_equal(answer.results[0], expected.numpy()), instructions
-        assert answer.scratch_bytes == operator_scratch_bytes("embedding_int4", out) == 0
+        assert answer.workspace_bytes == operator_workspace_bytes("embedding_int4", out) == 0
 
 
 def test_every_scale_of_half_precision_is_read(lab: Lab) -> None:
@@ -159,7 +159,7 @@ def run_head(
     for start in range(0, w.codes.shape[0], chunk):
         part = Packed(w.codes[start : start + chunk], w.scales[start : start + chunk], 0, w.columns)
         answer = lab.head(h, part, targets, start, state, **how)
-        assert answer.scratch_bytes <= operator_scratch_bytes("head_chunk_int4", h.shape[0], how.get("threads", 1))
+        assert answer.workspace_bytes <= operator_workspace_bytes("head_chunk_int4", h.shape[0], how.get("threads", 1))
         state = list(answer.results)
     return state
 

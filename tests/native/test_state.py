@@ -132,7 +132,7 @@ def test_python_opens_a_state_that_the_core_made(program: Path, tmp_path: Path) 
 def test_the_schemas_are_one_text() -> None:
     from bespoke.state.schema import _TABLES
 
-    source = (Path(__file__).parents[2] / "bindings/native/src/state/schema.cpp").read_text()
+    source = (Path(__file__).parents[2] / "bindings/native/src/state/tables.cpp").read_text()
     assert f'R"({_TABLES})"' in source
 
 

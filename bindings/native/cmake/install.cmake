@@ -6,7 +6,7 @@
 file(STRINGS ${CMAKE_CURRENT_SOURCE_DIR}/../../sdk/bespoke/version.py _version REGEX "^__version__ = ")
 string(REGEX MATCH "[0-9][^\"]*" _version "${_version}")
 if(_version)
-  set_property(SOURCE src/api.cpp APPEND PROPERTY COMPILE_DEFINITIONS BESPOKE_VERSION="${_version}")
+  set_property(SOURCE src/api/api.cpp APPEND PROPERTY COMPILE_DEFINITIONS BESPOKE_VERSION="${_version}")
 endif()
 
 if(SKBUILD)

@@ -14,7 +14,7 @@
 #include <iterator>
 
 #include "execute.h"
-#include "run/machine.h"
+#include "exec/machine.h"
 
 using namespace bespoke;
 using fuzz::Case;
@@ -72,7 +72,7 @@ class Poison {
   Poison(Machine& machine, const std::vector<Plan>& plans) {
     Buffers& b = machine.buffers();
     around(b.arena(), spans(plans, PlaceKind::arena), static_cast<size_t>(b.temporaries() - b.arena()));
-    around(b.engine_scratch(), {}, b.engine_scratch_size());
+    around(b.workspace(), {}, b.workspace_size());
     around(b.checkpoints(), spans(plans, PlaceKind::scratch), static_cast<size_t>(b.step_values() - b.checkpoints()));
     uint8_t* first = std::min(b.current(), b.following());
     uint8_t* second = std::max(b.current(), b.following());

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "error.h"
-#include "format/bundle.h"
-#include "format/plan_check.h"
-#include "format/plan_rules.h"
+#include "format/bundle/bundle.h"
+#include "format/plan/plan_check.h"
+#include "format/plan/plan_rules.h"
 
 namespace fuzz {
 

@@ -2,7 +2,7 @@
 // Any bytes as manifest.json: an Error, or a manifest whose references lead somewhere.
 #include <cstdlib>
 
-#include "format/manifest.h"
+#include "format/bundle/manifest.h"
 #include "error.h"
 #include "mutate.h"
 

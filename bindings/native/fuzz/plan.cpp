@@ -7,8 +7,8 @@
 #include <memory>
 
 #include "error.h"
-#include "format/manifest.h"
-#include "format/plan.h"
+#include "format/bundle/manifest.h"
+#include "format/plan/plan.h"
 #include "mutate.h"
 
 using namespace bespoke;

@@ -2,7 +2,7 @@
 // Any bytes as a safetensors file: an Error, or tensors within the file that fill it without holes.
 #include <cstdlib>
 
-#include "format/bundle.h"
+#include "format/bundle/bundle.h"
 #include "mutate.h"
 
 using namespace bespoke;

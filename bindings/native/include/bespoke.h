@@ -64,9 +64,9 @@ typedef struct bespoke_engine {
   const char *target;  /* artifacts of this target are handed to it */
   void *context;
   /* Opens an artifact whose bytes were held against the manifest's hash; they stay mapped until `close`. All programs share
-   * `scratch`, of at least the artifact's workspace_bytes and aligned to 64: what is in it is lost between two runs. Of what a run
+   * `workspace`, of at least the artifact's workspace_bytes and aligned to 64: what is in it is lost between two runs. Of what a run
    * trains with, the artifact with the largest engine_bytes is opened first: memory that the engine keeps for all is best taken then. */
-  int (*open)(void *context, const void *artifact, size_t size, void *scratch, size_t scratch_size, void **program,
+  int (*open)(void *context, const void *artifact, size_t size, void *workspace, size_t workspace_size, void **program,
               char *message, size_t message_size);
   /* Operands and results in the order of the artifact's signature. Results never overlap operands. Nobody else can tell what the
    * program itself takes and gives: where a count, dtype, shape or order of dimensions differs from its own, the engine returns

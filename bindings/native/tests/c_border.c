@@ -93,9 +93,9 @@ static void nulls_of_an_open_model(void) {
 
 static int destroyed, opens;
 
-static int refuse_to_open(void *context, const void *artifact, size_t size, void *scratch, size_t scratch_size, void **program,
+static int refuse_to_open(void *context, const void *artifact, size_t size, void *workspace, size_t workspace_size, void **program,
                           char *message, size_t message_size) {
-  (void)context, (void)artifact, (void)size, (void)scratch, (void)scratch_size, (void)program;
+  (void)context, (void)artifact, (void)size, (void)workspace, (void)workspace_size, (void)program;
   opens++;
   snprintf(message, message_size, "the engine of the test opens nothing");
   return 1;

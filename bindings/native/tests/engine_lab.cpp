@@ -72,7 +72,7 @@ struct Tensors {  // of a list of [shape, dtype]
 #ifdef BESPOKE_EXECUTORCH
 struct Opened {
   std::vector<char> artifact;
-  std::unique_ptr<Guarded> scratch;
+  std::unique_ptr<Guarded> workspace;
   void* program = nullptr;
 };
 
@@ -82,8 +82,8 @@ Json answer(const bespoke_engine& engine, std::vector<Opened>& opened, const Jso
     std::ifstream file(request["path"].get<std::string>(), std::ios::binary);
     Opened made;
     made.artifact.assign(std::istreambuf_iterator<char>(file), {});
-    made.scratch = std::make_unique<Guarded>((request["scratch"].get<size_t>() + 63) / 64 * 64);
-    const int code = engine.open(engine.context, made.artifact.data(), made.artifact.size(), made.scratch->data(), made.scratch->size(),
+    made.workspace = std::make_unique<Guarded>((request["workspace"].get<size_t>() + 63) / 64 * 64);
+    const int code = engine.open(engine.context, made.artifact.data(), made.artifact.size(), made.workspace->data(), made.workspace->size(),
                                  &made.program, message, sizeof message);
     if (!code) opened.push_back(std::move(made));
     return {{"code", code}, {"message", message}, {"program", opened.size() - 1}};

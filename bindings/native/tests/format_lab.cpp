@@ -4,8 +4,8 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "format/bundle.h"
-#include "format/plan_check.h"
+#include "format/bundle/bundle.h"
+#include "format/plan/plan_check.h"
 
 using namespace bespoke;
 using Json = nlohmann::json;

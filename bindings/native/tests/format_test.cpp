@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "format/bundle.h"
+#include "format/bundle/bundle.h"
 #include "format/json.h"
-#include "format/plan_check.h"
-#include "format/text.h"
+#include "format/plan/plan_check.h"
+#include "format/untrusted_text.h"
 
 using namespace bespoke;
 

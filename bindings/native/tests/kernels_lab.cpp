@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels in a process of their own, for tests in Python and under an emulator: requests on stdin, results on stdout, both plain
-// memory. A request is 12 int64 (see Request) and then its arrays. Scratch is exactly as large as promised and followed by a mark.
+// memory. A request is 12 int64 (see Request) and then its arrays. Workspace is exactly as large as promised and followed by a mark.
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -24,7 +24,7 @@ enum : int64_t { Sets, Linear, Transposed, Embedding, Head, HeadGradient, Measur
 struct Request {
   int64_t operation, set, threads, rows, out, groups, first, columns, start, in_place, times, reserved;
 };
-constexpr size_t MARK = 4096;  // bytes after the scratch that must stay as they are
+constexpr size_t MARK = 4096;  // bytes after the workspace that must stay as they are
 
 void must(bool well, const char* what) {
   if (well) return;
@@ -98,13 +98,13 @@ class Pool {
   void* context_ = nullptr;
 };
 
-struct Scratch {
-  explicit Scratch(size_t size) : size(size), memory(static_cast<char*>(std::aligned_alloc(64, (size + MARK + 63) / 64 * 64))) {
+struct Workspace {
+  explicit Workspace(size_t size) : size(size), memory(static_cast<char*>(std::aligned_alloc(64, (size + MARK + 63) / 64 * 64))) {
     std::memset(memory, 0x7f, size);  // what is read before it is written shows: a very large number
     std::memset(memory + size, 0x55, MARK);
   }
-  ~Scratch() {
-    for (size_t i = 0; i < MARK; i++) must(memory[size + i] == 0x55, "a kernel wrote beyond its scratch");
+  ~Workspace() {
+    for (size_t i = 0; i < MARK; i++) must(memory[size + i] == 0x55, "a kernel wrote beyond its workspace");
     std::free(memory);
   }
   size_t size;
@@ -160,18 +160,18 @@ void measure(const Request& r) {
   const Table& table = *table_of(static_cast<InstructionSet>(r.set));
   std::vector<float> x(static_cast<size_t>(r.rows * std::max(r.out, r.columns))), y(x.size());
   for (float& value : x) value = static_cast<float>(random() % 2001) / 1000 - 1;
-  Scratch scratch(head_scratch_bytes(r.rows, parallel.threads));
+  Workspace workspace(head_workspace_bytes(r.rows, parallel.threads));
   std::vector<double> took;
   if (r.start == HeadGradient) {
     std::vector<float> m(r.rows, -1e30f), l(r.rows), label(r.rows);
     std::vector<int64_t> targets(r.rows), best(r.rows);
     const HeadState state = {m.data(), l.data(), label.data(), best.data(), y.data()};
-    timed(r.times, took, [&] { head_chunk(table, {w, x.data(), targets.data(), r.rows, r.columns, 0, state, state}, scratch.memory, parallel); });
+    timed(r.times, took, [&] { head_chunk(table, {w, x.data(), targets.data(), r.rows, r.columns, 0, state, state}, workspace.memory, parallel); });
   } else {
     const bool forward = r.start == Linear;
     const int64_t in = forward ? r.columns : r.out, out = forward ? r.out : r.columns;
     timed(r.times, took, [&] {
-      (forward ? linear : linear_transposed)(table, w, x.data(), in, r.rows, y.data(), out, scratch.memory, parallel);
+      (forward ? linear : linear_transposed)(table, w, x.data(), in, r.rows, y.data(), out, workspace.memory, parallel);
     });
   }
   write_array(took);
@@ -205,8 +205,8 @@ void answer(const Request& r) {
   const size_t threads = static_cast<size_t>(r.threads);
   const Parallel parallel = pool(threads);
   const bool head = r.operation == Head || r.operation == HeadGradient;
-  const size_t bytes = head ? head_scratch_bytes(r.rows, threads) : r.operation == Embedding ? 0 : product_scratch_bytes(threads);
-  Scratch scratch(bytes);
+  const size_t bytes = head ? head_workspace_bytes(r.rows, threads) : r.operation == Embedding ? 0 : product_workspace_bytes(threads);
+  Workspace workspace(bytes);
   const auto codes = read_array<uint8_t>(r.out * r.groups * 16);
   const auto scales = read_array<uint16_t>(r.out * r.groups);
   const Weight w = {codes.data() + r.first / 2, scales.data() + r.first / 32, r.groups * 16, r.groups, r.out, r.columns};
@@ -217,7 +217,7 @@ void answer(const Request& r) {
     const auto x = read_array<float>(r.rows * in);
     std::vector<float> y(static_cast<size_t>(r.rows * out));
     timed(r.times, shortest, [&] {
-      (r.operation == Linear ? linear : linear_transposed)(*table, w, x.data(), in, r.rows, y.data(), out, scratch.memory, parallel);
+      (r.operation == Linear ? linear : linear_transposed)(*table, w, x.data(), in, r.rows, y.data(), out, workspace.memory, parallel);
     });
     write_array(size), write_array(shortest), write_array(y);
   } else if (r.operation == Embedding) {
@@ -238,7 +238,7 @@ void answer(const Request& r) {
     const HeadState other = {m2.data(), l2.data(), label2.data(), best2.data(), gradient ? acc2.data() : nullptr};
     const HeadState to = r.in_place ? from : other;
     timed(r.times, shortest, [&] {
-      head_chunk(*table, {w, h.data(), targets.data(), r.rows, r.columns, r.start, from, to}, scratch.memory, parallel);
+      head_chunk(*table, {w, h.data(), targets.data(), r.rows, r.columns, r.start, from, to}, workspace.memory, parallel);
     });
     write_array(size), write_array(shortest);
     write_array(r.in_place ? m : m2), write_array(r.in_place ? l : l2), write_array(r.in_place ? label : label2);

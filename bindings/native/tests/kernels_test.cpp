@@ -25,9 +25,9 @@ struct Example {
     struct alignas(64) Line {
       char bytes[64];
     };
-    std::vector<Line> scratch(product_scratch_bytes(1) / sizeof(Line));
+    std::vector<Line> workspace(product_workspace_bytes(1) / sizeof(Line));
     std::vector<float> y(ROWS * OUT);
-    linear(best_table(), weight(), x.data(), COLUMNS, ROWS, y.data(), OUT, scratch.data(), serial);
+    linear(best_table(), weight(), x.data(), COLUMNS, ROWS, y.data(), OUT, workspace.data(), serial);
     return y;
   }
   static constexpr int64_t ROWS = 37, OUT = 100, COLUMNS = 300, GROUPS = 10;
@@ -59,11 +59,11 @@ TEST_CASE("calls on several threads at once do not disturb each other") {
   }
 }
 
-TEST_CASE("scratch does not grow with rows or with more threads than work on one product") {
-  CHECK(product_scratch_bytes(0) == product_scratch_bytes(1));
-  CHECK(product_scratch_bytes(100) == product_scratch_bytes(8));
-  CHECK(head_scratch_bytes(100000, 2) == head_scratch_bytes(256, 2));
-  CHECK(head_scratch_bytes(1, 2) < head_scratch_bytes(256, 2));
+TEST_CASE("workspace does not grow with rows or with more threads than work on one product") {
+  CHECK(product_workspace_bytes(0) == product_workspace_bytes(1));
+  CHECK(product_workspace_bytes(100) == product_workspace_bytes(8));
+  CHECK(head_workspace_bytes(100000, 2) == head_workspace_bytes(256, 2));
+  CHECK(head_workspace_bytes(1, 2) < head_workspace_bytes(256, 2));
 }
 
 TEST_CASE("nothing is written where there is nothing to compute") {

@@ -8,8 +8,8 @@
 #include <limits>
 #include <set>
 
-#include "run/noise.h"
-#include "run/training.h"
+#include "exec/noise.h"
+#include "train/training.h"
 
 namespace fakes {
 

@@ -6,8 +6,8 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "run/batches.h"
-#include "run/noise.h"
+#include "train/batches.h"
+#include "exec/noise.h"
 #include "state/store.h"
 
 using namespace bespoke;

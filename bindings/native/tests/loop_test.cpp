@@ -10,11 +10,11 @@
 #include <nlohmann/json.hpp>
 
 #include "format/json.h"
-#include "run/evaluate.h"
-#include "run/judged.h"
-#include "run/memory.h"
-#include "run/noise.h"
-#include "run/schedule.h"
+#include "train/evaluate.h"
+#include "train/judged.h"
+#include "exec/memory_guard.h"
+#include "exec/noise.h"
+#include "train/schedule.h"
 
 using namespace bespoke;
 using Vectors = nlohmann::json;

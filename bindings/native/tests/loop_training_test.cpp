@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "loop_fakes.h"
-#include "run/evaluate.h"
+#include "train/evaluate.h"
 
 using namespace fakes;
 using Report = nlohmann::json;

@@ -17,7 +17,7 @@
 
 #include "error.h"
 #include "state/store.h"
-#include "state/text.h"
+#include "state/stored_text.h"
 
 using bespoke::Split;
 using bespoke::StateTensor;

@@ -11,10 +11,10 @@
 #include <limits>
 
 #include "error.h"
-#include "state/schema.h"
+#include "state/tables.h"
 #include "state/store.h"
 #include "state/tensor_files.h"
-#include "state/text.h"
+#include "state/stored_text.h"
 
 using namespace bespoke;
 

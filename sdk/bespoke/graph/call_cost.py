@@ -65,7 +65,7 @@ def _scratch_bytes(node: torch.fx.Node, result_bytes: int, native: bool) -> int:
     if found is None:
         return 0
     operator, sizes = found
-    return operator.native_scratch(sizes.first[0], THREADS) if native else operator.torch_scratch(sizes)
+    return operator.native_workspace(sizes.first[0], THREADS) if native else operator.torch_workspace(sizes)
 
 
 def flops(module: torch.fx.GraphModule) -> int:

@@ -3,7 +3,7 @@
 
 from bespoke.ops.head_chunk import head_chunk_bytes, head_chunk_int4
 from bespoke.ops.int4 import decode_bytes, embedding_int4, linear_int4, linear_int4_transposed
-from bespoke.ops.operators import OUT_VARIANTS, operator_scratch_bytes
+from bespoke.ops.operators import OUT_VARIANTS, operator_workspace_bytes
 from bespoke.ops.weight import (
     QuantizedWeight,
     lookup,
@@ -23,7 +23,7 @@ __all__ = [
     "linear_int4",
     "linear_int4_transposed",
     "lookup",
-    "operator_scratch_bytes",
+    "operator_workspace_bytes",
     "product",
     "product_columns",
     "product_columns_transposed",

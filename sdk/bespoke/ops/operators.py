@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One record for each operator of bespoke: how an engine calls it, its floating-point operations, and the scratch it takes.
+"""One record for each operator of bespoke: how an engine calls it, its floating-point operations, and the workspace it takes.
 
 Out variants are the schemas of an engine that writes results to given buffers (ExecuTorch). A result may lie where the operand of
 the same name does: `acc_out` may be `acc`, `m_out` may be `m`, and so on. Otherwise no operand overlaps a result. Engines register
 them under the same namespace `bespoke`.
 
-Scratch of the native operators is the same for all instruction sets. The C++ counterparts are `product_scratch_bytes` and
-`head_scratch_bytes` in bindings/native/src/kernels/products.cpp; a test holds both together. Operands are never copied: a thread
+Workspace of the native operators is the same for all instruction sets. The C++ counterparts are `product_workspace_bytes` and
+`head_workspace_bytes` in bindings/native/src/kernels/products.cpp; a test holds both together. Operands are never copied: a thread
 decodes a panel of weights at a time, and the head keeps the logits of one sub-tile.
 """
 
@@ -20,7 +20,7 @@ from bespoke.errors import GraphError
 from bespoke.ops.head_chunk import head_chunk_bytes
 from bespoke.ops.int4 import decode_bytes
 
-__all__ = ["OPERATORS", "OUT_VARIANTS", "CallSizes", "Operator", "operator_scratch_bytes"]
+__all__ = ["OPERATORS", "OUT_VARIANTS", "CallSizes", "Operator", "operator_workspace_bytes"]
 
 THREADS = 8  # that work on one operator at once; a larger pool leaves the rest idle
 PANEL_BYTES = 256 * 32 * 4  # of a thread: as many decoded weights
@@ -41,21 +41,21 @@ class CallSizes:
 
 @dataclass(frozen=True)
 class Operator:
-    """`flops`: multiplications and additions of a call. `torch_scratch`: bytes that the torch implementation takes besides operands
-    and results. `native_scratch`: the same of the native kernels, by rows of the first operand and threads of the pool."""
+    """`flops`: multiplications and additions of a call. `torch_workspace`: bytes that the torch implementation takes besides operands
+    and results. `native_workspace`: the same of the native kernels, by rows of the first operand and threads of the pool."""
 
     name: str
     out_variant: str
     flops: Callable[[CallSizes], int]
-    torch_scratch: Callable[[CallSizes], int]
-    native_scratch: Callable[[int, int], int]
+    torch_workspace: Callable[[CallSizes], int]
+    native_workspace: Callable[[int, int], int]
 
 
 def _panels(rows: int, threads: int) -> int:
     return max(1, min(threads, THREADS)) * PANEL_BYTES + ALIGNMENT
 
 
-def _head_scratch(rows: int, threads: int) -> int:
+def _head_workspace(rows: int, threads: int) -> int:
     return _panels(rows, threads) + min(rows, HEAD_ROWS) * LOGITS_BYTES + HEAD_ROWS * 4
 
 
@@ -84,27 +84,27 @@ OPERATORS: dict[str, Operator] = {
         Operator(
             "linear_int4",
             f"linear_int4.out(Tensor x, {_WEIGHT}, *, Tensor(a!) out) -> Tensor(a!)",
-            flops=lambda call: 2 * call.first[0] * call.codes[0] * call.columns, torch_scratch=_decoded, native_scratch=_panels,
+            flops=lambda call: 2 * call.first[0] * call.codes[0] * call.columns, torch_workspace=_decoded, native_workspace=_panels,
         ),
         Operator(
             "linear_int4_transposed",
             f"linear_int4_transposed.out(Tensor g, {_WEIGHT}, *, Tensor(a!) out) -> Tensor(a!)",
-            flops=lambda call: 2 * call.first[0] * call.columns * call.first[1], torch_scratch=_decoded, native_scratch=_panels,
+            flops=lambda call: 2 * call.first[0] * call.columns * call.first[1], torch_workspace=_decoded, native_workspace=_panels,
         ),
         Operator(
             "embedding_int4",
             "embedding_int4.out(Tensor tokens, Tensor codes, Tensor scales, int columns, *, Tensor(a!) out) -> Tensor(a!)",
-            flops=lambda call: 0, torch_scratch=lambda call: call.result_bytes * 3 // 2, native_scratch=lambda rows, threads: 0,
+            flops=lambda call: 0, torch_workspace=lambda call: call.result_bytes * 3 // 2, native_workspace=lambda rows, threads: 0,
         ),
         Operator(
             "head_chunk_int4", f"head_chunk_int4.out({_HEAD}, *, {_HEAD_OUT}) -> ({_HEAD_RETURNS})",
-            flops=lambda call: _head_flops(call, 1), torch_scratch=_logits, native_scratch=_head_scratch,
+            flops=lambda call: _head_flops(call, 1), torch_workspace=_logits, native_workspace=_head_workspace,
         ),
         Operator(  # logits, and the sum of rows
             "head_chunk_gradient_int4",
             f"head_chunk_gradient_int4.out({_HEAD}, Tensor acc, *, {_HEAD_OUT}, Tensor(e!) acc_out)"
             f" -> ({_HEAD_RETURNS}, Tensor(e!))",
-            flops=lambda call: _head_flops(call, 2), torch_scratch=_logits, native_scratch=_head_scratch,
+            flops=lambda call: _head_flops(call, 2), torch_workspace=_logits, native_workspace=_head_workspace,
         ),
     )
 }  # fmt: skip
@@ -112,7 +112,7 @@ OPERATORS: dict[str, Operator] = {
 OUT_VARIANTS: tuple[str, ...] = tuple(operator.out_variant for operator in OPERATORS.values())
 
 
-def operator_scratch_bytes(name: str, rows: int, threads: int = THREADS) -> int:
+def operator_workspace_bytes(name: str, rows: int, threads: int = THREADS) -> int:
     """Bytes that the native operator `name` (`linear_int4`, ...) takes besides operands and results, for `rows` rows of x, g or h.
 
     `threads`: of the pool; a plan that is made before the device is known takes the default, which is the most.
@@ -122,4 +122,4 @@ def operator_scratch_bytes(name: str, rows: int, threads: int = THREADS) -> int:
             f"operator '{name}'", got="no operator of bespoke", expected=", ".join(OPERATORS),
             next_step="Ask for one of these; other operators say themselves what they take",
         )  # fmt: skip
-    return OPERATORS[name].native_scratch(rows, threads)
+    return OPERATORS[name].native_workspace(rows, threads)

@@ -51,4 +51,4 @@ def _scratch(program: Program, node: ProgramNode, result_bytes: int) -> int:
     given = {operand.name: operand.value for operand in node.operands}
     # Zeros where a program lies about the rank: the operator refuses such operands when it is called.
     first, codes = ((*program.tensors[name][0], 0, 0) for name in list(_tensors(node))[:2])
-    return OPERATORS[node.operator].torch_scratch(CallSizes(first, codes, given.get("columns", 0), result_bytes))
+    return OPERATORS[node.operator].torch_workspace(CallSizes(first, codes, given.get("columns", 0), result_bytes))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings of a run: those it was started with, or the bundle's with what is overridden. Checked alike for every runtime, before
-anything is done; bindings/native/src/run/training.cpp checks them once more, for those who call the core."""
+anything is done; bindings/native/src/train/training.cpp checks them once more, for those who call the core."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The torch runtime: what train, evaluate and answers do with torch, from a bundle and a state to a report.
 
-The reference for the device core, whose counterpart is bindings/native/src/run/training.cpp, and what runs where there is none.
+The reference for the device core, whose counterpart is bindings/native/src/train/training.cpp, and what runs where there is none.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ CMake Error at /usr/share/cmake-3.25/Modules/CMakeDetermineCXXCompiler.cmake:48 
 
   gcc.
 """
-COMPILER = "[3/50] Building\n/src/run/trainer.cpp:12:3: error: 'nosuch' was not declared in this scope\n   12 |   nosuch();\n"
+COMPILER = "[3/50] Building\n/src/train/trainer.cpp:12:3: error: 'nosuch' was not declared in this scope\n   12 |   nosuch();\n"
 
 Build = Callable[[str, dict[str, Any]], str]
 

@@ -12,7 +12,7 @@ from bespoke.graph.trace import Tracer
 from bespoke.graph.tree import flatten
 from bespoke.graph.value import Value
 from bespoke.methods import head
-from bespoke.ops import OUT_VARIANTS, QuantizedWeight, head_chunk_bytes, head_chunk_int4, operator_scratch_bytes
+from bespoke.ops import OUT_VARIANTS, QuantizedWeight, head_chunk_bytes, head_chunk_int4, operator_workspace_bytes
 from bespoke.ops import head_chunk as operators
 from tests.unit.ops.test_int4 import random, weight
 
@@ -115,4 +115,4 @@ def test_out_variants_have_the_operands_of_the_operators(schema: str) -> None:
     operands = [(a.name, str(a.type)) for a in ours.arguments if not a.is_out]
     assert operands == [(a.name, str(a.type)) for a in functional.arguments]
     assert len([a for a in ours.arguments if a.is_out]) == len(ours.returns) == len(functional.returns)
-    assert operator_scratch_bytes(name, 256) >= 0
+    assert operator_workspace_bytes(name, 256) >= 0

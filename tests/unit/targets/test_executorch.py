@@ -17,7 +17,7 @@ from bespoke import plugins
 from bespoke.core import find
 from bespoke.errors import MissingDependency
 from bespoke.graph.trace import Graph
-from bespoke.ops import operator_scratch_bytes
+from bespoke.ops import operator_workspace_bytes
 from bespoke.testing import check_target
 from bespoke.testing.rig import Case, planned
 from bespoke.testing.tiny import shared_tracer
@@ -88,12 +88,12 @@ def digest(largest: int | None) -> str:
     return hashlib.sha256(b"".join(compiled_once(graph).data for graph in graphs[:largest])).hexdigest()
 
 
-def test_workspace_is_planned_memory_and_scratch() -> None:
+def test_workspace_is_planned_memory_and_what_operators_take() -> None:
     graph = next(g for g in graphs_of("mesp", "plain") if g.name == "attention_output" and g.outputs[0].shape[0] > 1)
     compiled = compiled_once(graph)
     assert sum(read(compiled.data).non_const_buffer_sizes) == compiled.planned_bytes > 0
-    assert compiled.scratch_bytes == operator_scratch_bytes("linear_int4", graph.outputs[0].shape[0])
-    assert compiled.workspace_bytes == compiled.planned_bytes + compiled.scratch_bytes
+    assert compiled.operator_bytes == operator_workspace_bytes("linear_int4", graph.outputs[0].shape[0])
+    assert compiled.workspace_bytes == compiled.planned_bytes + compiled.operator_bytes
 
 
 MEASURE = """

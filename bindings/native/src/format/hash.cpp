@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// sha256 by libsodium.
-#include <sodium.h>
-
-#include "format/bundle.h"
+#include "format/hash.h"
 
 namespace bespoke {
 
 std::string sha256_hex(Bytes bytes) {
+  RunningSha256 hash;
+  hash.add(bytes);
+  return hash.finish();
+}
+
+std::string RunningSha256::finish() {
   unsigned char digest[crypto_hash_sha256_BYTES];
   char text[2 * sizeof digest + 1];
-  crypto_hash_sha256(digest, bytes.data, bytes.size);
+  crypto_hash_sha256_final(&state_, digest);
   return sodium_bin2hex(text, sizeof text, digest, sizeof digest);
 }
 

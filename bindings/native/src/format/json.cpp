@@ -6,7 +6,7 @@
 #include <cstring>
 #include <set>
 
-#include "format/text.h"
+#include "format/untrusted_text.h"
 
 namespace bespoke {
 
@@ -202,9 +202,9 @@ class Probe : public Counting {
 };
 
 // The second pass.
-class Pieces : public Counting {
+class PieceReader : public Counting {
  public:
-  Pieces(const JsonRules& rules, const Schema* schema, const std::vector<std::string>& walked, Faults& faults, PieceTaker& taker)
+  PieceReader(const JsonRules& rules, const Schema* schema, const std::vector<std::string>& walked, Faults& faults, PieceTaker& taker)
       : Counting(rules), schema_(schema), walked_(walked), faults_(faults), taker_(taker), part_(schema ? &schema->root() : nullptr) {}
 
  protected:
@@ -340,7 +340,7 @@ Json parse_json(Bytes document, const JsonRules& rules) {
 
 void read_pieces(Bytes document, const JsonRules& rules, const Schema* schema, const std::vector<std::string>& walked, Faults& faults,
                  PieceTaker& taker) {
-  Pieces pieces(rules, schema, walked, faults, taker);
+  PieceReader pieces(rules, schema, walked, faults, taker);
   parse(document, pieces);
 }
 

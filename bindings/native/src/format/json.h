@@ -14,8 +14,8 @@
 
 #include "enums.h"
 #include "error.h"
-#include "format/plan.h"
-#include "format/schema.h"
+#include "format/plan/plan.h"
+#include "format/json_schema.h"
 
 namespace bespoke {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "format/bundle.h"
+#include "format/bundle/bundle.h"
 #include "format/json.h"
-#include "format/text.h"
+#include "format/untrusted_text.h"
 
 namespace bespoke {
 

@@ -4,10 +4,8 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
-#if defined(BESPOKE_AMX)
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
+
+#include "platform/processor.h"
 
 namespace bespoke::kernels {
 
@@ -23,13 +21,10 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 #if defined(BESPOKE_AMX)
-// Linux hands the tiles' registers out to a process that asks for them.
 bool has_amx() {
   constexpr unsigned bf16 = 1u << 22, tiles = 1u << 24;
-  constexpr long ask = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
   unsigned a, b, c, d;
-  return has_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & bf16) && (d & tiles) &&
-         syscall(SYS_arch_prctl, ask, tile_data) == 0;
+  return has_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & bf16) && (d & tiles) && get_amx_tiles();
 }
 #endif
 }  // namespace

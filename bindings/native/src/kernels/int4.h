@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exact fp32 products with int4 weights, and a chunk of the loss over the vocabulary. The operators of sdk/bespoke/ops without
-// tensors: pointers, sizes, strides. Re-entrant: scratch is passed in. Bits do not depend on the number of threads.
+// tensors: pointers, sizes, strides. Re-entrant: workspace is passed in. Bits do not depend on the number of threads.
 #pragma once
 
 #include <cstddef>
@@ -60,22 +60,22 @@ const Table* table_of(InstructionSet which);
 InstructionSet instruction_set(const Table& table);
 const char* name_of(InstructionSet which);
 
-// y [rows, out] = x [rows, columns] W^T. Strides count floats. `scratch` has at least `product_scratch_bytes(threads)` bytes,
-// aligned to 64; the same number as operator_scratch_bytes in sdk/bespoke/ops/operators.py.
+// y [rows, out] = x [rows, columns] W^T. Strides count floats. `workspace` has at least `product_workspace_bytes(threads)` bytes,
+// aligned to 64; the same number as operator_workspace_bytes in sdk/bespoke/ops/operators.py.
 void linear(const Table& table, const Weight& w, const float* x, int64_t x_stride, int64_t rows, float* y, int64_t y_stride,
-            void* scratch, const Parallel& parallel);
+            void* workspace, const Parallel& parallel);
 // dx [rows, columns] = g [rows, out] W
 void linear_transposed(const Table& table, const Weight& w, const float* g, int64_t g_stride, int64_t rows, float* dx,
-                       int64_t dx_stride, void* scratch, const Parallel& parallel);
+                       int64_t dx_stride, void* workspace, const Parallel& parallel);
 // y [count, columns] = the rows `tokens` of W; each below w.out
 void embedding(const Table& table, const Weight& w, const int64_t* tokens, int64_t count, float* y);
 // `inputs` and `outputs` of `count` elements each. Outputs never overlap inputs.
 void elementwise(const Table& table, const ElementwiseStep* steps, int64_t number, const float* const* inputs, int64_t input_count,
                  float* const* outputs, int64_t output_count, int64_t count, const Parallel& parallel);
 // The state after these rows of the head.
-void head_chunk(const Table& table, const HeadChunk& chunk, void* scratch, const Parallel& parallel);
+void head_chunk(const Table& table, const HeadChunk& chunk, void* workspace, const Parallel& parallel);
 
-size_t product_scratch_bytes(size_t threads);
-size_t head_scratch_bytes(int64_t rows, size_t threads);
+size_t product_workspace_bytes(size_t threads);
+size_t head_workspace_bytes(int64_t rows, size_t threads);
 
 }  // namespace bespoke::kernels

@@ -7,10 +7,10 @@
 
 #include <cerrno>
 
+#include "platform/descriptor.h"
 #include "state/errors.h"
 #include "state/folder.h"
-#include "state/lock.h"
-#include "state/schema.h"
+#include "state/tables.h"
 
 namespace bespoke {
 
@@ -34,7 +34,7 @@ void make_file(const std::string& path) {
     if (!*suffix) return;
   }
   Descriptor made(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (made.number < 0) throw from_errno(errno, path);
+  if (made.get() < 0) throw from_errno(errno, path);
 }
 
 Error error_of(sqlite3* connection, const std::string& subject) {

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "format/plan.h"
+#include "bytes.h"
 
 struct sqlite3;
 struct sqlite3_stmt;

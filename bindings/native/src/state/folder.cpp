@@ -13,6 +13,7 @@
 #include <memory>
 #include <string_view>
 
+#include "platform/descriptor.h"
 #include "state/errors.h"
 #include "state/lock.h"
 #include "state/tensor_files.h"
@@ -115,7 +116,7 @@ void mark_created(const std::string& folder) {
   if (has_content(path)) return;
   Descriptor opened(open(path.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOFOLLOW));
   constexpr std::string_view created = "created";
-  if (opened.number < 0 || write(opened.number, created.data(), created.size()) != static_cast<ssize_t>(created.size()))
+  if (opened.get() < 0 || write(opened.get(), created.data(), created.size()) != static_cast<ssize_t>(created.size()))
     throw from_errno(errno, path);
 }
 

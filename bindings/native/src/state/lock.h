@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Locks between processes: flock, because the kernel releases it when its holder dies, however it dies. As sdk/bespoke/state/lock.py.
+// The lock on the files of a state. The trainer's is in store.h.
 #pragma once
 
 #include <string>
@@ -17,20 +17,6 @@ class FilesLock {  // exclusive right to change tensor files; waits, StateError 
 
  private:
   int descriptor_;
-};
-
-class Descriptor {  // closed when it goes
- public:
-  explicit Descriptor(int number) : number(number) {}
-  ~Descriptor();
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int release() {
-    int kept = number;
-    number = -1;
-    return kept;
-  }
-  int number;
 };
 
 }  // namespace bespoke

@@ -10,6 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "platform/descriptor.h"
+#include "platform/mapping.h"
+
 namespace bespoke {
 
 struct StateTensor {  // float32, row-major, somebody else's memory; `data` is not looked at where only shapes are asked for
@@ -59,21 +62,19 @@ struct JournalRow {  // a step of a replayable plan; values come back bit for bi
   std::string metrics = "{}";  // JSON object
 };
 
-class MappedFile;
+struct LockedFile {  // mapped, under a lock that goes with the descriptor
+  Descriptor descriptor;
+  MappedFile mapped;
+};
 
 class MappedTensors {  // of a verified file, read-only: no anonymous memory but a few words a tensor
  public:
-  MappedTensors();
-  MappedTensors(MappedTensors&&) noexcept;
-  MappedTensors& operator=(MappedTensors&&) noexcept;
-  ~MappedTensors();
-
   const StateTensor* find(std::string_view name) const;
   const std::vector<StateTensor>& all() const { return tensors_; }  // in the order of their names
 
  private:
   friend struct TensorFileReader;
-  std::unique_ptr<MappedFile> file_;
+  LockedFile file_;
   std::vector<int64_t> extents_;
   std::vector<std::unique_ptr<std::string>> spelled_;  // names that JSON escapes
   std::vector<StateTensor> tensors_;

@@ -8,7 +8,7 @@
 #include "state/errors.h"
 #include "state/folder.h"
 #include "state/lock.h"
-#include "state/schema.h"
+#include "state/tables.h"
 #include "state/tensor_files.h"
 
 namespace bespoke {

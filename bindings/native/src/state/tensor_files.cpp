@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sodium.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,9 +12,11 @@
 #include <cmath>
 #include <cstring>
 
+#include "format/hash.h"
+#include "platform/descriptor.h"
+#include "platform/files.h"
 #include "state/errors.h"
-#include "state/lock.h"
-#include "state/text.h"
+#include "state/stored_text.h"
 
 namespace bespoke {
 
@@ -58,13 +59,13 @@ bool all_finite(const float* data, int64_t count) {
 // Bytes on their way to a file, hashed and counted; an errno where they did not arrive.
 class Writer {
  public:
-  explicit Writer(int descriptor) : descriptor_(descriptor) { crypto_hash_sha256_init(&hash_); }
+  explicit Writer(int descriptor) : descriptor_(descriptor) {}
 
   int write_all(const void* data, size_t size) {
     auto* at = static_cast<const uint8_t*>(data);
     while (size > 0) {
       size_t chunk = std::min(size, kChunkBytes);
-      crypto_hash_sha256_update(&hash_, at, chunk);
+      hash_.add({at, chunk});
       for (size_t left = chunk; left > 0;) {
         ssize_t done = write(descriptor_, at + chunk - left, left);
         if (done < 0 && errno == EINTR) continue;
@@ -77,17 +78,12 @@ class Writer {
   }
 
   int64_t bytes() const { return bytes_; }
-  std::string sha256() {
-    unsigned char digest[crypto_hash_sha256_BYTES];
-    crypto_hash_sha256_final(&hash_, digest);
-    char text[2 * sizeof digest + 1];
-    return sodium_bin2hex(text, sizeof text, digest, sizeof digest);
-  }
+  std::string sha256() { return hash_.finish(); }
 
  private:
   int descriptor_;
   int64_t bytes_ = 0;
-  crypto_hash_sha256_state hash_;
+  RunningSha256 hash_;
 };
 
 // The header's text, handed out entry by entry: it is never whole in memory.
@@ -129,19 +125,6 @@ int write_content(Writer& writer, const std::vector<const StateTensor*>& tensors
   return failed;
 }
 
-int flush(int descriptor) {
-#ifdef F_FULLFSYNC
-  return fcntl(descriptor, F_FULLFSYNC) == 0 ? 0 : errno;  // on Apple: also empties the drive's cache
-#else
-  return fsync(descriptor) == 0 ? 0 : errno;
-#endif
-}
-
-int flush_folder(const std::string& folder) {
-  Descriptor opened(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  return opened.number >= 0 && fsync(opened.number) == 0 ? 0 : errno;
-}
-
 // One of ours, finished or (where `leftover`) whatever a killed process left.
 bool is_tensor_file(std::string_view name, bool leftover) {
   constexpr std::string_view partial = ".partial";
@@ -173,16 +156,16 @@ std::vector<std::string> names_in(const std::string& folder, bool leftover) {
 int zero(const std::string& path) {
   Descriptor opened(open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat found {};
-  if (opened.number < 0 || fstat(opened.number, &found) != 0) return errno;
-  if (flock(opened.number, LOCK_EX | LOCK_NB) != 0) return errno == EWOULDBLOCK ? 0 : errno;
+  if (opened.get() < 0 || fstat(opened.get(), &found) != 0) return errno;
+  if (const int failed = try_lock(opened.get(), Lock::exclusive)) return failed == EWOULDBLOCK ? 0 : failed;
   const std::vector<char> zeros(kZeros);
   for (off_t left = found.st_size; left > 0;) {
-    ssize_t done = write(opened.number, zeros.data(), std::min<size_t>(static_cast<size_t>(left), zeros.size()));
+    ssize_t done = write(opened.get(), zeros.data(), std::min<size_t>(static_cast<size_t>(left), zeros.size()));
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) return errno;
     left -= done;
   }
-  return flush(opened.number);
+  return sync_file(opened.get());
 }
 
 }  // namespace
@@ -216,18 +199,18 @@ TensorFile write_tensors(const std::string& folder, const std::string& kind, int
   int failed = 0;
   {
     Descriptor opened(open(partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (opened.number < 0) {
+    if (opened.get() < 0) {
       failed = errno;
     } else {
-      Writer writer(opened.number);
+      Writer writer(opened.get());
       failed = write_content(writer, by_name(tensors));
-      if (!failed) failed = flush(opened.number);
+      if (!failed) failed = sync_file(opened.get());
       record.sha256 = writer.sha256();
       record.bytes = writer.bytes();
     }
   }
   if (!failed && rename(partial.c_str(), path.c_str()) != 0) failed = errno;
-  if (!failed) failed = flush_folder(folder);
+  if (!failed) failed = sync_folder(folder);
   if (failed) {
     discard(partial), discard(path);
     throw from_errno(failed, path);
@@ -247,7 +230,7 @@ void sweep_tensor_files(const std::string& folder, const std::vector<std::string
     if (failed) throw from_errno(failed, folder);
   }
   if (!overwrite) return;
-  if (int failed = flush_folder(folder)) throw from_errno(failed, folder);
+  if (int failed = sync_folder(folder)) throw from_errno(failed, folder);
 }
 
 void discard(const std::string& path) { unlink(path.c_str()); }

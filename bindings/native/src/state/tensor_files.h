@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "state/records.h"
-#include "state/schema.h"
+#include "state/tables.h"
 
 namespace bespoke {
 

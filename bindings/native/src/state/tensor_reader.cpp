@@ -2,11 +2,7 @@
 // Reads back what tensor_files.cpp and its Python counterpart write, and nothing else: the file is hashed before its header is
 // believed, and its tensors stay in the mapping.
 #include <fcntl.h>
-#include <sodium.h>
-#include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,30 +10,12 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "mapped.h"
+#include "format/hash.h"
+#include "platform/files.h"
 #include "state/errors.h"
-#include "state/lock.h"
 #include "state/tensor_files.h"
 
 namespace bespoke {
-
-class MappedFile {
- public:
-  MappedFile(int descriptor, const uint8_t* data, size_t size) : data(data), size(size), descriptor_(descriptor) {}
-  ~MappedFile() { unmap_file(const_cast<uint8_t*>(data), size); }
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-  const uint8_t* const data;
-  const size_t size;
-
- private:
-  Descriptor descriptor_;  // with a shared lock, which goes with the mapping: see `zero` in tensor_files.cpp
-};
-
-MappedTensors::MappedTensors() = default;
-MappedTensors::MappedTensors(MappedTensors&&) noexcept = default;
-MappedTensors& MappedTensors::operator=(MappedTensors&&) noexcept = default;
-MappedTensors::~MappedTensors() = default;
 
 const StateTensor* MappedTensors::find(std::string_view name) const {
   auto at = std::lower_bound(tensors_.begin(), tensors_.end(), name, [](const StateTensor& tensor, std::string_view key) {
@@ -51,25 +29,19 @@ namespace {
 constexpr uint64_t kMostHeaderBytes = uint64_t{8} << 20;
 constexpr int32_t kMostRank = 8;
 
-std::unique_ptr<MappedFile> map(const std::string& path, int64_t size) {
-  Descriptor opened(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (opened.number < 0) throw from_read_errno(errno, path);
+// With a shared lock, which goes with the mapping: see `zero` in tensor_files.cpp.
+LockedFile map(const std::string& path, int64_t size) {
+  LockedFile file{Descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)), {}};
+  const int descriptor = file.descriptor.get();
+  if (descriptor < 0) throw from_read_errno(errno, path);
   struct stat found {};
-  if (fstat(opened.number, &found) != 0) throw from_errno(errno, path);
+  if (fstat(descriptor, &found) != 0) throw from_errno(errno, path);
   if (!S_ISREG(found.st_mode)) throw damaged(path, "something that is no file", "a plain file");
   if (found.st_size != size || size < 8)
     throw damaged(path, std::to_string(found.st_size) + " bytes", std::to_string(size) + " bytes, as committed");
-  if (flock(opened.number, LOCK_SH | LOCK_NB) != 0) throw from_errno(errno, path);
-  void* data = map_file(opened.number, static_cast<size_t>(size), 0);
-  if (data == MAP_FAILED) throw from_errno(errno, path);
-  return std::make_unique<MappedFile>(opened.release(), static_cast<const uint8_t*>(data), static_cast<size_t>(size));
-}
-
-std::string sha256_of(const MappedFile& file) {
-  unsigned char digest[crypto_hash_sha256_BYTES];
-  crypto_hash_sha256(digest, file.data, file.size);
-  char text[2 * sizeof digest + 1];
-  return sodium_bin2hex(text, sizeof text, digest, sizeof digest);
+  if (const int failed = try_lock(descriptor, Lock::shared)) throw from_errno(failed, path);
+  if (const int failed = file.mapped.map(descriptor, 0, static_cast<size_t>(size))) throw from_errno(failed, path);
+  return file;
 }
 
 std::string bracketed(const StateTensor& tensor) {
@@ -158,7 +130,7 @@ struct TensorFileReader {
     for (StateTensor& tensor : found.tensors_) tensor.shape = shape, shape += tensor.rank;
   }
 
-  MappedTensors finish(std::unique_ptr<MappedFile> file) {
+  MappedTensors finish(LockedFile file) {
     found.file_ = std::move(file);
     return std::move(found);
   }
@@ -168,17 +140,18 @@ MappedTensors read_tensor_file(const std::string& folder, const TensorFile& reco
   std::string path = folder + "/" + record.file;
   if (record.file.find('/') != std::string::npos || !is_tensor_file_name(record.file))
     throw damaged(folder, "a tensor file named '" + record.file.substr(0, 100) + "' in the database", "a name of ours");
-  auto file = map(path, record.bytes);
-  std::string sha256 = sha256_of(*file);
+  LockedFile file = map(path, record.bytes);
+  const Bytes bytes = file.mapped.bytes();
+  const std::string sha256 = sha256_hex(bytes);
   if (sha256 != record.sha256)
     throw damaged(path, "content with sha256 " + sha256.substr(0, 16), record.sha256.substr(0, 16) + ", as committed");
   uint64_t length = 0;
-  for (int i = 7; i >= 0; i--) length = length << 8 | file->data[i];
-  uint64_t most = std::min<uint64_t>(file->size - 8, kMostHeaderBytes);
+  for (int i = 7; i >= 0; i--) length = length << 8 | bytes.data[i];
+  uint64_t most = std::min<uint64_t>(bytes.size - 8, kMostHeaderBytes);
   if (length > most) throw damaged(path, "a header of " + std::to_string(length) + " bytes", "at most " + std::to_string(most));
   if (length % 4) throw damaged(path, "data that is not aligned", "floats at multiples of 4");
-  TensorFileReader reader{path, {reinterpret_cast<const char*>(file->data) + 8, length}, {}};
-  reader.read(file->data + 8 + length, file->size - 8 - length);
+  TensorFileReader reader{path, {reinterpret_cast<const char*>(bytes.data) + 8, length}, {}};
+  reader.read(bytes.data + 8 + length, bytes.size - 8 - length);
   MappedTensors tensors = reader.finish(std::move(file));
   for (const StateTensor& tensor : tensors.all()) {
     int64_t owner = shapes.owner_of(tensor.name, with_state);

@@ -5,7 +5,7 @@
 #include "state/lock.h"
 #include "state/store.h"
 #include "state/tensor_files.h"
-#include "state/text.h"
+#include "state/stored_text.h"
 #include "state/undone.h"
 
 namespace bespoke {

@@ -2,7 +2,6 @@
 // bespoke-core: the device core as a process of its own, for `bespoke train` and for tests. One request (JSON) on standard input;
 // events (JSON lines) on standard output: {"event": "step"}, then {"event": "report"} or {"event": "error"}. SIGTERM and SIGINT stop
 // it in a committed state. It ends with the error's code.
-#include <malloc.h>
 #include <sys/time.h>
 
 #include <csignal>
@@ -16,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bespoke.h"
+#include "platform/memory.h"
 
 using nlohmann::json;
 
@@ -135,11 +135,7 @@ extern "C" __attribute__((visibility("default"))) void et_pal_emit_log_message(u
                                                                                const char*, size_t) {}
 
 int main() {
-  // The process is ours alone: what is freed goes back to the system at once.
-  constexpr int kThreshold = 1 << 17;
-  mallopt(M_MMAP_THRESHOLD, kThreshold);
-  mallopt(M_TRIM_THRESHOLD, kThreshold);
-  mallopt(M_ARENA_MAX, 1);
+  bespoke::steady_malloc();
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is a full disk, told as one
   std::signal(SIGTERM, on_signal);
   std::signal(SIGINT, on_signal);

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from bespoke.graph import Graph
-from bespoke.ops import operator_scratch_bytes
+from bespoke.ops import operator_workspace_bytes
 from bespoke_plugins.targets.executorch.delegate import Delegate
 from bespoke_plugins.targets.executorch.fusing import OPERATOR as ELEMENTWISE
 from bespoke_plugins.targets.executorch.fusing import fuse
@@ -37,13 +37,13 @@ class Compiled:
     data: bytes
     stages: list[Stage]
     planned_bytes: int  # what passes from stage to stage
-    scratch_bytes: int  # of the most demanding of our operators
+    operator_bytes: int  # of the most demanding of our operators
     xnnpack_bytes: int  # of the most demanding delegate, allocated by XNNPACK
 
     @property
     def workspace_bytes(self) -> int:
         """Of the region that the runtime hands out."""
-        return self.planned_bytes + self.scratch_bytes
+        return self.planned_bytes + self.operator_bytes
 
 
 def compile_graph(graph: Graph) -> Compiled:
@@ -56,10 +56,10 @@ def compile_graph(graph: Graph) -> Compiled:
     return min(programs, key=lambda program: program.price).compiled()
 
 
-def _scratch_bytes(op: Op) -> int:
+def _operator_bytes(op: Op) -> int:
     name = op.name.removeprefix("bespoke::").removesuffix(".out")
     ours = op.name.startswith("bespoke::") and op.name != ELEMENTWISE  # a chain of elementwise steps takes none
-    return operator_scratch_bytes(name, op.inputs[0].shape[0]) if ours else 0
+    return operator_workspace_bytes(name, op.inputs[0].shape[0]) if ours else 0
 
 
 def _own_results(lowering: Lowering, results: list[Value]) -> list[Value]:
@@ -127,8 +127,8 @@ class _Program:
         return self.planned_bytes + self.xnnpack_bytes + DELEGATE_BYTES * delegates
 
     def compiled(self) -> Compiled:
-        scratch = max((_scratch_bytes(call) for call in self.calls if isinstance(call, Op)), default=0)
-        return Compiled(self.to_bytes(), self.row, self.planned_bytes, scratch, self.xnnpack_bytes)
+        operators = max((_operator_bytes(call) for call in self.calls if isinstance(call, Op)), default=0)
+        return Compiled(self.to_bytes(), self.row, self.planned_bytes, operators, self.xnnpack_bytes)
 
     def _calls(self, row: Sequence[Stage]) -> list[Delegate | Op]:
         calls: list[Delegate | Op] = []

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ExecuTorch behind the engine table: one Program and Method for each graph, all over the scratch that the core hands out, so that
+// ExecuTorch behind the engine table: one Program and Method for each graph, all over the workspace that the core hands out, so that
 // planned buffers exist once and not once a graph. Operands and results are the caller's memory, never copied.
 #include "engines/executorch/engine.h"
 
@@ -98,21 +98,21 @@ std::unique_ptr<TensorImpl> tensor_of(Spec& spec) {
   return std::make_unique<TensorImpl>(spec.type, static_cast<ssize_t>(spec.sizes.size()), spec.sizes.data(), nullptr, spec.order.data());
 }
 
-class Program {
+class LoadedProgram {
  public:
-  Program(const void* artifact, size_t size, uint8_t* scratch, size_t scratch_size)
+  LoadedProgram(const void* artifact, size_t size, uint8_t* workspace, size_t workspace_size)
       : loader_(artifact, size),
         program_(take(rt::Program::load(&loader_, rt::Program::Verification::InternalConsistency), "read the program")) {
     auto meta = take(program_.method_meta(kMethod), "find the program's method");
     size_t used = 0;
     for (size_t i = 0; i < meta.num_memory_planned_buffers(); i++) {
       const auto bytes = static_cast<size_t>(take(meta.memory_planned_buffer_size(i), "read a planned buffer"));
-      if (bytes > scratch_size - used || planned_.size() == kMostBuffers) throw Failure{"the program plans more memory than its artifact says"};
-      planned_.push_back({scratch + used, bytes});
-      used = std::min(scratch_size, (used + bytes + kAlignment - 1) / kAlignment * kAlignment);
+      if (bytes > workspace_size - used || planned_.size() == kMostBuffers) throw Failure{"the program plans more memory than its artifact says"};
+      planned_.push_back({workspace + used, bytes});
+      used = std::min(workspace_size, (used + bytes + kAlignment - 1) / kAlignment * kAlignment);
     }
     memory_ = std::make_unique<rt::HierarchicalAllocator>(rt::Span<rt::Span<uint8_t>>(planned_.data(), planned_.size()));
-    temporary_ = std::make_unique<rt::MemoryAllocator>(static_cast<uint32_t>(scratch_size - used), scratch + used);
+    temporary_ = std::make_unique<rt::MemoryAllocator>(static_cast<uint32_t>(workspace_size - used), workspace + used);
     manager_ = std::make_unique<rt::MemoryManager>(&structures_, memory_.get(), temporary_.get());
     for (size_t i = 0; i < meta.num_inputs(); i++) takes_.emplace_back(take(meta.input_tensor_meta(i), "read an operand"));
     for (size_t i = 0; i < meta.num_outputs(); i++) gives_.emplace_back(take(meta.output_tensor_meta(i), "read a result"));
@@ -182,18 +182,18 @@ int guarded(char* message, size_t size, F body) {
   return 1;
 }
 
-int open(void*, const void* artifact, size_t size, void* scratch, size_t scratch_size, void** program, char* message, size_t message_size) {
+int open(void*, const void* artifact, size_t size, void* workspace, size_t workspace_size, void** program, char* message, size_t message_size) {
   return guarded(message, message_size,
-                 [&] { *program = new Program(artifact, size, static_cast<uint8_t*>(scratch), scratch_size); });
+                 [&] { *program = new LoadedProgram(artifact, size, static_cast<uint8_t*>(workspace), workspace_size); });
 }
 
 int run(void*, void* program, const bespoke_tensor* operands, size_t operand_count, const bespoke_tensor* results,
         size_t result_count, char* message, size_t message_size) {
   return guarded(message, message_size,
-                 [&] { static_cast<Program*>(program)->run(operands, operand_count, results, result_count); });
+                 [&] { static_cast<LoadedProgram*>(program)->run(operands, operand_count, results, result_count); });
 }
 
-void close(void*, void* program) { delete static_cast<Program*>(program); }
+void close(void*, void* program) { delete static_cast<LoadedProgram*>(program); }
 
 // The pool is the process's, and programs keep pointers into it: it is replaced only while no engine exists.
 struct Pool {

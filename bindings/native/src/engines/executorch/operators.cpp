@@ -82,7 +82,7 @@ class Call {
     return {codes.const_data_ptr<uint8_t>() + start / 2,
             static_cast<const uint16_t*>(scales.const_data_ptr()) + start / 32, 16 * groups, groups, codes.size(0), columns};
   }
-  void* scratch(size_t bytes) const {
+  void* workspace(size_t bytes) const {
     rt::Result<void*> memory = context_.allocate_temp(bytes, 64);
     if (!memory.ok()) context_.fail(memory.error());
     return memory.ok() ? memory.get() : nullptr;
@@ -104,8 +104,8 @@ void product(const Call& call, Stack stack, bool transposed) {
   require(x.size(1) == in);
   float* y = call.floats(5, rows * out);
   const kernels::Parallel parallel = threads();
-  if (void* scratch = call.scratch(kernels::product_scratch_bytes(parallel.threads)))
-    (transposed ? kernels::linear_transposed : kernels::linear)(table(), w, x.const_data_ptr<float>(), in, rows, y, out, scratch,
+  if (void* workspace = call.workspace(kernels::product_workspace_bytes(parallel.threads)))
+    (transposed ? kernels::linear_transposed : kernels::linear)(table(), w, x.const_data_ptr<float>(), in, rows, y, out, workspace,
                                                                 parallel);
 }
 
@@ -138,8 +138,8 @@ void head(const Call& call, bool gradient) {
   chunk.from = head_state(call, 5, chunk.rows, chunk.width, gradient);
   chunk.to = head_state(call, gradient ? 10 : 9, chunk.rows, chunk.width, gradient);
   const kernels::Parallel parallel = threads();
-  if (void* scratch = call.scratch(kernels::head_scratch_bytes(chunk.rows, parallel.threads)))
-    kernels::head_chunk(table(), chunk, scratch, parallel);
+  if (void* workspace = call.workspace(kernels::head_workspace_bytes(chunk.rows, parallel.threads)))
+    kernels::head_chunk(table(), chunk, workspace, parallel);
 }
 
 void head_chunk(const Call& call, Stack stack) { head(call, false); }

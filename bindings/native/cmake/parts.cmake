@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+# core_sources(VARIABLE PART...): the sources of folders of src; of `platform` what all systems share and what this one has.
+if(CMAKE_SYSTEM_NAME MATCHES "^(Darwin|iOS)$")
+  set(BESPOKE_PLATFORM apple)
+else()
+  set(BESPOKE_PLATFORM linux)
+endif()
+
+function(core_sources variable)
+  set(sources "")
+  foreach(part ${ARGN})
+    file(GLOB found CONFIGURE_DEPENDS ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../src/${part}/*.cpp)
+    list(APPEND sources ${found})
+    if(part STREQUAL platform)
+      file(GLOB found CONFIGURE_DEPENDS ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../src/platform/${BESPOKE_PLATFORM}/*.cpp)
+      list(APPEND sources ${found})
+    endif()
+  endforeach()
+  set(${variable} ${sources} PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/buffers.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "error.h"
+
+namespace bespoke {
+namespace {
+
+constexpr size_t kAlignment = 64;  // as plan/arena.py
+
+size_t aligned(size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
+
+size_t largest(const std::vector<const Plan*>& plans, uint64_t Estimate::*bytes) {
+  size_t most = 0;
+  for (const Plan* plan : plans) most = std::max<size_t>(most, plan->estimate.*bytes);
+  return most;
+}
+
+[[noreturn]] void no_memory(size_t size) {
+  throw Error(Kind::Budget, "memory", "no room for " + std::to_string(size / 1000000) + " MB more",
+              "room within the limit that the system sets", "Raise the limit or use a bundle built for a smaller budget");
+}
+
+[[noreturn]] void no_file(const std::string& path, size_t size, int error) {
+  if (error == ENOSPC || error == EDQUOT) {
+    const std::string megabytes = std::to_string(size / 1000000 + 1) + " MB";
+    throw Error(Kind::DiskFull, path, "a disk without room for " + megabytes + " of scratch", megabytes + " free",
+                "Free some space and train again; what was committed is intact");
+  }
+  throw Error(Kind::State, path, std::strerror(error), "a file that can be preallocated and mapped",
+              "Put the state folder on a local file system");
+}
+
+WritablePages anonymous(size_t size) {
+  WritablePages pages;
+  if (pages.map_anonymous(size)) no_memory(size);
+  return pages;
+}
+
+WritablePages scratch(const std::string& path, size_t size) {
+  if (path.empty()) return anonymous(size);
+  WritablePages pages;
+  if (const int failed = pages.map_scratch(path, size)) no_file(path, size, failed);
+  return pages;
+}
+
+}  // namespace
+
+Layout::Layout(const std::vector<const Plan*>& plans, Lifetime lifetime) {
+  for (const Plan* plan : plans)
+    for (uint32_t id = 0; id < plan->values.size(); id++) {
+      const Value& value = plan->values[id];
+      if (value.lifetime != lifetime || value.place != PlaceKind::named) continue;
+      entries[plan->name(id)] = {0, plan->bytes(id), {plan->shape(id), plan->shape(id) + value.rank}, value.role};
+    }
+  for (auto& [name, entry] : entries) {
+    entry.offset = size;
+    size += std::max(kAlignment, aligned(entry.bytes));
+  }
+}
+
+Buffers::Buffers(const std::vector<const Plan*>& plans, const std::string& scratch_path, size_t temporaries, size_t workspace)
+    : state(plans, Lifetime::state), step(plans, Lifetime::step), session_layout(plans, Lifetime::session) {
+  temporaries_at_ = whole_pages(largest(plans, &Estimate::arena_bytes));
+  workspace_at_ = temporaries_at_ + whole_pages(temporaries);
+  region_ = anonymous(workspace_at_ + whole_pages(workspace + kReadBehind));
+  steps_at_ = whole_pages(largest(plans, &Estimate::scratch_bytes));
+  copies_at_[0] = steps_at_ + whole_pages(step.size);
+  copies_at_[1] = copies_at_[0] + whole_pages(state.size);
+  file_ = scratch(scratch_path, copies_at_[1] + whole_pages(state.size + kReadBehind));
+}
+
+uint8_t* Buffers::session() {
+  if (!session_.data()) session_ = anonymous(whole_pages(std::max(kAlignment, session_layout.size)));
+  return session_.data();
+}
+
+void Buffers::begin_step() {
+  for (const auto& [_, entry] : step.entries) std::memset(step_values() + entry.offset, 0, entry.bytes);
+}
+
+}  // namespace bespoke

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/interpreter.h"
+
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "format/plan/plan_check.h"
+#include "format/plan/plan_rules.h"
+#include "exec/noise.h"
+
+namespace bespoke {
+
+// bespoke.h numbers the types in this order.
+static_assert(static_cast<int>(DType::float32) == BESPOKE_FLOAT32 && static_cast<int>(DType::float16) == BESPOKE_FLOAT16 &&
+              static_cast<int>(DType::uint8) == BESPOKE_UINT8 && static_cast<int>(DType::int64) == BESPOKE_INT64 &&
+              static_cast<int>(DType::int32) == BESPOKE_INT32);
+
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+size_t bytes_of(const TensorSpec& spec) {
+  size_t size = bespoke::bytes_of(spec.dtype);
+  for (int64_t extent : spec.shape) size *= static_cast<size_t>(extent);
+  return size;
+}
+
+void add(float* to, const float* from, size_t count) {
+  for (size_t i = 0; i < count; i++) to[i] += from[i];
+}
+
+}  // namespace
+
+Interpreter::Interpreter(const Plan& plan, Bundle& bundle, Programs& programs, Buffers& buffers, MemoryGuard& guard,
+                         const std::atomic<bool>& stop, Spent& spent)
+    : plan_(plan), bundle_(bundle), programs_(programs), buffers_(buffers), guard_(guard), stop_(stop), spent_(spent),
+      base_(plan.values.size(), nullptr), number_of_(plan.values.size(), -1), state_offset_(plan.values.size(), 0) {
+  for (const GraphUse& use : plan.graphs) {
+    graphs_.push_back(&programs.find(use.key));
+    calls_.push_back("Graph '" + use.name + "' of method '" + plan.method + "'");
+  }
+  for (uint32_t id = 0; id < plan.values.size(); id++) {
+    const Value& value = plan.values[id];
+    switch (value.place) {
+      case PlaceKind::arena: base_[id] = buffers.arena() + value.where; continue;
+      case PlaceKind::scratch: base_[id] = buffers.checkpoints() + value.where; continue;
+      case PlaceKind::number:
+        number_of_[id] = static_cast<int32_t>(numbers_.size());
+        numbers_.push_back(value.where);
+        continue;
+      case PlaceKind::named: break;
+    }
+    const std::string& name = plan.name(id);
+    if (value.role == Role::weight) {
+      const size_t dot = name.find('.');
+      group_of(name.substr(0, dot)).values.push_back({id, name.substr(dot + 1)});
+    } else if (value.role == Role::scalar) {
+      number_of_[id] = static_cast<int32_t>(numbers_.size());
+      numbers_.push_back(0);
+      bound_.push_back(id);
+    } else if (value.lifetime == Lifetime::state) {
+      state_offset_[id] = buffers.state.entries.at(name).offset;
+      bound_.push_back(id);
+    } else if (value.lifetime == Lifetime::step) {
+      base_[id] = buffers.step_values() + buffers.step.entries.at(name).offset;
+    } else {
+      bound_.push_back(id);  // a batch tensor, or a part of the session
+    }
+  }
+  for (uint32_t id = 0; id < plan.values.size(); id++)
+    if (number_of_[id] >= 0) base_[id] = reinterpret_cast<uint8_t*>(&numbers_[static_cast<size_t>(number_of_[id])]);
+  for (const auto& section : plan.sections)
+    for (const Instruction& instruction : section)
+      if (instruction.op == Op::store) stored_.push_back(plan.references[instruction.b].value);
+  std::sort(stored_.begin(), stored_.end());
+}
+
+size_t Interpreter::temporaries(const Plan& plan, const Manifest& manifest) {
+  size_t most = 0;
+  for (const auto& section : plan.sections)
+    for (const Instruction& call : section) {
+      if (call.op != Op::call) continue;
+      const GraphRecord* graph = manifest.graph(plan.graphs[call.a].key);
+      size_t sum = 0;
+      for (uint32_t i = 0; i < call.d; i++)
+        if (plan.references[call.b + call.c + i].how == How::add_to)
+          sum += (bytes_of(graph->outputs[i]) + kAlignment - 1) / kAlignment * kAlignment;
+      most = std::max(most, sum);
+    }
+  return most;
+}
+
+void refuse_another_shape(const std::string& name, const FloatTensor* tensor, const std::vector<int64_t>& shape) {
+  const auto shown = [](const std::vector<int64_t>& extents) {
+    std::string text;
+    for (const int64_t extent : extents) text += (text.empty() ? "" : ", ") + std::to_string(extent);
+    return "[" + text + "]";
+  };
+  if (tensor && (tensor->shape == shape || !in_force("state_shape"))) return;
+  throw Error(Kind::Adapter, "piece '" + name + "'", tensor ? "float32 " + shown(tensor->shape) : "none", "float32 " + shown(shape),
+              "Use an adapter, or a state, of this bundle");
+}
+
+Outcome Interpreter::run(Section section, const Bindings& bindings) {
+  const int number = static_cast<int>(section);
+  if (!plan_.has[number])
+    throw Error(Kind::Plan, "plan of '" + plan_.method + "'", "no such section", "the section that the runtime asks for",
+                "Build the bundle again");
+  stage_ = Stage::forward;
+  return execute(plan_.sections[number], bindings);
+}
+
+void Interpreter::replay(const Bindings& bindings) { execute(plan_.replay, bindings); }
+
+Outcome Interpreter::execute(const std::vector<Instruction>& code, const Bindings& bindings) {
+  bind(bindings);
+  Outcome outcome;
+  for (const Instruction& i : code) {
+    if (stop_.load(std::memory_order_relaxed)) throw Abandoned{};
+    switch (i.op) {
+      case Op::load: load(plan_.names[i.a]); break;
+      case Op::free:
+        if (i.group) free(plan_.names[i.a]);
+        break;
+      case Op::call: call(i); break;
+      case Op::zero: std::memset(whole(i.a), 0, plan_.bytes(i.a)); break;
+      case Op::noise:
+        noise(reinterpret_cast<float*>(whole(i.a)), plan_.elements(i.a), bindings.seed, bindings.step, i.b, i.c, i.d, i.distribution);
+        break;
+      case Op::record: {
+        const size_t bytes = plan_.bytes(i.b);
+        std::memmove(whole(i.b), find(Reference{i.a}), bytes);
+        const auto* values = reinterpret_cast<const float*>(whole(i.b));
+        outcome.recorded.insert(outcome.recorded.end(), values, values + bytes / sizeof(float));
+        break;
+      }
+      case Op::store: std::memcpy(buffers_.following() + state_offset_[i.a], find(plan_.references[i.b]), plan_.bytes(i.a)); break;
+      case Op::emit: {
+        const auto* values = reinterpret_cast<const float*>(find(Reference{i.b}));
+        const int64_t count = plan_.elements(i.b);
+        if (count == 1)
+          outcome.metrics[plan_.names[i.a]] = static_cast<double>(*values);
+        else if (bindings.emitted)
+          bindings.emitted->assign(values, values + count);
+        break;
+      }
+    }
+  }
+  return outcome;
+}
+
+void Interpreter::bind(const Bindings& bindings) {
+  for (uint32_t id : bound_) {
+    const Value& value = plan_.values[id];
+    const std::string& name = plan_.name(id);
+    if (value.role == Role::scalar) {
+      int64_t& slot = numbers_[static_cast<size_t>(number_of_[id])];
+      const auto found = bindings.scalars.find(name);
+      if (found == bindings.scalars.end()) continue;  // of another section; `scalar` complains where one is needed
+      if (value.dtype == DType::int64) {
+        slot = static_cast<int64_t>(found->second);
+      } else {
+        const auto single = static_cast<float>(found->second);
+        std::memcpy(&slot, &single, sizeof single);
+      }
+    } else if (value.role == Role::batch) {
+      if (name.find('*') != std::string::npos) {
+        repeat(id, bindings);
+        continue;
+      }
+      if (!array_name(name).empty()) {
+        base_[id] = array(value, name, bindings);
+        continue;
+      }
+      const auto found = bindings.tensors.find(name);
+      base_[id] = found == bindings.tensors.end() ? nullptr : static_cast<uint8_t*>(const_cast<void*>(found->second));
+    } else if (value.role == Role::adapter && bindings.adapter) {
+      const auto found = bindings.adapter->find(name);
+      refuse_another_shape(name, found == bindings.adapter->end() ? nullptr : &found->second, {plan_.shape(id), plan_.shape(id) + value.rank});
+      base_[id] = reinterpret_cast<uint8_t*>(const_cast<float*>(found->second.data));
+    } else if (value.lifetime == Lifetime::state) {
+      base_[id] = buffers_.current() + state_offset_[id];
+    } else if (value.lifetime == Lifetime::session && bindings.emitted) {
+      base_[id] = buffers_.session() + buffers_.session_layout.entries.at(name).offset;
+    }
+  }
+  size_t taken = 0;
+  for (uint32_t id : plan_.recorded) {
+    base_[id] = buffers_.arena() + plan_.values[id].where;
+    if (!bindings.recorded) continue;
+    const size_t count = static_cast<size_t>(plan_.elements(id));
+    if (taken + count > bindings.recorded->size() && in_force("recorded"))
+      throw Error(Kind::State, "journal", std::to_string(bindings.recorded->size()) + " recorded values", "those of the method's step",
+                  "Reset the state");
+    // Not in the arena: what is replayed before it may use the same bytes.
+    base_[id] = reinterpret_cast<uint8_t*>(const_cast<float*>(bindings.recorded->data() + taken));
+    taken += count;
+  }
+  if (bindings.recorded && taken != bindings.recorded->size() && in_force("recorded"))
+    throw Error(Kind::State, "journal", std::to_string(bindings.recorded->size()) + " recorded values",
+                std::to_string(taken) + ", those of the method's step", "Reset the state");
+}
+
+// A batch tensor of the method's own; null where the batch has none of this dtype and size.
+uint8_t* Interpreter::array(const Value& value, const std::string& name, const Bindings& bindings) const {
+  if (!bindings.batch) return nullptr;
+  const auto found = bindings.batch->arrays.find(array_name(name));
+  if (found == bindings.batch->arrays.end()) return nullptr;
+  const auto& [tokens, numbers] = found->second;
+  const bool whole = value.dtype == DType::int64;
+  if ((whole ? tokens.size() : numbers.size()) != static_cast<size_t>(plan_.batch_size * plan_.sequence_length)) return nullptr;
+  const void* data = whole ? static_cast<const void*>(tokens.data()) : numbers.data();
+  return static_cast<uint8_t*>(const_cast<void*>(data));
+}
+
+void Interpreter::refuse_unbound(uint32_t id) const {
+  const Value& value = plan_.values[id];
+  const std::string name = value.place == PlaceKind::named ? array_name(plan_.name(id)) : "";
+  if (value.role == Role::batch && !name.empty())
+    throw Error(Kind::Data, "Array '" + name + "' of method '" + plan_.method + "'", "rows without it",
+                shown_type(plan_, Reference{id}), "Use another method: examples hold tokens and mask, and no arrays yet");
+  throw Error(Kind::Plan, "plan of '" + plan_.method + "', value " + std::to_string(id), "no memory bound to it",
+              "a tensor that the section is given", "Build the bundle again");
+}
+
+// The batch as often as the name says, one below the other.
+void Interpreter::repeat(uint32_t value, const Bindings& bindings) {
+  const BatchTensor tensor = batch_tensor(plan_, value);
+  const auto found = bindings.tensors.find(tensor.base);
+  base_[value] = nullptr;
+  if (found == bindings.tensors.end() || tensor.copies < 1) return;
+  std::vector<uint8_t>& copies = repeated_[value];
+  copies.resize(plan_.bytes(value));
+  const size_t bytes = copies.size() / static_cast<size_t>(tensor.copies);
+  for (size_t done = 0; bytes && done < copies.size(); done += bytes) std::memcpy(copies.data() + done, found->second, bytes);
+  base_[value] = copies.data();
+}
+
+uint8_t* Interpreter::find(const Reference& reference) const {
+  uint8_t* start = whole(reference.value);
+  if (!start) refuse_unbound(reference.value);
+  if (reference.rows < 0) return start;
+  const int64_t rows = plan_.shape(reference.value)[0];
+  int64_t first = reference.start;
+  if (reference.scalar >= 0) {
+    first += numbers_[static_cast<size_t>(number_of_[static_cast<size_t>(reference.scalar)])];
+    if (first < 0 || first > rows - reference.rows)
+      throw Error(Kind::Plan, "plan of '" + plan_.method + "', value " + std::to_string(reference.value),
+                  "rows " + std::to_string(first) + " to " + std::to_string(first + reference.rows),
+                  "a range within its " + std::to_string(rows) + " rows", "Keep the position within the context length");
+  }
+  return start + static_cast<size_t>(first) * (plan_.bytes(reference.value) / static_cast<size_t>(rows));
+}
+
+void Interpreter::call(const Instruction& instruction) {
+  const GraphUse& use = plan_.graphs[instruction.a];
+  Program& program = *graphs_[instruction.a];
+  guard_.ask(static_cast<int64_t>(programs_.growth(program)), calls_[instruction.a]);
+  const Reference* references = plan_.references.data() + instruction.b;
+  operands_.clear(), results_.clear(), adds_.clear();
+  for (uint32_t i = 0; i < instruction.c; i++) {
+    const TensorSpec& spec = program.graph->inputs[i];
+    operands_.push_back({find(references[i]), spec.shape.data(), static_cast<int32_t>(spec.shape.size()), static_cast<int32_t>(spec.dtype)});
+  }
+  size_t used = 0;
+  for (uint32_t i = 0; i < instruction.d; i++) {
+    const Reference& reference = references[instruction.c + i];
+    const TensorSpec& spec = program.graph->outputs[i];
+    uint8_t* place;
+    if (reference.how == How::add_to) {
+      place = buffers_.temporaries() + used;
+      adds_.emplace_back(place, i);
+      used += (bytes_of(spec) + kAlignment - 1) / kAlignment * kAlignment;
+    } else {
+      place = find(reference);
+    }
+    results_.push_back({place, spec.shape.data(), static_cast<int32_t>(spec.shape.size()), static_cast<int32_t>(spec.dtype)});
+  }
+  const double began = now();
+  programs_.run(program, operands_.data(), results_.data());
+  for (const auto& [temporary, number] : adds_)
+    add(reinterpret_cast<float*>(find(references[instruction.c + number])), reinterpret_cast<const float*>(temporary),
+        bytes_of(program.graph->outputs[number]) / sizeof(float));
+  const double seconds = now() - began;
+  const bool head = use.name.compare(0, 5, "head_") == 0;
+  if (head && !plan_.replayable) stage_ = Stage::backward;  // what follows it; a method of forward passes has none
+  const bool updates = std::any_of(references + instruction.c, references + instruction.c + instruction.d,
+                                   [&](const Reference& result) { return stores(result.value); });
+  spent_.stages[static_cast<int>(head ? Stage::head : updates ? Stage::update : stage_)] += seconds;
+  spent_.longest = std::max(spent_.longest, seconds);
+}
+
+bool Interpreter::stores(uint32_t value) const { return std::binary_search(stored_.begin(), stored_.end(), value); }
+
+Interpreter::Group& Interpreter::group_of(const std::string& name) {
+  const auto known = groups_.find(name);
+  if (known != groups_.end()) return known->second;
+  return groups_.emplace(name, Group{bundle_.manifest().weights.at(name), {}, {}}).first->second;
+}
+
+void Interpreter::load(const std::string& name) {
+  guard_.ask(0, "Weights '" + name + "'");
+  Group& group = group_of(name);
+  if (!group.bytes.data) {
+    group.bytes = bundle_.file(group.file);
+    const Tensors& tensors = bundle_.tensors(group.file);
+    for (const WeightValue& weight : group.values) {
+      const auto found = tensors.find(weight.tensor);
+      const int64_t* shape = plan_.shape(weight.value);
+      const Value& value = plan_.values[weight.value];
+      const bool same = found != tensors.end() && found->second.dtype == value.dtype &&
+                        found->second.shape == std::vector<int64_t>(shape, shape + value.rank);
+      if (!same && in_force("weight_shape"))
+        throw Error(Kind::Bundle, group.file + ", tensor '" + weight.tensor + "'", "none, or of another type or shape than the plan reads",
+                    "the weights of the plan", "Build the bundle again");
+      base_[weight.value] = const_cast<uint8_t*>(found->second.data);
+    }
+  }
+  want_pages(group.bytes);
+}
+
+void Interpreter::free(const std::string& name) {
+  // Clean pages of a file: they leave this process, not the system's cache.
+  drop_pages(group_of(name).bytes);
+}
+
+}  // namespace bespoke

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a plan, instruction by instruction. It knows the eight instructions and nothing of the method. Before each load and call the
+// memory guard is asked, before each instruction whether to stop.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "exec/buffers.h"
+#include "exec/memory_guard.h"
+#include "exec/programs.h"
+#include "exec/steps.h"
+
+namespace bespoke {
+
+// What the runtime gives a section.
+struct Bindings {
+  std::map<std::string, const void*> tensors;  // of the batch
+  const Batch* batch = nullptr;                // for the arrays in it
+  std::map<std::string, double> scalars;
+  uint64_t seed = 0;
+  uint32_t step = 0;
+  const AdapterView* adapter = nullptr;     // read in place of the current one
+  const std::vector<float>* recorded = nullptr;  // of a step that is replayed
+  std::vector<float>* emitted = nullptr;    // where the last emitted value that is no scalar goes
+};
+
+constexpr int kStages = std::size(kStageNames);
+
+struct Spent {  // seconds since the machine was made
+  double stages[kStages] = {};
+  double longest = 0;  // of a single call
+};
+
+class Interpreter {
+ public:
+  Interpreter(const Plan& plan, Bundle& bundle, Programs& programs, Buffers& buffers, MemoryGuard& guard,
+              const std::atomic<bool>& stop, Spent& spent);
+
+  Outcome run(Section section, const Bindings& bindings);
+  void replay(const Bindings& bindings);
+
+  // Bytes of the results of one call that are added to values, the largest.
+  static size_t temporaries(const Plan& plan, const Manifest& manifest);
+
+ private:
+  struct WeightValue {
+    uint32_t value;
+    std::string tensor;
+  };
+  struct Group {
+    std::string file;
+    Bytes bytes;
+    std::vector<WeightValue> values;
+  };
+
+  Outcome execute(const std::vector<Instruction>& code, const Bindings& bindings);
+  void bind(const Bindings& bindings);
+  void call(const Instruction& instruction);
+  Group& group_of(const std::string& name);
+  void repeat(uint32_t value, const Bindings& bindings);
+  uint8_t* array(const Value& value, const std::string& name, const Bindings& bindings) const;
+  [[noreturn]] void refuse_unbound(uint32_t value) const;
+  void load(const std::string& group);
+  void free(const std::string& group);
+  uint8_t* find(const Reference& reference) const;
+  uint8_t* whole(uint32_t value) const { return base_[value]; }
+  double scalar(uint32_t value, const Bindings& bindings) const;
+  bool stores(uint32_t value) const;
+
+  const Plan& plan_;
+  Bundle& bundle_;
+  Programs& programs_;
+  Buffers& buffers_;
+  MemoryGuard& guard_;
+  const std::atomic<bool>& stop_;
+  Spent& spent_;
+  std::vector<Program*> graphs_;
+  std::vector<std::string> calls_;      // "Graph 'x' of method 'y'", for the guard
+  std::vector<uint8_t*> base_;          // of each value, where it is now
+  std::vector<int64_t> numbers_;        // constants and scalars, 8 bytes each
+  std::vector<int32_t> number_of_;      // value -> its place in numbers_, -1
+  std::vector<size_t> state_offset_;    // of state values
+  std::vector<uint32_t> bound_;         // values whose place changes from run to run
+  std::vector<uint32_t> stored_;        // sources of stores: what the update makes
+  std::map<std::string, Group> groups_;
+  std::map<uint32_t, std::vector<uint8_t>> repeated_;  // batch tensors of several copies
+  std::vector<bespoke_tensor> operands_, results_;
+  std::vector<std::pair<const uint8_t*, uint32_t>> adds_;  // temporary, number of the result
+  Stage stage_ = Stage::forward;
+};
+
+// AdapterError where a tensor that a plan reads as a piece of this shape is not there, or of another one.
+void refuse_another_shape(const std::string& name, const FloatTensor* tensor, const std::vector<int64_t>& shape);
+
+}  // namespace bespoke

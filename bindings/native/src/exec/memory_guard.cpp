@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/memory_guard.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "error.h"
+
+namespace bespoke {
+
+namespace {
+
+constexpr auto kReadEvery = std::chrono::milliseconds(1);
+
+}  // namespace
+
+int64_t MemoryGuard::observe() {
+  const Footprint now = columns_.read();
+  last_ = now.total();
+  asked_ = 0;
+  read_once_ = true;
+  next_reading_ = std::chrono::steady_clock::now() + kReadEvery;
+  peak_ = std::max(peak_, last_);
+  if (last_ >= step_peak_.total()) step_peak_ = now;
+  return last_;
+}
+
+void MemoryGuard::hold(int64_t bytes_to_add, const std::string& subject) {
+  int64_t held = observe();
+  asked_ = bytes_to_add;
+  if (!limit_ || held + bytes_to_add <= *limit_) return;
+  release_free_memory();  // freed memory that malloc still holds must not refuse what would fit
+  held = observe();
+  asked_ = bytes_to_add;
+  if (held + bytes_to_add <= *limit_) return;
+  throw Error(Kind::Budget, subject, megabytes(held) + " held by the process and " + megabytes(bytes_to_add) + " more to come",
+              "at most " + megabytes(*limit_) + " together",
+              "Raise the memory budget, or build with shorter sequences, a lower rank or a smaller batch");
+}
+
+std::string megabytes(int64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f MB", static_cast<double>(bytes) / 1e6);
+  return text;
+}
+
+}  // namespace bespoke

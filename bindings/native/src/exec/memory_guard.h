@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// The question asked before the process takes more memory. The whole process counts: nothing of it is idle. Where the system says
+// nothing, a guard can only compare what is asked with the limit.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "platform/memory.h"
+
+namespace bespoke {
+
+// Asked before each load and call whether it still fits: the process ends in our error, not by the system's hand.
+class MemoryGuard {
+ public:
+  explicit MemoryGuard(std::optional<int64_t> limit_bytes) : limit_(limit_bytes) {}
+
+  // Throws BudgetExceeded if `subject`, about to add so many bytes, would go over the limit. While the last reading left more
+  // than twice the room that was asked for since, it is taken again only once a millisecond.
+  void ask(int64_t bytes_to_add, const std::string& subject) {
+    asked_ += bytes_to_add;
+    const bool ample = !limit_ || (read_once_ && last_ + 2 * asked_ <= *limit_);
+    if (ample && std::chrono::steady_clock::now() < next_reading_) return;
+    hold(bytes_to_add, subject);
+  }
+
+  // Takes the footprint now into the peak. To be called before memory is given back.
+  int64_t observe();
+
+  int64_t peak() const { return peak_; }  // since it was made
+  void begin_step() {
+    step_peak_ = {};
+    observe();
+  }
+  const Footprint& step_peak() const { return step_peak_; }  // all columns at the highest reading since `begin_step`
+  std::optional<int64_t> limit() const { return limit_; }
+  const MemoryColumns& columns() const { return columns_; }
+
+ private:
+  void hold(int64_t bytes_to_add, const std::string& subject);
+
+  MemoryColumns columns_;
+  std::optional<int64_t> limit_;
+  int64_t peak_ = 0;
+  Footprint step_peak_;
+  int64_t last_ = 0, asked_ = 0;  // footprint when it was last read, and what was asked for since
+  bool read_once_ = false;
+  std::chrono::steady_clock::time_point next_reading_{};
+};
+
+std::string megabytes(int64_t bytes);  // "12.3 MB"
+
+}  // namespace bespoke

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the core needs of manifest.json, after the whole document was held against bindings/schema/manifest.schema.json.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "format/plan/plan.h"
+
+namespace bespoke {
+
+struct TensorSpec {
+  std::string name;
+  std::vector<int64_t> shape;
+  DType dtype;
+  std::string role;
+};
+
+struct GraphRecord {
+  std::string key, name, file;
+  std::vector<TensorSpec> inputs, outputs;
+};
+
+struct Artifact {
+  std::string graph, file;
+  std::vector<std::string> operands;  // of the graph's inputs, in the artifact's order
+  uint64_t workspace_bytes, engine_bytes;
+};
+
+struct Target {
+  std::string name;
+  std::vector<Artifact> artifacts;
+};
+
+struct PlanRecord {
+  int64_t sequence_length;
+  std::string file;
+  Estimate estimate;
+};
+
+struct Training {  // no field has a default on the device
+#define BESPOKE_FIELD(name, type) type name;
+#include "../../../../schema/training.inc"
+#undef BESPOKE_FIELD
+
+  bool accumulates() const { return accumulation > 1 || clip_norm.has_value(); }
+};
+
+struct Method {
+  std::string name;
+  Training training;
+  std::map<std::string, double> scalars;
+  bool replayable;
+  std::vector<PlanRecord> plans;
+};
+
+struct FileRecord {
+  std::string sha256;
+  uint64_t size;
+};
+
+struct Manifest {
+  std::string sha256;  // of the document
+  std::string model_name, base_sha256;
+  int64_t num_layers, vocab_size;
+  int64_t lora_rank;
+  std::vector<std::string> lora_linears;
+  int64_t context_length;
+  std::vector<int64_t> sequence_lengths;
+  std::optional<uint64_t> memory_bytes;  // of the budget
+  std::vector<Method> methods;
+  std::map<std::string, std::string> weights;  // group -> file
+  std::string adapter;
+  std::optional<std::string> data_train, data_valid, golden;
+  std::vector<GraphRecord> graphs;
+  std::vector<Target> targets;
+  std::map<std::string, FileRecord> files;
+
+  const GraphRecord* graph(const std::string& key) const;
+  const Method& method(const std::string& name) const;  // empty: the first; ConfigError
+};
+
+// Reads the document: schema, formats' version rules, file names, cross references. BundleError, BundleVersionError.
+Manifest read_manifest(Bytes document, const std::string& subject);
+
+// Settings of a run that starts: `base` with the fields of the JSON object `overrides`. ConfigError naming the field.
+Training override_training(const Training& base, const std::string& overrides);
+std::string training_json(const Training& training);  // as the state's run settings keep it: {"training": {...}}'s inner object
+Training training_from_json(const std::string& text, const std::string& subject);
+
+}  // namespace bespoke

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cross references of a manifest (check_manifest of sdk/bespoke/bundle/manifest_document.py).
+#include "format/bundle/manifest_check.h"
+
+#include <algorithm>
+#include <set>
+#include <unordered_map>
+
+#include "format/plan/plan_check.h"
+#include "format/untrusted_text.h"
+
+namespace bespoke {
+
+namespace {
+
+class ManifestChecker {
+ public:
+  ManifestChecker(const Manifest& manifest, const std::string& subject) : m_(manifest), subject_(subject) {}
+
+  void check(const std::vector<std::string>& named) {
+    check_names();
+    check_files(named);
+    check_lengths();
+    check_artifacts();
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& path, const std::string& got, const std::string& expected) const {
+    refuse_manifest(subject_, path, got, expected);
+  }
+
+  void once(std::set<std::string>& seen, const std::string& path, const std::string& name, bool number = false) const {
+    if (!seen.insert(name).second) refuse(path, (number ? name : in_quotes(name)) + " twice", "each of them once");
+  }
+
+  void check_names() const {
+    std::set<std::string> methods, targets, graphs, lengths, linears;
+    for (const Method& method : m_.methods) once(methods, "methods", method.name);
+    for (const Target& target : m_.targets) once(targets, "targets", target.name);
+    for (const GraphRecord& graph : m_.graphs) once(graphs, "graphs", graph.key);
+    for (const int64_t length : m_.sequence_lengths) once(lengths, "sequence_lengths", std::to_string(length), true);
+    for (const std::string& linear : m_.lora_linears) once(linears, "lora.linears", linear);
+    for (const Method& method : m_.methods) {
+      std::set<std::string> plans;
+      for (const PlanRecord& plan : method.plans) {
+        once(plans, "methods." + method.name + ".plans", std::to_string(plan.sequence_length), true);
+      }
+    }
+    for (const Target& target : m_.targets) {
+      std::set<std::string> artifacts;
+      for (const Artifact& artifact : target.artifacts) once(artifacts, "targets." + target.name + ".artifacts", artifact.graph);
+    }
+  }
+
+  std::set<std::string> referenced(const std::vector<std::string>& named) const {
+    std::set<std::string> names(named.begin(), named.end());
+    names.insert(m_.adapter);
+    for (const auto* file : {&m_.data_train, &m_.data_valid, &m_.golden}) {
+      if (*file) names.insert(**file);
+    }
+    for (const auto& [_, file] : m_.weights) names.insert(file);
+    for (const Method& method : m_.methods) {
+      for (const PlanRecord& plan : method.plans) names.insert(plan.file);
+    }
+    for (const GraphRecord& graph : m_.graphs) names.insert(graph.file);
+    for (const Target& target : m_.targets) {
+      for (const Artifact& artifact : target.artifacts) names.insert(artifact.file);
+    }
+    return names;
+  }
+
+  void check_files(const std::vector<std::string>& named) const {
+    const std::set<std::string> names = referenced(named);
+    for (const std::string& name : names) {
+      if (!m_.files.count(name)) refuse("files", "no record of " + in_quotes(name), "one for each file that the manifest names");
+    }
+    std::unordered_map<std::string, const std::string*> folded;
+    for (const auto& [name, _] : m_.files) {
+      if (!names.count(name)) refuse("files", in_quotes(name) + ", which no field names", "files that a field names");
+      const auto [other, is_new] = folded.emplace(lower_case(name), &name);
+      if (!is_new) refuse("files", in_quotes(*other->second) + " and " + in_quotes(name), "names that differ in more than case");
+    }
+    for (const auto& [name, _] : m_.files) {
+      for (size_t slash = name.find('/'); slash != std::string::npos; slash = name.find('/', slash + 1)) {
+        if (!folded.count(lower_case(name.substr(0, slash)))) continue;
+        refuse("files", in_quotes(name) + " inside a file", "files that are not folders");
+      }
+    }
+  }
+
+  void check_lengths() const {
+    for (const Method& method : m_.methods) {
+      for (const PlanRecord& plan : method.plans) {
+        if (std::count(m_.sequence_lengths.begin(), m_.sequence_lengths.end(), plan.sequence_length)) continue;
+        std::string lengths;
+        for (const int64_t length : m_.sequence_lengths) lengths += (lengths.empty() ? "" : ", ") + std::to_string(length);
+        refuse("methods." + method.name, "a plan for length " + std::to_string(plan.sequence_length), "one of " + lengths);
+      }
+    }
+  }
+
+  void check_artifacts() const {
+    std::unordered_map<std::string, const GraphRecord*> graphs;
+    for (const GraphRecord& graph : m_.graphs) graphs.emplace(graph.key, &graph);
+    for (const Target& target : m_.targets) {
+      for (const Artifact& artifact : target.artifacts) {
+        const auto found = graphs.find(artifact.graph);
+        if (found == graphs.end()) refuse("targets." + target.name, "an artifact of graph " + artifact.graph, "a graph of graphs");
+        std::set<std::string> inputs;
+        for (const TensorSpec& spec : found->second->inputs) inputs.insert(spec.name);
+        for (const std::string& operand : artifact.operands) {
+          if (inputs.count(operand)) continue;
+          refuse("targets." + target.name + "." + found->second->name, "the operand " + in_quotes(operand), "its operands");
+        }
+      }
+    }
+  }
+
+  const Manifest& m_;
+  const std::string& subject_;
+};
+
+[[noreturn]] void refuse_piece(const Manifest& manifest, const std::string& piece, const std::string& got, const std::string& expected) {
+  throw Error(Kind::Bundle, manifest.adapter + ": " + piece, got, expected + ", as lora says", "Get the bundle again from where it was built");
+}
+
+std::string group_of(int64_t block) {
+  const std::string number = std::to_string(block);
+  return "block_" + (number.size() < 2 ? "0" + number : number);
+}
+
+}  // namespace
+
+void check_adapter(const Manifest& manifest, const Tensors& pieces) {
+  std::set<std::string> known;
+  for (int64_t block = 0; block < manifest.num_layers; block++)
+    for (const std::string& linear : manifest.lora_linears)
+      for (const size_t side : {size_t{0}, size_t{1}}) {  // whose extent is the rank
+        const std::string piece = group_of(block) + "." + linear + (side ? ".lora_B" : ".lora_A");
+        const std::string expected = "a matrix of rank " + std::to_string(manifest.lora_rank);
+        const auto found = pieces.find(piece);
+        if (found == pieces.end()) refuse_piece(manifest, piece, "nothing", expected);
+        const std::vector<int64_t>& shape = found->second.shape;
+        if (shape.size() != 2 || shape[side] != manifest.lora_rank) refuse_piece(manifest, piece, shown_shape(shape), expected);
+        known.insert(piece);
+      }
+  for (const auto& [piece, _] : pieces)
+    if (!known.count(piece)) refuse_piece(manifest, piece, "a tensor", "nothing");
+}
+
+void check_manifest(const Manifest& manifest, const std::vector<std::string>& named, const std::string& subject) {
+  ManifestChecker(manifest, subject).check(named);
+}
+
+}  // namespace bespoke

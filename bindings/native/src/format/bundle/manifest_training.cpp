@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Settings of a run: out of the manifest, out of a user's overrides, out of the state; always held against the schema.
+#include "format/json.h"
+#include "format/bundle/manifest_check.h"
+#include "format/untrusted_text.h"
+
+namespace bespoke {
+
+namespace {
+
+Json document_of(const Training& training) {
+  Json document;
+#define BESPOKE_FIELD(name, type) document[#name] = json_of<Json>(training.name);
+#include "../../../../schema/training.inc"
+#undef BESPOKE_FIELD
+  return document;
+}
+
+JsonRules rules_of(const std::string& subject, Kind kind) { return {subject, kind, "Mend it and run again", 1u << 16, 4, 1000}; }
+
+// Every problem is named in one error.
+Training checked(const Json& document, const std::string& subject, Kind kind) {
+  const Schema schema(manifest_schema, manifest_schema_size);
+  Faults faults;
+  const Schema::Part& part = schema.definition("Training");
+  schema.check(document, part, {nullptr, &subject, 0}, faults);
+  if (faults.empty()) return training_of(document);
+  std::string fields;
+  for (const auto& [name, _] : part.properties) fields += (fields.empty() ? "" : ", ") + name;
+  std::string paths, problems;
+  for (Fault& fault : faults) {
+    const bool unknown = fault.expected == "no such field";
+    const Error error(kind, fault.path, fault.got, unknown ? "one of the fields " + fields : fault.expected,
+                      unknown ? "Remove it or mend its name" : "Change " + fault.path);
+    if (faults.size() == 1) throw error;
+    paths += (paths.empty() ? "" : ", ") + fault.path;
+    problems += "\n  " + error.message;
+  }
+  throw Error(kind, std::to_string(faults.size()) + " settings (" + paths + ")", problems + "\n", "settings without these problems",
+              "Mend each of them and run again");
+}
+
+}  // namespace
+
+Training training_of(const Json& record) {
+  Training training;
+#define BESPOKE_FIELD(name, type) read_field(record.at(#name), training.name);
+#include "../../../../schema/training.inc"
+#undef BESPOKE_FIELD
+  return training;
+}
+
+Training override_training(const Training& base, const std::string& overrides) {
+  const JsonRules rules = rules_of("train", Kind::Config);
+  const Json given = parse_json({reinterpret_cast<const uint8_t*>(overrides.data()), overrides.size()}, rules);
+  if (!given.is_object()) throw Error(Kind::Config, "train", shown(given), "an object of settings", rules.next_step);
+  Json document = document_of(base);
+  for (const auto& [name, value] : given.items()) document[name] = value;
+  return checked(document, "train", Kind::Config);
+}
+
+std::string training_json(const Training& training) { return document_of(training).dump(); }
+
+Training training_from_json(const std::string& text, const std::string& subject) {
+  const JsonRules rules = rules_of(subject, Kind::State);
+  const Json document = parse_json({reinterpret_cast<const uint8_t*>(text.data()), text.size()}, rules);
+  return checked(document, subject, Kind::State);
+}
+
+}  // namespace bespoke

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// What read_plan is made of: the rules of a plan, its replay, and the names that errors use. Not for others.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "format/bundle/manifest.h"
+#include "format/plan/plan.h"
+
+namespace bespoke {
+
+constexpr uint32_t kNothing = 0xffffffff;  // in `a` of a free that names neither value nor group
+
+// FilledRows of a value that something has filled: disjoint, none next to another.
+class FilledRows {
+ public:
+  void fill(int64_t begin, int64_t end) {
+    auto next = ranges_.upper_bound(begin);
+    if (next != ranges_.begin() && std::prev(next)->second >= begin) {
+      --next;
+      begin = next->first;
+    }
+    while (next != ranges_.end() && next->first <= end) {
+      end = std::max(end, next->second);
+      next = ranges_.erase(next);
+    }
+    ranges_[begin] = end;
+  }
+  bool covers(int64_t begin, int64_t end) const {
+    if (begin >= end) return true;
+    const auto next = ranges_.upper_bound(begin);
+    return next != ranges_.begin() && std::prev(next)->second >= end;
+  }
+
+ private:
+  std::map<int64_t, int64_t> ranges_;
+};
+
+// Bytes of a value; one more than any may have where they are more.
+uint64_t checked_bytes(const Plan& plan, uint32_t id);
+
+std::string shown_shape(const std::vector<int64_t>& shape);                  // [2, 3]
+std::string shown_type(const Plan& plan, const Reference& reference);        // float32 [2, 3]
+
+// The rules of each value by itself: the first part of verify_plan.
+void check_values(const Plan& plan, const std::string& subject);
+
+// The records of a document that its schema allows; no rule is checked, and frees of values are in their sections.
+Plan parse_plan(Bytes document, const std::string& subject);
+
+// Every rule (sdk/bespoke/plan/verify.py). PlanError naming section, instruction and value of the first violation. Frees of values
+// are still in their sections here.
+void verify_plan(const Plan& plan, const std::string& subject, const Manifest& manifest);
+
+// What was needed to verify and to find the replay, and is not to run, goes.
+void keep_what_runs(Plan& plan);
+
+// Every rule between a method, its plans and the manifest (sdk/bespoke/runtime/fits.py): numbers that stand in two places are the same,
+// what has one name has one shape, weights are of the bundle. `plans` in the order of the method's. PlanError.
+void verify_method(const Method& method, const std::vector<Plan>& plans, const Manifest& manifest);
+
+// Positions of the instructions that turn recorded values, state, noise and scalars into stores (sdk/bespoke/plan/replay.py);
+// false if some store depends on a batch or a weight, or if nothing is recorded.
+bool replay_slice(const Plan& plan, const std::vector<Instruction>& code, std::vector<uint32_t>& positions);
+
+// Calls `visit(reference)` for what an instruction reads: a scalar that places a row range counts as well.
+template <typename Visit>
+void for_reads(const Plan& plan, const Instruction& i, Visit visit) {
+  const auto with_scalar = [&](const Reference& reference, bool whole) {
+    if (whole) visit(reference);
+    if (reference.scalar >= 0) visit(Reference{static_cast<uint32_t>(reference.scalar)});
+  };
+  switch (i.op) {
+    case Op::call:
+      for (uint32_t n = 0; n < i.c; n++) with_scalar(plan.references[i.b + n], true);
+      for (uint32_t n = 0; n < i.d; n++) with_scalar(plan.references[i.b + i.c + n], plan.references[i.b + i.c + n].how == How::add_to);
+      return;
+    case Op::record: return visit(Reference{i.a});
+    case Op::store: return with_scalar(plan.references[i.b], true);
+    case Op::emit: return visit(Reference{i.b});
+    default: return;
+  }
+}
+
+// The same for what it defines or changes; `store` changes nothing before the step ends.
+template <typename Visit>
+void for_writes(const Plan& plan, const Instruction& i, Visit visit) {
+  if (i.op == Op::call) {
+    for (uint32_t n = 0; n < i.d; n++) visit(plan.references[i.b + i.c + n]);
+  } else if (i.op == Op::zero || i.op == Op::noise) {
+    visit(Reference{i.a});
+  } else if (i.op == Op::record) {
+    visit(Reference{i.b});
+  }
+}
+
+}  // namespace bespoke

@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules of a plan, checked without running it (sdk/bespoke/plan/verify.py): defined before use, freed once, shapes as the graphs'
+// signatures say, ranges in bounds, no result over an operand of its call, no two living values on the same bytes, whole pieces of
+// state stored once per step or never. What each value is by itself: plan_values.cpp.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "error.h"
+#include "format/plan/plan_check.h"
+#include "format/plan/plan_rules.h"
+#include "format/untrusted_text.h"
+
+namespace bespoke {
+
+namespace {
+
+const std::string kNoName;
+
+template <typename Enum, size_t Count>
+const char* say(const char* const (&names)[Count], Enum value) {
+  return names[static_cast<size_t>(value)];
+}
+
+class PlanChecker {
+ public:
+  PlanChecker(const Plan& plan, const std::string& subject, const Manifest& manifest) : p_(plan), subject_(subject) {
+    for (const GraphRecord& graph : manifest.graphs) known_.emplace(graph.key, &graph);
+  }
+
+  void check() {
+    check_values(p_, subject_);
+    for (const GraphUse& graph : p_.graphs) {
+      const auto found = known_.find(graph.key);
+      if (found == known_.end()) {
+        refuse("graph " + in_quotes(graph.name), "key " + graph.key.substr(0, 12) + "...", "the key of a graph of the bundle");
+      }
+      graphs_.push_back(found->second);
+    }
+    check_sections();
+    for (int section = 0; section < kSections; section++) {
+      if (p_.has[section]) check_section(section);
+    }
+    const bool replayable = is_replayable(p_.sections[static_cast<int>(Section::train_step)]);
+    if (replayable != p_.replayable) {
+      refuse("replayable", p_.replayable ? "true" : "false", std::string(replayable ? "true" : "false") + ", which is what its stores say");
+    }
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& where, const std::string& got, const std::string& expected) const {
+    throw Error(Kind::Plan, subject_ + ": " + where, got, expected, "Build the bundle again");
+  }
+  std::string at() const {
+    return std::string("section ") + kSectionNames[section_] + ", instruction " + std::to_string(position_) + " (" +
+           say(kOpNames, p_.sections[section_][position_].op) + ")";
+  }
+  std::string at(uint32_t id) const { return at() + ", value " + std::to_string(static_cast<int32_t>(id)); }
+
+  void check_sections() const {
+    std::string names;
+    const auto has = [&](Section section) { return p_.has[static_cast<int>(section)]; };
+    for (int i = 0; i < kSections; i++) {
+      if (p_.has[i]) names += (names.empty() ? "" : ", ") + std::string(kSectionNames[i]);
+    }
+    if (!has(Section::train_step) && !has(Section::micro_step)) {
+      refuse("sections", names.empty() ? "none" : names, "train_step, or micro_step and apply_step");
+    }
+    if (has(Section::micro_step) != has(Section::apply_step)) refuse("sections", names, "micro_step and apply_step together");
+  }
+
+  bool is_replayable(const std::vector<Instruction>& code) const {
+    std::vector<uint32_t> positions;
+    if (!replay_slice(p_, code, positions)) return false;
+    for (const Instruction& i : code) {
+      if (i.op == Op::call) return true;
+    }
+    return false;
+  }
+
+  // ---- a section ------------------------------------------------------------------------------------------------------------------
+
+  void check_section(int section) {
+    section_ = section;
+    rule_ = &rules_.sections[section];
+    std::set<std::string> emitted;
+    life_.assign(p_.values.size(), Life::none);
+    filled_.clear();
+    loaded_.clear();
+    for (auto& taken : taken_) taken.clear();
+    stored_.clear();
+    const std::vector<Instruction>& code = p_.sections[section];
+    for (position_ = 0; position_ < code.size(); position_++) {
+      const Instruction& i = code[position_];
+      for_reads(p_, i, [&](const Reference& reference) { check_read(reference); });
+      switch (i.op) {
+        case Op::load: loaded_.insert(p_.names[i.a]); break;
+        case Op::call: check_call(i); break;
+        case Op::store: check_store(i); break;
+        case Op::free: check_free(i); break;
+        case Op::record: check_record(i); break;
+        case Op::emit:
+          check_emit(i);
+          emitted.insert(p_.names[i.a]);
+          break;
+        case Op::noise:
+          if (i.b >= rules_.query) refuse(at(), "query " + std::to_string(i.b), "a query below " + std::to_string(rules_.query));
+          check_float32(i.a, "noise of", "noise");
+          define(Reference{i.a}, How::make);
+          break;
+        case Op::zero: define(Reference{i.a}, How::make); break;
+      }
+    }
+    for (const std::string& metric : rule_->emits) {
+      if (!emitted.count(metric)) refuse(std::string("section ") + kSectionNames[section_], "no emit of '" + metric + "'", "one");
+    }
+    for (uint32_t id = 0; id < life_.size(); id++) {
+      if (life_[id] == Life::whole || life_[id] == Life::partly) {
+        const std::string where = std::string("section ") + kSectionNames[section_] + ", value " + std::to_string(id);
+        refuse(where, "a value alive at its end", "every value freed");
+      }
+    }
+  }
+
+  void check_call(const Instruction& i) {
+    if (i.a >= graphs_.size()) refuse(at(), "graph " + std::to_string(i.a), "one of " + std::to_string(graphs_.size()) + " graphs");
+    check_signature(i, i.b, i.c, graphs_[i.a]->inputs, "operands");
+    check_signature(i, i.b + i.c, i.d, graphs_[i.a]->outputs, "results");
+    for (uint32_t n = 0; n < i.d; n++) {
+      const Reference& result = p_.references[i.b + i.c + n];
+      if (result.how == How::add_to) check_float32(result.value, "add_to of", "add_to");
+      define(result, result.how);
+    }
+    if (in_force("overlap")) check_overlaps(i);
+  }
+
+  void check_record(const Instruction& i) {
+    const Value& kept = value(i.b);
+    if (!same_shape(i.a, i.b) && in_force("record")) refuse(at(), "a record of another shape", "the shape of its source");
+    check_float32(i.a, "a record of", "record");
+    if (kept.role != Role::recorded && in_force("record"))
+      refuse(at(i.b), std::string("a record into a value of role ") + say(kRoleNames, kept.role), "a value of role recorded");
+    define(Reference{i.b}, How::make, true);
+  }
+
+  void check_emit(const Instruction& i) const {
+    check_float32(i.b, "an emit of", "emit");
+    const std::string& name = p_.names[i.a];
+    const bool number = std::find(rules_.numbers.begin(), rules_.numbers.end(), name) != rules_.numbers.end();
+    const Value& emitted = p_.values[i.b];
+    const int64_t* shape = p_.shape(i.b);
+    if (!number || std::all_of(shape, shape + emitted.rank, [](int64_t extent) { return extent == 1; })) return;
+    refuse(at(i.b), in_quotes(name) + " of shape " + shown_shape({shape, shape + emitted.rank}), "one number");
+  }
+
+  void check_float32(uint32_t id, const char* what, const char* rule) const {
+    const DType dtype = value(id).dtype;
+    if (dtype != DType::float32 && in_force(rule)) refuse(at(id), std::string(what) + " " + say(kDTypeNames, dtype), "float32");
+  }
+
+  void check_signature(const Instruction& i, uint32_t first, uint32_t count, const std::vector<TensorSpec>& specs, const char* kind) const {
+    if (count != specs.size()) {
+      refuse(at(), std::to_string(count) + " " + kind, std::to_string(specs.size()) + ", as graph " + std::to_string(i.a) + " has");
+    }
+    for (uint32_t n = 0; n < count; n++) {
+      const Reference& reference = p_.references[first + n];
+      check_range(reference);
+      const TensorSpec& spec = specs[n];
+      if (shape_is(reference, spec.shape.data(), spec.shape.size()) && p_.values[reference.value].dtype == spec.dtype) continue;
+      const std::string expected = std::string(say(kDTypeNames, spec.dtype)) + " " + shown_shape(spec.shape);
+      refuse(at(reference.value), shown_type(p_, reference) + " in " + kind, expected);
+    }
+  }
+
+  // No result may share a byte with an operand or another result of its call.
+  void check_overlaps(const Instruction& i) const {
+    std::map<int64_t, std::map<uint64_t, std::pair<uint64_t, bool>>> spans;  // home -> first byte -> (end, result)
+    for (uint32_t n = 0; n < i.c + i.d; n++) {
+      const Reference& reference = p_.references[i.b + n];
+      const Span span = span_of(reference);
+      const bool result = n >= i.c;
+      if (span.begin == span.end) continue;
+      auto& home = spans[span.home];
+      auto next = home.lower_bound(span.begin);
+      uint64_t begin = span.begin, end = span.end;
+      const auto clash = [&](const std::pair<uint64_t, bool>& other) {
+        if (result) refuse(at(reference.value), "a result over an operand or result of its call", "bytes of its own");
+        end = std::max(end, other.first);  // operands may overlap each other: together they are one
+      };
+      if (next != home.begin() && std::prev(next)->second.first > begin) {
+        --next;
+        begin = next->first;
+      }
+      while (next != home.end() && next->first < end) {
+        clash(next->second);
+        next = home.erase(next);
+      }
+      home[begin] = {end, result};
+    }
+  }
+
+  struct Span {
+    int64_t home;  // -1 arena, -2 scratch, else the value
+    uint64_t begin, end;
+  };
+
+  Span span_of(const Reference& reference) const {  // a range placed at run time may be anywhere in its value
+    const Value& v = p_.values[reference.value];
+    Span span{static_cast<int64_t>(reference.value), 0, 0};
+    if (v.place == PlaceKind::arena || v.place == PlaceKind::scratch) {
+      span.home = v.place == PlaceKind::arena ? -1 : -2;
+      span.begin = static_cast<uint64_t>(v.where);
+    }
+    const uint64_t size = checked_bytes(p_, reference.value);
+    span.end = span.begin + size;
+    if (reference.rows < 0 || reference.scalar >= 0) return span;
+    const uint64_t row = size / static_cast<uint64_t>(p_.shape(reference.value)[0]);
+    span.begin += static_cast<uint64_t>(reference.start) * row;
+    span.end = span.begin + static_cast<uint64_t>(reference.rows) * row;
+    return span;
+  }
+
+  void check_store(const Instruction& i) {
+    if (!rule_->stores) refuse(at(), std::string("a store in section ") + kSectionNames[section_], "stores in train_step or apply_step");
+    const Value& state = value(i.a);
+    const bool twice = stored_.count(i.a) != 0;
+    if (state.lifetime != Lifetime::state || twice) {
+      refuse(at(i.a), twice ? "stored twice" : std::string("a ") + say(kLifetimeNames, state.lifetime) + " value", "state, stored once");
+    }
+    const Reference& source = p_.references[i.b];
+    check_range(source);
+    if (!shape_is(source, p_.shape(i.a), state.rank) || p_.values[source.value].dtype != state.dtype) {
+      refuse(at(i.a), shown_type(p_, source), shown_type(p_, Reference{i.a}) + ", the whole piece");
+    }
+    stored_.insert(i.a);
+  }
+
+  void check_free(const Instruction& i) {
+    if (i.a == kNothing) refuse(at(), "a free of both or neither", "a value or a weight group");
+    if (i.group) {
+      if (!loaded_.erase(p_.names[i.a])) refuse(at(), "group " + in_quotes(p_.names[i.a]) + ", which is not loaded", "a loaded group");
+      return;
+    }
+    if (i.a >= life_.size() || (life_[i.a] != Life::whole && life_[i.a] != Life::partly)) {
+      refuse(at(i.a), "a value that is not alive", "each value freed once");
+    }
+    life_[i.a] = Life::freed;
+    filled_.erase(i.a);
+    taken_[p_.values[i.a].place == PlaceKind::scratch].erase(static_cast<uint64_t>(p_.values[i.a].where));
+  }
+
+  // ---- references -----------------------------------------------------------------------------------------------------------------
+
+  const Value& value(uint32_t id) const {
+    if (id >= p_.values.size()) refuse(at(id), "an id outside the table", "an id below " + std::to_string(p_.values.size()));
+    return p_.values[id];
+  }
+
+  void check_range(const Reference& reference) const {
+    const Value& v = value(reference.value);
+    if (reference.rows < 0) return;
+    const int64_t rows = v.rank ? std::min(p_.shape(reference.value)[0], rules_.row) : 0;
+    if (reference.start < 0 || reference.rows < 1 || int64_t{reference.start} + reference.rows > rows) {
+      refuse(at(reference.value), "the range [" + std::to_string(reference.start) + ", " + std::to_string(reference.rows) + "]",
+             "[start, rows] within " + std::to_string(rows) + " rows");
+    }
+    if (reference.scalar < 0) return;
+    const Value& scalar = value(static_cast<uint32_t>(reference.scalar));
+    if (scalar.rank || scalar.dtype != DType::int64 || (scalar.role != Role::scalar && scalar.role != Role::constant)) {
+      refuse(at(static_cast<uint32_t>(reference.scalar)), std::string(say(kRoleNames, scalar.role)) + " " +
+             say(kDTypeNames, scalar.dtype), "an integer scalar");
+    }
+    if (scalar.place != PlaceKind::number || !in_force("number")) return;
+    if (scalar.where >= -int64_t{reference.start} && scalar.where <= rows - reference.rows - reference.start) return;
+    refuse(at(reference.value), std::to_string(reference.rows) + " rows from " + std::to_string(reference.start) + " + " +
+           std::to_string(scalar.where), "a range within " + std::to_string(rows) + " rows");
+  }
+
+  bool shape_is(const Reference& reference, const int64_t* shape, size_t rank) const {
+    const Value& v = p_.values[reference.value];
+    if (v.rank != rank) return false;
+    for (size_t i = 0; i < rank; i++) {
+      const int64_t extent = i == 0 && reference.rows >= 0 ? reference.rows : p_.shape(reference.value)[i];
+      if (extent != shape[i]) return false;
+    }
+    return true;
+  }
+  bool same_shape(uint32_t a, uint32_t b) const { return shape_is(Reference{a}, p_.shape(b), p_.values[b].rank); }
+
+  void check_read(const Reference& reference) {
+    check_range(reference);
+    check_given(reference.value);
+    const Value& v = p_.values[reference.value];
+    if (v.role == Role::weight && v.place == PlaceKind::named && in_force("load")) {
+      const std::string& name = p_.name(reference.value);
+      const std::string group = name.substr(0, name.find('.'));
+      if (!loaded_.count(group)) refuse(at(reference.value), "weight group " + in_quotes(group) + " out of reach", "a load before it");
+    }
+    if (v.lifetime != Lifetime::section) return;
+    const Life life = life_[reference.value];
+    if (life == Life::none || life == Life::freed) {
+      refuse(at(reference.value), life == Life::freed ? "a value that is freed" : "a value that is not defined",
+             "a value defined before its use");
+    }
+    if (life == Life::whole) return;
+    const bool fixed = reference.rows >= 0 && reference.scalar < 0;
+    const int64_t begin = fixed ? reference.start : 0, end = fixed ? begin + reference.rows : p_.shape(reference.value)[0];
+    if (filled_[reference.value].covers(begin, end)) return;
+    refuse(at(reference.value), "rows that nothing has filled", "rows defined before their use");
+  }
+
+  // What of this lifetime, or of this name, the runtime gives to this section.
+  void check_given(uint32_t id) const {
+    const Value& v = p_.values[id];
+    const std::string& name = v.place == PlaceKind::named ? p_.name(id) : kNoName;
+    const auto is_one_of = [](const auto& list, const auto& entry) { return std::find(list.begin(), list.end(), entry) != list.end(); };
+    bool given = v.lifetime == Lifetime::section || v.lifetime == Lifetime::state || v.lifetime == Lifetime::bundle ||
+                 v.role == Role::constant || is_one_of(rule_->lifetimes, v.lifetime);
+    if (v.role == Role::scalar) given = is_option(the_rules(), name) ? rule_->options : is_one_of(rule_->scalars, name);
+    if (v.role == Role::batch) {
+      const std::string length = rule_->prompt == "T" ? std::to_string(p_.sequence_length) : rule_->prompt;
+      given = name.compare(0, 7, "prompt_") == 0 ? !length.empty() && name == "prompt_" + length
+              : array_name(name).empty()           ? rule_->batch
+                                                   : rule_->arrays;
+    }
+    if (given || is_let_through(v)) return;
+    const bool bound = v.lifetime == Lifetime::call;
+    const std::string what = bound ? std::string(say(kRoleNames, v.role)) + " '" + name + "'" : std::string("a ") + say(kLifetimeNames, v.lifetime) + " value";
+    refuse(at(id), what + " in section " + kSectionNames[section_], "what the runtime gives to the section");
+  }
+
+  void define(const Reference& reference, How how, bool by_record = false) {
+    check_range(reference);
+    const uint32_t id = reference.value;
+    const Value& v = p_.values[id];
+    if (v.lifetime == Lifetime::state || v.lifetime == Lifetime::bundle || v.lifetime == Lifetime::call) {
+      refuse(at(id), std::string("a write to a ") + say(kLifetimeNames, v.lifetime) + " value", "a write to a value of the plan");
+    }
+    check_given(id);
+    if (v.role == Role::recorded && !by_record && in_force("record")) refuse(at(id), "a write to a recorded value", "a record");
+    if (v.lifetime != Lifetime::section) {
+      if (how == How::make) refuse(at(id), std::string("a ") + say(kLifetimeNames, v.lifetime) + " value made anew", "`into` or `add_to`");
+      return;
+    }
+    if (how == How::add_to) return;  // read before, so it is alive
+    const bool whole = reference.rows < 0;
+    if (life_[id] == Life::whole || life_[id] == Life::partly) {
+      if (how == How::make) refuse(at(id), "defined twice", "one definition");
+    } else {
+      if (life_[id] == Life::freed) refuse(at(id), "written after it was freed", "one life");
+      claim(id, v);
+      life_[id] = whole ? Life::whole : Life::partly;
+    }
+    if (life_[id] == Life::whole) return;
+    if (whole) {
+      life_[id] = Life::whole;
+      filled_.erase(id);
+    } else if (reference.scalar < 0) {
+      filled_[id].fill(reference.start, int64_t{reference.start} + reference.rows);
+    }
+  }
+
+  void claim(uint32_t id, const Value& v) {
+    if (v.place != PlaceKind::arena && v.place != PlaceKind::scratch) {
+      refuse(at(id), "a value without a place", "an offset in arena or scratch");
+    }
+    auto& taken = taken_[v.place == PlaceKind::scratch];
+    const uint64_t begin = static_cast<uint64_t>(v.where), end = begin + std::max<uint64_t>(1, checked_bytes(p_, id));
+    auto next = taken.lower_bound(begin);
+    if (next != taken.begin() && std::prev(next)->second.first > begin) --next;
+    if (next != taken.end() && next->first < end) {
+      refuse(at(id), "the bytes of value " + std::to_string(next->second.second) + ", which is alive", "bytes of its own");
+    }
+    taken[begin] = {end, id};
+  }
+
+  enum class Life : uint8_t { none, partly, whole, freed };
+
+  const Plan& p_;
+  const PlanRules& rules_ = the_rules();
+  const SectionRule* rule_ = nullptr;
+  const std::string& subject_;
+  std::unordered_map<std::string_view, const GraphRecord*> known_;
+  std::vector<const GraphRecord*> graphs_;
+  int section_ = 0;
+  size_t position_ = 0;
+  std::vector<Life> life_;
+  std::unordered_map<uint32_t, FilledRows> filled_;
+  std::unordered_set<std::string> loaded_;
+  std::unordered_set<uint32_t> stored_;
+  std::map<uint64_t, std::pair<uint64_t, uint32_t>> taken_[2];  // arena, scratch: first byte -> (end, value) of what is alive
+};
+
+}  // namespace
+
+void verify_plan(const Plan& plan, const std::string& subject, const Manifest& manifest) { PlanChecker(plan, subject, manifest).check(); }
+
+}  // namespace bespoke

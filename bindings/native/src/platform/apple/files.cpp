@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "platform/files.h"
+
+#include <fcntl.h>
+#include <sys/sysctl.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace bespoke {
+
+// fsync leaves data in the drive's cache. File systems that are not on a drive refuse F_FULLFSYNC, and fsync is all they have.
+int sync_file(int descriptor) {
+  if (fcntl(descriptor, F_FULLFSYNC) == 0) return 0;
+  return (errno == ENOTSUP || errno == EINVAL || errno == ENOTTY) && fsync(descriptor) == 0 ? 0 : errno;
+}
+
+int preallocate(int descriptor, size_t size) {
+  fstore_t room = {F_ALLOCATEALL, F_PEOFPOSMODE, 0, static_cast<off_t>(size), 0};
+  if (fcntl(descriptor, F_PREALLOCATE, &room) == -1) return errno;
+  return ftruncate(descriptor, static_cast<off_t>(size)) == 0 ? 0 : errno;
+}
+
+int protect_until_first_unlock(int descriptor) {
+  constexpr int until_first_unlock = 3;  // class C: NSFileProtectionCompleteUntilFirstUserAuthentication
+  if (fcntl(descriptor, F_SETPROTECTIONCLASS, until_first_unlock) == 0) return 0;
+  return errno == ENOTSUP || errno == EINVAL ? 0 : errno;  // a Mac's disk has no classes
+}
+
+int64_t system_started_at() {
+  timeval started{};
+  size_t size = sizeof started;
+  int what[] = {CTL_KERN, KERN_BOOTTIME};
+  return sysctl(what, 2, &started, &size, nullptr, 0) == 0 ? static_cast<int64_t>(started.tv_sec) : 0;
+}
+
+}  // namespace bespoke

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "platform/files.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <cerrno>
+
+#include "platform/descriptor.h"
+
+namespace bespoke {
+
+int sync_folder(const std::string& folder) {
+  const Descriptor opened(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return opened.get() >= 0 && fsync(opened.get()) == 0 ? 0 : errno;
+}
+
+int try_lock(int descriptor, Lock kind) {
+  while (flock(descriptor, (kind == Lock::shared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0)
+    if (errno != EINTR) return errno;
+  return 0;
+}
+
+}  // namespace bespoke

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// What differs between systems where files must survive a power cut or be shared between processes. Functions that can fail return 0 or
+// an errno: what it means for a caller's file is the caller's to say.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace bespoke {
+
+int sync_file(int descriptor);                  // its content and size are on the medium when this returns 0
+int sync_folder(const std::string& folder);     // so are the names in it
+int preallocate(int descriptor, size_t size);   // a new file: a full disk is an error here, not a SIGBUS when a page is written
+
+// Advisory locks between processes: flock, because the kernel releases it when its holder dies, however it dies. EWOULDBLOCK where
+// another descriptor has it.
+enum class Lock { shared, exclusive };
+int try_lock(int descriptor, Lock kind);
+
+// Content that is readable from the first unlock after a start of the device on, so that work in the background can go on while the
+// screen is locked. Where the system encrypts per user or not at all, nothing is done.
+int protect_until_first_unlock(int descriptor);
+
+// Seconds since 1970 at which this system was started: a process number means nothing across that. 0: it does not say.
+int64_t system_started_at();
+
+}  // namespace bespoke

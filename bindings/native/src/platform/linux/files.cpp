@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "platform/files.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <fstream>
+
+namespace bespoke {
+
+int sync_file(int descriptor) { return fsync(descriptor) == 0 ? 0 : errno; }
+
+int preallocate(int descriptor, size_t size) { return posix_fallocate(descriptor, 0, static_cast<off_t>(size)); }
+
+int protect_until_first_unlock(int) { return 0; }  // Android's credential-encrypted storage is just that
+
+int64_t system_started_at() {
+  std::ifstream lines("/proc/stat");
+  for (std::string line; std::getline(lines, line);)
+    if (line.compare(0, 6, "btime ") == 0) return std::strtoll(line.c_str() + 6, nullptr, 10);
+  return 0;
+}
+
+}  // namespace bespoke

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory by pages: files mapped read-only, anonymous regions, preallocated files mapped writable.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "bytes.h"
+
+namespace bespoke {
+
+constexpr size_t kReadBehind = 128;  // bytes that an engine may read past an operand: XNNPACK does
+
+size_t whole_pages(size_t length);
+
+// Part of a file, read-only, with a page of zeros behind it: an adapter may end where its file's last page does.
+class MappedFile {
+ public:
+  MappedFile() = default;
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  int map(int descriptor, uint64_t offset, size_t size);  // once; 0 or an errno. The descriptor may be closed afterwards.
+  Bytes bytes() const { return bytes_; }
+
+ private:
+  void* base_ = nullptr;
+  size_t length_ = 0;
+  Bytes bytes_;
+};
+
+class WritablePages {  // of our own, zero at first
+ public:
+  WritablePages() = default;
+  WritablePages(WritablePages&& other) noexcept;
+  WritablePages& operator=(WritablePages&& other) noexcept;
+  ~WritablePages();
+
+  int map_anonymous(size_t size);  // once; 0 or an errno
+  // Of a new file that has no name any more when this returns, so that a killed process leaves none. Its room is taken on the disk.
+  int map_scratch(const std::string& path, size_t size);
+
+  uint8_t* data() const { return data_; }
+  size_t size() const { return size_; }
+
+ private:
+  uint8_t* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+bool can_map(size_t size);  // whether the system would give so much anonymous memory now
+
+// Clean pages of a mapped file: they are wanted soon, or may leave this process (not the system's cache).
+void want_pages(Bytes mapped);
+void drop_pages(Bytes mapped);
+
+}  // namespace bespoke

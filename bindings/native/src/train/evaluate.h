@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loss, perplexity and next-token accuracy of an adapter on rows of tokens, and the gate that accepts or refuses one.
+#pragma once
+
+#include <optional>
+
+#include "train/batches.h"
+
+namespace bespoke {
+
+struct Evaluation {  // means over the unmasked tokens of some examples
+  double loss;       // nats per token
+  double perplexity;
+  double accuracy;   // share of tokens that the most likely next token predicts
+  int64_t tokens, examples;
+  static constexpr const char* runtime = "core";
+};
+
+struct EvaluationRules {
+  int64_t batch_size, vocab_size;
+};
+
+// None where there are no rows. `adapter` null: the machine's current one. Throws Abandoned where a stop is asked for: it is looked
+// for before each batch, and by the machine within one.
+std::optional<Evaluation> evaluate(Steps& machine, const RowSource& rows, const AdapterView* adapter, const EvaluationRules& rules,
+                                   int64_t examples);
+
+// Losses of the adapter that answers now and of the new one, on the same examples, and what follows.
+struct Judgement {
+  std::optional<JudgedOn> judged_on;
+  std::optional<double> before, after, general_before, general_after;
+  int64_t tokens = 0, of_tokens = 0;  // of the user's rows: looked at, and in all of them; without the first of a row
+  bool accepted = false;
+};
+
+// Rows that the gate looks at; `judged_on` says what `user` is, `tokens` what it was drawn to be and from how many.
+struct GateData {
+  std::optional<JudgedOn> judged_on;
+  std::unique_ptr<RowSource> user, general;
+  int64_t tokens = 0, of_tokens = 0;
+  double general_tolerance = 0;
+  EvaluationRules rules{};
+};
+
+// Losses of the adapter that answers now.
+Judgement judge_before(Steps& machine, const GateData& data, const AdapterView& answering);
+
+// Accepted if the user's loss is better and the general one not worse than the tolerance; what is absent is left out.
+// `judgement` is what judge_before found.
+void judge_after(Steps& machine, const GateData& data, Judgement& judgement, bool changed);
+
+}  // namespace bespoke

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/report.h"
+
+#include "format/json.h"
+
+namespace bespoke {
+
+using Ordered = nlohmann::ordered_json;
+
+namespace {
+
+Ordered column(const std::vector<Footprint>& peaks, int64_t Footprint::*member) {
+  Ordered values = Ordered::array();
+  for (const Footprint& peak : peaks) values.push_back(peak.*member);
+  return values;
+}
+
+Ordered document_of(const MemoryReport& memory) {
+  Ordered document;
+#define BESPOKE_FIELD(name) document[#name] = json_of<Ordered>(memory.name);
+#include "../../../schema/memory_report.inc"
+#undef BESPOKE_FIELD
+  return document;
+}
+
+}  // namespace
+
+std::string report_json(const TrainReport& report, const Progress& progress) {
+  const Judgement& judgement = report.judgement;
+  const std::vector<Footprint>& peaks = progress.step_peaks;
+  // A local for each field of the SDK's report.
+  const auto& method = report.method;
+  const auto& run = report.run;
+  const auto& steps = progress.steps;
+  const auto& total_steps = report.total_steps;
+  const auto& tokens = progress.tokens;
+  const auto& losses = progress.losses;
+  const auto& rejected_steps = progress.rejected;
+  const auto& validation_loss_before = judgement.before;
+  const auto& validation_loss = judgement.after;
+  const auto& general_loss_before = judgement.general_before;
+  const auto& general_loss = judgement.general_after;
+  const auto& judged_on = judgement.judged_on;
+  const auto& judged_tokens = judgement.tokens;
+  const auto& judged_of_tokens = judgement.of_tokens;
+  const auto& accepted = judgement.accepted;
+  const auto& stopped_because = report.stopped_because;
+  const Ordered memory = document_of(report.memory);
+  Ordered step_peak_bytes = Ordered::array();
+  for (const Footprint& peak : peaks) step_peak_bytes.push_back(peak.total());
+  const auto& bytes_written = report.storage.written;
+  const auto& bytes_read = report.storage.read;
+  const auto& seconds = report.seconds;
+  const char* const runtime = "core";
+  const auto& step_seconds = progress.step_seconds;
+  const auto& seconds_by_stage = report.seconds_by_stage;
+  const Ordered memory_columns_over_time = {
+      {"anonymous", column(peaks, &Footprint::anonymous)}, {"shmem", column(peaks, &Footprint::shmem)},
+      {"swap", column(peaks, &Footprint::swap)}, {"file", column(peaks, &Footprint::file)}};
+  Ordered document;
+#define BESPOKE_FIELD(name) document[#name] = json_of<Ordered>(name);
+#include "../../../schema/train_report.inc"
+#undef BESPOKE_FIELD
+  document["peak_bytes"] = report.memory.peak_bytes;
+  document["longest_instruction_seconds"] = report.longest_call_seconds;
+  document["longest_commit_seconds"] = progress.longest_commit_seconds;
+  document["memory_over_time"] = step_peak_bytes;
+  return document.dump();
+}
+
+std::string report_json(const Evaluation& evaluation) {
+  Ordered document;
+#define BESPOKE_FIELD(name) document[#name] = json_of<Ordered>(evaluation.name);
+#include "../../../schema/evaluation.inc"
+#undef BESPOKE_FIELD
+  return document.dump();
+}
+
+}  // namespace bespoke

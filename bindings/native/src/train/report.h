@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// What training and evaluation report, as JSON: the fields of sdk/bespoke/rules/report.py, whose names stand in bindings/schema, and
+// what only the core measures. A field that the SDK has and the core does not fill does not compile.
+// A number that is not finite is null: JSON has no word for it.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "train/evaluate.h"
+#include "exec/memory_guard.h"
+#include "train/trainer.h"
+
+namespace bespoke {
+
+struct MemoryReport {
+  int64_t idle_bytes = 0;  // the whole process counts
+  int64_t estimate_bytes = 0, peak_bytes = 0;
+  std::optional<int64_t> limit_bytes;
+  int64_t mapped_dirty_bytes = 0, file_bytes = 0;
+};
+
+struct TrainReport {
+  std::string method;
+  int64_t run = 0, total_steps = 0;
+  Judgement judgement;
+  Stopped stopped_because = Stopped::steps_done;
+  MemoryReport memory;
+  Storage storage;                                 // within this call
+  double seconds = 0;
+  std::map<std::string, double> seconds_by_stage;  // of the steps
+  double longest_call_seconds = 0;                 // of all calls: with a commit, what a stop may have to wait for
+};
+
+std::string report_json(const TrainReport& report, const Progress& progress);
+std::string report_json(const Evaluation& evaluation);
+
+}  // namespace bespoke

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verify/golden.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "train/schedule.h"
+
+namespace bespoke {
+
+namespace {
+
+constexpr double kRateTolerance = 1e-6;  // relative: schedules are a few operations in double
+using Passed = std::function<void(Check)>;
+using ByName = std::map<std::string, NamedTensor>;
+
+std::string text_of(double value, int digits = 8) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.*g", digits, value);
+  return text;
+}
+
+// Of the tolerance, how much was used.
+double share(double difference, double tolerance) {
+  if (difference == 0) return 0;
+  return tolerance == 0 ? std::numeric_limits<double>::infinity() : std::fabs(difference) / tolerance;
+}
+
+ByName by_name(std::vector<NamedTensor> tensors) {
+  ByName found;
+  for (NamedTensor& tensor : tensors) found.emplace(tensor.name, std::move(tensor));
+  return found;
+}
+
+std::string bits_of(const NamedTensor& tensor) {
+  return sha256_hex({reinterpret_cast<const uint8_t*>(tensor.data), static_cast<size_t>(tensor.elements()) * sizeof(float)});
+}
+
+// Norm of minuend - subtrahend, either of which may be null.
+double norm_of(const float* minuend, const float* subtrahend, int64_t count, double divisor = 1) {
+  double sum = 0;
+  for (int64_t i = 0; i < count; i++) {
+    const double difference = (static_cast<double>(minuend[i]) - (subtrahend ? static_cast<double>(subtrahend[i]) : 0.0)) / divisor;
+    sum += difference * difference;
+  }
+  return std::sqrt(sum);
+}
+
+class MethodRun {  // one method at one sequence length
+ public:
+  MethodRun(const Golden& golden, const GoldenAdapter& adapter, const Method& method, Steps& machine, int64_t length,
+            const Passed& passed)
+      : golden_(golden), adapter_(adapter), method_(method), machine_(machine), length_(length), passed_(passed) {
+    pad_batch();
+  }
+
+  void evaluate() {
+    const auto [loss_sum, correct] = machine_.evaluate_batch(batches_[0], &adapter_.view());
+    hold("evaluation loss", {golden_.loss}, {loss_sum / static_cast<double>(batches_[0].tokens_trained)});
+  }
+
+  // The last token of the first row, from a prefill of those before it and one decode.
+  void next_token() {
+    const std::vector<int64_t> prompt(golden_.tokens, golden_.tokens + golden_.row_tokens - 1);
+    const int64_t target = golden_.tokens[golden_.row_tokens - 1];
+    const std::vector<float> logits = machine_.next_token_logits(prompt, length_, adapter_.view());
+    const std::string what = "next-token loss of prefill and decode";
+    if (static_cast<int64_t>(logits.size()) <= target)
+      throw mismatch(what, std::to_string(logits.size()) + " logits", "one for each token");
+    const double highest = *std::max_element(logits.begin(), logits.end());
+    double sum = 0;
+    for (float logit : logits) sum += std::exp(static_cast<double>(logit) - highest);
+    hold(what, {golden_.next_token_loss}, {highest + std::log(sum) - static_cast<double>(logits[static_cast<size_t>(target)])});
+  }
+
+  // Steps from the golden adapter with fresh optimizer state: losses, recorded values, gradients, how far pieces move.
+  void train(const MethodGolden& known) {
+    rates(known);
+    machine_.fill(adapter_.view());
+    const int64_t micro_batches = machine_.accumulates() ? method_.training.accumulation : 1;
+    if (known.micro_batches > micro_batches)
+      throw Error(Kind::Golden, "Golden vectors of method '" + method_.name + "', micro_batches", std::to_string(known.micro_batches),
+                  "at most " + std::to_string(micro_batches) + ", as its training says", "Build the bundle again");
+    batches_.resize(static_cast<size_t>(known.micro_batches), batches_[0]);
+    const bool apart = known.gradient && known.gradient->kind == GradientKind::difference;
+    if (apart) {
+      step(1, known.gradient->divisor);
+      gradients(known);
+    }
+    const size_t steps = length_ == machine_.sequence_lengths().front() ? known.learning_rates.size() : 1;
+    for (size_t at = 0; at < steps; at++) {
+      const int64_t number = static_cast<int64_t>(at) + 1;
+      const Outcome outcome = step(number, known.learning_rates[at]);
+      const std::string of = " of step " + std::to_string(number);
+      if (at < known.recorded.size()) {
+        const auto first = outcome.recorded.begin();
+        const size_t count = std::min(known.recorded[at].size(), outcome.recorded.size());
+        hold("recorded values" + of, known.recorded[at], {first, first + static_cast<ptrdiff_t>(count)});
+      }
+      if (at < known.losses.size()) {
+        const auto loss = outcome.metrics.find("loss");
+        hold("loss" + of, {known.losses[at]},
+             {loss == outcome.metrics.end() ? std::numeric_limits<double>::quiet_NaN() : loss->second});
+      }
+      if (at == 0 && known.gradient && !apart) gradients(known);
+      if (at == 0 && machine_.replayable())
+        replay(outcome.recorded, known.learning_rates[at]);
+      else
+        machine_.flip();
+      if (at < known.moved.size()) moved(known, at);
+    }
+  }
+
+ private:
+  // The golden rows, padded on the right and with empty rows.
+  void pad_batch() {
+    const int64_t size = method_.training.batch_size, positions = golden_.row_tokens - 1;
+    if (golden_.rows > size || positions > length_)
+      throw Error(Kind::Golden, "Golden batch for method '" + method_.name + "'",
+                  std::to_string(golden_.rows) + " rows of " + std::to_string(positions) + " positions",
+                  "at most " + std::to_string(size) + " of " + std::to_string(length_) + ", as its plan takes", "Build the bundle again");
+    Batch batch;
+    const size_t cells = static_cast<size_t>(size * length_);
+    batch.tokens.assign(cells, 0);
+    batch.targets.assign(cells, 0);
+    batch.mask.assign(cells, 0.0f);
+    batch.rows = size;
+    batch.sequence_length = length_;
+    batch.source = Source::general;
+    for (int64_t row = 0; row < golden_.rows; row++) {
+      batch.row_numbers.push_back(row);
+      for (int64_t t = 0; t < positions; t++) {
+        const int64_t from = row * golden_.row_tokens + t;
+        const size_t to = static_cast<size_t>(row * length_ + t);
+        batch.tokens[to] = golden_.tokens[from];
+        batch.targets[to] = golden_.tokens[from + 1];
+        batch.mask[to] = golden_.mask[from + 1];
+        batch.tokens_trained += golden_.mask[from + 1] != 0;
+      }
+    }
+    for (const auto& [name, array] : golden_.arrays) {
+      BatchArray& padded = batch.arrays[name];
+      if (array.tokens) padded.tokens.assign(cells, 0);
+      if (array.numbers) padded.numbers.assign(cells, 0.0f);
+      for (int64_t row = 0; row < golden_.rows; row++)
+        for (int64_t t = 0; t < positions; t++) {
+          const size_t from = static_cast<size_t>(row * positions + t), to = static_cast<size_t>(row * length_ + t);
+          if (array.tokens) padded.tokens[to] = array.tokens[from];
+          if (array.numbers) padded.numbers[to] = array.numbers[from];
+        }
+    }
+    batches_.push_back(std::move(batch));
+  }
+
+  Outcome step(int64_t number, double rate) { return machine_.train_step(batches_, rate, number, golden_.seed); }
+
+  void rates(const MethodGolden& known) {
+    const Training& training = method_.training;
+    std::vector<Known> wanted;
+    std::vector<double> got;
+    for (double rate : known.learning_rates) {
+      wanted.push_back({rate, rate * kRateTolerance});
+      got.push_back(learning_rate_at(static_cast<int64_t>(wanted.size()), training.learning_rate, training.schedule,
+                                     training.warmup_steps, training.steps));
+    }
+    hold("learning rates of the schedule", wanted, got);
+  }
+
+  void gradients(const MethodGolden& known) {
+    const GradientSource& source = *known.gradient;
+    const ByName current = by_name(machine_.state()), following = by_name(machine_.following()), sums = by_name(machine_.sums());
+    const bool apart = source.kind == GradientKind::difference;
+    const ByName& held = apart ? current : source.kind == GradientKind::accumulator ? sums : following;
+    double worst = 0;
+    int64_t compared = 0;
+    for (const PieceGolden& piece : golden_.pieces) {
+      if (std::find(known.trained.begin(), known.trained.end(), piece.name) == known.trained.end()) continue;
+      const std::string where = piece.name + (apart ? "" : source.suffix);
+      const auto found = held.find(where);
+      const bool fits = found != held.end() && found->second.elements() == piece.elements;
+      if (!fits) throw mismatch("gradient of " + piece.name, "a plan without '" + where + "'", "a plan that keeps it");
+      const NamedTensor& tensor = found->second;
+      const float* less = apart ? following.at(piece.name).data : nullptr;
+      const double norm = norm_of(tensor.data, less, tensor.elements(), source.divisor);
+      const float* elements = golden_.gradients.at(piece.name);
+      const std::vector<int64_t> picked = places(piece, tensor.elements(), golden_.seed);
+      double sum = 0, largest = -1, largest_got = 0;
+      size_t at = 0;
+      for (size_t j = 0; j < picked.size(); j++) {
+        const int64_t i = picked[j];
+        const double got = (static_cast<double>(tensor.data[i]) - (less ? static_cast<double>(less[i]) : 0.0)) / source.divisor;
+        const double off = std::fabs(got - static_cast<double>(elements[j]));
+        sum += off * off;
+        if (off > largest) largest = off, largest_got = got, at = j;
+      }
+      const double distance = std::sqrt(sum);
+      if (!piece.norm->holds(norm) || !(distance <= piece.elements_tolerance))
+        throw mismatch("gradient of " + piece.name,
+                       "norm " + text_of(norm) + ", " + std::to_string(picked.size()) + " elements " + text_of(distance, 3) +
+                           " away (number " + std::to_string(at) + ": " + text_of(largest_got) + ")",
+                       "norm " + text_of(piece.norm->value) + " within " + text_of(piece.norm->tolerance, 3) + ", elements within " +
+                           text_of(piece.elements_tolerance, 3) + " (number " + std::to_string(at) + ": " + text_of(elements[at]) + ")");
+      worst = std::max({worst, share(norm - piece.norm->value, piece.norm->tolerance), share(distance, piece.elements_tolerance)});
+      compared += 1 + static_cast<int64_t>(picked.size());
+    }
+    pass("gradients", compared, worst);
+  }
+
+  void moved(const MethodGolden& known, size_t at) {
+    const ByName current = by_name(machine_.state());
+    const std::string after = " after step " + std::to_string(at + 1);
+    double worst = 0;
+    for (size_t i = 0; i < known.trained.size(); i++) {
+      const std::string& name = known.trained[i];
+      const Known& wanted = known.moved[at][i];
+      const auto found = current.find(name);
+      if (found == current.end() || found->second.elements() != elements_of(name))
+        throw mismatch(name + after, "a plan without it", "a plan that trains it");
+      const double got = norm_of(found->second.data, adapter_.view().at(name).data, found->second.elements());
+      if (!wanted.holds(got))
+        throw mismatch(name + after, "a distance of " + text_of(got) + " from its start",
+                       text_of(wanted.value) + " within " + text_of(wanted.tolerance, 3));
+      worst = std::max(worst, share(got - wanted.value, wanted.tolerance));
+    }
+    pass("updates" + after, static_cast<int64_t>(known.trained.size()), worst);
+  }
+
+  // The journal must give the very bits that the step stored. Hashes stand for them: no copy of the state.
+  void replay(const std::vector<float>& recorded, double rate) {
+    std::map<std::string, std::string> stored;
+    for (const NamedTensor& tensor : machine_.following()) stored[tensor.name] = bits_of(tensor);
+    machine_.replay_step(recorded, rate, 1, golden_.seed);
+    for (const NamedTensor& tensor : machine_.state())
+      if (stored[tensor.name] != bits_of(tensor))
+        throw mismatch(tensor.name + " replayed from the journal", "other bits", "those that the step stored");
+    pass("replay of step 1", static_cast<int64_t>(stored.size()), 0);
+  }
+
+  int64_t elements_of(const std::string& name) const {
+    for (const PieceGolden& piece : golden_.pieces)
+      if (piece.name == name) return piece.elements;
+    return -1;
+  }
+
+  void hold(const std::string& what, const std::vector<Known>& wanted, const std::vector<double>& got) {
+    if (got.size() != wanted.size()) throw mismatch(what, std::to_string(got.size()) + " values", std::to_string(wanted.size()));
+    double worst = 0;
+    for (size_t i = 0; i < got.size(); i++) {
+      if (!wanted[i].holds(got[i]))
+        throw mismatch(wanted.size() > 1 ? what + ", value " + std::to_string(i + 1) : what, text_of(got[i]),
+                       text_of(wanted[i].value) + " within " + text_of(wanted[i].tolerance, 3));
+      worst = std::max(worst, share(got[i] - wanted[i].value, wanted[i].tolerance));
+    }
+    pass(what, static_cast<int64_t>(wanted.size()), worst);
+  }
+
+  void pass(const std::string& what, int64_t compared, double worst) { passed_({what, method_.name, length_, compared, worst}); }
+
+  Error mismatch(const std::string& what, const std::string& got, const std::string& expected) const {
+    return Error(Kind::Golden, "Method '" + method_.name + "' at sequence length " + std::to_string(length_) + ", " + what, got, expected,
+                 "Build the bundle again; if that changes nothing, this runtime computes something else: report it");
+  }
+
+  const Golden& golden_;
+  const GoldenAdapter& adapter_;
+  const Method& method_;
+  Steps& machine_;
+  const int64_t length_;
+  const Passed& passed_;
+  std::vector<Batch> batches_;  // the same one, as often as a step takes it
+};
+
+void prove(Bundle& bundle, const Golden& golden, const MakeMachine& make_machine, const Passed& passed) {
+  const GoldenAdapter adapter(bundle.tensors(bundle.manifest().adapter), golden);
+  for (const Method& method : bundle.manifest().methods) {
+    MemoryGuard guard(std::nullopt);
+    const std::unique_ptr<Steps> machine = make_machine(method, guard, "");
+    const auto known = std::find_if(golden.methods.begin(), golden.methods.end(),
+                                    [&](const MethodGolden& one) { return one.name == method.name; });
+    for (int64_t length : machine->sequence_lengths()) {
+      MethodRun run(golden, adapter, method, *machine, length, passed);
+      run.evaluate();
+      run.next_token();
+      if (known != golden.methods.end() && !known->learning_rates.empty()) run.train(*known);
+    }
+  }
+}
+
+}  // namespace
+
+std::string verify(Bundle& bundle, const MakeMachine& make_machine, const std::function<void(const Check&)>& on_check) {
+  const auto began = std::chrono::steady_clock::now();
+  auto checks = nlohmann::ordered_json::array();
+  const Passed passed = [&](const Check& check) {
+    checks.push_back({{"what", check.what}, {"method", nullptr}, {"sequence_length", nullptr}, {"compared", check.compared},
+                      {"worst", check.worst}});
+    if (check.method) checks.back()["method"] = *check.method;
+    if (check.sequence_length) checks.back()["sequence_length"] = *check.sequence_length;
+    if (on_check) on_check(check);
+  };
+  int64_t files = 0;
+  for (const auto& entry : bundle.manifest().files) {
+    bundle.file(entry.first);
+    bundle.drop(entry.first);
+    files++;
+  }
+  passed({"files", std::nullopt, std::nullopt, files, 0});
+  adapter_of(bundle);  // its types
+  size_t texts = 0;
+  const std::optional<std::string>& name = bundle.manifest().golden;
+  if (name) {
+    const Manifest& manifest = bundle.manifest();
+    const Golden golden = read_golden(bundle.tensors(*name), *name, bundle.tensors(manifest.adapter), manifest.vocab_size);
+    texts = golden.texts;
+    prove(bundle, golden, make_machine, passed);
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  return nlohmann::ordered_json{{"golden", name.has_value()}, {"files", files},       {"checks", checks},
+                                {"seconds", seconds},         {"texts_skipped", texts}, {"runtime", "core"}}.dump();
+}
+
+}  // namespace bespoke

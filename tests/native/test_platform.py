@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The core's folders keep their borders: systems' names stay in `platform`, includes point one way, the Apple branch compiles.
+
+Nothing of the Apple branch runs here: clang compiles it against declarations that were copied from Apple's headers.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.native.conftest import SOURCE
+
+SRC = SOURCE / "src"
+# What a folder of src may include beside itself; error.h, enums.h and bytes.h are everybody's.
+MAY_USE = {
+    "api": {"train", "verify", "exec", "state", "format", "kernels", "engines", "platform"},
+    "train": {"exec", "state", "format", "platform"},
+    "verify": {"train", "exec", "state", "format", "platform"},
+    "exec": {"format", "platform"},
+    "state": {"format", "platform"},
+    "format": {"platform"},
+    "engines": {"kernels", "platform"},
+    "kernels": {"platform"},
+    "platform": set(),
+    "tool": {"platform"},
+}
+OF_A_SYSTEM = re.compile(
+    r"/proc\b|__APPLE__|__linux__|__GLIBC__|__ANDROID__|<mach/|<malloc\.h>|<sys/(mman|file|sysctl|syscall)\.h>|\bmadvise\(|"
+    r"\bflock\(|\bposix_fallocate\(|\bF_FULLFSYNC\b|[^\w]fsync\("
+)
+
+
+def sources() -> list[Path]:
+    return [path for path in sorted(SRC.rglob("*")) if path.suffix in (".cpp", ".h")]
+
+
+def folder_of(path: Path) -> str | None:
+    parts = path.relative_to(SRC).parts
+    return parts[0] if len(parts) > 1 else None
+
+
+def test_only_the_platform_layer_names_a_system() -> None:
+    found = [
+        f"{path.relative_to(SRC)}:{number}: {line.strip()}"
+        for path in sources()
+        if folder_of(path) != "platform"
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if OF_A_SYSTEM.search(re.sub(r"//.*", "", line))
+    ]
+    assert not found, found
+
+
+def test_includes_point_one_way() -> None:
+    assert {folder_of(path) for path in sources()} - {None} == set(MAY_USE)
+    wrong = [
+        f"{path.relative_to(SRC)} includes {name}"
+        for path in sources()
+        if (folder := folder_of(path))
+        for name in re.findall(r'#include "(\w+)/', path.read_text())
+        if name not in {folder} | MAY_USE[folder]
+    ]
+    assert not wrong, wrong
+
+
+def test_both_systems_have_the_same_parts() -> None:
+    parts = [{path.name for path in (SRC / "platform" / system).glob("*.cpp")} for system in ("linux", "apple")]
+    assert parts[0] == parts[1]
+
+
+def test_the_apple_branch_compiles_against_declarations_of_its_system() -> None:
+    if not shutil.which("clang++"):
+        pytest.skip("clang++ is not installed")
+    files = [str(path) for path in (SRC / "platform").rglob("*.cpp") if path.parent.name != "linux"]
+    stubs = SOURCE / "tests/apple_stubs"
+    command = ["clang++", "-std=c++17", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-isystem", str(stubs), "-I", str(SRC)]
+    done = subprocess.run([*command, *files], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
