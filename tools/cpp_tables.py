@@ -14,7 +14,7 @@ from bespoke.golden.document import GradientSource
 from bespoke.plan.instructions import DType, Instruction, Lifetime, Place, Result, Role, SectionName
 from bespoke.rules.batches import Source
 from bespoke.rules.noise import Distribution, Stream
-from bespoke.rules.report import Evaluation, JudgedOn, MemoryReport, Stage, StoppedBecause, TrainReport
+from bespoke.rules.report import Evaluation, JudgedOn, MemoryReport, Phase, Stage, StoppedBecause, TrainReport
 
 LICENCE = "// SPDX-License-Identifier: Apache-2.0\n"
 PLAIN = {int: "int64_t", float: "double", bool: "bool", str: "std::string"}
@@ -44,6 +44,7 @@ ENUMS: dict[str, tuple[str, ...]] = {
     "Schedule": get_args(Schedule),
     "GradientKind": get_args(field_type(GradientSource, "kind")),
     "Stage": get_args(Stage),
+    "Phase": get_args(Phase),
     "JudgedOn": get_args(JudgedOn),
     "Stopped": get_args(StoppedBecause),
 }

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from cpp_tables import LICENCE, tables
@@ -13,15 +14,19 @@ from bespoke.bundle.manifest_document import manifest_schema
 from bespoke.plan.instructions import Plan
 from bespoke.plan.kinds import rules_document
 
-# What the core raises: its name there, and the class. `Internal` is a defect of the core.
+# What the core raises: its name there, and the class. `Internal` is a defect of the core. The status in the C API is the
+# place in this list, from 1 on: the list only grows.
 CORE_ERRORS = {
-    "Config": errors.ConfigError, "Data": errors.DataError, "Plan": errors.PlanError, "Bundle": errors.BundleError,
+    "Internal": errors.BespokeError, "Config": errors.ConfigError, "MissingDependency": errors.MissingDependency,
+    "Data": errors.DataError, "Plan": errors.PlanError, "Unsupported": errors.Unsupported, "Bundle": errors.BundleError,
     "BundleVersion": errors.BundleVersionError, "Signature": errors.SignatureError, "Golden": errors.GoldenMismatch,
     "State": errors.StateError, "StateLocked": errors.StateLocked, "DiskFull": errors.DiskFull, "Budget": errors.BudgetExceeded,
-    "Adapter": errors.AdapterError, "Unsupported": errors.Unsupported, "MissingDependency": errors.MissingDependency,
-    "Internal": errors.BespokeError,
+    "Adapter": errors.AdapterError, "Busy": errors.Busy, "Cancelled": errors.Cancelled,
 }  # fmt: skip
-FOLDER = Path(__file__).resolve().parents[1] / "bindings" / "schema"
+BINDINGS = Path(__file__).resolve().parents[1] / "bindings"
+FOLDER = BINDINGS / "schema"
+HEADER = BINDINGS / "native" / "include" / "bespoke.h"
+BEGIN, END = "/* <statuses> */\n", "/* </statuses> */\n"
 
 
 def schemas() -> dict[str, str]:
@@ -32,13 +37,35 @@ def schemas() -> dict[str, str]:
         "plan_rules.json": rules_document(),
     }  # fmt: skip
     texts = {name: json.dumps(document, indent=2, sort_keys=True) + "\n" for name, document in documents.items()}
-    return {**texts, **tables(), "error_kinds.inc": error_kinds()}
+    return {**texts, **tables(), "error_kinds.inc": error_kinds(), "errors.json": json.dumps(error_table(), indent=2) + "\n"}
 
 
 def error_kinds() -> str:
-    """For C++: BESPOKE_ERROR(kind, name of the Python class, exit code of the command line), one a line."""
+    """For C++: BESPOKE_ERROR(kind, name of the Python class, status in the C API), one a line."""
     head = LICENCE + "// Written by tools/write_schemas.py from sdk/bespoke/errors.py.\n"
-    return head + "".join(f'BESPOKE_ERROR({kind}, "{error.__name__}", {error.exit_code})\n' for kind, error in CORE_ERRORS.items())
+    rows = enumerate(CORE_ERRORS.items(), 1)
+    return head + "".join(f'BESPOKE_ERROR({kind}, "{error.__name__}", {status})\n' for status, (kind, error) in rows)
+
+
+def error_table() -> list[dict[str, object]]:
+    """For other languages: each kind of error, its status and its constant in the C API, what it means."""
+    return [
+        {"kind": error.__name__, "status": status, "constant": constant(error), "means": str(error.__doc__).split("\n")[0]}
+        for status, error in enumerate(CORE_ERRORS.values(), 1)
+    ]
+
+
+def constant(error: type[errors.BespokeError]) -> str:
+    name = "InternalError" if error is errors.BespokeError else error.__name__
+    return "BESPOKE" + re.sub(r"(?=[A-Z])", "_", name).upper()
+
+
+def header() -> str:
+    """bespoke.h with the statuses of today."""
+    before, rest = HEADER.read_text().split(BEGIN)
+    after = rest.split(END)[1]
+    rows = "".join(f"  {row['constant']} = {row['status']},\n" for row in error_table())
+    return f"{before}{BEGIN}{rows}{END}{after}"
 
 
 if __name__ == "__main__":
@@ -46,3 +73,4 @@ if __name__ == "__main__":
     for name, text in schemas().items():
         (FOLDER / name).write_text(text)
         print(FOLDER / name)
+    HEADER.write_text(header())

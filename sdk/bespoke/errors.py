@@ -186,6 +186,18 @@ class BudgetExceeded(BespokeError):
     exit_code = 10
 
 
+class Busy(BespokeError):
+    """Another call computes with this model; one at a time does."""
+
+    exit_code = 14
+
+
+class Cancelled(BespokeError):
+    """The call was cancelled, or reached its deadline, before there was anything to report."""
+
+    exit_code = 15
+
+
 class AdapterError(BespokeError):
     """An adapter that does not fit the model: other shapes, other rank, other base."""
 

@@ -180,12 +180,13 @@ class PersonalModel:
     # ---- training ----------------------------------------------------------------------------------------------------
 
     def train(
-        self, steps: int | None = None, *, method: str | None = None, seed: int | None = None,
+        self, steps: int | None = None, *, seconds: float | None = None, method: str | None = None, seed: int | None = None,
         stop: Callable[[], bool] | None = None, on_step: Callable[[int, float], None] | None = None,
         **overrides: Any,
     ) -> TrainReport:  # fmt: skip
         """Starts a run, or continues the unfinished one by at most `steps`; at the end the gate accepts or refuses.
 
+        seconds:    a deadline, opening, commits and the gate included; a step that would not end by then is not begun
         method:     by default that of the unfinished run, else the first of the bundle; another one starts a new run
         stop:       asked before every instruction (of the core: 20 times a second); training then ends in a committed state
         on_step:    told (step, loss) after each step
@@ -195,10 +196,14 @@ class PersonalModel:
         """
         arguments.function("train.stop", stop, "a function that says whether to stop")
         arguments.function("train.on_step", on_step, "a function of a step and its loss")
+        if seconds is not None:
+            seconds = arguments.number("train.seconds", seconds, "more than 0", lambda length: length > 0)
         self.check_settings(steps, method=method, seed=seed, **overrides)  # the same errors on both runtimes
         if self.runtime == "core":
-            return self._core.train(steps, method, seed, stop, on_step, overrides)
-        return self._on_torch("Training with the runtime 'torch'").train(steps, method, seed, stop, on_step, overrides)
+            return self._core.train(steps, seconds, method, seed, stop, on_step, overrides)
+        return self._on_torch("Training with the runtime 'torch'").train(
+            steps, seconds, method, seed, stop, on_step, overrides
+        )
 
     def check_settings(
         self, steps: int | None = None, *, method: str | None = None, seed: int | None = None, new_run: bool = False,

@@ -104,7 +104,7 @@ def events(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def take(run: CoreRun, event: dict[str, Any], seconds: float) -> None:
-    if event["event"] == "step":
+    if event.get("phase") == "step":
         run.steps.append((seconds, event["step"], event["loss"]))
     elif event["event"] == "report":
         run.report = event["report"]

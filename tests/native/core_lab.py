@@ -96,7 +96,10 @@ class Core:
         assert process.stdout is not None
         process.stdin.write(json.dumps(wanted))
         process.stdin.close()
-        said = "".join(process.stdout.readline() for _ in range(after_step))
+        said, steps_done = "", 0
+        while steps_done < after_step and (line := process.stdout.readline()):
+            said += line
+            steps_done += json.loads(line).get("phase") == "step"
         if kill_after is not None:
             time.sleep(kill_after)
             process.kill()

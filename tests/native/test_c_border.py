@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from bespoke import PersonalModel
 from bespoke.bundle.signature import generate_key, sign_bundle
+from bespoke.bundle.stored_zip import write_zip
 from bespoke.core import finding
 from tests.native.conftest import SOURCE
 from tests.native.core_lab import tiny_core_bundle
@@ -26,16 +27,20 @@ from tests.unit.personal_model.tiny import add_numbers
 
 __all__ = ["tiny_core_bundle"]
 
-CHECKS = re.findall(r"^ +CHECK\((\w+)\),$", (SOURCE / "tests" / "c_border.c").read_text(), re.MULTILINE)
+CODE = "".join(path.read_text() for path in sorted((SOURCE / "tests").glob("c_border*.c")))
+CHECKS = re.findall(r"^ +CHECK\((\w+)\),$", CODE, re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
 def signed(tiny_core_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    """A bundle with a signature, and what it can be known by."""
+    """A bundle with a signature, what it can be known by, and the same bundle as one zip."""
     bundle = shutil.copytree(tiny_core_bundle, tmp_path_factory.mktemp("signed") / "bundle")
     private, public = generate_key()
     sign_bundle(bundle, private)
-    return bundle, {"PIN": hashlib.sha256((bundle / "manifest.json").read_bytes()).hexdigest(), "KEY": public.hex()}
+    archive = bundle.with_name("bundle.zip")
+    write_zip(archive, [(str(path.relative_to(bundle)), path) for path in sorted(bundle.rglob("*")) if path.is_file()])
+    pin = hashlib.sha256((bundle / "manifest.json").read_bytes()).hexdigest()
+    return bundle, {"ZIP": str(archive), "PIN": pin, "KEY": public.hex()}
 
 
 @pytest.fixture
@@ -58,8 +63,7 @@ def test_every_entry_point_is_called(native_build: Path) -> None:
     header = (SOURCE / "include" / "bespoke.h").read_text()
     entries = set(re.findall(r"^BESPOKE_API [^(]*?(\w+)\(", header, re.MULTILINE))
     assert len(entries) > 8
-    code = (SOURCE / "tests" / "c_border.c").read_text()
-    assert {entry for entry in entries if not re.search(rf"\b{entry}\(NULL|{entry}\(\)", code)} == set()
+    assert {entry for entry in entries if not re.search(rf"\b{entry}\(NULL|{entry}\(\)", CODE)} == set()
 
 
 def test_the_core_checks_the_signature_by_a_key_in_pem(

@@ -23,7 +23,9 @@ from tests.native.fuzz_corpus import TARGETS, write_corpus
 SECONDS = int(os.environ.get("BESPOKE_FUZZ_SECONDS", "60"))
 # What a target reads, for the figures: other files of src/format are not its business.
 FILES = {
-    "manifest": ("json.cpp", "manifest.cpp", "manifest_check.cpp", "json_schema.cpp", "untrusted_text.cpp", "manifest_training.cpp"),
+    "manifest": (
+        "json.cpp", "manifest.cpp", "manifest_check.cpp", "manifest_training.cpp", "json_schema.cpp", "untrusted_text.cpp",
+    ),
     "plan": ("json.cpp", "plan_read.cpp", "plan_replay.cpp", "plan_verify.cpp", "json_schema.cpp"),
     "schema": ("json.cpp", "json_schema.cpp"),
     "safetensors": ("json.cpp", "safetensors.cpp"),

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from bespoke import PersonalModel
 from tests.native.core_lab import Core, tiny_core_bundle
+from tests.statuses import STATUS
 from tests.unit.personal_model.tiny import add_numbers
 
 __all__ = ["tiny_core_bundle"]
 
-BUDGET_EXCEEDED = 10
 LIMITS_MB = (64, 12, 11, 4, 3.5, 3, 2.5, 2)  # of addresses that may be written to: a thread's stack takes 8
 
 
@@ -23,7 +23,7 @@ def test_no_memory_is_a_budget_exceeded_wherever_it_ends(native_build: Path, tin
     core = Core(native_build / "bespoke-core", tiny_core_bundle)
 
     def end_under(limit_mb: float, state: Path) -> tuple[int, str]:
-        """Exit code, and the kind of the error."""
+        """Exit status, and the kind of the error."""
         ended = core.train(state, steps=1, limit_mb=limit_mb)
         return ended.code, (ended.error or {}).get("kind", "")
 
@@ -34,4 +34,4 @@ def test_no_memory_is_a_budget_exceeded_wherever_it_ends(native_build: Path, tin
         ends[limit] = end_under(limit, tried)
         assert end_under(64, tried) == (0, ""), limit
     assert ends[64] == (0, "")
-    assert set(ends.values()) == {(0, ""), (BUDGET_EXCEEDED, "BudgetExceeded")}, ends
+    assert set(ends.values()) == {(0, ""), (STATUS["BudgetExceeded"], "BudgetExceeded")}, ends

@@ -16,6 +16,7 @@ import pytest
 from bespoke import Lora, Personalizer, PersonalModel, Training
 from tests.bundles import shakespeare
 from tests.native.conftest import compile_core
+from tests.statuses import STATUS
 
 pytestmark = pytest.mark.slow
 # ExecuTorch and XNNPACK keep memory for the life of the process: it is no leak of the core.
@@ -52,7 +53,7 @@ def ask(build: Path, request: dict[str, Any], *, stop_after: float | None = None
     assert "Sanitizer" not in complaints, complaints[-4000:]
     assert "runtime error" not in complaints, complaints[-4000:]
     last: dict[str, Any] = json.loads(out.splitlines()[-1])
-    assert child.returncode == (last["code"] if last["event"] == "error" else 0)
+    assert child.returncode == (STATUS[last["kind"]] if last["event"] == "error" else 0)
     return last
 
 

@@ -8,26 +8,34 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "bespoke.h"
 
-static bespoke_model *model;
+static bespoke_cancel *cancel;
 
 static void stop(int signal) {
   (void)signal;
-  bespoke_stop(model); /* training ends at the next instruction, in a committed state */
+  bespoke_cancel_set(cancel); /* training ends at the next instruction, in a committed state */
 }
 
-static void on_step(void *context, int64_t step, double loss) {
+static int32_t tell(void *context, const bespoke_progress *progress) {
   (void)context;
-  printf("step %" PRId64 "  loss %.4f\n", step, loss);
+  if (progress->phase == BESPOKE_PHASE_STEP)
+    printf("step %" PRId64 " of %" PRId64 "  loss %.4f\n", progress->step, progress->steps, progress->loss);
+  return 0; /* not 0 would cancel, too */
+}
+
+static bespoke_text text(const char *characters) {
+  bespoke_text text = {characters, strlen(characters)};
+  return text;
 }
 
 static int failed(bespoke_error *error) {
   fprintf(stderr, "%s: %s: got %s; expected %s. %s.\n", error->kind, error->subject, error->got, error->expected, error->next_step);
-  int code = error->code;
+  int status = error->status;
   bespoke_error_free(error);
-  return code;
+  return status;
 }
 
 int main(int argc, char **argv) {
@@ -36,21 +44,25 @@ int main(int argc, char **argv) {
     return 2;
   }
   bespoke_error *error = NULL;
+  bespoke_model *model = NULL;
+  bespoke_bundle bundle = {.struct_size = sizeof bundle, .path = text(argv[1])};
   bespoke_options options = {.struct_size = sizeof options}; /* the bundle's budget, all processors, ExecuTorch */
-  if (bespoke_open(argv[1], argv[2], &options, &model, &error)) return failed(error);
+  if (bespoke_open(&bundle, text(argv[2]), &options, &model, &error)) return failed(error);
+  cancel = bespoke_cancel_new();
   signal(SIGINT, stop);
 
-  bespoke_training training = {.struct_size = sizeof training, .seed = -1, .on_step = on_step};
-  training.steps = argc > 3 ? atoll(argv[3]) : 0;
+  bespoke_training training = {.struct_size = sizeof training, .steps = argc > 3 ? atoll(argv[3]) : 0};
+  bespoke_call call = {.struct_size = sizeof call, .cancel = cancel, .progress = tell};
   char *report = NULL;
-  int code = bespoke_train(model, &training, &report, &error);
-  if (code) {
-    code = failed(error);
+  int status = bespoke_train(model, &training, &call, &report, &error);
+  if (status) {
+    status = failed(error);
   } else {
     puts(report); /* losses, validation before and after, accepted, memory, why it stopped */
   }
-  bespoke_text_free(report);
+  bespoke_free(report);
   signal(SIGINT, SIG_DFL);
   bespoke_close(model);
-  return code;
+  bespoke_cancel_free(cancel);
+  return status;
 }

@@ -184,13 +184,14 @@ void mark(const Plan& plan, int section, fuzz::Seen& seen) {
 
 // Whether it ran to the end of a section.
 bool execute(fuzz::MemoryBundle& bundle, Case& one, Random& random, fuzz::Seen& seen) {
-  static const std::atomic<bool> stop{false};
+  static const Limits no_limits;
+  static Control control(no_limits);
   static const bespoke_engine engine = {sizeof(bespoke_engine), "touch", nullptr, open, run, close, nullptr};
   std::vector<Plan>& plans = one.plans;
   for (Plan& plan : plans) verify_plan(plan, "plan", bundle.manifest());
   for (Plan& plan : plans) keep_what_runs(plan);
-  MemoryGuard guard(std::nullopt);
-  Machine machine(bundle, one.method, plans, engine, guard, stop, "");
+  MemoryGuard guard(no_limits);
+  Machine machine(bundle, one.method, plans, engine, guard, control, "");
   const Poison poison(machine, plans);
   const Adapter adapter(one);
   machine.fill(adapter.source);

@@ -10,7 +10,7 @@ Error::Error(Kind kind, std::string subject, std::string got, std::string expect
 
 const char* name_of(Kind kind) {
   switch (kind) {
-#define BESPOKE_ERROR(kind, name, code) \
+#define BESPOKE_ERROR(kind, name, status) \
   case Kind::kind: return name;
 #include "../../schema/error_kinds.inc"
 #undef BESPOKE_ERROR
@@ -18,10 +18,10 @@ const char* name_of(Kind kind) {
   return "BespokeError";
 }
 
-int code_of(Kind kind) {
+int status_of(Kind kind) {
   switch (kind) {
-#define BESPOKE_ERROR(kind, name, code) \
-  case Kind::kind: return code;
+#define BESPOKE_ERROR(kind, name, status) \
+  case Kind::kind: return status;
 #include "../../schema/error_kinds.inc"
 #undef BESPOKE_ERROR
   }

@@ -9,7 +9,7 @@ namespace bespoke {
 
 // `Internal` is a defect of the core: "BespokeError".
 enum class Kind {
-#define BESPOKE_ERROR(kind, name, code) kind,
+#define BESPOKE_ERROR(kind, name, status) kind,
 #include "../../schema/error_kinds.inc"
 #undef BESPOKE_ERROR
 };
@@ -24,6 +24,6 @@ struct Error : std::exception {
 };
 
 const char* name_of(Kind kind);  // of the Python class
-int code_of(Kind kind);          // what the command line ends with
+int status_of(Kind kind);        // of the C API
 
 }  // namespace bespoke

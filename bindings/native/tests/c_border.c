@@ -3,40 +3,38 @@
  * The C API as an app in C meets it: `c_border CHECK BUNDLE STATE`, one check a process. It ends with 0 where the check holds, else
  * says which expectation did not.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "c_border.h"
 
-#include "bespoke.h"
+const char *bundle, *state;
 
-static const char *bundle, *state;
+bespoke_text text(const char *characters) {
+  bespoke_text text = {characters, characters ? strlen(characters) : 0};
+  return text;
+}
 
-#define EXPECT(holds)                                                       \
-  do {                                                                      \
-    if (!(holds)) {                                                         \
-      fprintf(stderr, "%s:%d: %s\n", __func__, __LINE__, #holds);           \
-      exit(1);                                                              \
-    }                                                                       \
-  } while (0)
+bespoke_status open_at(const char *path, const char *folder, const bespoke_options *options, bespoke_model **model,
+                              bespoke_error **error) {
+  bespoke_bundle place = {.struct_size = sizeof place, .path = text(path)};
+  return bespoke_open(&place, text(folder), options, model, error);
+}
 
-/* Whether it is an error of `kind` with all its parts; frees it. */
-static int is(bespoke_error *error, int code, const char *kind) {
-  int holds = error && code && error->code == code && !strcmp(error->kind, kind) && *error->subject && *error->got &&
-              *error->expected && *error->next_step;
-  if (!holds && error) fprintf(stderr, "%d, %s: %s: got %s\n", code, error->kind, error->subject, error->got);
+int is(bespoke_error *error, bespoke_status status, const char *kind) {
+  int holds = error && status && error->struct_size >= offsetof(bespoke_error, next_step) + sizeof error->next_step && error->status == status && !strcmp(error->kind, kind) &&
+              *error->subject && *error->got && *error->expected && *error->next_step;
+  if (!holds && error) fprintf(stderr, "%d, %s: %s: got %s\n", status, error->kind, error->subject, error->got);
   bespoke_error_free(error);
   return holds;
 }
 
-static bespoke_options plain(void) {
+bespoke_options plain(void) {
   bespoke_options options = {.struct_size = sizeof options, .memory_mb = -1, .threads = 1};
   return options;
 }
 
-static bespoke_model *opened(const bespoke_options *options) {
+bespoke_model *opened(const bespoke_options *options) {
   bespoke_model *model = NULL;
   bespoke_error *error = NULL;
-  if (bespoke_open(bundle, state, options, &model, &error)) fprintf(stderr, "%s: got %s\n", error->subject, error->got);
+  if (open_at(bundle, state, options, &model, &error)) fprintf(stderr, "%s: got %s\n", error->subject, error->got);
   EXPECT(model && !error);
   return model;
 }
@@ -46,29 +44,37 @@ static bespoke_model *opened(const bespoke_options *options) {
 static void nulls_before_a_model_is_open(void) {
   bespoke_model *model = (bespoke_model *)1;
   bespoke_error *error = NULL;
-  int code = bespoke_open(NULL, state, NULL, &model, &error);
+  bespoke_status code = bespoke_open(NULL, text(state), NULL, &model, &error);
   EXPECT(!model && is(error, code, "ConfigError"));
-  EXPECT(bespoke_open(bundle, NULL, NULL, &model, NULL) == 2);
-  EXPECT(bespoke_open(NULL, NULL, NULL, NULL, NULL) == 2);
-  code = bespoke_open(bundle, state, NULL, NULL, &error);
+  EXPECT(open_at(NULL, state, NULL, &model, NULL) == BESPOKE_CONFIG_ERROR);
+  EXPECT(open_at(bundle, NULL, NULL, &model, NULL) == BESPOKE_CONFIG_ERROR);
+  EXPECT(bespoke_open(NULL, text(NULL), NULL, NULL, NULL) == BESPOKE_CONFIG_ERROR);
+  bespoke_text nowhere = {NULL, 3};
+  bespoke_bundle place = {.struct_size = sizeof place, .path = text(bundle)};
+  EXPECT(bespoke_open(&place, nowhere, NULL, &model, NULL) == BESPOKE_CONFIG_ERROR);
+  code = open_at(bundle, state, NULL, NULL, &error);
   EXPECT(is(error, code, "ConfigError"));
-  code = bespoke_open(bundle, NULL, NULL, &model, &error);
+  code = open_at(bundle, NULL, NULL, &model, &error);
   EXPECT(is(error, code, "ConfigError"));
   char *report = (char *)1;
-  code = bespoke_train(NULL, NULL, &report, &error);
+  code = bespoke_train(NULL, NULL, NULL, &report, &error);
   EXPECT(!report && is(error, code, "ConfigError"));
-  code = bespoke_evaluate(NULL, "train", &report, &error);
+  code = bespoke_evaluate(NULL, text("train"), NULL, &report, &error);
   EXPECT(is(error, code, "ConfigError"));
-  code = bespoke_verify(NULL, &report, &error);
+  code = bespoke_verify(NULL, NULL, &report, &error);
   EXPECT(is(error, code, "ConfigError"));
-  EXPECT(bespoke_train(NULL, NULL, NULL, NULL) == 2);
-  EXPECT(bespoke_evaluate(NULL, NULL, NULL, NULL) == 2);
-  EXPECT(bespoke_verify(NULL, NULL, NULL) == 2);
+  EXPECT(bespoke_train(NULL, NULL, NULL, NULL, NULL) == BESPOKE_CONFIG_ERROR);
+  EXPECT(bespoke_evaluate(NULL, text(NULL), NULL, NULL, NULL) == BESPOKE_CONFIG_ERROR);
+  EXPECT(bespoke_verify(NULL, NULL, NULL, NULL) == BESPOKE_CONFIG_ERROR);
+  EXPECT(bespoke_set_limit(NULL, 0, NULL) == BESPOKE_CONFIG_ERROR);
+  EXPECT(bespoke_set_pace(NULL, 1, NULL) == BESPOKE_CONFIG_ERROR);
   EXPECT(!strcmp(bespoke_authenticated(NULL), "none"));
-  bespoke_stop(NULL);
+  bespoke_cancel_set(NULL);
+  bespoke_cancel_free(NULL);
+  bespoke_cancel_free(bespoke_cancel_new());
   bespoke_close(NULL);
   bespoke_error_free(NULL);
-  bespoke_text_free(NULL);
+  bespoke_free(NULL);
   EXPECT(*bespoke_version() && *bespoke_instruction_set());
 }
 
@@ -77,15 +83,15 @@ static void nulls_of_an_open_model(void) {
   bespoke_model *model = opened(&options);
   bespoke_error *error = NULL;
   char *report = NULL;
-  int code = bespoke_evaluate(model, NULL, &report, &error);
+  bespoke_status code = bespoke_evaluate(model, text(NULL), NULL, &report, &error);
   EXPECT(!report && is(error, code, "ConfigError"));
-  EXPECT(bespoke_evaluate(model, "train", NULL, NULL) == 0);
-  EXPECT(bespoke_verify(model, NULL, NULL) == 0);
-  bespoke_training training = {.struct_size = sizeof training, .steps = 1, .seed = -1};
-  EXPECT(bespoke_train(model, &training, NULL, NULL) == 0);
-  EXPECT(bespoke_train(model, NULL, NULL, &error) == 0 && !error);
+  EXPECT(bespoke_evaluate(model, text("train"), NULL, NULL, NULL) == 0);
+  EXPECT(bespoke_verify(model, NULL, NULL, NULL) == 0);
+  bespoke_training training = {.struct_size = sizeof training, .steps = 1};
+  EXPECT(bespoke_train(model, &training, NULL, NULL, NULL) == 0);
+  EXPECT(bespoke_train(model, NULL, NULL, NULL, &error) == 0 && !error);
   bespoke_close(model);
-  EXPECT(bespoke_open(bundle, state, NULL, &model, NULL) == 0);
+  EXPECT(open_at(bundle, state, NULL, &model, NULL) == 0);
   bespoke_close(model);
 }
 
@@ -125,7 +131,7 @@ static void an_engine_is_copied_and_destroyed_once(void) {
   memset(target, '!', sizeof target - 1); /* what was given may go: the model has its own */
   memset(&engine, 0, sizeof engine);
   bespoke_error *error = NULL;
-  int code = bespoke_evaluate(model, "train", NULL, &error);
+  bespoke_status code = bespoke_evaluate(model, text("train"), NULL, NULL, &error);
   EXPECT(opens == 1 && is(error, code, "BundleError"));
   EXPECT(destroyed == 0);
   bespoke_close(model);
@@ -137,21 +143,21 @@ static void an_engine_is_destroyed_where_opening_fails(void) {
   bespoke_options options = plain();
   options.engine = &engine;
   bespoke_model *model = NULL;
-  EXPECT(bespoke_open("/nonexistent", state, &options, &model, NULL) && destroyed == 1);
-  EXPECT(bespoke_open(bundle, "/dev/null/state", &options, &model, NULL) && destroyed == 2);
-  EXPECT(bespoke_open(NULL, state, &options, &model, NULL) && destroyed == 3);
-  EXPECT(bespoke_open(bundle, state, &options, NULL, NULL) && destroyed == 4);
-  options.pin_sha256 = "";
-  EXPECT(bespoke_open(bundle, state, &options, &model, NULL) && destroyed == 5);
-  options.pin_sha256 = NULL;
+  EXPECT(open_at("/nonexistent", state, &options, &model, NULL) && destroyed == 1);
+  EXPECT(open_at(bundle, "/dev/null/state", &options, &model, NULL) && destroyed == 2);
+  EXPECT(open_at(NULL, state, &options, &model, NULL) && destroyed == 3);
+  EXPECT(open_at(bundle, state, &options, NULL, NULL) && destroyed == 4);
+  options.pin_sha256 = text("no hash");
+  EXPECT(open_at(bundle, state, &options, &model, NULL) && destroyed == 5);
+  options.pin_sha256 = text(NULL);
   engine.target = NULL;
-  EXPECT(bespoke_open(bundle, state, &options, &model, NULL) == 2 && destroyed == 6);
+  EXPECT(open_at(bundle, state, &options, &model, NULL) == BESPOKE_CONFIG_ERROR && destroyed == 6);
   engine = engine_of_the_test("executorch");
   engine.run = NULL;
-  EXPECT(bespoke_open(bundle, state, &options, &model, NULL) == 2 && destroyed == 7);
+  EXPECT(open_at(bundle, state, &options, &model, NULL) == BESPOKE_CONFIG_ERROR && destroyed == 7);
   engine = engine_of_the_test("executorch");
-  engine.struct_size--; /* then nobody knows where `destroy` is */
-  EXPECT(bespoke_open(bundle, state, &options, &model, NULL) == 2 && destroyed == 7);
+  engine.struct_size = offsetof(bespoke_engine, destroy); /* then nobody knows where `destroy` is */
+  EXPECT(open_at(bundle, state, &options, &model, NULL) == BESPOKE_CONFIG_ERROR && destroyed == 7);
 }
 
 static void the_threads_of_a_process_are_set_while_one_model_is_open(void) {
@@ -160,50 +166,18 @@ static void the_threads_of_a_process_are_set_while_one_model_is_open(void) {
   bespoke_model *first = opened(&one);
   bespoke_error *error = NULL;
   bespoke_model *second = NULL;
-  int code = bespoke_open(bundle, state, &two, &second, &error);
+  bespoke_status code = open_at(bundle, state, &two, &second, &error);
   EXPECT(!second && is(error, code, "ConfigError"));
   second = opened(&any);  /* shares them */
   bespoke_close(first);
-  code = bespoke_open(bundle, state, &two, &first, &error);
+  code = open_at(bundle, state, &two, &first, &error);
   EXPECT(!first && is(error, code, "ConfigError"));
   bespoke_close(second);
   first = opened(&two);
   bespoke_close(first);
   one.threads = -1;
-  code = bespoke_open(bundle, state, &one, &first, &error);
+  code = open_at(bundle, state, &one, &first, &error);
   EXPECT(is(error, code, "ConfigError"));
-}
-
-/* ---- stops ---------------------------------------------------------------------------------------------------------------------- */
-
-static bespoke_model *training_model;
-
-static void stop_now(void *context, int64_t step, double loss) {
-  (void)context, (void)step, (void)loss;
-  bespoke_stop(training_model);
-}
-
-static void a_stop_ends_the_call_that_runs_and_no_other(void) {
-  bespoke_options options = plain();
-  bespoke_model *model = training_model = opened(&options);
-  bespoke_training training = {.struct_size = sizeof training, .steps = 2, .seed = -1};
-  char *report = NULL;
-  bespoke_stop(model); /* nothing runs */
-  EXPECT(bespoke_train(model, &training, &report, NULL) == 0);
-  EXPECT(!strstr(report, "stop_requested"));
-  bespoke_text_free(report);
-  training.on_step = stop_now, training.steps = 5;
-  EXPECT(bespoke_train(model, &training, &report, NULL) == 0);
-  EXPECT(strstr(report, "stop_requested"));
-  bespoke_text_free(report);
-  bespoke_stop(model); /* late */
-  EXPECT(bespoke_evaluate(model, "train", &report, NULL) == 0);
-  bespoke_text_free(report);
-  training.on_step = NULL, training.steps = 1;
-  EXPECT(bespoke_train(model, &training, &report, NULL) == 0);
-  EXPECT(!strstr(report, "stop_requested"));
-  bespoke_text_free(report);
-  bespoke_close(model);
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------------------------ */
@@ -236,10 +210,10 @@ static long fail_everywhere(const char *path, int keep) {
     bespoke_model *model = NULL;
     bespoke_error *error = NULL;
     destroyed = 0, failed = 0, keep_failing = keep, until_failure = after;
-    const int code = bespoke_open(path, state, &options, &model, &error);
+    const bespoke_status code = open_at(path, state, &options, &model, &error);
     until_failure = -1;
     EXPECT(!model == !!code && !error == !code && destroyed == !!code);
-    if (code) EXPECT(error->code == code && *error->kind && *error->subject && *error->got && *error->expected && *error->next_step);
+    if (code) EXPECT(error->status == code && *error->kind && *error->subject && *error->got && *error->expected && *error->next_step);
     if (failed && after < 5) EXPECT(!strcmp(error->kind, "BudgetExceeded"));
     bespoke_error_free(error);
     bespoke_close(model);
@@ -264,9 +238,9 @@ static void a_model_says_how_its_bundle_was_authenticated(void) {
   bespoke_close(model);
   options.require_authenticated = 1;
   bespoke_error *error = NULL;
-  int code = bespoke_open(bundle, state, &options, &model, &error);
+  bespoke_status code = open_at(bundle, state, &options, &model, &error);
   EXPECT(!model && is(error, code, "SignatureError"));
-  options.pin_sha256 = getenv("PIN");
+  options.pin_sha256 = text(getenv("PIN"));
   model = opened(&options);
   EXPECT(!strcmp(bespoke_authenticated(model), "pin"));
   bespoke_close(model);
@@ -276,50 +250,53 @@ static void a_model_says_how_its_bundle_was_authenticated(void) {
   model = opened(&options);
   EXPECT(!strcmp(bespoke_authenticated(model), "pin")); /* the stronger one of both */
   bespoke_close(model);
-  options.pin_sha256 = NULL;
+  options.pin_sha256 = text(NULL);
   model = opened(&options);
   EXPECT(!strcmp(bespoke_authenticated(model), "signature"));
   bespoke_close(model);
   key[0] ^= 1;
-  code = bespoke_open(bundle, state, &options, &model, &error);
+  code = open_at(bundle, state, &options, &model, &error);
   EXPECT(!model && is(error, code, "SignatureError"));
 }
 
-static void options_of_the_first_version_are_taken(void) {
-  bespoke_options options = plain();
-  options.struct_size = offsetof(bespoke_options, require_authenticated);
-  options.require_authenticated = 1; /* not there, as far as the struct says */
-  bespoke_close(opened(&options));
-  bespoke_model *model;
-  options.struct_size--;
-  EXPECT(bespoke_open(bundle, state, &options, &model, NULL) == 2);
-  options.struct_size = sizeof options + 8;
-  EXPECT(bespoke_open(bundle, state, &options, &model, NULL) == 2);
+/* What a client of a later header has: more fields at the end of a struct. */
+static void structs_of_later_headers_are_taken_where_what_is_new_is_zero(void) {
+  struct {
+    bespoke_options known;
+    uint64_t later[2];
+  } options = {.known = plain()};
+  options.known.struct_size = sizeof options;
+  bespoke_close(opened(&options.known));
+  options.later[1] = 1;
+  bespoke_model *model = NULL;
+  bespoke_error *error = NULL;
+  bespoke_status code = open_at(bundle, state, &options.known, &model, &error);
+  EXPECT(!model && is(error, code, "ConfigError"));
+  options.known.struct_size = offsetof(bespoke_options, require_authenticated);
+  EXPECT(open_at(bundle, state, &options.known, &model, NULL) == BESPOKE_CONFIG_ERROR);
+  options.known.struct_size = (size_t)-1;
+  EXPECT(open_at(bundle, state, &options.known, &model, NULL) == BESPOKE_CONFIG_ERROR);
 }
 
-#define CHECK(name) {#name, name}
-static const struct {
-  const char *name;
-  void (*run)(void);
-} checks[] = {
+static const check checks[] = {
     CHECK(nulls_before_a_model_is_open),
     CHECK(nulls_of_an_open_model),
     CHECK(an_engine_is_copied_and_destroyed_once),
     CHECK(an_engine_is_destroyed_where_opening_fails),
     CHECK(the_threads_of_a_process_are_set_while_one_model_is_open),
-    CHECK(a_stop_ends_the_call_that_runs_and_no_other),
     CHECK(no_memory_is_an_error_wherever_it_ends),
     CHECK(a_model_says_how_its_bundle_was_authenticated),
-    CHECK(options_of_the_first_version_are_taken),
+    CHECK(structs_of_later_headers_are_taken_where_what_is_new_is_zero),
+    {0},
 };
 
 int main(int argc, char **argv) {
-  if (argc == 1) /* their names */
-    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) puts(checks[i].name);
-  if (argc < 4) return argc != 1;
+  const check *const tables[] = {checks, checks_of_calls};
+  if (argc < 4) return 2;
   bundle = argv[2], state = argv[3];
-  for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
-    if (!strcmp(checks[i].name, argv[1])) return checks[i].run(), 0;
+  for (int i = 0; i < 2; i++)
+    for (const check *one = tables[i]; one->name; one++)
+      if (!strcmp(one->name, argv[1])) return one->run(), 0;
   fprintf(stderr, "no check %s\n", argv[1]);
   return 2;
 }

@@ -17,6 +17,12 @@ using namespace bespoke;
 
 struct Script {  // what happens to a machine, shared by the machines that a test makes one after another
   std::atomic<bool> stop{false};
+  Limits limits;
+  std::function<void(const Told&)> listener;
+  Control control{limits, &stop, std::nullopt, [this](const Told& told) {
+                    if (listener) listener(told);
+                    return false;
+                  }};
   std::set<int64_t> bad_steps;    // whose loss is NaN
   int64_t full_at = -1;           // step at which memory runs out
   int64_t stop_within = -1;       // step within which a stop is asked for
@@ -69,7 +75,7 @@ class Machine : public Steps {
   bool accumulates() const override { return false; }
   bool replayable() const override { return script_.replayable; }
   std::vector<int64_t> sequence_lengths() const override { return method_.training.sequence_lengths; }
-  const std::atomic<bool>& stop() const override { return script_.stop; }
+  Control& control() const override { return script_.control; }
   std::map<std::string, double> seconds_by_stage() const override { return {{"forward", 1.0 * static_cast<double>(script_.steps)}}; }
   double longest_call_seconds() const override { return 0.25; }
   std::vector<float> next_token_logits(const std::vector<int64_t>&, int64_t, const AdapterView&) override { return {}; }
@@ -161,14 +167,13 @@ class Device {
     return StateStore::open(folder.path + "/state", std::string(64, 'a'), {{"x.lora_A", shape, 2, nullptr}, {"x.lora_B", shape, 2, nullptr}});
   }
   Personal personal() {
-    return {bundle, *store, limit, script.stop,
+    return {bundle, *store, script.control,
             [this](const Method& method, MemoryGuard&, const std::string&) { return std::make_unique<Machine>(script, method); }};
   }
 
   Folder folder;
   Script script;
   MemoryBundle bundle;
-  std::optional<int64_t> limit;
   std::unique_ptr<StateStore> store;
 };
 

@@ -250,19 +250,21 @@ TEST_CASE("the footprint counts a page when it is touched and until it is given 
 
 TEST_CASE("the guard refuses what would go over the limit, and sees what was taken without asking") {
   const int64_t idle = MemoryColumns().read().total(), megabyte = 1 << 20;
-  MemoryGuard guard(idle + 40 * megabyte);
+  Limits limits, none;
+  limits.memory_bytes = idle + 40 * megabyte;
+  MemoryGuard guard(limits);
   guard.ask(20 * megabyte, "a call");
   CHECK(error_of([&] { guard.ask(45 * megabyte, "a large call"); }).kind == Kind::Budget);
   const Taken taken(static_cast<size_t>(30 * megabyte));
   // Within a millisecond of the last reading, which left room: what is asked since is added up, so this is read again.
   CHECK(error_of([&] { guard.ask(15 * megabyte, "another call"); }).subject == "another call");
   CHECK(guard.peak() >= idle + 29 * megabyte);
-  MemoryGuard none(std::nullopt);
-  none.ask(int64_t{1} << 50, "anything");
+  MemoryGuard(none).ask(int64_t{1} << 50, "anything");
 }
 
 TEST_CASE("a step's peak is its own, the guard's is that of all") {
-  MemoryGuard guard(std::nullopt);
+  const Limits none;
+  MemoryGuard guard(none);
   guard.begin_step();
   {
     const Taken taken(32 << 20);

@@ -20,12 +20,14 @@ class Session {
   Stopped train(int64_t steps) {
     run_ = device_.store->run(run_.id);
     Machine machine(device_.script, method_);
-    MemoryGuard guard(std::nullopt);
+    MemoryGuard guard(device_.script.limits);
+    device_.script.listener = [this](const Told& told) {
+      if (on_step && told.phase == Phase::step) on_step(told.step);
+    };
     BatchCursor cursor(*user_, *general_, {11, 2, 1, {4, 8}, 0.5, 50});
-    Trainer trainer(machine, *device_.store, run_, method_.training, cursor, guard, adapter_of(device_.bundle),
-                    [this](int64_t step, double) { if (on_step) on_step(step); });
+    Trainer trainer(machine, *device_.store, run_, method_.training, cursor, guard, adapter_of(device_.bundle));
     restored = trainer.step();
-    const auto keep = [&] { progress = trainer.progress(); };
+    const auto keep = [&] { trained = trainer.trained(); };
     try {
       const Stopped reason = trainer.train(steps);
       keep();
@@ -43,7 +45,7 @@ class Session {
 
   std::function<void(int64_t)> on_step;
   std::vector<float> state;
-  Progress progress;
+  Trained trained;
   int64_t restored = 0;
 
  private:
@@ -63,19 +65,19 @@ TEST_CASE("a run in pieces ends with the bits of one that was not interrupted") 
     whole.script.bad_steps = parts.script.bad_steps = {4, 13, 14, 28};
     Session once(whole);
     CHECK(once.train(100) == Stopped::finished);
-    CHECK(once.progress.rejected == 4);
+    CHECK(once.trained.rejected == 4);
     std::vector<double> losses;
     Session session(parts);
     for (int64_t step = 0; step < 30; step += 7) {
       parts.store = parts.open();  // another process
       CHECK(session.train(7) == (step + 7 < 30 ? Stopped::steps_done : Stopped::finished));
       CHECK(session.restored == step);
-      losses.insert(losses.end(), session.progress.losses.begin(), session.progress.losses.end());
+      losses.insert(losses.end(), session.trained.losses.begin(), session.trained.losses.end());
     }
     CHECK(session.state == once.state);
-    REQUIRE(losses.size() == once.progress.losses.size());
+    REQUIRE(losses.size() == once.trained.losses.size());
     for (size_t i = 0; i < losses.size(); i++)
-      CHECK((losses[i] == once.progress.losses[i] || (losses[i] != losses[i] && once.progress.losses[i] != once.progress.losses[i])));
+      CHECK((losses[i] == once.trained.losses[i] || (losses[i] != losses[i] && once.trained.losses[i] != once.trained.losses[i])));
     CHECK((parts.script.replays > 0) == replayable);
   }
 }
@@ -89,7 +91,7 @@ TEST_CASE("a rejected step changes nothing but the position") {
   CHECK(session.train(1) == Stopped::steps_done);
   CHECK(session.state == before);
   CHECK(session.committed() == 4);
-  CHECK(session.progress.rejected == 1);
+  CHECK(session.trained.rejected == 1);
 }
 
 TEST_CASE("three bad steps in a row end the run, also where the process died before it could say so") {
@@ -99,7 +101,7 @@ TEST_CASE("three bad steps in a row end the run, also where the process died bef
   CHECK(session.train(100) == Stopped::diverged);
   CHECK(session.committed() == 7);
   CHECK(session.train(100) == Stopped::diverged);
-  CHECK(session.progress.steps == 0);
+  CHECK(session.trained.steps == 0);
 }
 
 TEST_CASE("a stop commits the steps before it, between steps and within one") {
@@ -112,8 +114,8 @@ TEST_CASE("a stop commits the steps before it, between steps and within one") {
   device.script.stop_within = 9;
   CHECK(session.train(100) == Stopped::stop_requested);
   CHECK(session.committed() == 8);
-  CHECK(session.progress.steps == 3);
-  CHECK(session.progress.step_peaks.size() == 4);  // that of the abandoned step too
+  CHECK(session.trained.steps == 3);
+  CHECK(session.trained.step_peaks.size() == 4);  // that of the abandoned step too
 }
 
 TEST_CASE("where memory runs out the steps before are committed and the error is passed on") {
@@ -134,7 +136,7 @@ TEST_CASE("a run that another process ended takes no more steps and no commit") 
     if (step == 4) device.store->end_run(session.id(), "example_forgotten");
   };
   CHECK(session.train(100) == Stopped::example_forgotten);
-  CHECK(session.progress.steps == 4);
+  CHECK(session.trained.steps == 4);
   CHECK(session.committed() == 0);
 }
 

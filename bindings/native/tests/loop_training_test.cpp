@@ -49,9 +49,10 @@ TEST_CASE("an adapter that is worse is refused; a run that has not ended goes on
   CHECK_FALSE(device.store->current_version());
   request.steps = 0;
   request.settings = "{\"steps\": 9}";
-  request.on_step = [&](int64_t step, double) { device.script.stop = step == 4; };
+  device.script.listener = [&](const Told& told) { device.script.stop = told.step == 4; };
   CHECK(train_on(device, request)["accepted"] == false);
   device.script.stop = false;
+  device.script.listener = nullptr;
   const Report rest = train_on(device);
   CHECK(rest["steps"] == 5);
   CHECK(rest["total_steps"] == 9);
@@ -93,25 +94,26 @@ TEST_CASE("an unfinished run keeps its settings; another method replaces it") {
   Device device;
   TrainRequest request;
   request.settings = "{\"steps\": 9, \"learning_rate\": 0.5}";
-  request.on_step = [&](int64_t step, double) { device.script.stop = step == 2; };
+  device.script.listener = [&](const Told& told) { device.script.stop = told.step == 2; };
   train_on(device, request);
   device.script.stop = false;
+  device.script.listener = nullptr;
   const int64_t first = device.store->current_run()->id;
-  const auto refused = [&](const char* settings, int64_t seed) {
-    return error_of([&] { train_on(device, {"", 0, seed, settings, {}}); });
+  const auto refused = [&](const char* settings, std::optional<int64_t> seed) {
+    return error_of([&] { train_on(device, {"", 0, seed, settings}); });
   };
-  CHECK(refused("{\"learning_rate\": 0.1}", -1).got == "other settings (learning_rate) for an unfinished run");
+  CHECK(refused("{\"learning_rate\": 0.1}", std::nullopt).got == "other settings (learning_rate) for an unfinished run");
   CHECK(refused("", 77).got == "other settings (seed) for an unfinished run");
   CHECK(device.store->current_run()->id == first);
-  CHECK(error_of([&] { train_on(device, {"third", 0, -1, "", {}}); }).kind == Kind::Config);
+  CHECK(error_of([&] { train_on(device, {"third", 0, std::nullopt, ""}); }).kind == Kind::Config);
   CHECK(device.store->current_run()->id == first);  // what is refused ends nothing
-  CHECK(train_on(device, {"second", 1, -1, "", {}})["method"] == "second");
+  CHECK(train_on(device, {"second", 1, std::nullopt, ""})["method"] == "second");
   CHECK(device.store->run(first).ended_because == "replaced");
 }
 
 TEST_CASE("settings that the plans were built for are not changed") {
   Device device;
-  const auto refused = [&](const char* settings) { return error_of([&] { train_on(device, {"", 0, -1, settings, {}}); }); };
+  const auto refused = [&](const char* settings) { return error_of([&] { train_on(device, {"", 0, std::nullopt, settings}); }); };
   CHECK(refused("{\"batch_size\": 3}").expected == "2, which the bundle was built for");
   CHECK(refused("{\"sequence_lengths\": [4]}").got == "(4,)");
   CHECK(refused("{\"clip_norm\": 1.5}").expected == "None, which the bundle was built for");
@@ -124,12 +126,12 @@ TEST_CASE("settings that the plans were built for are not changed") {
 TEST_CASE("what cannot fit is refused before anything is run, against the whole process") {
   Device device;
   device.bundle.manifest().methods[0].plans[1].estimate.peak_bytes = 500'000'000;
-  device.limit = 400'000'000;
+  device.script.limits.memory_bytes = 400'000'000;
   const Error error = error_of([&] { train_on(device); });
   CHECK(error.kind == Kind::Budget);
   CHECK(error.subject == "Training with 'first' (estimated peak 500.0 MB)");
   CHECK(device.script.steps == 0);
-  device.limit = 500'000'000;  // what the process holds already is part of the estimate
+  device.script.limits.memory_bytes = 500'000'000;  // what the process holds already is part of the estimate
   CHECK(train_on(device)["steps"] == 12);
 }
 
@@ -144,7 +146,7 @@ TEST_CASE("two trainers do not share a state") {
   Device device;
   const auto lock = device.store->trainer_lock();
   auto other = device.open();
-  Personal personal{device.bundle, *other, std::nullopt, device.script.stop, device.personal().make_machine};
+  Personal personal{device.bundle, *other, device.script.control, device.personal().make_machine};
   CHECK(error_of([&] { train(personal, {}); }).kind == Kind::StateLocked);
 }
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from bespoke.state.records import AddedExample
 
 _RUNTIME = "core: the device core in a process of its own; torch: the reference [core, where bundle and machine have it]."
-_OWN = ("steps", "seed", "memory_mb")  # arguments of `train` and `open`, not overrides of Training
+_OWN = ("steps", "seconds", "seed", "memory_mb")  # arguments of `train` and `open`, not overrides of Training
 
 
 def _example_options(command: Command) -> Command:
@@ -57,6 +57,7 @@ def _example_options(command: Command) -> Command:
 @click.option("--method", help="Way of training [that of the unfinished run, else the bundle's first].")
 @runtime_option(_RUNTIME)
 @click.option("--new-run", is_flag=True, help="Drop an unfinished run and start a new one.")
+@click.option("--seconds", type=float, help="End after so many seconds at the latest, in a committed state [no deadline].")
 @setting_flags(TRAIN_FLAGS)
 @click.option("--plot", type=PATH, metavar="FILE", help="Draw memory and losses (.svg or .png).")
 @trust_options
@@ -100,7 +101,9 @@ def train(
                 done += 1
                 tell(f"training: step {step}, loss {loss:.4f}", done, total)
 
-            report = model.train(given["steps"], method=method, seed=given["seed"], stop=stop, on_step=on_step, **overrides)
+            report = model.train(
+                given["steps"], seconds=given["seconds"], method=method, seed=given["seed"], stop=stop, on_step=on_step, **overrides
+            )
     if plot is not None:
         from bespoke.plot import plot_training
 

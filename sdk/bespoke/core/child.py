@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """One request to the core: a child process under a limit, its steps told as they come, its report or its error.
 
-The child writes one JSON object a line. A stop, an interrupt or an error in a callback sends it SIGTERM, at which it goes to
-committed state and reports; a second interrupt kills it, which loses nothing that was committed.
+Both sides write one JSON object a line. At a stop the child is told to cancel, goes to a committed state and reports. An
+interrupt or an error in a callback sends it SIGTERM; a second interrupt kills it, which loses nothing that was committed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import selectors
 import signal
@@ -30,7 +29,7 @@ from bespoke.errors import BespokeError, BudgetExceeded, MissingDependency
 __all__ = ["run"]
 
 POLL_SECONDS = 0.05  # how late a stop may be noticed
-ASK_AGAIN_SECONDS = 0.25
+TERM_AGAIN_SECONDS = 0.25  # a child that does not listen yet loses the signal
 STOP_SECONDS = 60.0  # what a child may take to end after an interrupt: one instruction and one commit
 _LAUNCH = str(Path(__file__).with_name("launch.py"))
 _MAX_ERROR_TEXT = 2000
@@ -58,7 +57,7 @@ def run(
         # A group of its own: Ctrl-C in the terminal reaches the parent alone, which decides.
         child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, process_group=0)
         try:
-            _ask(child, request)
+            _tell(child, request)
             last = _listen(child, on_step, stop)
             child.wait()
         except BaseException:
@@ -73,11 +72,11 @@ def run(
         return {**report, "bytes_read": report.get("bytes_read", 0) + ahead}
 
 
-def _ask(child: subprocess.Popen[bytes], request: Mapping[str, Any]) -> None:
+def _tell(child: subprocess.Popen[bytes], message: Mapping[str, Any]) -> None:
     assert child.stdin is not None
     with contextlib.suppress(BrokenPipeError):  # it has ended already; its exit status says more
-        child.stdin.write(json.dumps(request).encode() + b"\n")
-        child.stdin.close()
+        child.stdin.write(json.dumps(message).encode() + b"\n")
+        child.stdin.flush()
 
 
 def _listen(
@@ -85,13 +84,11 @@ def _listen(
 ) -> dict[str, Any]:
     """Hears the child to its end; returns its limit and its report or error."""
     found: dict[str, Any] = {}
-    asked_again = math.inf  # when to ask for a stop again: it is lost on a core that does not listen yet
+    cancelled = False
     for line in _lines(child):
-        if asked_again == math.inf and stop is not None and stop():
-            asked_again = 0.0
-        if "limit" in found and time.monotonic() >= asked_again:  # before, the signal would end what becomes the core
-            asked_again = time.monotonic() + ASK_AGAIN_SECONDS
-            child.send_signal(signal.SIGTERM)
+        if not cancelled and stop is not None and stop():
+            cancelled = True
+            _tell(child, {"do": "cancel"})
         if line is None:
             continue
         try:
@@ -99,7 +96,7 @@ def _listen(
             kind = event["event"]
         except (ValueError, TypeError, KeyError):
             continue  # a library that writes to stdout
-        if kind == "step" and on_step is not None:
+        if kind == "progress" and event["phase"] == "step" and on_step is not None:
             on_step(int(event["step"]), _number(event["loss"]))
         elif kind in ("report", "error", "limit"):
             found[kind] = event
@@ -136,7 +133,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + STOP_SECONDS
         while child.poll() is None and time.monotonic() < deadline:
             child.terminate()
-            _drain(child, ASK_AGAIN_SECONDS)
+            _drain(child, TERM_AGAIN_SECONDS)
     finally:
         if child.poll() is None:
             child.kill()

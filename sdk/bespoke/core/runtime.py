@@ -58,10 +58,10 @@ class CoreRuntime:
         }
 
     def train(
-        self, steps: int | None, method: str | None, seed: int | None, stop: Callable[[], bool] | None,
+        self, steps: int | None, seconds: float | None, method: str | None, seed: int | None, stop: Callable[[], bool] | None,
         on_step: Callable[[int, float], None] | None, overrides: Mapping[str, Any],
     ) -> TrainReport:  # fmt: skip
-        asked = {"verb": "train", "method": method, "steps": steps or 0, "seed": -1 if seed is None else seed}
+        asked = {"verb": "train", "method": method, "steps": steps or 0, "seed": seed, "deadline_seconds": seconds or 0.0}
         return train_report(self._ask({**asked, "settings": dict(overrides)}, on_step, stop))
 
     def evaluate(self, split: str) -> Evaluation:

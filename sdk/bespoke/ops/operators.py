@@ -41,8 +41,9 @@ class CallSizes:
 
 @dataclass(frozen=True)
 class Operator:
-    """`flops`: multiplications and additions of a call. `torch_workspace`: bytes that the torch implementation takes besides operands
-    and results. `native_workspace`: the same of the native kernels, by rows of the first operand and threads of the pool."""
+    """`flops`: multiplications and additions of a call. `torch_workspace`: bytes that the torch implementation takes besides
+    operands and results. `native_workspace`: the same of the native kernels, by rows of the first operand and threads of
+    the pool."""
 
     name: str
     out_variant: str

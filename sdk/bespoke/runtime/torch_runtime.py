@@ -6,6 +6,7 @@ The reference for the device core, whose counterpart is bindings/native/src/trai
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -45,7 +46,7 @@ class TorchRuntime:
     # ---- training ----------------------------------------------------------------------------------------------------
 
     def train(
-        self, steps: int | None, method: str | None, seed: int | None, stop: Callable[[], bool] | None,
+        self, steps: int | None, seconds: float | None, method: str | None, seed: int | None, stop: Callable[[], bool] | None,
         on_step: Callable[[int, float], None] | None, overrides: Mapping[str, Any],
     ) -> TrainReport:  # fmt: skip
         began, written, read = time.monotonic(), bytes_written(), bytes_read()
@@ -67,7 +68,11 @@ class TorchRuntime:
             )
             gate_seconds = machine.seconds_by_stage()
             trainer = Trainer(machine, self._store, run, self._cursor(run, record), self._start_of(run), on_step)
-            reason = trainer.train(steps if steps is not None else run.steps, stop or (lambda: False))
+            deadline = math.inf if seconds is None else began + seconds
+            asked = stop or (lambda: False)
+            reason = trainer.train(steps if steps is not None else run.steps, lambda: time.monotonic() >= deadline or asked())
+            if reason == "stop_requested" and time.monotonic() >= deadline:
+                reason = "deadline"
             stages = {stage: spent - gate_seconds[stage] for stage, spent in machine.seconds_by_stage().items()}
             judgement = self._judge(machine, gate, before, run, trainer, reason)
             footprint = read_footprint()
@@ -136,6 +141,8 @@ class TorchRuntime:
         self, machine: Machine, gate: GateData, before: tuple[float | None, float | None], run: Run, trainer: Trainer,
         reason: StoppedBecause,
     ) -> Judgement:  # fmt: skip
+        if reason == "deadline":  # the gate takes time, too: a later call judges
+            return Judgement(gate.judged_on, before[0], None, before[1], None, False)
         judgement = judge(machine, gate, before, changed=trainer.step > 0 and reason not in ("diverged", "example_forgotten"))
         accepted = judgement.accepted
         if accepted:

@@ -17,25 +17,38 @@ from typing import Any
 import pytest
 
 from bespoke.core import find
+from tests.statuses import STATUS
 from tests.unit.bad_inputs.conftest import Place
 
-HEADER = "Compile the app with the header of this library."
+NEWER = "Set struct_size to sizeof, and use a library that is as new as the header."
 
 ROWS = [
     ("opened(b'/nosuch', state)", "BundleError", "/nosuch: got No such file or directory; expected a bundle. Get the bundle again from where it was built."),
     ("opened(bundle, b'/etc/passwd')", "StateError", "/etc/passwd: got ...; expected a folder of its own that this process may read and write. Check that the path is a writable folder on a local disk."),
     ("opened(bundle, state, pin_sha256=b'0' * 64)", "SignatureError", "{bundle}: manifest.json: got sha256 ...; expected the pinned 0000... Get the bundle that the app was built with."),
     ("opened(bundle, state, public_key=b'1' * 32)", "SignatureError", "{bundle}: signature: got no signature; expected a signature: the app asks for one. Get the bundle and its key from the one who built it."),
-    ("opened(None, state)", "ConfigError", "bundle: got null; expected the path of a bundle. Give one."),
-    ("opened(bundle, None)", "ConfigError", "state: got null; expected the path of the user's folder. Give one."),
+    ("called('bespoke_open', None, text(state), None, c.byref(c.c_void_p()))", "ConfigError", "bundle: got null; expected where the bundle is. Give one."),
+    ("opened(None, state)", "ConfigError", "bespoke_bundle: got neither a path nor a range of a file; expected one of both. Give one."),
+    ("opened(None, state, place={'descriptor': 9999, 'size': 100})", "BundleError", "the bundle at byte 0 of a file: got Bad file descriptor; expected a file that can be read. Get the bundle again from where it was built."),
+    ("opened(None, state, place={'descriptor': 0, 'size': 100})", "BundleError", "the bundle at byte 0 of a file: got no regular file; expected a zip. Get the bundle again from where it was built."),
+    ("opened(b'\\xff', state)", "ConfigError", "bespoke_bundle.path: got '\\xff'; expected UTF-8 without NUL. Mend the text."),
+    ("opened(b'a\\0b', state)", "ConfigError", "bespoke_bundle.path: got 'a\\x00b'; expected UTF-8 without NUL. Mend the text."),
+    ("opened(bundle, None)", "ConfigError", "state: got an empty text; expected the path of the user's folder. Give one."),
     ("opened(bundle, state, memory_mb=float('nan'))", "ConfigError", "memory_mb: got nan; expected a number of at most 1e12. Give 0 for the bundle's budget, less for none."),
     ("opened(bundle, state, memory_mb=float('inf'))", "ConfigError", "memory_mb: got inf; expected a number of at most 1e12. Give 0 for the bundle's budget, less for none."),
     ("opened(bundle, state, threads=-3)", "ConfigError", "threads: got -3; expected 0 or more. Give 0 for as many as there are processors."),
-    ("called('bespoke_train', None, None, c.byref(report))", "ConfigError", "model: got null; expected one that bespoke_open gave. Give one."),
-    ("called('bespoke_verify', None, c.byref(report))", "ConfigError", "model: got null; expected one that bespoke_open gave. Give one."),
-    ("evaluate(None)", "ConfigError", "split: got null; expected \"validation\" or \"train\". Give one."),
-    ("opened(bundle, state, struct_size=3)", "ConfigError", f"bespoke_options: got struct_size 3; expected ... {HEADER}"),
-    ("train(struct_size=3)", "ConfigError", f"bespoke_training: got struct_size 3; expected ... {HEADER}"),
+    ("called('bespoke_train', None, None, None, c.byref(report))", "ConfigError", "model: got null; expected one that bespoke_open gave. Give one."),
+    ("called('bespoke_verify', None, None, c.byref(report))", "ConfigError", "model: got null; expected one that bespoke_open gave. Give one."),
+    ("evaluate(None)", "ConfigError", "split: got ''; expected 'train' or 'validation'. Name one of these two."),
+    ("changed('limit', float('nan'))", "ConfigError", "memory_mb: got nan; expected a number of at most 1e12. Give 0 for the bundle's budget, less for none."),
+    ("changed('pace', 0)", "ConfigError", "pace: got 0.0; expected more than 0 and at most 1. Change the share."),
+    ("changed('pace', float('nan'))", "ConfigError", "pace: got nan; expected more than 0 and at most 1. Change the share."),
+    ("train(call={'deadline_seconds': -1})", "ConfigError", "deadline_seconds: got -1.0; expected 0 for none, or more. Change the deadline."),
+    ("train(call={'deadline_seconds': float('nan')})", "ConfigError", "deadline_seconds: got nan; expected 0 for none, or more. Change the deadline."),
+    ("train(call={'struct_size': 8})", "ConfigError", f"bespoke_call: got struct_size 8; expected ... {NEWER}"),
+    ("train(has_seed=1, seed=-1)", "ConfigError", "train.seed: got -1; expected 0 or more. Change seed."),
+    ("opened(bundle, state, struct_size=3)", "ConfigError", f"bespoke_options: got struct_size 3; expected ... {NEWER}"),
+    ("train(struct_size=3)", "ConfigError", f"bespoke_training: got struct_size 3; expected ... {NEWER}"),
     ("train(steps=-3)", "ConfigError", "train.steps: got -3; expected 1 or more, or 0 for all. Change steps."),
     ("train(method=b'mexp')", "ConfigError", "method: got 'mexp'; expected one of mesp. Name a method of the bundle."),
     ("train(settings=b'[1]')", "ConfigError", "train: got settings that are no JSON object, ...; expected an object of Training fields. Change the settings."),
@@ -71,6 +84,6 @@ def test_the_error_says_what_is_wrong_with_a_call(number: int, answers: list[dic
     _, kind, says = ROWS[number]
     answer = answers[number]
     assert answer["kind"] == kind
-    assert answer["code"] == answer["code_of_error"] > 0
+    assert answer["status"] == answer["of_error"] == STATUS[kind]
     said = "{subject}: got {got}; expected {expected}. {next_step}.".format(**answer)
     assert place.holds(says, said), said

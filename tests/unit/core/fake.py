@@ -7,9 +7,14 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 
-ERROR = {"kind": "StateLocked", "code": 9, "subject": "state", "got": "another trainer", "expected": "none", "next_step": "Wait"}
+ERROR = {"kind": "StateLocked", "subject": "state", "got": "another trainer", "expected": "none", "next_step": "Wait"}
+
+
+def step(number: int, loss: float | None) -> None:
+    tell("progress", phase="step", step=number, steps=0, loss=loss, footprint_bytes=0)
 
 
 def tell(event: str, **more: object) -> None:
@@ -21,25 +26,27 @@ def main() -> int:
     if request["verb"] == "version":
         tell("report", version="9.9", instruction_set="avx2")
         return 0
-    asked: list[int] = []
+    asked: list[object] = []
     if request["bundle"] == "slow_start":
-        time.sleep(0.3)  # what comes before it listens is asked for again
+        time.sleep(0.3)
+    threading.Thread(target=lambda: asked.append(json.loads(sys.stdin.readline() or "0")), daemon=True).start()
     signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
     does, _, amount = request["bundle"].partition(":")
     count = int(amount) if amount.isdigit() else 0
     if does == "steps":
-        for step in range(1, count + 1):
-            tell("step", step=step, loss=1 / step if step % 4 else None)
+        for number in range(1, count + 1):
+            step(number, 1 / number if number % 4 else None)
+            tell("progress", phase="commit", step=number, steps=0, loss=None, footprint_bytes=0)
     elif does in ("until_stopped", "slow_start"):
-        tell("step", step=1, loss=1.0)
+        step(1, 1.0)
         while not asked:
             time.sleep(0.005)
     elif does == "deaf":
-        tell("step", step=1, loss=1.0)
+        step(1, 1.0)
         time.sleep(1000)
     elif does == "eat":
         held = [bytearray(b"x" * 10**6) for _ in range(count)]
-        tell("step", step=len(held), loss=0.0)
+        step(len(held), 0.0)
     elif does == "crash":
         print("something terrible", file=sys.stderr, flush=True)
         os.kill(os.getpid(), count)
@@ -50,7 +57,7 @@ def main() -> int:
     elif does == "error":
         tell("error", **{**ERROR, "kind": amount})
         return 9
-    tell("report", asked=request, stopped=bool(asked), pid=os.getpid(), parent=os.getppid())
+    tell("report", asked=request, stopped=asked == [{"do": "cancel"}], pid=os.getpid(), parent=os.getppid())
     return 0
 
 

@@ -3,21 +3,16 @@
 #include "bespoke.h"
 
 #include <atomic>
-#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <new>
 #include <string>
 
-#include "format/bundle/bundle.h"
-#include "format/bundle/manifest_check.h"
+#include "api/arguments.h"
+#include "api/errors.h"
 #include "kernels/int4.h"
-#include "verify/golden.h"
-#include "exec/machine.h"
-#include "train/training.h"
-#include "state/folder.h"
-#include "state/store.h"
+#include "model/personal_model.h"
 #include "state/stored_text.h"
 #ifdef BESPOKE_EXECUTORCH
 #include "engines/executorch/engine.h"
@@ -29,102 +24,16 @@
 
 using namespace bespoke;
 
-struct bespoke_model {
-  std::unique_ptr<Bundle> bundle;
-  std::unique_ptr<StateStore> store;
-  std::string target;  // of the engine
-  bespoke_engine engine{};
-  std::optional<int64_t> limit_bytes;
-  const char* authenticated = "none";
-  std::atomic<bool> stop{false};
+struct bespoke_model : PersonalModel {
+  using PersonalModel::PersonalModel;
+};
 
-  bespoke_model() = default;
-  bespoke_model(const bespoke_model&) = delete;
-  ~bespoke_model() {
-    store.reset();
-    if (engine.destroy) engine.destroy(engine.context);
-  }
-
-  Personal personal() {
-    return {*bundle, *store, limit_bytes, stop, [this](const Method& method, MemoryGuard& guard, const std::string& scratch_path) {
-              return std::make_unique<Machine>(*bundle, method, engine, guard, stop, scratch_path);
-            }};
-  }
+struct bespoke_cancel {
+  std::atomic<bool> set{false};
+  static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may set it");
 };
 
 namespace {
-
-constexpr double kMostMegabytes = 1e12;  // bytes of more are no 64-bit number
-
-// Where there is no memory, not even for an error.
-bespoke_error no_memory = {10, "BudgetExceeded", "memory", "no room for an allocation", "room within the limit that the system sets",
-                           "Raise the limit or use a bundle built for a smaller budget"};
-
-// One allocation: the record, then its texts.
-bespoke_error* error_of(const Error& error) {
-  const std::string* texts[] = {&error.subject, &error.got, &error.expected, &error.next_step};
-  const size_t kind_size = std::strlen(name_of(error.kind)) + 1;
-  size_t size = sizeof(bespoke_error) + kind_size;
-  for (const std::string* text : texts) size += text->size() + 1;
-  auto* record = static_cast<bespoke_error*>(std::malloc(size));
-  if (!record) return &no_memory;
-  record->code = code_of(error.kind);
-  char* at = reinterpret_cast<char*>(record + 1);
-  const auto put = [&](const char* text, size_t length) {
-    const char* begin = at;
-    std::memcpy(at, text, length);
-    at += length;
-    return begin;
-  };
-  record->kind = put(name_of(error.kind), kind_size);
-  const char** fields[] = {&record->subject, &record->got, &record->expected, &record->next_step};
-  for (size_t i = 0; i < 4; i++) *fields[i] = put(texts[i]->c_str(), texts[i]->size() + 1);
-  return record;
-}
-
-// Nothing leaves it: an exception that telling of another one throws is the lack of memory.
-template <class Body>
-int guarded(bespoke_error** error, Body body) noexcept {
-  if (error) *error = nullptr;
-  const auto tell = [&](bespoke_error* record) {
-    const int code = record->code;
-    if (error)
-      *error = record;
-    else
-      bespoke_error_free(record);
-    return code;
-  };
-  try {
-    try {
-      body();
-      return 0;
-    } catch (const Error& problem) {
-      return tell(error_of(problem));
-    } catch (const Abandoned&) {
-      return tell(error_of({Kind::Internal, "the call", "a stop before there was anything to report", "to run to its end", "Call it again"}));
-    } catch (const std::bad_alloc&) {
-      return tell(&no_memory);
-    } catch (const std::exception& problem) {
-      return tell(error_of({Kind::Internal, "the device core", problem.what(), "no such failure", "Report this together with the bundle"}));
-    } catch (...) {
-      return tell(
-          error_of({Kind::Internal, "the device core", "an unknown failure", "no such failure", "Report this together with the bundle"}));
-    }
-  } catch (...) {
-    return tell(&no_memory);
-  }
-}
-
-void need(const void* given, const char* what, const char* expected) {
-  if (!given) throw Error(Kind::Config, what, "null", expected, "Give one");
-}
-
-// Structs grow at their end. A larger one is of a later header, whose fields nobody here would heed.
-void check_size(size_t got, size_t least, size_t most, const char* what) {
-  if (got < least || got > most)
-    throw Error(Kind::Config, what, "struct_size " + std::to_string(got), std::to_string(least) + " to " + std::to_string(most),
-                "Compile the app with the header of this library");
-}
 
 void give(char** report, const std::string& text) {
   if (!report) return;
@@ -133,39 +42,22 @@ void give(char** report, const std::string& text) {
   std::memcpy(*report, text.c_str(), text.size() + 1);
 }
 
-// A stop ends the call that runs: what came before it is forgotten here.
-template <class Body>
-int stoppable(bespoke_model* model, char** report, bespoke_error** error, Body body) {
-  if (report) *report = nullptr;
-  if (model) model->stop = false;
-  return guarded(error, [&] {
-    need(model, "model", "one that bespoke_open gave");
-    give(report, body());
-  });
+BundlePlace place_of(const bespoke_bundle* given) {
+  need(given, "bundle", "where the bundle is");
+  const auto bundle = taken(given, BESPOKE_FIRST(bespoke_bundle, descriptor), "bespoke_bundle");
+  const std::string path = text_of(bundle.path, "bespoke_bundle.path");
+  if (!path.empty()) return path;
+  if (!bundle.size) throw Error(Kind::Config, "bespoke_bundle", "neither a path nor a range of a file", "one of both", "Give one");
+  return {bundle.descriptor, bundle.offset, bundle.size};
 }
 
-bespoke_options taken(const bespoke_options* given) {
-  bespoke_options options{};
-  if (!given) return options;
-  check_size(given->struct_size, offsetof(bespoke_options, require_authenticated), sizeof options, "bespoke_options");
-  std::memcpy(&options, given, given->struct_size);
-  return options;
-}
-
-// From here on the model destroys it.
-void take_engine(bespoke_model& model, const bespoke_engine& given) {
-  check_size(given.struct_size, sizeof given, sizeof given, "bespoke_engine");
-  model.engine = given;
-  need(given.target, "bespoke_engine.target", "the name of a target");
-  model.target = given.target;
-  model.engine.target = model.target.c_str();
-  if (!given.open || !given.run || !given.close)
-    throw Error(Kind::Config, "bespoke_engine", "no open, run or close", "all three of them", "Fill the table");
+bespoke_options options_of(const bespoke_options* given) {
+  return taken(given, BESPOKE_FIRST(bespoke_options, require_authenticated), "bespoke_options");
 }
 
 Trust trust_of(const bespoke_options& options) {
   Trust trust;
-  if (options.pin_sha256) trust.pin_sha256 = options.pin_sha256;
+  if (options.pin_sha256.size) trust.pin_sha256 = text_of(options.pin_sha256, "pin_sha256");
   if (options.public_key) {
     trust.public_key.emplace();
     std::memcpy(trust.public_key->data(), options.public_key, trust.public_key->size());
@@ -174,100 +66,122 @@ Trust trust_of(const bespoke_options& options) {
   return trust;
 }
 
-bespoke_engine own_engine(const bespoke_options& options) {
+// The caller's engine is the core's from here on, whatever happens.
+std::unique_ptr<Engine> engine_of(const bespoke_engine& given) {
+  const auto table = taken(&given, BESPOKE_FIRST(bespoke_engine, destroy), "bespoke_engine");
+  std::unique_ptr<Engine> engine;
+  try {
+    engine = std::make_unique<Engine>(table);
+  } catch (...) {
+    if (table.destroy) table.destroy(table.context);
+    throw;
+  }
+  need(table.target, "bespoke_engine.target", "the name of a target");
+  if (!table.open || !table.run || !table.close)
+    throw Error(Kind::Config, "bespoke_engine", "no open, run or close", "all three of them", "Fill the table");
+  return engine;
+}
+
+std::unique_ptr<Engine> own_engine(int threads) {
+  if (threads < 0)
+    throw Error(Kind::Config, "threads", std::to_string(threads), "0 or more", "Give 0 for as many as there are processors");
 #ifdef BESPOKE_EXECUTORCH
-  return executorch_engine(options.threads);
+  return std::make_unique<Engine>(executorch_engine(threads));
 #else
   throw Error(Kind::MissingDependency, "engine", "a core built without ExecuTorch", "an engine in bespoke_options",
               "Give one, or build the core with ExecuTorch");
 #endif
 }
 
-std::vector<StateTensor> adapter_shapes(Bundle& bundle) {
-  check_adapter(bundle.manifest(), bundle.tensors(bundle.manifest().adapter));
-  std::vector<StateTensor> shapes;
-  for (const auto& [name, tensor] : bundle.tensors(bundle.manifest().adapter)) 
-    shapes.push_back({name, tensor.shape.data(), static_cast<int32_t>(tensor.shape.size()), nullptr});
-  return shapes;
+CallSettings call_of(const bespoke_call* given) {
+  CallSettings settings;
+  const auto call = taken(given, BESPOKE_FIRST(bespoke_call, progress), "bespoke_call");
+  if (call.cancel) settings.cancel = &call.cancel->set;
+  if (!(call.deadline_seconds >= 0))  // what is no number is not either
+    throw Error(Kind::Config, "deadline_seconds", repr_of(call.deadline_seconds), "0 for none, or more", "Change the deadline");
+  if (call.deadline_seconds > 0) settings.deadline_seconds = call.deadline_seconds;
+  if (call.progress)
+    settings.listener = [call](const Told& told) {
+      const bespoke_progress progress = {sizeof(bespoke_progress), static_cast<int32_t>(told.phase), told.step, told.steps, told.loss,
+                                         told.footprint_bytes};
+      return call.progress(call.context, &progress) != 0;
+    };
+  return settings;
+}
+
+template <class Body>
+bespoke_status computed(bespoke_model* model, const bespoke_call* call, char** report, bespoke_error** error, Body body) {
+  if (report) *report = nullptr;
+  return guarded(error, [&] {
+    need(model, "model", "one that bespoke_open gave");
+    give(report, body(call_of(call)));
+  });
 }
 
 }  // namespace
 
-void bespoke_error_free(bespoke_error* error) {
-  if (error != &no_memory) std::free(error);
-}
-void bespoke_text_free(char* text) { std::free(text); }
+void bespoke_free(char* text) { std::free(text); }
 const char* bespoke_version(void) { return BESPOKE_VERSION; }
-
 const char* bespoke_instruction_set(void) { return kernels::name_of(kernels::instruction_set(kernels::best_table())); }
 
-int bespoke_open(const char* bundle, const char* state, const bespoke_options* given, bespoke_model** model, bespoke_error** error) {
+bespoke_status bespoke_open(const bespoke_bundle* bundle, bespoke_text state, const bespoke_options* given, bespoke_model** model,
+                            bespoke_error** error) {
   if (model) *model = nullptr;
   return guarded(error, [&] {
-    const bespoke_options options = taken(given);
-    const bespoke_engine* engine = options.engine;
-    const auto owned = [](const bespoke_engine* table) {
-      if (table->struct_size == sizeof *table && table->destroy) table->destroy(table->context);
-    };
-    std::unique_ptr<const bespoke_engine, decltype(owned)> until_taken(engine, owned);
-    auto opened = std::make_unique<bespoke_model>();
-    until_taken.release();
-    if (engine) take_engine(*opened, *engine);
-    need(bundle, "bundle", "the path of a bundle");
-    need(state, "state", "the path of the user's folder");
+    const bespoke_options options = options_of(given);
+    std::unique_ptr<Engine> engine;
+    if (options.engine) engine = engine_of(*options.engine);
+    const BundlePlace place = place_of(bundle);
+    const std::string folder = text_of(state, "state");
+    if (folder.empty()) throw Error(Kind::Config, "state", "an empty text", "the path of the user's folder", "Give one");
     need(model, "model", "a place for the model");
-    if (options.threads < 0)
-      throw Error(Kind::Config, "threads", std::to_string(options.threads), "0 or more", "Give 0 for as many as there are processors");
-    if (!(options.memory_mb <= kMostMegabytes))  // what is no number is not either
-      throw Error(Kind::Config, "memory_mb", repr_of(options.memory_mb), "a number of at most 1e12",
-                  "Give 0 for the bundle's budget, less for none");
-    check_apart(state, bundle);
-    opened->bundle = Bundle::open(bundle, trust_of(options));
-    opened->authenticated = options.pin_sha256 ? "pin" : options.public_key ? "signature" : "none";
-    if (!engine) opened->engine = own_engine(options);
-    if (options.memory_mb > 0)
-      opened->limit_bytes = static_cast<int64_t>(options.memory_mb * 1e6);
-    else if (options.memory_mb == 0 && opened->bundle->manifest().memory_bytes)
-      opened->limit_bytes = static_cast<int64_t>(*opened->bundle->manifest().memory_bytes);
-    opened->store = StateStore::open(state, opened->bundle->manifest().base_sha256, adapter_shapes(*opened->bundle));
-    *model = opened.release();
+    if (!engine) engine = own_engine(options.threads);
+    *model = new bespoke_model(place, folder, trust_of(options), std::move(engine), options.memory_mb);
   });
 }
 
 void bespoke_close(bespoke_model* model) { delete model; }
 
-const char* bespoke_authenticated(const bespoke_model* model) { return model ? model->authenticated : "none"; }
+const char* bespoke_authenticated(const bespoke_model* model) { return model ? model->authenticated() : "none"; }
 
-int bespoke_train(bespoke_model* model, const bespoke_training* given, char** report, bespoke_error** error) {
-  return stoppable(model, report, error, [&] {
+bespoke_status bespoke_set_limit(bespoke_model* model, double memory_mb, bespoke_error** error) {
+  return guarded(error, [&] {
+    need(model, "model", "one that bespoke_open gave");
+    model->set_limit(memory_mb);
+  });
+}
+
+bespoke_status bespoke_set_pace(bespoke_model* model, double share, bespoke_error** error) {
+  return guarded(error, [&] {
+    need(model, "model", "one that bespoke_open gave");
+    model->set_pace(share);
+  });
+}
+
+bespoke_cancel* bespoke_cancel_new(void) { return new (std::nothrow) bespoke_cancel; }
+void bespoke_cancel_set(bespoke_cancel* cancel) {
+  if (cancel) cancel->set = true;
+}
+void bespoke_cancel_free(bespoke_cancel* cancel) { delete cancel; }
+
+bespoke_status bespoke_train(bespoke_model* model, const bespoke_training* given, const bespoke_call* call, char** report,
+                             bespoke_error** error) {
+  return computed(model, call, report, error, [&](CallSettings settings) {
+    const auto training = taken(given, BESPOKE_FIRST(bespoke_training, settings), "bespoke_training");
     TrainRequest request;
-    if (given) {
-      check_size(given->struct_size, sizeof *given, sizeof *given, "bespoke_training");
-      if (given->method) request.method = given->method;
-      if (given->settings) request.settings = given->settings;
-      request.steps = given->steps;
-      request.seed = given->seed;
-      if (given->on_step) request.on_step = [given](int64_t step, double loss) { given->on_step(given->context, step, loss); };
-    }
-    Personal personal = model->personal();
-    return train(personal, request);
+    request.method = text_of(training.method, "bespoke_training.method");
+    request.steps = training.steps;
+    if (training.has_seed) request.seed = training.seed;
+    request.settings = text_of(training.settings, "bespoke_training.settings");
+    return model->train(request, std::move(settings));
   });
 }
 
-int bespoke_evaluate(bespoke_model* model, const char* split, char** report, bespoke_error** error) {
-  return stoppable(model, report, error, [&] {
-    need(split, "split", "\"validation\" or \"train\"");
-    Personal personal = model->personal();
-    return evaluate_examples(personal, split);
-  });
+bespoke_status bespoke_evaluate(bespoke_model* model, bespoke_text split, const bespoke_call* call, char** report, bespoke_error** error) {
+  return computed(model, call, report, error,
+                  [&](CallSettings settings) { return model->evaluate(text_of(split, "split"), std::move(settings)); });
 }
 
-int bespoke_verify(bespoke_model* model, char** report, bespoke_error** error) {
-  return stoppable(model, report, error, [&] {
-    return verify(*model->bundle, model->personal().make_machine);
-  });
-}
-
-void bespoke_stop(bespoke_model* model) {
-  if (model) model->stop = true;
+bespoke_status bespoke_verify(bespoke_model* model, const bespoke_call* call, char** report, bespoke_error** error) {
+  return computed(model, call, report, error, [&](CallSettings settings) { return model->verify(std::move(settings)); });
 }

@@ -38,8 +38,8 @@ void add(float* to, const float* from, size_t count) {
 }  // namespace
 
 Interpreter::Interpreter(const Plan& plan, Bundle& bundle, Programs& programs, Buffers& buffers, MemoryGuard& guard,
-                         const std::atomic<bool>& stop, Spent& spent)
-    : plan_(plan), bundle_(bundle), programs_(programs), buffers_(buffers), guard_(guard), stop_(stop), spent_(spent),
+                         Control& control, Spent& spent)
+    : plan_(plan), bundle_(bundle), programs_(programs), buffers_(buffers), guard_(guard), control_(control), spent_(spent),
       base_(plan.values.size(), nullptr), number_of_(plan.values.size(), -1), state_offset_(plan.values.size(), 0) {
   for (const GraphUse& use : plan.graphs) {
     graphs_.push_back(&programs.find(use.key));
@@ -122,7 +122,7 @@ Outcome Interpreter::execute(const std::vector<Instruction>& code, const Binding
   bind(bindings);
   Outcome outcome;
   for (const Instruction& i : code) {
-    if (stop_.load(std::memory_order_relaxed)) throw Abandoned{};
+    control_.check();
     switch (i.op) {
       case Op::load: load(plan_.names[i.a]); break;
       case Op::free:
@@ -294,6 +294,7 @@ void Interpreter::call(const Instruction& instruction) {
                                    [&](const Reference& result) { return stores(result.value); });
   spent_.stages[static_cast<int>(head ? Stage::head : updates ? Stage::update : stage_)] += seconds;
   spent_.longest = std::max(spent_.longest, seconds);
+  control_.rest(seconds);
 }
 
 bool Interpreter::stores(uint32_t value) const { return std::binary_search(stored_.begin(), stored_.end(), value); }

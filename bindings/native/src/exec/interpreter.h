@@ -3,7 +3,6 @@
 // memory guard is asked, before each instruction whether to stop.
 #pragma once
 
-#include <atomic>
 #include <map>
 #include <string>
 #include <vector>
@@ -37,7 +36,7 @@ struct Spent {  // seconds since the machine was made
 class Interpreter {
  public:
   Interpreter(const Plan& plan, Bundle& bundle, Programs& programs, Buffers& buffers, MemoryGuard& guard,
-              const std::atomic<bool>& stop, Spent& spent);
+              Control& control, Spent& spent);
 
   Outcome run(Section section, const Bindings& bindings);
   void replay(const Bindings& bindings);
@@ -75,7 +74,7 @@ class Interpreter {
   Programs& programs_;
   Buffers& buffers_;
   MemoryGuard& guard_;
-  const std::atomic<bool>& stop_;
+  Control& control_;
   Spent& spent_;
   std::vector<Program*> graphs_;
   std::vector<std::string> calls_;      // "Graph 'x' of method 'y'", for the guard

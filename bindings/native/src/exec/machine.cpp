@@ -28,13 +28,13 @@ std::vector<Plan> plans_of(Bundle& bundle, const Method& method) {
 
 }  // namespace
 
-Machine::Machine(Bundle& bundle, const Method& method, const bespoke_engine& engine, MemoryGuard& guard, const std::atomic<bool>& stop,
+Machine::Machine(Bundle& bundle, const Method& method, const bespoke_engine& engine, MemoryGuard& guard, Control& control,
                  const std::string& scratch_path)
-    : Machine(bundle, method, plans_of(bundle, method), engine, guard, stop, scratch_path) {}
+    : Machine(bundle, method, plans_of(bundle, method), engine, guard, control, scratch_path) {}
 
 Machine::Machine(Bundle& bundle, const Method& method, std::vector<Plan> verified, const bespoke_engine& engine, MemoryGuard& guard,
-                 const std::atomic<bool>& stop, const std::string& scratch_path)
-    : method_(method), stop_(stop), plans_(std::move(verified)), programs_(bundle, engine) {
+                 Control& control, const std::string& scratch_path)
+    : method_(method), control_(control), plans_(std::move(verified)), programs_(bundle, engine) {
   verify_method(method, plans_, bundle.manifest());
   std::vector<const Plan*> plans;
   size_t temporaries = 0;
@@ -45,7 +45,7 @@ Machine::Machine(Bundle& bundle, const Method& method, std::vector<Plan> verifie
   buffers_ = std::make_unique<Buffers>(plans, scratch_path, temporaries, programs_.workspace_bytes());
   programs_.use(buffers_->workspace(), buffers_->workspace_size());
   for (const Plan& plan : plans_)
-    interpreters_.try_emplace(plan.sequence_length, plan, bundle, programs_, *buffers_, guard, stop, spent_);
+    interpreters_.try_emplace(plan.sequence_length, plan, bundle, programs_, *buffers_, guard, control, spent_);
   if (!scratch_path.empty()) reserve(guard);
 }
 

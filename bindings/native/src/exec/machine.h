@@ -11,11 +11,11 @@ namespace bespoke {
 class Machine : public Steps {
  public:
   // `scratch_path` empty: for answers only, nothing is kept on disk.
-  Machine(Bundle& bundle, const Method& method, const bespoke_engine& engine, MemoryGuard& guard, const std::atomic<bool>& stop,
+  Machine(Bundle& bundle, const Method& method, const bespoke_engine& engine, MemoryGuard& guard, Control& control,
           const std::string& scratch_path);
   // The same with plans that are verified, each by itself; how they fit together is checked here.
   Machine(Bundle& bundle, const Method& method, std::vector<Plan> plans, const bespoke_engine& engine, MemoryGuard& guard,
-          const std::atomic<bool>& stop, const std::string& scratch_path);
+          Control& control, const std::string& scratch_path);
 
   Outcome train_step(const std::vector<Batch>& batches, double learning_rate, int64_t step, uint64_t seed) override;
   void replay_step(const std::vector<float>& recorded, double learning_rate, int64_t step, uint64_t seed) override;
@@ -28,7 +28,7 @@ class Machine : public Steps {
   bool accumulates() const override { return method_.training.accumulates(); }
   bool replayable() const override { return method_.replayable; }
   std::vector<int64_t> sequence_lengths() const override;
-  const std::atomic<bool>& stop() const override { return stop_; }
+  Control& control() const override { return control_; }
   std::map<std::string, double> seconds_by_stage() const override;
   double longest_call_seconds() const override { return spent_.longest; }
 
@@ -45,7 +45,7 @@ class Machine : public Steps {
   std::map<std::string, double> scalars(double learning_rate, int64_t step, int64_t batch_tokens) const;
 
   const Method& method_;
-  const std::atomic<bool>& stop_;
+  Control& control_;
   Spent spent_;
   std::vector<Plan> plans_;  // shortest sequence length first
   Programs programs_;

@@ -28,13 +28,14 @@ int64_t MemoryGuard::observe() {
 void MemoryGuard::hold(int64_t bytes_to_add, const std::string& subject) {
   int64_t held = observe();
   asked_ = bytes_to_add;
-  if (!limit_ || held + bytes_to_add <= *limit_) return;
+  const int64_t limit = limits_.memory_bytes;
+  if (limit < 0 || held + bytes_to_add <= limit) return;
   release_free_memory();  // freed memory that malloc still holds must not refuse what would fit
   held = observe();
   asked_ = bytes_to_add;
-  if (held + bytes_to_add <= *limit_) return;
+  if (held + bytes_to_add <= limit) return;
   throw Error(Kind::Budget, subject, megabytes(held) + " held by the process and " + megabytes(bytes_to_add) + " more to come",
-              "at most " + megabytes(*limit_) + " together",
+              "at most " + megabytes(limit) + " together",
               "Raise the memory budget, or build with shorter sequences, a lower rank or a smaller batch");
 }
 

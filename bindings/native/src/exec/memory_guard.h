@@ -5,9 +5,9 @@
 
 #include <chrono>
 #include <cstdint>
-#include <optional>
 #include <string>
 
+#include "exec/control.h"
 #include "platform/memory.h"
 
 namespace bespoke {
@@ -15,13 +15,14 @@ namespace bespoke {
 // Asked before each load and call whether it still fits: the process ends in our error, not by the system's hand.
 class MemoryGuard {
  public:
-  explicit MemoryGuard(std::optional<int64_t> limit_bytes) : limit_(limit_bytes) {}
+  explicit MemoryGuard(const Limits& limits) : limits_(limits) {}  // whose limit may change
 
   // Throws BudgetExceeded if `subject`, about to add so many bytes, would go over the limit. While the last reading left more
   // than twice the room that was asked for since, it is taken again only once a millisecond.
   void ask(int64_t bytes_to_add, const std::string& subject) {
     asked_ += bytes_to_add;
-    const bool ample = !limit_ || (read_once_ && last_ + 2 * asked_ <= *limit_);
+    const int64_t limit = limits_.memory_bytes.load(std::memory_order_relaxed);
+    const bool ample = limit < 0 || (read_once_ && last_ + 2 * asked_ <= limit);
     if (ample && std::chrono::steady_clock::now() < next_reading_) return;
     hold(bytes_to_add, subject);
   }
@@ -35,14 +36,13 @@ class MemoryGuard {
     observe();
   }
   const Footprint& step_peak() const { return step_peak_; }  // all columns at the highest reading since `begin_step`
-  std::optional<int64_t> limit() const { return limit_; }
   const MemoryColumns& columns() const { return columns_; }
 
  private:
   void hold(int64_t bytes_to_add, const std::string& subject);
 
   MemoryColumns columns_;
-  std::optional<int64_t> limit_;
+  const Limits& limits_;
   int64_t peak_ = 0;
   Footprint step_peak_;
   int64_t last_ = 0, asked_ = 0;  // footprint when it was last read, and what was asked for since

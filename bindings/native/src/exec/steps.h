@@ -2,7 +2,6 @@
 // What passes between the trainer, the gate, golden vectors and the machine: plain records, and the machine as those see it.
 #pragma once
 
-#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <map>
@@ -11,11 +10,9 @@
 #include <vector>
 
 #include "enums.h"
+#include "exec/control.h"
 
 namespace bespoke {
-
-// Thrown where a stop was asked for: nothing of the step, or of the evaluation, was kept.
-struct Abandoned {};
 
 struct BatchArray {  // [B, T]: one of the two is empty
   std::vector<int64_t> tokens;
@@ -88,7 +85,7 @@ class Steps {
   virtual bool accumulates() const = 0;
   virtual bool replayable() const = 0;
   virtual std::vector<int64_t> sequence_lengths() const = 0;  // ascending
-  virtual const std::atomic<bool>& stop() const = 0;
+  virtual Control& control() const = 0;
   virtual std::map<std::string, double> seconds_by_stage() const = 0;  // forward, head, backward, update; since it was made
   virtual double longest_call_seconds() const = 0;                     // what a stop may have to wait for
 

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// bespoke-core: the device core as a process of its own, for `bespoke train` and for tests. One request (JSON) on standard input;
-// events (JSON lines) on standard output: {"event": "step"}, then {"event": "report"} or {"event": "error"}. SIGTERM and SIGINT stop
-// it in a committed state. It ends with the error's code.
-#include <sys/time.h>
+// bespoke-core: the device core as a process of its own, for the Python SDK and for tests. It speaks JSON lines. The first line on standard
+// input is the request; later ones change what runs: {"do": "cancel"}, {"do": "limit", "memory_mb": 200}, {"do": "pace", "share": 0.5}.
+// Standard output: {"event": "progress"}, then {"event": "report"} or {"event": "error"}. SIGTERM and SIGINT cancel too. It ends with
+// the error's status.
+#include <pthread.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
-#include <iostream>
-#include <iterator>
+#include <mutex>
+#include <new>
+#include <optional>
 #include <stdexcept>
+#include <utility>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -21,20 +26,18 @@ using nlohmann::json;
 
 namespace {
 
-constexpr size_t kMaxRequestBytes = 1 << 20;
+constexpr size_t kMaxLineBytes = 1 << 20;
+constexpr size_t kStackBytes = 256 << 10;  // of the thread that listens; the default counts as 8 MiB under RLIMIT_DATA
+constexpr const char* kPhases[] = {"open", "judge", "step", "commit"};
 
-bespoke_model* volatile running = nullptr;  // for the signal handler, which has no other way to it
+bespoke_cancel* cancel;  // made before anything can ask for it
 
-// A stop ends the call that runs, and the signal may come before there is one: it is repeated until the process ends.
-void on_signal(int) {
-  if (running) bespoke_stop(running);
-  const itimerval again = {{0, 5000}, {0, 5000}};
-  setitimer(ITIMER_REAL, &again, nullptr);
-}
+struct Running {  // what the listening thread may change
+  std::mutex lock;
+  bespoke_model* model = nullptr;
+} running;
 
-void on_alarm(int) {
-  if (running) bespoke_stop(running);
-}
+void on_signal(int) { bespoke_cancel_set(cancel); }
 
 void say(const json& event) {
   const std::string line = event.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
@@ -43,17 +46,90 @@ void say(const json& event) {
 }
 
 int fail(bespoke_error* error) {
-  const int code = error->code;
-  say({{"event", "error"}, {"code", code}, {"kind", error->kind}, {"subject", error->subject}, {"got", error->got},
-       {"expected", error->expected}, {"next_step", error->next_step}});
+  const int status = error->status;
+  say({{"event", "error"}, {"kind", error->kind}, {"subject", error->subject}, {"got", error->got}, {"expected", error->expected},
+       {"next_step", error->next_step}});
   bespoke_error_free(error);
-  return code ? code : 1;
+  return status;
 }
 
 int refuse(const std::string& got) {
-  say({{"event", "error"}, {"code", 2}, {"kind", "ConfigError"}, {"subject", "request"}, {"got", got},
+  say({{"event", "error"}, {"kind", "ConfigError"}, {"subject", "request"}, {"got", got},
        {"expected", "an object with verb, bundle and state"}, {"next_step", "See bindings/native/src/tool/main.cpp"}});
-  return 2;
+  return BESPOKE_CONFIG_ERROR;
+}
+
+int out_of_memory() {
+  say({{"event", "error"}, {"kind", "BudgetExceeded"}, {"subject", "memory"}, {"got", "no room for an allocation"},
+       {"expected", "room within the limit that the system sets"},
+       {"next_step", "Raise the limit or use a bundle built for a smaller budget"}});
+  return BESPOKE_BUDGET_EXCEEDED;
+}
+
+// Lines of standard input, without stdio, whose locks would be waited for at the end of the process. None: no more, or one too long.
+class Lines {
+ public:
+  std::optional<std::string> next() {
+    for (;;) {
+      const size_t end = text_.find('\n');
+      if (end != std::string::npos) {
+        std::string line = text_.substr(0, end);
+        text_.erase(0, end + 1);
+        return line;
+      }
+      if (ended_ || text_.size() > kMaxLineBytes) {
+        if (text_.empty() || text_.size() > kMaxLineBytes) return std::nullopt;
+        return std::exchange(text_, {});
+      }
+      char piece[4096];
+      const ssize_t got = read(STDIN_FILENO, piece, sizeof piece);
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0)
+        ended_ = true;
+      else
+        text_.append(piece, static_cast<size_t>(got));
+    }
+  }
+
+ private:
+  std::string text_;
+  bool ended_ = false;
+} lines;
+
+// A change that cannot be made is told and changes nothing.
+void change(const json& asked) {
+  const std::string what = asked.value("do", "");
+  if (what == "cancel") return bespoke_cancel_set(cancel);
+  const std::lock_guard<std::mutex> held(running.lock);
+  if (!running.model) return;
+  bespoke_error* error = nullptr;
+  if (what == "limit") bespoke_set_limit(running.model, asked.at("memory_mb").get<double>(), &error);
+  if (what == "pace") bespoke_set_pace(running.model, asked.at("share").get<double>(), &error);
+  if (!error) return;
+  say({{"event", "refused"}, {"subject", error->subject}, {"got", error->got}, {"expected", error->expected}});
+  bespoke_error_free(error);
+}
+
+void* listen(void*) {
+  while (const std::optional<std::string> line = lines.next()) {
+    const json asked = json::parse(*line, nullptr, false);
+    try {
+      if (asked.is_object()) change(asked);
+    } catch (const json::exception&) {  // a field of another type
+    }
+  }
+  return nullptr;
+}
+
+bool listen_to_changes() {
+  pthread_attr_t attributes;
+  pthread_t thread;
+  if (pthread_attr_init(&attributes)) return false;
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_attr_setstacksize(&attributes, kStackBytes);
+  const bool listens = pthread_create(&thread, &attributes, listen, nullptr) == 0;
+  pthread_attr_destroy(&attributes);
+  return listens;
 }
 
 // A field that may be absent or null.
@@ -64,68 +140,99 @@ T field(const json& request, const char* name, T otherwise) {
 }
 
 // The same of 64 bits; what has more is no integer to the reader of JSON, and nothing is made of it.
-int64_t whole(const json& request, const char* name, int64_t otherwise) {
+std::optional<int64_t> whole(const json& request, const char* name) {
   const auto found = request.find(name);
-  const bool large = found != request.end() && found->is_number_unsigned() && found->get<uint64_t>() > uint64_t{INT64_MAX};
-  if (large || (found != request.end() && found->is_number_float())) throw std::out_of_range(std::string(name) + " beyond 64 bits");
-  return field<int64_t>(request, name, otherwise);
+  if (found == request.end() || found->is_null()) return std::nullopt;
+  if (found->is_number_float() || (found->is_number_unsigned() && found->get<uint64_t>() > uint64_t{INT64_MAX}))
+    throw std::out_of_range(std::string(name) + " beyond 64 bits");
+  return found->get<int64_t>();
 }
 
-void on_step(void*, int64_t step, double loss) {
+bespoke_text text_of(const std::string& text) { return {text.data(), text.size()}; }
+
+int32_t on_progress(void*, const bespoke_progress* progress) {
   // A loss that is no number is null in JSON.
-  say({{"event", "step"}, {"step", step}, {"loss", loss}});
+  say({{"event", "progress"}, {"phase", kPhases[progress->phase]}, {"step", progress->step}, {"steps", progress->steps},
+       {"loss", progress->loss}, {"footprint_bytes", progress->footprint_bytes}});
+  return 0;
+}
+
+bespoke_status compute(const json& request, bespoke_model* model, char** report, bespoke_error** error) {
+  bespoke_call call{};
+  call.struct_size = sizeof call;
+  call.cancel = cancel;
+  call.deadline_seconds = field<double>(request, "deadline_seconds", 0);
+  call.progress = on_progress;
+  const auto verb = request.at("verb").get<std::string>();
+  if (verb == "train") {
+    const auto method = field<std::string>(request, "method", "");
+    const std::string settings = request.contains("settings") && !request["settings"].is_null() ? request["settings"].dump() : "";
+    const std::optional<int64_t> seed = whole(request, "seed");
+    bespoke_training training{};
+    training.struct_size = sizeof training;
+    training.method = text_of(method);
+    training.steps = whole(request, "steps").value_or(0);
+    training.has_seed = seed.has_value();
+    training.seed = seed.value_or(0);
+    training.settings = text_of(settings);
+    return bespoke_train(model, &training, &call, report, error);
+  }
+  if (verb == "evaluate") {
+    const auto split = field<std::string>(request, "split", "validation");
+    return bespoke_evaluate(model, text_of(split), &call, report, error);
+  }
+  if (verb == "verify") return bespoke_verify(model, &call, report, error);
+  throw std::invalid_argument("verb '" + verb + "'");
 }
 
 int run(const json& request) {
-  const auto verb = request.at("verb").get<std::string>();
-  const auto bundle = request.at("bundle").get<std::string>(), state = request.at("state").get<std::string>();
+  const auto path = request.at("bundle").get<std::string>(), state = request.at("state").get<std::string>();
   const auto pin = field<std::string>(request, "pin_sha256", ""), key = field<std::string>(request, "public_key", "");
   std::string key_bytes;
   for (size_t i = 0; i + 1 < key.size(); i += 2) key_bytes.push_back(static_cast<char>(std::stoi(key.substr(i, 2), nullptr, 16)));
   if (!key.empty() && key_bytes.size() != 32) return refuse("a public key of " + std::to_string(key_bytes.size()) + " bytes");
 
+  bespoke_bundle bundle{};
+  bundle.struct_size = sizeof bundle;
+  bundle.path = text_of(path);
   bespoke_options options{};
   options.struct_size = sizeof options;
   options.memory_mb = field<double>(request, "memory_mb", 0);
   options.threads = field<int>(request, "threads", 0);
-  options.pin_sha256 = pin.empty() ? nullptr : pin.c_str();
+  options.pin_sha256 = text_of(pin);
   options.public_key = key.empty() ? nullptr : reinterpret_cast<const uint8_t*>(key_bytes.data());
   options.require_authenticated = field<bool>(request, "require_authenticated", false);
   bespoke_error* error = nullptr;
   bespoke_model* model = nullptr;
-  if (bespoke_open(bundle.c_str(), state.c_str(), &options, &model, &error)) return fail(error);
-  running = model;
+  if (bespoke_open(&bundle, text_of(state), &options, &model, &error)) return fail(error);
+  {
+    const std::lock_guard<std::mutex> held(running.lock);
+    running.model = model;
+  }
+  const auto close = [&] {
+    {
+      const std::lock_guard<std::mutex> held(running.lock);
+      running.model = nullptr;
+    }
+    bespoke_close(model);
+  };
 
   char* report = nullptr;
-  int code;
-  if (verb == "train") {
-    const auto method = field<std::string>(request, "method", "");
-    const std::string settings = request.contains("settings") && !request["settings"].is_null() ? request["settings"].dump() : "";
-    bespoke_training training{};
-    training.struct_size = sizeof training;
-    training.method = method.empty() ? nullptr : method.c_str();
-    training.steps = whole(request, "steps", 0);
-    training.seed = whole(request, "seed", -1);
-    training.settings = settings.empty() ? nullptr : settings.c_str();
-    training.on_step = on_step;
-    code = bespoke_train(model, &training, &report, &error);
-  } else if (verb == "evaluate") {
-    code = bespoke_evaluate(model, field<std::string>(request, "split", "validation").c_str(), &report, &error);
-  } else if (verb == "verify") {
-    code = bespoke_verify(model, &report, &error);
-  } else {
-    running = nullptr;
-    bespoke_close(model);
-    return refuse("verb '" + verb + "'");
+  int status;
+  try {
+    status = compute(request, model, &report, &error);
+  } catch (...) {
+    close();
+    throw;
   }
-  if (code)
-    code = fail(error);
+  if (status)
+    status = fail(error);
   else
     std::printf("{\"event\":\"report\",\"report\":%s}\n", report);
-  bespoke_text_free(report);
-  running = nullptr;
-  bespoke_close(model);
-  return code;
+  std::fflush(stdout);
+  bespoke_free(report);
+  close();
+  return status;
 }
 
 }  // namespace
@@ -136,22 +243,24 @@ extern "C" __attribute__((visibility("default"))) void et_pal_emit_log_message(u
 
 int main() {
   bespoke::steady_malloc();
+  cancel = bespoke_cancel_new();
+  if (!cancel) return out_of_memory();
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is a full disk, told as one
   std::signal(SIGTERM, on_signal);
   std::signal(SIGINT, on_signal);
-  std::signal(SIGALRM, on_alarm);
-  std::string text;
-  char piece[4096];
-  for (size_t got; (got = std::fread(piece, 1, sizeof piece, stdin)) > 0 && text.size() <= kMaxRequestBytes;) text.append(piece, got);
-  if (text.size() > kMaxRequestBytes) return refuse("more than 1 MiB");
-  const json request = json::parse(text, nullptr, false);
+  const std::optional<std::string> line = lines.next();
+  if (!line) return refuse("no line of at most 1 MiB");
+  const json request = json::parse(*line, nullptr, false);
   if (!request.is_object()) return refuse("no JSON object");
   if (request.value("verb", json()) == "version") {
     say({{"event", "report"}, {"report", {{"version", bespoke_version()}, {"instruction_set", bespoke_instruction_set()}}}});
     return 0;
   }
+  if (!listen_to_changes()) return out_of_memory();
   try {
     return run(request);
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
   } catch (const std::exception& problem) {  // a field of another type
     return refuse(problem.what());
   }

@@ -13,7 +13,7 @@ std::optional<Evaluation> evaluate(Steps& machine, const RowSource& rows, const 
   double losses = 0, correct = 0;
   int64_t tokens = 0;
   for (Batch batch; batches.next(batch);) {
-    if (machine.stop()) throw Abandoned{};
+    machine.control().check();
     const auto [loss_sum, right] = machine.evaluate_batch(batch, adapter);
     losses += loss_sum;
     correct += right;

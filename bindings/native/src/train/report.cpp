@@ -25,17 +25,17 @@ Ordered document_of(const MemoryReport& memory) {
 
 }  // namespace
 
-std::string report_json(const TrainReport& report, const Progress& progress) {
+std::string report_json(const TrainReport& report, const Trained& trained) {
   const Judgement& judgement = report.judgement;
-  const std::vector<Footprint>& peaks = progress.step_peaks;
+  const std::vector<Footprint>& peaks = trained.step_peaks;
   // A local for each field of the SDK's report.
   const auto& method = report.method;
   const auto& run = report.run;
-  const auto& steps = progress.steps;
+  const auto& steps = trained.steps;
   const auto& total_steps = report.total_steps;
-  const auto& tokens = progress.tokens;
-  const auto& losses = progress.losses;
-  const auto& rejected_steps = progress.rejected;
+  const auto& tokens = trained.tokens;
+  const auto& losses = trained.losses;
+  const auto& rejected_steps = trained.rejected;
   const auto& validation_loss_before = judgement.before;
   const auto& validation_loss = judgement.after;
   const auto& general_loss_before = judgement.general_before;
@@ -52,7 +52,7 @@ std::string report_json(const TrainReport& report, const Progress& progress) {
   const auto& bytes_read = report.storage.read;
   const auto& seconds = report.seconds;
   const char* const runtime = "core";
-  const auto& step_seconds = progress.step_seconds;
+  const auto& step_seconds = trained.step_seconds;
   const auto& seconds_by_stage = report.seconds_by_stage;
   const Ordered memory_columns_over_time = {
       {"anonymous", column(peaks, &Footprint::anonymous)}, {"shmem", column(peaks, &Footprint::shmem)},
@@ -63,7 +63,7 @@ std::string report_json(const TrainReport& report, const Progress& progress) {
 #undef BESPOKE_FIELD
   document["peak_bytes"] = report.memory.peak_bytes;
   document["longest_instruction_seconds"] = report.longest_call_seconds;
-  document["longest_commit_seconds"] = progress.longest_commit_seconds;
+  document["longest_commit_seconds"] = trained.longest_commit_seconds;
   document["memory_over_time"] = step_peak_bytes;
   return document.dump();
 }

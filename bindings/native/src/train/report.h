@@ -32,7 +32,7 @@ struct TrainReport {
   double longest_call_seconds = 0;                 // of all calls: with a commit, what a stop may have to wait for
 };
 
-std::string report_json(const TrainReport& report, const Progress& progress);
+std::string report_json(const TrainReport& report, const Trained& trained);
 std::string report_json(const Evaluation& evaluation);
 
 }  // namespace bespoke

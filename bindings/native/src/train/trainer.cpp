@@ -46,8 +46,8 @@ std::vector<StateTensor> state_tensors(const std::vector<NamedTensor>& tensors) 
 }
 
 Trainer::Trainer(Steps& machine, StateStore& store, const Run& run, const Training& training, BatchCursor& cursor,
-                 MemoryGuard& guard, const TensorSource& start, OnStep on_step)
-    : machine_(machine), store_(store), run_(run), training_(training), cursor_(cursor), guard_(guard), on_step_(std::move(on_step)) {
+                 MemoryGuard& guard, const TensorSource& start)
+    : machine_(machine), store_(store), run_(run), training_(training), cursor_(cursor), guard_(guard), control_(machine.control()) {
   bad_in_a_row_ = rejected_last(store, run.id);
   restore(start);
   committed_ = position_.step;
@@ -74,7 +74,8 @@ Stopped Trainer::train(int64_t steps) {
 
 Stopped Trainer::loop(int64_t steps) {
   for (int64_t left = std::min(steps, run_.steps - step()); left > 0; left--) {
-    if (machine_.stop()) return leave(Stopped::stop_requested);
+    if (control_.must_end()) return leave(control_.why());
+    if (!has_time_for_a_step()) return leave(Stopped::deadline);
     if (ended()) return Stopped::example_forgotten;
     guard_.begin_step();
     const Clock::time_point began = Clock::now();
@@ -85,14 +86,14 @@ Stopped Trainer::loop(int64_t steps) {
       abandoned = true;
     } catch (...) {
       guard_.observe();
-      progress_.step_peaks.push_back(guard_.step_peak());
+      trained_.step_peaks.push_back(guard_.step_peak());
       throw;
     }
     guard_.observe();
-    progress_.step_peaks.push_back(guard_.step_peak());
-    if (abandoned) return leave(Stopped::stop_requested);
-    progress_.step_seconds.push_back(seconds_since(began));
-    if (on_step_) on_step_(step(), progress_.losses.back());
+    trained_.step_peaks.push_back(guard_.step_peak());
+    if (abandoned) return leave(control_.why());
+    trained_.step_seconds.push_back(seconds_since(began));
+    control_.tell(Phase::step, step(), run_.steps, trained_.losses.back());
     if (bad_in_a_row_ >= kDivergedAfter) return leave(Stopped::diverged);
     if (commit_is_due() && !commit()) return Stopped::example_forgotten;
   }
@@ -112,10 +113,10 @@ void Trainer::take_step() {
   bad_in_a_row_ = accepted ? 0 : bad_in_a_row_ + 1;
   note(following, outcome, loss, !accepted);
   between_steps_ = true;
-  progress_.steps++;
-  for (const Batch& batch : batches_) progress_.tokens += batch.tokens_trained;
-  progress_.losses.push_back(loss);
-  progress_.rejected += !accepted;
+  trained_.steps++;
+  for (const Batch& batch : batches_) trained_.tokens += batch.tokens_trained;
+  trained_.losses.push_back(loss);
+  trained_.rejected += !accepted;
 }
 
 void Trainer::note(const CursorState& cursor, const Outcome& outcome, double loss, bool rejected) {
@@ -124,6 +125,12 @@ void Trainer::note(const CursorState& cursor, const Outcome& outcome, double los
     pending_.push_back({cursor.step, cursor_json(cursor), rejected ? std::vector<float>() : outcome.recorded, rejected, std::move(metrics)});
   else
     metrics_.push_back(std::move(metrics));
+}
+
+// A step that the deadline would break off is not begun: as long as the longest one so far, and a commit.
+bool Trainer::has_time_for_a_step() const {
+  const std::vector<double>& seconds = trained_.step_seconds;
+  return seconds.empty() || control_.has_time_for(*std::max_element(seconds.begin(), seconds.end()) + trained_.longest_commit_seconds);
 }
 
 double Trainer::learning_rate(int64_t step) const {
@@ -141,6 +148,7 @@ bool Trainer::commit_is_due() const {
 bool Trainer::commit() {
   last_commit_ = Clock::now();
   if (step() == committed_) return !ended();
+  control_.tell(Phase::commit, step(), run_.steps);
   bool done;
   if (machine_.replayable()) {
     done = store_.append_journal(run_.id, pending_);
@@ -153,7 +161,7 @@ bool Trainer::commit() {
     metrics_.clear();
     committed_ = step();
   }
-  progress_.longest_commit_seconds = std::max(progress_.longest_commit_seconds, seconds_since(last_commit_));
+  trained_.longest_commit_seconds = std::max(trained_.longest_commit_seconds, seconds_since(last_commit_));
   return done;
 }
 

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,7 +18,7 @@ namespace bespoke {
 constexpr int64_t kSlotEvery = 200;    // steps between slots of a replayable method: bounds how much of the journal a resume replays
 constexpr int64_t kDivergedAfter = 3;  // steps in a row whose loss is NaN or infinite
 
-struct Progress {  // what a call of `train` has done so far
+struct Trained {  // what a call of `train` has done so far
   int64_t steps = 0, tokens = 0, rejected = 0;
   std::vector<double> losses;
   std::vector<double> step_seconds;
@@ -27,20 +26,18 @@ struct Progress {  // what a call of `train` has done so far
   std::vector<Footprint> step_peaks;  // columns at each step's highest reading; an abandoned last step included
 };
 
-using OnStep = std::function<void(int64_t step, double loss)>;
-
 // Steps one run on one machine. The caller holds the trainer's lock, and all that is handed in outlives it.
 class Trainer {
  public:
   // Restores the state of the last commit; before the first, `start`.
   Trainer(Steps& machine, StateStore& store, const Run& run, const Training& training, BatchCursor& cursor, MemoryGuard& guard,
-          const TensorSource& start, OnStep on_step);
+          const TensorSource& start);
 
   // At most `steps` more steps. What was done is committed when this returns or throws.
   Stopped train(int64_t steps);
 
   int64_t step() const { return position_.step; }  // steps of the run that are done
-  const Progress& progress() const { return progress_; }
+  const Trained& trained() const { return trained_; }
 
  private:
   Stopped loop(int64_t steps);
@@ -48,6 +45,7 @@ class Trainer {
   void note(const CursorState& cursor, const Outcome& outcome, double loss, bool rejected);
   Stopped leave(Stopped reason) { return commit() ? reason : Stopped::example_forgotten; }
   bool ended() { return store_.ended_because(run_.id).has_value(); }
+  bool has_time_for_a_step() const;
   double learning_rate(int64_t step) const;
   bool commit_is_due() const;
   bool commit();  // makes all steps so far survive anything; false where the run has been ended meanwhile
@@ -60,9 +58,9 @@ class Trainer {
   const Training& training_;
   BatchCursor& cursor_;
   MemoryGuard& guard_;
-  OnStep on_step_;
+  Control& control_;
   CursorState position_;
-  Progress progress_;
+  Trained trained_;
   std::vector<Batch> batches_;
   std::vector<JournalRow> pending_;   // replayable: steps since the last commit
   std::vector<std::string> metrics_;  // else: their metrics

@@ -60,13 +60,13 @@ std::unique_ptr<RowSource> general_rows(Bundle& bundle, const std::optional<std:
   return name ? bundle_rows(bundle.tensors(*name), *name, bundle.manifest().vocab_size) : no_rows();
 }
 
-void refuse_other_settings(const Run& run, const Json& overrides, int64_t seed) {
+void refuse_other_settings(const Run& run, const Json& overrides, std::optional<int64_t> seed) {
   const Training kept = settings_of(run);
   const Training asked = overrides.empty() ? kept : override_training(kept, overrides.dump());
-  if (training_json(asked) == training_json(kept) && (seed < 0 || seed == run.seed)) return;
+  if (training_json(asked) == training_json(kept) && (!seed || *seed == run.seed)) return;
   std::string names;
   for (const auto& entry : overrides.items()) names += (names.empty() ? "" : ", ") + entry.key();
-  if (seed >= 0) names += names.empty() ? "seed" : ", seed";
+  if (seed) names += names.empty() ? "seed" : ", seed";
   throw Error(Kind::Config, "run " + std::to_string(run.id), "other settings (" + names + ") for an unfinished run",
               "the settings it was started with", "Continue it without them, or call abandon_run() and train again");
 }
@@ -90,7 +90,7 @@ Run choose_run(Personal& personal, const TrainRequest& request) {
                 "Add an example");
   if (current) store.end_run(current->id, "replaced");  // only now: what is refused must not end it
   const std::optional<Version> version = store.current_version();
-  return store.start_run(method.name, request.seed < 0 ? training.seed : request.seed,
+  return store.start_run(method.name, request.seed.value_or(training.seed),
                          "{\"training\":" + training_json(training) + "}", training.steps,
                          version ? std::optional(version->id) : std::nullopt);
 }
@@ -181,7 +181,10 @@ std::string train(Personal& personal, const TrainRequest& request) {
   const Storage storage = storage_bytes();
   if (request.steps < 0)
     throw Error(Kind::Config, "train.steps", std::to_string(request.steps), "1 or more, or 0 for all", "Change steps");
+  if (request.seed && *request.seed < 0)
+    throw Error(Kind::Config, "train.seed", std::to_string(*request.seed), "0 or more", "Change seed");
   if (request.steps > 0) override_training(personal.bundle.manifest().method("").training, Json{{"steps", request.steps}}.dump());
+  personal.control.tell(Phase::open);
   const auto lock = personal.store.trainer_lock();
   const Run run = choose_run(personal, request);
   Method method = personal.bundle.manifest().method(run.method);
@@ -197,11 +200,10 @@ std::string train(Personal& personal, const TrainRequest& request) {
   report.method = run.method;
   report.run = run.id;
   report.total_steps = run.step;
-  report.memory.limit_bytes = personal.limit_bytes;
   for (const PlanRecord& plan : method.plans)
     report.memory.estimate_bytes = std::max(report.memory.estimate_bytes, static_cast<int64_t>(plan.estimate.peak_bytes));
 
-  MemoryGuard guard(personal.limit_bytes);
+  MemoryGuard guard(personal.control.limits());
   refuse_what_cannot_fit(method, report.memory.estimate_bytes, guard);
   const std::unique_ptr<Steps> machine = personal.make_machine(method, guard, personal.store.scratch_path());
   const GateData gate = gate_of(personal, run, method);
@@ -212,32 +214,36 @@ std::string train(Personal& personal, const TrainRequest& request) {
                      {static_cast<uint64_t>(run.seed), training.batch_size, training.accumulation, machine->sequence_lengths(),
                       training.general_share, personal.bundle.manifest().vocab_size});
   try {
+    personal.control.tell(Phase::judge, run.step, run.steps);
     report.judgement = judge_before(*machine, gate, answering(personal).tensors);
     const auto before = machine->seconds_by_stage();
     trainer = std::make_unique<Trainer>(*machine, personal.store, run, training, cursor, guard,
-                                        start_of(personal, run).tensors, request.on_step);
+                                        start_of(personal, run).tensors);
     report.stopped_because = trainer->train(request.steps != 0 ? request.steps : run.steps);
     report.total_steps = trainer->step();
     report.seconds_by_stage = less(machine->seconds_by_stage(), before);
+    if (report.stopped_because == Stopped::deadline) throw Abandoned{};  // the gate takes time, too
     const bool changed =
         trainer->step() > 0 && report.stopped_because != Stopped::diverged && report.stopped_because != Stopped::example_forgotten;
+    personal.control.tell(Phase::judge, trainer->step(), run.steps);
     judge_after(*machine, gate, report.judgement, changed);
     decide(personal, *machine, run, report.judgement, report.stopped_because);
   } catch (const Abandoned&) {  // in the gate: what was trained is committed, the next call judges it
-    report.stopped_because = Stopped::stop_requested;
+    report.stopped_because = personal.control.why();
   } catch (const RowForgotten&) {  // in the gate: the run has ended
     report.stopped_because = Stopped::example_forgotten;
   }
 
   report.longest_call_seconds = machine->longest_call_seconds();
   guard.observe();
+  if (const int64_t limit = personal.control.limits().memory_bytes; limit >= 0) report.memory.limit_bytes = limit;
   report.memory.peak_bytes = guard.peak();
   report.memory.mapped_dirty_bytes = dirty_mapped_bytes();
   report.memory.file_bytes = guard.columns().read().file;
   const Storage now = storage_bytes();
   report.storage = {now.read - storage.read, now.written - storage.written};
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  return report_json(report, trainer ? trainer->progress() : Progress());
+  return report_json(report, trainer ? trainer->trained() : Trained());
 }
 
 std::string evaluate_examples(Personal& personal, const std::string& split) {
@@ -245,7 +251,7 @@ std::string evaluate_examples(Personal& personal, const std::string& split) {
     throw Error(Kind::Config, "split", "'" + split + "'", "'train' or 'validation'", "Name one of these two");
   const Split which = split == "train" ? Split::train : Split::validation;
   const Method& method = personal.bundle.manifest().method("");
-  MemoryGuard guard(personal.limit_bytes);
+  MemoryGuard guard(personal.control.limits());
   const std::unique_ptr<Steps> machine = personal.make_machine(method, guard, "");
   const auto rows = user_rows(personal.store, personal.store.rows(which));
   const Adapter adapter = answering(personal);

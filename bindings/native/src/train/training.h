@@ -3,7 +3,6 @@
 // sdk/bespoke/personal_model.py, where it trains.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -18,31 +17,29 @@ namespace bespoke {
 // A machine for a method, which outlives it. `scratch_path` empty: for answers only, nothing is kept on disk.
 using MakeMachine = std::function<std::unique_ptr<Steps>(const Method& method, MemoryGuard& guard, const std::string& scratch_path)>;
 
-struct Personal {  // one bundle and one user's state; all of it outlives what is done with it
+struct Personal {  // one bundle, one user's state and one call; all of it outlives what is done with it
   Bundle& bundle;
   StateStore& store;
-  std::optional<int64_t> limit_bytes;  // of the whole process
-  const std::atomic<bool>& stop;
+  Control& control;
   MakeMachine make_machine;
 };
 
 struct TrainRequest {
   std::string method;    // empty: that of the unfinished run, else the bundle's first; another one starts a new run
   int64_t steps = 0;     // at most so many more; 0: to the end of the run
-  int64_t seed = -1;     // of a run that starts here; negative: the bundle's
+  std::optional<int64_t> seed;  // of a run that starts here; none: the bundle's
   std::string settings;  // JSON object of Training fields, for a run that starts here; empty: none
-  OnStep on_step;
 };
 
 // Starts a run, or continues the unfinished one; at the end the gate accepts or refuses. The report, as JSON.
 //
-// A stop ends in a committed state. Where it comes before or within the gate, the gate is left undecided: `accepted` is false,
-// `stopped_because` is "stop_requested", and the next call judges.
+// A call that must end does so in a committed state. Where that comes before or within the gate, the gate is left undecided: `accepted` is
+// false, `stopped_because` says why it ended, and the next call judges.
 // BudgetExceeded where going on would pass the limit (what was done is committed), StateLocked where another process trains.
 std::string train(Personal& personal, const TrainRequest& request);
 
 // Loss, perplexity and accuracy of the adapter that answers, on the user's examples of a split ("validation" or "train"), as JSON.
-// DataError where there are none; Abandoned where a stop was asked for.
+// DataError where there are none; Abandoned where the call must end.
 std::string evaluate_examples(Personal& personal, const std::string& split);
 
 // The float32 tensors of a bundle's adapter, in place. BundleError where one is of another type.

@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "format/hash.h"
 #include "train/schedule.h"
 
 namespace bespoke {
@@ -275,8 +276,9 @@ class MethodRun {  // one method at one sequence length
 
 void prove(Bundle& bundle, const Golden& golden, const MakeMachine& make_machine, const Passed& passed) {
   const GoldenAdapter adapter(bundle.tensors(bundle.manifest().adapter), golden);
+  const Limits no_limits;
   for (const Method& method : bundle.manifest().methods) {
-    MemoryGuard guard(std::nullopt);
+    MemoryGuard guard(no_limits);
     const std::unique_ptr<Steps> machine = make_machine(method, guard, "");
     const auto known = std::find_if(golden.methods.begin(), golden.methods.end(),
                                     [&](const MethodGolden& one) { return one.name == method.name; });

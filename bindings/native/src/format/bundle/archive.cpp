@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stored zips as sdk/bespoke/bundle/archive.py writes them, read by writing them again in mind and comparing: what a zip may say
 // twice must agree in every byte, entries follow each other without gaps and begin on 16 KB.
-#include <sys/stat.h>
-
 #include <cstring>
 
 #include "format/bundle/source.h"
@@ -60,14 +58,11 @@ std::string central_header(const std::string& name, uint32_t crc, uint32_t size,
 
 class Zip {
  public:
-  Zip(int descriptor, const std::string& subject) : descriptor_(descriptor), subject_(subject) {}
+  Zip(const Extent& archive, const std::string& subject) : archive_(archive), subject_(subject) {}
 
   std::map<std::string, Entry> entries() {
-    struct stat status {};
-    if (fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode) || status.st_size < static_cast<off_t>(kEnd)) {
-      refuse("", "no regular file, or too short a one", "a zip");
-    }
-    const uint64_t size = static_cast<uint64_t>(status.st_size);
+    const uint64_t size = archive_.size;
+    if (size < kEnd) refuse("", std::to_string(size) + " bytes", "a zip");
     const std::string tail = bytes(size - kEnd, kEnd);
     const auto* at = reinterpret_cast<const uint8_t*>(tail.data());
     const uint32_t count = number(at + 10, 2), length = number(at + 12, 4), begin = number(at + 16, 4);
@@ -87,7 +82,7 @@ class Zip {
                "one at " + std::to_string(expected) + ", where the one before ends");
       }
       const uint64_t data = local(entry, begin);
-      found.emplace(entry.name, Entry{data, entry.size});
+      found.emplace(entry.name, Entry{archive_.offset + data, entry.size});
       expected = data + entry.size;
     }
     if (position != length || expected != begin) refuse("", "bytes that belong to no entry", "entries without gaps");
@@ -106,7 +101,7 @@ class Zip {
 
   std::string bytes(uint64_t offset, size_t size) const {
     std::string out(size, '\0');
-    out.resize(read_at(descriptor_, &out[0], size, offset, subject_));
+    out.resize(read_at(archive_.descriptor.get(), &out[0], size, archive_.offset + offset, subject_));
     return out;
   }
 
@@ -138,12 +133,12 @@ class Zip {
     return entry.header + expected.size();
   }
 
-  const int descriptor_;
+  const Extent& archive_;
   const std::string& subject_;
 };
 
 }  // namespace
 
-std::map<std::string, Entry> read_entries(int descriptor, const std::string& subject) { return Zip(descriptor, subject).entries(); }
+std::map<std::string, Entry> read_entries(const Extent& archive, const std::string& subject) { return Zip(archive, subject).entries(); }
 
 }  // namespace bespoke

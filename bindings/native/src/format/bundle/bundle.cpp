@@ -11,7 +11,6 @@
 
 #include "format/hash.h"
 #include "format/json.h"
-#include "format/bundle/source.h"
 #include "format/untrusted_text.h"
 #include "platform/mapping.h"
 
@@ -28,7 +27,7 @@ Bytes bytes_of(const std::string& text) { return {reinterpret_cast<const uint8_t
 
 class OpenBundle : public Bundle {
  public:
-  OpenBundle(const std::string& path, const Trust& trust) : source_(open_source(path)) {
+  OpenBundle(const BundlePlace& place, const Trust& trust) : source_(open_source(place)) {
     const std::set<std::string> present = source_->names();
     const std::string document = small(kManifest, kMaxManifest);
     const std::string sha256 = sha256_hex(bytes_of(document));
@@ -163,6 +162,6 @@ class OpenBundle : public Bundle {
 
 }  // namespace
 
-std::unique_ptr<Bundle> Bundle::open(const std::string& path, const Trust& trust) { return std::make_unique<OpenBundle>(path, trust); }
+std::unique_ptr<Bundle> Bundle::open(const BundlePlace& place, const Trust& trust) { return std::make_unique<OpenBundle>(place, trust); }
 
 }  // namespace bespoke

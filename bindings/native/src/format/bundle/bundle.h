@@ -11,6 +11,7 @@
 
 #include "error.h"
 #include "format/bundle/manifest.h"
+#include "format/bundle/source.h"
 #include "format/plan/plan.h"
 
 namespace bespoke {
@@ -32,7 +33,7 @@ struct Trust {
 class Bundle {
  public:
   // Manifest, its sum, pin and signature are checked here, files when they are first asked for. BundleError and its kinds.
-  static std::unique_ptr<Bundle> open(const std::string& path, const Trust& trust = {});
+  static std::unique_ptr<Bundle> open(const BundlePlace& place, const Trust& trust = {});
   virtual ~Bundle() = default;
 
   virtual const Manifest& manifest() const = 0;

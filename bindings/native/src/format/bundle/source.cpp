@@ -20,6 +20,7 @@ namespace {
 
 constexpr int kMaxFolders = 8;
 constexpr int kOpen = O_RDONLY | O_CLOEXEC;
+constexpr uint64_t kAlignment = 64;  // of a bundle within a file: no tensor asks for more
 
 std::string reason() { return std::strerror(errno); }
 
@@ -103,11 +104,35 @@ class Folder : public ByteSource {
   Descriptor root_;
 };
 
+// A file that is given by its descriptor is opened once more, so that the app may close its own.
+Descriptor duplicate(int descriptor, const std::string& subject) {
+  Descriptor copy(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+  if (copy.get() < 0) refuse_bundle(subject, reason(), "a file that can be read");
+  return copy;
+}
+
 class Zips : public ByteSource {
  public:
   explicit Zips(const std::vector<std::string>& paths) {
     for (const std::string& path : paths) subject_ += (subject_.empty() ? "" : ", ") + path;
-    for (const std::string& path : paths) add(path);
+    for (const std::string& path : paths) {
+      Descriptor file(open(path.c_str(), kOpen | O_NONBLOCK));
+      if (file.get() < 0) refuse_bundle(path, reason(), "a zip");
+      const uint64_t size = size_of(file, path);
+      add({std::move(file), 0, size}, path);
+    }
+  }
+
+  explicit Zips(const BundlePlace& place) {
+    subject_ = "the bundle at byte " + std::to_string(place.offset) + " of a file";
+    Descriptor file = duplicate(place.descriptor, subject_);
+    const uint64_t size = size_of(file, subject_);
+    if (place.size > size || place.offset > size - place.size)
+      refuse_bundle(subject_, std::to_string(place.size) + " bytes in a file of " + std::to_string(size), "a range within the file");
+    if (place.offset % kAlignment)
+      throw Error(Kind::Bundle, subject_, "an offset that is no multiple of " + std::to_string(kAlignment), "tensors that can be read in place",
+                  "Align the stored asset (zipalign " + std::to_string(kAlignment) + "), or copy the bundle out of the archive");
+    add({std::move(file), place.offset, place.size}, subject_);
   }
 
   std::set<std::string> names() override {
@@ -120,29 +145,34 @@ class Zips : public ByteSource {
     const auto found = entries_.find(name);
     if (found == entries_.end()) refuse_bundle(subject_ + ": " + name, "no such entry", "every file of the bundle; are both zips there?");
     const auto& [archive, entry] = found->second;
-    Descriptor copy(fcntl(archives_[archive].get(), F_DUPFD_CLOEXEC, 0));
-    if (copy.get() < 0) refuse_bundle(subject_ + ": " + name, reason(), "a file that can be read");
-    return {std::move(copy), entry.offset, entry.size};
+    return {duplicate(archives_[archive].descriptor.get(), subject_ + ": " + name), entry.offset, entry.size};
   }
 
  private:
-  void add(const std::string& path) {
-    archives_.emplace_back(open(path.c_str(), kOpen | O_NONBLOCK));
-    if (archives_.back().get() < 0) refuse_bundle(path, reason(), "a zip");
-    for (const auto& [name, entry] : read_entries(archives_.back().get(), path)) {
+  static uint64_t size_of(const Descriptor& file, const std::string& subject) {
+    struct stat status {};
+    if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) refuse_bundle(subject, "no regular file", "a zip");
+    return static_cast<uint64_t>(status.st_size);
+  }
+
+  void add(Extent archive, const std::string& subject) {
+    archives_.push_back(std::move(archive));
+    for (const auto& [name, entry] : read_entries(archives_.back(), subject)) {
       if (!entries_.emplace(name, std::make_pair(archives_.size() - 1, entry)).second) {
-        refuse_bundle(path + ": " + name, "an entry that another archive has as well", "each file once");
+        refuse_bundle(subject + ": " + name, "an entry that another archive has as well", "each file once");
       }
     }
   }
 
-  std::vector<Descriptor> archives_;
+  std::vector<Extent> archives_;
   std::map<std::string, std::pair<size_t, Entry>> entries_;
 };
 
 }  // namespace
 
-std::unique_ptr<ByteSource> open_source(const std::string& path) {
+std::unique_ptr<ByteSource> open_source(const BundlePlace& place) {
+  const std::string& path = place.path;
+  if (path.empty()) return std::make_unique<Zips>(place);
   if (path.find('\0') != std::string::npos) refuse_bundle(in_quotes(path), "a path with NUL", "a bundle");
   if (exists(path, true)) return std::make_unique<Zips>(std::vector<std::string>{path});
   const std::string method = path + "/method.zip", weights = path + "/weights.zip";

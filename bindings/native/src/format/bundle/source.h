@@ -30,14 +30,22 @@ class ByteSource {
   std::string subject_;
 };
 
-// A folder with manifest.json in it, a folder with the two zips in it, or a zip.
-std::unique_ptr<ByteSource> open_source(const std::string& path);
+// A folder with manifest.json in it, a folder with the two zips in it, or a zip; where the path is empty, a zip within an open file.
+struct BundlePlace {
+  BundlePlace(std::string path) : path(std::move(path)) {}
+  BundlePlace(int descriptor, uint64_t offset, uint64_t size) : descriptor(descriptor), offset(offset), size(size) {}
+
+  std::string path;
+  int descriptor = -1;  // somebody else's: it is duplicated
+  uint64_t offset = 0, size = 0;
+};
+std::unique_ptr<ByteSource> open_source(const BundlePlace& place);
 
 struct Entry {
-  uint64_t offset, size;
+  uint64_t offset, size;  // within the file that the archive lies in
 };
 // Entries of a stored zip exactly as sdk/bespoke/bundle/archive.py writes it. BundleError for any other.
-std::map<std::string, Entry> read_entries(int descriptor, const std::string& subject);
+std::map<std::string, Entry> read_entries(const Extent& archive, const std::string& subject);
 
 // At most `size` bytes from `offset`; fewer where the file ends. BundleError when it cannot be read.
 size_t read_at(int descriptor, void* out, size_t size, uint64_t offset, const std::string& subject);

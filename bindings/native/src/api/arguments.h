@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What callers give, checked: nulls, texts, and structs that are older or newer than this library's.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <string>
+
+#include "bespoke.h"
+#include "error.h"
+#include "format/untrusted_text.h"
+
+namespace bespoke {
+
+inline void need(const void* given, const char* what, const char* expected) {
+  if (!given) throw Error(Kind::Config, what, "null", expected, "Give one");
+}
+
+inline std::string text_of(bespoke_text given, const char* what) {
+  if (!given.size) return {};
+  need(given.data, what, "a text");
+  std::string text(given.data, given.size);
+  if (first_bad_utf8(text) != std::string::npos || text.find('\0') != std::string::npos)
+    throw Error(Kind::Config, what, in_quotes(text), "UTF-8 without NUL", "Mend the text");
+  return text;
+}
+
+// A struct as this library knows it. `first` is its size in version 1.0: up to its last field then. What the caller's does not have
+// is 0; what this library does not know must be.
+template <class Struct>
+Struct taken(const Struct* given, size_t first, const char* what) {
+  Struct known{};
+  if (!given) return known;
+  const size_t size = given->struct_size;
+  const auto refuse = [&](const std::string& got, const std::string& expected) {
+    throw Error(Kind::Config, what, got, expected, "Set struct_size to sizeof, and use a library that is as new as the header");
+  };
+  constexpr size_t most = 4096;  // more is no size of a struct
+  if (size < first || size > most) refuse("struct_size " + std::to_string(size), std::to_string(first) + " to " + std::to_string(most));
+  const auto* bytes = reinterpret_cast<const unsigned char*>(given);
+  for (size_t i = sizeof known; i < size; i++)
+    if (bytes[i]) refuse("a field behind byte " + std::to_string(sizeof known) + " that is set", "fields that this library has");
+  std::memcpy(static_cast<void*>(&known), given, size < sizeof known ? size : sizeof known);
+  return known;
+}
+
+#define BESPOKE_FIRST(type, field) (offsetof(type, field) + sizeof(type::field))
+
+}  // namespace bespoke

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a call that computes is told while it runs, from any thread: to end, by when, how fast, within how much memory; and whom it
+// tells how far it is.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <optional>
+
+#include "enums.h"
+#include "platform/memory.h"
+
+namespace bespoke {
+
+// Thrown where a call was asked to end: nothing of the step, or of the evaluation, was kept.
+struct Abandoned {};
+
+struct Limits {  // of a model; they may change while it computes
+  static constexpr int64_t kNone = -1;
+  std::atomic<int64_t> memory_bytes{kNone};  // of the whole process
+  std::atomic<double> pace{1};               // share of its time in which a call computes
+};
+
+struct Told {  // to whom follows a call
+  Phase phase;
+  int64_t step = 0, steps = 0;  // of the run; 0 where there is none
+  double loss = std::numeric_limits<double>::quiet_NaN();
+  int64_t footprint_bytes = 0;
+};
+
+class Control {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Listener = std::function<bool(const Told&)>;  // true: the call shall end
+
+  // `cancel` may be null. `deadline_seconds` from now; none: no deadline.
+  explicit Control(const Limits& limits, const std::atomic<bool>* cancel = nullptr, std::optional<double> deadline_seconds = std::nullopt,
+                   Listener listener = {});
+
+  const Limits& limits() const { return limits_; }
+  bool must_end() const { return cancelled() || (deadline_ && Clock::now() >= *deadline_); }
+  void check() const {  // before each instruction
+    if (must_end()) throw Abandoned{};
+  }
+  Stopped why() const { return cancelled() ? Stopped::stop_requested : Stopped::deadline; }  // where it must end
+  bool has_time_for(double seconds) const;
+
+  void rest(double worked_seconds) const;  // as the pace says; not past the moment at which the call must end
+  void tell(Phase phase, int64_t step = 0, int64_t steps = 0, double loss = std::numeric_limits<double>::quiet_NaN());
+
+ private:
+  bool cancelled() const { return ended_by_listener_ || (cancel_ && cancel_->load(std::memory_order_relaxed)); }
+
+  const Limits& limits_;
+  const std::atomic<bool>* cancel_;
+  std::optional<Clock::time_point> deadline_;
+  Listener listener_;
+  MemoryColumns columns_;
+  bool ended_by_listener_ = false;  // on the thread of the call
+};
+
+}  // namespace bespoke

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""bespoke-core as a process: its lines in both directions, and what changes while it trains."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bespoke import PersonalModel
+from tests.native.core_lab import tiny_core_bundle
+from tests.statuses import STATUS
+from tests.unit.personal_model.tiny import add_numbers
+
+__all__ = ["tiny_core_bundle"]
+
+
+
+@pytest.fixture
+def state(tiny_core_bundle: Path, tmp_path: Path) -> Path:
+    with PersonalModel.open(tiny_core_bundle, tmp_path / "state", runtime="torch") as model:
+        add_numbers(model)
+    return tmp_path / "state"
+
+
+class Talk:
+    """One process: what was said to it, what it says, how it ended."""
+
+    def __init__(self, program: Path, bundle: Path, state: Path, **more: Any) -> None:
+        self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.say({"verb": "train", "bundle": str(bundle), "state": str(state), "threads": 1, "memory_mb": -1, **more})
+
+    def say(self, message: object) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write((message if isinstance(message, str) else json.dumps(message)) + "\n")
+        self.process.stdin.flush()
+
+    def hear(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        found: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return found
+
+    def until_step(self, number: int) -> None:
+        while (event := self.hear()).get("phase") != "step" or event["step"] < number:
+            assert event["event"] == "progress", event
+
+    def end(self) -> tuple[dict[str, Any], int]:
+        while (event := self.hear())["event"] not in ("report", "error"):
+            pass
+        return event, self.process.wait()
+
+
+@contextmanager
+def talk(native_build: Path, bundle: Path, state: Path, **more: Any) -> Iterator[Talk]:
+    one = Talk(native_build / "bespoke-core", bundle, state, **more)
+    try:
+        yield one
+    finally:
+        one.process.kill()
+        one.process.wait()
+        for pipe in (one.process.stdin, one.process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+def test_a_line_cancels(native_build: Path, tiny_core_bundle: Path, state: Path) -> None:
+    with talk(native_build, tiny_core_bundle, state, settings={"steps": 100_000}) as core:
+        core.until_step(3)
+        core.say({"do": "cancel"})
+        event, status = core.end()
+    assert event["report"]["stopped_because"] == "stop_requested"
+    assert event["report"]["steps"] >= 3
+    assert status == 0
+
+
+def test_the_limit_changes_while_it_trains_and_what_was_done_is_committed(
+    native_build: Path, tiny_core_bundle: Path, state: Path
+) -> None:
+    with talk(native_build, tiny_core_bundle, state, settings={"steps": 100_000}) as core:
+        core.until_step(3)
+        core.say({"do": "limit", "memory_mb": 1})
+        event, status = core.end()
+    assert event["kind"] == "BudgetExceeded"
+    assert status == STATUS["BudgetExceeded"]
+    with talk(native_build, tiny_core_bundle, state, steps=1) as core:
+        event, _ = core.end()
+    assert event["report"]["total_steps"] > 3
+
+
+def test_lines_that_mean_nothing_change_nothing(native_build: Path, tiny_core_bundle: Path, state: Path) -> None:
+    with talk(native_build, tiny_core_bundle, state, settings={"steps": 100_000}) as core:
+        core.until_step(1)
+        for line in ("", "{half", "[1]", {"do": "dance"}, {"do": "limit"}, {"do": "limit", "memory_mb": "much"}, {"do": 7}):
+            core.say(line)
+        core.say({"do": "pace", "share": 2})
+        while (event := core.hear())["event"] != "refused":
+            assert event["event"] == "progress"
+        assert event["got"] == "2.0"
+        core.say({"do": "cancel"})
+        event, status = core.end()
+    assert event["report"]["stopped_because"] == "stop_requested"
+    assert status == 0
+
+
+def test_a_deadline_is_kept(native_build: Path, tiny_core_bundle: Path, state: Path) -> None:
+    with talk(native_build, tiny_core_bundle, state, settings={"steps": 1_000_000}, deadline_seconds=0.5) as core:
+        event, _ = core.end()
+    assert event["report"]["stopped_because"] == "deadline"
+    assert event["report"]["accepted"] is False
