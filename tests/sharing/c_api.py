@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.c_structs import Bundle, Error, made, parts_of, text
 from tests.native.lab_process import end
 from tests.sharing import outside
 
@@ -70,31 +71,29 @@ class CModel:
         end(self.process)
 
 
-class _Error(ctypes.Structure):
-    _fields_ = [("code", ctypes.c_int), *((name, ctypes.c_char_p) for name in ("kind", "subject", "got", "expected", "next_step"))]
-
-
 class _Library:
     def __init__(self, path: str, bundle: str, state: str) -> None:
         self.core = ctypes.CDLL(path)
-        self.core.bespoke_close.argtypes = self.core.bespoke_text_free.argtypes = [ctypes.c_void_p]
+        self.core.bespoke_close.argtypes = self.core.bespoke_free.argtypes = [ctypes.c_void_p]
         self.paths = bundle.encode(), state.encode()
         self.handles = [ctypes.c_void_p(), ctypes.c_void_p()]
 
     def act(self, what: str, number: int) -> Any:
-        handle, report, error = self.handles[number], ctypes.c_void_p(), ctypes.POINTER(_Error)()
+        handle, report, error = self.handles[number], ctypes.c_void_p(), ctypes.POINTER(Error)()
         if what == "close":
             self.core.bespoke_close(handle)
             return None
         if what == "open":
-            code = self.core.bespoke_open(*self.paths, None, ctypes.byref(handle), ctypes.byref(error))
+            bundle, state = self.paths
+            at = made(Bundle, path=bundle)
+            code = self.core.bespoke_open(at, text(state), None, ctypes.byref(handle), ctypes.byref(error))
         elif what == "train":
-            code = self.core.bespoke_train(handle, None, ctypes.byref(report), ctypes.byref(error))
+            code = self.core.bespoke_train(handle, None, None, ctypes.byref(report), ctypes.byref(error))
         else:
-            split = what.removesuffix("_split").encode()
-            code = self.core.bespoke_evaluate(handle, split, ctypes.byref(report), ctypes.byref(error))
+            split = text(what.removesuffix("_split").encode())
+            code = self.core.bespoke_evaluate(handle, split, None, ctypes.byref(report), ctypes.byref(error))
         if code:
-            fields = {name: getattr(error.contents, name).decode() for name in ("kind", "subject", "got", "expected", "next_step")}
+            fields = parts_of(error)
             return {"error": fields.pop("kind"), **fields}
         return json.loads(ctypes.string_at(report)) if report else None
 

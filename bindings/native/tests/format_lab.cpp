@@ -4,6 +4,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "format/hash.h"
 #include "format/bundle/bundle.h"
 #include "format/plan/plan_check.h"
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "format/bundle/bundle.h"
+#include "format/hash.h"
 #include "format/json.h"
 #include "format/plan/plan_check.h"
 #include "format/untrusted_text.h"

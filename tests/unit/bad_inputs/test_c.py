@@ -8,6 +8,7 @@ Calls are those of c_lab.py: `opened` is bespoke_open, `train` bespoke_train on 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from bespoke.core import find
+from tests.checks import REPOSITORY
 from tests.statuses import STATUS
 from tests.unit.bad_inputs.conftest import Place
 
@@ -74,7 +76,7 @@ def answers(stories_bundle: Path, state: Path, tmp_path_factory: pytest.TempPath
     program = [sys.executable, Path(__file__).with_name("c_lab.py"), core.parent.parent / "lib" / "libbespoke_core.so"]
     calls = "".join(row[0] + "\n" for row in ROWS)
     own = shutil.copytree(state, tmp_path_factory.mktemp("c") / "state")
-    done = subprocess.run([*program, stories_bundle, own], input=calls, capture_output=True, text=True)
+    done = subprocess.run([*program, stories_bundle, own], input=calls, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(REPOSITORY)})
     assert done.returncode == 0, (done.stdout.splitlines()[-1:], done.stderr[-2000:])
     return [json.loads(line) for line in done.stdout.splitlines()]
 

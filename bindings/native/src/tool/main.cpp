@@ -27,7 +27,7 @@ using nlohmann::json;
 namespace {
 
 constexpr size_t kMaxLineBytes = 1 << 20;
-constexpr size_t kStackBytes = 256 << 10;  // of the thread that listens; the default counts as 8 MiB under RLIMIT_DATA
+constexpr size_t kStackBytes = 1 << 20;  // of the thread that listens: XNNPACK alone keeps 384 KiB a thread; the default counts as 8 MiB
 constexpr const char* kPhases[] = {"open", "judge", "step", "commit"};
 
 bespoke_cancel* cancel;  // made before anything can ask for it
@@ -36,6 +36,15 @@ struct Running {  // what the listening thread may change
   std::mutex lock;
   bespoke_model* model = nullptr;
 } running;
+
+// Destructors of the JSON library allocate. An allocation that fails gives this up, so that what unwinds has some memory.
+char* reserve;
+constexpr size_t kReserveBytes = 64 << 10;
+
+[[noreturn]] void give_up_the_reserve() {
+  delete[] std::exchange(reserve, nullptr);
+  throw std::bad_alloc();
+}
 
 void on_signal(int) { bespoke_cancel_set(cancel); }
 
@@ -60,9 +69,15 @@ int refuse(const std::string& got) {
 }
 
 int out_of_memory() {
-  say({{"event", "error"}, {"kind", "BudgetExceeded"}, {"subject", "memory"}, {"got", "no room for an allocation"},
-       {"expected", "room within the limit that the system sets"},
-       {"next_step", "Raise the limit or use a bundle built for a smaller budget"}});
+  constexpr char said[] =  // without an allocation
+      "{\"event\":\"error\",\"kind\":\"BudgetExceeded\",\"subject\":\"memory\",\"got\":\"no room for an allocation\","
+      "\"expected\":\"room within the limit that the system sets\","
+      "\"next_step\":\"Raise the limit or use a bundle built for a smaller budget\"}\n";
+  for (size_t done = 0; done < sizeof said - 1;) {
+    const ssize_t put = write(STDOUT_FILENO, said + done, sizeof said - 1 - done);
+    if (put <= 0 && errno != EINTR) break;
+    if (put > 0) done += static_cast<size_t>(put);
+  }
   return BESPOKE_BUDGET_EXCEEDED;
 }
 
@@ -111,12 +126,15 @@ void change(const json& asked) {
 }
 
 void* listen(void*) {
-  while (const std::optional<std::string> line = lines.next()) {
-    const json asked = json::parse(*line, nullptr, false);
-    try {
-      if (asked.is_object()) change(asked);
-    } catch (const json::exception&) {  // a field of another type
+  try {
+    while (const std::optional<std::string> line = lines.next()) {
+      const json asked = json::parse(*line, nullptr, false);
+      try {
+        if (asked.is_object()) change(asked);
+      } catch (const json::exception&) {  // a field of another type
+      }
     }
+  } catch (const std::bad_alloc&) {  // the call that computes will say so
   }
   return nullptr;
 }
@@ -243,22 +261,23 @@ extern "C" __attribute__((visibility("default"))) void et_pal_emit_log_message(u
 
 int main() {
   bespoke::steady_malloc();
+  reserve = new (std::nothrow) char[kReserveBytes];
+  std::set_new_handler(give_up_the_reserve);
   cancel = bespoke_cancel_new();
   if (!cancel) return out_of_memory();
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is a full disk, told as one
   std::signal(SIGTERM, on_signal);
   std::signal(SIGINT, on_signal);
-  const std::optional<std::string> line = lines.next();
-  if (!line) return refuse("no line of at most 1 MiB");
-  const json request = json::parse(*line, nullptr, false);
-  if (!request.is_object()) return refuse("no JSON object");
-  if (request.value("verb", json()) == "version") {
-    say({{"event", "report"}, {"report", {{"version", bespoke_version()}, {"instruction_set", bespoke_instruction_set()}}}});
-    return 0;
-  }
-  if (!listen_to_changes()) return out_of_memory();
   try {
-    return run(request);
+    const std::optional<std::string> line = lines.next();
+    if (!line) return refuse("no line of at most 1 MiB");
+    const json request = json::parse(*line, nullptr, false);
+    if (!request.is_object()) return refuse("no JSON object");
+    if (request.value("verb", json()) == "version") {
+      say({{"event", "report"}, {"report", {{"version", bespoke_version()}, {"instruction_set", bespoke_instruction_set()}}}});
+      return 0;
+    }
+    return listen_to_changes() ? run(request) : out_of_memory();
   } catch (const std::bad_alloc&) {
     return out_of_memory();
   } catch (const std::exception& problem) {  // a field of another type
