@@ -207,6 +207,22 @@ def _weights_that_are_not_those_of_the_golden_vectors(folder: Path, monkeypatch:
     prover._texts()
 
 
+def _as_the_core_tells_it(kind: str, subject: str, got: str, expected: str, next_step: str) -> Callable[[Path, Monkey], object]:
+    """A program that ends as bespoke-core does. That the core raises these is checked in C (c_border_calls.c)."""
+
+    def misuse(folder: Path, monkeypatch: Monkey) -> None:
+        from bespoke.core import finding, run
+
+        parts = {"subject": subject, "got": got, "expected": expected, "next_step": next_step}
+        program = folder / "bespoke-core"
+        program.write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps({'event': 'error', 'kind': kind, **parts})}\nEND\n")
+        program.chmod(0o755)
+        monkeypatch.setenv(finding.OVERRIDE, str(program))
+        run({"verb": "verify", "bundle": "chat.bundle", "state": str(folder)})
+
+    return misuse
+
+
 MISUSES = [
     Misuse(errors.ConfigError, _unknown_optimizer, "optimizer 'mesq'", "no plugin", "mebp, mesp, mezo", "Did you mean 'mesp'?", 2),
     Misuse(
@@ -244,6 +260,22 @@ MISUSES = [
         "Raise the memory budget", 10,
     ),
     Misuse(errors.AdapterError, _adapter_of_other_rank, "adapter_config.json", "2", "4", "", 12),
+    Misuse(
+        errors.Busy,
+        _as_the_core_tells_it(
+            "Busy", "the model", "a call while another one computes", "one call that computes at a time",
+            "Wait until it has ended, or cancel it",
+        ),
+        "the model", "another one", "one call", "Wait until", 14,
+    ),
+    Misuse(
+        errors.Cancelled,
+        _as_the_core_tells_it(
+            "Cancelled", "the call", "its end before there was anything to report", "to run to its end",
+            "Call it again, with more time where it has a deadline",
+        ),
+        "the call", "its end", "to run", "Call it again", 15,
+    ),
     Misuse(errors.GenerationError, _temperature_below_zero, "temperature", "-1.0", "0 (greedy) or more", "", 13),
 ]  # fmt: skip
 
