@@ -143,13 +143,13 @@ def compile_lab(folder: Path, compiler: str = "g++", *flags: str) -> Path:
     if x86:
         extra["dispatch"] = ("-DBESPOKE_AMX",)
     sets = ["avx2", "avx512", "amx"] if x86 else ["neon"] if arm else []
-    names = ["products", "prepared", "elementwise", "dispatch", "baseline", *sets]
+    kernels = ["products", "prepared", "elementwise", "dispatch", "baseline", *sets]
+    sources = [*(f"kernels/{name}" for name in kernels), "platform/linux/processor"]
     common = ["-std=c++17", "-O2", "-ffp-contract=off", f"-I{NATIVE / 'src'}", "-pthread", *flags]
     objects = []
-    for name in names:
-        objects.append(folder / f"{name}.o")
-        source = NATIVE / "src" / "kernels" / f"{name}.cpp"
-        subprocess.run([compiler, *common, *extra.get(name, ()), "-c", source, "-o", objects[-1]], check=True)
+    for source in (NATIVE / "src" / f"{name}.cpp" for name in sources):
+        objects.append(folder / f"{source.stem}.o")
+        subprocess.run([compiler, *common, *extra.get(source.stem, ()), "-c", source, "-o", objects[-1]], check=True)
     program = folder / "kernels_lab"
     subprocess.run([compiler, *common, NATIVE / "tests" / "kernels_lab.cpp", *objects, "-o", program], check=True)
     return program
