@@ -53,7 +53,8 @@ def grown_header(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def client(header: Path, library: Path, program: Path) -> Path:
     """The checks of c_border.c, compiled with a header and linked with a library."""
     sources = sorted((SOURCE / "tests").glob("c_border*.c"))
-    command = ["cc", "-std=c11", "-O1", "-w", "-include", header, *sources, "-o", program, library, f"-Wl,-rpath,{library.parent}"]
+    flags = ["-std=c11", "-D_POSIX_C_SOURCE=200809L", "-O1", "-w", "-I", header.parent, f"-Wl,-rpath,{library.parent}"]
+    command = ["cc", *flags, *sources, "-o", program, library]
     subprocess.run(command, check=True)
     return program
 

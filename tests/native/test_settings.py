@@ -79,12 +79,12 @@ def test_the_core_refuses_them_itself(
     """As an app that calls the core meets them: no Python checks before. JSON has no word for what is not finite."""
     with PersonalModel.open(tiny_core_bundle, tmp_path / "state") as model:
         add_numbers(model, 3)
-    request = {"verb": "train", "bundle": str(tiny_core_bundle), "state": str(tmp_path / "state"), "seed": -1}
+    request = {"verb": "train", "bundle": str(tiny_core_bundle), "state": str(tmp_path / "state")}
     with pytest.raises(ConfigError) as refused:
         run({**request, "steps": 0 if "steps" in settings else 1, "settings": settings})
     finite = expected != "a finite number"
     assert (refused.value.subject, refused.value.expected) == (subject, expected) if finite else "JSON" in refused.value.got
-    for name in settings.keys() & {"steps", "seed"}:  # of the call itself: 0 is all steps, -1 the bundle's seed
+    for name in settings.keys() & {"steps", "seed"}:  # of the call itself: 0 is all steps
         if settings[name] > 0:
             with pytest.raises(ConfigError, match="64 bits" if settings[name] >= 2**63 else "at most 10000000"):
                 run({**request, **settings})
