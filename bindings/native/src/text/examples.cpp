@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "text/examples.h"
+
+#include <algorithm>
+#include <set>
+
+#include "error.h"
+#include "format/json.h"
+#include "format/untrusted_text.h"
+
+namespace bespoke {
+
+namespace {
+
+constexpr const char* kTrainOn[] = {"assistant", "user", "all"};
+
+enum class Shape { messages, pair, text, tokens };
+
+Shape shape_of(const Json& example, const std::string& subject) {
+  if (!example.is_object()) {
+    throw Error(Kind::Data, subject, kind_of(example), "an object with messages, prompt and completion, or text", "Give one JSON object per example");
+  }
+  std::vector<Shape> found;
+  std::string names;
+  const auto look = [&](Shape shape, const char* name, std::initializer_list<const char*> fields) {
+    if (!std::all_of(fields.begin(), fields.end(), [&](const char* field) { return example.contains(field); })) return;
+    found.push_back(shape);
+    names += std::string(names.empty() ? "" : " and ") + name;
+  };
+  look(Shape::messages, "messages", {"messages"});
+  look(Shape::pair, "prompt_completion", {"prompt", "completion"});
+  look(Shape::text, "text", {"text"});
+  look(Shape::tokens, "tokens", {"tokens"});
+  if (found.size() == 1) return found[0];
+  if (!found.empty()) {
+    throw Error(Kind::Data, subject, "keys of several shapes (" + names + ")", "one of them", "Name the one to use with format=, or remove the others");
+  }
+  std::string keys;
+  size_t shown_keys = 0;
+  for (const auto& [key, value] : example.items()) {
+    if (shown_keys++ < 12) keys += std::string(keys.empty() ? "" : ", ") + in_quotes(key);
+  }
+  throw Error(Kind::Data, subject, "the keys " + (keys.empty() ? "none" : keys), "'messages', 'prompt' and 'completion', or 'text'",
+              "Rename the keys, or map them: fields={'prompt': 'question', 'completion': 'answer'}");
+}
+
+uint64_t trained(const std::vector<uint8_t>& mask) { return static_cast<uint64_t>(std::count(mask.begin(), mask.end(), 1)); }
+
+EncodedExample with_counts(std::vector<TokenRow> rows) {
+  EncodedExample encoded;
+  encoded.windows = rows.size();
+  for (const TokenRow& row : rows) {
+    encoded.tokens += row.tokens.size();
+    encoded.trained_tokens += trained(row.mask);
+  }
+  encoded.rows = std::move(rows);
+  return encoded;
+}
+
+TokenRow all_trained(std::vector<int32_t> tokens) {
+  std::vector<uint8_t> mask(tokens.size(), 1);
+  mask[0] = 0;
+  return {std::move(tokens), std::move(mask)};
+}
+
+bool is_id(const Json& token, int64_t largest) {
+  if (token.is_number_unsigned()) return token.get<uint64_t>() <= static_cast<uint64_t>(largest);
+  return token.is_number_integer() && token.get<int64_t>() >= 0 && token.get<int64_t>() <= largest;
+}
+
+bool is_bit(const Json& value) { return value.is_boolean() || is_id(value, 1); }
+
+}  // namespace
+
+EncodedExample ExampleEncoder::encode(const Json& example, const std::string& subject) const {
+  EncodedExample encoded;
+  switch (shape_of(example, subject)) {
+    case Shape::messages: encoded = encode_messages(example["messages"], subject); break;
+    case Shape::pair: encoded = encode_pair(example, subject); break;
+    case Shape::tokens: encoded = encode_ids(example, subject); break;
+    case Shape::text: {
+      const Tokenizer& tokenizer = need_tokenizer(subject);
+      std::vector<int32_t> tokens;
+      take_content(example["text"], subject + ".text", std::nullopt, tokens);
+      encoded = windows(tokens, tokenizer.bos());
+      break;
+    }
+  }
+  if (encoded.trained_tokens == 0) refuse_untrained(example, subject);
+  return encoded;
+}
+
+std::vector<int32_t> ExampleEncoder::prompt(const Json& prompt) const {
+  if (prompt.is_string()) {
+    need_tokenizer("prompt");
+    std::vector<int32_t> tokens = begin();
+    take_content(prompt, "prompt", std::nullopt, tokens);
+    return tokens;
+  }
+  const bool is_ids = prompt.is_array() && !prompt.empty() &&
+                      std::all_of(prompt.begin(), prompt.end(), [](const Json& token) { return token.is_number_integer(); });
+  if (is_ids) return ids(prompt, "prompt");
+  TokenRow row;
+  take_messages(prompt, "prompt", true, row);
+  return std::move(row.tokens);
+}
+
+std::vector<int32_t> ExampleEncoder::stops() const {
+  std::set<int32_t> stops;
+  if (!tokenizer_) return {};
+  if (tokenizer_->eos()) stops.insert(*tokenizer_->eos());
+  std::vector<int32_t> ending;
+  if (turns_) tokenizer_->encode(turns_->ending(Place::assistant), TextForm::of_template, std::nullopt, ending);
+  const auto control = std::find_if(ending.begin(), ending.end(), [&](int32_t token) { return tokenizer_->is_control(token); });
+  if (control != ending.end()) stops.insert(*control);
+  return {stops.begin(), stops.end()};
+}
+
+EncodedExample ExampleEncoder::encode_messages(const Json& messages, const std::string& subject) const {
+  TokenRow row;
+  // An ending alone would teach the model to say nothing.
+  if (take_messages(messages, subject + ".messages", false, row) == 0) return {};
+  return one_row(std::move(row));
+}
+
+// Appends to `row`; how many of its tokens are contents that are trained on.
+size_t ExampleEncoder::take_messages(const Json& messages, const std::string& subject, bool generate, TokenRow& row) const {
+  const Tokenizer& tokenizer = need_tokenizer(subject);
+  if (!turns_) {
+    throw Error(Kind::Data, subject, "messages, for a model without a chat template", "text, or prompt and completion",
+                R"(Give {"prompt": ..., "completion": ...} or {"text": ...})");
+  }
+  size_t trained_contents = 0;
+  for (const TurnPiece& piece : turns_->render(read_messages(messages, subject), generate, subject)) {
+    const auto previous = row.tokens.empty() ? std::nullopt : std::optional(row.tokens.back());
+    const size_t before = row.tokens.size();
+    if (piece.is_content) take_content(piece.text, subject, previous, row.tokens);
+    else tokenizer.encode(piece.text, TextForm::of_template, previous, row.tokens);
+    const bool trained = piece.role && trains(*piece.role);
+    row.mask.resize(row.tokens.size(), trained);
+    if (trained && piece.is_content) trained_contents += row.tokens.size() - before;
+  }
+  return trained_contents;
+}
+
+EncodedExample ExampleEncoder::encode_pair(const Json& example, const std::string& subject) const {
+  const Tokenizer& tokenizer = need_tokenizer(subject);
+  TokenRow row{begin(), {}};
+  const Json& prompt = example["prompt"];
+  take_content(prompt, subject + ".prompt", std::nullopt, row.tokens);
+  const size_t first = row.tokens.size();
+  row.mask.assign(first, train_on_ == TrainOn::all);
+  const bool goes_on = prompt != Json("") && first > 0;
+  take_content(example["completion"], subject + ".completion", goes_on ? std::optional(row.tokens.back()) : std::nullopt, row.tokens);
+  if (row.tokens.size() == first) return {};
+  if (tokenizer.eos()) row.tokens.push_back(*tokenizer.eos());
+  row.mask.resize(row.tokens.size(), 1);
+  return one_row(std::move(row));
+}
+
+EncodedExample ExampleEncoder::encode_ids(const Json& example, const std::string& subject) const {
+  TokenRow row{ids(example["tokens"], subject + ".tokens"), {}};
+  const Json mask = example.value("mask", Json());
+  if (mask.is_null()) return windows(row.tokens, std::nullopt);
+  if (!mask.is_array() || mask.size() != row.tokens.size() || !std::all_of(mask.begin(), mask.end(), is_bit)) {
+    throw Error(Kind::Data, subject + ".mask", mask.is_array() ? std::to_string(mask.size()) + " entries" : kind_of(mask),
+                std::to_string(row.tokens.size()) + " times 0 or 1, one per token",
+                "Give 1 for each token that is to be trained, or leave the mask out to train all");
+  }
+  for (const Json& bit : mask) row.mask.push_back(bit == Json(true) || bit == Json(1));
+  return one_row(std::move(row));
+}
+
+// Every token is predicted exactly once, the first only where bos stands before it; elsewhere a window begins with the last token of
+// the one before.
+EncodedExample ExampleEncoder::windows(const std::vector<int32_t>& tokens, std::optional<int32_t> bos) const {
+  std::vector<TokenRow> rows;
+  const size_t overlap = bos ? 0 : 1;
+  for (size_t start = 0; start + overlap < tokens.size(); start += max_length_) {
+    const size_t end = std::min(tokens.size(), start + max_length_ + overlap);
+    std::vector<int32_t> window;
+    window.reserve(end - start + 1);
+    if (bos) window.push_back(*bos);
+    window.insert(window.end(), tokens.begin() + static_cast<ptrdiff_t>(start), tokens.begin() + static_cast<ptrdiff_t>(end));
+    rows.push_back(all_trained(std::move(window)));
+  }
+  return with_counts(std::move(rows));
+}
+
+EncodedExample ExampleEncoder::one_row(TokenRow row) const {
+  if (!row.mask.empty()) row.mask[0] = 0;
+  const uint64_t tokens = row.tokens.size(), wanted = trained(row.mask);
+  if (wanted == 0) return {};
+  std::vector<TokenRow> rows;
+  rows.push_back(fitted(std::move(row)));
+  EncodedExample encoded = with_counts(std::move(rows));
+  encoded.truncated_tokens = tokens - encoded.tokens;
+  encoded.truncated_trained_tokens = wanted - encoded.trained_tokens;
+  return encoded;
+}
+
+// At most max_length + 1 tokens: what follows the last trained token goes first, then the oldest context (bos stays); of a trained
+// stretch that is itself too long, the beginning stays with one token before it.
+TokenRow ExampleEncoder::fitted(TokenRow row) const {
+  const size_t room = max_length_ + 1;
+  if (row.tokens.size() <= room) return row;
+  size_t end = row.mask.size();
+  while (!row.mask[end - 1]) end--;
+  size_t first = 0, begin = 0, behind = end;  // token `first`, then those from `begin` to `behind`
+  if (end <= room) {
+    begin = 1;
+  } else {
+    size_t start = end - 1;
+    while (row.mask[start - 1]) start--;
+    const bool with_bos = tokenizer_ && tokenizer_->bos() == row.tokens[0];
+    if (end - start >= room) {
+      first = with_bos ? 0 : start - 1;
+      begin = start;
+      behind = start + room - 1;
+    } else {
+      first = with_bos ? 0 : end - room;
+      begin = end - room + 1;
+    }
+  }
+  TokenRow fitted{{row.tokens[first]}, {0}};
+  fitted.tokens.insert(fitted.tokens.end(), row.tokens.begin() + static_cast<ptrdiff_t>(begin), row.tokens.begin() + static_cast<ptrdiff_t>(behind));
+  fitted.mask.insert(fitted.mask.end(), row.mask.begin() + static_cast<ptrdiff_t>(begin), row.mask.begin() + static_cast<ptrdiff_t>(behind));
+  return fitted;
+}
+
+void ExampleEncoder::take_content(const Json& text, const std::string& subject, std::optional<int32_t> previous, std::vector<int32_t>& tokens) const {
+  if (!text.is_string()) throw Error(Kind::Data, subject, kind_of(text), "text", "Give it as one string");
+  try {
+    tokenizer_->encode(text.get_ref<const std::string&>(), TextForm::content, previous, tokens);
+  } catch (const Error& error) {
+    throw Error(error.kind, subject, error.got, error.expected, error.next_step);
+  }
+}
+
+std::vector<int32_t> ExampleEncoder::ids(const Json& tokens, const std::string& subject) const {
+  const int64_t largest = vocabulary_ ? vocabulary_ - 1 : 0x7fffffff;
+  const auto wrong = [&](const std::string& got) {
+    throw Error(Kind::Data, subject, got, "a list of token ids from 0 to " + std::to_string(largest), "Tokenize with the tokenizer of the bundle's own model");
+  };
+  if (!tokens.is_array()) wrong(shown(tokens));
+  if (tokens.empty()) wrong("no tokens");
+  std::vector<int32_t> found;
+  for (const Json& token : tokens) {
+    if (!is_id(token, largest)) wrong(shown(token));
+    found.push_back(token.get<int32_t>());
+  }
+  return found;
+}
+
+std::vector<int32_t> ExampleEncoder::begin() const {
+  return tokenizer_->bos() ? std::vector<int32_t>{*tokenizer_->bos()} : std::vector<int32_t>();
+}
+
+bool ExampleEncoder::trains(Place role) const {
+  return train_on_ == TrainOn::all || role == (train_on_ == TrainOn::user ? Place::user : Place::assistant);
+}
+
+const Tokenizer& ExampleEncoder::need_tokenizer(const std::string& subject) const {
+  if (tokenizer_) return *tokenizer_;
+  throw Error(Kind::Data, subject, "text, but this bundle takes token ids only", R"({"tokens": [...], "mask": [...]})",
+              "Tokenize with the model's own tokenizer and give the ids");
+}
+
+void ExampleEncoder::refuse_untrained(const Json& example, const std::string& subject) const {
+  if (!example.contains("messages")) {
+    throw Error(Kind::Data, subject, "nothing to train on: empty, a single token, or every token masked", "at least one token that is trained on",
+                "Leave this example out");
+  }
+  std::set<std::string> roles;
+  for (const Json& message : example["messages"]) roles.insert(message["role"].get<std::string>());
+  std::string got;
+  for (const std::string& role : roles) got += std::string(got.empty() ? "" : " and ") + role;
+  const std::string wanted = kTrainOn[static_cast<size_t>(train_on_)];
+  const bool missing = train_on_ != TrainOn::all && !roles.count(wanted);
+  const std::string other = *roles.begin();
+  throw Error(Kind::Data, subject, "messages of " + got + (missing ? "" : ", without words"),
+              "words of the " + wanted + ", which train_on='" + wanted + "' trains",
+              missing && (other == "assistant" || other == "user")
+                  ? "Add a message of the " + wanted + ", or build with train_on='" + other + "' or 'all'"
+                  : "Leave this example out");
+}
+
+}  // namespace bespoke

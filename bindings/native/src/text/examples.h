@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// From an example to rows of tokens with an explicit loss mask, once, when it is added (sdk/bespoke/data/encode.py).
+//
+// Token i + 1 is predicted from tokens 0 .. i, so a row of n tokens has n - 1 positions; mask[i] says whether token i is trained on;
+// mask[0] is 0. Which tokens are: of messages the contents of the roles that `train_on` names, each with the ending of its turn; of a
+// prompt and its completion the completion and eos behind it, with "all" the prompt too; of a text and of tokens without a mask all,
+// each exactly once.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "text/tokenizer.h"
+#include "text/turns.h"
+
+namespace bespoke {
+
+enum class TrainOn { assistant, user, all };
+
+struct TokenRow {
+  std::vector<int32_t> tokens;
+  std::vector<uint8_t> mask;  // 0 or 1; 2 <= size <= max_length + 1
+};
+
+// `tokens` counts those in the rows; truncated ones found no room in them. `windows`: rows that a text was split into, else 1.
+struct EncodedExample {
+  std::vector<TokenRow> rows;
+  uint64_t tokens = 0, trained_tokens = 0, truncated_tokens = 0, truncated_trained_tokens = 0, windows = 0;
+};
+
+class ExampleEncoder {
+ public:
+  // `tokenizer` null: the bundle takes token ids only. `turns` null: the model has no chat template. `max_length`: positions of a row.
+  ExampleEncoder(const Tokenizer* tokenizer, const Turns* turns, TrainOn train_on, size_t max_length, int32_t vocabulary)
+      : tokenizer_(tokenizer), turns_(turns), train_on_(train_on), max_length_(max_length), vocabulary_(vocabulary) {}
+
+  // DataError, naming `subject`, where the example cannot be used or nothing of it would be trained.
+  EncodedExample encode(const nlohmann::json& example, const std::string& subject) const;
+
+  // Tokens to answer: of messages with the header of the answer, of a text with bos where there is one, or token ids as they are.
+  std::vector<int32_t> prompt(const nlohmann::json& prompt) const;
+
+  // Tokens that end an answer: eos, and the token that ends the assistant's turn.
+  std::vector<int32_t> stops() const;
+
+ private:
+  EncodedExample encode_messages(const nlohmann::json& messages, const std::string& subject) const;
+  EncodedExample encode_pair(const nlohmann::json& example, const std::string& subject) const;
+  EncodedExample encode_ids(const nlohmann::json& example, const std::string& subject) const;
+  EncodedExample windows(const std::vector<int32_t>& tokens, std::optional<int32_t> bos) const;
+  EncodedExample one_row(TokenRow row) const;
+  TokenRow fitted(TokenRow row) const;
+  size_t take_messages(const nlohmann::json& messages, const std::string& subject, bool generate, TokenRow& row) const;
+  void take_content(const nlohmann::json& text, const std::string& subject, std::optional<int32_t> previous, std::vector<int32_t>& tokens) const;
+  std::vector<int32_t> ids(const nlohmann::json& tokens, const std::string& subject) const;
+  std::vector<int32_t> begin() const;
+  bool trains(Place role) const;
+  const Tokenizer& need_tokenizer(const std::string& subject) const;
+  [[noreturn]] void refuse_untrained(const nlohmann::json& example, const std::string& subject) const;
+
+  const Tokenizer* tokenizer_;
+  const Turns* turns_;
+  TrainOn train_on_;
+  size_t max_length_;
+  int32_t vocabulary_;  // bounds given ids; 0: only their type does
+};
+
+}  // namespace bespoke

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tokenizer.bin: a tokenizer.json as tables that a device maps and reads in place (bindings/native/src/text/tokenizer_file.cpp).
+
+All numbers are little-endian. A header, then sections in the order of `_SECTIONS`, each beginning at a multiple of 8 bytes,
+with nothing behind the last:
+
+    magic        8 bytes "bsptok" and two zeros
+    settings     uint32 each: version, flags, pattern, most_numbers, prefix, bos, eos, vocabulary, and how many slots a search in
+                 merges, characters and words may look at
+    count        uint64 of each section: its entries
+
+A hash table has a power of two of slots; a key is looked for from its own slot on, slot by slot, up to as many as the header
+says, and is not there if an empty one comes first. What is empty is 2^32 - 1. Equal tokenizers give equal bytes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tokenizers
+
+from bespoke.data.characters import matching, normalization, single_digits
+from bespoke.data.text import Tokenizer
+from bespoke.data.tokenizer_kind import SPACE_SIGN, Pattern, TokenizerKind, read_kind, refuse
+
+__all__ = ["write_tokenizer_file"]
+
+_MAGIC = b"bsptok\0\0"
+_VERSION = 1
+_NONE = 0xFFFFFFFF
+# Bits of the header's flags, and of an added token's.
+_NFC, _REPLACES_SPACES, _WHOLE_WORDS, _SINGLE_DIGITS, _CUTS_WORDS, _STRIPS_SPACE = (1 << bit for bit in range(6))
+_PROTECTED, _NORMALIZED = 1, 2
+_LARGEST_TOKEN = 0xFFFF  # bytes
+_BLOCK = 128  # characters whose classes stand together
+_SECTIONS = (
+    "byte_ids",  # uint32 [256]: the token of each byte
+    "merges",  # slots of uint32 left, right, rank, result
+    "token_ends",  # uint32 [vocabulary]: where in token_bytes each token ends; it begins where the one before ends
+    "token_bytes",  # what a token is decoded to; of a byte's own token that byte
+    "words",  # slots of uint32: tokens by their bytes
+    "characters",  # slots of uint32 code point, token
+    "added",  # uint32 id, flags, and first byte and size in added_text of its content and of what is looked for, in that order
+    "added_text",
+    "control",  # uint32, ascending: tokens that content never becomes
+    "class_blocks",  # uint16 [0x110000 / 128]: which block of classes these characters have
+    "classes",  # uint8 [blocks, 128]: bits in the order of _classes
+    "changes",  # uint32 code point, order among marks (0: none), first and count in decomposed; ascending
+    "decomposed",  # uint32: code points
+    "compositions",  # uint32 first, second, composed; ascending
+)
+_BYTE_TOKEN = re.compile("<0x[0-9A-F]{2}>")
+
+
+def write_tokenizer_file(tokenizer: Tokenizer, subject: str = "tokenizer.json") -> bytes:
+    """The bytes of tokenizer.bin. ModelError, naming what differs, for a tokenizer that the core does not run."""
+    document = json.loads(tokenizers.Tokenizer.from_buffer(tokenizer.files()["tokenizer.json"]).to_str())
+    kind = read_kind(document, subject)
+    vocabulary: dict[str, int] = document["model"]["vocab"]
+    added: list[dict[str, Any]] = document["added_tokens"]
+    byte_level = kind.pattern != Pattern.sentencepiece
+    characters_of_bytes = _characters_of_bytes()
+    names = characters_of_bytes if byte_level else [f"<0x{byte:02X}>" for byte in range(256)]
+    missing = [name for name in names if name not in vocabulary]
+    if missing:
+        refuse(f"{subject}: model.vocab", f"no token {missing[0]!r} ({len(missing)} missing)", "a token for each of the 256 bytes")
+    spelled = {**{token_id: text for text, token_id in vocabulary.items()}, **{one["id"]: one["content"] for one in added}}
+    size = max(spelled) + 1
+    decode = _byte_level_decoder(characters_of_bytes) if byte_level else _decode_sentencepiece
+    tokens = [decode(spelled[token_id]) if token_id in spelled else b"" for token_id in range(size)]
+    longest = max(range(size), key=lambda token_id: len(tokens[token_id]))
+    if len(tokens[longest]) > _LARGEST_TOKEN:
+        refuse(f"{subject}: token {longest}", f"{len(tokens[longest])} bytes", f"at most {_LARGEST_TOKEN}")
+
+    pairs = _merges(document["model"]["merges"], vocabulary)
+    crosses = any(b.startswith(SPACE_SIGN) and not a.endswith(SPACE_SIGN) for a, b in _pairs(document["model"]["merges"]))
+    merges, merge_slots = _hash_table([(_pair_hash(left, right), (left, right, *pair)) for (left, right), pair in pairs.items()], 4)
+    words: list[tuple[int, Sequence[int]]] = []
+    letters: list[tuple[int, Sequence[int]]] = []
+    if kind.whole_words:
+        byte_alphabet = set(characters_of_bytes)
+        words = [(_bytes_hash(tokens[i]), (i,)) for text, i in vocabulary.items() if byte_alphabet.issuperset(text)]
+    if not byte_level:
+        letters = [(_pair_hash(ord(text), 0), (ord(text), i)) for text, i in vocabulary.items() if len(text) == 1]
+    word_table, word_slots = _hash_table(words, 1)
+    letter_table, letter_slots = _hash_table(letters, 2)
+
+    records, added_text = _added(added, document["normalizer"], tokenizer.control_ids, subject)
+    blocks, classes = _class_blocks(kind)
+    changes, decomposed, compositions = _normalization(kind)
+    sections: dict[str, npt.NDArray[Any]] = {
+        "byte_ids": np.array([vocabulary[name] for name in names], "<u4"),
+        "merges": merges,
+        "token_ends": np.cumsum([len(token) for token in tokens]).astype("<u4"),
+        "token_bytes": np.frombuffer(b"".join(tokens), np.uint8),
+        "words": word_table,
+        "characters": letter_table,
+        "added": records,
+        "added_text": np.frombuffer(added_text, np.uint8),
+        "control": np.array(sorted(tokenizer.control_ids), "<u4"),
+        "class_blocks": blocks,
+        "classes": classes,
+        "changes": changes,
+        "decomposed": decomposed,
+        "compositions": compositions,
+    }
+    flags = _flags(kind, cuts_words=not byte_level and not crosses)
+    settings = (_VERSION, flags, kind.pattern, kind.most_numbers, kind.prefix, *map(_or_none, (tokenizer.bos_id, tokenizer.eos_id)))
+    return _pack((*settings, size, merge_slots, letter_slots, word_slots), sections)
+
+
+def _pack(settings: Sequence[int], sections: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    counts = [len(sections[name]) for name in _SECTIONS]
+    data = bytearray(_MAGIC + struct.pack(f"<{len(settings)}I", *settings))
+    data += bytes(-len(data) % 8) + struct.pack(f"<{len(counts)}Q", *counts)
+    for name in _SECTIONS:
+        data += bytes(-len(data) % 8) + sections[name].tobytes()
+    return bytes(data)
+
+
+def _flags(kind: TokenizerKind, cuts_words: bool) -> int:
+    asked = {
+        _NFC: kind.nfc,
+        _REPLACES_SPACES: kind.replaces_spaces,
+        _WHOLE_WORDS: kind.whole_words,
+        _SINGLE_DIGITS: kind.single_digits,
+        _CUTS_WORDS: cuts_words,
+        _STRIPS_SPACE: kind.strips_space,
+    }
+    return sum(flag for flag, given in asked.items() if given)
+
+
+def _or_none(token_id: int | None) -> int:
+    return _NONE if token_id is None else token_id
+
+
+# Tokens and merges.
+
+
+def _characters_of_bytes() -> list[str]:
+    """What byte-level BPE writes for each byte: itself where it is printable, else a character from U+0100 on."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = iter(range(0x100, 0x200))
+    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
+
+
+def _byte_level_decoder(characters_of_bytes: Sequence[str]) -> Any:
+    bytes_of = {character: byte for byte, character in enumerate(characters_of_bytes)}
+
+    def decode(token: str) -> bytes:
+        known = [bytes_of.get(character) for character in token]
+        return token.encode() if None in known else bytes(byte for byte in known if byte is not None)
+
+    return decode
+
+
+def _decode_sentencepiece(token: str) -> bytes:
+    if _BYTE_TOKEN.fullmatch(token):
+        return bytes([int(token[3:5], 16)])
+    return token.replace(SPACE_SIGN, " ").encode()
+
+
+def _pairs(merges: Iterable[Any]) -> Iterable[tuple[str, str]]:
+    for merge in merges:
+        left, right = merge.split(" ") if isinstance(merge, str) else merge
+        yield left, right
+
+
+def _merges(merges: Iterable[Any], vocabulary: Mapping[str, int]) -> dict[tuple[int, int], tuple[int, int]]:
+    """(left, right) to (rank, result); of a pair that is listed twice the last counts, as in the tokenizers package."""
+    return {
+        (vocabulary[left], vocabulary[right]): (rank, vocabulary[left + right]) for rank, (left, right) in enumerate(_pairs(merges))
+    }
+
+
+# Hash tables; the three functions stand in tokenizer_file.cpp too.
+
+
+def _pair_hash(left: int, right: int) -> int:
+    return ((left * 0x9E3779B1 ^ right * 0x85EBCA77) & 0xFFFFFFFF) >> 7
+
+
+def _bytes_hash(text: bytes) -> int:
+    """FNV-1a."""
+    value = 0x811C9DC5
+    for byte in text:
+        value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return value
+
+
+def _hash_table(entries: Sequence[tuple[int, Sequence[int]]], width: int) -> tuple[npt.NDArray[np.uint32], int]:
+    """The slots, and how many of them the longest search looks at."""
+    if not entries:
+        return np.zeros((0, width), "<u4"), 0
+    size = 1
+    while size < len(entries) * 1.5:
+        size *= 2
+    taken: list[Sequence[int] | None] = [None] * size
+    longest = 0
+    for value, entry in entries:
+        slot, looked = value & (size - 1), 1
+        while taken[slot] is not None:
+            slot, looked = (slot + 1) & (size - 1), looked + 1
+        taken[slot] = entry
+        longest = max(longest, looked)
+    empty = (_NONE,) * width
+    return np.array([entry or empty for entry in taken], "<u4"), longest
+
+
+# Added tokens.
+
+
+def _added(
+    added: Sequence[Mapping[str, Any]], normalizer: Any, control: frozenset[int], subject: str
+) -> tuple[npt.NDArray[np.uint32], bytes]:
+    """Records in the order in which they are looked for: those that stand for the text as it comes, then those that stand for the
+    normalized text; each part ascending by its bytes."""
+    normalize = _normalize(normalizer)
+    found = []
+    for token in added:
+        content = token["content"]
+        sought = normalize(content) if token["normalized"] else content
+        if not sought:
+            refuse(f"{subject}: added token {token['id']}", f"{content!r}, of which nothing is left", "a text")
+        found.append((bool(token["normalized"]), sought.encode(), content.encode(), token["id"]))
+    found.sort()
+    for one, other in itertools.pairwise(found):
+        if one[:2] == other[:2]:
+            refuse(f"{subject}: added tokens {one[3]} and {other[3]}", "the same text", "a text of its own for each")
+    text = b""
+    records = []
+    for normalized, sought, content, token_id in found:
+        flags = (_PROTECTED if token_id in control else 0) | (_NORMALIZED if normalized else 0)
+        records.append((token_id, flags, len(text), len(content), len(text) + len(content), len(sought)))
+        text += content + sought
+    return np.array(records, "<u4").reshape(-1, 6), text
+
+
+def _normalize(normalizer: Any) -> Any:
+    """The normalizer alone, of a tokenizer without a vocabulary."""
+    if normalizer is None:
+        return lambda text: text
+    empty = json.loads(tokenizers.Tokenizer(tokenizers.models.BPE()).to_str())
+    return tokenizers.Tokenizer.from_str(json.dumps({**empty, "normalizer": normalizer})).normalizer.normalize_str
+
+
+# Characters.
+
+
+def _classes(kind: TokenizerKind) -> list[frozenset[str]]:
+    """What a character may be; the place in the list is the bit."""
+    asked = (kind.letters, kind.numbers, kind.spaces, kind.before_letters, kind.newlines)
+    found = [frozenset[str]() if pattern is None else matching(pattern) for pattern in asked]
+    found.append(single_digits() if kind.single_digits else frozenset())
+    found += [normalization().joining, normalization().changing] if kind.nfc else [frozenset(), frozenset()]
+    return found
+
+
+def _class_blocks(kind: TokenizerKind) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.uint8]]:
+    flat = np.zeros(0x110000, np.uint8)
+    for bit, members in enumerate(_classes(kind)):
+        flat[np.fromiter(map(ord, members), np.int64, len(members))] |= 1 << bit
+    blocks, places = np.unique(flat.reshape(-1, _BLOCK), axis=0, return_inverse=True)
+    return places.reshape(-1).astype("<u2"), blocks.reshape(-1)
+
+
+def _normalization(kind: TokenizerKind) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+    changes: list[tuple[int, int, int, int]] = []
+    decomposed: list[int] = []
+    compositions: list[tuple[int, int, int]] = []
+    if kind.nfc:
+        known = normalization()
+        for character in sorted(known.decompositions.keys() | known.orders.keys()):
+            parts = [ord(part) for part in known.decompositions.get(character, "")]
+            changes.append((ord(character), known.orders.get(character, 0), len(decomposed), len(parts)))
+            decomposed += parts
+        compositions = sorted((ord(first), ord(second), ord(one)) for (first, second), one in known.compositions.items())
+    return (
+        np.array(changes, "<u4").reshape(-1, 4),
+        np.array(decomposed, "<u4"),
+        np.array(compositions, "<u4").reshape(-1, 3),
+    )

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which of the tokenizers that the core runs a tokenizer.json is: byte-level BPE with the pre-tokenizer of GPT-2, Llama 3, Qwen2
+or one of their relatives, or BPE over characters with byte fallback, as SentencePiece makes it. Every other one is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Any, NoReturn
+
+from bespoke.errors import ModelError
+
+__all__ = ["SPACE_SIGN", "Pattern", "Prefix", "TokenizerKind", "read_kind"]
+
+SPACE_SIGN = "▁"
+_CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_LINES_AND_SPACES = r"[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+class Pattern(IntEnum):
+    """How a text becomes words, within which merges happen."""
+
+    sentencepiece = 0  # not at all: a word is what no merge can cross
+    gpt2 = 1  # 's|'t|'re|'ve|'m|'ll|'d| ?L+| ?N+| ?[^sLN]+|s+(?!S)|s+ with s for spaces, L for letters, N for numbers
+    llama3 = 2  # (?i:'s|...)|[^rn L N]?L+|N{1,most}| ?[^sLN]+[rn]*|s*[rn]+|s+(?!S)|s+
+
+
+class Prefix(IntEnum):
+    """Where a space is put before a text. A stretch is what stands between two added tokens."""
+
+    none = 0
+    stretch = 1  # before each
+    bare_stretch = 2  # before each that begins with no space
+    bare_text = 3  # before the whole text, if it begins with no space
+
+
+@dataclass(frozen=True)
+class TokenizerKind:
+    """`letters`, ... are regular expressions of the characters that the pattern asks for, None where it does not."""
+
+    pattern: Pattern
+    prefix: Prefix = Prefix.none
+    letters: str | None = None
+    numbers: str | None = None
+    spaces: str | None = None
+    before_letters: str | None = None
+    newlines: str | None = None
+    most_numbers: int = 0  # in one word; 0: no bound
+    single_digits: bool = False  # each is a word, before the pattern comes
+    nfc: bool = False
+    replaces_spaces: bool = False  # before added tokens with `normalized` are looked for
+    whole_words: bool = False  # a word that is a token needs no merges
+    strips_space: bool = False  # from the beginning of what is decoded
+
+
+def _after_gpt2(letters: str, excluded: str, numbers: str, most: int) -> tuple[str, TokenizerKind]:
+    """The pattern of Llama 3 or Qwen as tokenizer.json writes it; `excluded`: the letters within a class."""
+    count = f"{{1,{most}}}" if most > 1 else ""
+    lead = r"[^\r\n\p{L}\p{N}]"
+    text = rf"{_CONTRACTIONS}|{lead}?{letters}+|{numbers}{count}| ?[^\s{excluded}{numbers}]+{_LINES_AND_SPACES}"
+    kind = TokenizerKind(
+        Pattern.llama3, letters=letters, numbers=numbers, spaces=r"\s", before_letters=lead, newlines=r"[\r\n]", most_numbers=most
+    )
+    return text, kind
+
+
+_GPT2 = TokenizerKind(Pattern.gpt2, letters=r"\p{L}", numbers=r"\p{N}", spaces=r"\s")
+_WRITTEN_OUT = dict(
+    (
+        _after_gpt2(r"\p{L}", r"\p{L}", r"\p{N}", 3),  # Llama 3
+        _after_gpt2(r"\p{L}", r"\p{L}", r"\p{N}", 1),  # Qwen2, 2.5, 3
+        _after_gpt2(r"[\p{L}\p{M}]", r"\p{L}\p{M}", r"\p{N}", 1),  # Qwen3.5
+    )
+)
+_REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE_SIGN}
+_PREPEND = {"type": "Prepend", "prepend": SPACE_SIGN}
+_DECODING: list[dict[str, Any]] = [
+    {"type": "Replace", "pattern": {"String": SPACE_SIGN}, "content": " "},
+    {"type": "ByteFallback"},
+    {"type": "Fuse"},
+]
+_STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+_SCHEMES = {"first": Prefix.bare_text, "always": Prefix.bare_stretch, "never": Prefix.none}
+
+
+def read_kind(document: Mapping[str, Any], subject: str) -> TokenizerKind:
+    """`document`: a tokenizer.json as the installed package writes it. ModelError, naming what differs, for any other kind."""
+    model = document["model"]
+    _check_model(model, subject)
+    for token in document["added_tokens"]:
+        for name in ("single_word", "lstrip", "rstrip"):
+            if token[name]:
+                refuse(f"{subject}: added token {token['content']!r}", f"{name} = true", "one that leaves what is around it")
+    normalizers = _steps(document["normalizer"], "normalizers")
+    splits = _steps(document["pre_tokenizer"], "pretokenizers")
+    decoders = _steps(document["decoder"], "decoders")
+    if any(step["type"] == "ByteLevel" for step in splits):
+        return _byte_level(model, normalizers, splits, decoders, subject)
+    return _sentencepiece(model, normalizers, splits, decoders, subject)
+
+
+def refuse(subject: str, got: str, expected: str) -> NoReturn:
+    raise ModelError(
+        subject,
+        got=got,
+        expected=expected,
+        next_step="Build with text=False, and the bundle takes token ids only; or take a model with another tokenizer",
+    )
+
+
+def _check_model(model: Mapping[str, Any], subject: str) -> None:
+    if model["type"] != "BPE":
+        refuse(f"{subject}: model.type", str(model["type"]), "BPE")
+    for name in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
+        if model.get(name):
+            refuse(f"{subject}: model.{name}", repr(model[name]), "none")
+
+
+def _byte_level(model: Any, normalizers: list[Any], splits: list[Any], decoders: list[Any], subject: str) -> TokenizerKind:
+    if [step["type"] for step in normalizers] not in ([], ["NFC"]):
+        refuse(f"{subject}: normalizer", _names(normalizers), "none or NFC")
+    if [step["type"] for step in decoders] != ["ByteLevel"]:
+        refuse(f"{subject}: decoder", _names(decoders), "ByteLevel")
+    *before, last = splits
+    own_pattern = last["type"] == "ByteLevel" and last["use_regex"]
+    spaced = bool(last.get("add_prefix_space"))
+    kind = None
+    if not before and own_pattern:
+        kind = replace(_GPT2, prefix=Prefix.bare_stretch if spaced else Prefix.none)
+    elif len(before) == 1 and last["type"] == "ByteLevel" and not spaced:
+        (first,) = before
+        if own_pattern and first == {"type": "Digits", "individual_digits": True}:
+            kind = replace(_GPT2, single_digits=True)
+        elif not own_pattern and first["type"] == "Split" and (first["behavior"], first["invert"]) == ("Isolated", False):
+            kind = _WRITTEN_OUT.get(first["pattern"].get("Regex", ""))
+    if kind is None:
+        shown = "; ".join(repr(step["pattern"]) if step["type"] == "Split" else repr(step) for step in splits)
+        refuse(f"{subject}: pre_tokenizer", shown, "that of GPT-2, SmolLM, Llama 3, Qwen2 or Qwen3.5")
+    return replace(kind, nfc=bool(normalizers), whole_words=bool(model.get("ignore_merges")))
+
+
+def _sentencepiece(model: Any, normalizers: list[Any], splits: list[Any], decoders: list[Any], subject: str) -> TokenizerKind:
+    if not model.get("byte_fallback"):
+        refuse(f"{subject}: model.byte_fallback", "false, without ByteLevel before it", "byte-level BPE, or BPE with byte fallback")
+    if model.get("ignore_merges"):
+        refuse(f"{subject}: model.ignore_merges", "true", "false beside byte_fallback")
+    if decoders not in (_DECODING, [*_DECODING, _STRIP]):
+        refuse(f"{subject}: decoder", repr(decoders), f"{_names(_DECODING)}, with or without a Strip of one space")
+    kind = TokenizerKind(Pattern.sentencepiece, strips_space=decoders[-1] == _STRIP)
+    if normalizers:
+        if normalizers not in ([_REPLACE], [_PREPEND, _REPLACE]):
+            refuse(f"{subject}: normalizer", repr(normalizers), f"spaces replaced by {SPACE_SIGN}, with or without one put before")
+        # A split at spaces, as Gemma's, finds none any more.
+        if splits and [(step["type"], step.get("pattern")) for step in splits] != [("Split", {"String": " "})]:
+            refuse(f"{subject}: pre_tokenizer", repr(splits), "none")
+        return replace(kind, replaces_spaces=True, prefix=Prefix.stretch if _PREPEND in normalizers else Prefix.none)
+    expected = {"type": "Metaspace", "replacement": SPACE_SIGN, "split": False}
+    given = dict(splits[0]) if len(splits) == 1 else {}
+    prefix = _SCHEMES.get(given.pop("prepend_scheme", ""))
+    if given != expected or prefix is None:
+        wanted = f"Metaspace with {SPACE_SIGN} and without split, or a normalizer that does it"
+        refuse(f"{subject}: pre_tokenizer", repr(splits), wanted)
+    return replace(kind, prefix=prefix)
+
+
+def _steps(part: Any, inner: str) -> list[dict[str, Any]]:
+    """The members of a component, which is one, a sequence of some, or null."""
+    if part is None:
+        return []
+    return list(part[inner]) if part["type"] == "Sequence" else [part]
+
+
+def _names(steps: list[dict[str, Any]]) -> str:
+    return ", ".join(step["type"] for step in steps) or "none"

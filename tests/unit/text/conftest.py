@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lab, and each tokenizer in its two forms: the tokenizer.bin that the core maps, and the package's own object as oracle."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import tokenizers
+
+from bespoke.data.text import Tokenizer
+from bespoke.data.tokenizer_file import write_tokenizer_file
+from tests.checks import record_check
+from tests.native.conftest import native_build  # noqa: F401  (a fixture)
+from tests.native.lab_process import end
+from tests.unit.text.lab import TextLab
+from tests.unit.text.trained import TRAINED, config_of, tokenizer_json
+
+REAL = {"qwen2.5": Path("tokenizers", "qwen2.5"), "stories260K": Path("models", "stories260K")}
+FAMILIES = (*REAL, *TRAINED)
+RECORDED = ("qwen2.5", "stories260K", "gpt2", "llama3")
+
+
+@dataclass
+class Family:
+    name: str
+    path: Path  # of tokenizer.bin
+    data: bytes  # tokenizer.json
+    oracle: tokenizers.Tokenizer
+    bos: int | None
+    eos: int | None
+    special_tokens: dict[str, str]
+    added: dict[int, str] = field(default_factory=dict)
+
+    def without_stripped(self, text: str) -> str:
+        """`text` without the space that decoding takes from its beginning."""
+        return text.removeprefix(" ") if "Strip" in str(self.oracle.decoder) else text
+
+    def record(self, name: str, counts: dict[str, object], seed: int | None = None) -> None:
+        """For the page of checks, which has rows for some families."""
+        if self.name in RECORDED:
+            record_check(f"{name}, {self.name}", counts, seed)
+
+    def tokens(self, text: str, template: bool = False) -> list[int]:
+        return self.all_tokens([text], template)[0]
+
+    def all_tokens(self, texts: list[str], template: bool = False) -> list[list[int]]:
+        self.oracle.encode_special_tokens = not template
+        return [one.ids for one in self.oracle.encode_batch_fast(texts, add_special_tokens=False)]
+
+
+@pytest.fixture(scope="session")
+def program(native_build: Path) -> Path:  # noqa: F811
+    return native_build / "tests" / "text_lab"
+
+
+@pytest.fixture(scope="session")
+def lab(program: Path) -> Iterator[TextLab]:
+    one = TextLab(program)
+    yield one
+    assert end(one.process) == 0
+
+
+@pytest.fixture(scope="session")
+def family_of(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Callable[[str], Family]:
+    """By name, made when first asked for."""
+    made: dict[str, Family] = {}
+    folder = tmp_path_factory.mktemp("tokenizers")
+
+    def get(name: str) -> Family:
+        if name not in made:
+            if name in REAL:
+                own = Tokenizer.open(request.getfixturevalue("data_folder") / REAL[name])
+            else:
+                own = Tokenizer.from_bytes(tokenizer_json(name), json.dumps(config_of(name)).encode(), name)
+            data = own.files()["tokenizer.json"]
+            oracle = tokenizers.Tokenizer.from_buffer(data)
+            path = folder / f"{name}.bin"
+            path.write_bytes(write_tokenizer_file(own, name))
+            added = {token_id: token.content for token_id, token in oracle.get_added_tokens_decoder().items()}
+            made[name] = Family(name, path, data, oracle, own.bos_id, own.eos_id, own.special_tokens, added)
+        return made[name]
+
+    return get
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request: pytest.FixtureRequest, family_of: Callable[[str], Family], lab: TextLab) -> Family:
+    """Each, open in the lab."""
+    one = family_of(request.param)
+    found = lab.open(one.path)
+    assert (found["bos"], found["eos"]) == tuple(-1 if token is None else token for token in (one.bos, one.eos))
+    return one

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A tokenizer.bin in which anything was changed is refused, or used without a crash and without text that is no UTF-8."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bespoke.errors import BundleError
+from tests.checks import count, new_seed, record_check
+from tests.native.conftest import compile_core
+from tests.native.lab_process import end
+from tests.unit.text.conftest import Family
+from tests.unit.text.lab import TextLab
+from tests.unit.text.strings import random_text
+
+MUTATED = 20_000
+HEADER = 168
+TEXTS = [
+    "<|im_start|>user\n",
+    "Once upon a time, it's 2019: café e\u0301\u0323 가각 <s></s> <|eot_id|>\n\n",
+    "a" * 60 + "  \U0010ffff\u1100\u1161",
+]
+
+
+@pytest.fixture(scope="module", params=["release", pytest.param("sanitized", marks=pytest.mark.slow)])
+def lab(request: pytest.FixtureRequest) -> Iterator[TextLab]:
+    if request.param == "release":
+        one = TextLab(request.getfixturevalue("program"))
+    else:
+        build = compile_core("sanitized", "-DBESPOKE_SANITIZE=address,undefined", "-DCMAKE_BUILD_TYPE=RelWithDebInfo")
+        one = TextLab(build / "tests" / "text_lab")
+    yield one
+    assert end(one.process) == 0
+
+
+@pytest.mark.parametrize("name", ["stories260K", "llama3", "qwen3_5", "llama_always"])
+def test_a_changed_file_crashes_nothing(lab: TextLab, family_of: Callable[[str], Family], name: str) -> None:
+    family = family_of(name)
+    data = family.path.read_bytes()
+    lab.open(family.path)
+    assert lab.ask("mutated", edits=[], size=len(data), texts=TEXTS) > 0
+    seed, number = new_seed(), count(MUTATED)
+    chance = random.Random(seed)
+    refused = 0
+    for _ in range(number):
+        edits = [edit for _ in range(chance.choice((1, 1, 1, 3))) for edit in change(chance, data)]
+        size = len(data) if chance.random() < 0.95 else chance.randrange(len(data))
+        texts = [*TEXTS, random_text(chance, list(family.added.values()))]
+        try:
+            lab.ask("mutated", edits=edits, size=size, texts=texts)
+        except BundleError:
+            refused += 1
+        except EOFError as error:
+            pytest.fail(f"{error}: edits={edits}, size={size}, texts={texts}")
+    assert 0 < refused < number
+    record_check(f"tokenizer.bin changed, {name}", {"files": number, "refused": refused}, seed)
+
+
+def change(chance: random.Random, data: bytes) -> list[tuple[int, int]]:
+    """New bytes: a number of the header or of a table made another, a bit turned, a stretch from elsewhere."""
+    kind = chance.randrange(4)
+    at = chance.randrange(8, HEADER) if chance.random() < 0.1 else chance.randrange(HEADER, len(data))
+    if kind == 0:
+        at -= at % 4
+        (old,) = struct.unpack_from("<I", data.ljust(len(data) + 4, b"\0"), at)
+        new = chance.choice((0, 1, old + 1, old - 1, old * 2, 0x7FFFFFFF, 2**32 - 1, 2**32 - 2, len(data), chance.getrandbits(32)))
+        return list(enumerate(struct.pack("<I", new & 0xFFFFFFFF), at))
+    if kind < 3:
+        return [(at, data[at] ^ 1 << chance.randrange(8))]
+    source = chance.randrange(len(data))
+    return list(enumerate(data[source : source + chance.randint(1, 40)], at))
+
+
+@pytest.mark.parametrize("place", range(0, HEADER, 4))
+def test_a_larger_number_in_the_header_is_refused(lab: TextLab, family_of: Callable[[str], Family], place: int) -> None:
+    family = family_of("qwen3_5")
+    data = family.path.read_bytes()
+    lab.open(family.path)
+    (old,) = struct.unpack_from("<I", data, place)
+    edits = list(enumerate(struct.pack("<I", (old + 1_000_000) & 0xFFFFFFFF), place))
+    with pytest.raises(BundleError):
+        lab.ask("mutated", edits=edits, size=len(data), texts=TEXTS)
+
+
+def test_a_file_that_is_none_is_refused(lab: TextLab, tmp_path: Path) -> None:
+    for content in (b"", b"{}", b"bsptok\0\0", bytes(4096)):
+        (tmp_path / "tokenizer.bin").write_bytes(content or b"\n")
+        with pytest.raises(BundleError, match=r"tokenizer\.bin"):
+            lab.open(tmp_path / "tokenizer.bin")
