@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PACKAGES := $(VENV)/.packages
 STAMP := $(VENV)/.installed
-CORE := $(shell find bindings/native bindings/schema -type f \( -path '*/src/*' -o -path '*/include/*' -o -name '*.cmake' -o -path 'bindings/schema/*' \)) bindings/native/CMakeLists.txt
+CORE := $(shell find bindings/native bindings/schema -type f \( -path '*/src/*' -o -path '*/include/*' -o -path '*/third_party/*' -o -name '*.cmake' -o -path 'bindings/schema/*' \)) bindings/native/CMakeLists.txt
 # Two processes share the cores; torch's own threads would only wait for each other.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 

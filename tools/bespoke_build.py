@@ -27,7 +27,7 @@ from scikit_build_core import build as scikit
 
 EXECUTORCH = "1.5.1"  # as in pyproject.toml and constraints.txt; its C++ interface changes with every version
 REQUIRE = "BESPOKE_REQUIRE_CORE"
-SYSTEM_PACKAGES = "apt-get install g++ pkg-config libsodium-dev libsqlite3-dev nlohmann-json3-dev"  # as bespoke.core.finding has it
+SYSTEM_PACKAGES = "apt-get install g++"  # as bespoke.core.finding has it
 DEFINE = "cmake.define.executorch_DIR"
 NOTE = Path("build/not_built")
 
@@ -69,7 +69,7 @@ def _with_core(build: Callable[..., str], wheel_directory: str, config_settings:
         if os.environ.get(REQUIRE, "0") not in ("", "0"):
             raise SystemExit(
                 f"The device core could not be compiled, and {REQUIRE} asks for it. {reason}\n"
-                f"It takes a C++ compiler, libsodium, SQLite and nlohmann-json; on Debian: {SYSTEM_PACKAGES}"
+                f"It takes a C++ compiler; on Debian: {SYSTEM_PACKAGES}"
             ) from error
     print(f"WARNING: the device core was not compiled, training will need torch. {reason}", flush=True)
     NOTE.parent.mkdir(exist_ok=True)
@@ -107,7 +107,6 @@ def _reason(log: str, error: BaseException) -> str:
     if blamed is not None and blamed[1] not in os.environ:  # scikit-build-core has set it, to what Python was built with
         return "No C++ compiler was found"
     patterns = (
-        r"(No package '[^']+' found|Package '[^']+'[^\n]* not found)",  # pkg-config, old and new
         r"CMake Error[^\n]*:\n+((?: .*\n|\n)+)",
         r"(?m)^\S*:\d+:\d+: (?:fatal )?(error: .*)$",  # the compiler
         r"(?mi)^(?:.*: )?(error: .*)$",

@@ -1,7 +1,7 @@
 #!/bin/sh
 # What the system must have before anything is installed: Python 3.11 or newer with venv, and what the device core is compiled
 # with. Installs what is missing where apt-get exists and is allowed, else lists it. Without Python nothing works, so the script
-# fails; without the core's libraries the Python part is installed alone, so the script only reports them.
+# fails; without a compiler the Python part is installed alone, so the script only reports them.
 set -eu
 
 python=${PYTHON:-python3}
@@ -12,13 +12,6 @@ core=""
 command -v c++ >/dev/null 2>&1 && command -v cc >/dev/null 2>&1 || core="$core g++"
 command -v cmake >/dev/null 2>&1 || core="$core cmake"
 command -v ninja >/dev/null 2>&1 || core="$core ninja-build"
-if command -v pkg-config >/dev/null 2>&1; then
-  pkg-config --exists sqlite3 || core="$core libsqlite3-dev"
-  pkg-config --exists libsodium || core="$core libsodium-dev"
-  pkg-config --exists nlohmann_json || core="$core nlohmann-json3-dev"
-else
-  core="$core pkg-config libsqlite3-dev libsodium-dev nlohmann-json3-dev"
-fi
 
 # For tests alone, each of which says what it lacks where it is skipped.
 tests=""

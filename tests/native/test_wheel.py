@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from bespoke import Lora, Personalizer, Training
 from tests.bundles import shakespeare, write_jsonl
 from tests.conftest import REPOSITORY
+from tests.native.test_third_party import SOURCES
 
 pytestmark = pytest.mark.slow
 
@@ -34,9 +36,25 @@ def test_its_name_says_where_it_runs_and_its_files_what_they_owe(wheel: Path) ->
     assert "-py3-none-manylinux_" in wheel.name
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    for package in ("executorch", "libsodium", "libsqlite3", "nlohmann-json"):
+    for package in ("executorch", *SOURCES):
         assert f"bespoke/core/licences/{package}.txt" in names
+    assert not [name for name in names if "sqlite" in Path(name).name and ".so" in name]
     assert wheel.stat().st_size < 20e6
+
+
+def test_the_sources_hold_all_that_is_compiled(tmp_path: Path) -> None:
+    """The sdist, as pip makes it: with the pinned sources of others, each with its licence."""
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "scikit-build-core>=0.11,<2"], check=True)
+    make = "import sys; sys.path.insert(0, 'tools'); import bespoke_build; print(bespoke_build.build_sdist(sys.argv[1]))"
+    subprocess.run([python, "-c", make, tmp_path], cwd=REPOSITORY, capture_output=True, check=True)
+    (path,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {name.split("/", 1)[1] for name in archive.getnames()}
+    for folder, source in SOURCES.items():
+        assert {f"bindings/native/third_party/{folder}/{name}" for name in source["files"]} <= names
+    assert {"bindings/native/third_party/sources.json", "bindings/native/third_party/CMakeLists.txt"} <= names
 
 
 def test_it_trains_on_the_core_where_nothing_else_is_installed(

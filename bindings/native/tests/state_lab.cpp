@@ -3,7 +3,6 @@
 // lets a chosen call that changes a file fail, or end this process.
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <sodium.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "error.h"
+#include "format/hash.h"
 #include "state/store.h"
 #include "state/stored_text.h"
 
@@ -50,16 +50,12 @@ class GivenTensors {
 };
 
 std::string digest(const bespoke::MappedTensors& tensors) {  // of names and bytes, as tests/unit/state/states.py
-  crypto_hash_sha256_state hash;
-  crypto_hash_sha256_init(&hash);
+  bespoke::RunningSha256 hash;
   for (const StateTensor& tensor : tensors.all()) {
-    crypto_hash_sha256_update(&hash, reinterpret_cast<const unsigned char*>(tensor.name.data()), tensor.name.size());
-    crypto_hash_sha256_update(&hash, reinterpret_cast<const unsigned char*>(tensor.data), 4 * static_cast<size_t>(tensor.elements()));
+    hash.add({reinterpret_cast<const uint8_t*>(tensor.name.data()), tensor.name.size()});
+    hash.add({reinterpret_cast<const uint8_t*>(tensor.data), 4 * static_cast<size_t>(tensor.elements())});
   }
-  unsigned char sum[crypto_hash_sha256_BYTES];
-  crypto_hash_sha256_final(&hash, sum);
-  char text[2 * sizeof sum + 1];
-  return sodium_bin2hex(text, sizeof text, sum, sizeof sum);
+  return hash.finish();
 }
 
 template <class Value>

@@ -18,7 +18,7 @@ __all__ = ["Core", "find"]
 BINARY = "bespoke-core"
 OVERRIDE = "BESPOKE_CORE"  # path of another build of it, for those who develop it
 # What it is compiled with, on Debian.
-SYSTEM_PACKAGES = "apt-get install g++ pkg-config libsodium-dev libsqlite3-dev nlohmann-json3-dev"
+SYSTEM_PACKAGES = "apt-get install g++"
 _START_SECONDS = 30.0
 
 
@@ -48,8 +48,8 @@ def find() -> Core:
             return _tried(path)
     return Core(
         None, next((why for folder in folders if (why := _not_built(folder))), "it was not compiled when bespoke was installed"),
-        f"Install a C++ compiler, libsodium, SQLite and nlohmann-json (on Debian: {SYSTEM_PACKAGES}), then install bespoke-sdk "
-        "again with pip install --force-reinstall --no-deps",
+        f"Install a C++ compiler (on Debian: {SYSTEM_PACKAGES}), then install bespoke-sdk again with "
+        "pip install --force-reinstall --no-deps",
     )  # fmt: skip
 
 

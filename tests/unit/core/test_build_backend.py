@@ -16,18 +16,11 @@ import pytest
 from bespoke.core.finding import SYSTEM_PACKAGES
 from tests.conftest import REPOSITORY
 
-CMAKE = """
--- Checking for module 'libsodium'
---   Package 'libsodium', required by 'virtual:world', not found
-CMake Error at /usr/share/cmake-3.25/Modules/FindPkgConfig.cmake:607 (message):
-  A required package was not found
-Call Stack (most recent call first):
-"""
-NO_JSON = """
-CMake Error at CMakeLists.txt:29 (find_package):
-  By not providing "Findnlohmann_json.cmake" in CMAKE_MODULE_PATH this project
+NO_PACKAGE = """
+CMake Error at cmake/executorch.cmake:10 (find_package):
+  By not providing "Findexecutorch.cmake" in CMAKE_MODULE_PATH this project
   has asked CMake to find a package configuration file provided by
-  "nlohmann_json", but CMake did not find one.
+  "executorch", but CMake did not find one.
 
 -- Configuring incomplete, errors occurred!
 """
@@ -98,7 +91,7 @@ def test_a_variable_is_blamed_only_where_the_user_has_set_it(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize(
-    ("log", "reason"), [(CMAKE, "Package 'libsodium'"), (NO_JSON, "nlohmann_json"), (COMPILER, "'nosuch' was not declared")]
+    ("log", "reason"), [(NO_PACKAGE, '"executorch", but CMake did not find one'), (COMPILER, "'nosuch' was not declared")]
 )
 def test_what_cannot_be_compiled_is_left_out_and_the_reason_kept(
     log: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -116,11 +109,11 @@ def test_what_cannot_be_compiled_is_left_out_and_the_reason_kept(
 
 def test_where_the_core_is_required_its_failure_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BESPOKE_REQUIRE_CORE", "1")
-    scikit = Scikit(CMAKE)
+    scikit = Scikit(NO_PACKAGE)
     with pytest.raises(SystemExit) as failed:
         backend(scikit, monkeypatch).build_wheel("out")
     assert len(scikit.asked) == 1
-    assert "Package 'libsodium'" in str(failed.value)
+    assert "Findexecutorch.cmake" in str(failed.value)
     assert "BESPOKE_REQUIRE_CORE" in str(failed.value)
     assert SYSTEM_PACKAGES in str(failed.value)
 
@@ -132,7 +125,7 @@ def test_the_same_packages_are_named_everywhere(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_without_the_core_executorch_is_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    scikit = Scikit(CMAKE)
+    scikit = Scikit(NO_PACKAGE)
     module = backend(scikit, monkeypatch)
     monkeypatch.setattr(module, "_executorch_cmake", lambda: pytest.fail("looked for executorch"))
     module.build_editable("out", {"wheel.cmake": "false"})

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// sha256, in lower-case hexadecimal.
+// sha256, in lower-case hexadecimal: by the processor's own instructions (SHA-NI, ARMv8) where it has them, else in portable C. Which of
+// them, is found out at run time.
 #pragma once
 
-#include <sodium.h>
-
+#include <memory>
 #include <string>
 
 #include "bytes.h"
@@ -14,12 +14,17 @@ std::string sha256_hex(Bytes bytes);
 
 class RunningSha256 {
  public:
-  RunningSha256() { crypto_hash_sha256_init(&state_); }
-  void add(Bytes bytes) { crypto_hash_sha256_update(&state_, bytes.data, bytes.size); }
+  RunningSha256();
+  ~RunningSha256();
+  RunningSha256(const RunningSha256&) = delete;
+  RunningSha256& operator=(const RunningSha256&) = delete;
+
+  void add(Bytes bytes);
   std::string finish();  // once
 
  private:
-  crypto_hash_sha256_state state_;
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace bespoke

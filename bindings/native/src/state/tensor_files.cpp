@@ -3,7 +3,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <sodium.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <random>
 
 #include "format/hash.h"
 #include "platform/descriptor.h"
@@ -190,10 +190,8 @@ void check_tensors(const std::vector<StateTensor>& tensors, const AdapterShapes&
 }
 
 TensorFile write_tensors(const std::string& folder, const std::string& kind, int64_t number, const std::vector<StateTensor>& tensors) {
-  unsigned char chance[4];
-  randombytes_buf(chance, sizeof chance);
   char ending[48];
-  snprintf(ending, sizeof ending, "_%08lld_%02x%02x%02x%02x", static_cast<long long>(number), chance[0], chance[1], chance[2], chance[3]);
+  snprintf(ending, sizeof ending, "_%08lld_%08x", static_cast<long long>(number), std::random_device{}());
   std::string name = kind + ending + std::string(kSuffix), path = folder + "/" + name, partial = path + ".partial";
   TensorFile record{name, "", 0};
   int failed = 0;

@@ -3,7 +3,7 @@
 // file's hash is computed when it is first asked for, on the descriptor that is then mapped.
 #include "format/bundle/bundle.h"
 
-#include <sodium.h>
+#include <sodium/crypto_sign_ed25519.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -100,15 +100,15 @@ class OpenBundle : public Bundle {
                   "Get the bundle that the app was built with");
     }
     const std::string signature = is_signed ? small(kSignature, kMaxBeside) : "";
-    if (is_signed && signature.size() != crypto_sign_BYTES) {
-      refuse(kSignature, std::to_string(signature.size()) + " bytes", std::to_string(crypto_sign_BYTES));
+    if (is_signed && signature.size() != crypto_sign_ed25519_BYTES) {
+      refuse(kSignature, std::to_string(signature.size()) + " bytes", std::to_string(crypto_sign_ed25519_BYTES));
     }
     if (!trust.public_key) return;
     const char* got = nullptr;
     if (!is_signed) {
       got = "no signature";
-    } else if (sodium_init() < 0 || crypto_sign_verify_detached(bytes_of(signature).data, bytes_of(document).data, document.size(),
-                                                                trust.public_key->data()) != 0) {
+    } else if (crypto_sign_ed25519_verify_detached(bytes_of(signature).data, bytes_of(document).data, document.size(),
+                                                   trust.public_key->data()) != 0) {
       got = "a signature of other bytes or by another key";
     }
     if (!got) return;
