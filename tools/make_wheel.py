@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the wheel of bespoke-sdk that runs on machines without a compiler: python tools/make_wheel.py FOLDER
 
-The core is compiled here. auditwheel then gives it its manylinux tag, which says how new a C library it needs: that of the machine where
-it was compiled. It refuses a wheel that loads a library which may be absent elsewhere.
+The core is compiled here. auditwheel then gives it its manylinux tag, which says how new a C library it needs: that of the machine
+that compiled it. It refuses a wheel that loads a library which may be absent elsewhere.
 """
 
 from __future__ import annotations
