@@ -24,6 +24,7 @@ MAY_USE = {
     "verify": {"train", "exec", "state", "format", "platform"},
     "exec": {"format", "platform"},
     "state": {"format", "platform"},
+    "text": {"format"},
     "format": {"platform"},
     "engines": {"kernels", "platform"},
     "kernels": {"platform"},

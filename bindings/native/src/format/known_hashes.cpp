@@ -13,6 +13,7 @@
 
 #include "format/hash.h"
 #include "platform/descriptor.h"
+#include "platform/files.h"
 
 namespace bespoke {
 
@@ -74,14 +75,9 @@ KnownHashes::KnownHashes(std::string path, Clock now) : path_(std::move(path)), 
 std::optional<std::pair<KnownHashes::Place, KnownHashes::Version>> KnownHashes::look(int descriptor, uint64_t offset, uint64_t size) {
   struct stat found {};
   if (fstat(descriptor, &found) != 0 || !S_ISREG(found.st_mode)) return std::nullopt;
-#ifdef __APPLE__
-  const timespec modified = found.st_mtimespec, changed = found.st_ctimespec;
-#else
-  const timespec modified = found.st_mtim, changed = found.st_ctim;
-#endif
-  const auto ns = [](const timespec& time) { return static_cast<int64_t>(time.tv_sec) * kSecond + time.tv_nsec; };
+  const FileTimes times = times_of(found);
   return {{{static_cast<uint64_t>(found.st_dev), static_cast<uint64_t>(found.st_ino), offset, size},
-           {static_cast<uint64_t>(found.st_size), ns(modified), ns(changed)}}};
+           {static_cast<uint64_t>(found.st_size), times.modified_ns, times.changed_ns}}};
 }
 
 std::string KnownHashes::of(int descriptor, uint64_t offset, uint64_t size, const std::function<std::string()>& compute) {

@@ -3,6 +3,8 @@
 // an errno: what it means for a caller's file is the caller's to say.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -17,6 +19,11 @@ int preallocate(int descriptor, size_t size);   // a new file: a full disk is an
 // another descriptor has it.
 enum class Lock { shared, exclusive };
 int try_lock(int descriptor, Lock kind);
+
+struct FileTimes {  // nanoseconds since 1970
+  int64_t modified_ns, changed_ns;  // its content; anything of it, which the system alone sets
+};
+FileTimes times_of(const struct stat& found);
 
 // Content that is readable from the first unlock after a start of the device on, so that work in the background can go on while the
 // screen is locked. Where the system encrypts per user or not at all, nothing is done.

@@ -28,6 +28,11 @@ int protect_until_first_unlock(int descriptor) {
   return errno == ENOTSUP || errno == EINVAL ? 0 : errno;  // a Mac's disk has no classes
 }
 
+FileTimes times_of(const struct stat& found) {
+  const auto ns = [](const timespec& time) { return static_cast<int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec; };
+  return {ns(found.st_mtimespec), ns(found.st_ctimespec)};
+}
+
 int64_t system_started_at() {
   timeval started{};
   size_t size = sizeof started;

@@ -16,6 +16,11 @@ int preallocate(int descriptor, size_t size) { return posix_fallocate(descriptor
 
 int protect_until_first_unlock(int) { return 0; }  // Android's credential-encrypted storage is just that
 
+FileTimes times_of(const struct stat& found) {
+  const auto ns = [](const timespec& time) { return static_cast<int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec; };
+  return {ns(found.st_mtim), ns(found.st_ctim)};
+}
+
 int64_t system_started_at() {
   std::ifstream lines("/proc/stat");
   for (std::string line; std::getline(lines, line);)
