@@ -261,7 +261,9 @@ static int no_memory(void *caller) {
     static __thread int inside;
     if (hit < 0 || kind != MEMORY || inside) return 0;
     inside = 1;
-    int ours = dladdr(caller, &from) && from.dli_fname && strstr(from.dli_fname, "libsqlite3");
+    /* Python's SQLite; or the core, in which SQLite is and nothing else calls malloc but for what leaves the C API. */
+    int ours = dladdr(caller, &from) && from.dli_fname &&
+               (strstr(from.dli_fname, "libsqlite3") || strstr(from.dli_fname, "libbespoke_core"));
     inside = 0;
     if (!ours || count++ < hit || (how != FAIL_FROM && count - 1 > hit)) return 0;
     errno = ENOMEM;
