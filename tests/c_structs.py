@@ -26,15 +26,19 @@ class Bundle(c.Structure):
 class Options(c.Structure):
     _fields_ = (
         ("struct_size", c.c_size_t), ("memory_mb", c.c_double), ("pin_sha256", Text), ("public_key", c.c_char_p),
-        ("engine", c.c_void_p), ("threads", c.c_int32), ("require_authenticated", c.c_int32),
+        ("engine", c.c_void_p), ("threads", c.c_int32), ("require_authenticated", c.c_int32), ("cache", Text),
     )  # fmt: skip
 
 
 class Training(c.Structure):
     _fields_ = (
         ("struct_size", c.c_size_t), ("method", Text), ("steps", c.c_int64), ("seed", c.c_int64), ("has_seed", c.c_int32),
-        ("settings", Text),
+        ("settings", Text), ("new_run", c.c_int32),
     )  # fmt: skip
+
+
+class Example(c.Structure):
+    _fields_ = (("struct_size", c.c_size_t), ("json", Text), ("id", Text), ("use", Text))
 
 
 class Call(c.Structure):

@@ -71,7 +71,7 @@ def _with_core(build: Callable[..., str], wheel_directory: str, config_settings:
                 f"The device core could not be compiled, and {REQUIRE} asks for it. {reason}\n"
                 f"It takes a C++ compiler; on Debian: {SYSTEM_PACKAGES}"
             ) from error
-    print(f"WARNING: the device core was not compiled, training will need torch. {reason}", flush=True)
+    print(f"WARNING: the device core was not compiled, no user's model can be opened without it. {reason}", flush=True)
     NOTE.parent.mkdir(exist_ok=True)
     NOTE.write_text(reason + "\n", encoding="utf-8")
     without = {name: value for name, value in asked.items() if not name.startswith("cmake.")}

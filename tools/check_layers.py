@@ -23,8 +23,8 @@ ROOT = Path(__file__).resolve().parents[1]
 # which only re-exports, and `bespoke_plugins` is all of plugins/bespoke_plugins.
 LAYERS = (
     "version", "errors", "arguments", "format", "config", "rules", "plan", "ops", "model", "bundle", "system", "graph", "methods",
-    "data", "hookspecs", "contracts", "plugins", "state", "adapter", "runtime", "core", "golden", "compiler", "personalizer",
-    "personal_model", "testing", "plot", "doctor", "cli", "bespoke", "bespoke_plugins",
+    "data", "hookspecs", "contracts", "plugins", "reference", "core", "delivery", "golden",
+    "compiler", "personalizer", "personal_model", "testing", "plot", "doctor", "cli", "bespoke", "bespoke_plugins",
 )  # fmt: skip
 
 # Narrower than the order: what these import apart from themselves. Parts of the sdk may import the foundation, too.
@@ -37,10 +37,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "bespoke.bundle": {"format", "model.architecture", "plan"},
     "bespoke.system": set(),
     "bespoke.data": set(),
-    "bespoke.state": set(),
-    "bespoke.adapter": {"format", "model.checkpoint", "model.architecture"},
-    "bespoke.runtime": {"bundle", "data", "format", "ops", "plan", "rules", "state", "system"},
-    "bespoke.core": {"rules", "system"},
+    "bespoke.reference": {"bundle", "format", "ops", "plan", "rules"},
+    "bespoke.core": {"ops", "rules", "system"},
     "bespoke_plugins": {"contracts", "errors", "graph", "methods", "ops", "plan"},  # what is documented for them
     "bespoke_plugins.targets.executorch.run": {"core"},  # opens its artifacts with the core
 }

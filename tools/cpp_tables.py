@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the core declares by the SDK's types: enumerations, the fields of Training, the fields of reports. Text of C++."""
+"""What the core declares by the SDK's types: enumerations, fields of Training, of reports and of records. Text of C++."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import types
 from collections.abc import Sequence
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from bespoke.bundle.manifest import TensorRecord
+from record_schemas import RECORDS, file_name
+
+from bespoke.bundle.manifest import TensorRecord, TextRecord
 from bespoke.config import Schedule, Training
 from bespoke.core.runtime import fields_of_the_core
 from bespoke.golden.document import GradientSource
@@ -42,6 +44,7 @@ ENUMS: dict[str, tuple[str, ...]] = {
     "Distribution": get_args(Distribution),
     "Source": get_args(Source),
     "Schedule": get_args(Schedule),
+    "TrainOn": get_args(field_type(TextRecord, "train_on")),
     "GradientKind": get_args(field_type(GradientSource, "kind")),
     "Stage": get_args(Stage),
     "Phase": get_args(Phase),
@@ -93,10 +96,10 @@ def cpp_type(kind: Any) -> str:
     raise TypeError(f"no type of the core for {kind}")
 
 
-def report(kind: type) -> str:
-    """BESPOKE_FIELD(name), one a line: what the core fills."""
-    lines = "".join(f"BESPOKE_FIELD({name})\n" for name in fields_of_the_core(kind).values())
-    return f"{LICENCE}// Written by tools/write_schemas.py from {kind.__name__} of sdk/bespoke/rules/report.py.\n{lines}"
+def filled(kind: type, module: str) -> str:
+    """BESPOKE_FIELD(name), one a line: what the core fills of a report or record."""
+    lines = "".join(f"BESPOKE_FIELD({name})\n" for name in fields_of_the_core(kind))
+    return f"{LICENCE}// Written by tools/write_schemas.py from {kind.__name__} of sdk/bespoke/rules/{module}.py.\n{lines}"
 
 
 def tables() -> dict[str, str]:
@@ -104,7 +107,6 @@ def tables() -> dict[str, str]:
     return {
         "enums.inc": enums(),
         "training.inc": training(),
-        "train_report.inc": report(TrainReport),
-        "memory_report.inc": report(MemoryReport),
-        "evaluation.inc": report(Evaluation),
+        **{f"{file_name(kind)}.inc": filled(kind, "report") for kind in (TrainReport, MemoryReport, Evaluation)},
+        **{f"{file_name(kind)}.inc": filled(kind, "records") for kind in RECORDS},
     }

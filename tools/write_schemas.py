@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes what other languages share: schemas of plan and manifest, what a plan may hold, kinds of errors, enumerations, fields."""
+"""Writes what other languages share: schemas of plan, manifest, records and reports, what a plan may hold, kinds of errors,
+enumerations, fields."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import re
 from pathlib import Path
 
 from cpp_tables import LICENCE, tables
+from record_schemas import record_schemas
 
 from bespoke import errors
 from bespoke.bundle.manifest_document import manifest_schema
@@ -22,6 +24,7 @@ CORE_ERRORS = {
     "BundleVersion": errors.BundleVersionError, "Signature": errors.SignatureError, "Golden": errors.GoldenMismatch,
     "State": errors.StateError, "StateLocked": errors.StateLocked, "DiskFull": errors.DiskFull, "Budget": errors.BudgetExceeded,
     "Adapter": errors.AdapterError, "Busy": errors.Busy, "Cancelled": errors.Cancelled,
+    "Unavailable": errors.Unavailable, "Generation": errors.GenerationError,
 }  # fmt: skip
 BINDINGS = Path(__file__).resolve().parents[1] / "bindings"
 FOLDER = BINDINGS / "schema"
@@ -35,6 +38,7 @@ def schemas() -> dict[str, str]:
         "plan.schema.json": Plan.model_json_schema(),
         "manifest.schema.json": manifest_schema(),
         "plan_rules.json": rules_document(),
+        **record_schemas(),
     }  # fmt: skip
     texts = {name: json.dumps(document, indent=2, sort_keys=True) + "\n" for name, document in documents.items()}
     return {**texts, **tables(), "error_kinds.inc": error_kinds(), "errors.json": json.dumps(error_table(), indent=2) + "\n"}

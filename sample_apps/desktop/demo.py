@@ -69,9 +69,9 @@ def demonstrate(cache: Path, out: Path, steps: int) -> int:
             learning_rate=5e-3, steps=steps, sequence_lengths=(64,), batch_size=4, schedule="cosine", warmup_steps=10
         ),
     )
-    estimate = personalizer.estimate()
+    estimate = max(plan.estimate.peak_bytes for plan in personalizer.estimate().plans if plan.method == "mesp")
     personalizer.build(bundle)
-    say(f"2. Bundle: {bundle}, {size_of(bundle) / 1e6:.1f} MB. Training should take {estimate.peak_bytes / 1e6:.1f} MB.")
+    say(f"2. Bundle: {bundle}, {size_of(bundle) / 1e6:.1f} MB. Training should take {estimate / 1e6:.1f} MB.")
 
     with PersonalModel.open(bundle, state) as model:
         words = add_notes(model, folder)
@@ -80,7 +80,7 @@ def demonstrate(cache: Path, out: Path, steps: int) -> int:
         )
         before = [complete(model, prompt) for prompt in PROMPTS]
 
-    limit = int(LIMIT_OVER_ESTIMATE * estimate.peak_bytes)
+    limit = int(LIMIT_OVER_ESTIMATE * estimate)
     say(f"4. Training in a process that may take {limit / 1e6:.1f} MB:")
     try:
         with PersonalModel.open(bundle, state, memory_mb=limit / 1e6) as model:

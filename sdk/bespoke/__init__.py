@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from bespoke.version import __version__
 
 if TYPE_CHECKING:
+    from bespoke.bundle.archive import pack
     from bespoke.config import Budget, Lora, Training
+    from bespoke.delivery import install
     from bespoke.errors import BespokeError
     from bespoke.personal_model import PersonalModel
     from bespoke.personalizer import Personalizer
@@ -25,9 +27,11 @@ _HOME = {
     "PersonalModel": "bespoke.personal_model",
     "Personalizer": "bespoke.personalizer",
     "Training": "bespoke.config",
+    "install": "bespoke.delivery",
+    "pack": "bespoke.bundle.archive",
 }
 
-__all__ = ["BespokeError", "Budget", "Lora", "PersonalModel", "Personalizer", "Training", "__version__"]
+__all__ = ["BespokeError", "Budget", "Lora", "PersonalModel", "Personalizer", "Training", "__version__", "install", "pack"]
 
 
 def __getattr__(name: str) -> Any:

@@ -61,7 +61,7 @@ def _findings(state: Path | None) -> Iterator[Finding]:
     yield Finding("python", "ok", f"{platform.python_version()} on {machine}")
     yield Finding("bespoke-sdk", "ok", __version__)
     core = find()
-    yield _torch(core.path is not None)
+    yield _torch()
     for package, extra, means in _PACKAGES:
         yield _package(package, extra, means)
     yield _core(core)
@@ -73,16 +73,14 @@ def _findings(state: Path | None) -> Iterator[Finding]:
     yield _plugins()
 
 
-def _torch(core_runs: bool) -> Finding:
+def _torch() -> Finding:
     try:
         import torch
     except ImportError as error:
-        means = "bundles can be inspected and their files verified, but nothing can be built, trained or answered here"
-        if core_runs:
-            means = "bundles for the device core can be trained and evaluated, but nothing can be built or answered here"
+        means = "bundles for the device core can be trained and evaluated, but nothing can be built or answered here"
         return Finding(
             "torch", "missing", f"not importable ({error})" if error.name != "torch" else "not installed",
-            means, "pip install 'bespoke-sdk[torch]', or 'bespoke-sdk[build]' to build too", required=not core_runs,
+            means, "pip install 'bespoke-sdk[torch]', or 'bespoke-sdk[build]' to build too",
         )  # fmt: skip
     if torch.cuda.is_available():
         return Finding("torch", "ok", f"{torch.__version__}, on {torch.cuda.get_device_name()}")
@@ -98,8 +96,8 @@ def _package(package: str, extra: str, means: str) -> Finding:
 
 def _core(core: Core) -> Finding:
     if core.path is None:
-        means = "Training and evaluating run on torch here, slower and in more memory than on a phone"
-        return Finding("device core", "missing", core.reason, means, core.next_step)
+        means = "Bundles can be built and inspected, but no user's model can be opened: nothing trains or answers here"
+        return Finding("device core", "missing", core.reason, means, core.next_step, required=True)
     files = [core.path, *core.path.parent.parent.glob("lib/libbespoke_core.so")]
     parts = [
         str(core.says.get("version", __version__)),
@@ -132,7 +130,7 @@ def _compiler() -> Finding:
             return Finding("C++ compiler", "ok", path)
     return Finding(
         "C++ compiler", "missing", "none of c++, g++, clang++",
-        "The device core cannot be compiled here; what is installed works without",
+        "The device core cannot be compiled here; one that is installed works without",
         "Install one, for instance with apt-get install g++",
     )  # fmt: skip
 

@@ -180,6 +180,12 @@ class DiskFull(StateError):
     """The disk has no room for a commit or for the scratch file. What was committed stays."""
 
 
+class Unavailable(StateError):
+    """The state cannot be used now: another process keeps it busy. Nothing is damaged; try again later."""
+
+    exit_code = 16
+
+
 class BudgetExceeded(BespokeError):
     """Going on would take more memory than the limit. Raised before the load or call that would."""
 

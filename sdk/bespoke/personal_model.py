@@ -3,94 +3,93 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
 from bespoke import arguments
-from bespoke.adapter.peft import export_peft, import_peft
 from bespoke.bundle.reader import Authenticated, Bundle, open_bundle
 from bespoke.config import Training, settings_from
+from bespoke.core import library
+from bespoke.core.handle import Handle, Place, Request, reset_for_new_base
 from bespoke.core.runtime import CoreRuntime, RuntimeName, chosen_runtime
 from bespoke.data.encode import ExampleEncoder
-from bespoke.data.shapes import shape_of
+from bespoke.data.example_json import example_id, example_json
 from bespoke.data.text import Tokenizer
 from bespoke.data.turns import Turns
 from bespoke.errors import (
     AdapterError,
+    BudgetExceeded,
     ConfigError,
     DataError,
     GenerationError,
     MissingDependency,
-    StateError,
     kind_of,
     shown,
 )
-from bespoke.rules.report import Evaluation, TrainReport
+from bespoke.reference.device import device_for, require_device
+from bespoke.reference.exported import exported_adapter
+from bespoke.rules.records import AddedExample, ExampleInfo, Forgotten, Version
+from bespoke.rules.report import Evaluation, TrainReport, megabytes
 from bespoke.rules.sampling import check_sampling
-from bespoke.runtime.device import require_device
-from bespoke.runtime.run_settings import settings_of_run
-from bespoke.state.folder import check_apart
-from bespoke.state.records import AddedExample, ExampleInfo, Forgotten, Version
-from bespoke.state.store import StateStore
 from bespoke.system.malloc import steady_malloc
 
 if TYPE_CHECKING:
-    from bespoke.runtime.torch_runtime import TorchRuntime
+    from bespoke.core.in_process import InProcess
+    from bespoke.reference.generate import Adapter, Answers
+
 
 class Examples:
     """The user's examples. Tokenized when added, never while training."""
 
-    def __init__(self, store: StateStore, encoder: ExampleEncoder) -> None:
-        self._store = store
-        self._encoder = encoder
+    def __init__(self, core: Handle) -> None:
+        self._core = core
 
-    def add(self, example: dict[str, Any], id: str | None = None) -> AddedExample:
+    def add(
+        self, example: dict[str, Any], id: str | None = None, *, use: Literal["train"] | None = None
+    ) -> AddedExample:
         """Keeps an example: {"messages": ...}, {"prompt": ..., "completion": ...}, {"text": ...} or {"tokens": ..., "mask": ...}.
 
         The same id with the same content changes nothing. What is longer than the bundle's longest sequence is cut, the oldest of
-        the context first, and the result says by how much. Raises DataError for what cannot be used or would train nothing.
+        the context first, and the result says by how much. With `use="train"` it is never held out to judge by: for facts that must
+        be known. Raises DataError for what cannot be used or would train nothing.
         """
-        shape_of(example)
-        self._store.check_example(example, id)  # before the work of tokenizing
-        encoded = self._encoder.encode(example)
-        added = self._store.add_example(example, encoded.rows, id)
-        return replace(
-            added, truncated_tokens=encoded.truncated_tokens, truncated_trained_tokens=encoded.truncated_trained_tokens
-        )
+        if use is not None:
+            arguments.one_of("use", use, ("train",))
+        return self._core.add_example(example_json(example), None if id is None else example_id(id), use)
 
     def list(self) -> list[ExampleInfo]:
         """All examples, in the order in which they were added."""
-        return self._store.examples()
+        return self._core.examples()
 
     def forget(self, id: str) -> Forgotten:
         """Deletes an example at once, with every adapter that saw it; stops a run that uses it."""
-        return self._store.forget(id)
+        return self._core.forget(example_id(id))
 
     def __len__(self) -> int:
-        return len(self._store.example_ids())
+        return self._core.count_examples()
 
 
 class PersonalModel:
     """Made by `open`; a context manager. Everything may raise BespokeError, and loses nothing then."""
 
-    def __init__(
-        self, bundle: Bundle, store: StateStore, encoder: ExampleEncoder, memory_bytes: int | None, runtime: RuntimeName,
-        core: CoreRuntime,
-    ) -> None:  # fmt: skip
+    def __init__(self, bundle: Bundle, core: Handle, place: Place, memory_bytes: int | None, runtime: RuntimeName) -> None:
         self._bundle = bundle
-        self._store = store
-        self._encoder = encoder
-        self._memory_bytes = memory_bytes
         self._core = core
-        self._torch: TorchRuntime | None = None
-        self._closed = False
+        self._place = place
+        self._memory_bytes = memory_bytes
+        self._share = 1.0
+        self._child = CoreRuntime(place, memory_bytes)
+        self._torch: InProcess | None = None
+        self._answering_machine: Answers | None = None
+        self._adapter: tuple[Version | None, Adapter] | None = None  # that answers, and its tensors
         self.runtime = runtime
-        self.examples = Examples(store, encoder)
+        self.examples = Examples(core)
 
     @classmethod
     def open(
@@ -103,29 +102,25 @@ class PersonalModel:
                     is code: ship it with one of them, and `require_authenticated` refuses to open it without
         memory_mb:  the limit of training, in MB of 10**6 bytes; by default the bundle's budget. With runtime "core" it is that of
                     the whole process that trains, with "torch" what training may add to this one
-        runtime:    what `train` and `evaluate` of the user's own examples run on: "core", the device core in a process of its own,
-                    or "torch". By default the core, where the bundle was compiled for it and it is installed
+        runtime:    what `train` and `evaluate` run on: "core", the device core in a process of its own, or "torch". By default the
+                    core, where the bundle was compiled for it
         """
         bundle, state = arguments.folder("bundle", bundle), arguments.folder("state", state)
         if memory_mb is not None:
             memory_mb = arguments.number("memory_mb", memory_mb, "MB of 10**6 bytes, more than 0", lambda size: size > 0)
         steady_malloc()
-        check_apart(state, bundle)
         with ExitStack() as undo:  # of what is open, where a later part fails
             opened = undo.enter_context(
                 open_bundle(bundle, pin_sha256=pin_sha256, public_key=public_key, require_authenticated=require_authenticated)
             )
-            manifest, encoder = opened.manifest, _encoder(opened)
-            targets = [target.name for target in manifest.targets]
+            targets = [target.name for target in opened.manifest.targets]
             chosen = chosen_runtime(runtime, targets)
             require_device(targets)
-            shapes = manifest.model.config.adapter_shapes(manifest.lora.settings)
-            limit = manifest.budget.memory_bytes if memory_mb is None else int(memory_mb * 1e6)
-            core = CoreRuntime(bundle, state, opened.manifest_sha256, opened.public_key, limit)
-            # The last: nothing is written before all else is checked.
-            store = StateStore.open(state, base_sha256=manifest.model.base_sha256, adapter_shapes=shapes)
-            undo.callback(store.close)
-            model = cls(opened, store, encoder, limit, chosen, core)
+            limit = opened.manifest.budget.memory_bytes if memory_mb is None else int(memory_mb * 1e6)
+            place = Place(bundle, state, opened.manifest_sha256, opened.public_key)  # what was opened here is what is opened there
+            core = Handle(library.load(), place)  # the last: nothing is written before all else is checked
+            undo.callback(core.close)
+            model = cls(opened, core, place, limit, chosen)
             undo.pop_all()
             return model
 
@@ -140,20 +135,11 @@ class PersonalModel:
         hashes checked before anything is deleted.
         """
         bundle, state = arguments.folder("bundle", bundle), arguments.folder("state", state)
-        check_apart(state, bundle)
-        with open_bundle(
-            bundle, pin_sha256=pin_sha256, public_key=public_key, require_authenticated=require_authenticated
-        ) as opened:
+        trust: dict[str, Any] = {"pin_sha256": pin_sha256, "public_key": public_key, "require_authenticated": require_authenticated}
+        with open_bundle(bundle, **trust) as opened:
             opened.verify_files()
-            manifest, encoder = opened.manifest, _encoder(opened)
-            StateStore.reset_for_new_base(
-                state, base_sha256=manifest.model.base_sha256,
-                adapter_shapes=manifest.model.config.adapter_shapes(manifest.lora.settings),
-                retokenize=lambda example: encoder.encode(example).rows,
-            ).close()  # fmt: skip
-        return cls.open(
-            bundle, state, pin_sha256=pin_sha256, public_key=public_key, require_authenticated=require_authenticated
-        )
+            reset_for_new_base(library.load(), Place(bundle, state, opened.manifest_sha256, opened.public_key))
+        return cls.open(bundle, state, **trust)
 
     @property
     def authenticated(self) -> Authenticated:
@@ -166,9 +152,11 @@ class PersonalModel:
         return tuple(target.name for target in self._bundle.manifest.targets)
 
     def close(self) -> None:
-        self._closed = True
-        self._torch = None
-        self._store.close()
+        """Waits for the calls that run."""
+        self._core.close()
+        if self._torch is not None:
+            self._torch.close()
+        self._torch = self._answering_machine = self._adapter = None
         self._bundle.close()
 
     def __enter__(self) -> Self:
@@ -188,7 +176,7 @@ class PersonalModel:
 
         seconds:    a deadline, opening, commits and the gate included; a step that would not end by then is not begun
         method:     by default that of the unfinished run, else the first of the bundle; another one starts a new run
-        stop:       asked before every instruction (of the core: 20 times a second); training then ends in a committed state
+        stop:       asked 20 times a second; training then ends in a committed state
         on_step:    told (step, loss) after each step
         overrides:  fields of Training, for a run that starts here
         Raises BudgetExceeded where going on would pass the limit (what was done is committed), StateLocked where
@@ -198,12 +186,26 @@ class PersonalModel:
         arguments.function("train.on_step", on_step, "a function of a step and its loss")
         if seconds is not None:
             seconds = arguments.number("train.seconds", seconds, "more than 0", lambda length: length > 0)
-        self.check_settings(steps, method=method, seed=seed, **overrides)  # the same errors on both runtimes
+        self.check_settings(steps, method=method, seed=seed, **overrides)  # before a process is started
+        request = Request(steps, method, seed, overrides)
         if self.runtime == "core":
-            return self._core.train(steps, seconds, method, seed, stop, on_step, overrides)
-        return self._on_torch("Training with the runtime 'torch'").train(
-            steps, seconds, method, seed, stop, on_step, overrides
-        )
+            return self._child.train(request, seconds, on_step, stop)
+        self._ask_for_the_estimate(method)
+        with self._on_torch("Training with the runtime 'torch'") as torch:
+            return torch.train(request, seconds, on_step, stop)
+
+    def _ask_for_the_estimate(self, method: str | None) -> None:
+        """BudgetExceeded where training is to add less to this process than the plan says: what malloc kept of earlier work would
+        hide it from the core."""
+        run = self._core.current_run() if method is None else None
+        record = self._bundle.method(method if run is None else run.method)
+        estimate = max(plan.estimate.peak_bytes for plan in record.plans)
+        if self._memory_bytes is not None and estimate > self._memory_bytes:
+            raise BudgetExceeded(
+                f"Training with '{record.name}' (estimated peak {megabytes(estimate)})", got=f"{megabytes(estimate)} to come",
+                expected=f"at most {megabytes(self._memory_bytes)} over the idle process",
+                next_step="Raise the memory budget, or build with shorter sequences, a lower rank or a smaller batch",
+            )  # fmt: skip
 
     def check_settings(
         self, steps: int | None = None, *, method: str | None = None, seed: int | None = None, new_run: bool = False,
@@ -214,38 +216,46 @@ class PersonalModel:
             raise ConfigError("train.method", got=shown(method), expected="the name of a method", next_step="Change train.method")
         given = {name: value for name, value in (("steps", steps), ("seed", seed)) if value is not None}
         settings_from(Training, "train", {**overrides, **given})
-        self._check_open()
-        current = None if new_run else self._store.current_run()
-        settings_of_run(self._bundle, current, steps, method, seed, overrides)
+        self._bundle.method(method)
+        self._core.check_training(Request(steps, method, seed, overrides, new_run))
 
     def abandon_run(self) -> bool:
         """Ends the unfinished run, if there is one; what it learned is dropped unless it was accepted."""
-        with self._store.trainer_lock("abandoning a run"):
-            run = self._store.current_run()
-            return run is not None and self._store.end_run(run.id, "abandoned")
+        return self._core.abandon_run()
+
+    def set_limit(self, memory_mb: float | None) -> None:
+        """The limit from now on, also of a call that runs; None: the bundle's budget. A call keeps within the limit that it began
+        with: more than that holds from the next one on."""
+        if memory_mb is not None:
+            memory_mb = arguments.number("memory_mb", memory_mb, "MB of 10**6 bytes, more than 0", lambda size: size > 0)
+        self._core.check_open()
+        self._memory_bytes = self._bundle.manifest.budget.memory_bytes if memory_mb is None else int(memory_mb * 1e6)
+        self._child.set_limit(self._memory_bytes)
+        if self._torch is not None:
+            self._torch.set_limit(self._memory_bytes)
+
+    def set_pace(self, share: float) -> None:
+        """The share of its time in which a call computes, from now on, also of one that runs; 1 is what a model begins with."""
+        share = arguments.number("share", share, "more than 0, at most 1", lambda share: 0 < share <= 1)
+        self._core.check_open()
+        self._share = share
+        self._child.set_pace(share)
+        if self._torch is not None:
+            self._torch.set_pace(share)
 
     # ---- answering ---------------------------------------------------------------------------------------------------
 
     def evaluate(self, examples: Sequence[Mapping[str, Any]] | None = None, *, split: str = "validation") -> Evaluation:
         """Loss, perplexity and next-token accuracy of the adapter that answers, on `examples` or on the user's own of a split."""
         arguments.one_of("split", split, ("validation", "train"))
-        self._check_open()
-        if examples is None and self.runtime == "core":
-            return self._core.evaluate(split)
-        torch = self._on_torch("Evaluating with the runtime 'torch'")
-        if examples is not None:
-            if not isinstance(examples, Sequence) or isinstance(examples, str | bytes):
-                raise DataError("examples", got=kind_of(examples), expected="a list of examples", next_step="Give them as a list")
-            encoded = [self._encoder.encode(example, f"example {number}") for number, example in enumerate(examples, 1)]
-            found = torch.evaluate([row for one in encoded for row in one.rows], len(encoded))
-        else:
-            found = torch.evaluate_split(split)
-        if found is None:
-            raise DataError(
-                f"examples of split '{split}'" if examples is None else "examples", got="none", expected="at least one",
-                next_step="Add examples; from the fifth on, one in ten is kept for validation",
-            )  # fmt: skip
-        return found
+        if examples is not None and (not isinstance(examples, Sequence) or isinstance(examples, str | bytes)):
+            raise DataError("examples", got=kind_of(examples), expected="a list of examples", next_step="Give them as a list")
+        self._core.check_open()
+        given = None if examples is None else [example_json(one, f"example {n}") for n, one in enumerate(examples, 1)]
+        if self.runtime == "core":
+            return self._child.evaluate(split, given)
+        with self._on_torch("Evaluating with the runtime 'torch'") as torch:
+            return torch.evaluate(split, given)
 
     def generate(
         self, prompt: str | Sequence[Any], *, max_tokens: int = 128, temperature: float = 0.0, top_p: float = 1.0,
@@ -274,26 +284,24 @@ class PersonalModel:
         prompt = self._encoder.token_ids(prompt)
         max_tokens = arguments.whole_number("max_tokens", max_tokens, 1, error=GenerationError)
         check_sampling(temperature=temperature, top_p=top_p, top_k=top_k, seed=seed)
-        self._check_open()
-        return self._on_torch("Answering").generate_ids(
-            prompt, max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, seed=seed
+        self._core.check_open()
+        return self._answers().generate_ids(
+            prompt, self._answering(), max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, seed=seed
         )
 
     # ---- versions ------------------------------------------------------------------------------------------------------
 
     def versions(self) -> list[Version]:
         """Accepted adapters, oldest first; the last one answers."""
-        return self._store.accepted()
+        return self._core.versions()
 
     def rollback(self) -> Version | None:
         """Back to the adapter accepted before this one; None: the base answers."""
-        with self._store.trainer_lock("rolling back"):
-            return self._store.rollback()
+        return self._core.rollback()
 
     def reset(self) -> None:
         """Forgets everything that was learned; examples stay."""
-        with self._store.trainer_lock("resetting"):
-            self._store.reset()
+        self._core.reset()
 
     def export_adapter(self, folder: str | Path, format: Literal["peft"] = "peft", *, base: bool = False) -> Path:
         """The adapter that answers, as a folder that `peft.PeftModel.from_pretrained` loads onto the original model.
@@ -302,54 +310,76 @@ class PersonalModel:
         """
         folder = arguments.folder("folder", folder)
         arguments.one_of("format", format, ("peft",))
-        found = self._store.answering()  # once: another process may take it back meanwhile
-        if found is None and not base:
+        if not base and not self._core.versions():  # the core says it in words of every language
             raise AdapterError(
                 "the adapter to export", got="none: no training was accepted, so the base model answers",
                 expected="an accepted adapter", next_step="Train first, or ask for base=True, an adapter that changes nothing",
             )  # fmt: skip
-        manifest = self._bundle.manifest
-        return export_peft(
-            folder, self._bundle.initial_adapter() if found is None else found[1], lora=manifest.lora.settings,
-            base_name=manifest.model.name, base_sha256=manifest.model.base_sha256, config=manifest.model.config,
-        )  # fmt: skip
+        self._core.export_adapter(folder, format, base)
+        return folder
 
     def import_adapter(self, folder: str | Path, *, trust_base: bool = False) -> int:
         """Takes a PEFT folder as the adapter that answers, and returns its version.
 
         Refused where it was trained on another base; `trust_base` takes one that does not say.
         """
-        folder = arguments.folder("folder", folder)
-        manifest = self._bundle.manifest
-        with self._store.trainer_lock("importing an adapter"):
-            tensors = import_peft(
-                folder, manifest.model.config, manifest.lora.settings, manifest.model.base_sha256, trust_base=trust_base
-            )  # fmt: skip
-            return self._store.import_version(tensors, source=folder.name)
+        return self._core.import_adapter(arguments.folder("folder", folder), trust_base)
 
     # ---- pieces ----------------------------------------------------------------------------------------------------------
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StateError(
-                str(self._store.folder), got="a model that was closed", expected="an open one",
-                next_step="Open it again with PersonalModel.open",
-            )  # fmt: skip
+    @cached_property
+    def _encoder(self) -> ExampleEncoder:
+        self._core.check_open()
+        return _encoder_of(self._bundle)
 
-    def _on_torch(self, what: str) -> TorchRuntime:
+    def _answering(self) -> Adapter:
+        """Tensors of the adapter that answers: the newest accepted one, else the bundle's initial one, which changes nothing."""
+        versions = self._core.versions()
+        newest = versions[-1] if versions else None
+        if self._adapter is None or self._adapter[0] != newest:
+            self._adapter = (newest, self._bundle.initial_adapter() if newest is None else self._exported())
+        return self._adapter[1]
+
+    def _exported(self) -> Adapter:
+        """By way of a folder: no other reader may open the state's files in this process."""
+        with tempfile.TemporaryDirectory() as folder:
+            self._core.export_adapter(Path(folder) / "adapter", "peft", True)
+            return exported_adapter(Path(folder) / "adapter", self._bundle.manifest)
+
+    @contextmanager
+    def _on_torch(self, what: str) -> Iterator[InProcess]:
         """Imports torch at its first use: 3 seconds and 280 MB that training on the core does without."""
         if self._torch is None:
-            try:
-                from bespoke.runtime.torch_runtime import TorchRuntime
-            except ModuleNotFoundError as error:
-                if error.name != "torch":
-                    raise
-                raise MissingDependency.of(what, "torch", "torch") from None
-            self._torch = TorchRuntime(self._bundle, self._store, self._memory_bytes)
-        return self._torch
+            with _needs_torch(what):
+                from bespoke.core.in_process import InProcess
+            device = device_for(self.targets).type
+            self._torch = InProcess(library.load(), self._place, device, self._memory_bytes)
+            self._torch.set_pace(self._share)
+        from bespoke.reference.threads import limited, threads_for
+
+        config = self._bundle.manifest.model.config
+        with limited(threads_for(config.hidden_size * config.intermediate_size)):
+            yield self._torch
+
+    def _answers(self) -> Answers:
+        if self._answering_machine is None:
+            with _needs_torch("Answering"):
+                from bespoke.reference.generate import Answers
+            self._answering_machine = Answers(self._bundle)
+        return self._answering_machine
 
 
-def _encoder(bundle: Bundle) -> ExampleEncoder:
+@contextmanager
+def _needs_torch(what: str) -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise MissingDependency.of(what, "torch", "torch") from None
+
+
+def _encoder_of(bundle: Bundle) -> ExampleEncoder:
     text, lengths = bundle.manifest.text, bundle.manifest.sequence_lengths
     tokenizer = None
     if text.tokenizer is not None:

@@ -29,29 +29,35 @@ class Personalizer:
     """A model, the ways of training it, and what it may cost.
 
     model:       Hugging Face folder or hub id
-    optimizers:  a name, several, or name -> options; an option that is a field of `Training` overrides it for that method
+    optimizers:  a name, several, or name -> options; an option that is a field of `Training` overrides it for that method. An empty
+                 list: a bundle that answers and takes adapters, and does not train
     targets:     the same for targets. Every bundle runs on torch; for the device core of a phone it takes "executorch"
+    context:     tokens of a conversation when it answers, prompt and answer together: rows of the KV cache. By default 1024, or
+                 what the model knows where that is less
     data:        JSONL, .json, CSV or .txt that ships to all users: general text against forgetting, labels. "auto": a small general
                  set of the build's own, on which the gate looks and nothing is trained; None: no such set, and nonsense may pass
     fields:      column names of `data`, as {"prompt": "question", "completion": "answer"}
+    text:        False: a bundle without a tokenizer, to which token ids are given; for models whose tokenizer bespoke cannot run
     train_on:    whose words are learned from: "assistant", "user" ("write like me") or "all"
     licence:     terms of the base model, where its folder does not say
     signing_key: private ed25519 key in PEM; its public half is what an app asks for
     """
 
     def __init__(
-        self, model: str | Path, optimizers: Named = "mesp", targets: Named = "torch", *, data: str | Path | None = AUTO,
-        data_format: str | None = None, fields: Mapping[str, str] | None = None, lora: Lora | None = None,
-        training: Training | None = None, budget: Budget | None = None, train_on: str = "assistant",
-        licence: str | None = None, template_date: str | None = None, signing_key: bytes | None = None,
+        self, model: str | Path, optimizers: Named = "mesp", targets: Named = "torch", *, context: int | None = None,
+        data: str | Path | None = AUTO, data_format: str | None = None, fields: Mapping[str, str] | None = None,
+        lora: Lora | None = None, training: Training | None = None, budget: Budget | None = None, text: bool = True,
+        train_on: str = "assistant", licence: str | None = None, template_date: str | None = None,
+        signing_key: bytes | None = None,
     ) -> None:  # fmt: skip
         self.request = resolve(
             optimizers, targets,
             {
-                "model": model, "data": Path(data) if isinstance(data, str) and data != AUTO else data, "data_format": data_format,
+                "model": model, "context": context, "data_format": data_format,
+                "data": Path(data) if isinstance(data, str) and data != AUTO else data,
                 "fields": dict(fields) if isinstance(fields, Mapping) and fields else fields or None, "lora": lora or Lora(),
-                "training": training or Training(), "budget": budget or Budget(), "train_on": train_on, "licence": licence,
-                "template_date": template_date, "signing_key": signing_key,
+                "training": training or Training(), "budget": budget or Budget(), "text": text, "train_on": train_on,
+                "licence": licence, "template_date": template_date, "signing_key": signing_key,
             },
         )  # fmt: skip
 

@@ -73,10 +73,15 @@ def plot_plan(plan: Plan, path: Path, budget_bytes: int | None = None) -> Path:
     for panel, (name, track) in zip(panels, tracks.items(), strict=True):
         steps = range(len(track.live))
         held = (estimate.engine_bytes + estimate.constant_bytes) / MB
-        layers = ([b / MB for b in track.live], [b / MB for b in track.workspace], [held] * len(track.live))
+        parts = {
+            "live values": [b / MB for b in track.live], "workspace of the call": [b / MB for b in track.workspace],
+            "engine": [held] * len(track.live),
+        }  # fmt: skip
+        if estimate.session_bytes:
+            parts["KV cache"] = [estimate.session_bytes / MB] * len(track.live)
         panel.stackplot(
-            steps, *layers, step="post", colors=("#3b7dd8", "#f2a541", "#dde1e7"),
-            labels=("live values", "workspace of the call", "engine"), rasterized=True,  # thousands of corners: 20 times the file
+            steps, *parts.values(), step="post", colors=("#3b7dd8", "#f2a541", "#dde1e7", "#b9d2f2"), labels=list(parts),
+            rasterized=True,  # thousands of corners: 20 times the file
         )  # fmt: skip
         if any(track.scratch):
             panel.plot(steps, [b / MB for b in track.scratch], color="#6b7785", lw=1, label="checkpoints in scratch (mapped)")

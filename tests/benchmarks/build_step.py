@@ -20,11 +20,13 @@ def main(settings: dict[str, Any]) -> None:
 
     phases = Phases()
     phases.enter("build")
+    training = Training(**settings["training"])
     personalizer = Personalizer(
         settings["model"],
         settings["optimizers"],
         "torch",
-        training=Training(**settings["training"]),
+        context=max(training.sequence_lengths),  # training is measured: the plan for answers is not to decide what fits
+        training=training,
         budget=Budget(memory_mb=settings.get("memory_mb")),
         data=None,
     )

@@ -2,7 +2,7 @@
 """Child process: builds one bundle for the device core. Prints one JSON object: the seconds of each stage, or the smallest budget.
 
     python -m tests.benchmarks.core_build '{"model": FOLDER, "bundle": FOLDER, "shared": FOLDER, "method": "mesp",
-        "options": {"update": "sgd"}, "length": 256, "memory_mb": 64.0}'
+        "options": {"update": "sgd"}, "length": 256, "memory_mb": 64.0, "general_rows": 0}'
 
 The SDK builds as for anyone. What is the same in all bundles of a model is made once and kept in `shared`: converted weights (hard
 links, so that bundles also share the pages that the system caches), compiled graphs and golden vectors. For that the three
@@ -24,6 +24,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 from tests.conftest import REPOSITORY
 
 WEIGHT_SOURCES = ("sdk/bespoke/model/*.py", "sdk/bespoke/format/tensors.py")
@@ -48,7 +49,9 @@ def main(settings: dict[str, Any]) -> None:
     shared = Path(settings["shared"])
     personalizer = Personalizer(
         settings["model"], {settings["method"]: settings["options"]}, "executorch", lora=Lora(rank=8),
-        training=Training(sequence_lengths=(settings["length"],)), budget=Budget(memory_mb=settings["memory_mb"]), data=None,
+        context=settings["length"],  # training is measured: the plan for answers is not to decide what fits
+        training=Training(sequence_lengths=(settings["length"],)), budget=Budget(memory_mb=settings["memory_mb"]),
+        data=general_data(settings) if settings["general_rows"] else None,
     )  # fmt: skip
     stages = Stages()
     with (
@@ -63,6 +66,15 @@ def main(settings: dict[str, Any]) -> None:
             print(json.dumps({"smallest_mb": float(found[1]) if found else None, "words": str(refused)}))
             return
     print(json.dumps({"seconds": stages.seconds()}))
+
+
+def general_data(settings: dict[str, Any]) -> Path:
+    """Rows of random tokens, of which a build holds out one in ten."""
+    vocabulary = json.loads((Path(settings["model"]) / "config.json").read_text())["vocab_size"]
+    drawn = np.random.default_rng(1).integers(0, vocabulary, (10 * settings["general_rows"], settings["length"] + 1))
+    path = Path(settings["shared"]) / f"general_{settings['general_rows']}_{settings['length']}.jsonl"
+    path.write_text("".join(json.dumps({"tokens": row}) + "\n" for row in drawn.tolist()))
+    return path
 
 
 def sources_digest(*patterns: str) -> str:

@@ -36,18 +36,21 @@ class DoesNotFit(Exception):
 
 @dataclass(frozen=True)
 class Wanted:
-    """One plan in one bundle. `memory_mb` None: the fastest plan there is."""
+    """One plan in one bundle. `memory_mb` None: the fastest plan there is. `general_rows`: those that the gate reads of the
+    bundle's own data, of `length` random tokens each."""
 
     model: str
     method: str
     length: int
     memory_mb: float | None
     update: str = "sgd"
+    general_rows: int = 0
 
     @property
     def name(self) -> str:
         budget = "any" if self.memory_mb is None else f"{self.memory_mb:g}"
-        return f"{self.model}_{self.method}_{self.update}_{self.length}_{budget}"
+        general = f"_general{self.general_rows}" if self.general_rows else ""
+        return f"{self.model}_{self.method}_{self.update}_{self.length}_{budget}{general}"
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,7 @@ def _built(wanted: Wanted, path: Path) -> dict[str, Any]:
     settings = {
         "model": str(model), "bundle": str(path), "shared": str(shared), "method": wanted.method, "length": wanted.length,
         "options": {} if wanted.method == "mezo" else {"update": wanted.update}, "memory_mb": wanted.memory_mb,
+        "general_rows": wanted.general_rows,
     }  # fmt: skip
     command = [sys.executable, "-m", "tests.benchmarks.core_build", json.dumps(settings)]
     done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=False)

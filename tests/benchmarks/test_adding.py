@@ -21,7 +21,7 @@ def test_ten_thousand_examples() -> None:
     seconds = []
     with tempfile.TemporaryDirectory() as folder:
         build(Path(folder))
-        with PersonalModel.open(Path(folder) / "bundle", Path(folder) / "alice", runtime="torch") as model:
+        with PersonalModel.open(Path(folder) / "bundle", Path(folder) / "alice") as model:
             for first in range(0, COUNT, PIECE):
                 began = time.perf_counter()
                 add_numbers(model, PIECE, first)

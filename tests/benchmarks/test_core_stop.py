@@ -15,7 +15,6 @@ import signal
 import statistics
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +33,7 @@ from tests.benchmarks.core_process import (
     warm,
 )
 from tests.benchmarks.figures import Cell, this_machine, write_table
-from tests.native.core_lab import opener
-
-from bespoke.state import StateStore
+from tests.reading import select
 
 MODEL, LENGTH = "Qwen2.5-0.5B", 256
 TRIALS = int(os.environ.get("BESPOKE_BENCHMARK_TRIALS", "100"))
@@ -54,14 +51,13 @@ def test_stops_at_random_instants(monkeypatch: pytest.MonkeyPatch) -> None:
     done = 0
     with fresh_state(made, "stop") as state:
         whole = until_step(made, state, 2)
-        open_store = opener(made.path, state)
-        done = committed(open_store)
+        done = committed(state)
         span = whole.steps[1][0]
         for trial in range(TRIALS):
             run, seconds = stopped_after(made, state, drawn.uniform(0, span))
             assert run.code == 0, f"trial {trial}: the core ended with {run.code}: {run.error}"
             assert run.report["stopped_because"] == "stop_requested", run.report
-            assert committed(open_store) == run.report["total_steps"] == done + len(run.steps), f"trial {trial}"
+            assert committed(state) == run.report["total_steps"] == done + len(run.steps), f"trial {trial}"
             done = run.report["total_steps"]
             taken[list(taken)[run.report["validation_loss_before"] is not None]].append(seconds)
             for name in ("longest_instruction_seconds", "longest_commit_seconds"):
@@ -129,10 +125,7 @@ def started(asked: dict[str, Any]) -> tuple[subprocess.Popen[bytes], CoreRun]:
     return process, CoreRun(code=-1)
 
 
-def committed(open_store: Callable[[], StateStore]) -> int:
-    """Steps in the last committed state, as the Python side reads it."""
-    with open_store() as store:
-        current = store.current_run()
-        assert current is not None
-        slot = store.latest_slot(current.id)
-        return 0 if slot is None else slot.step
+def committed(state: Path) -> int:
+    """Steps in the last committed state, as tests/state_reader reads it."""
+    slots = select(state, "SELECT step FROM slots WHERE run = (SELECT max(id) FROM runs) ORDER BY id DESC LIMIT 1")
+    return int(slots[0][0]) if slots else 0

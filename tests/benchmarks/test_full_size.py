@@ -84,7 +84,8 @@ def smallest_budget_mb(model: Path) -> float:
     from bespoke import Budget, Personalizer, Training
     from bespoke.errors import PlanDoesNotFit
 
-    personalizer = Personalizer(model, "mesp", "torch", training=Training(sequence_lengths=(LENGTH,)), budget=Budget(memory_mb=1))
+    training = Training(sequence_lengths=(LENGTH,))
+    personalizer = Personalizer(model, "mesp", "torch", context=LENGTH, training=training, budget=Budget(memory_mb=1))
     with pytest.raises(PlanDoesNotFit) as refused:
         personalizer.estimate()
     found = re.search(r"memory_mb=([0-9.]+)", refused.value.next_step)

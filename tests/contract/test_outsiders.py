@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods of an outsider's kind in both runtimes: momentum LoRA-FA with a scalar and a state of its own, bound by name, trained and
-verified; and SimPO, a preference loss that asks for arrays, which golden vectors run."""
+"""Methods of an outsider's kind in the reference and the core: momentum LoRA-FA with a scalar and a state of its own, bound by
+name, trained and verified; and SimPO, a preference loss that asks for arrays, which golden vectors run."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ import numpy as np
 import pytest
 
 from bespoke import Lora, Personalizer, PersonalModel, Training
+from bespoke.bundle.reader import open_bundle
 from bespoke.errors import BundleError, DataError, GoldenMismatch
+from bespoke.reference.train import train
 from tests.models import tiny_model
+from tests.oracle import trained_alike
+from tests.reading import rows_of_split
 from tests.unit.cli.commands import bespoke
 from tests.unit.golden.bundles import changed, tensors
 from tests.unit.personal_model.tiny import add_numbers
@@ -82,20 +86,20 @@ def test_golden_arrays_that_could_harm_are_refused(bundle: Path, runtime: str, w
     assert refused.code == BundleError.exit_code
 
 
-@pytest.mark.parametrize("runtime", ["torch", "core"])
-def test_examples_that_hold_no_arrays_are_refused_and_nothing_is_lost(bundle: Path, runtime: str, tmp_path: Path) -> None:
-    with PersonalModel.open(bundle, tmp_path / "state", runtime=runtime) as model:  # type: ignore[arg-type]
+def test_examples_that_hold_no_arrays_are_refused_and_nothing_is_lost(bundle: Path, tmp_path: Path) -> None:
+    said = r"Array 'rejected_tokens' of method 'simpo'.*rows without it.*int64 \[2, 16\]"
+    with PersonalModel.open(bundle, tmp_path / "state", runtime="core") as model:
         add_numbers(model)
-        with pytest.raises(DataError, match=r"Array 'rejected_tokens' of method 'simpo'.*rows without it.*int64 \[2, 16\]"):
+        with pytest.raises(DataError, match=said):
             model.train(steps=2, method="simpo")
         assert model.train(steps=2, method="momentum_fa").steps == 2
+    with open_bundle(bundle) as opened, pytest.raises(DataError, match=said):
+        train(opened, "simpo", user_rows=rows_of_split(tmp_path / "state", "train"), seed=1)
 
 
-def test_both_runtimes_train_it_alike(bundle: Path, tmp_path: Path) -> None:
-    losses: dict[str, tuple[float, ...]] = {}
-    for runtime in ("torch", "core"):
-        with PersonalModel.open(bundle, tmp_path / runtime, runtime=runtime) as model:  # type: ignore[arg-type]
-            add_numbers(model)
-            losses[runtime] = model.train(steps=4).losses
-    np.testing.assert_allclose(losses["torch"], losses["core"], rtol=1e-5)
-    assert losses["torch"][-1] != losses["torch"][0]
+def test_the_core_and_the_reference_train_it_alike(bundle: Path, tmp_path: Path) -> None:
+    with PersonalModel.open(bundle, tmp_path / "state", runtime="core") as model:
+        add_numbers(model)
+        losses = model.train(steps=4).losses
+    np.testing.assert_allclose(losses, trained_alike(bundle, tmp_path / "state").losses, rtol=1e-5)
+    assert losses[-1] != losses[0]

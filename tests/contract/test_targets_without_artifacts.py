@@ -13,7 +13,7 @@ import torch
 from bespoke import BespokeError, Personalizer, PersonalModel, Training
 from bespoke.contracts import Settings
 from bespoke.errors import BundleError, PluginError
-from bespoke.runtime.device import device_for
+from bespoke.reference.device import device_for
 from bespoke.testing import check_target
 from tests.models import tiny_model
 from tests.unit.cli.commands import bespoke

@@ -14,6 +14,7 @@ from tests.benchmarks.figures import pages
 from tests.bundles import stories_bundle
 from tests.conftest import REPOSITORY
 from tests.docs.pages import run_page
+from tests.unit.bundle.test_install import contents
 
 __all__ = ["stories_bundle"]
 
@@ -87,6 +88,13 @@ def test_a_bundle_is_signed_and_pinned_as_its_page_says(stories: Path, tmp_path:
     printed = run_page(REPOSITORY / "docs" / "how_to" / "sign_pin_and_ship.md", tmp_path)
     assert printed[-1] == "pin\n"
     assert "are whole" in printed[2]
+
+
+def test_a_bundle_is_delivered_as_its_page_says(stories: Path, tmp_path: Path) -> None:
+    shutil.copytree(stories, tmp_path / "everyday", copy_function=shutil.copyfile)
+    printed = run_page(REPOSITORY / "docs" / "how_to" / "deliver.md", tmp_path)
+    assert "installed" in printed[-1]
+    assert contents(tmp_path / "app" / "chat.bundle") == contents(tmp_path / "v2.bundle")
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from tools.check_layers import LAYERS, imports_of, source_files
 from tests.conftest import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "explanation" / "tour.md"
-WALKS = ("From `train`", "From `build`")
+WALKS = ("From `train`", "From `reference.train`", "From `build`")
 MOST_IMPORTS = 3
 
 

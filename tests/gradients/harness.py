@@ -30,11 +30,10 @@ from bespoke.plan.compile import compile_plan, with_liveness
 from bespoke.plan.costs import Costs
 from bespoke.plan.instructions import Plan
 from bespoke.plan.verify import verify
-from bespoke.runtime.buffers import Buffers
-from bespoke.runtime.code import plan_code
-from bespoke.runtime.interpreter import Bindings, Interpreter, Outcome
-from bespoke.runtime.weights import Weights
-from bespoke.system.guard import MemoryGuard
+from bespoke.reference.buffers import Buffers
+from bespoke.reference.code import plan_code
+from bespoke.reference.interpreter import Bindings, Interpreter, Outcome
+from bespoke.reference.weights import Weights
 from bespoke.testing.tiny import TokenBatch
 from tests.models import masked_loss, peft_reference
 
@@ -118,7 +117,8 @@ def planned(
     model: ModelSpec, method: Any, length: int, training: Training, tracer: Tracer, *, tiles: Tiles | None = None,
     options: Mapping[str, Any] | None = None, context: int = 256, answers: bool = False,
 ) -> Plan:
-    """The verified plan of a method's training step (`method`: a name or a plugin); with the SDK's own sections if it `answers`."""
+    """The verified plan of a method's training step (`method`: a name or a plugin); with the SDK's own sections if it
+    `answers`, of which a bundle keeps `prefill` and `decode` in a plan apart."""
     tiles = tiles or Tiles()
     plugin = plugins.get("optimizer", method) if isinstance(method, str) else method
 
@@ -150,12 +150,12 @@ class Rig:
         self, base: Base, model: ModelSpec, plan: Plan, tracer: Tracer, scalars: Mapping[str, float] | None = None
     ) -> None:
         self.base, self.model, self.plan = base, model, plan
-        self.buffers = Buffers([plan_code(plan)], None, torch.device("cpu"))
+        self.buffers = Buffers([plan_code(plan)], torch.device("cpu"))
         self.scalars = dict(scalars or {})
         functions = [tracer.graphs[graph.key].module for graph in plan.graphs]
         device = torch.device("cpu")
         self.interpreter = Interpreter(
-            plan_code(plan), functions, Weights(base.groups.__getitem__, device), self.buffers, MemoryGuard(None, 0), device
+            plan_code(plan), functions, Weights(base.groups.__getitem__, device), self.buffers, device
         )
 
     def run(

@@ -11,7 +11,7 @@ import torch
 
 from bespoke.config import Training
 from bespoke.graph.trace import Tracer
-from bespoke.runtime.interpreter import Bindings
+from bespoke.reference.interpreter import Bindings
 from tests.gradients.harness import Bases, Reference, random_adapter, random_batch, rig, spec
 from tests.gradients.test_float64 import direction
 

@@ -34,7 +34,7 @@ BUILD = """
 import sys
 from bespoke import Lora, Personalizer, Training
 training = Training(learning_rate=3e-3, sequence_lengths=(32,), batch_size=2, steps=20, seed=1)
-Personalizer(sys.argv[1], "mesp", "torch", lora=Lora(rank=4), training=training).build(sys.argv[2])
+Personalizer(sys.argv[1], "mesp", "torch", context=64, lora=Lora(rank=4), training=training).build(sys.argv[2])
 """
 BUILD_WITH_SETTINGS = """
 import json, sys
@@ -102,10 +102,10 @@ def test_builds_for_the_device_core_give_the_same_bytes_with_other_threads_and_f
     wide: Path, here: Path, tmp_path: Path
 ) -> None:
     assert any(name.endswith(".pte") for name in files(here))
-    for number in (1, 2):
-        assert different(files(here), build(wide, tmp_path / f"folder {number}" / f"{number}.bundle", number)) == []
+    assert different(files(here), build(wide, tmp_path / "another folder" / "another.bundle", 1)) == []
 
 
+@pytest.mark.slow
 def test_with_other_instructions_golden_values_alone_differ_and_by_less_than_their_tolerance(
     wide: Path, here: Path, tmp_path: Path
 ) -> None:

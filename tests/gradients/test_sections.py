@@ -10,7 +10,7 @@ from bespoke.config import Settings, Training
 from bespoke.graph.builder import PlanBuilder
 from bespoke.graph.trace import Tracer
 from bespoke.model.spec import ModelSpec
-from bespoke.runtime.interpreter import Bindings
+from bespoke.reference.interpreter import Bindings
 from tests.gradients.harness import TINY_TILES, Bases, Reference, random_adapter, random_batch, rig, spec
 from tests.models import TINY_FAMILIES
 

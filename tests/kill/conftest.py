@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,18 +11,12 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests.faults_library import compile_faults
 
 
 @pytest.fixture(scope="session")
 def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("needs a C compiler: kills inside a commit are done by a preloaded library")
-    library = tmp_path_factory.mktemp("faults") / "faults.so"
-    source = REPOSITORY / "tests" / "unit" / "state" / "faults.c"
-    subprocess.run([compiler, "-O1", "-Wall", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-    return library
+    return compile_faults(tmp_path_factory.mktemp("faults"))
 
 
 @contextmanager

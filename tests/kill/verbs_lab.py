@@ -23,7 +23,6 @@ from typing import Any
 from bespoke import PersonalModel
 from tests.unit.personal_model.tiny import add_numbers, numbers
 
-SECRET = [*range(100, 115)]  # tokens of the example that is forgotten
 STEPS = 5  # of the run that is killed
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -33,7 +32,6 @@ Verb = Callable[[PersonalModel, Path], object]
 def fill(model: PersonalModel, beside: Path) -> None:
     """Examples and an accepted adapter, exported too."""
     add_numbers(model)
-    model.examples.add({"tokens": SECRET}, id="secret")
     assert model.train(6, method="mesp", seed=5).accepted
     model.export_adapter(beside / "adapter")
 
@@ -52,12 +50,7 @@ VERBS: dict[str, Verb] = {
     "open": lambda model, beside: None,
     "train": lambda model, beside: model.train(STEPS, method="mesp"),
     "train with a journal": lambda model, beside: model.train(STEPS, method="mezo", learning_rate=0.01),
-    "add": lambda model, beside: model.examples.add(numbers(40), id="new"),
     "add two": lambda model, beside: [model.examples.add(numbers(40 + n), id=f"new {n}") for n in (1, 2)],
-    "forget": lambda model, beside: model.examples.forget("secret"),
-    "rollback": lambda model, beside: model.rollback(),
-    "reset": lambda model, beside: model.reset(),
-    "import": lambda model, beside: model.import_adapter(beside / "adapter"),
     "export": lambda model, beside: model.export_adapter(beside / "exported"),
 }
 

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 import torch
 
-from bespoke import PersonalModel
 from bespoke.bundle.manifest import GraphRecord, TensorRecord
 from bespoke.bundle.reader import open_bundle
 from bespoke.errors import BudgetExceeded, BundleError
-from bespoke.runtime.graph_function import GraphFunction
+from bespoke.reference.graph_function import GraphFunction
+from bespoke.reference.train import train
 from tests.checks import count, new_seed, record_check
 from tests.foreign import Signature, Tensors, foreign
 from tests.malformed_bundles.test_hostile_folders import edit
-from tests.unit.personal_model.tiny import add_numbers, tiny_bundle, tiny_folder
+from tests.unit.personal_model.tiny import number_rows, tiny_bundle, tiny_folder
 
 __all__ = ["tiny_bundle", "tiny_folder"]
 
@@ -79,7 +79,7 @@ def test_a_bundle_whose_graphs_were_exchanged_does_not_train(tiny_bundle: Path, 
         owns = {record.file: signature(record) for record in opened.manifest.graphs}
         files = [record.file for record in opened.manifest.graphs if record.key in called]
     bundles = count(200)
-    for turn in range(bundles):
+    for _ in range(bundles):
         while True:
             one, two = numbers.choice(files), numbers.choice(list(owns))
             if owns[one] != owns[two]:
@@ -90,11 +90,9 @@ def test_a_bundle_whose_graphs_were_exchanged_does_not_train(tiny_bundle: Path, 
                 graph["file"] = {one: two, two: one}.get(graph["file"], graph["file"])
 
         edit(bundle, exchange)
-        with PersonalModel.open(bundle, tmp_path / f"state{turn}", runtime="torch") as model:
-            add_numbers(model)
-            with pytest.raises(BundleError) as refused:
-                model.train(steps=1)
-            assert refused.value.subject in (one, two)
+        with open_bundle(bundle) as opened, pytest.raises(BundleError) as refused:
+            train(opened, user_rows=number_rows(), seed=1, steps=1)
+        assert refused.value.subject in (one, two)
         edit(bundle, exchange)
     record_check("bundles whose exported programs were exchanged, on torch", {"refused": bundles}, seed)
 

@@ -22,12 +22,15 @@ from bespoke.bundle.manifest_document import read_manifest
 from bespoke.bundle.reader import Bundle, open_bundle
 from bespoke.data.text import Tokenizer
 from bespoke.errors import BundleError, ModelError
-from bespoke.runtime.graph_function import GraphFunction
+from bespoke.reference.evaluate import evaluate
+from bespoke.reference.generate import generate
+from bespoke.reference.graph_function import GraphFunction
+from bespoke.reference.train import train
 from tests.bundles import stories_bundle
 from tests.checks import count, new_seed, record_check
 from tests.malformed_bundles.test_foreign_graphs import RECORD
 from tests.unit.bundle.example import replace_manifest
-from tests.unit.personal_model.tiny import add_numbers, tiny_bundle, tiny_folder
+from tests.unit.personal_model.tiny import add_numbers, number_rows, tiny_bundle, tiny_folder
 
 __all__ = ["stories_bundle", "tiny_bundle", "tiny_folder"]
 
@@ -154,13 +157,14 @@ def damage(bundle: Path, numbers: random.Random) -> object:
 
 
 def use_all(bundle: Path, state: Path, out: Path) -> None:
-    with PersonalModel.open(bundle, state, runtime="torch") as model:
+    with PersonalModel.open(bundle, state) as model:
         add_numbers(model)
-        model.train(steps=1)
-        model.evaluate(split="train")
-        list(model.generate_ids([1, 2, 3], max_tokens=2))
         model.export_adapter(out, base=True)
         model.rollback()
+    with open_bundle(bundle) as opened:
+        train(opened, user_rows=number_rows(), seed=1, steps=1)
+        evaluate(opened, number_rows())
+        list(generate(opened, [1, 2, 3], max_tokens=2))
 
 
 def test_a_bundle_with_a_wrong_value_is_used_or_refused(tiny_bundle: Path, tmp_path: Path) -> None:
@@ -180,7 +184,7 @@ def test_a_bundle_with_a_wrong_value_is_used_or_refused(tiny_bundle: Path, tmp_p
             error.add_note(f"{what}")
             raise
         shutil.rmtree(place)
-    record_check("bundles with a wrong value in a file, through PersonalModel on torch", {**ends, "raw errors": 0}, seed)
+    record_check("bundles with a wrong value in a file, through PersonalModel and the reference", {**ends, "raw errors": 0}, seed)
 
 
 # ---- what was found so -----------------------------------------------------------------------------------------------------

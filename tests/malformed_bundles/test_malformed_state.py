@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from bespoke.errors import StateError
-from bespoke.state import StateStore
-from tests.unit.state.states import BASE, SHAPES, add, fill, open_state, slot_tensors, summary
+from tests.unit.state.states import add, fill, open_state, slot_tensors, summary
 
 SQLITE_HEADER = 100
 WAL_HEADER = 32 + 24  # of the log, and of its first frame
@@ -152,7 +151,9 @@ def test_truncated_files(folder: Path, filled: Path, whole: Any, kind: str) -> N
     content = path.read_bytes()
     variants = {f"cut at {cut}": content[:cut] for cut in cuts(len(content))}
     variants["longer"] = content + b"\0" * 7
-    assert try_each(folder, filled, path.name, variants, whole) == (["longer"] if kind == "database" else [])
+    # SQLite reads what is missing of the last page as zeros, which its last byte is; what follows the last page is none of its own.
+    harmless = [f"cut at {len(content) - 1}", "longer"]
+    assert try_each(folder, filled, path.name, variants, whole) == (harmless if kind == "database" else [])
 
 
 @pytest.mark.parametrize("kind", ["database", "slot", "adapter"])
@@ -178,9 +179,7 @@ def test_something_else_in_the_place_of_a_file(folder: Path, kind: str, instead:
     assert target.read_bytes() == content
 
 
-@pytest.mark.parametrize(
-    "name", ["state.sqlite-wal", "state.sqlite-shm", "state.sqlite-journal", "files.lock", "trainer.lock"]
-)
+@pytest.mark.parametrize("name", ["state.sqlite-wal", "state.sqlite-shm", "state.sqlite-journal", "files.lock", "trainer.lock"])
 @pytest.mark.parametrize("instead", ["link", "folder", "pipe"])
 def test_something_else_in_the_place_of_a_side_file(folder: Path, name: str, instead: str) -> None:
     target = folder.parent / "target"
@@ -234,7 +233,7 @@ def edit(folder: Path, *statements: str, values: tuple[Any, ...] = ()) -> None:
     connection.close()
 
 
-@pytest.mark.parametrize("version", [0, 2, 2**31 - 1, -1])
+@pytest.mark.parametrize("version", [0, 3, 2**31 - 1, -1])
 def test_another_version_is_refused_and_named(folder: Path, version: int) -> None:
     edit(folder, f"PRAGMA user_version = {version}")
     with pytest.raises(StateError, match=f"version {version}"):
@@ -292,7 +291,8 @@ def test_a_database_that_says_what_ours_never_says(folder: Path, what: str) -> N
 
 
 def tensor_file(entries: Any, data: bytes, length: int | None = None, text: bytes | None = None) -> bytes:
-    header = json.dumps(entries).encode() if text is None else text
+    header = json.dumps(entries, separators=(",", ":")).encode() if text is None else text
+    header += b" " * (-(8 + len(header)) % 64)
     return struct.pack("<Q", len(header) if length is None else length) + header + data
 
 
@@ -396,5 +396,5 @@ def test_a_database_of_somebody_else_is_not_touched(tmp_path: Path) -> None:
     connection.close()
     before = (tmp_path / "state.sqlite").read_bytes()
     with pytest.raises(StateError, match="application"):
-        StateStore.open(tmp_path, base_sha256=BASE, adapter_shapes=SHAPES)
+        open_state(tmp_path)
     assert (tmp_path / "state.sqlite").read_bytes() == before

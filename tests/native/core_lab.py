@@ -10,7 +10,6 @@ import resource
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,27 +17,20 @@ from typing import Any
 import pytest
 
 from bespoke import PersonalModel
-from bespoke.bundle.reader import open_bundle
-from bespoke.state import StateStore
 from tests.bundles import CORE_METHODS as METHODS  # noqa: F401
 from tests.bundles import CORE_STEPS as STEPS
 from tests.bundles import tiny_core_bundle  # noqa: F401
+from tests.faults_library import compile_faults
+from tests.faulty import NEVER
+from tests.reading import newest_run, read_state, select_all
 from tests.unit.personal_model.tiny import add_numbers
-from tests.unit.state.crash_lab import NEVER
-from tests.unit.state.states import digest
 
 PAUSE = 12  # of STEPS: before the last one a run pauses, so that adapter and optimizer state can be looked at
-FAULTS = Path(__file__).resolve().parents[1] / "unit" / "state" / "faults.c"
 
 
 @pytest.fixture(scope="session")
 def faults_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("needs a C compiler: the faults are put in by a preloaded library")
-    library = tmp_path_factory.mktemp("faults") / "faults.so"
-    subprocess.run([compiler, "-O1", "-Wall", "-shared", "-fPIC", "-o", library, FAULTS, "-ldl"], check=True)
-    return library
+    return compile_faults(tmp_path_factory.mktemp("faults"))
 
 
 @dataclass(frozen=True)
@@ -110,33 +102,25 @@ class Core:
         return Ended(process.returncode, [json.loads(line) for line in lines])
 
 
-def opener(bundle: Path, state: Path) -> Callable[[], StateStore]:
-    """Opens the Python store of a state of this bundle, without reading the bundle again."""
-    with PersonalModel.open(bundle, state) as model:
-        base, shapes = model._bundle.manifest.model.base_sha256, dict(model._store._shapes)
-    return lambda: StateStore.open(state, base_sha256=base, adapter_shapes=shapes)
-
-
-def open_for(bundle: Path, state: Path) -> StateStore:
-    """The Python store of a state of this bundle: it judges what the core left."""
-    return opener(bundle, state)()
+RUN = "SELECT step, cursor, ended_because FROM runs WHERE id = 1"
+LOSSES = (
+    "SELECT json_extract(m, '$.loss') FROM (SELECT metrics AS m, step AS s, 0 AS n FROM journal WHERE run = 1 "
+    "UNION ALL SELECT json, step, id FROM metrics WHERE run = 1) ORDER BY s, n"
+)
+JOURNAL = "SELECT step, cursor, recorded, rejected FROM journal WHERE run = 1 ORDER BY step"
+SLOT = "SELECT step, cursor, sha256 FROM slots WHERE run = 1 ORDER BY id DESC LIMIT 1"
+VERSION = "SELECT step, json_extract(metrics, '$.validation_loss'), sha256 FROM versions ORDER BY id DESC LIMIT 1"
 
 
 class States:
-    """States of one bundle, opened without the bundle being read again."""
+    """States of one bundle with a run that has made no step, and what is in them, read without any code of bespoke."""
 
     def __init__(self, bundle: Path, place: Path, method: str) -> None:
+        self.bundle = bundle
         self.filled = place / f"filled-{method}"
-        with PersonalModel.open(bundle, self.filled) as model:
+        with PersonalModel.open(bundle, self.filled, runtime="core") as model:
             add_numbers(model)
-        with open_for(bundle, self.filled) as store, open_bundle(bundle) as opened:
-            self.base, self.shapes = opened.manifest.model.base_sha256, dict(store._shapes)
-            record = next(record for record in opened.manifest.methods if record.name == method)
-            settings = {"training": record.training.model_dump(mode="json")}
-            store.start_run(method, record.training.seed, settings, store.example_ids(), STEPS)
-
-    def open(self, folder: Path) -> StateStore:
-        return StateStore.open(folder, base_sha256=self.base, adapter_shapes=self.shapes)
+            assert model.train(seconds=1e-9, method=method).total_steps == 0
 
     def fresh(self, folder: Path) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
@@ -144,38 +128,38 @@ class States:
         return folder
 
     def step(self, folder: Path) -> int:
-        with self.open(folder) as store:
-            return store.run(1).step
+        return int(newest_run(folder)["step"])
 
     def has_ended(self, folder: Path) -> bool:
         """Then another process would begin a second run."""
-        with self.open(folder) as store:
-            return store.run(1).ended_because is not None
+        return newest_run(folder)["ended_because"] is not None
 
     def at_pause(self, folder: Path) -> Any:
         """All that must not depend on where a run was killed, optimizer state included; before its last step."""
-        with self.open(folder) as store:
-            run, slot = store.run(1), store.latest_slot(1)
-            return {
-                "step": run.step,
-                "cursor": run.cursor,
-                "losses": [entry["loss"] for entry in store.metrics(1)],
-                "journal": [[row.step, row.cursor, row.values, row.rejected] for row in store.journal(1)],
-                "slot": slot and [slot.step, slot.cursor, sorted(slot.tensors), digest(slot.tensors)],
-            }
+        self._left(folder)
+        ((run,), losses, journal, slots) = select_all(folder, RUN, LOSSES, JOURNAL, SLOT)
+        return {"step": run[0], "cursor": run[1], "losses": losses, "journal": journal, "slot": slots[0] if slots else None}
 
     def at_end(self, folder: Path) -> Any:
-        with self.open(folder) as store:
-            run, version = store.run(1), store.current_version()
-            return {
-                "ended": run.ended_because,
-                "step": run.step,
-                "cursor": run.cursor,
-                "losses": [entry["loss"] for entry in store.metrics(1)],
-                "journal": [[row.step, row.cursor, row.values, row.rejected] for row in store.journal(1)],
-                "accepted": version and [version.step, version.metrics["validation_loss"], digest(store.load_version(version.id))],
-                "files": sorted({path.name.split("_")[0] for path in folder.iterdir()} - {"state.sqlite-shm", "state.sqlite-wal"}),
-            }
+        """What the next open would remove is left out."""
+        left = self._left(folder)
+        ((run,), losses, journal, versions) = select_all(folder, RUN, LOSSES, JOURNAL, VERSION)
+        files = {path.name for path in folder.iterdir()} - {*left, "state.sqlite-shm", "state.sqlite-wal", "hashes"}
+        return {
+            "ended": run[2],
+            "step": run[0],
+            "cursor": run[1],
+            "losses": losses,
+            "journal": journal,
+            "accepted": versions[0] if versions else None,
+            "files": sorted({name.split("_")[0] for name in files}),
+        }
+
+    def _left(self, folder: Path) -> set[str]:
+        """Every promise of the format holds; the files that a killed process left."""
+        found = read_state(folder, self.bundle)
+        assert found["broken"] == []
+        return set(found["left"])
 
 
 @dataclass(frozen=True)

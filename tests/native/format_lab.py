@@ -6,16 +6,14 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import pytest
 
-import bespoke.errors
 from bespoke.errors import BespokeError
-from bespoke.runtime.code import (
+from bespoke.reference.code import (
     CallCode,
     Code,
     EmitCode,
@@ -27,7 +25,7 @@ from bespoke.runtime.code import (
     ZeroCode,
 )
 from tests.native.conftest import compile_core
-from tests.native.lab_process import end
+from tests.native.lab_process import answer_of, end, error_of
 
 BUILDS = ["release", pytest.param("sanitized", marks=pytest.mark.slow)]
 
@@ -49,18 +47,12 @@ class CoreReader:
     def ask(self, what: str, document: bytes = b"", **values: Any) -> Any:
         """EOFError where the process dies of it."""
         assert self.process.stdin is not None
-        assert self.process.stdout is not None
         self.process.stdin.write(json.dumps({"do": what, "size": len(document), **values}).encode() + b"\n" + document)
         self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            raise EOFError(f"the lab ended with {self.process.wait()}")
-        answer = json.loads(line)
+        answer = answer_of(self.process)
         if "error" not in answer:
             return answer["value"]
-        kind = getattr(bespoke.errors, answer["error"], None)
-        assert kind is not None, answer
-        error: BespokeError = kind(answer["subject"], got=answer["got"], expected=answer["expected"], next_step=answer["next_step"])
+        error = error_of(answer)
         assert str(error) == answer["text"]
         assert answer["got"], answer
         assert answer["expected"], answer
@@ -98,14 +90,15 @@ def refused(reader: CoreReader, what: str, *arguments: Any, **values: Any) -> Be
     raise AssertionError("it was taken")
 
 
-def code_document(code: PlanCode) -> dict[str, Any]:
-    """The Python runtime's records in the lab's form."""
+def code_document(code: PlanCode, plan: bytes) -> dict[str, Any]:
+    """The reference's records in the lab's form; workspaces of graphs, which it does not ask for, as the plan has them."""
+    workspaces = [graph["workspace_bytes"] for graph in json.loads(plan)["graphs"]]
     return {
         "method": code.method,
         "arena_bytes": code.arena_bytes,
         "scratch_bytes": code.scratch_bytes,
         "values": [[list(v.shape), v.dtype, v.role, v.lifetime, v.kind, v.where] for v in code.values],
-        "graphs": [list(asdict(graph).values()) for graph in code.graphs],
+        "graphs": [[graph.key, graph.name, taken] for graph, taken in zip(code.graphs, workspaces, strict=True)],
         "sections": {name: [_instruction(i) for i in section] for name, section in code.sections.items()},
         "replay": [_instruction(i) for i in code.replay],
         "recorded": list(code.recorded),

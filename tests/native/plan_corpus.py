@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small real plans, with what a core needs to run them, for bindings/native/fuzz/execute.cpp:
+"""Small real plans, of methods and for answers, with what a core needs to run them, for bindings/native/fuzz/execute.cpp:
 `python -m tests.native.plan_corpus FILE`.
 
 Plans of a model of one block. There are no weights: the engine that runs them computes nothing.
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bespoke.compiler.generation import generation_request
 from bespoke.compiler.planner import PlanRequest, record_sections
 from bespoke.compiler.request import Method
 from bespoke.config import Lora, Training
@@ -26,6 +27,7 @@ from bespoke.plugins import get
 from bespoke.testing.tiny import tiny_models
 
 CONTEXT = 8
+CHUNK = 3  # tokens of a prompt: two chunks, and two tokens for which the cache has no room to pad
 # name of the case, optimizer, its options, training
 CASES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("mebp", "mebp", {}, {"sequence_lengths": (3, 4), "batch_size": 2}),
@@ -48,39 +50,54 @@ def model() -> ModelSpec:
 
 def corpus() -> dict[str, Any]:
     spec, tracer = model(), Tracer()
-    methods, graphs, weights = [], {}, {}
+    methods: list[dict[str, Any]] = []
+    graphs: dict[str, dict[str, Any]] = {}
+    weights: dict[str, dict[str, Any]] = {}
+
+    def planned(request: PlanRequest) -> dict[str, Any]:
+        b = record_sections(request, spec, tracer, {})
+        length = request.sequence_length
+        plan = compile_plan(
+            b.draft, with_liveness(b.draft), TORCH_COSTS, method=request.method, sequence_length=length,
+            batch_size=request.training.batch_size, choices=b.choices,
+        )  # fmt: skip
+        for call in (i for code in plan.sections.values() for i in code if isinstance(i, Call)):
+            key = plan.graphs[call.graph].key
+            graphs.setdefault(key, record(tracer.graphs[key], [plan.values[operand[0]] for operand in call.operands]))
+        for value in plan.values:
+            if value.role == "weight":
+                group, tensor = value.place.name.split(".", 1)  # type: ignore[union-attr]
+                weights.setdefault(group, {})[tensor] = {"dtype": value.dtype, "shape": value.shape}
+        return {"sequence_length": length, "document": plan.model_dump(mode="json")}
+
+    def add(requests: list[PlanRequest], scalars: dict[str, float]) -> None:
+        plans = [planned(request) for request in requests]
+        methods.append(
+            {
+                "name": requests[0].method, "answers": requests[0].optimizer is None,
+                "training": requests[0].training.model_dump(mode="json"), "scalars": scalars,
+                "replayable": all(plan["document"]["replayable"] for plan in plans), "plans": plans,
+            }
+        )  # fmt: skip
+
     for name, plugin, options, training in CASES:
         settings = Training(**training)
         optimizer = get("optimizer", plugin)
         chosen = optimizer.Options(**options)
-        plans = []
-        for length in settings.sequence_lengths:
-            request = PlanRequest(name, optimizer, chosen, settings, length, CONTEXT, None, TORCH_COSTS)
-            b = record_sections(request, spec, tracer, {})
-            plan = compile_plan(
-                b.draft, with_liveness(b.draft), TORCH_COSTS, method=name, sequence_length=length, batch_size=settings.batch_size,
-                choices=b.choices,
-            )  # fmt: skip
-            plans.append({"sequence_length": length, "document": plan.model_dump(mode="json")})
-            for call in (i for code in plan.sections.values() for i in code if isinstance(i, Call)):
-                key = plan.graphs[call.graph].key
-                graphs.setdefault(key, record(tracer.graphs[key], [plan.values[operand[0]] for operand in call.operands]))
-            for value in plan.values:
-                if value.role == "weight":
-                    group, tensor = value.place.name.split(".", 1)  # type: ignore[union-attr]
-                    weights.setdefault(group, {})[tensor] = {"dtype": value.dtype, "shape": value.shape}
-        methods.append(
-            {
-                "name": name, "training": settings.model_dump(mode="json"),
-                "scalars": Method(name, optimizer, chosen, settings).scalars,
-                "replayable": all(plan["document"]["replayable"] for plan in plans), "plans": plans,
-            }
-        )  # fmt: skip
+        add(
+            [
+                PlanRequest(name, optimizer, chosen, settings, length, CONTEXT, None, TORCH_COSTS)
+                for length in settings.sequence_lengths
+            ],
+            Method(name, optimizer, chosen, settings).scalars,
+        )
+    add([generation_request(CHUNK, CONTEXT, None, TORCH_COSTS)], {})
     for graph in library(methods):
         graphs[graph["key"]] = graph
     kinds = (("float32", 1), ("float32", 2), ("float16", 2), ("uint8", 2))
     weights["extra"] = {f"{dtype}_{rank}": {"dtype": dtype, "shape": [2] * rank} for dtype, rank in kinds}
-    return {"vocab_size": spec.config.vocab_size, "methods": methods, "graphs": list(graphs.values()), "weights": weights}
+    sizes = {"vocab_size": spec.config.vocab_size, "context_length": CONTEXT}
+    return {**sizes, "methods": methods, "graphs": list(graphs.values()), "weights": weights}
 
 
 def record(graph: Any, operands: list[ValueRecord]) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def client(header: Path, library: Path, program: Path) -> Path:
 
 
 def run_all(program: Path, bundle: Path, known_by: dict[str, str], place: Path) -> None:
-    with PersonalModel.open(bundle, place / "state", runtime="torch") as model:
+    with PersonalModel.open(bundle, place / "state") as model:
         add_numbers(model)
     for check in CHECKS:
         state = place / check

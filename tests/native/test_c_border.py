@@ -45,7 +45,7 @@ def signed(tiny_core_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def state(tiny_core_bundle: Path, tmp_path: Path) -> Path:
-    with PersonalModel.open(tiny_core_bundle, tmp_path / "state", runtime="torch") as model:
+    with PersonalModel.open(tiny_core_bundle, tmp_path / "state") as model:
         add_numbers(model)
     return tmp_path / "state"
 

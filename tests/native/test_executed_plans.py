@@ -80,6 +80,7 @@ def test_mutated_plans_that_passed_the_verifier_run(program: Path, corpus: Path,
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_without_a_rule_a_crash_is_found(program: Path, corpus: Path, rule: str) -> None:
     seed = new_seed()

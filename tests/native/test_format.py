@@ -18,11 +18,12 @@ from bespoke.config import Training, settings_from
 from bespoke.errors import BespokeError, BundleError, BundleVersionError, ConfigError, PlanError
 from bespoke.format.tensors import tensors_from_buffer, write_arrays
 from bespoke.plan.read import read_plan
-from bespoke.runtime.code import read_code
+from bespoke.reference.code import read_code
 from tests.bundles import stories_bundle  # noqa: F401  (a fixture)
 from tests.native.format_lab import BUILDS, CoreReader, build_of, code_document, refused, without
+from tests.unit.bundle import test_manifest
 from tests.unit.bundle.example import write_example
-from tests.unit.bundle.test_manifest import as_bytes, edits, instance, schema_fields
+from tests.unit.bundle.test_manifest import as_bytes, edits, instance, later_fields, of_1_0, schema_fields
 from tests.unit.format import test_json_strict, test_tensors
 from tests.unit.plan.drafts import Draft, document_of
 from tests.unit.plan.test_verify import RULES, Sample
@@ -61,7 +62,7 @@ def test_a_built_bundle_is_read_as_python_reads_it(reader: CoreReader, stories_b
     with open_bundle(stories_bundle) as bundle:
         manifest = bundle.manifest
         weights = [record.file for record in manifest.weights]
-        plans = [plan.file for method in manifest.methods for plan in method.plans]
+        plans = [plan.file for _, plan in manifest.plans]
         ours = reader.bundle(stories_bundle, files=["*"], tensors=weights, plans=plans)
         document = json.loads((stories_bundle / "manifest.json").read_bytes())
         document["weights"].sort(key=lambda record: record["group"])
@@ -71,7 +72,7 @@ def test_a_built_bundle_is_read_as_python_reads_it(reader: CoreReader, stories_b
         for name in weights:
             same_tensors(ours["tensors"][name], bundle.mapped(name))
         for name in plans:
-            assert ours["plans"][name] == code_document(read_code(bundle.read(name), name, manifest.graphs))
+            assert ours["plans"][name] == code_document(read_code(bundle.read(name), name, manifest.graphs), bundle.read(name))
 
 
 def same_tensors(ours: dict[str, Any], theirs: dict[str, np.ndarray]) -> None:
@@ -90,8 +91,9 @@ def test_the_example_is_read(reader: CoreReader, document: dict[str, Any]) -> No
 
 
 def test_every_kind_of_instruction_becomes_the_same_record(reader: CoreReader, sample: Sample) -> None:
-    ours = reader.plan(json.dumps(sample.document).encode(), sample.draft.graphs)
-    assert ours == code_document(read_code(json.dumps(sample.document).encode(), "plan", sample.draft.graphs))
+    data = json.dumps(sample.document).encode()
+    ours = reader.plan(data, sample.draft.graphs)
+    assert ours == code_document(read_code(data, "plan", sample.draft.graphs), data)
     kinds = {instruction[0] for section in ours["sections"].values() for instruction in section}
     assert kinds == {"load", "call", "zero", "noise", "store", "emit", "free"}  # `record` below
 
@@ -111,7 +113,7 @@ def test_a_replay_is_the_same(reader: CoreReader) -> None:
     draft = replayable()
     data = json.dumps(document_of(draft.compile())).encode()
     ours = reader.plan(data, draft.graphs)
-    assert ours == code_document(read_code(data, "plan", draft.graphs))
+    assert ours == code_document(read_code(data, "plan", draft.graphs), data)
     assert [instruction[0] for instruction in ours["replay"]] == ["noise", "call", "store"]
     assert len(ours["recorded"]) == 1
 
@@ -194,13 +196,27 @@ def test_a_manifest_that_contradicts_itself_is_refused(reader: CoreReader, docum
             assert what in str(ours), f"{what}: {ours}"
 
 
-@pytest.mark.parametrize(
-    "version", [{"major": 2, "minor": 0}, {"major": 0, "minor": 9}, {"major": 1, "minor": 1}, {"major": 1, "minor": -1}]
-)
+@pytest.mark.parametrize("version", [{"major": a, "minor": b} for a, b in ((2, 0), (0, 9), (1, 3), (1, -1))])
 def test_other_versions_are_refused_as_such(reader: CoreReader, document: dict[str, Any], version: dict[str, int]) -> None:
     ours, theirs = both_refuse(reader, as_bytes({**document, "format_version": version, "unknown": 1}))
     assert isinstance(ours, BundleVersionError)
     assert ours.args == theirs.args
+
+
+def test_a_document_of_1_0_is_read_and_has_nothing_of_later_ones(reader: CoreReader, document: dict[str, Any]) -> None:
+    old = of_1_0(document)
+    ours = reader.manifest(as_bytes(old))
+    assert (ours["text"]["tokenizer_bin"], ours["targets"][0]["artifacts"][0]["baked"]) == (None, [])
+    for path, holder, value, _ in later_fields(old):
+        holder[path.rsplit(".", 1)[-1]] = value
+        refusals = both_refuse(reader, as_bytes(old))
+        assert refusals[0].args == refusals[1].args
+        del holder[path.rsplit(".", 1)[-1]]
+
+
+def test_a_document_may_have_no_plan_for_answers_or_no_method(reader: CoreReader, document: dict[str, Any]) -> None:
+    assert reader.manifest(as_bytes(test_manifest.of_1_1(document)))["generation"] is None
+    assert reader.manifest(as_bytes(test_manifest.without_methods(document)))["methods"] == []
 
 
 @pytest.mark.parametrize(

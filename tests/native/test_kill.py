@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faulty import FAIL, FAIL_FROM, KILL_AFTER, KILL_BEFORE, KILL_TORN
 from tests.native.core_lab import (  # noqa: F401
     METHODS,
     PAUSE,
@@ -33,7 +34,6 @@ from tests.native.core_lab import (  # noqa: F401
     undisturbed,
 )
 from tests.statuses import STATUS
-from tests.unit.state.crash_lab import FAIL, FAIL_FROM, KILL_AFTER, KILL_BEFORE, KILL_TORN
 
 KILLED = -9
 DISK_OR_STATE = (STATUS["StateError"], STATUS["DiskFull"])
@@ -148,7 +148,7 @@ def test_at_every_call_of_a_training_process_a_fault_loses_nothing(
         ended = subject.core.train(folder, fault=(call, mode, error))
         where = f"call {call} ({calls[call]}), mode {mode}, error {error}: {ended}"
         outcomes[judged(ended, faulty, where)] += 1
-        at_end = subject.states.at_end(folder)  # the Python store opens it: nothing is damaged
+        at_end = subject.states.at_end(folder)
         if at_end["ended"] is None:
             assert at_end["step"] in (PAUSE, STEPS), where
             assert subject.core.train(folder).code == 0, where

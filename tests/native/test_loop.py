@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The core's batches and noise against Python's, on one state folder and on counters drawn at random."""
+"""The core's batches and noise against the reference's, on one state folder and on counters drawn at random."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ import pytest
 
 from bespoke.rules.batches import BatchCursor, CursorState, evaluation_batches
 from bespoke.rules.noise import noise
-from bespoke.runtime.trainer import rows_of
 from tests.conformance.make_batches import as_json
+from tests.native.core_store import CoreStore
+from tests.reading import rows_of_split
 from tests.unit.rules.test_noise import ulps
-from tests.unit.state.states import BASE, SHAPES, open_state, token_row
+from tests.unit.state.states import BASE, SHAPES, token_row
 
 TEXT = Path(__file__).read_bytes()
 
@@ -29,11 +30,11 @@ def ask(build: Path, **request: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(native_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """40 examples of one to three rows, of this file's bytes."""
     path = tmp_path_factory.mktemp("loop") / "alice"
     draw = random.Random(3)
-    with open_state(path) as store:
+    with CoreStore.open(native_build / "tests" / "state_lab", path, BASE, SHAPES) as store:
         for number in range(40):
             pieces = [TEXT[start : start + draw.randrange(2, 66)] for start in draw.sample(range(1000), draw.randrange(1, 4))]
             rows = [token_row(*piece, trained=draw.randrange(1, len(piece))) for piece in pieces]
@@ -47,8 +48,7 @@ def test_a_state_gives_the_same_batches_in_both(
     native_build: Path, folder: Path, split: Any, batch_size: int, accumulation: int, seed: int
 ) -> None:
     lengths = [16, 32, 64]
-    with open_state(folder) as store:
-        rows = rows_of(store, store.example_ids(split))
+    rows = rows_of_split(folder, split)
     cursor = BatchCursor(
         rows, [], seed=seed, batch_size=batch_size, accumulation=accumulation, sequence_lengths=lengths, general_share=0.5
     )

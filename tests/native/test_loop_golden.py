@@ -15,7 +15,7 @@ import pytest
 
 from bespoke import Lora, Personalizer, Training
 from bespoke.bundle.reader import open_bundle
-from bespoke.errors import BespokeError
+from bespoke.errors import BespokeError, PlanError
 from bespoke.golden.prover import verify_bundle
 from tests.models import tiny_model
 from tests.unit.golden.bundles import changed, document, rewrite_manifest, tensors
@@ -138,12 +138,57 @@ def other_noise(plan: dict[str, Any]) -> None:
             instruction["query"] = 7
 
 
-@pytest.mark.parametrize(("method", "change"), [("mebp", drop_store), ("mebp", drop_addition), ("mezo", other_noise)])
+@pytest.mark.parametrize(
+    ("plan", "change"),
+    [(f"mebp-{LENGTHS[0]}", drop_store), ("generation", drop_addition), (f"mezo-{LENGTHS[0]}", other_noise)],
+)
 def test_another_plan_is_found_where_the_torch_runtime_finds_it(
-    native_build: Path, bundle: Path, tmp_path: Path, method: str, change: Callable[[dict[str, Any]], None]
+    native_build: Path, bundle: Path, tmp_path: Path, plan: str, change: Callable[[dict[str, Any]], None]
 ) -> None:
-    path = f"plans/{method}-{LENGTHS[0]}.json"
+    path = f"plans/{plan}.json"
     same_error(native_build, changed(bundle, tmp_path / "b", path, document(change)), tmp_path / "state")
+
+
+def also_answers(plan: dict[str, Any]) -> None:
+    plan["sections"]["prefill"] = []
+
+
+@pytest.mark.parametrize(
+    ("plan", "change", "subject"),
+    [
+        (f"mesp-{LENGTHS[0]}", also_answers, "sections"),
+        ("generation", lambda plan: plan["sections"].pop("decode"), "sections"),
+        ("generation", lambda plan: plan["sections"].update(micro_step=[], apply_step=[]), "sections"),
+        ("generation", lambda plan: plan.update(batch_size=2), "batch_size"),
+        ("generation", lambda plan: plan.update(method="mesp"), "method"),
+    ],
+)
+def test_a_plan_that_is_not_run_for_what_it_holds_is_refused_as_by_the_torch_runtime(
+    native_build: Path, bundle: Path, tmp_path: Path, plan: str, change: Callable[[dict[str, Any]], None], subject: str
+) -> None:
+    path = f"plans/{plan}.json"
+    doctored = changed(bundle, tmp_path / "b", path, document(change))
+    same_error(native_build, doctored, tmp_path / "state")
+    with pytest.raises(PlanError) as caught, open_bundle(doctored) as opened:
+        verify_bundle(opened)
+    assert caught.value.subject == f"{path}: {subject}"
+
+
+def test_plans_of_methods_may_answer_too_where_the_bundle_has_no_plan_for_that(
+    native_build: Path, bundle: Path, tmp_path: Path
+) -> None:
+    """As those of format 1.1 do."""
+    doctored = changed(bundle, tmp_path / "b", f"plans/mesp-{LENGTHS[0]}.json", document(also_answers))
+    content = json.loads((doctored / "manifest.json").read_bytes())
+    record = content.pop("generation")
+    content["format_version"]["minor"] = 1
+    del content["files"][record["file"]]
+    (doctored / record["file"]).unlink()
+    rewrite_manifest(doctored, content)
+    with open_bundle(doctored) as opened:
+        expected = [check.what for check in verify_bundle(opened).checks]
+    assert [check["what"] for check in verify(native_build, doctored, tmp_path / "state")["checks"]] == expected
+    assert "next-token loss of prefill and decode" not in expected
 
 
 def test_another_learning_rate_is_found_by_the_schedule(native_build: Path, bundle: Path, tmp_path: Path) -> None:

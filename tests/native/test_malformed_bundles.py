@@ -24,7 +24,7 @@ from bespoke.bundle.signature import generate_key, sign_bundle
 from bespoke.bundle.stored_zip import write_zip
 from bespoke.errors import BespokeError, BundleError, PlanError, SignatureError
 from bespoke.format.tensors import tensors_from_buffer
-from bespoke.runtime.code import read_code
+from bespoke.reference.code import read_code
 from tests.bundles import stories_bundle  # noqa: F401  (a fixture)
 from tests.malformed_bundles import test_hostile_folders as hostile
 from tests.malformed_bundles.test_flipped_bytes import flips, header_bytes
@@ -361,7 +361,7 @@ def test_plans_that_break_any_rule_are_refused_for_the_same_reason(
         document = copy.deepcopy(document)
         changed(document, numbers)
         data = json.dumps(document).encode()
-        code, reason = either(lambda: code_document(read_code(data, "plan", graphs)))  # noqa: B023
+        code, reason = either(lambda: code_document(read_code(data, "plan", graphs), data))  # noqa: B023
         ours, our_reason = either(lambda: reader.plan(data, graphs))  # noqa: B023
         assert (our_reason and our_reason.subject) == (reason and reason.subject), f"{our_reason}\n{reason}"
         assert ours == code

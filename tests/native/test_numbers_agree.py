@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers that stand in two places, and rows of tokens: where they do not agree, training is refused by both runtimes alike."""
+"""Numbers that stand in two places, and rows of tokens: where they do not agree, training is refused by the core and by the
+reference alike."""
 
 from __future__ import annotations
 
@@ -16,15 +17,17 @@ from bespoke import PersonalModel
 from bespoke.bundle.manifest import Manifest
 from bespoke.bundle.reader import open_bundle
 from bespoke.errors import BespokeError
+from bespoke.reference.train import train
 from tests.native.core_lab import tiny_core_bundle  # noqa: F401
+from tests.reading import rows_of_split
 from tests.unit.personal_model.tiny import add_numbers, changed, with_general
 
 pytestmark = pytest.mark.xdist_group("core")
 Edit = Callable[[dict[str, Any]], Any]
 
 
-@pytest.fixture(params=["torch", "core"])
-def runtime(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(params=["core", "reference"])
+def side(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
@@ -37,12 +40,16 @@ def edited(source: Path, target: Path, edit: Edit) -> Path:
     return changed(source, target, change)
 
 
-def refused(bundle: Path, state: Path, runtime: str, **settings: Any) -> BespokeError:
+def refused(bundle: Path, state: Path, side: str, **settings: Any) -> BespokeError:
     """What training says."""
-    with PersonalModel.open(bundle, state, runtime=runtime) as model:
+    with PersonalModel.open(bundle, state, runtime="core") as model:
         add_numbers(model)  # those that are there already change nothing
-        with pytest.raises(BespokeError) as caught:
-            model.train(steps=1, **settings)
+        if side == "core":
+            with pytest.raises(BespokeError) as caught:
+                model.train(steps=1, **settings)
+            return caught.value
+    with open_bundle(bundle) as opened, pytest.raises(BespokeError) as caught:
+        train(opened, user_rows=rows_of_split(state, "train"), seed=1, **settings)
     return caught.value
 
 
@@ -69,22 +76,22 @@ METHOD: dict[str, tuple[Edit, str, str]] = {
 
 @pytest.mark.parametrize("what", METHOD)
 def test_a_manifest_that_says_other_numbers_than_the_plan_is_refused(
-    what: str, runtime: str, tiny_core_bundle: Path, tmp_path: Path  # noqa: F811
+    what: str, side: str, tiny_core_bundle: Path, tmp_path: Path  # noqa: F811
 ) -> None:
     edit, *said = METHOD[what]
-    error = refused(edited(tiny_core_bundle, tmp_path / "b", edit), tmp_path / "state", runtime, method="mesp")
+    error = refused(edited(tiny_core_bundle, tmp_path / "b", edit), tmp_path / "state", side, method="mesp")
     assert type(error).__name__ == "PlanError", str(error)
     text = f"{error.subject} {error.got} {error.expected}"
     assert all(part in text for part in said), text
 
 
-def test_an_adapter_file_shorter_than_the_plan_is_refused(runtime: str, tiny_core_bundle: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_an_adapter_file_shorter_than_the_plan_is_refused(side: str, tiny_core_bundle: Path, tmp_path: Path) -> None:  # noqa: F811
     with open_bundle(tiny_core_bundle) as bundle:
         file = bundle.manifest.adapter
         piece, array = next(iter(bundle.mapped(file).items()))
         shorter = np.ascontiguousarray(array[:, : array.shape[1] // 2])
     doctored = changed(tiny_core_bundle, tmp_path / "b", arrays={file: {piece: shorter}})
-    error = refused(doctored, tmp_path / "state", runtime)
+    error = refused(doctored, tmp_path / "state", side)
     assert piece in error.subject or "adapters of other names or shapes" in error.got, str(error)
 
 
@@ -117,29 +124,44 @@ def change(state: Path, statement: str) -> None:
     connection.close()
 
 
-@pytest.mark.parametrize(("kind", "what"), [*(("StateError", w) for w in STORED), *(("DataError", w) for w in ROWS)])
-def test_a_state_that_says_other_numbers_is_refused(
-    kind: str, what: str, runtime: str, tiny_core_bundle: Path, tmp_path: Path  # noqa: F811
-) -> None:
-    state = tmp_path / "state"
-    with PersonalModel.open(tiny_core_bundle, state, runtime="torch") as model:
+def begun(bundle: Path, state: Path) -> None:
+    """With an unfinished run, which the next call goes on with."""
+    with PersonalModel.open(bundle, state, runtime="core") as model:
         add_numbers(model)
         done: list[int] = []
-        model.train(steps=5, on_step=lambda step, loss: done.append(step), stop=lambda: bool(done))  # unfinished: it goes on
-    statement, said = (STORED | ROWS)[what]
+        report = model.train(100_000, method="mesp", on_step=lambda step, loss: done.append(step), stop=lambda: bool(done))
+    assert report.stopped_because == "stop_requested"
+
+
+@pytest.mark.parametrize("what", STORED)
+def test_a_run_that_says_other_numbers_is_refused(what: str, tiny_core_bundle: Path, tmp_path: Path) -> None:  # noqa: F811
+    state = tmp_path / "state"
+    begun(tiny_core_bundle, state)
+    statement, said = STORED[what]
     change(state, statement)
-    error = refused(tiny_core_bundle, state, runtime)
-    assert type(error).__name__ == kind, str(error)
+    error = refused(tiny_core_bundle, state, "core")
+    assert type(error).__name__ == "StateError", str(error)
+    assert said in str(error)
+
+
+@pytest.mark.parametrize("what", ROWS)
+def test_rows_that_say_other_numbers_are_refused(what: str, side: str, tiny_core_bundle: Path, tmp_path: Path) -> None:  # noqa: F811
+    state = tmp_path / "state"
+    begun(tiny_core_bundle, state)
+    statement, said = ROWS[what]
+    change(state, statement)
+    error = refused(tiny_core_bundle, state, side)
+    assert type(error).__name__ == "DataError", str(error)
     assert said in str(error)
 
 
 @pytest.mark.parametrize("token", [-1, 100_000])
 def test_a_bundles_data_with_a_token_that_the_model_lacks_is_refused(
-    token: int, runtime: str, tiny_core_bundle: Path, tmp_path: Path  # noqa: F811
+    token: int, tiny_core_bundle: Path, tmp_path: Path  # noqa: F811
 ) -> None:
     sound = {"tokens": [3, 4, 5], "mask": [0, 1, 1]}
     bundle = with_general(tiny_core_bundle, tmp_path / "b", [sound, {**sound, "tokens": [3, token, 5]}], [sound])
-    error = refused(bundle, tmp_path / "state", runtime)
+    error = refused(bundle, tmp_path / "state", "core")
     assert type(error).__name__ == "BundleError", str(error)
     assert "data/train.safetensors" in error.subject
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The device core compared with the torch runtime: the same bundle, the same examples; losses and adapters agree after fifty
+"""The device core compared with the reference: the same bundle, the same examples; losses and adapters agree after fifty
 steps of every family, and in the fast tests after ten steps of two families.
 
 Where a difference comes from: the core sums in another order, and AdamW's first steps amplify the sign of what rounding left of a
@@ -8,8 +8,8 @@ gradient near zero.
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from bespoke import Lora, Personalizer, PersonalModel, Training
 from bespoke.core import finding
 from tests.models import TINY_FAMILIES, tiny_model
 from tests.native.core_lab import tiny_core_bundle
+from tests.oracle import replayed, trained_alike
+from tests.reading import accepted, journal
 
 __all__ = ["tiny_core_bundle"]
 
@@ -56,24 +58,16 @@ def examples(model: PersonalModel, count: int = 4) -> None:
         model.examples.add({"tokens": tokens.tolist(), "mask": mask.tolist()}, id=str(number))
 
 
-def trained(
-    bundle: Path, state: Path, runtime: str, method: str, seed: int, steps: int
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Losses of so many steps, and the adapter after them, which the gate accepts: it has seen what it is judged on."""
-    with PersonalModel.open(bundle, state, runtime=runtime) as model:  # type: ignore[arg-type]
+def trained(bundle: Path, state: Path, method: str, seed: int, steps: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Losses of so many steps of the core, and the adapter after them, which the gate accepts: it has seen what it is judged on."""
+    with PersonalModel.open(bundle, state, runtime="core") as model:
         examples(model)
         report = model.train(steps, method=method, seed=seed)
-        assert (report.runtime, report.steps, report.accepted) == (runtime, steps, True)
-        return np.array(report.losses), accepted(model)
+    assert (report.runtime, report.steps, report.accepted) == ("core", steps, True)
+    return np.array(report.losses), accepted(state)
 
 
-def accepted(model: PersonalModel) -> dict[str, np.ndarray]:
-    version = model._store.current_version()
-    assert version is not None
-    return {name: np.array(tensor) for name, tensor in model._store.load_version(version.id).items()}
-
-
-def farthest(got: dict[str, np.ndarray], want: dict[str, np.ndarray]) -> float:
+def farthest(got: Mapping[str, np.ndarray], want: Mapping[str, np.ndarray]) -> float:
     """Largest norm of a piece's difference, as a share of its norm."""
     assert got.keys() == want.keys()
     return max(float(np.linalg.norm(got[name] - want[name]) / np.linalg.norm(want[name])) for name in want)
@@ -81,41 +75,38 @@ def farthest(got: dict[str, np.ndarray], want: dict[str, np.ndarray]) -> float:
 
 def compare(bundle: Path, place: Path, update: str, methods: tuple[str, ...], *, seeds: int = 1, steps: int = FEW) -> None:
     with PersonalModel.open(bundle, place / "verified", runtime="core") as model:
-        assert model._core.verify()["golden"]
+        assert model._child.verify()["golden"]
     for method in methods:
         worst_loss = worst_adapter = 0.0
         for seed in range(seeds):
-            sides = [
-                trained(bundle, place / f"{runtime}-{method}-{seed}", runtime, method, seed, steps) for runtime in ("core", "torch")
-            ]
-            (losses, adapter), (want_losses, want_adapter) = sides
+            state = place / f"{method}-{seed}"
+            losses, adapter = trained(bundle, state, method, seed, steps)
+            wanted = trained_alike(bundle, state)
+            want_losses = np.array(wanted.losses)
             worst_loss = max(worst_loss, float(np.max(np.abs(losses - want_losses) / np.maximum(1, np.abs(want_losses)))))
-            worst_adapter = max(worst_adapter, farthest(adapter, want_adapter))
+            worst_adapter = max(worst_adapter, farthest(adapter, wanted.state.adapter))
         print(f"| {bundle.stem} | {method}, {update} | {seeds} | {worst_loss:.1e} | {worst_adapter:.1e} |")
         assert worst_loss <= LOSS_TOLERANCE, (bundle.stem, method, update)
         assert worst_adapter <= ADAPTER_TOLERANCE[update], (bundle.stem, method, update)
 
 
 def replay(bundle: Path, place: Path, steps: int = FEW) -> None:
-    """One journal, written by torch, replayed by both: they make the adapter that the run made."""
-    with PersonalModel.open(bundle, place / "written", runtime="torch") as model:
+    """A journal of the core, replayed by the core and by the reference: both make the adapter that the run made."""
+    state = place / "written"
+    with PersonalModel.open(bundle, state, runtime="core") as model:
         examples(model, 1)
         report = model.train(steps, method="mezo", seed=3)
-        assert report.accepted, report.losses
-        made = accepted(model)
-    replayed = {}
-    for runtime in ("core", "torch"):
-        state = place / f"replayed-{runtime}"
-        shutil.copytree(place / "written", state)
-        with sqlite3.connect(state / "state.sqlite") as database:  # as if it had been killed before the gate
-            database.execute("UPDATE runs SET ended_because = NULL, ended_at = NULL")
-            database.execute("DELETE FROM versions")
-        database.close()
-        with PersonalModel.open(bundle, state, runtime=runtime) as model:  # type: ignore[arg-type]
-            report = model.train(method="mezo")
-            assert (report.steps, report.accepted, report.stopped_because) == (0, True, "finished")
-            replayed[runtime] = accepted(model)
-    apart, from_run = farthest(replayed["core"], replayed["torch"]), farthest(replayed["core"], made)
+    assert report.accepted, report.losses
+    made = accepted(state)
+    wanted = replayed(bundle, state, journal(state))
+    with sqlite3.connect(state / "state.sqlite") as database:  # as if it had been killed before the gate
+        database.execute("UPDATE runs SET ended_because = NULL, ended_at = NULL")
+        database.execute("DELETE FROM versions")
+    database.close()
+    with PersonalModel.open(bundle, state, runtime="core") as model:
+        report = model.train(method="mezo")
+    assert (report.steps, report.accepted, report.stopped_because) == (0, True, "finished")
+    apart, from_run = farthest(accepted(state), wanted), farthest(accepted(state), made)
     print(f"| {bundle.stem} | mezo, replayed journal | 1 | - | {apart:.1e} |")
     assert max(float(np.abs(t).max()) for name, t in made.items() if name.endswith("lora_B")) > 0
     assert apart <= REPLAY_TOLERANCE
@@ -133,7 +124,7 @@ def family_bundle(family: str, place: Path, update: str, stories: Path) -> Path:
     return bundle_of(model, place / f"{family}-{update}.bundle", methods, training)
 
 
-def test_sgd_and_a_replayed_journal_on_the_core_and_on_torch_agree(tmp_path: Path) -> None:
+def test_sgd_and_a_replayed_journal_of_the_core_and_of_the_reference_agree(tmp_path: Path) -> None:
     """Gemma has most that a family can have; of its blocks one with the sliding window, and one without."""
     kinds = ["sliding_attention", "full_attention"]
     sizes = {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 32}  # leave the planner nothing to choose
@@ -145,7 +136,7 @@ def test_sgd_and_a_replayed_journal_on_the_core_and_on_torch_agree(tmp_path: Pat
     replay(bundle, tmp_path)
 
 
-def test_adamw_on_the_core_and_on_torch_agrees(tiny_core_bundle: Path, tmp_path: Path) -> None:
+def test_adamw_of_the_core_and_of_the_reference_agrees(tiny_core_bundle: Path, tmp_path: Path) -> None:
     compare(tiny_core_bundle, tmp_path, "adamw", ("mesp", "mebp"))
 
 

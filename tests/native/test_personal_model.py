@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PersonalModel on the core compared with PersonalModel on torch: the same runs, the same errors; and a core that is killed."""
+"""PersonalModel on the core: the runs of the reference, the errors of PersonalModel on torch; and a core that is killed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ from typing import Any
 import pytest
 
 from bespoke import BespokeError, PersonalModel
+from bespoke.bundle.reader import open_bundle
 from bespoke.core import child, finding, limit
 from bespoke.errors import BudgetExceeded, ConfigError, DataError, MissingDependency, StateLocked
-from bespoke.state.lock import trainer_lock
+from bespoke.reference.evaluate import evaluate
+from tests.locked import locked_by_a_trainer
 from tests.native.core_lab import METHODS, STEPS, tiny_core_bundle
+from tests.oracle import expected_of
+from tests.reading import accepted, rows_of_split
 from tests.unit.cli.commands import bespoke
-from tests.unit.personal_model.tiny import add_numbers, with_general
+from tests.unit.personal_model.tiny import add_numbers, numbers, with_general
 
 __all__ = ["tiny_core_bundle"]
 
@@ -54,53 +58,55 @@ def begun(model: PersonalModel) -> PersonalModel:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_core_reports_what_torch_reports(opened: Open, method: str) -> None:
+def test_the_core_reports_what_the_reference_computes(
+    opened: Open, tiny_core_bundle: Path, tmp_path: Path, method: str
+) -> None:
     steps: list[tuple[int, float]] = []
-    core = opened("core").train(method=method, on_step=lambda step, loss: steps.append((step, loss)))
-    torch = opened("torch", runtime="torch").train(method=method)
-    assert (core.runtime, torch.runtime) == ("core", "torch")
-    assert core.losses == pytest.approx(torch.losses, abs=1e-5)
-    assert steps == list(enumerate(core.losses, 1))
-    same = ("method", "run", "steps", "total_steps", "tokens", "rejected_steps", "judged_on", "accepted", "stopped_because")
-    assert [getattr(core, name) for name in same] == [getattr(torch, name) for name in same]
-    for name in ("validation_loss_before", "validation_loss"):
-        assert getattr(core, name) == pytest.approx(getattr(torch, name), abs=1e-4)
-    assert core.general_loss is torch.general_loss is None
+    report = opened().train(method=method, on_step=lambda step, loss: steps.append((step, loss)))
+    expected = expected_of(tiny_core_bundle, tmp_path / "alice")
+    assert report.losses == pytest.approx(expected.trained.losses, abs=1e-5)
+    assert steps == list(enumerate(report.losses, 1))
+    assert (report.runtime, report.method, report.run, report.stopped_because) == ("core", method, 1, "finished")
+    assert report.steps == report.total_steps == STEPS == expected.trained.state.cursor.step
+    assert (report.tokens, report.rejected_steps) == (expected.trained.tokens, len(expected.trained.rejected))
+    assert (report.judged_on, report.judged_tokens) == (expected.judged_on, expected.judged_tokens)
+    assert report.validation_loss_before == pytest.approx(expected.loss_before, abs=1e-4)
+    assert report.validation_loss == pytest.approx(expected.loss, abs=1e-4)
+    assert report.accepted == (expected.loss < expected.loss_before)
+    assert report.general_loss is expected.general_loss is None
 
 
-def test_both_judge_by_a_general_set_and_never_train_on_it(tiny_core_bundle: Path, tmp_path: Path) -> None:
-    """Also where all batches are to be general ones. Both ask for an example where there is none."""
+def test_it_judges_by_a_general_set_and_never_trains_on_it(tiny_core_bundle: Path, tmp_path: Path) -> None:
+    """Also where all batches are to be general ones. It asks for an example where there is none."""
     general = [{"tokens": [45 - (number + place) % 6 for place in range(9)], "mask": [0] + [1] * 8} for number in range(6)]
     bundle = with_general(tiny_core_bundle, tmp_path / "bundle", [], general)
-    reports = {}
-    for runtime in ("core", "torch"):
-        with PersonalModel.open(bundle, tmp_path / runtime, runtime=runtime) as model:  # type: ignore[arg-type]
-            with pytest.raises(DataError, match="no example of the user to train on, and no general text"):
-                model.train(1)
-            add_numbers(model, 12)
-            reports[runtime] = model.train(general_share=1.0, general_tolerance=0.0)
-    core, torch = reports["core"], reports["torch"]
-    assert core.losses == pytest.approx(torch.losses, abs=1e-5)
-    assert core.tokens == torch.tokens
-    assert core.general_loss_before == pytest.approx(torch.general_loss_before, abs=1e-4)
-    assert core.general_loss == pytest.approx(torch.general_loss, abs=1e-4)
-    for report in (core, torch):
-        better = report.validation_loss < report.validation_loss_before
-        assert report.accepted == (better and report.general_loss <= report.general_loss_before)
+    with PersonalModel.open(bundle, tmp_path / "state", runtime="core") as model:
+        with pytest.raises(DataError, match="no example of the user to train on, and no general text"):
+            model.train(1)
+        add_numbers(model, 12)
+        report = model.train(general_share=1.0, general_tolerance=0.0)
+    expected = expected_of(bundle, tmp_path / "state")
+    assert expected.trained.state.cursor.general_position == 0
+    assert report.losses == pytest.approx(expected.trained.losses, abs=1e-5)
+    assert report.tokens == expected.trained.tokens
+    assert report.general_loss_before == pytest.approx(expected.general_loss_before, abs=1e-4)
+    assert report.general_loss == pytest.approx(expected.general_loss, abs=1e-4)
+    better = report.validation_loss < report.validation_loss_before
+    assert report.accepted == (better and report.general_loss <= report.general_loss_before)
 
 
-def test_both_judge_a_long_text_on_the_same_rows(opened: Open) -> None:
+def test_of_a_long_text_the_rows_are_judged_that_the_rule_names(opened: Open, tiny_core_bundle: Path, tmp_path: Path) -> None:
     """The tokens change along the text, so other rows would have another loss."""
     tokens = [3 + (place * place // 700 + place % 7) % 120 for place in range(40_001)]
-    reports = {}
-    for runtime in ("core", "torch"):
-        model = opened(f"book-{runtime}", 0, runtime=runtime)
-        model.examples.add({"tokens": tokens}, id="book")
-        reports[runtime] = model.train(1)
-        # Of one step on 40,000 tokens: reading all of them twice would be 5,000 rows of 16.
-        assert (reports[runtime].judged_tokens, reports[runtime].judged_of_tokens) == (4096, 40_000)
-    for name in ("validation_loss_before", "validation_loss"):
-        assert getattr(reports["core"], name) == pytest.approx(getattr(reports["torch"], name), abs=1e-5)
+    model = opened("book", 0)
+    model.examples.add({"tokens": tokens}, id="book")
+    report = model.train(1)
+    expected = expected_of(tiny_core_bundle, tmp_path / "book")
+    # Of one step on 40,000 tokens: reading all of them twice would be 5,000 rows of 16.
+    assert (report.judged_tokens, report.judged_of_tokens) == (4096, 40_000)
+    assert expected.judged_tokens == 4096
+    assert report.validation_loss_before == pytest.approx(expected.loss_before, abs=1e-5)
+    assert report.validation_loss == pytest.approx(expected.loss, abs=1e-5)
 
 
 def test_the_report_has_memory_columns_seconds_and_stages(opened: Open) -> None:
@@ -120,13 +126,6 @@ def test_the_report_has_memory_columns_seconds_and_stages(opened: Open) -> None:
     assert 0 < sum(report.seconds_by_stage.values()) <= sum(report.step_seconds) <= report.seconds
     assert report.bytes_written >= 0
     json.dumps(report.as_dict())
-
-
-def test_the_reference_reports_stages_too(opened: Open) -> None:
-    report = opened(runtime="torch").train(3)
-    assert all(seconds > 0 for seconds in report.seconds_by_stage.values())
-    assert len(report.step_seconds) == 3
-    assert report.memory.idle_bytes > 0
 
 
 @pytest.mark.parametrize("first", ["core", "torch"])
@@ -157,14 +156,14 @@ def test_a_stopped_run_goes_on_where_it_stopped(opened: Open) -> None:
 def test_a_run_that_was_stopped_is_not_judged_yet(opened: Open, runtime: str) -> None:
     model = opened(runtime=runtime)
     report = model.train(stop=lambda: True)
-    assert (report.accepted, report.judged) == (False, False)
+    assert (report.accepted, report.judged) == (None, False)
     assert "\naccepted         not judged yet" in str(report)
     report = model.train()
     assert (report.accepted, report.judged) == (True, True)
     assert "\naccepted         yes" in str(report)
 
 
-def test_what_the_core_learned_answers_and_is_evaluated_alike(opened: Open) -> None:
+def test_what_the_core_learned_answers_and_is_evaluated_alike(opened: Open, tiny_core_bundle: Path, tmp_path: Path) -> None:
     model = opened("learned")
     report = model.train()
     assert report.accepted
@@ -172,10 +171,12 @@ def test_what_the_core_learned_answers_and_is_evaluated_alike(opened: Open) -> N
     assert (on_core.runtime, on_core.loss) == ("core", pytest.approx(report.validation_loss, rel=1e-6))
     assert len(model.versions()) == 1
     assert len(list(model.generate_ids([40, 41, 42], max_tokens=4))) == 4
-    model.close()
-    on_torch = opened("learned", runtime="torch").evaluate()
-    assert on_core.loss == pytest.approx(on_torch.loss, abs=1e-5)
-    assert (on_core.tokens, on_core.examples, on_core.accuracy) == (on_torch.tokens, on_torch.examples, on_torch.accuracy)
+    state = tmp_path / "learned"
+    with open_bundle(tiny_core_bundle) as bundle:
+        expected = evaluate(bundle, rows_of_split(state, "validation"), accepted(state))
+    assert expected is not None
+    assert on_core.loss == pytest.approx(expected.loss, abs=1e-5)
+    assert (on_core.tokens, on_core.examples, on_core.accuracy) == (expected.tokens, expected.examples, expected.accuracy)
 
 
 def test_an_example_that_is_forgotten_meanwhile_ends_the_run(opened: Open) -> None:
@@ -191,18 +192,38 @@ def test_an_example_that_is_forgotten_meanwhile_ends_the_run(opened: Open) -> No
     assert not model.versions()
 
 
+def test_the_limit_may_change_while_the_core_trains(opened: Open) -> None:
+    model = opened(memory_mb=100)
+    with pytest.raises(BudgetExceeded):
+        model.train(100_000, on_step=lambda step, loss: model.set_limit(1.0))
+    model.set_limit(None)
+    assert model.train(3).steps == 3
+
+
+def test_a_pace_slows_the_core_down(opened: Open) -> None:
+    model = opened()
+    model.train(40)
+    at_once = model.train(40).seconds
+    model.set_pace(0.1)
+    assert model.train(40).seconds > 2 * at_once
+    model.set_pace(1)
+    assert model.train(40).seconds < 5 * at_once
+    with pytest.raises(ConfigError, match="share"):
+        model.set_pace(0)
+
+
 # ---- which runtime -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_core_is_chosen_where_it_is_there(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     assert opened().runtime == "core"
     assert opened(runtime="torch").runtime == "torch"
-    monkeypatch.setenv(finding.OVERRIDE, "/nonexistent")
-    assert opened().runtime == "torch"
-    with pytest.raises(MissingDependency, match="no file"):
-        opened(runtime="core")
     with pytest.raises(ConfigError, match="'gpu'"):
         opened(runtime="gpu")
+    monkeypatch.setenv(finding.OVERRIDE, "/nonexistent")
+    for runtime in ("core", "torch"):
+        with pytest.raises(MissingDependency, match="no file"):
+            opened(runtime=runtime)
 
 
 def test_training_on_the_core_imports_no_torch(opened: Open, tiny_core_bundle: Path, tmp_path: Path) -> None:
@@ -263,7 +284,7 @@ def test_a_budget_that_is_too_small_is_refused_before_the_first_step(opened: Ope
 def test_a_core_that_the_system_ends_is_a_budget_error_and_loses_nothing(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """The core is given no limit, so that it meets that of the system."""
     model = opened()
-    request = {**model._core._request, "verb": "train", "memory_mb": -1.0}
+    request = {**model._child._request, "verb": "train", "memory_mb": -1.0}
     monkeypatch.setattr(limit, "MARGIN_BYTES", 0)
     with pytest.raises(BespokeError) as raised:
         child.run(request, 1_500_000)
@@ -282,7 +303,7 @@ def test_a_state_without_examples_says_what_to_do(opened: Open) -> None:
 
 def test_a_state_that_another_trainer_holds_is_refused(opened: Open, tmp_path: Path) -> None:
     model = opened()
-    with trainer_lock(tmp_path / "alice", "testing"), pytest.raises(StateLocked):
+    with locked_by_a_trainer(tmp_path / "alice"), pytest.raises(StateLocked):
         model.train()
 
 
@@ -290,7 +311,7 @@ def test_a_bundle_that_was_changed_since_it_was_opened_is_refused(
     opened: Open, tiny_core_bundle: Path, tmp_path: Path
 ) -> None:
     model = opened()
-    model._core._request["pin_sha256"] = "0" * 64
+    model._child._request["pin_sha256"] = "0" * 64
     with pytest.raises(BespokeError, match="pinned"):
         model.train()
 
@@ -309,7 +330,9 @@ def test_the_command_line_says_what_ran(opened: Open, tiny_core_bundle: Path, tm
     assert bespoke("evaluate", *asked, "--format", "json").ok().json["runtime"] == "core"
     report = bespoke("train", *asked, "--runtime", "torch", "--format", "json").ok().json
     assert (report["runtime"], report["steps"]) == ("torch", STEPS)
-    assert bespoke("evaluate", *asked, "--runtime", "core", "--examples", tmp_path / "x.jsonl").code == 2
+    (tmp_path / "x.jsonl").write_text(json.dumps(numbers(50)) + "\n")
+    given = bespoke("evaluate", *asked, "--runtime", "core", "--examples", tmp_path / "x.jsonl", "--format", "json").ok().json
+    assert (given["runtime"], given["examples"]) == ("core", 1)
 
 
 def test_verify_compares_both_runtimes_with_the_golden_vectors(tiny_core_bundle: Path) -> None:
@@ -318,15 +341,15 @@ def test_verify_compares_both_runtimes_with_the_golden_vectors(tiny_core_bundle:
     assert {check["runtime"] for check in both} == {"torch", "core"}
     assert {check["runtime"] for check in core} == {"core"}
     known = [(c["what"], c["method"], c["sequence_length"], c["compared"]) for c in both if c["runtime"] == "torch"]
-    assert [(c["what"], c["method"], c["sequence_length"], c["compared"]) for c in core] == [k for k in known if k[0] != "texts"]
+    assert [(c["what"], c["method"], c["sequence_length"], c["compared"]) for c in core] == known
 
 
-def test_the_command_line_says_why_it_is_not_the_core(
+def test_without_the_core_the_command_line_says_what_to_run(
     opened: Open, tiny_core_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened().close()
     monkeypatch.setenv(finding.OVERRIDE, "/nonexistent")
-    answer = bespoke("train", tiny_core_bundle, "--state", tmp_path / "alice", "--steps", "1").ok()
-    assert "runtime torch" in answer.out
-    assert "not on the device core" in answer.err
-    assert bespoke("train", tiny_core_bundle, "--state", tmp_path / "alice", "--runtime", "core").code == 3
+    answer = bespoke("train", tiny_core_bundle, "--state", tmp_path / "alice", "--steps", "1")
+    assert (answer.code, "Name a built bespoke-core" in answer.err) == (3, True)
+    for verb in (("inspect", tiny_core_bundle), ("plugins",)):
+        bespoke(*verb).ok()

@@ -19,9 +19,10 @@ SRC = SOURCE / "src"
 # What a folder of src may include beside itself; error.h, enums.h and bytes.h are everybody's.
 MAY_USE = {
     "api": {"model", "exec", "state", "format", "kernels", "engines"},
-    "model": {"train", "verify", "exec", "state", "format"},
+    "model": {"train", "verify", "exec", "state", "text", "format"},
     "train": {"exec", "state", "format", "platform"},
-    "verify": {"train", "exec", "state", "format", "platform"},
+    "verify": {"train", "exec", "state", "text", "format", "platform"},
+    "generate": {"exec", "text", "format"},
     "exec": {"format", "platform"},
     "state": {"format", "platform"},
     "text": {"format"},
@@ -29,7 +30,7 @@ MAY_USE = {
     "engines": {"kernels", "platform"},
     "kernels": {"platform"},
     "platform": set(),
-    "tool": {"platform"},
+    "tool": {"text", "format", "platform"},
 }
 OF_A_SYSTEM = re.compile(
     r"/proc\b|__APPLE__|__linux__|__GLIBC__|__ANDROID__|<mach/|<malloc\.h>|<sys/(mman|file|sysctl|syscall)\.h>|\bmadvise\(|"

@@ -58,7 +58,7 @@ def held_with_the_bundle_open(program: Path, request: dict[str, Any]) -> subproc
 
 def test_a_run_goes_on_with_the_bundle_that_it_opened(native_build: Path, tiny_core_bundle: Path, tmp_path: Path) -> None:
     bundle = shutil.copytree(tiny_core_bundle, tmp_path / "here" / "a.bundle")
-    with PersonalModel.open(bundle, tmp_path / "state", runtime="torch") as model:
+    with PersonalModel.open(bundle, tmp_path / "state") as model:
         add_numbers(model)
     request = {"verb": "train", "bundle": str(bundle), "state": str(tmp_path / "state"), "threads": 1}
     core = held_with_the_bundle_open(native_build / "bespoke-core", request)

@@ -25,7 +25,8 @@ def test_a_field_that_the_core_does_not_fill_does_not_compile(tmp_path: Path) ->
         with (tmp_path / "schema" / f"{report}.inc").open("a") as fields:
             fields.write(f"BESPOKE_FIELD(unfilled_of_{report})\n")
     folder = tmp_path / "native" / "src"
-    command = [compiler, "-std=c++17", "-fsyntax-only", f"-I{folder}", str(folder / "train" / "report.cpp")]
+    headers = (folder, bindings / "native" / "third_party" / "json" / "single_include")
+    command = [compiler, "-std=c++17", "-fsyntax-only", *(f"-I{each}" for each in headers), str(folder / "train" / "report.cpp")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     errors = [line for line in done.stderr.splitlines() if " error: " in line]
     assert {report for report in REPORTS if any(f"unfilled_of_{report}" in line for line in errors)} == set(REPORTS), done.stderr

@@ -64,7 +64,7 @@ def test_its_own_tests_pass(build: Path) -> None:
 
 def test_a_bundle_is_verified_trained_stopped_and_resumed(build: Path, bundle: Path, data_folder: Path, tmp_path: Path) -> None:
     state = tmp_path / "state"
-    with PersonalModel.open(bundle, state, runtime="torch") as model:
+    with PersonalModel.open(bundle, state) as model:
         for number, example in enumerate(shakespeare(data_folder, 12)):
             model.examples.add(example, id=str(number))
     where = {"bundle": str(bundle), "state": str(state), "memory_mb": -1}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The core's store, killed or failed at every write, fsync, rename and unlink of what it does: the old state or the new one.
 
-faults.c is preloaded into the lab; the Python store judges what is left. The number of points is printed.
+faults.c is preloaded into the lab; a store of another process judges what is left. The number of points is printed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import errno
 import json
 import os
 import shutil
-import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,8 +19,9 @@ from typing import Any
 import pytest
 
 from bespoke.errors import StateError
+from tests.faults_library import compile_faults
+from tests.faulty import FAIL, FAIL_FROM, KILL_AFTER, KILL_BEFORE, KILL_TORN, NEVER
 from tests.native.state_lab import CoreState, given
-from tests.unit.state.crash_lab import FAIL, FAIL_FROM, KILL_AFTER, KILL_BEFORE, KILL_TORN, NEVER
 from tests.unit.state.states import adapter, fill, open_state, slot_tensors, summary
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -45,6 +45,13 @@ OPERATIONS: dict[str, Operation] = {
     "accept": lambda core, folder, place: core.act("accept", run=2, metrics="{}", **given(adapter(77), place)),
     "end": lambda core, folder, place: core.act("end", run=2, reason="finished"),
     "lock": lambda core, folder, place: (core.act("lock"), core.act("unlock")),
+    "add": lambda core, folder, place: core.act(
+        "add", id="more", json='{"text":"one more thing"}', rows=[[[1, 2], [0, 1]]]
+    ),
+    "forget": lambda core, folder, place: core.act("forget", id="note-2"),
+    "rollback": lambda core, folder, place: core.act("rollback"),
+    "reset": lambda core, folder, place: core.act("reset"),
+    "import": lambda core, folder, place: core.act("import", source="elsewhere", **given(adapter(77), place)),
 }
 KILLS = [(KILL_BEFORE, 0), (KILL_TORN, 0), (KILL_AFTER, 0)]
 ERRORS = [
@@ -65,13 +72,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("needs a C compiler: the faults are put in by a preloaded library")
-    library = tmp_path_factory.mktemp("faults") / "faults.so"
-    source = REPOSITORY / "tests" / "unit" / "state" / "faults.c"
-    subprocess.run([compiler, "-O1", "-Wall", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-    return library
+    return compile_faults(tmp_path_factory.mktemp("faults"))
 
 
 @pytest.fixture
@@ -138,7 +139,9 @@ class Trials:
 EVERY = [pytest.param(operation, 1, marks=pytest.mark.slow) for operation in OPERATIONS]
 
 
-@pytest.mark.parametrize(("operation", "every"), [*EVERY, pytest.param("commit", 3), pytest.param("create", 16)])
+@pytest.mark.parametrize(
+    ("operation", "every"), [*EVERY, pytest.param("commit", 3), pytest.param("create", 16), pytest.param("forget", 16)]
+)
 @pytest.mark.parametrize("faulty", ["kill", "error"])
 def test_at_every_call_a_fault_leaves_the_old_state_or_the_new_one(
     native_build: Path, faults: Path, filled: Path, place: Path, operation: str, every: int, faulty: str
@@ -153,7 +156,7 @@ def test_at_every_call_a_fault_leaves_the_old_state_or_the_new_one(
         before = trials.found()
     assert (before == after) == (operation in ("open", "lock"))
     kinds = Counter(call.split()[0] for call in calls)
-    assert kinds["fsync"] > 1 or operation in ("lock", "journal")
+    assert kinds["fsync"] > 1 or operation in ("lock", "journal", "add")
     modes = KILLS if faulty == "kill" else ERRORS[: None if every == 1 else 4]
     outcomes: Counter[str | None] = Counter()
     states = set()
@@ -170,7 +173,9 @@ def test_at_every_call_a_fault_leaves_the_old_state_or_the_new_one(
     text = ", ".join(f"{name or 'no harm'} {count}" for name, count in sorted(outcomes.items(), key=str))
     made = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     total = sum(outcomes.values())
-    print(f"\n| faults of the core's store, {operation} | {points} of {len(calls)} calls ({made}) | {total} faults: {text} |")
+    print(
+        f"\n| faults of the core's store, {operation} | {points} of {len(calls)} calls ({made}) | {total} faults: {text} |"
+    )
     if faulty == "kill":
         assert set(outcomes) <= {"killed", None}  # None: a torn write of a call that writes nothing
         assert outcomes["killed"] >= 2 * points

@@ -91,7 +91,7 @@ class _Library:
             code = self.core.bespoke_train(handle, None, None, ctypes.byref(report), ctypes.byref(error))
         else:
             split = text(what.removesuffix("_split").encode())
-            code = self.core.bespoke_evaluate(handle, split, None, ctypes.byref(report), ctypes.byref(error))
+            code = self.core.bespoke_evaluate(handle, split, text(None), None, ctypes.byref(report), ctypes.byref(error))
         if code:
             fields = parts_of(error)
             return {"error": fields.pop("kind"), **fields}

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from bespoke import PersonalModel
+from tests.faulty import NEVER, faults, in_child
 from tests.unit.personal_model.tiny import numbers
-from tests.unit.state.crash_lab import NEVER, faults, in_child
 
 
 def main() -> None:

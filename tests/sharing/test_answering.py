@@ -36,7 +36,7 @@ def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
 @pytest.fixture
 def trained(tiny_core_bundle: Path, tmp_path: Path) -> Path:
     """A state with an adapter that answers, and an export of that adapter next to it."""
-    with PersonalModel.open(tiny_core_bundle, tmp_path / "alice", runtime="torch") as model:
+    with PersonalModel.open(tiny_core_bundle, tmp_path / "alice") as model:
         add_numbers(model)
         model.train(4)
         assert model.versions()
@@ -48,7 +48,7 @@ def test_exports_and_answers_next_to_a_process_that_accepts_and_takes_back_are_o
     tiny_core_bundle: Path, trained: Path, tmp_path: Path
 ) -> None:
     times = count(10_000)
-    with PersonalModel.open(tiny_core_bundle, trained, runtime="torch") as model:
+    with PersonalModel.open(tiny_core_bundle, trained) as model:
         after = exported(model, tmp_path / "after"), list(model.generate_ids(PROMPT, max_tokens=2))
         model.rollback()
         before = exported(model, tmp_path / "before"), list(model.generate_ids(PROMPT, max_tokens=2))
@@ -128,7 +128,7 @@ def test_what_a_killed_process_left_is_overwritten_unless_it_is_read(
 
 
 def test_the_core_marks_the_adapter_that_it_reads(core: Path, tiny_core_bundle: Path, trained: Path) -> None:
-    with PersonalModel.open(tiny_core_bundle, trained, runtime="torch") as model:
+    with PersonalModel.open(tiny_core_bundle, trained) as model:
         for index in range(200):  # for an evaluation that takes a moment
             model.examples.add(numbers(index), id=f"more-{index}")
     accepted = next(trained.glob("accepted_*"))

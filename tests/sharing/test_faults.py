@@ -20,11 +20,11 @@ import pytest
 from bespoke import PersonalModel
 from tests.checks import count, record_check
 from tests.conftest import REPOSITORY
+from tests.faulty import FAIL, FAIL_FROM, NEVER
 from tests.native.core_lab import faults_library
 from tests.sharing import outside
 from tests.sharing.c_api import CModel
 from tests.unit.personal_model.tiny import add_numbers
-from tests.unit.state.crash_lab import FAIL, FAIL_FROM, NEVER
 
 __all__ = ["faults_library"]
 
@@ -42,7 +42,7 @@ FAULTS = {
 def state(tiny_core_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With examples, and an adapter that answers."""
     folder = tmp_path_factory.mktemp("faulty") / "alice"
-    with PersonalModel.open(tiny_core_bundle, folder, runtime="torch") as model:
+    with PersonalModel.open(tiny_core_bundle, folder) as model:
         add_numbers(model)
         model.import_adapter(model.export_adapter(folder.parent / "adapter", base=True))
     return folder
@@ -56,13 +56,13 @@ def environment(library: Path, fault: str, call: int | None = None, log: Path | 
 
 def judged(fault: str, kind: str, text: str) -> None:
     assert "delete" not in text or "Call again; if it stays" in text, text
-    assert kind in ("BudgetExceeded", "StateError", "DiskFull"), (kind, text)
+    assert kind in ("BudgetExceeded", "StateError", "DiskFull", "Unavailable"), (kind, text)
     if FAULTS[fault][0] == "memory":
         assert kind == "BudgetExceeded", text
         assert "no room for an allocation" in text
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", ["unreadable from then on", "one allocation"])  # how errors come out of the library into Python
 def test_a_failing_call_is_reported_as_such_and_nothing_is_lost(
     faults_library: Path, tiny_core_bundle: Path, state: Path, tmp_path: Path, fault: str
 ) -> None:
@@ -114,7 +114,7 @@ def test_a_failing_call_of_the_core_is_reported_as_such_and_nothing_is_lost(
     assert use(NEVER, tmp_path / "log") is None
     lines = (tmp_path / "log").read_text().splitlines()
     calls = int(lines[-1].split()[0]) if FAULTS[fault][0] == "memory" else len(lines)
-    # Where one call fails, all are tried: what SQLite makes of it depends on which, and 80 of them take seconds.
+    # Where one call fails, all are tried: what SQLite makes of it depends on which.
     most = calls if FAULTS[fault][:2] == ("read", FAIL) else min(calls, count(600))
     outcomes: Counter[str] = Counter()
     for call in sorted({round(part * (calls - 1) / max(1, most - 1)) for part in range(most)}):

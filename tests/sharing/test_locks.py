@@ -56,7 +56,7 @@ def test_a_second_handle_of_the_core_leaves_the_locks_of_the_first(
     core: Path, tiny_core_bundle: Path, tmp_path: Path
 ) -> None:
     state = tmp_path / "alice"
-    with PersonalModel.open(tiny_core_bundle, state, runtime="torch") as model:
+    with PersonalModel.open(tiny_core_bundle, state) as model:
         add_numbers(model)
     with CModel(core, tiny_core_bundle, state) as first:
         assert first.locks() >= outside.OPEN

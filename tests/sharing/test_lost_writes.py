@@ -54,7 +54,7 @@ def test_steps_that_the_core_commits_after_another_process_closed_are_kept(
     core: Path, tiny_core_bundle: Path, tmp_path: Path
 ) -> None:
     state = tmp_path / "alice"
-    with PersonalModel.open(tiny_core_bundle, state, runtime="torch") as model:
+    with PersonalModel.open(tiny_core_bundle, state) as model:
         add_numbers(model)
     with CModel(core, tiny_core_bundle, state) as trainer:
         trainer.open_again()

@@ -13,7 +13,7 @@ import pytest
 
 from bespoke import PersonalModel
 from bespoke.bundle.reader import open_bundle
-from bespoke.errors import BespokeError, SignatureError
+from bespoke.errors import BespokeError, BundleError, SignatureError
 from tests.sharing import outside
 from tests.sharing.c_api import CModel
 from tests.unit.cli.commands import bespoke
@@ -128,15 +128,6 @@ def open_things() -> tuple[int, int]:
     return len(os.listdir("/proc/self/fd")), sum(".safetensors" in line or "state.sqlite" in line for line in lines)
 
 
-def broken_text(place: Path, bundle: Path, state: Path) -> tuple[Path, Path]:
-    name = "text/tokenizer.json"
-    text = {"tokenizer": name}
-    return changed(
-        bundle, place / "broken",
-        lambda manifest: manifest.model_copy(update={"text": manifest.text.model_copy(update=text)}), files={name: b"{}"},
-    ), state  # fmt: skip
-
-
 def broken_state(place: Path, bundle: Path, state: Path) -> tuple[Path, Path]:
     (state / "state.sqlite").write_bytes(b"no database" * 999)
     return bundle, state
@@ -146,7 +137,7 @@ def another_base(place: Path, bundle: Path, state: Path) -> tuple[Path, Path]:
     return changed(bundle, place / "other", other_base), state
 
 
-@pytest.mark.parametrize("broken", [broken_text, broken_state, another_base])
+@pytest.mark.parametrize("broken", [broken_state, another_base])
 def test_an_opening_that_fails_leaves_nothing_open(
     tiny_bundle: Path, tmp_path: Path, broken: Callable[[Path, Path, Path], tuple[Path, Path]]
 ) -> None:
@@ -160,6 +151,23 @@ def test_an_opening_that_fails_leaves_nothing_open(
             PersonalModel.open(bundle, state)
         errors.append(caught)  # which keep the frames of the calls that failed
     assert open_things() == before
+
+
+def test_a_broken_tokenizer_is_refused_when_a_text_comes_and_the_state_stays(tiny_bundle: Path, tmp_path: Path) -> None:
+    """Its text is read at its first use: training on tokens, listing and forgetting need none."""
+    name = "text/tokenizer.bin"
+    broken = changed(
+        tiny_bundle, tmp_path / "broken",
+        lambda manifest: manifest.model_copy(update={"text": manifest.text.model_copy(update={"tokenizer_bin": name})}),
+        files={name: b"{}"},
+    )  # fmt: skip
+    with PersonalModel.open(tiny_bundle, tmp_path / "alice") as model:
+        pass
+    with PersonalModel.open(broken, tmp_path / "alice") as model:
+        for _ in range(2):
+            with pytest.raises(BundleError, match=r"tokenizer\.bin"):
+                model.examples.add({"text": "some words"})
+        assert len(model.examples) == 0
 
 
 # ---- another base ----------------------------------------------------------------------------------------------------------

@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
 
 from content import summary
-from database import FILE, check_database, opened
+from database import FILE, check_database, opened, version_of
 from examples import Limits, check_examples
 from findings import Findings
 from forgotten import check_forgotten
-from runs import check_runs
+from runs import check_losses, check_runs
 from tensors import NAME, Shapes, check_folder, check_tensor_files, tensor_places
 
 
@@ -54,12 +55,17 @@ def _made(folder: Path) -> bool:
 def _check(connection: sqlite3.Connection, folder: Path, bundle: Path | None, findings: Findings) -> list[str]:
     version, base, adapter = connection.execute("SELECT version, base_sha256, adapter FROM state").fetchone() or (0, "", "{}")
     shapes: Shapes = {name: tuple(shape) for name, shape in findings.json_object(adapter, "state", "adapter").items()}
-    findings.check(version == 1, "state", "version", version)
+    findings.check(version == version_of(connection), "state", "version", version)
+    if version > 1:
+        (text,) = connection.execute("SELECT text FROM state").fetchone()
+        findings.check(text is None or re.fullmatch("[0-9a-f]{64}", text), "state", "text", text)
     limits = Limits()
     if bundle is not None:
         limits = _check_bundle(bundle, base, shapes, findings)
     check_examples(connection, limits, findings)
     check_runs(connection, findings)
+    if version > 1:
+        check_losses(connection, findings)
     return check_folder(folder, check_tensor_files(connection, folder, shapes, findings), findings)
 
 

@@ -23,7 +23,7 @@ from findings import Findings
 
 FILE = "state.sqlite"
 PARTS = (FILE, FILE + "-wal", FILE + "-shm")
-APPLICATION_ID, VERSION = 0x62737001, 1
+APPLICATION_ID, VERSIONS = 0x62737001, (1, 2)
 
 # table -> its columns in order: (name, type, may be NULL, place in the primary key)
 Columns = list[tuple[str, str, bool, int]]
@@ -41,9 +41,13 @@ def _columns(text: str) -> Columns:
 TABLES: dict[str, Columns] = {
     name: _columns(text)
     for name, text in {
-        "state": "one INTEGER key, version INTEGER, base_sha256 TEXT, adapter TEXT",
-        "examples": "key INTEGER key, id TEXT, split TEXT, json TEXT, tokens INTEGER, trained_tokens INTEGER, added_at TEXT",
-        "example_rows": "example INTEGER key, row INTEGER key, tokens BLOB, mask BLOB",
+        "state": "one INTEGER key, version INTEGER, base_sha256 TEXT, adapter TEXT, text TEXT?",
+        "examples": (
+            "key INTEGER key, id TEXT, split TEXT, json TEXT, tokens INTEGER, trained_tokens INTEGER, added_at TEXT, use TEXT"
+        ),
+        "example_rows": (
+            "example INTEGER key, row INTEGER key, tokens BLOB, mask BLOB, rejected_tokens BLOB?, rejected_mask BLOB?"
+        ),
         "runs": (
             "id INTEGER key, method TEXT, seed INTEGER, settings TEXT, steps INTEGER, started_from INTEGER?, parent INTEGER?, "
             "step INTEGER, cursor TEXT, ended_because TEXT?, started_at TEXT, ended_at TEXT?"
@@ -56,8 +60,10 @@ TABLES: dict[str, Columns] = {
             "id INTEGER key, run INTEGER?, step INTEGER, metrics TEXT, source TEXT?, file TEXT, sha256 TEXT, bytes INTEGER, "
             "accepted_at TEXT"
         ),
+        "losses": "version INTEGER key, rows TEXT key, loss REAL",
     }.items()
 }
+NOT_IN_VERSION_1 = {"text", "use", "rejected_tokens", "rejected_mask", "losses"}
 INDICES = {"run_examples_by_example": "run_examples", "metrics_by_run": "metrics"}
 REFERENCES = {
     "example_rows": {("example", "examples", "key")},
@@ -111,9 +117,9 @@ def check_database(connection: sqlite3.Connection, findings: Findings) -> bool:
         nonlocal sound
         sound &= findings.check(holds, promise, where, got)
 
-    for name, expected in (("application_id", APPLICATION_ID), ("user_version", VERSION), ("journal_mode", "wal")):
+    for name, expected in (("application_id", (APPLICATION_ID,)), ("user_version", VERSIONS), ("journal_mode", ("wal",))):
         got = connection.execute(f"PRAGMA {name}").fetchone()[0]
-        check(got == expected, "version", name, got)
+        check(got in expected, "version", name, got)
     complaints = [row[0] for row in connection.execute("PRAGMA integrity_check(5)")]
     check(complaints == ["ok"], "integrity", FILE, "; ".join(map(str, complaints)))
     _check_objects(connection, check)
@@ -128,22 +134,33 @@ def check_database(connection: sqlite3.Connection, findings: Findings) -> bool:
     return True
 
 
+def version_of(connection: sqlite3.Connection) -> int:
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return version
+
+
+def _tables(version: int) -> dict[str, Columns]:
+    later = NOT_IN_VERSION_1 if version == 1 else set()
+    return {name: [column for column in columns if column[0] not in later] for name, columns in TABLES.items() if name not in later}
+
+
 def _check_objects(connection: sqlite3.Connection, check: object) -> None:
     assert callable(check)
+    tables = _tables(version_of(connection))
     strict = {row[1]: row[5] for row in connection.execute("PRAGMA table_list")}
     found: dict[str, set[str]] = {"table": set(), "index": set(), "trigger": set(), "view": set()}
     for kind, name in connection.execute("SELECT type, name FROM sqlite_schema"):
         if not name.startswith(_OF_SQLITE):
             found[kind].add(name)
-    check(found["table"] == set(TABLES), "tables", FILE, f"tables {sorted(found['table'] ^ set(TABLES))} too many or missing")
+    check(found["table"] == set(tables), "tables", FILE, f"tables {sorted(found['table'] ^ set(tables))} too many or missing")
     check(found["index"] == set(INDICES), "tables", FILE, f"indices {sorted(found['index'] ^ set(INDICES))} too many or missing")
     check(not found["trigger"] | found["view"], "tables", FILE, f"triggers or views {sorted(found['trigger'] | found['view'])}")
-    for table in found["table"] & set(TABLES):
+    for table in found["table"] & set(tables):
         columns = [
             (name, kind, not required and not place, place)
             for _, name, kind, required, _, place, hidden in connection.execute(f"PRAGMA table_xinfo({table})")
         ]
-        check(columns == TABLES[table], "tables", table, columns)
+        check(columns == tables[table], "tables", table, columns)
         check(strict.get(table) == 1, "tables", table, "a table that is not STRICT")
         references = {
             (column, other, target) if on_delete == "CASCADE" else (column, other, on_delete)

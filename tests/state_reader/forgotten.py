@@ -13,6 +13,7 @@ import sqlite3
 import struct
 from pathlib import Path
 
+from database import version_of
 from findings import Findings
 
 PIECE_BYTES = 16
@@ -37,7 +38,9 @@ def check_forgotten(connection: sqlite3.Connection | None, folder: Path, forgott
 def _kept(connection: sqlite3.Connection) -> bytes:
     """All that is not forgotten, as the files hold it."""
     texts = connection.execute("SELECT id || char(10) || json FROM examples UNION ALL SELECT settings FROM runs")
-    blobs = connection.execute("SELECT tokens FROM example_rows")
+    blobs = connection.execute("SELECT tokens FROM example_rows").fetchall()
+    if version_of(connection) > 1:
+        blobs += connection.execute("SELECT rejected_tokens FROM example_rows WHERE rejected_tokens IS NOT NULL").fetchall()
     return b"\0".join([*(text.encode() for (text,) in texts), *(blob for (blob,) in blobs)])
 
 

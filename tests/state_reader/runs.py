@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from dataclasses import dataclass
 from itertools import pairwise
@@ -111,6 +112,16 @@ def _cursor(text: str, step: int, where: str, findings: Findings) -> tuple[int, 
         return (step, 0, 0)
     findings.check(cursor["step"] == step, "cursor", where, f"step {cursor['step']} in the cursor of step {step}")
     return (cursor["step"], cursor["user_position"], cursor["general_position"])
+
+
+def check_losses(connection: sqlite3.Connection, findings: Findings) -> None:
+    known = {0} | {row[0] for row in connection.execute("SELECT id FROM versions")}
+    known |= {-row[0] for row in connection.execute("SELECT id FROM runs WHERE ended_because IS NULL")}
+    for version, rows, loss in connection.execute("SELECT version, rows, loss FROM losses"):
+        where = f"loss of {version}"
+        findings.check(version in known, "losses", where, "neither a version nor a run that goes on")
+        findings.check(bool(re.fullmatch("[0-9a-f]{64}", rows)), "losses", where, f"rows {rows[:80]!r}")
+        findings.check(loss >= 0, "losses", where, loss)
 
 
 def _check_versions(connection: sqlite3.Connection, runs: dict[int, Run], unfinished: list[Run], findings: Findings) -> None:

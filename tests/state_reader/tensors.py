@@ -21,6 +21,7 @@ Shapes = dict[str, tuple[int, ...]]
 ALIGNMENT = 64  # of a file's data
 LOCKS = {"files.lock": b"created", "trainer.lock": b'{"pid":'}
 SCRATCH = "scratch"
+HASHES = "hashes"  # of the bundle's files; nothing of the user, and no promise
 NAME = re.compile(r"(slot|accepted)_[0-9]{8,19}_[0-9a-f]{8}\.safetensors")
 LEFT_BY_KILLED = re.compile(r"(slot|accepted)_[0-9]{8,19}_[0-9a-f]{8}\.safetensors(\.partial)?")
 
@@ -34,7 +35,7 @@ def check_folder(folder: Path, named: set[str], findings: Findings) -> list[str]
             continue
         mode = stat.S_IMODE(found.st_mode)
         findings.check(mode & 0o077 == 0, "mode", name, f"mode {mode:04o}, which others may read or write")
-        if name in named or name in LOCKS or name in PARTS:
+        if name in named or name in LOCKS or name in PARTS or name == HASHES:
             continue
         if name == SCRATCH or LEFT_BY_KILLED.fullmatch(name):
             left.append(name)

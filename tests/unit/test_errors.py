@@ -160,32 +160,37 @@ def _disk_that_fills_up(folder: Path, monkeypatch: Monkey) -> None:
     with open_state(folder / "state") as store:
         run = store.current_run()
         assert run is not None
-        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (256, hard))
-        try:
-            store.commit_step(run.id, step=run.step + 1, cursor={}, tensors=slot_tensors(1), metrics=[])
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.prlimit(store.process, resource.RLIMIT_FSIZE, (256, hard))
+        store.commit_step(run.id, step=run.step + 1, cursor={}, tensors=slot_tensors(1), metrics=[])
 
 
 def _more_than_the_limit(folder: Path, monkeypatch: Monkey) -> None:
-    from bespoke.system.footprint import anonymous_bytes
-    from bespoke.system.guard import MemoryGuard
+    from bespoke import Lora, Personalizer, PersonalModel, Training
+    from tests.models import tiny_model
 
-    MemoryGuard(2_000_000, anonymous_bytes()).ask(50_000_000, "Weights 'block_07'")
+    lora, training = Lora(rank=2), Training(sequence_lengths=(16,))
+    personalizer = Personalizer(tiny_model("llama", folder / "model"), "mesp", context=16, lora=lora, training=training, data=None)
+    with PersonalModel.open(personalizer.build(folder / "bundle"), folder / "state", memory_mb=2.0) as personal:
+        personal.examples.add({"tokens": [1, 2, 3]})
+        personal.train(1)
 
 
 def _adapter_of_other_rank(folder: Path, monkeypatch: Monkey) -> None:
-    from bespoke.adapter.peft import export_peft, import_peft
     from bespoke.config import Lora
     from bespoke.model.architecture import ModelConfig
+    from tests.native.conftest import compile_core
+    from tests.native.format_lab import CoreReader
+    from tests.unit.adapter.codes import Code
     from tests.unit.bundle.example import manifest_document
 
     config = ModelConfig.model_validate(manifest_document()["model"]["config"])
     lora = Lora(rank=2, alpha=4.0)
     tensors = {name: np.zeros(shape, np.float32) for name, shape in config.adapter_shapes(lora).items()}
-    export_peft(folder / "adapter", tensors, lora=lora, base_name="base", base_sha256=BASE, config=config)
-    import_peft(folder / "adapter", config, Lora(rank=4, alpha=8.0), BASE)
+    with CoreReader(compile_core("core") / "tests" / "format_lab") as reader:
+        code = Code(reader)
+        code.write(folder / "adapter", tensors, config, lora, BASE)
+        code.read(folder / "adapter", config, Lora(rank=4, alpha=8.0), BASE)
 
 
 def _temperature_below_zero(folder: Path, monkeypatch: Monkey) -> None:
@@ -253,10 +258,10 @@ MISUSES = [
         "tokens [1, 2, 3]", "Check the version of the tokenizers package", 8,
     ),
     Misuse(errors.StateError, _another_base, "state", BASE[:12], "000000000000", "reset_for_new_base", 9),
-    Misuse(errors.StateLocked, _two_trainers, "trainer.lock", f"process {os.getpid()}", "no other trainer", "Wait until", 9),
+    Misuse(errors.StateLocked, _two_trainers, "trainer.lock", "a lock held by process", "no other trainer", "Wait until", 9),
     Misuse(errors.DiskFull, _disk_that_fills_up, "slot", os.strerror(errno.EFBIG), "room on the disk", "Free some space", 9),
     Misuse(
-        errors.BudgetExceeded, _more_than_the_limit, "Weights 'block_07'", "50.0 MB more", "at most 2.0 MB",
+        errors.BudgetExceeded, _more_than_the_limit, "Training with 'mesp'", "MB to come", "at most 2.0 MB",
         "Raise the memory budget", 10,
     ),
     Misuse(errors.AdapterError, _adapter_of_other_rank, "adapter_config.json", "2", "4", "", 12),
@@ -275,6 +280,15 @@ MISUSES = [
             "Call it again, with more time where it has a deadline",
         ),
         "the call", "its end", "to run", "Call it again", 15,
+    ),
+    Misuse(
+        errors.Unavailable,
+        _as_the_core_tells_it(
+            "Unavailable", "state.sqlite", "SQLITE_BUSY: database is locked",
+            "other processes to hold the database for moments only",
+            "End the process that keeps it open in a transaction, then try again",
+        ),
+        "state.sqlite", "locked", "moments only", "try again", 16,
     ),
     Misuse(errors.GenerationError, _temperature_below_zero, "temperature", "-1.0", "0 (greedy) or more", "", 13),
 ]  # fmt: skip
@@ -332,7 +346,6 @@ CAUGHT = {
     "bespoke/config.py": "a validator, of which config_problems makes a ConfigError",
     "bespoke/data/turns.py": "a validator; Turns.from_bytes makes BundleError of it",
     "bespoke/format/plain_file.py": "as the system's own errors of opening a file, which every caller names in its own words",
-    "bespoke/state/tensor_files.py": "caught a few lines below, where the file's name is known",
 }
 
 

@@ -82,7 +82,7 @@ def test_bundles_and_states_are_read_and_written_without_torch() -> None:
     imports = "; ".join(f"import {name}" for name in names)
     modules, sockets = probe(imports)
     assert packages(modules) & (BUILD_ONLY | {"torch"}) == set()
-    assert {module for module in modules if module.startswith(("bespoke.graph", "bespoke.runtime"))} == set()
+    assert {module for module in modules if module.startswith(("bespoke.graph", "bespoke.reference"))} == set()
     assert sockets == []
 
 
@@ -93,7 +93,7 @@ def test_a_model_is_opened_without_torch() -> None:
 
 
 def test_training_knows_neither_the_compiler_nor_its_plugins() -> None:
-    modules, sockets = probe("import bespoke.personal_model, bespoke.runtime.torch_runtime, bespoke.golden.prover")
+    modules, sockets = probe("import bespoke.personal_model, bespoke.core.in_process, bespoke.golden.prover")
     ours = {module for module in modules if module.startswith("bespoke.")}
     assert "torch" in packages(modules)
     assert packages(modules) & BUILD_ONLY == set()
@@ -124,9 +124,10 @@ def test_a_missing_torch_is_reported_with_the_extra_that_brings_it() -> None:
     program = """
 sys.modules["torch"] = None
 import bespoke
-from bespoke.personal_model import PersonalModel
+from bespoke.personal_model import _needs_torch
 try:
-    PersonalModel._on_torch(type("Opened", (), {"_torch": None})(), "Answering")
+    with _needs_torch("Answering"):
+        import bespoke.reference.generate
 except bespoke.BespokeError as error:
     assert error.exit_code == 3 and "bespoke-sdk[torch]" in error.next_step, error
 else:

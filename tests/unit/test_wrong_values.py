@@ -47,6 +47,7 @@ def _constant(number: Any) -> Callable[[], object]:
         (lambda: Personalizer("m", optimizers=["mesp", "mesp"]), "optimizers", "['mesp', 'mesp']", "several different"),
         (lambda: Personalizer("m", {"mesp": 3}), "optimizers", "{'mesp': 3}", "name -> options"),  # type: ignore[dict-item]
         (lambda: Personalizer("m", {"mesp": {"update": 3}}), "optimizers.mesp.update", "3", "'sgd' or 'adamw'"),
+        (lambda: Personalizer("m", context="8k"), "context", "'8k'", "a number of tokens or None"),  # type: ignore[arg-type]
         (lambda: Personalizer("m", targets=[]), "targets", "none", "at least one name"),
         (lambda: Personalizer(3), "model", "3", "a folder or a hub id"),  # type: ignore[arg-type]
         (lambda: Personalizer("m", data=3), "data", "3", "a file, 'auto' or None"),  # type: ignore[arg-type]

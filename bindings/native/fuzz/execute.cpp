@@ -44,26 +44,34 @@ void read(const uint8_t* data, size_t size) {
   sink = sum;
 }
 
-int open(void*, const void* artifact, size_t, void*, size_t, void** program, char*, size_t) {
-  *program = const_cast<void*>(artifact);
+int open(void*, const bespoke_artifact* artifact, void** program, char*, size_t) {
+  *program = const_cast<void*>(artifact->bytes);
   return 0;
 }
 
-int run(void*, void* program, const bespoke_tensor* operands, size_t operand_count, const bespoke_tensor* results, size_t result_count,
-        char*, size_t) {
-  for (size_t i = 0; i < operand_count; i++) read(static_cast<const uint8_t*>(operands[i].data), bytes_of(operands[i]));
+int run(void*, void* program, const bespoke_tensor* const* operands, size_t operand_count, const bespoke_tensor* const* results,
+        size_t result_count, char*, size_t) {
+  for (size_t i = 0; i < operand_count; i++) read(static_cast<const uint8_t*>(operands[i]->data), bytes_of(*operands[i]));
   const auto* gather = static_cast<const int8_t*>(program);
   if (gather[0] >= 0) {
-    const bespoke_tensor &ids = operands[gather[0]], &table = operands[gather[1]];
+    const bespoke_tensor &ids = *operands[gather[0]], &table = *operands[gather[1]];
     const size_t row = bytes_of(table) / static_cast<size_t>(table.shape[0]);
     for (size_t i = 0; i < bytes_of(ids) / sizeof(int64_t); i++)
       read(static_cast<const uint8_t*>(table.data) + static_cast<size_t>(static_cast<const int64_t*>(ids.data)[i]) * row, row);
   }
-  for (size_t i = 0; i < result_count; i++) std::memset(results[i].data, 0x3c, bytes_of(results[i]));
+  for (size_t i = 0; i < result_count; i++) std::memset(results[i]->data, 0x3c, bytes_of(*results[i]));
   return 0;
 }
 
 void close(void*, void*) {}
+
+bespoke_engine table() {
+  bespoke_engine table{};
+  table.struct_size = sizeof table;
+  table.target = "touch";
+  table.open = open, table.run = run, table.close = close;
+  return table;
+}
 
 // ---- what no value covers is poisoned --------------------------------------------------------------------------------------------
 
@@ -186,24 +194,22 @@ void mark(const Plan& plan, int section, fuzz::Seen& seen) {
 bool execute(fuzz::MemoryBundle& bundle, Case& one, Random& random, fuzz::Seen& seen) {
   static const Limits no_limits;
   static Control control(no_limits);
-  static const bespoke_engine engine = {sizeof(bespoke_engine), "touch", nullptr, open, run, close, nullptr};
+  static const Engine engine(table());
   std::vector<Plan>& plans = one.plans;
   for (Plan& plan : plans) verify_plan(plan, "plan", bundle.manifest());
   for (Plan& plan : plans) keep_what_runs(plan);
   MemoryGuard guard(no_limits);
-  Machine machine(bundle, one.method, plans, engine, guard, control, "");
+  Machine machine(bundle, one.answers ? nullptr : &one.method, plans, engine, guard, control, "");
   const Poison poison(machine, plans);
   const Adapter adapter(one);
   machine.fill(adapter.source);
   const Plan& plan = plans[random(plans.size())];
-  const int64_t length = plan.sequence_length;
   const auto has = [&](Section section) { return plan.has[static_cast<int>(section)]; };
-  std::vector<Action> actions;
-  actions.push_back(Action::train);
+  std::vector<Action> actions = {Action::train};
   if (has(Section::evaluate_step)) actions.push_back(Action::evaluate);
-  if (has(Section::prefill) && has(Section::decode)) actions.push_back(Action::generate);
-  const Action action = one.section < 0 ? actions[random(actions.size())]
-                        : one.section >= 4 ? Action::generate : one.section == 3 ? Action::evaluate : Action::train;
+  if (one.answers) actions = {Action::generate};
+  const Action action = one.section < 0 || one.answers ? actions[random(actions.size())]
+                        : one.section == 3 ? Action::evaluate : Action::train;
   switch (action) {
     case Action::train: {
       std::vector<Batch> batches;
@@ -230,9 +236,9 @@ bool execute(fuzz::MemoryBundle& bundle, Case& one, Random& random, fuzz::Seen& 
       return true;
     case Action::generate: {
       std::vector<int64_t> prompt;
-      for (uint64_t n = 1 + random(static_cast<uint64_t>(length)); n > 0; n--)
+      for (uint64_t n = 1 + random(static_cast<uint64_t>(bundle.manifest().context_length)); n > 0; n--)
         prompt.push_back(static_cast<int64_t>(random(static_cast<uint64_t>(one.vocab_size))));
-      machine.next_token_logits(prompt, length, adapter.source);
+      machine.next_token_logits(prompt, adapter.source);
       mark(plan, static_cast<int>(Section::prefill), seen);
       mark(plan, static_cast<int>(Section::decode), seen);
       return true;

@@ -29,8 +29,9 @@ class Random {
   std::mt19937_64 engine_;
 };
 
-struct Case {  // one method with its plans as they are before they are verified, frees and all
-  bespoke::Method method;
+struct Case {  // one method with its plans as they are before they are verified, frees and all; or the plan for answers
+  bespoke::Method method;  // of the plan for answers, what stands for one
+  bool answers = false;
   std::vector<bespoke::Plan> plans;
   int64_t vocab_size;
   std::string lost_group;      // of weights, which the bundle is without
@@ -45,8 +46,11 @@ class MemoryBundle : public bespoke::Bundle {
   explicit MemoryBundle(const Json& corpus);
   void set(const Case& one);  // what of the manifest a case changes
   const bespoke::Manifest& manifest() const override { return manifest_; }
+  void remember(bespoke::KnownHashes&) override {}
+  void hash_again(const std::string&) override {}
   bespoke::Bytes file(const std::string& name) override;
   const bespoke::Tensors& tensors(const std::string& name) override { return tensors_.at(name); }
+  bespoke::Located locate(const std::string&) override { return {}; }
   void drop(const std::string&) override {}
 
  private:

@@ -25,11 +25,12 @@ std::vector<TensorSpec> specs(const Json& list) {
 
 MemoryBundle::MemoryBundle(const Json& corpus) {
   manifest_.vocab_size = corpus["vocab_size"];
+  manifest_.context_length = corpus["context_length"];
   Target target{"touch", {}};
   for (const Json& graph : corpus["graphs"]) {
     const std::string key = graph["key"];
     manifest_.graphs.push_back({key, graph["name"], "graph", specs(graph["inputs"]), specs(graph["outputs"])});
-    Artifact artifact{key, key, {}, 0, 0};
+    Artifact artifact{key, key, {}, 0, 0, {}};
     for (const TensorSpec& spec : manifest_.graphs.back().inputs) artifact.operands.push_back(spec.name);
     target.artifacts.push_back(std::move(artifact));
     const Json& gather = graph["gather"];
@@ -52,6 +53,7 @@ MemoryBundle::MemoryBundle(const Json& corpus) {
 
 void MemoryBundle::set(const Case& one) {
   manifest_.vocab_size = one.vocab_size;
+  manifest_.generation = one.answers ? std::optional(one.method.plans[0]) : std::nullopt;
   if (!one.lost_group.empty() || manifest_.weights.size() != weights_.size()) manifest_.weights = weights_;
   manifest_.weights.erase(one.lost_group);
 }
@@ -68,6 +70,7 @@ Corpus::Corpus(const Json& document) : bundle(document) {
     Case one{};
     one.vocab_size = document["vocab_size"];
     one.method.name = record["name"];
+    one.answers = record["answers"];
     one.method.training = training_from_json(record["training"].dump(), "training");
     one.method.scalars = record["scalars"].get<std::map<std::string, double>>();
     one.method.replayable = record["replayable"];

@@ -4,8 +4,12 @@
  * release candidate: what an app is compiled against today runs with every later library of version 1.
  *
  * Threads   Any function may be called from any thread. Calls that compute (train, evaluate, verify) run one at a time for each model:
- *           a second one gets BESPOKE_BUSY at once. Limit, pace and cancellation may change while a call runs. bespoke_close waits for the
- *           calls of its model; a handle is not to be used after it.
+ *           a second one gets BESPOKE_BUSY at once. Verbs of the store run at once, also while a call computes. Limit, pace and
+ *           cancellation may change while a call runs. bespoke_close waits for the calls of its model; a handle is not to be used after
+ *           it.
+ * State     While a model of this process has a state open, nothing else of this process opens files of that folder: no other SQLite and
+ *           no second copy of this library. The system drops a process's locks on a file as soon as any descriptor of it is closed. Other
+ *           processes may open it at any time.
  * Errors    Every function that can fail returns a bespoke_status, and fills `*error` where it is given. What it points to is freed with
  *           bespoke_error_free. No exception crosses this border. A null where none may be is BESPOKE_CONFIG_ERROR; null for `error`,
  *           `report` or what is freed or closed does nothing.
@@ -54,6 +58,8 @@ enum {
   BESPOKE_ADAPTER_ERROR = 15,
   BESPOKE_BUSY = 16,
   BESPOKE_CANCELLED = 17,
+  BESPOKE_UNAVAILABLE = 18,
+  BESPOKE_GENERATION_ERROR = 19,
 /* </statuses> */
 };
 
@@ -82,38 +88,86 @@ BESPOKE_API void bespoke_free(char *text);
 
 enum { BESPOKE_FLOAT32 = 0, BESPOKE_FLOAT16 = 1, BESPOKE_UINT8 = 2, BESPOKE_INT64 = 3, BESPOKE_INT32 = 4 };
 
-/* A dense tensor in row-major order. `data` is aligned to 4 bytes at least. */
+#define BESPOKE_ENGINE_NO_MEMORY 2       /* the system gave none: training ends as where a budget is exceeded */
+#define BESPOKE_ENGINE_OTHER_SIGNATURE 3 /* the program takes or gives other tensors; `message` says which: the bundle is refused */
+
+/* A dense tensor in row-major order. The same place is given in two ways: an engine takes the one that it can use. */
 typedef struct bespoke_tensor {
-  void *data;
+  size_t struct_size;
+  const char *name;     /* of the graph's operand or result */
   const int64_t *shape;
   int32_t rank;
   int32_t dtype;
+  void *memory;         /* what `allocate` or `map_weights` gave; null: memory of the process, which the engine was not asked for */
+  uint64_t offset;      /* of the tensor within it, in bytes */
+  void *data;           /* where the processor sees it, aligned to 4 bytes at least; null where it does not */
 } bespoke_tensor;
 
-#define BESPOKE_ENGINE_NO_MEMORY 2       /* the system gave none: training ends as where a budget is exceeded */
-#define BESPOKE_ENGINE_OTHER_SIGNATURE 3 /* the program takes or gives other tensors; `message` says what: the bundle is refused */
+/* A compiled program, and what it must take and give. All of it is valid until `open` returns; `bytes`, `workspace` and the data of
+ * baked operands are valid until `close`. */
+typedef struct bespoke_artifact {
+  size_t struct_size;
+  const char *path;              /* of its file; null where it lies in an archive */
+  int32_t descriptor;            /* of the open file that it lies in, from `offset` on */
+  uint64_t offset, size;
+  const void *bytes;             /* its `size` bytes, mapped; they were held against the manifest's hash. What path and descriptor
+                                    lead to was not: read it only where the platform cannot take bytes */
+  const bespoke_tensor *const *operands; /* in the program's order; without a place */
+  const bespoke_tensor *const *results;
+  size_t operand_count, result_count;
+  const bespoke_tensor *const *baked; /* weights that are part of the program and no operands; today there are none */
+  size_t baked_count;
+  void *workspace;               /* of the core, aligned to 64, as large as the target said when it compiled. All programs share it: */
+  size_t workspace_bytes;        /* what is in it is lost between two runs */
+  const char *cache;             /* folder for what the engine makes of artifacts and wants to find again; null: none */
+} bespoke_artifact;
 
 /* What runs the compiled graphs of one target. The table and its `target` are copied: what was given may go when bespoke_open
- * returns. `context` is the core's from then on: `destroy` (it may be null) is called with it exactly once, after every `close`: by
- * bespoke_close, or by bespoke_open where that fails, but for a `struct_size` that is wrong. The core calls it from one thread; it may use threads of its own. Where a
- * function fails it returns one of the numbers above or another but 0, and writes a text of at most `message_size` bytes, its 0
- * included, to `message`. */
+ * returns. `context` is the core's from then on: `destroy` (it may be null) is called with it exactly once, after everything else: by
+ * bespoke_close, or by bespoke_open where that fails, but for a `struct_size` that is wrong. The core calls an engine from one thread
+ * at a time; the engine may use threads of its own. Where a function fails it returns one of the two numbers above or another but 0,
+ * and writes a text of at most `message_size` bytes, its 0 included, to `message`. It throws nothing.
+ *
+ * An engine over memory of the process needs `open`, `run` and `close`, and leaves all behind `destroy` 0. */
 typedef struct bespoke_engine {
   size_t struct_size;
-  const char *target;  /* artifacts of this target are handed to it */
+  const char *target; /* artifacts of this target are handed to it; of an engine that runs graphs, its name */
   void *context;
-  /* Opens an artifact whose bytes were held against the manifest's hash; they stay mapped until `close`. All programs share
-   * `workspace`, of at least the artifact's workspace_bytes and aligned to 64: what is in it is lost between two runs. Of what a run
+  /* Nobody else can tell what the program itself takes and gives: where a count, dtype, shape or order of dimensions differs from the
+   * artifact's, it is BESPOKE_ENGINE_OTHER_SIGNATURE. What a section of a plan runs is opened before its first call; of all that a run
    * trains with, the artifact with the largest engine_bytes is opened first: memory that the engine keeps for all is best taken then. */
-  int (*open)(void *context, const void *artifact, size_t size, void *workspace, size_t workspace_size, void **program,
-              char *message, size_t message_size);
-  /* Operands and results in the order of the artifact's signature. Results never overlap operands. Nobody else can tell what the
-   * program itself takes and gives: where a count, dtype, shape or order of dimensions differs from its own, the engine returns
-   * BESPOKE_ENGINE_OTHER_SIGNATURE before a byte is read or written. */
-  int (*run)(void *context, void *program, const bespoke_tensor *operands, size_t operand_count,
-             const bespoke_tensor *results, size_t result_count, char *message, size_t message_size);
+  int (*open)(void *context, const bespoke_artifact *artifact, void **program, char *message, size_t message_size);
+  /* Operands and results as at `open`, now with their places, which hold until it is finished; the structs until it returns. Results
+   * never overlap operands. */
+  int (*run)(void *context, void *program, const bespoke_tensor *const *operands, size_t operand_count,
+             const bespoke_tensor *const *results, size_t result_count, char *message, size_t message_size);
   void (*close)(void *context, void *program);
   void (*destroy)(void *context);
+
+  /* Null where `run` returns when its results are there. Else: waits for all runs, which the engine makes in their order. The core
+   * calls it before it reads or writes a value, and before it takes back what a run may still use. */
+  int (*finish)(void *context, char *message, size_t message_size);
+
+  /* Both null: the core maps memory of the process. Else: memory of the engine's for values (arena, state, KV cache), `size` bytes in
+   * whole pages, 0 at first. `address`: where the processor sees it, aligned to a page; null: it does not, and the core reads and
+   * writes through the two functions below, which an engine with such memory has. */
+  int (*allocate)(void *context, size_t size, void **memory, void **address, char *message, size_t message_size);
+  void (*release)(void *context, void *memory);
+  int (*read)(void *context, void *memory, uint64_t offset, void *to, size_t size, char *message, size_t message_size);
+  int (*write)(void *context, void *memory, uint64_t offset, const void *from, size_t size, char *message, size_t message_size);
+
+  /* Both null: weights are operands in memory of the process. Else: called as the plan loads and frees a group of weights, with the
+   * mapped, read-only bytes of its file. */
+  int (*map_weights)(void *context, const void *bytes, size_t size, void **memory, char *message, size_t message_size);
+  void (*unmap_weights)(void *context, void *memory);
+
+  /* Null: all memory of the engine is the process's. Else: bytes that the engine holds elsewhere (of a graphics card), the most since
+   * it was last asked. Asked after each run; counts towards the limit and in reports. */
+  int64_t (*peak_bytes)(void *context);
+
+  /* Not 0: the engine runs the exported programs that every bundle carries (torch.export's JSON, graphs/), of any targets: `open` gets
+   * a graph's file, whose operands and results are in the graph's order. */
+  int32_t runs_graphs;
 } bespoke_engine;
 
 /* ---- a model --------------------------------------------------------------------------------------------------------- */
@@ -135,16 +189,26 @@ typedef struct bespoke_options {
   double memory_mb;              /* limit of the whole process; 0: the bundle's budget; negative: none */
   bespoke_text pin_sha256;       /* of manifest.json, in hexadecimal, or empty */
   const uint8_t *public_key;     /* ed25519, 32 bytes, or null: the bundle's signature must be of this key */
-  const bespoke_engine *engine;  /* null: ExecuTorch, where the core was built with it */
+  const bespoke_engine *engine;  /* null: ExecuTorch, where the core was built with it. A core without it opens and does all verbs of
+                                    the store; calls that compute are BESPOKE_MISSING_DEPENDENCY */
   int32_t threads;               /* 0: as many as there are processors that this process may use. ExecuTorch has one pool for the
-                                    process: while a model is open, others share its threads (0, or the same number) */
+                                    process: while a model that has computed is open, others share its threads (0, or the same
+                                    number), or their calls are BESPOKE_CONFIG_ERROR */
   int32_t require_authenticated; /* not 0: BESPOKE_SIGNATURE_ERROR where neither pin nor key is given */
+  bespoke_text cache;            /* a folder of the app's that an engine may fill and the system may empty, or empty: none */
 } bespoke_options;
 
 /* Opens a bundle and the user's state folder, which is made where there is none. `options` may be null. */
 BESPOKE_API bespoke_status bespoke_open(const bespoke_bundle *bundle, bespoke_text state, const bespoke_options *options,
                                         bespoke_model **model, bespoke_error **error);
 BESPOKE_API void bespoke_close(bespoke_model *model);
+
+/* Makes the bundle `folder` out of its archives (`bespoke pack` writes them), in the place of an older bundle or of nothing. Files that
+ * the archives lack are taken from the bundle that is there, where their hash fits: with a delta, or a new method for the same weights.
+ * All hashes are checked, and manifest.json by pin and key of `options`, of which nothing else is looked at. Killed anywhere, it leaves
+ * the old bundle or the new one, whole. A model that has the old one open goes on with it. */
+BESPOKE_API bespoke_status bespoke_install(const bespoke_text *archives, size_t count, bespoke_text folder, const bespoke_options *options,
+                                           bespoke_error **error);
 
 /* What the open bundle is known by: "pin" (it is this very bundle), "signature" (it is of the owner of this key) or "none". Of both,
  * "pin": it admits one bundle, a key each that its owner ever signed. */
@@ -157,6 +221,67 @@ BESPOKE_API bespoke_status bespoke_set_limit(bespoke_model *model, double memory
 /* The share of its time in which a call computes, more than 0 and at most 1 (what a model begins with): after each instruction it
  * rests for the remaining share. For a device that gets warm, or whose system counts processor time. */
 BESPOKE_API bespoke_status bespoke_set_pace(bespoke_model *model, double share, bespoke_error **error);
+
+/* ---- verbs of the store ------------------------------------------------------------------------------------------------ */
+
+/* Any thread, at once, also while a call computes. Records are JSON: their schemas are bindings/schema/NAME.schema.json. Where another
+ * process keeps the state busy for more than half a minute: BESPOKE_UNAVAILABLE, and nothing was changed. */
+
+typedef struct bespoke_example {
+  size_t struct_size;
+  bespoke_text json; /* an object: {"messages": ...}, {"prompt": ..., "completion": ...}, {"text": ...} or {"tokens": ..., "mask": ...};
+                        with a bundle that takes token ids only, the last. example.schema.json */
+  bespoke_text id;   /* of the app's choice, 1 to 256 characters; empty: the sha256 of the example */
+  bespoke_text use;  /* "train": it is never held out for validation; empty: as the split falls */
+} bespoke_example;
+
+/* Tokenizes an example and keeps it (added_example). The same id with the same content changes nothing. What is longer than the bundle's
+ * longest sequence is cut, the oldest of the context first, and the result says by how much. BESPOKE_DATA_ERROR for what cannot be used,
+ * would train nothing, or has the id of another example. */
+BESPOKE_API bespoke_status bespoke_add_example(bespoke_model *model, const bespoke_example *example, char **added, bespoke_error **error);
+
+/* All examples (example_info), in the order in which they were added. */
+BESPOKE_API bespoke_status bespoke_list_examples(bespoke_model *model, char **examples, bespoke_error **error);
+BESPOKE_API bespoke_status bespoke_count_examples(bespoke_model *model, int64_t *count, bespoke_error **error);
+
+/* Deletes an example at once, with every adapter that saw it, and stops a run that uses it (forgotten). When it returns, no file of the
+ * state holds a byte of the example. One that is not there is no error. */
+BESPOKE_API bespoke_status bespoke_forget_example(bespoke_model *model, bespoke_text id, char **forgotten, bespoke_error **error);
+
+/* The unfinished run, or null. */
+BESPOKE_API bespoke_status bespoke_current_run(bespoke_model *model, char **run, bespoke_error **error);
+
+/* Accepted adapters (version), oldest first; the last one answers. */
+BESPOKE_API bespoke_status bespoke_list_versions(bespoke_model *model, char **versions, bespoke_error **error);
+
+/* Ends the unfinished run, if there is one (`*ended` is 1 then): what it learned is dropped unless it was accepted.
+ * BESPOKE_STATE_LOCKED while somebody trains. */
+BESPOKE_API bespoke_status bespoke_abandon_run(bespoke_model *model, int32_t *ended, bespoke_error **error);
+
+/* Back to the adapter accepted before the one that answers: the version that answers now, or null, then the base does. Ends an
+ * unfinished run. BESPOKE_STATE_LOCKED while somebody trains. */
+BESPOKE_API bespoke_status bespoke_rollback(bespoke_model *model, char **version, bespoke_error **error);
+
+/* Forgets everything that was learned; examples stay. BESPOKE_STATE_LOCKED while somebody trains. */
+BESPOKE_API bespoke_status bespoke_reset(bespoke_model *model, bespoke_error **error);
+
+/* Writes the adapter that answers into `folder`, in the format "peft": what peft.PeftModel.from_pretrained loads onto the original model.
+ * The folder appears whole or not at all; an earlier export there is replaced. BESPOKE_ADAPTER_ERROR where the base model answers;
+ * `base` not 0 exports the bundle's initial adapter then, which changes nothing. */
+BESPOKE_API bespoke_status bespoke_export_adapter(bespoke_model *model, bespoke_text folder, bespoke_text format, int32_t base,
+                                                  bespoke_error **error);
+
+/* Takes a PEFT folder as the adapter that answers, and gives its version. BESPOKE_ADAPTER_ERROR for one of another base, rank, alpha or
+ * linears; `trust_base` not 0 takes one that does not say which base it was trained on. BESPOKE_STATE_LOCKED while somebody trains. */
+BESPOKE_API bespoke_status bespoke_import_adapter(bespoke_model *model, bespoke_text folder, int32_t trust_base, int64_t *version,
+                                                  bespoke_error **error);
+
+/* Moves a state to a bundle with another base model: adapters go, examples are kept and tokenized again, all or nothing. All files of
+ * the bundle are read and their hashes checked before. Of `options`, which may be null, pin, key and require_authenticated count: give
+ * those that bespoke_open is given. No model has the state open. BESPOKE_DATA_ERROR, naming the example, where one does not fit the new
+ * bundle; BESPOKE_STATE_LOCKED while somebody trains. */
+BESPOKE_API bespoke_status bespoke_reset_for_new_base(const bespoke_bundle *bundle, bespoke_text state, const bespoke_options *options,
+                                                      bespoke_error **error);
 
 /* ---- calls that compute ------------------------------------------------------------------------------------------------ */
 
@@ -193,6 +318,7 @@ typedef struct bespoke_training {
   int64_t seed;          /* of a run that starts here, where has_seed is not 0; else the bundle's */
   int32_t has_seed;
   bespoke_text settings; /* JSON object of Training fields, for a run that starts here, or empty */
+  int32_t new_run;       /* not 0: an unfinished run ends, and another one starts */
 } bespoke_training;
 
 /* Starts a run or continues the unfinished one; at the end the gate accepts or refuses. `*report` is JSON (the fields of
@@ -201,10 +327,14 @@ typedef struct bespoke_training {
 BESPOKE_API bespoke_status bespoke_train(bespoke_model *model, const bespoke_training *training, const bespoke_call *call, char **report,
                                          bespoke_error **error);
 
-/* Loss, perplexity and next-token accuracy of the adapter that answers, on the user's examples of a split ("validation" or
- * "train"), as JSON. BESPOKE_CANCELLED where it was ended before. */
-BESPOKE_API bespoke_status bespoke_evaluate(bespoke_model *model, bespoke_text split, const bespoke_call *call, char **report,
-                                            bespoke_error **error);
+/* The error that bespoke_train would give for these settings, and does nothing else. */
+BESPOKE_API bespoke_status bespoke_check_training(bespoke_model *model, const bespoke_training *training, bespoke_error **error);
+
+/* Loss, perplexity and next-token accuracy of the adapter that answers (evaluation): on `examples`, a JSON array of examples as
+ * bespoke_add_example takes them, of which nothing is kept; where it is empty, on the user's of a split ("validation" or "train").
+ * BESPOKE_CANCELLED where it was ended before. */
+BESPOKE_API bespoke_status bespoke_evaluate(bespoke_model *model, bespoke_text split, bespoke_text examples, const bespoke_call *call,
+                                            char **report, bespoke_error **error);
 
 /* Runs the bundle's golden vectors: JSON, one entry for each check. BESPOKE_GOLDEN_MISMATCH where one fails. */
 BESPOKE_API bespoke_status bespoke_verify(bespoke_model *model, const bespoke_call *call, char **report, bespoke_error **error);

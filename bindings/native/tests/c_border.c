@@ -59,12 +59,12 @@ static void nulls_before_a_model_is_open(void) {
   char *report = (char *)1;
   code = bespoke_train(NULL, NULL, NULL, &report, &error);
   EXPECT(!report && is(error, code, "ConfigError"));
-  code = bespoke_evaluate(NULL, text("train"), NULL, &report, &error);
+  code = bespoke_evaluate(NULL, text("train"), text(NULL), NULL, &report, &error);
   EXPECT(is(error, code, "ConfigError"));
   code = bespoke_verify(NULL, NULL, &report, &error);
   EXPECT(is(error, code, "ConfigError"));
   EXPECT(bespoke_train(NULL, NULL, NULL, NULL, NULL) == BESPOKE_CONFIG_ERROR);
-  EXPECT(bespoke_evaluate(NULL, text(NULL), NULL, NULL, NULL) == BESPOKE_CONFIG_ERROR);
+  EXPECT(bespoke_evaluate(NULL, text(NULL), text(NULL), NULL, NULL, NULL) == BESPOKE_CONFIG_ERROR);
   EXPECT(bespoke_verify(NULL, NULL, NULL, NULL) == BESPOKE_CONFIG_ERROR);
   EXPECT(bespoke_set_limit(NULL, 0, NULL) == BESPOKE_CONFIG_ERROR);
   EXPECT(bespoke_set_pace(NULL, 1, NULL) == BESPOKE_CONFIG_ERROR);
@@ -83,9 +83,9 @@ static void nulls_of_an_open_model(void) {
   bespoke_model *model = opened(&options);
   bespoke_error *error = NULL;
   char *report = NULL;
-  bespoke_status code = bespoke_evaluate(model, text(NULL), NULL, &report, &error);
+  bespoke_status code = bespoke_evaluate(model, text(NULL), text(NULL), NULL, &report, &error);
   EXPECT(!report && is(error, code, "ConfigError"));
-  EXPECT(bespoke_evaluate(model, text("train"), NULL, NULL, NULL) == 0);
+  EXPECT(bespoke_evaluate(model, text("train"), text(NULL), NULL, NULL, NULL) == 0);
   EXPECT(bespoke_verify(model, NULL, NULL, NULL) == 0);
   bespoke_training training = {.struct_size = sizeof training, .steps = 1};
   EXPECT(bespoke_train(model, &training, NULL, NULL, NULL) == 0);
@@ -99,16 +99,15 @@ static void nulls_of_an_open_model(void) {
 
 static int destroyed, opens;
 
-static int refuse_to_open(void *context, const void *artifact, size_t size, void *workspace, size_t workspace_size, void **program,
-                          char *message, size_t message_size) {
-  (void)context, (void)artifact, (void)size, (void)workspace, (void)workspace_size, (void)program;
+static int refuse_to_open(void *context, const bespoke_artifact *artifact, void **program, char *message, size_t message_size) {
+  (void)context, (void)artifact, (void)program;
   opens++;
   snprintf(message, message_size, "the engine of the test opens nothing");
   return 1;
 }
 
-static int refuse_to_run(void *context, void *program, const bespoke_tensor *operands, size_t operand_count,
-                         const bespoke_tensor *results, size_t result_count, char *message, size_t message_size) {
+static int refuse_to_run(void *context, void *program, const bespoke_tensor *const *operands, size_t operand_count,
+                         const bespoke_tensor *const *results, size_t result_count, char *message, size_t message_size) {
   (void)context, (void)program, (void)operands, (void)operand_count, (void)results, (void)result_count, (void)message;
   (void)message_size;
   return 1;
@@ -118,7 +117,8 @@ static void close_nothing(void *context, void *program) { (void)context, (void)p
 static void count_destroyed(void *context) { ++*(int *)context; }
 
 static bespoke_engine engine_of_the_test(const char *target) {
-  bespoke_engine engine = {sizeof engine, target, &destroyed, refuse_to_open, refuse_to_run, close_nothing, count_destroyed};
+  bespoke_engine engine = {.struct_size = sizeof engine, .target = target, .context = &destroyed, .open = refuse_to_open,
+                           .run = refuse_to_run, .close = close_nothing, .destroy = count_destroyed};
   return engine;
 }
 
@@ -131,7 +131,7 @@ static void an_engine_is_copied_and_destroyed_once(void) {
   memset(target, '!', sizeof target - 1); /* what was given may go: the model has its own */
   memset(&engine, 0, sizeof engine);
   bespoke_error *error = NULL;
-  bespoke_status code = bespoke_evaluate(model, text("train"), NULL, NULL, &error);
+  bespoke_status code = bespoke_evaluate(model, text("train"), text(NULL), NULL, NULL, &error);
   EXPECT(opens == 1 && is(error, code, "BundleError"));
   EXPECT(destroyed == 0);
   bespoke_close(model);
@@ -156,25 +156,33 @@ static void an_engine_is_destroyed_where_opening_fails(void) {
   engine.run = NULL;
   EXPECT(open_at(bundle, state, &options, &model, NULL) == BESPOKE_CONFIG_ERROR && destroyed == 7);
   engine = engine_of_the_test("executorch");
+  engine.unmap_weights = close_nothing; /* and no map_weights */
+  EXPECT(open_at(bundle, state, &options, &model, NULL) == BESPOKE_CONFIG_ERROR && destroyed == 8);
+  engine = engine_of_the_test("executorch");
   engine.struct_size = offsetof(bespoke_engine, destroy); /* then nobody knows where `destroy` is */
-  EXPECT(open_at(bundle, state, &options, &model, NULL) == BESPOKE_CONFIG_ERROR && destroyed == 7);
+  EXPECT(open_at(bundle, state, &options, &model, NULL) == BESPOKE_CONFIG_ERROR && destroyed == 8);
 }
 
-static void the_threads_of_a_process_are_set_while_one_model_is_open(void) {
+static bespoke_status evaluated(bespoke_model *model, bespoke_error **error) {
+  return bespoke_evaluate(model, text("train"), text(NULL), NULL, NULL, error);
+}
+
+static void the_threads_of_a_process_are_set_while_a_model_that_has_computed_is_open(void) {
   bespoke_options one = plain(), two = plain(), any = plain();
   two.threads = 2, any.threads = 0;
-  bespoke_model *first = opened(&one);
+  bespoke_model *first = opened(&one), *other = opened(&two);
+  EXPECT(evaluated(first, NULL) == 0);
   bespoke_error *error = NULL;
-  bespoke_model *second = NULL;
-  bespoke_status code = open_at(bundle, state, &two, &second, &error);
-  EXPECT(!second && is(error, code, "ConfigError"));
-  second = opened(&any);  /* shares them */
+  bespoke_status code = evaluated(other, &error);
+  EXPECT(is(error, code, "ConfigError"));
+  bespoke_model *second = opened(&any);
+  EXPECT(evaluated(second, NULL) == 0); /* shares them */
   bespoke_close(first);
-  code = open_at(bundle, state, &two, &first, &error);
-  EXPECT(!first && is(error, code, "ConfigError"));
+  code = evaluated(other, &error);
+  EXPECT(is(error, code, "ConfigError"));
   bespoke_close(second);
-  first = opened(&two);
-  bespoke_close(first);
+  EXPECT(evaluated(other, NULL) == 0);
+  bespoke_close(other);
   one.threads = -1;
   code = open_at(bundle, state, &one, &first, &error);
   EXPECT(is(error, code, "ConfigError"));
@@ -283,7 +291,7 @@ static const check checks[] = {
     CHECK(nulls_of_an_open_model),
     CHECK(an_engine_is_copied_and_destroyed_once),
     CHECK(an_engine_is_destroyed_where_opening_fails),
-    CHECK(the_threads_of_a_process_are_set_while_one_model_is_open),
+    CHECK(the_threads_of_a_process_are_set_while_a_model_that_has_computed_is_open),
     CHECK(no_memory_is_an_error_wherever_it_ends),
     CHECK(a_model_says_how_its_bundle_was_authenticated),
     CHECK(structs_of_later_headers_are_taken_where_what_is_new_is_zero),
@@ -291,10 +299,10 @@ static const check checks[] = {
 };
 
 int main(int argc, char **argv) {
-  const check *const tables[] = {checks, checks_of_calls};
+  const check *const tables[] = {checks, checks_of_calls, checks_of_verbs};
   if (argc < 4) return 2;
   bundle = argv[2], state = argv[3];
-  for (int i = 0; i < 2; i++)
+  for (int i = 0; i < 3; i++)
     for (const check *one = tables[i]; one->name; one++)
       if (!strcmp(one->name, argv[1])) return one->run(), 0;
   fprintf(stderr, "no check %s\n", argv[1]);

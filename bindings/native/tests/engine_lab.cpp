@@ -55,17 +55,21 @@ struct Tensors {  // of a list of [shape, dtype]
   std::vector<std::vector<int64_t>> shapes;
   std::vector<std::unique_ptr<Guarded>> memory;
   std::vector<bespoke_tensor> tensors;
+  std::vector<const bespoke_tensor*> pointers;
 
-  Tensors(const Json& specs, bool pattern) {
+  Tensors(const Json& specs, bool pattern, bool places = true) {
     for (const Json& spec : specs) shapes.push_back(spec[0].get<std::vector<int64_t>>());
     for (size_t i = 0; i < specs.size(); i++) {
       const int dtype = specs[i][1].get<int>();
+      tensors.push_back({sizeof(bespoke_tensor), "", shapes[i].data(), static_cast<int32_t>(shapes[i].size()), dtype, nullptr, 0, nullptr});
+      if (!places) continue;
       size_t size = kBytes[dtype];
       for (const int64_t extent : shapes[i]) size *= static_cast<size_t>(extent);
       memory.push_back(std::make_unique<Guarded>(size));
       if (pattern) memory.back()->fill();
-      tensors.push_back({memory.back()->data(), shapes[i].data(), static_cast<int32_t>(shapes[i].size()), dtype});
+      tensors.back().data = memory.back()->data();
     }
+    for (const bespoke_tensor& tensor : tensors) pointers.push_back(&tensor);
   }
 };
 
@@ -78,19 +82,28 @@ struct Opened {
 
 Json answer(const bespoke_engine& engine, std::vector<Opened>& opened, const Json& request) {
   char message[256] = "";
-  if (request["do"] == "open") {
+  const bool opens = request["do"] == "open";
+  const Tensors operands(request["operands"], false, !opens), results(request["results"], true, !opens);
+  if (opens) {
     std::ifstream file(request["path"].get<std::string>(), std::ios::binary);
     Opened made;
     made.artifact.assign(std::istreambuf_iterator<char>(file), {});
     made.workspace = std::make_unique<Guarded>((request["workspace"].get<size_t>() + 63) / 64 * 64);
-    const int code = engine.open(engine.context, made.artifact.data(), made.artifact.size(), made.workspace->data(), made.workspace->size(),
-                                 &made.program, message, sizeof message);
+    made.workspace->fill();
+    bespoke_artifact artifact{};
+    artifact.struct_size = sizeof artifact;
+    artifact.descriptor = -1;
+    artifact.bytes = made.artifact.data(), artifact.size = made.artifact.size();
+    artifact.operands = operands.pointers.data(), artifact.operand_count = operands.pointers.size();
+    artifact.results = results.pointers.data(), artifact.result_count = results.pointers.size();
+    artifact.workspace = made.workspace->data(), artifact.workspace_bytes = made.workspace->size();
+    const int code = engine.open(engine.context, &artifact, &made.program, message, sizeof message);
+    const bool untouched = made.workspace->untouched(0);
     if (!code) opened.push_back(std::move(made));
-    return {{"code", code}, {"message", message}, {"program", opened.size() - 1}};
+    return {{"code", code}, {"message", message}, {"program", opened.size() - 1}, {"untouched", untouched}};
   }
-  const Tensors operands(request["operands"], false), results(request["results"], true);
-  const int code = engine.run(engine.context, opened.at(request["program"].get<size_t>()).program, operands.tensors.data(),
-                              operands.tensors.size(), results.tensors.data(), results.tensors.size(), message, sizeof message);
+  const int code = engine.run(engine.context, opened.at(request["program"].get<size_t>()).program, operands.pointers.data(),
+                              operands.pointers.size(), results.pointers.data(), results.pointers.size(), message, sizeof message);
   bool untouched = true, inside = true;
   for (const auto& memory : results.memory) {
     untouched = untouched && memory->untouched(0);

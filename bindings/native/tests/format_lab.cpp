@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The readers of the bundle's formats in the hands of a test: a request is one line of JSON and then the `size` bytes of a document,
 // an answer is one line of JSON. Documents that are refused come back as the error's parts.
+#include <chrono>
+#include <cstdio>
+#include <cstring>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "format/hash.h"
+#include "format/peft.h"
 #include "format/bundle/bundle.h"
 #include "format/plan/plan_check.h"
 
@@ -110,14 +114,16 @@ Json document_of(const Estimate& e) {
           {"scratch_bytes", e.scratch_bytes}, {"peak_bytes", e.peak_bytes},           {"work_flops", e.work_flops}};
 }
 
+Json document_of(const PlanRecord& plan) {
+  return {{"sequence_length", plan.sequence_length}, {"file", plan.file}, {"estimate", document_of(plan.estimate)}};
+}
+
 // In the form of manifest.json, so that a test takes the fields from there.
 Json document_of(const Manifest& m) {
   Json methods = Json::array(), weights = Json::array(), graphs = Json::array(), targets = Json::array(), files = Json::object();
   for (const Method& method : m.methods) {
     Json plans = Json::array();
-    for (const PlanRecord& plan : method.plans) {
-      plans.push_back({{"sequence_length", plan.sequence_length}, {"file", plan.file}, {"estimate", document_of(plan.estimate)}});
-    }
+    for (const PlanRecord& plan : method.plans) plans.push_back(document_of(plan));
     methods.push_back({{"name", method.name},
                        {"training", Json::parse(training_json(method.training))},
                        {"scalars", method.scalars},
@@ -131,17 +137,25 @@ Json document_of(const Manifest& m) {
   for (const Target& target : m.targets) {
     Json artifacts = Json::array();
     for (const Artifact& a : target.artifacts) {
-      artifacts.push_back({{"graph", a.graph}, {"file", a.file}, {"operands", a.operands}, {"workspace_bytes", a.workspace_bytes}, {"engine_bytes", a.engine_bytes}});
+      Json baked = Json::array();
+      for (const Baked& one : a.baked) {
+        baked.push_back({{"operand", one.operand}, {"weight", one.weight}, {"rows", maybe(one.rows)}, {"columns", maybe(one.columns)}, {"column_start", maybe(one.column_start)}});
+      }
+      artifacts.push_back({{"graph", a.graph}, {"file", a.file}, {"operands", a.operands}, {"workspace_bytes", a.workspace_bytes}, {"engine_bytes", a.engine_bytes}, {"baked", baked}});
     }
     targets.push_back({{"name", target.name}, {"artifacts", artifacts}});
   }
   for (const auto& [name, record] : m.files) files[name] = {{"sha256", record.sha256}, {"size", record.size}};
-  return {{"model", {{"name", m.model_name}, {"base_sha256", m.base_sha256}, {"config", {{"num_layers", m.num_layers}, {"vocab_size", m.vocab_size}}}}},
-          {"lora", {{"rank", m.lora_rank}, {"linears", m.lora_linears}}},
+  return {{"model", {{"name", m.model_name}, {"base_sha256", m.base_sha256}, {"config", {{"decoder_path", m.decoder_path}, {"num_layers", m.num_layers}, {"vocab_size", m.vocab_size}}}}},
+          {"lora", {{"rank", m.lora_rank}, {"alpha", m.lora_alpha}, {"linears", m.lora_linears}}},
+          {"text", {{"tokenizer", maybe(m.text.tokenizer)}, {"tokenizer_bin", maybe(m.text.tokenizer_bin)}, {"turns", maybe(m.text.turns)},
+                    {"train_on", name_of(m.text.train_on)}, {"bos_id", maybe(m.text.bos_id)}, {"eos_id", maybe(m.text.eos_id)},
+                    {"stop_ids", m.text.stop_ids}, {"vocab_size", m.text.vocab_size}}},
           {"context_length", m.context_length},
           {"sequence_lengths", m.sequence_lengths},
           {"budget", {{"memory_bytes", maybe(m.memory_bytes)}}},
           {"methods", methods},
+          {"generation", m.generation ? document_of(*m.generation) : Json()},
           {"weights", weights},
           {"adapter", m.adapter},
           {"data", {{"train", maybe(m.data_train)}, {"valid", maybe(m.data_valid)}}},
@@ -197,6 +211,54 @@ Json use_bundle(const Json& request) {
   return {{"manifest", document_of(bundle->manifest())}, {"sha256", bundle->manifest().sha256}, {"files", hashes}, {"tensors", tensors}, {"plans", plans}};
 }
 
+// Seconds for all files of a bundle to be checked and mapped, with the hashes that the file `hashes` remembers.
+Json open_files(const Json& request) {
+  const auto began = std::chrono::steady_clock::now();
+  KnownHashes known(request["hashes"].get<std::string>());
+  const auto bundle = Bundle::open(request["path"].get<std::string>());
+  bundle->remember(known);
+  for (const auto& [name, _] : bundle->manifest().files) bundle->file(name);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  return {{"seconds", seconds}, {"saved", known.save()}};
+}
+
+// The fields of a manifest that an adapter's files are made of, and the shapes of its pieces.
+std::pair<Manifest, Tensors> adapter_model(const Json& request) {
+  Manifest manifest{};
+  manifest.model_name = request["name"].get<std::string>();
+  manifest.base_sha256 = request["base"].get<std::string>();
+  manifest.decoder_path = request["decoder_path"].get<std::string>();
+  manifest.lora_rank = request["rank"].get<int64_t>();
+  manifest.lora_alpha = request["alpha"].get<double>();
+  manifest.lora_linears = request["linears"].get<std::vector<std::string>>();
+  Tensors initial;
+  for (const auto& [name, shape] : request["shapes"].items()) initial[name] = {DType::float32, shape.get<std::vector<int64_t>>(), nullptr, 0};
+  return {manifest, initial};
+}
+
+Json read_adapter(const Json& request) {
+  const auto [manifest, initial] = adapter_model(request);
+  Json pieces = Json::object();
+  for (const auto& [name, numbers] : read_peft(request["folder"].get<std::string>(), manifest, initial, request["trust_base"].get<bool>())) {
+    std::string hex;
+    for (const float number : numbers) {
+      uint32_t bits;
+      std::memcpy(&bits, &number, sizeof bits);
+      char text[9];
+      std::snprintf(text, sizeof text, "%08x", bits);
+      hex += text;
+    }
+    pieces[name] = hex;
+  }
+  return pieces;
+}
+
+Json write_adapter(const Json& request, Bytes document) {
+  const auto [manifest, initial] = adapter_model(request);
+  write_peft(request["folder"].get<std::string>(), read_tensors(document, "pieces", Kind::Adapter), manifest, initial);
+  return {};
+}
+
 Json act(const Json& request, const std::string& document) {
   const Bytes bytes{reinterpret_cast<const uint8_t*>(document.data()), document.size()};
   const std::string what = request["do"], subject = request.value("subject", "document");
@@ -204,6 +266,9 @@ Json act(const Json& request, const std::string& document) {
   if (what == "plan") return document_of(read_plan(bytes, subject, manifest_of(request["graphs"])));
   if (what == "tensors") return document_of(read_tensors(bytes, subject, Kind::Bundle), bytes.data);
   if (what == "bundle") return use_bundle(request);
+  if (what == "open_files") return open_files(request);
+  if (what == "read_peft") return read_adapter(request);
+  if (what == "write_peft") return write_adapter(request, bytes);
   if (what == "training") return Json::parse(training_json(override_training(training_from_json(request["base"].get<std::string>(), subject), document)));
   return {};
 }

@@ -78,7 +78,6 @@ class Machine : public Steps {
   Control& control() const override { return script_.control; }
   std::map<std::string, double> seconds_by_stage() const override { return {{"forward", 1.0 * static_cast<double>(script_.steps)}}; }
   double longest_call_seconds() const override { return 0.25; }
-  std::vector<float> next_token_logits(const std::vector<int64_t>&, int64_t, const AdapterView&) override { return {}; }
 
  private:
   static constexpr const char* kNames[4] = {"x.lora_A", "x.lora_B", "x.lora_A.m", "x.lora_B.m"};
@@ -134,8 +133,11 @@ class MemoryBundle : public Bundle {
   }
   const Manifest& manifest() const override { return manifest_; }
   Manifest& manifest() { return manifest_; }
+  void remember(KnownHashes&) override {}
+  void hash_again(const std::string&) override {}
   Bytes file(const std::string&) override { return {}; }
   const Tensors& tensors(const std::string& name) override { return tensors_.at(name); }
+  Located locate(const std::string&) override { return {}; }
   void drop(const std::string&) override {}
 
  private:

@@ -22,8 +22,7 @@ using Vectors = nlohmann::json;
 namespace {
 
 Vectors vectors(const char* name) {
-  const auto root = std::filesystem::path(__FILE__).parent_path() / "../../..";
-  std::ifstream file(root / "tests/conformance" / name);
+  std::ifstream file(std::filesystem::path(BESPOKE_CONFORMANCE) / name);
   REQUIRE(file.good());
   return Vectors::parse(file);
 }

@@ -50,25 +50,31 @@ TEST_CASE("an adapter that is worse is refused; a run that has not ended goes on
   request.steps = 0;
   request.settings = "{\"steps\": 9}";
   device.script.listener = [&](const Told& told) { device.script.stop = told.step == 4; };
-  CHECK(train_on(device, request)["accepted"] == false);
+  const int64_t evaluated = device.script.evaluated;
+  const Report part = train_on(device, request);
+  CHECK(part["accepted"].is_null());
+  CHECK(part["general_loss_before"].is_null());
+  CHECK(device.script.evaluated == evaluated);  // a slice that does not end its run judges nothing
   device.script.stop = false;
   device.script.listener = nullptr;
   const Report rest = train_on(device);
   CHECK(rest["steps"] == 5);
   CHECK(rest["total_steps"] == 9);
+  CHECK(rest["accepted"] == false);
+  CHECK(device.script.evaluated == evaluated + evaluated / 2);  // the answering adapter's losses were known
   CHECK_FALSE(device.store->current_run());
 }
 
-TEST_CASE("a gate that was stopped has decided nothing; the next call judges") {
+TEST_CASE("a gate that was stopped has decided nothing; the next call goes on with it") {
   for (const int64_t batches_before_stop : {1, 4}) {  // in the losses before, in those after
     CAPTURE(batches_before_stop);
     Device device;
     device.script.stop_in_evaluation = batches_before_stop;
     const Report stopped = train_on(device);
     CHECK(stopped["stopped_because"] == "stop_requested");
-    CHECK(stopped["accepted"] == false);
+    CHECK(stopped["accepted"].is_null());
     CHECK(stopped["general_loss"].is_null());
-    CHECK(stopped["total_steps"] == (batches_before_stop == 1 ? 0 : 12));
+    CHECK(stopped["total_steps"] == 12);
     CHECK(device.store->current_run());
     device.script.stop = false;
     device.script.stop_in_evaluation = -1;
@@ -76,6 +82,9 @@ TEST_CASE("a gate that was stopped has decided nothing; the next call judges") {
     CHECK(rest["accepted"] == true);
     CHECK(rest["stopped_because"] == "finished");
     CHECK(device.script.steps == 12);
+    Device whole;
+    CHECK(train_on(whole)["general_loss"] == rest["general_loss"]);
+    CHECK(device.script.evaluated == whole.script.evaluated);  // no batch twice
   }
 }
 
@@ -115,8 +124,8 @@ TEST_CASE("settings that the plans were built for are not changed") {
   Device device;
   const auto refused = [&](const char* settings) { return error_of([&] { train_on(device, {"", 0, std::nullopt, settings}); }); };
   CHECK(refused("{\"batch_size\": 3}").expected == "2, which the bundle was built for");
-  CHECK(refused("{\"sequence_lengths\": [4]}").got == "(4,)");
-  CHECK(refused("{\"clip_norm\": 1.5}").expected == "None, which the bundle was built for");
+  CHECK(refused("{\"sequence_lengths\": [4]}").got == "[4]");
+  CHECK(refused("{\"clip_norm\": 1.5}").expected == "null, which the bundle was built for");
   CHECK(refused("{\"accumulation\": 2}").subject == "train.accumulation");
   CHECK(refused("{\"steps\": 0}").kind == Kind::Config);
   CHECK(refused("[]").kind == Kind::Config);
@@ -150,6 +159,12 @@ TEST_CASE("two trainers do not share a state") {
   CHECK(error_of([&] { train(personal, {}); }).kind == Kind::StateLocked);
 }
 
+class NothingKnown : public KnownLosses {
+ public:
+  std::optional<double> find(const Batch&) override { return std::nullopt; }
+  void keep(const Batch&, double) override {}
+};
+
 TEST_CASE("the gate wants better on the user's rows and not much worse in general") {
   Device device;
   Machine machine(device.script, device.bundle.manifest().methods[0]);
@@ -161,10 +176,11 @@ TEST_CASE("the gate wants better on the user's rows and not much worse in genera
   gate.general_tolerance = 0.05;
   const auto judged = [&](float answering, float trained, bool changed) {
     const float a = 0;
-    Judgement judgement = judge_before(machine, gate, {{"x.lora_A", {&a, {1}}}, {"x.lora_B", {&answering, {1}}}});
     machine.fill({{"x.lora_B", {&trained, {1}}}});
-    judge_after(machine, gate, judgement, changed);
-    return judgement.accepted;
+    Judgement judgement;
+    NothingKnown of_answering, of_new;
+    judge(machine, gate, {{"x.lora_A", {&a, {1}}}, {"x.lora_B", {&answering, {1}}}}, of_answering, of_new, changed, judgement);
+    return *judgement.accepted;
   };
   CHECK(judged(0.0f, 0.1f, true));
   CHECK_FALSE(judged(0.0f, 0.1f, false));

@@ -10,12 +10,14 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <csignal>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "error.h"
 #include "format/hash.h"
+#include "format/number_text.h"
 #include "state/store.h"
 #include "state/stored_text.h"
 
@@ -58,6 +60,27 @@ std::string digest(const bespoke::MappedTensors& tensors) {  // of names and byt
   return hash.finish();
 }
 
+Json content(const bespoke::MappedTensors& tensors) {  // name -> shape and its numbers' bits
+  Json found = Json::object();
+  for (const StateTensor& tensor : tensors.all()) {
+    std::vector<uint32_t> bits(static_cast<size_t>(tensor.elements()));
+    if (!bits.empty()) memcpy(bits.data(), tensor.data, 4 * bits.size());
+    found[std::string(tensor.name)] = {std::vector<int64_t>(tensor.shape, tensor.shape + tensor.rank), bits};
+  }
+  return found;
+}
+
+std::vector<bespoke::TokenRow> token_rows(const Json& rows) {
+  std::vector<bespoke::TokenRow> found;
+  for (const Json& row : rows) {
+    found.push_back({row.at(0), row.at(1)});
+    if (row.size() < 4) continue;
+    found.back().rejected_tokens = row[2].get<std::vector<int32_t>>();
+    found.back().rejected_mask = row[3].get<std::vector<uint8_t>>();
+  }
+  return found;
+}
+
 template <class Value>
 Json maybe(const std::optional<Value>& value) {
   return value ? Json(*value) : Json();
@@ -76,6 +99,34 @@ class Lab {
     const std::string what = action.at("do");
     if (what == "open") return open(action), Json();
     if (what == "close") return lock_.reset(), store_.reset(), Json();
+    if (what == "identify") return identified(action).json;
+    if (what == "add") {
+      const bespoke::AddedExample added = store_->add_example(identified(action), token_rows(action.at("rows")),
+                                                               action.value("use", "") == "train" ? bespoke::Use::train : bespoke::Use::any);
+      return {added.id, name_of(added.split), added.created};
+    }
+    if (what == "examples") return examples();
+    if (what == "rows") return rows(store_->rows(action.at("split") == "train" ? Split::train : Split::validation));
+    if (what == "forget") {
+      const bespoke::Forgotten forgotten = store_->forget(action.at("id"));
+      return {forgotten.example, forgotten.accepted_deleted, forgotten.run_stopped};
+    }
+    if (what == "rollback") return version(store_->rollback());
+    if (what == "reset") return store_->reset(), Json();
+    if (what == "import") {
+      GivenTensors tensors(action);
+      return store_->import_version(tensors.views, action.at("source"));
+    }
+    if (what == "reset for a new base") return reset_for_new_base(action), Json();
+    if (what == "use text rules") return store_->use_text_rules(action.at("sha256"), asked_for_rows), Json();
+    if (what == "current run") return current_run();
+    if (what == "run record") return record(store_->run(action.at("run")));
+    if (what == "slot") return slot(action.at("run"));
+    if (what == "journaled") return journal(action.at("run"), action.at("after"));
+    if (what == "metrics") return metrics(action.at("run"));
+    if (what == "accepted") return versions();
+    if (what == "version") return content(store_->load_version(action.at("version")));
+    if (what == "current version") return version(store_->current_version());
     if (what == "summary") return summary();
     if (what == "start")
       return store_->start_run(action.at("method"), action.at("seed"), action.at("settings"), action.at("steps"), started_from(action)).id;
@@ -103,15 +154,48 @@ class Lab {
 
  private:
   using Texts = std::vector<std::string>;
+  using GivenShapes = std::map<std::string, std::vector<int64_t>>;
 
   void open(const Json& action) {
-    std::map<std::string, std::vector<int64_t>> shapes = action.at("adapter");
-    std::vector<StateTensor> adapter;
-    for (const auto& [name, shape] : shapes) adapter.push_back({name, shape.data(), static_cast<int32_t>(shape.size()), nullptr});
+    const GivenShapes shapes = action.at("adapter");
     store_.reset();
     const int64_t before = anonymous_bytes();
-    store_ = bespoke::StateStore::open(action.at("folder"), action.at("base"), adapter);
+    store_ = bespoke::StateStore::open(action.at("folder"), action.at("base"), adapter_of(shapes));
     grown_ = anonymous_bytes() - before;
+  }
+
+  static std::vector<StateTensor> adapter_of(const GivenShapes& shapes) {
+    std::vector<StateTensor> adapter;
+    for (const auto& [name, shape] : shapes) adapter.push_back({name, shape.data(), static_cast<int32_t>(shape.size()), nullptr});
+    return adapter;
+  }
+
+  // The test is asked for the rows of each example, by a line of its own.
+  static std::vector<bespoke::TokenRow> asked_for_rows(const std::string& json) {
+    std::cout << Json{{"retokenize", json}}.dump() << std::endl;
+    std::string line;
+    std::getline(std::cin, line);
+    const Json answer = Json::parse(line);
+    if (answer.is_object())
+      throw bespoke::Error(bespoke::Kind::Data, answer.at("subject"), answer.at("got"), answer.at("expected"), answer.at("next_step"));
+    return token_rows(answer);
+  }
+
+  void reset_for_new_base(const Json& action) {
+    const GivenShapes shapes = action.at("adapter");
+    store_.reset();
+    store_ = bespoke::StateStore::reset_for_new_base(action.at("folder"), action.at("base"), adapter_of(shapes), std::string(64, 'e'), asked_for_rows);
+  }
+
+  static bespoke::Identified identified(const Json& action) {
+    return bespoke::StateStore::identified(action.at("json"), action.contains("id") ? std::optional<std::string>(action["id"]) : std::nullopt);
+  }
+
+  Json examples() {
+    Json found = Json::array();
+    for (const bespoke::ExampleInfo& info : store_->examples())
+      found.push_back({info.id, name_of(info.split), info.json, info.tokens, info.trained_tokens, info.rows, info.added_at});
+    return found;
   }
 
   Json commit(const Json& action) {
@@ -145,6 +229,49 @@ class Lab {
     return {run.id, run.method, run.seed, run.settings, run.steps, maybe(run.started_from), run.step, run.cursor, maybe(run.ended_because)};
   }
 
+  Json current_run() {
+    std::optional<bespoke::Run> run = store_->current_run();
+    return run ? record(*run) : Json();
+  }
+
+  Json record(const bespoke::Run& run) {
+    return {run.id, run.method, run.seed, run.settings, run.steps, maybe(run.started_from), store_->run_example_ids(run.id), run.step,
+            run.cursor, maybe(run.ended_because), run.started_at, maybe(run.ended_at)};
+  }
+
+  Json slot(int64_t run) {
+    std::optional<bespoke::Slot> slot = store_->latest_slot(run);
+    return slot ? Json{slot->step, slot->cursor, content(slot->tensors)} : Json();
+  }
+
+  Json journal(int64_t run, int64_t after) {
+    Json found = Json::array();
+    while (auto row = store_->next_journal_row(run, after)) {
+      after = row->step;
+      std::vector<uint32_t> bits(row->values.size());
+      if (!bits.empty()) memcpy(bits.data(), row->values.data(), 4 * bits.size());
+      found.push_back({row->step, row->cursor, bits, row->rejected, row->metrics});
+    }
+    return found;
+  }
+
+  Json metrics(int64_t run) {
+    Json found = Json::array();
+    store_->each_metrics(run, false, [&](const std::string& text) { return found.push_back(text), true; });
+    return found;
+  }
+
+  static Json version(const std::optional<bespoke::Version>& version) {
+    if (!version) return Json();
+    return {version->id, maybe(version->run), version->step, version->metrics, version->accepted_at, maybe(version->source)};
+  }
+
+  Json versions() {
+    Json found = Json::array();
+    for (const bespoke::Version& one : store_->accepted()) found.push_back(version(one));
+    return found;
+  }
+
   Json rows(std::vector<bespoke::RowPlace> places) {
     Json found = Json::array();
     for (const bespoke::RowPlace& place : places) {
@@ -170,16 +297,8 @@ class Lab {
       found["run"] = run(*current);
       found["run_rows"] = {rows(store_->rows(id, Split::train)), rows(store_->rows(id, Split::validation))};
       if (auto slot = store_->latest_slot(id)) found["slot"] = {slot->step, slot->cursor, digest(slot->tensors)};
-      found["journal"] = Json::array();
-      int64_t after = -1;
-      while (auto row = store_->next_journal_row(id, after)) {
-        after = row->step;
-        std::vector<uint32_t> bits(row->values.size());
-        if (!bits.empty()) memcpy(bits.data(), row->values.data(), 4 * bits.size());
-        found["journal"].push_back({row->step, row->cursor, bits, row->rejected, row->metrics});
-      }
-      found["metrics"] = Json::array();
-      store_->each_metrics(id, false, [&](const std::string& text) { return found["metrics"].push_back(text), true; });
+      found["journal"] = journal(id, -1);
+      found["metrics"] = metrics(id);
       Json backwards = Json::array();
       store_->each_metrics(id, true, [&](const std::string& text) { return backwards.insert(backwards.begin(), text), true; });
       found["same_backwards"] = backwards == found["metrics"];
@@ -221,6 +340,7 @@ class Lab {
 }  // namespace
 
 int main() {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is a full disk, said as one
   Lab lab;
   for (std::string line; std::getline(std::cin, line);) {
     Json answer;

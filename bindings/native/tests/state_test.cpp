@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state as training uses it, in one process. What it shares with the Python store, and what it survives, is tested from there
+// The state in one process. What it shares with the Python store, and what it survives, is tested from there
 // (tests/native/test_state*.py).
 #include <doctest/doctest.h>
+#include <sqlite3.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -11,6 +12,8 @@
 #include <limits>
 
 #include "error.h"
+#include "format/number_text.h"
+#include "state/errors.h"
 #include "state/tables.h"
 #include "state/store.h"
 #include "state/tensor_files.h"
@@ -198,4 +201,60 @@ TEST_CASE("another base or adapter is refused, and the error names the reset") {
   auto other = pieces();
   other.pop_back();
   CHECK(error_of([&] { StateStore::open(folder.path, kBase, other); }).next_step.find("reset_for_new_base") != std::string::npos);
+}
+
+TEST_CASE("a database that others keep busy is unavailable, and no word is said of damage") {
+  for (const int code : {SQLITE_BUSY, SQLITE_BUSY_SNAPSHOT, SQLITE_LOCKED, SQLITE_PROTOCOL}) {
+    const Error error = from_sqlite(code, "database is locked", "state.sqlite");
+    CHECK(error.kind == Kind::Unavailable);
+    CHECK(error.next_step.find("delete") == std::string::npos);
+  }
+  CHECK(from_sqlite(SQLITE_IOERR_READ, "disk I/O error", "state.sqlite").kind == Kind::State);
+}
+
+TEST_CASE("two stores of one process share a folder") {
+  Folder folder;
+  auto one = StateStore::open(folder.path, kBase, pieces());
+  auto other = StateStore::open(folder.path, kBase, pieces());
+  const std::vector<TokenRow> rows = {{{1, 2, 3}, {0, 1, 1}}};
+  const auto add = [&](StateStore& store, int number) {
+    return store.add_example(StateStore::identified("{\"n\":" + std::to_string(number) + "}", std::nullopt), rows);
+  };
+  int held_out = 0;
+  for (int number = 0; number < 40; number++) held_out += add(number % 3 ? *one : *other, number).split == Split::validation;
+  CHECK(held_out >= 4);  // each counts what the other has added
+  CHECK(one->example_count() == 40);
+  CHECK(other->example_count(Split::validation) == held_out);
+  CHECK_FALSE(add(*other, 1).created);
+  Run run = one->start_run("mesp", 1, "{\"training\":{}}", 9, std::nullopt);
+  CHECK(other->forget(one->run_example_ids(run.id)[7]).run_stopped);
+  CHECK(one->ended_because(run.id) == "example_forgotten");
+  CHECK_FALSE(one->append_journal(run.id, {{1, "{}", {1.f}, false, "{}"}}));
+  other->import_version(adapter(kB, kB), "elsewhere");
+  CHECK(one->current_version()->source == "elsewhere");
+  CHECK_FALSE(one->rollback());
+  CHECK(other->accepted().empty());
+  {
+    std::unique_ptr<TrainerLock> training = one->trainer_lock();
+    CHECK(error_of([&] { other->trainer_lock(); }).kind == Kind::StateLocked);
+    one->reset();
+  }
+  CHECK(other->example_count() == 39);
+}
+
+TEST_CASE("rows and ids that cannot be kept are refused") {
+  Folder folder;
+  auto store = StateStore::open(folder.path, kBase, pieces());
+  const Identified example = StateStore::identified("{}", "x");
+  for (const std::vector<TokenRow>& rows : std::vector<std::vector<TokenRow>>{
+           {}, {{{1, 2}, {0, 0}}}, {{{1, 2}, {0, 1, 1}}}, {{{1}, {0}}}, {{{}, {}}}, {{{1, -2}, {0, 1}}}, {{{1, 2}, {0, 2}}}, {{{1, 2}, {1, 1}}}})
+    CHECK(error_of([&] { store->add_example(example, rows); }).kind == Kind::Data);
+  CHECK(store->example_count() == 0);
+  for (const std::string& id : {std::string(), std::string(257, 'x'), std::string("a\0b", 3), std::string("\xff"), std::string("\xed\xa0\x80")}) {
+    CHECK(error_of([&] { StateStore::identified("{}", id); }).kind == Kind::Data);
+    CHECK(error_of([&] { store->forget(id); }).kind == Kind::Data);
+  }
+  std::string longest;
+  for (int i = 0; i < 256; i++) longest += "ü";
+  CHECK(StateStore::identified("{}", longest).id == longest);
 }

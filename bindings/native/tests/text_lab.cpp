@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "error.h"
+#include "format/json.h"
 #include "format/untrusted_text.h"
 #include "text/examples.h"
 
@@ -120,15 +121,17 @@ Json measure(const Json& request) {
 }
 
 ExampleEncoder encoder_of(const Json& request) {
-  const std::string train_on = request.value("train_on", "assistant");
   return {lab.tokenizer.get(), request.value("without_turns", false) ? nullptr : lab.turns.get(),
-          train_on == "all" ? TrainOn::all : train_on == "user" ? TrainOn::user : TrainOn::assistant,
+          one_of<TrainOn>(request.value("train_on", "assistant")),
           request.value("max_length", size_t{256}), request.value("vocabulary", 0)};
 }
 
 Json document_of(const EncodedExample& encoded) {
   Json rows = Json::array();
-  for (const TokenRow& row : encoded.rows) rows.push_back({row.tokens, row.mask});
+  for (const TokenRow& row : encoded.rows) {
+    rows.push_back({row.tokens, row.mask});
+    if (!row.rejected_tokens.empty()) rows.back().insert(rows.back().end(), {row.rejected_tokens, row.rejected_mask});
+  }
   return {{"rows", rows}, {"tokens", encoded.tokens}, {"trained_tokens", encoded.trained_tokens}, {"truncated_tokens", encoded.truncated_tokens},
           {"truncated_trained_tokens", encoded.truncated_trained_tokens}, {"windows", encoded.windows}};
 }

@@ -18,12 +18,14 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from bespoke.config import Linear, Lora, Settings, Training, as_tuple
 from bespoke.model.architecture import ModelConfig
 from bespoke.plan.instructions import Estimate
+from bespoke.plan.kinds import GENERATION
 
 __all__ = [
     "FORMAT",
     "MAJOR",
     "MINOR",
     "ArtifactRecord",
+    "BakedRecord",
     "BudgetRecord",
     "CreatorRecord",
     "DataRecord",
@@ -43,8 +45,10 @@ __all__ = [
 ]
 
 FORMAT = "bespoke-bundle"
-MAJOR, MINOR = 1, 0
-ADDED: Mapping[str, int] = {}  # dotted path of a field (list and key positions left out) -> minor that brought it
+MAJOR, MINOR = 1, 2
+# Dotted path of a field (list and key positions left out) -> minor that brought it. Such a field has a default, for documents of
+# before; a document of its minor has to hold it like any other.
+ADDED: Mapping[str, int] = {"text.tokenizer_bin": 1, "targets.artifacts.baked": 1, "generation": 2}
 
 MAX_MANIFEST_BYTES = 8 * 2**20
 MAX_FILES = 16_384
@@ -88,6 +92,9 @@ FileName = Annotated[str, AfterValidator(_file_name)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_printable)]
 Bytes = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+Range = Annotated[
+    tuple[Annotated[int, Field(ge=0, le=MAX_COUNT)], ...], Field(min_length=2, max_length=2), BeforeValidator(as_tuple)
+]
 OptionValue = bool | int | float | Annotated[str, Field(max_length=4096)] | None
 
 
@@ -135,6 +142,9 @@ class TextRecord(Settings):
 
     tokenizer: FileName | None = Field(description="tokenizer.json")
     tokenizer_config: FileName | None = Field(description="its settings: names of special tokens")
+    tokenizer_bin: FileName | None = Field(
+        default=None, description="tokenizer.bin: the tokenizer as tables that a device maps; null: the device takes token ids"
+    )
     turns: FileName | None = Field(description="turns.json: what stands around messages; null without chat template")
     train_on: Literal["assistant", "user", "all"] = Field(description="whose words are learned from")
     bos_id: int | None = Field(ge=0, le=MAX_COUNT, description="token that begins a text")
@@ -154,9 +164,11 @@ class BudgetRecord(Settings):
 
 
 class PlanRecord(Settings):
-    """The plan of a method for one sequence length."""
+    """The plan of a method for one sequence length, or the plan for answers."""
 
-    sequence_length: int = Field(ge=1, le=MAX_COUNT, description="positions of a batch row")
+    sequence_length: int = Field(
+        ge=1, le=MAX_COUNT, description="positions of a batch row; of the plan for answers, tokens of a chunk of the prompt"
+    )
     file: FileName = Field(description="the plan")
     estimate: Estimate = Field(description="memory and work of it")
     choices: dict[Name, OptionValue] = Field(max_length=256, description="what the planner chose, by the builder's names")
@@ -214,12 +226,27 @@ class GraphRecord(Settings):
     )
 
 
+class BakedRecord(Settings):
+    """A weight that is part of an artifact, where the graph has an operand."""
+
+    operand: Name = Field(description="operand of the graph, which the artifact does not take")
+    weight: Name = Field(description="group and tensor, with a dot between them: block_00.q_proj.codes")
+    rows: Range | None = Field(description="first row that the operand is, and the one after its last; null: all")
+    columns: Range | None = Field(description="first column that is used, and the one after the last; null: all")
+    column_start: int | None = Field(
+        ge=0, le=MAX_COUNT, description="value of the graph's column_start; null: the operand's columns are not cut by one"
+    )
+
+
 class ArtifactRecord(Settings):
-    """What a target made of a graph."""
+    """What a target made of a graph, or of a graph and weights of its."""
 
     graph: Sha256 = Field(description="key of the graph")
     operands: Annotated[tuple[Name, ...], BeforeValidator(as_tuple)] = Field(
         max_length=4096, description="operands that the artifact takes, in its order, by the graph's names"
+    )
+    baked: Annotated[tuple[BakedRecord, ...], BeforeValidator(as_tuple)] = Field(
+        default=(), max_length=4096, description="weights that are part of it; none: it serves every call of the graph"
     )
     file: FileName = Field(description="the artifact")
     workspace_bytes: Bytes = Field(description="workspace: bytes of a call in addition to its operands, free again after it")
@@ -232,7 +259,7 @@ class TargetRecord(Settings):
     name: Name = Field(description="name of the target plugin")
     options: dict[Name, OptionValue] = Field(max_length=256, description="options of the plugin, all of them resolved")
     artifacts: Annotated[tuple[ArtifactRecord, ...], BeforeValidator(as_tuple)] = Field(
-        max_length=4096, description="one for each graph"
+        max_length=4096, description="one for each graph, or for each graph and what is baked into it"
     )
 
 
@@ -254,11 +281,14 @@ class Manifest(Settings):
     text: TextRecord = Field(description="tokenizer, turns and special tokens")
     context_length: int = Field(ge=1, le=MAX_COUNT, description="rows of the KV cache and of the RoPE tables")
     sequence_lengths: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(as_tuple)] = Field(
-        min_length=1, max_length=64, description="lengths that plans exist for, ascending"
+        min_length=1, max_length=64, description="lengths that plans of methods exist for, ascending; an example is cut to the last"
     )
     budget: BudgetRecord = Field(description="memory that was asked for")
     methods: Annotated[tuple[MethodRecord, ...], BeforeValidator(as_tuple)] = Field(
-        min_length=1, max_length=64, description="ways of training; the first is the default"
+        max_length=64, description="ways of training; the first is the default; none: the bundle answers and does not train"
+    )
+    generation: PlanRecord | None = Field(
+        default=None, description="the plan for answers; null: the bundle does not answer"
     )
     weights: Annotated[tuple[WeightsRecord, ...], BeforeValidator(as_tuple)] = Field(
         min_length=1, max_length=4096, description="groups of frozen weights"
@@ -278,3 +308,9 @@ class Manifest(Settings):
     files: dict[FileName, FileRecord] = Field(
         max_length=MAX_FILES, description="every file but manifest.json, its sum and the signature"
     )
+
+    @property
+    def plans(self) -> tuple[tuple[str, PlanRecord], ...]:
+        """All plans, with the method that each is of."""
+        of_methods = tuple((method.name, plan) for method in self.methods for plan in method.plans)
+        return of_methods if self.generation is None else (*of_methods, (GENERATION, self.generation))

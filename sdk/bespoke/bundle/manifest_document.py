@@ -16,6 +16,7 @@ from bespoke.bundle.manifest import (
     MANIFEST_FILE,
     MAX_MANIFEST_BYTES,
     MINOR,
+    ArtifactRecord,
     Manifest,
     file_name_problem,
 )
@@ -64,7 +65,7 @@ def read_manifest(
     for path, since, present in _fields(manifest, "", "", added):
         if since > written and present:
             raise _refused(
-                path, "a value", f"nothing: format {MAJOR}.{written} does not have it (it came with {since})"
+                path, "a value", f"nothing: format {MAJOR}.{written} does not have it (it came with {MAJOR}.{since})"
             )
         if since <= written and not present:
             raise _refused(path, "nothing", "a value: every field is required")
@@ -87,14 +88,31 @@ def check_manifest(manifest: Manifest) -> None:
                     f"methods.{method.name}", f"a plan for length {plan.sequence_length}", f"one of {lengths}"
                 )
     graphs = {graph.key: graph for graph in manifest.graphs}
+    groups = {record.group for record in manifest.weights}
     for target in manifest.targets:
         for artifact in target.artifacts:
             graph = graphs.get(artifact.graph)
             if graph is None:
                 raise _refused(f"targets.{target.name}", f"an artifact of graph {artifact.graph}", "a graph of graphs")
-            foreign = set(artifact.operands) - {spec.name for spec in graph.inputs}
+            path = f"targets.{target.name}.{graph.name}"
+            foreign = {*artifact.operands, *(baked.operand for baked in artifact.baked)} - {spec.name for spec in graph.inputs}
             if foreign:
-                raise _refused(f"targets.{target.name}.{graph.name}", f"the operand {min(foreign)!r}", "its operands")
+                raise _refused(path, f"the operand {min(foreign)!r}", "its operands")
+            _check_baked(artifact, groups, path)
+
+
+def _check_baked(artifact: ArtifactRecord, groups: set[str], path: str) -> None:
+    taken = set(artifact.operands)
+    for baked in artifact.baked:
+        if baked.operand in taken:
+            raise _refused(f"{path}.baked", f"the operand {baked.operand!r} twice", "each of them once, taken or baked")
+        taken.add(baked.operand)
+        group, _, tensor = baked.weight.partition(".")
+        if group not in groups or not tensor:
+            raise _refused(f"{path}.baked", f"the weight {baked.weight!r}", "a tensor of a group of weights")
+        for name, cut in (("rows", baked.rows), ("columns", baked.columns)):
+            if cut is not None and cut[0] >= cut[1]:
+                raise _refused(f"{path}.baked.{name}", f"{cut[0]} to {cut[1]}", "a range that is not empty")
 
 
 def referenced_files(manifest: Manifest) -> set[str]:
@@ -103,6 +121,7 @@ def referenced_files(manifest: Manifest) -> set[str]:
     single = [
         text.tokenizer,
         text.tokenizer_config,
+        text.tokenizer_bin,
         text.turns,
         manifest.adapter,
         data.train,
@@ -111,7 +130,7 @@ def referenced_files(manifest: Manifest) -> set[str]:
     ]
     names = {name for name in single if name is not None}
     names.update(record.file for record in manifest.weights)
-    names.update(plan.file for method in manifest.methods for plan in method.plans)
+    names.update(plan.file for _, plan in manifest.plans)
     names.update(graph.file for graph in manifest.graphs)
     names.update(artifact.file for target in manifest.targets for artifact in target.artifacts)
     names.update(manifest.licences)
@@ -119,8 +138,13 @@ def referenced_files(manifest: Manifest) -> set[str]:
 
 
 def manifest_schema() -> dict[str, Any]:
-    """JSON Schema of the manifest, in which every property is required and none has a default."""
+    """JSON Schema of the manifest of today, in which every property is required and none has a default.
+
+    `x-since-minor`: documents of earlier minors must not have the property.
+    """
     schema = Manifest.model_json_schema()
+    for path, since in ADDED.items():
+        _property(schema, path)["x-since-minor"] = since
     for part in (schema, *schema.get("$defs", {}).values()):
         properties = part.get("properties", {})
         for field in properties.values():
@@ -128,6 +152,16 @@ def manifest_schema() -> dict[str, Any]:
         if properties:
             part["required"] = sorted(properties)
     return schema
+
+
+def _property(schema: dict[str, Any], path: str) -> dict[str, Any]:
+    """The part of the schema that a path of ADDED names."""
+    part = schema
+    for name in path.split("."):
+        part = part.get("items") or part.get("additionalProperties") or part
+        part = schema["$defs"][part["$ref"].rsplit("/", 1)[1]] if "$ref" in part else part
+        part = part["properties"][name]
+    return part
 
 
 def _version(document: Any, own_minor: int) -> int:
@@ -182,7 +216,17 @@ def _unique_names(manifest: Manifest) -> Iterator[tuple[str, list[Any]]]:
     for method in manifest.methods:
         yield f"methods.{method.name}.plans", [plan.sequence_length for plan in method.plans]
     for target in manifest.targets:
-        yield f"targets.{target.name}.artifacts", [artifact.graph for artifact in target.artifacts]
+        yield f"targets.{target.name}.artifacts", [_artifact_key(artifact) for artifact in target.artifacts]
+
+
+def _artifact_key(artifact: ArtifactRecord) -> str:
+    """What calls it serves: of a graph, or of a graph with these weights."""
+    parts = [artifact.graph]
+    for baked in sorted(artifact.baked, key=lambda record: record.operand):
+        cuts = [f"{cut[0]} to {cut[1]}" if cut else "all" for cut in (baked.rows, baked.columns)]
+        start = "" if baked.column_start is None else f" from {baked.column_start}"
+        parts.append(f"{baked.operand} = {baked.weight} ({cuts[0]}; {cuts[1]}{start})")
+    return ", ".join(parts)
 
 
 def _check_files(manifest: Manifest) -> None:

@@ -10,7 +10,7 @@ __all__ = ["manifest_page"]
 
 _HEAD = """# Manifest
 
-Every field of `manifest.json`, format 1.0. All of them are required, at every level; `null` is a value that has to be
+Every field of `manifest.json`, format 1.2. All of them are required, at every level; `null` is a value that has to be
 written. How a reader treats the document as a whole is on [the format's page](bundle_format.md). This page is written by
 `python -m bespoke.bundle.manifest_page` out of the models that read the file.
 """
@@ -25,7 +25,8 @@ def manifest_page(schema: dict[str, Any]) -> str:
         record = schema if name == "Manifest" else records[name]
         lines += [f"## {name}\n", f"{_first_line(record)}\n", "| field | type | meaning |", "|---|---|---|"]
         for field, part in record["properties"].items():
-            lines.append(f"| `{field}` | {_type(part)} | {_cell(part.get('description', ''))} |")
+            since = f" (from 1.{part['x-since-minor']} on)" if "x-since-minor" in part else ""
+            lines.append(f"| `{field}` | {_type(part)} | {_cell(part.get('description', ''))}{since} |")
             met += [other for other in _named(part) if other not in met]
         lines.append("")
     return "\n".join(lines)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
@@ -26,11 +25,12 @@ from bespoke.bundle.manifest import (
     SUM_FILE,
     FileRecord,
     Manifest,
+    MethodRecord,
 )
 from bespoke.bundle.manifest_document import manifest_sum, read_manifest
-from bespoke.bundle.signature import SIGNATURE_BYTES, raw_public_key, verify_signature
+from bespoke.bundle.signature import SIGNATURE_BYTES, check_trust, raw_public_key, verify_signature
 from bespoke.bundle.sources import Extent, Source, open_source
-from bespoke.errors import BundleError, ConfigError, SignatureError, shown
+from bespoke.errors import BundleError, ConfigError, SignatureError
 from bespoke.format.tensors import tensors_from_buffer
 
 __all__ = ["Authenticated", "Bundle", "open_bundle"]
@@ -54,13 +54,7 @@ def open_bundle(
     Raises BundleVersionError for a format this reader does not take, SignatureError for pin and signature,
     BundleError for all else that is wrong.
     """
-    if pin_sha256 is not None and not (isinstance(pin_sha256, str) and re.fullmatch("[0-9a-fA-F]{64}", pin_sha256)):
-        raise ConfigError(
-            "pin_sha256", got=shown(pin_sha256), expected="64 hexadecimal digits: the sha256 of manifest.json",
-            next_step="Change pin_sha256",
-        )  # fmt: skip
-    if public_key is not None and not isinstance(public_key, bytes):
-        raise ConfigError("public_key", got=shown(public_key), expected="bytes", next_step="Read the key's file as bytes")
+    check_trust(pin_sha256, public_key)
     source = open_source(path)
     try:
         return Bundle(source, pin_sha256, public_key, require_authenticated)
@@ -122,7 +116,7 @@ class Bundle:
                 self._at(name),
                 got="a bundle in a zip",
                 expected="a bundle that is a folder",
-                next_step="Unpack it with bespoke.bundle.archive.unpack, or use read() or mapped()",
+                next_step="Install it with bespoke.install, or use read() or mapped()",
             )
         os.close(self._checked(name).descriptor)
         return folder / name
@@ -181,6 +175,23 @@ class Bundle:
             if got != expected:
                 raise self._refused(f"{name}: {piece}", got, f"{expected}, as lora says")
         return pieces
+
+    def method(self, name: str | None = None) -> MethodRecord:
+        """The method of this name, by default the first of the bundle. ConfigError where there is none."""
+        methods = {method.name: method for method in self.manifest.methods}
+        if not methods:
+            raise ConfigError(
+                "method", got="a bundle without methods, which answers and does not train", expected="a bundle with a method",
+                next_step="Build it again with an optimizer",
+            )  # fmt: skip
+        if name is None:
+            return self.manifest.methods[0]
+        if name not in methods:
+            raise ConfigError(
+                f"method '{name}'", got="no method of that name in the bundle", expected=f"one of {', '.join(methods)}",
+                next_step="Name one of them, or build the bundle with it",
+            )  # fmt: skip
+        return methods[name]
 
     def verify_files(self, progress: Callable[[str, int], None] | None = None) -> int:
         """Check the hash of every file, again if need be; returns how many there are.

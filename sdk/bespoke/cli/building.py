@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 @click.argument("out", required=False, type=PATH)
 @click.option("--config", type=PATH, metavar="FILE", help="TOML file shaped like Personalizer's arguments.")
 @click.option("--model", metavar="DIR|ID", help="Hugging Face folder or hub id.")
-@click.option("--optimizers", multiple=True, metavar="NAME", help="Ways of training, the default first; may be repeated.")
+@click.option("--optimizers", multiple=True, metavar="NAME", help="Ways of training, the default first, or none; may be repeated.")
 @click.option("--targets", multiple=True, metavar="NAME", help="Engines to compile for; may be repeated.")
 @click.option("--option", "options", multiple=True, metavar="NAME.FIELD=VALUE", help="Option of one of them; may be repeated.")
+@click.option("--context", type=int, metavar="TOKENS", help="Longest conversation when it answers [1024, or what the model knows].")
 @click.option("--data", metavar="FILE|auto|none", help="JSONL, .json, CSV or .txt for all users [auto: a set for the gate].")
 @click.option("--data-format", type=click.Choice(DATA_FORMATS), help="Shape of its rows; by default the first row decides.")
 @field_option
+@click.option("--text/--no-text", default=None, help="With the model's tokenizer, or for token ids only [--text].")
 @click.option("--train-on", type=click.Choice(["assistant", "user", "all"]), help="Whose words are learned from [assistant].")
 @click.option("--licence", metavar="TEXT", help="Terms of the base model, where its folder does not say.")
 @click.option("--template-date", metavar="TEXT", help="Date to write where the chat template asks for today's.")
@@ -77,6 +79,8 @@ def build(
         print_json({"bundle": str(path), "bytes": size, "data": None if report is None else report.model_dump(mode="json")})
         return
     click.echo(f"{path}: {megabytes(size)}")
+    if not made.request.methods:
+        click.echo("It answers and does not train: it was built without a method")
     if not made.request.compiled_for:
         click.echo("It runs on torch only. A phone's device core needs --targets executorch")
     if report is not None:

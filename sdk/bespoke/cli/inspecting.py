@@ -37,7 +37,7 @@ _AUTHENTICATED = {"pin": "by the pinned sha256", "signature": "by the given key"
 @click.command(short_help="Say what a bundle is, and draw its memory.")
 @click.argument("bundle", type=PATH)
 @click.option("--plot", type=PATH, metavar="FILE", help="Draw a plan's memory (.svg or .png).")
-@click.option("--method", help="Method whose plan is drawn [the first].")
+@click.option("--method", help="Method whose plan is drawn, or generation [the first].")
 @click.option("--sequence-length", type=int, help="Length whose plan is drawn [the longest].")
 @trust_options
 @format_option
@@ -78,11 +78,10 @@ def _lines(bundle: Bundle) -> str:
     made_by = f"{m.created_by.name} {m.created_by.version}"
     plans = [
         (
-            method.name, plan.sequence_length, round(plan.estimate.peak_bytes / 1e6, 1), round(plan.estimate.work_flops / 1e9, 3),
+            method, plan.sequence_length, round(plan.estimate.peak_bytes / 1e6, 1), round(plan.estimate.work_flops / 1e9, 3),
             ", ".join(f"{name}={value}" for name, value in plan.choices.items()),
         )
-        for method in m.methods
-        for plan in method.plans
+        for method, plan in m.plans
     ]  # fmt: skip
     data = ", ".join(name for name in (m.data.train, m.data.valid) if name) or "none"
     return "\n".join(
@@ -105,13 +104,13 @@ def _lines(bundle: Bundle) -> str:
 
 def _plan(bundle: Bundle, method: str | None, length: int | None) -> Plan:
     """The plan of a method (by default the first) at a length (by default the longest)."""
-    methods = {record.name: record for record in bundle.manifest.methods}
+    methods = dict.fromkeys(name for name, _ in bundle.manifest.plans)
     name = method or next(iter(methods))
     if name not in methods:
         raise ConfigError(
             f"--method {name}", got="no such method", expected=f"one of {', '.join(methods)}", next_step="Name one of them"
         )
-    plans = {record.sequence_length: record for record in methods[name].plans}
+    plans = {record.sequence_length: record for of, record in bundle.manifest.plans if of == name}
     wanted = max(plans) if length is None else length
     if wanted not in plans:
         raise ConfigError(
@@ -153,7 +152,7 @@ def verify(
             "signature_checked": trust["public_key"] is not None,
             "authenticated": opened.authenticated,
             "files": opened.verify_files(lambda name, size: tell("files", next(numbers), len(opened.names))),
-            "plans": len([_read(opened, record) for method in opened.manifest.methods for record in method.plans]),
+            "plans": len([_read(opened, record) for _, record in opened.manifest.plans]),
             "golden": None,
         }
         if opened.manifest.golden is not None and not files_only:
@@ -207,10 +206,11 @@ def _golden_of_core(bundle: Bundle, path: Path) -> list[dict[str, Any]]:
     """The same of the device core, in a process of its own. What needs a tokenizer is left to torch."""
     import tempfile
 
+    from bespoke.core.handle import Place
     from bespoke.core.runtime import CoreRuntime
 
     with tempfile.TemporaryDirectory() as state:
-        core = CoreRuntime(path, Path(state) / "state", bundle.manifest_sha256, bundle.public_key, None)
+        core = CoreRuntime(Place(path, Path(state) / "state", bundle.manifest_sha256, bundle.public_key), None)
         return [{"runtime": "core", **check} for check in core.verify()["checks"] if check["what"] != "files"]
 
 

@@ -27,7 +27,7 @@ from bespoke.errors import DataError
 
 if TYPE_CHECKING:
     from bespoke.personal_model import PersonalModel
-    from bespoke.state.records import Version
+    from bespoke.rules.records import Version
 
 _SHOWN_CHARACTERS = 60
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from bespoke.errors import BespokeError, ConfigError, SignatureError
+from bespoke.errors import BespokeError, ConfigError, SignatureError, StateError
 
 INTERRUPTED = 130  # what a shell reports for a command that Ctrl-C ended
 Tell = Callable[[str, int, int], None]
@@ -88,10 +88,13 @@ def runtime_option(help: str) -> Callable[[Command], Command]:
 def need_state(bundle: Path, state: Path, trust: Trust) -> None:
     """For commands that use a state and make none: the bundle is judged first, then whether there is a state."""
     from bespoke.bundle.reader import open_bundle
-    from bespoke.state.folder import check_exists
 
     open_bundle(bundle, **trust).close()
-    check_exists(state)
+    if not (state / "state.sqlite").is_file():
+        raise StateError(
+            str(state), got="no state", expected="the folder of a user's state, as training made it",
+            next_step="Check the path; `bespoke train` with --examples makes a state",
+        )  # fmt: skip
 
 
 def state_option(command: Command) -> Command:

@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 TABLES = ("lora", "training", "budget")
 ARGUMENTS = (
-    "model", "optimizers", "targets", "data", "data_format", "fields", "train_on", "licence", "template_date", "signing_key",
-    *TABLES,
+    "model", "optimizers", "targets", "context", "data", "data_format", "fields", "text", "train_on", "licence", "template_date",
+    "signing_key", *TABLES,
 )  # fmt: skip
 DATA_WORDS = ("auto", "none")  # of `data`, where they are not the name of a file: ./none is one
+NO_OPTIMIZER = "none"  # a bundle that answers and does not train
 DATA_FORMATS = ("messages", "prompt_completion", "text")
 
 
@@ -172,13 +173,13 @@ def personalizer(config: Path | None, given: Mapping[str, Any], options: Sequenc
         if flag.parameter in flags:
             arguments[flag.table] = {**arguments.get(flag.table, {}), flag.field: flags.pop(flag.parameter)}
     for kind in ("optimizers", "targets"):
-        named = _named(arguments.get(kind))
+        if kind not in arguments and kind not in flags:
+            continue
+        named = _named(arguments.pop(kind, None))
         if kind in flags:
             chosen = [name for value in flags.pop(kind) for name in value.split(",") if name]
             named = {name: named.get(name, {}) for name in chosen}
-        arguments.pop(kind, None)
-        if named:
-            arguments[kind] = named
+        arguments[kind] = {} if kind == "optimizers" and list(named) == [NO_OPTIMIZER] else named
     arguments.update(flags)
     _apply_options(arguments, options)
     return _checked(arguments)

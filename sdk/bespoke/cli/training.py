@@ -34,9 +34,9 @@ from bespoke.errors import DataError
 
 if TYPE_CHECKING:
     from bespoke.personal_model import PersonalModel
-    from bespoke.state.records import AddedExample
+    from bespoke.rules.records import AddedExample
 
-_RUNTIME = "core: the device core in a process of its own; torch: the reference [core, where bundle and machine have it]."
+_RUNTIME = "core: in a process of its own; torch: with torch as the engine, in this one [core, where the bundle was built for it]."
 _OWN = ("steps", "seconds", "seed", "memory_mb")  # arguments of `train` and `open`, not overrides of Training
 
 
@@ -85,7 +85,6 @@ def train(
 
     overrides = {name: value for name, value in given.items() if value is not None and name not in _OWN}
     with PersonalModel.open(bundle, state, memory_mb=given["memory_mb"], runtime=runtime, **trust) as model:
-        _tell_fallback(model, runtime)
         model.check_settings(given["steps"], method=method, seed=given["seed"], new_run=new_run, **overrides)
         if examples is not None:
             _add(model, examples, examples_format, pairs("--field", fields))
@@ -112,17 +111,6 @@ def train(
         print_json(report.as_dict())
     else:
         click.echo(str(report))
-
-
-def _tell_fallback(model: PersonalModel, asked: str | None) -> None:
-    """On stderr, where the bundle was built for the core and it is torch that runs."""
-    from bespoke.core.runtime import TARGET
-
-    if asked is None and model.runtime == "torch" and TARGET in model.targets:
-        from bespoke.core import find
-
-        core = find()
-        click.echo(f"bespoke: training runs on torch, not on the device core: {core.reason}. {core.next_step}.", err=True)
 
 
 def _add(model: PersonalModel, path: Path, format: str | None, fields: dict[str, str]) -> None:
@@ -177,7 +165,7 @@ def _stop_by_signal() -> Iterator[Callable[[], bool]]:
     "--split", type=click.Choice(["validation", "train"]), default="validation", show_default=True,
     help="Which of the user's own examples, without --examples.",
 )  # fmt: skip
-@runtime_option(_RUNTIME.replace("core:", "core, without --examples:"))
+@runtime_option(_RUNTIME)
 @trust_options
 @format_option
 @click.pass_obj
@@ -192,8 +180,6 @@ def evaluate(
     """
     from bespoke.personal_model import PersonalModel
 
-    if runtime == "core" and examples is not None:
-        raise click.UsageError("the core evaluates the user's own examples: leave --examples out, or say --runtime torch")
     need_state(bundle, state, trust)
     with PersonalModel.open(bundle, state, runtime=runtime, **trust) as model:
         rows = None

@@ -50,7 +50,7 @@ class Artifacts:
             del self.workspaces[key]
         artifacts = [
             ArtifactRecord(
-                graph=graph.key, operands=tuple(spec.name for spec in graph.inputs),
+                graph=graph.key, operands=tuple(spec.name for spec in graph.inputs), baked=(),
                 file=f"graphs/{self._target.name}/{self._artifacts[graph.key].path.name}",
                 workspace_bytes=self._artifacts[graph.key].workspace_bytes,
                 engine_bytes=self._artifacts[graph.key].engine_bytes,

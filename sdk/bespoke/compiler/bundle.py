@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bespoke.bundle.manifest import (
+    MAJOR,
+    MINOR,
     BudgetRecord,
     CreatorRecord,
     DataRecord,
@@ -28,16 +30,18 @@ from bespoke.bundle.manifest import (
 )
 from bespoke.bundle.writer import BundleWriter
 from bespoke.compiler.artifacts import Artifacts
+from bespoke.compiler.encoding import core_encoder
 from bespoke.compiler.estimate import BuildEstimate, Dial
 from bespoke.compiler.general import base_samples, general_texts, hollow_samples
 from bespoke.compiler.planner import Planned, remeasured
-from bespoke.compiler.plans import Key, Plans, context_length
+from bespoke.compiler.plans import ANSWERS, Key, Plans, context_length
 from bespoke.compiler.request import AUTO, BuildRequest, Progress
-from bespoke.data.encode import ExampleEncoder
 from bespoke.data.prepare import DataReport, prepare
 from bespoke.data.rows import TokenRows
 from bespoke.data.template import compile_turns, find_template
 from bespoke.data.text import Tokenizer
+from bespoke.data.tokenizer_file import write_tokenizer_file
+from bespoke.data.turns import protect_markers, stop_ids
 from bespoke.errors import ConfigError
 from bespoke.format.json_strict import dumps_canonical
 from bespoke.format.tensors import write_arrays
@@ -67,7 +71,7 @@ PROGRAMS = "graphs/exported"
 class Text:
     """How text becomes tokens."""
 
-    encoder: ExampleEncoder
+    tokenizer: Tokenizer | None
     record: TextRecord
     files: dict[str, bytes]
 
@@ -119,7 +123,9 @@ def _files(request: BuildRequest, writer: BundleWriter, progress: Progress, *, h
     licence = find_licence(folder, request.licence)
     model = ModelSpec(config, request.lora)
     text = _text(request, folder, config)
-    data, report = _data(request, text.encoder, writer, progress)
+    for name, content in text.files.items():
+        writer.add_bytes(name, content)
+    data, report = _data(request, text, writer, progress)
     plans = Plans(request, model)
     planned = plans.estimated(progress)
     compiled = [Artifacts(target, writer.work / "graphs" / target.name, progress) for target in request.targets]
@@ -134,15 +140,13 @@ def _files(request: BuildRequest, writer: BundleWriter, progress: Progress, *, h
     for one in compiled:
         one(used)
     targets = [one.record(used) for one in compiled]
-    methods = _write_plans(request, planned, plans.costs, compiled[0].workspaces, graphs, writer)
-    for name, content in text.files.items():
-        writer.add_bytes(name, content)
+    methods, generation = _write_plans(request, planned, plans.costs, compiled[0].workspaces, graphs, writer)
     for file in licence.files:
         writer.add_file(f"licences/{file.name}", file)
     golden = _write_golden(request, folder, model, planned, files, used, text, writer, progress, hollow)
     manifest = Manifest(
         format="bespoke-bundle",
-        format_version=FormatVersion(major=1, minor=0),
+        format_version=FormatVersion(major=MAJOR, minor=MINOR),
         created_by=CreatorRecord(name="bespoke-sdk", version=__version__),
         model=ModelRecord(
             name=_model_name(request.model), architecture=config.family, config=config, licence=licence.text,
@@ -154,6 +158,7 @@ def _files(request: BuildRequest, writer: BundleWriter, progress: Progress, *, h
         sequence_lengths=request.sequence_lengths,
         budget=BudgetRecord(memory_bytes=request.budget.memory_bytes),
         methods=tuple(methods),
+        generation=generation,
         weights=tuple(WeightsRecord(group=group, file=f"weights/{group}.safetensors") for group in files),
         adapter="adapter/initial.safetensors",
         data=data,
@@ -173,6 +178,11 @@ def _check_lengths(request: BuildRequest, config: ModelConfig) -> None:
             "training.sequence_lengths", got=str(longest), expected=f"at most {config.max_positions}, which the model knows",
             next_step="Leave out what is longer",
         )  # fmt: skip
+    if request.context is not None and request.context > config.max_positions:
+        raise ConfigError(
+            "context", got=str(request.context), expected=f"at most {config.max_positions}, which the model knows",
+            next_step="Lower it",
+        )  # fmt: skip
 
 
 # ---- text and data -----------------------------------------------------------------------------------------------------
@@ -180,41 +190,45 @@ def _check_lengths(request: BuildRequest, config: ModelConfig) -> None:
 
 def _text(request: BuildRequest, folder: Path, config: ModelConfig) -> Text:
     path = folder / "tokenizer.json"
-    tokenizer = Tokenizer.open(path) if path.is_file() else None
+    tokenizer = Tokenizer.open(path) if request.text and path.is_file() else None
     template = find_template(folder) if tokenizer else None
     turns = compile_turns(template, tokenizer.special_tokens, request.template_date) if template and tokenizer else None
-    length = request.sequence_lengths[-1]
-    encoder = ExampleEncoder(tokenizer, turns, request.train_on, length, vocab_size=config.vocab_size)  # type: ignore[arg-type]
+    if tokenizer is not None and turns is not None:
+        protect_markers(tokenizer, turns)
     files = {f"text/{name}": data for name, data in tokenizer.files().items()} if tokenizer else {}
+    if tokenizer is not None:
+        files["text/tokenizer.bin"] = write_tokenizer_file(tokenizer, str(path))
     if turns is not None:
         files["text/turns.json"] = turns.to_bytes()
     record = TextRecord(
         tokenizer="text/tokenizer.json" if tokenizer else None,
         tokenizer_config="text/tokenizer_config.json" if tokenizer else None,
+        tokenizer_bin="text/tokenizer.bin" if tokenizer else None,
         turns="text/turns.json" if turns else None,
         train_on=request.train_on,  # type: ignore[arg-type]
         bos_id=tokenizer.bos_id if tokenizer else None,
         eos_id=tokenizer.eos_id if tokenizer else None,
-        stop_ids=tuple(sorted(encoder.stop_ids())) if tokenizer else (),
+        stop_ids=tuple(sorted(stop_ids(tokenizer, turns))) if tokenizer else (),
         vocab_size=config.vocab_size,
     )
-    return Text(encoder, record, files)
+    return Text(tokenizer, record, files)
 
 
 def _data(
-    request: BuildRequest, encoder: ExampleEncoder, writer: BundleWriter, progress: Progress
+    request: BuildRequest, text: Text, writer: BundleWriter, progress: Progress
 ) -> tuple[DataRecord, DataReport | None]:
     """The rows of its file, or the texts of its own; of "auto" without a tokenizer nothing yet."""
     if request.data is None:
         return DataRecord(train=None, valid=None), None
     if request.data == AUTO:
-        rows = general_texts(encoder)
+        rows = general_texts(text.tokenizer, request.sequence_lengths[-1], text.record.vocab_size)
         return (DataRecord(train=None, valid=None) if rows is None else _judging(rows, writer)), None
     training = request.training
-    prepared = prepare(
-        request.data, encoder, format=request.data_format, fields=request.fields,  # type: ignore[arg-type]
-        seed=training.seed, packing=training.packing, on_row=lambda row: progress("data", row, 0),
-    )
+    with core_encoder(writer.work, text.record, request.sequence_lengths[-1]) as encoder:
+        prepared = prepare(
+            request.data, encoder, format=request.data_format, fields=request.fields,  # type: ignore[arg-type]
+            seed=training.seed, packing=training.packing, on_row=lambda row: progress("data", row, 0),
+        )  # fmt: skip
     names: dict[str, str | None] = {"train": None, "valid": None}
     for name, rows in (("train", prepared.train), ("valid", prepared.valid)):
         if len(rows):
@@ -262,28 +276,27 @@ def _write_programs(graphs: list[Graph], writer: BundleWriter, progress: Progres
 def _write_plans(
     request: BuildRequest, planned: dict[Key, Planned], costs: Costs, workspaces: dict[str, Workspace],
     graphs: list[GraphRecord], writer: BundleWriter,
-) -> list[MethodRecord]:
+) -> tuple[list[MethodRecord], PlanRecord]:
+    """Of the methods, and of answers."""
     signatures = {graph.key: graph for graph in graphs}
+
+    def write(key: Key, file: str) -> tuple[Plan, PlanRecord]:
+        plan = remeasured(planned[key], costs, workspaces)
+        verify(plan, file, signatures)
+        writer.add_bytes(file, dumps_canonical(plan.model_dump(mode="json")))
+        length = plan.sequence_length
+        return plan, PlanRecord(sequence_length=length, file=file, estimate=plan.estimate, choices=dict(plan.choices))
+
     methods = []
     for method in request.methods:
-        records = []
-        plans: list[Plan] = []
-        for length in request.sequence_lengths:
-            plan = remeasured(planned[method.name, length], costs, workspaces)
-            verify(plan, f"method '{method.name}' at sequence length {length}", signatures)
-            file = f"plans/{method.name}-{length}.json"
-            writer.add_bytes(file, dumps_canonical(plan.model_dump(mode="json")))
-            records.append(
-                PlanRecord(sequence_length=length, file=file, estimate=plan.estimate, choices=dict(plan.choices))
-            )
-            plans.append(plan)
+        made = [write((method.name, length), f"plans/{method.name}-{length}.json") for length in request.sequence_lengths]
         methods.append(
             MethodRecord(
                 name=method.name, training=method.training, options=method.options.model_dump(), scalars=method.scalars,
-                replayable=all(plan.replayable for plan in plans), plans=tuple(records),
+                replayable=all(plan.replayable for plan, _ in made), plans=tuple(record for _, record in made),
             )
         )
-    return methods
+    return methods, write(ANSWERS, "plans/generation.json")[1]
 
 
 # ---- golden vectors ----------------------------------------------------------------------------------------------------
@@ -303,11 +316,11 @@ def _write_golden(
         for method in request.methods
     ]
     if hollow:
-        made = longest_golden(model, methods, text.encoder.tokenizer)
+        made = longest_golden(model, methods, request.sequence_lengths[0], text.tokenizer)
     else:
         made = make_golden(
-            folder, model, weights, initial_adapter(model, request.training.seed), methods, text.encoder.tokenizer,
-            lambda done, total: progress("golden", done, total),
+            folder, model, weights, initial_adapter(model, request.training.seed), methods, request.sequence_lengths[0],
+            text.tokenizer, lambda done, total: progress("golden", done, total),
         )  # fmt: skip
     name = "golden/golden.safetensors"
     write_arrays(writer.path_for(name), made.arrays())

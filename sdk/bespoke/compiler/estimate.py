@@ -13,7 +13,8 @@ __all__ = ["BuildEstimate", "Dial", "DialPoint", "PlanEstimate"]
 
 @dataclass(frozen=True)
 class PlanEstimate:
-    """What one plan will take. Bytes of anonymous memory over the idle process; floating-point operations a step.
+    """What one plan will take, of a method or for answers ("generation"). Bytes of anonymous memory over the idle process;
+    floating-point operations a step.
 
     `seconds` of a step by the planner's formula: for comparing plans. `least` and `fastest` are the ends of what can be had.
     """
@@ -46,9 +47,9 @@ class Dial:
     points: tuple[DialPoint, ...]
 
     def __str__(self) -> str:
-        lines = ["method  length  budget MB   peak MB  in a file   GFLOP/step  seconds by formula  choices"]
+        lines = ["method     length  budget MB   peak MB  in a file   GFLOP/step  seconds by formula  choices"]
         for p in self.points:
-            start = f"{p.method:<7} {p.sequence_length:>6} {p.budget_bytes / 1e6:>10.0f}"
+            start = f"{p.method:<10} {p.sequence_length:>6} {p.budget_bytes / 1e6:>10.0f}"
             if p.estimate is None:
                 lines.append(f"{start} {'does not fit':>9}")
                 continue
@@ -80,11 +81,11 @@ class BuildEstimate:
         budget = "none" if self.budget_bytes is None else f"{self.budget_bytes / 1e6:.1f} MB"
         lines = [
             f"bundle at most {self.bundle_bytes / 1e6:.1f} MB, budget {budget}",
-            "method  length   peak MB   GFLOP/step   least MB   GFLOP/step  fastest MB   GFLOP/step  choices",
+            "method     length   peak MB   GFLOP/step   least MB   GFLOP/step  fastest MB   GFLOP/step  choices",
         ]
         for plan in self.plans:
             ends = (plan.estimate, plan.least, plan.fastest)
             widths = (9, 10, 11)
             figures = [f"{e.peak_bytes / 1e6:>{w}.1f} {e.work_flops / 1e9:>12.2f}" for e, w in zip(ends, widths, strict=True)]
-            lines.append(f"{plan.method:<7} {plan.sequence_length:>6} {' '.join(figures)}  {_words(plan.choices)}")
+            lines.append(f"{plan.method:<10} {plan.sequence_length:>6} {' '.join(figures)}  {_words(plan.choices)}")
         return "\n".join(lines)

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bespoke.data.encode import ExampleEncoder, TokenRow
-from bespoke.data.rows import TokenRows
+from bespoke.data.rows import TokenRow, TokenRows, text_rows
+from bespoke.data.text import Tokenizer
 from bespoke.golden.make import MANY_WEIGHTS, one_thread
 from bespoke.golden.reference import Lane, Reference
 from bespoke.model.spec import ModelSpec
@@ -30,22 +30,23 @@ MOST_UNKNOWN = 0.1  # of all tokens of the texts
 SEED = 0
 
 
-def general_texts(encoder: ExampleEncoder) -> TokenRows | None:
-    """The texts that ship with the SDK, as far as they fit; None where the model's tokenizer cannot say them."""
-    tokenizer = encoder.tokenizer
+def general_texts(tokenizer: Tokenizer | None, length: int, vocabulary: int) -> TokenRows | None:
+    """The texts that ship with the SDK, as far as they fit, in rows of `length` positions; None where the model cannot say them.
+
+    The package `tokenizers` encodes them, so that a build with the default settings needs no core.
+    """
     if tokenizer is None:
         return None
     rows: list[TokenRow] = []
     positions = 0
     for text in (files("bespoke.data") / "general.txt").read_text(encoding="utf-8").splitlines():
-        encoded = encoder.encode({"text": text}, "general text")
-        positions += encoded.tokens - len(encoded.rows)
+        windows = text_rows(tokenizer.encode(text), tokenizer.bos_id, length)
+        positions += sum(len(row.tokens) - 1 for row in windows)
         if positions > POSITIONS:
             break
-        rows += encoded.rows
+        rows += windows
     made = TokenRows.from_rows(rows)
-    known = encoder.vocab_size or tokenizer.vocab_size
-    if not rows or made.tokens.max() >= known or np.isin(made.tokens, tokenizer.unknown_ids).mean() > MOST_UNKNOWN:
+    if not rows or made.tokens.max() >= vocabulary or np.isin(made.tokens, tokenizer.unknown_ids).mean() > MOST_UNKNOWN:
         return None
     return made
 

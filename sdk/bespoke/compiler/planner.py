@@ -52,16 +52,27 @@ class Planned:
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What to plan for."""
+    """What to plan for. Without an optimizer: answers, in chunks of `sequence_length` tokens of the prompt."""
 
     method: str
-    optimizer: Optimizer
+    optimizer: Optimizer | None
     options: Settings
     training: Training
     sequence_length: int
     context_length: int
     budget_bytes: int | None
     costs: Costs
+
+    @property
+    def subject(self) -> str:
+        if self.optimizer is None:
+            return f"The plan for answers in chunks of {self.sequence_length} tokens, with a context of {self.context_length}"
+        return f"Method '{self.method}' at sequence length {self.sequence_length}"
+
+    @property
+    def way_out(self) -> str:
+        """What else than more memory may help a plan that does not fit."""
+        return "lower the context" if self.optimizer is None else "shorten the sequences or lower the batch size"
 
 
 def plan_method(request: PlanRequest, model: ModelSpec, tracer: Tracer) -> Planned:
@@ -81,6 +92,7 @@ class _Figures:
     workspace: float
     engine: float
     constant: float
+    session: float
     waiting: float  # what the arena grows by with the checkpoints
 
     def at_depth(self, deeper: _Figures, more: int) -> _Figures:
@@ -153,10 +165,10 @@ class Planner:
         fastest = self._fastest
         figures = [f"{p.peak / 1e6:.1f} MB at {p.plan.estimate.work_flops / 1e9:.2f} GFLOP a step" for p in (smallest, fastest)]
         return PlanDoesNotFit(
-            f"Method '{self.request.method}' at sequence length {self.request.sequence_length}",
+            self.request.subject,
             got=f"a budget of {budget_bytes / 1e6:.1f} MB",
             expected=f"at least {figures[0]}, the smallest plan that it has; the fastest takes {figures[1]}",
-            next_step=f"Set Budget(memory_mb={-(-smallest.peak // 100_000) / 10}), shorten the sequences or lower the batch size",
+            next_step=f"Set Budget(memory_mb={-(-smallest.peak // 100_000) / 10}), {self.request.way_out}",
         )
 
     # ---- what combinations should cost -----------------------------------------------------------------------------------
@@ -174,7 +186,7 @@ class Planner:
         e, held = spilled.plan.estimate, self._compiled(builder, (), spilled.live).plan.estimate
         return _Figures(
             step_seconds(builder.draft, self.request.costs.speed), e.arena_bytes, e.workspace_bytes, e.engine_bytes,
-            e.constant_bytes, held.arena_bytes - e.arena_bytes,
+            e.constant_bytes, e.session_bytes, held.arena_bytes - e.arena_bytes,
         )  # fmt: skip
 
     def _at_depth(self, choices: Choices) -> _Figures:
@@ -219,7 +231,8 @@ class Planner:
         for combination in itertools.product(*candidates.values()):
             choices = dict(zip(candidates, combination, strict=True))
             parts = [first, *(others[item] for item in choices.items() if item in others)]
-            memory = sum(max(getattr(part, name) for part in parts) for name in ("arena", "workspace", "engine", "constant"))
+            regions = ("arena", "workspace", "engine", "constant", "session")
+            memory = sum(max(getattr(part, name) for part in parts) for name in regions)
             seconds = first.seconds + sum(part.seconds - first.seconds for part in parts)
             yield _Prospect(choices, {}, seconds, memory)
 
@@ -329,11 +342,16 @@ def _first_blocks(model: ModelSpec, count: int) -> ModelSpec:
 
 
 def record_sections(request: PlanRequest, model: ModelSpec, tracer: Tracer, choices: Mapping[str, Any]) -> PlanBuilder:
-    """The builder after the method and the SDK's own sections have written to it."""
+    """The builder after the method and the SDK's `evaluate_step` have written to it; without a method, the sections that answer."""
     b = PlanBuilder(
         model, request.training, request.sequence_length, request.context_length, tracer, dict(choices),
         options=type(request.options),
     )  # fmt: skip
+    if request.optimizer is None:
+        b.draft.sections.clear()  # of the training section that a builder begins with
+        prefill(b, model)
+        decode(b, model)
+        return b
     request.optimizer.train_step(b, model, request.options)
     if request.training.accumulates:
         if any(isinstance(i, Record) for code in b.draft.sections.values() for i in code):
@@ -351,8 +369,6 @@ def record_sections(request: PlanRequest, model: ModelSpec, tracer: Tracer, choi
                 next_step="Yield (adapter, gradients) to update, or set accumulation=1 and clip_norm=None",
             )
     evaluate_step(b, model)
-    prefill(b, model)
-    decode(b, model)
     return b
 
 

@@ -7,21 +7,24 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from bespoke.compiler.estimate import DialPoint, PlanEstimate
+from bespoke.compiler.generation import GenerationPlanner, generation_requests
 from bespoke.compiler.planner import Planned, Planner, PlanRequest, remeasured
 from bespoke.compiler.request import BuildRequest, Progress
 from bespoke.errors import PlanDoesNotFit
 from bespoke.graph.trace import Graph, Tracer
 from bespoke.model.architecture import ModelConfig
 from bespoke.model.spec import ModelSpec
+from bespoke.plan.kinds import GENERATION
 
 if TYPE_CHECKING:
     from bespoke.plan.costs import Costs, Workspace
 
-CONTEXT_FACTOR = 2  # rows of the KV cache for each position of the longest plan
+DEFAULT_CONTEXT = 1024  # rows of the KV cache
 MAX_ROUNDS = 6  # of planning, because a target measured other workspaces than were estimated
 
-Key = tuple[str, int]
-"""Method and sequence length."""
+Key = tuple[str, int | None]
+"""Method and sequence length; `ANSWERS` for the plan whose length follows from the budget."""
+ANSWERS: Key = (GENERATION, None)
 Compile = Callable[[Sequence[Graph]], Mapping[str, "Workspace"]]
 """Compiles graphs that it has not met, and gives the workspaces of all that it has, by key."""
 
@@ -44,16 +47,18 @@ class Plans:
     def budget(self) -> int | None:
         return self._request.budget.memory_bytes
 
-    def planners(self, workspaces: Mapping[str, Workspace] | None = None) -> dict[Key, Planner]:
-        """One for each method and sequence length, by what targets have measured."""
+    def planners(self, workspaces: Mapping[str, Workspace] | None = None) -> dict[Key, Planner | GenerationPlanner]:
+        """One for each method and sequence length, and one for answers, by what targets have measured."""
         context = context_length(self._request, self._model.config)
-        made = {}
+        made: dict[Key, Planner | GenerationPlanner] = {}
         for method in self._request.methods:
             for length in self._request.sequence_lengths:
                 wanted = PlanRequest(
                     method.name, method.plugin, method.options, method.training, length, context, self.budget, self.costs
                 )
                 made[method.name, length] = Planner(wanted, self._model, self.tracer, workspaces)
+        answers = generation_requests(context, self.budget, self.costs)
+        made[ANSWERS] = GenerationPlanner([Planner(wanted, self._model, self.tracer, workspaces) for wanted in answers])
         return made
 
     def estimated(self, progress: Progress) -> dict[Key, Planned]:
@@ -73,19 +78,21 @@ class Plans:
         compiled(self.graphs(planned))
         return planned if self.budget is None else self._settled(compiled, lambda planner: planner.plan(self.budget))
 
-    def _settled(self, compiled: Compile, choose: Callable[[Planner], Planned]) -> dict[Key, Planned]:
+    def _settled(self, compiled: Compile, choose: Callable[[Planner | GenerationPlanner], Planned]) -> dict[Key, Planned]:
         """Plans chosen by measured workspaces: chosen again until all graphs that they use are measured.
 
         A refusal too: the smallest and the fastest plan that it names are measured first.
         """
         measured = compiled([])
         for _ in range(MAX_ROUNDS):
-            planned, ends, refusal = {}, {}, None
+            planned, ends, refusal, needed = {}, {}, None, 0
             for key, planner in self.planners(measured).items():
                 try:
                     planned[key] = choose(planner)
                 except PlanDoesNotFit as error:
-                    planned[key], ends[key], refusal = planner.smallest(), planner.plan(None), error
+                    planned[key], ends[key] = planner.smallest(), planner.plan(None)
+                    if planned[key].peak > needed:  # what it names is then enough for the others
+                        refusal, needed = error, planned[key].peak
             graphs = self.graphs(planned) + self.graphs(ends)
             if all(graph.key in measured for graph in graphs):
                 if refusal is not None:
@@ -127,18 +134,20 @@ class Plans:
         """What each budget buys. The smallest and the fastest plan are measured, and correct the estimates of those between."""
         self._ends(compiled)
         found = []
-        for (method, length), planner in self.planners(compiled([])).items():
+        for (method, _), planner in self.planners(compiled([])).items():
             for budget in budgets:
                 try:
                     planned = planner.plan(budget)
                 except PlanDoesNotFit:
-                    found.append(DialPoint(method, length, budget, None, None, {}))
+                    least = planner.smallest().plan
+                    found.append(DialPoint(method, least.sequence_length, budget, None, None, {}))
                     continue
                 plan = planned.plan
-                found.append(DialPoint(method, length, budget, plan.estimate, planned.seconds, plan.choices))
+                found.append(DialPoint(method, plan.sequence_length, budget, plan.estimate, planned.seconds, plan.choices))
         return tuple(found)
 
 
 def context_length(request: BuildRequest, config: ModelConfig) -> int:
-    longest = request.sequence_lengths[-1]
-    return max(longest, min(CONTEXT_FACTOR * longest, config.max_positions))
+    if request.context is not None:
+        return request.context
+    return max(request.sequence_lengths[-1], min(DEFAULT_CONTEXT, config.max_positions))

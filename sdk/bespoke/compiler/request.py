@@ -50,18 +50,20 @@ class TargetChoice:
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """The arguments of `Personalizer`, with every default filled in. At least one method and one target; all methods have the same
-    sequence lengths."""
+    """The arguments of `Personalizer`, with every default filled in. At least one target; all methods have the same sequence
+    lengths."""
 
     model: str | Path
     methods: tuple[Method, ...]
     targets: tuple[TargetChoice, ...]
+    context: int | None
     data: Path | str | None
     data_format: str | None
     fields: Mapping[str, str] | None
     lora: Lora
     training: Training
     budget: Budget
+    text: bool
     train_on: str
     licence: str | None
     template_date: str | None
@@ -76,5 +78,6 @@ class BuildRequest:
 
     @property
     def sequence_lengths(self) -> tuple[int, ...]:
-        """From the shortest."""
-        return tuple(sorted(self.methods[0].training.sequence_lengths))
+        """From the shortest. Without a method the longest of them still says how long an example may be."""
+        training = self.methods[0].training if self.methods else self.training
+        return tuple(sorted(training.sequence_lengths))

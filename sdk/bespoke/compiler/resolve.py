@@ -37,7 +37,7 @@ def resolve(optimizers: Named, targets: Named, given: Mapping[str, Any]) -> Buil
         problems.append(
             ConfigError("train_on", got=repr(train_on), expected="'assistant', 'user' or 'all'", next_step="Choose one")
         )
-    for name, values in _by_name("optimizers", optimizers, problems):
+    for name, values in _by_name("optimizers", optimizers, problems, may_be_none=True):
         plugin = _plugin("optimizer", name, problems)
         if plugin is None:
             continue
@@ -62,9 +62,18 @@ def resolve(optimizers: Named, targets: Named, given: Mapping[str, Any]) -> Buil
                 next_step="Set sequence_lengths in Training only: tokens are cut to them once",
             )
         )
+    request = BuildRequest(methods=tuple(methods), targets=tuple(chosen), **given)
+    if request.context is not None and request.context < request.sequence_lengths[-1]:
+        problems.append(
+            ConfigError(
+                "context", got=repr(request.context),
+                expected=f"at least {request.sequence_lengths[-1]}, the longest of sequence_lengths",
+                next_step="Raise it, or leave out longer sequences",
+            )
+        )  # fmt: skip
     if problems:
         raise ConfigError.from_problems(problems)
-    return BuildRequest(methods=tuple(methods), targets=tuple(chosen), **given)
+    return request
 
 
 def _method_defaults(options: Any, training: Training) -> dict[str, Any]:
@@ -79,6 +88,7 @@ _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "data_format": ((str, type(None)), "the name of a format or None"),
     "fields": ((dict, type(None)), "{what it is: the column that holds it} or None"),
     "lora": (Lora, "Lora(...)"), "training": (Training, "Training(...)"), "budget": (Budget, "Budget(...)"),
+    "text": (bool, "True or False"), "context": ((int, type(None)), "a number of tokens or None"),
     "licence": ((str, type(None)), "text or None"), "template_date": ((str, type(None)), "text or None"),
     "signing_key": ((bytes, type(None)), "the bytes of a PEM file or None"),
 }  # fmt: skip
@@ -92,9 +102,14 @@ def _wrong_kinds(arguments: Mapping[str, Any]) -> list[ConfigError]:
     ]
 
 
-def _by_name(subject: str, named: Any, problems: list[ConfigError]) -> list[tuple[str, Mapping[str, Any]]]:
+def _by_name(
+    subject: str, named: Any, problems: list[ConfigError], *, may_be_none: bool = False
+) -> list[tuple[str, Mapping[str, Any]]]:
     if isinstance(named, str):
         return [(named, {})]
+    empty = isinstance(named, Sequence | Mapping) and not named
+    if empty and may_be_none:
+        return []
     pairs: list[tuple[Any, Any]] = []
     if isinstance(named, Mapping):
         pairs = [(name, {} if values is None else values) for name, values in named.items()]
@@ -103,7 +118,6 @@ def _by_name(subject: str, named: Any, problems: list[ConfigError]) -> list[tupl
     names = [name for name, _ in pairs]
     named_well = all(isinstance(name, str) and isinstance(values, Mapping) for name, values in pairs)
     if not pairs or not named_well or len(set(names)) < len(names):
-        empty = isinstance(named, Sequence | Mapping) and not named
         problems.append(
             ConfigError(
                 subject, got="none" if empty else repr(named)[:200],

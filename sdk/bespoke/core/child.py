@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
 import selectors
 import signal
 import subprocess
@@ -20,13 +21,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from bespoke import errors
 from bespoke.core.finding import find
+from bespoke.core.library import error_of
 from bespoke.core.limit import ChildLimit
 from bespoke.core.page_cache import read_through
 from bespoke.errors import BespokeError, BudgetExceeded, MissingDependency
 
-__all__ = ["run"]
+__all__ = ["Orders", "run"]
+
+Orders = queue.SimpleQueue[Mapping[str, Any]]
 
 POLL_SECONDS = 0.05  # how late a stop may be noticed
 TERM_AGAIN_SECONDS = 0.25  # a child that does not listen yet loses the signal
@@ -37,7 +40,7 @@ _MAX_ERROR_TEXT = 2000
 
 def run(
     request: Mapping[str, Any], limit_bytes: int | None = None, on_step: Callable[[int, float], None] | None = None,
-    stop: Callable[[], bool] | None = None,
+    stop: Callable[[], bool] | None = None, orders: Orders | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The core's report on a request, and under "enforced_by" what enforced the limit ("none" without one).
 
@@ -45,6 +48,7 @@ def run(
     limit_bytes:  footprint of the whole process that the budget allows; the system enforces it with a small margin
     on_step:      told (step, loss) after each step
     stop:         asked 20 times a second; the core then ends in a committed state and reports
+    orders:       what other threads tell it meanwhile: {"do": "limit" | "pace", ...}
     Raises the error that the core tells, BudgetExceeded where the system ended it for going over the limit, BespokeError where
     it crashed, MissingDependency where there is no core.
     """
@@ -58,7 +62,7 @@ def run(
         child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, process_group=0)
         try:
             _tell(child, request)
-            last = _listen(child, on_step, stop)
+            last = _listen(child, on_step, stop, orders or Orders())
             child.wait()
         except BaseException:
             _end(child)
@@ -80,15 +84,17 @@ def _tell(child: subprocess.Popen[bytes], message: Mapping[str, Any]) -> None:
 
 
 def _listen(
-    child: subprocess.Popen[bytes], on_step: Callable[[int, float], None] | None, stop: Callable[[], bool] | None
+    child: subprocess.Popen[bytes], on_step: Callable[[int, float], None] | None, stop: Callable[[], bool] | None, orders: Orders
 ) -> dict[str, Any]:
     """Hears the child to its end; returns its limit and its report or error."""
     found: dict[str, Any] = {}
-    cancelled = False
+    cancelled = computes = False
     for line in _lines(child):
         if not cancelled and stop is not None and stop():
             cancelled = True
             _tell(child, {"do": "cancel"})
+        while computes and not orders.empty():  # before, there is nothing that they could change
+            _tell(child, orders.get())
         if line is None:
             continue
         try:
@@ -96,6 +102,7 @@ def _listen(
             kind = event["event"]
         except (ValueError, TypeError, KeyError):
             continue  # a library that writes to stdout
+        computes = computes or kind == "progress"
         if kind == "progress" and event["phase"] == "step" and on_step is not None:
             on_step(int(event["step"]), _number(event["loss"]))
         elif kind in ("report", "error", "limit"):
@@ -159,7 +166,7 @@ def _report(
 ) -> dict[str, Any]:
     enforced_by = found.get("limit", {}).get("kind", "none")
     if "error" in found:
-        raise _error(found["error"])
+        raise error_of(found["error"])
     if "report" in found and status == 0:
         return {**found["report"]["report"], "enforced_by": enforced_by}
     allowed = "none" if limit_bytes is None else f"{limit_bytes / 1e6:.1f} MB"
@@ -171,7 +178,7 @@ def _report(
         )  # fmt: skip
     raise BespokeError(
         "The device core", got=_ending(status, said), expected="a report",
-        next_step="The state is as the last commit left it: train again to go on from there, or use the runtime 'torch'. "
+        next_step="The state is as the last commit left it: train again to go on from there. "
         "If it happens again, report it with this message",
     )  # fmt: skip
 
@@ -189,12 +196,3 @@ def _ending(status: int, said: IO[bytes]) -> str:
     else:
         how = f"exit status {status} without a report"
     return f"{how}; it said: {words}" if words else how
-
-
-def _error(event: Mapping[str, Any]) -> BespokeError:
-    """The error of the same name here, with the core's four parts."""
-    kind = getattr(errors, str(event.get("kind")), None)
-    if not (isinstance(kind, type) and issubclass(kind, BespokeError)):
-        kind = BespokeError
-    parts = {name: str(event.get(name, "")) for name in ("subject", "got", "expected", "next_step")}
-    return kind(parts.pop("subject"), **parts)

@@ -16,6 +16,7 @@ from typing import Any
 __all__ = ["Core", "find"]
 
 BINARY = "bespoke-core"
+LIBRARY = "libbespoke_core.dylib" if sys.platform == "darwin" else "libbespoke_core.so"
 OVERRIDE = "BESPOKE_CORE"  # path of another build of it, for those who develop it
 # What it is compiled with, on Debian.
 SYSTEM_PACKAGES = "apt-get install g++"
@@ -31,6 +32,14 @@ class Core:
     next_step: str = ""
     built: dict[str, Any] = field(default_factory=dict)  # core.json, written by the build: versions, compiler
     says: dict[str, Any] = field(default_factory=dict)  # what the core says of itself: version, instruction set
+
+    @property
+    def library(self) -> Path | None:
+        """The library that the program loads: in `lib` where it was installed, in the same folder where it was built."""
+        if self.path is None:
+            return None
+        installed = self.path.parent.parent / "lib" / LIBRARY
+        return installed if installed.is_file() else self.path.parent / LIBRARY
 
 
 def find() -> Core:

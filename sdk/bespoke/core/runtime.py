@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
-from bespoke.core.child import run
+from bespoke.core.child import Orders, run
 from bespoke.core.finding import find
+from bespoke.core.handle import Place, Request
 from bespoke.errors import ConfigError, MissingDependency
 from bespoke.rules.report import STAGES, Evaluation, MemoryReport, RuntimeName, TrainReport
 
@@ -36,47 +37,70 @@ def chosen_runtime(asked: str | None, targets: Sequence[str]) -> RuntimeName:
     if core.path is None:
         raise MissingDependency(
             "runtime 'core'", got=core.reason, expected="a core that runs here",
-            next_step=f"{core.next_step}. Or use the runtime 'torch'",
+            next_step=core.next_step,
         )  # fmt: skip
     return "core"
 
 
 class CoreRuntime:
-    """Requests to the core for one bundle and one user's state."""
+    """Requests to the core, in processes of its own, for one bundle and one user's state."""
 
-    def __init__(
-        self, bundle: Path, state: Path, manifest_sha256: str, public_key: bytes | None, memory_bytes: int | None
-    ) -> None:
+    def __init__(self, place: Place, memory_bytes: int | None) -> None:
         self._memory_bytes = memory_bytes
+        self._share = 1.0
+        self._running: Orders | None = None
         self._request = {
-            "bundle": str(bundle.absolute()),
-            "state": str(state.absolute()),
-            "pin_sha256": manifest_sha256,  # what was opened here is what is trained there
-            "public_key": None if public_key is None else public_key.hex(),
-            "memory_mb": -1.0 if memory_bytes is None else memory_bytes / 1e6,
+            "bundle": str(place.bundle.absolute()),
+            "state": str(place.state.absolute()),
+            "pin_sha256": place.pin_sha256,
+            "public_key": None if place.public_key is None else place.public_key.hex(),
             "threads": _threads(),
         }
 
     def train(
-        self, steps: int | None, seconds: float | None, method: str | None, seed: int | None, stop: Callable[[], bool] | None,
-        on_step: Callable[[int, float], None] | None, overrides: Mapping[str, Any],
-    ) -> TrainReport:  # fmt: skip
-        asked = {"verb": "train", "method": method, "steps": steps or 0, "seed": seed, "deadline_seconds": seconds or 0.0}
-        return train_report(self._ask({**asked, "settings": dict(overrides)}, on_step, stop))
+        self, asked: Request, seconds: float | None, on_step: Callable[[int, float], None] | None, stop: Callable[[], bool] | None
+    ) -> TrainReport:
+        request = {
+            "verb": "train", "method": asked.method, "steps": asked.steps or 0, "seed": asked.seed,
+            "deadline_seconds": seconds or 0.0, "settings": dict(asked.settings or {}),
+        }  # fmt: skip
+        return train_report(self._ask(request, on_step, stop))
 
-    def evaluate(self, split: str) -> Evaluation:
-        found = _taken(Evaluation, self._ask({"verb": "evaluate", "split": split}))
-        means = {"loss": _number(found["loss"]), "accuracy": _number(found["accuracy"])}
-        return Evaluation(**{**found, **means, "perplexity": _number(found["perplexity"], "inf")})
+    def evaluate(self, split: str, examples: Sequence[str] | None = None) -> Evaluation:
+        """Of the user's examples of a split, or of these, each a JSON text."""
+        given = {} if examples is None else {"examples": [json.loads(example) for example in examples]}
+        return evaluation(self._ask({"verb": "evaluate", "split": split, **given}))
 
     def verify(self) -> dict[str, Any]:
         """{"golden": whether there are any, "files", "checks": [...], "seconds", "texts_skipped"}."""
         return self._ask({"verb": "verify"})
 
+    def set_limit(self, memory_bytes: int | None) -> None:
+        """From now on, also of a call that runs, which keeps within what the system allows it."""
+        self._memory_bytes = memory_bytes
+        if (running := self._running) is not None:
+            running.put({"do": "limit", "memory_mb": _megabytes(memory_bytes)})
+
+    def set_pace(self, share: float) -> None:
+        self._share = share
+        if (running := self._running) is not None:
+            running.put({"do": "pace", "share": share})
+
     def _ask(
         self, more: dict[str, Any], on_step: Callable[[int, float], None] | None = None, stop: Callable[[], bool] | None = None
     ) -> dict[str, Any]:
-        return run({**self._request, **more}, self._memory_bytes, on_step, stop)
+        orders = Orders()
+        if self._share < 1:
+            orders.put({"do": "pace", "share": self._share})
+        self._running, limit = orders, self._memory_bytes
+        try:
+            return run({**self._request, "memory_mb": _megabytes(limit), **more}, limit, on_step, stop, orders)
+        finally:
+            self._running = None
+
+
+def _megabytes(size: int | None) -> float:
+    return -1.0 if size is None else size / 1e6
 
 
 def _threads() -> int:
@@ -85,14 +109,12 @@ def _threads() -> int:
     return int(text) if text.isdigit() else 0
 
 
-# What the core calls otherwise, and what it cannot know: the parent enforces its limit.
-_OTHER_NAMES = {"memory_columns": "memory_columns_over_time"}
-_OF_THE_PARENT = ("enforced_by",)
+_OF_THE_PARENT = ("enforced_by",)  # what the core cannot know: the parent enforces its limit
 
 
-def fields_of_the_core(report: type) -> dict[str, str]:
-    """Field of a report -> its name in what the core reports: bindings/schema/*.inc are written from it."""
-    return {item.name: _OTHER_NAMES.get(item.name, item.name) for item in fields(report) if item.name not in _OF_THE_PARENT}
+def fields_of_the_core(report: type) -> tuple[str, ...]:
+    """What the core fills of a report or record: bindings/schema/*.inc and *.schema.json are written from it."""
+    return tuple(item.name for item in fields(report) if item.name not in _OF_THE_PARENT)
 
 
 def train_report(found: Mapping[str, Any]) -> TrainReport:
@@ -110,9 +132,15 @@ def train_report(found: Mapping[str, Any]) -> TrainReport:
     return TrainReport(**{**taken, **converted})
 
 
+def evaluation(found: Mapping[str, Any]) -> Evaluation:
+    taken = _taken(Evaluation, found)
+    means = {"loss": _number(taken["loss"]), "accuracy": _number(taken["accuracy"])}
+    return Evaluation(**{**taken, **means, "perplexity": _number(taken["perplexity"], "inf")})
+
+
 def _taken(report: type, found: Mapping[str, Any]) -> dict[str, Any]:
     """What the core filled of a report, by the names of its fields."""
-    return {field: found[name] for field, name in fields_of_the_core(report).items()}
+    return {name: found[name] for name in fields_of_the_core(report)}
 
 
 def _number(value: float | None, otherwise: str = "nan") -> float:

@@ -19,43 +19,22 @@ between the two belongs at the start of the completion, where most vocabularies 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from bespoke.data.rows import Encoded, TokenRow, text_rows
 from bespoke.data.shapes import shape_of
 from bespoke.data.text import Tokenizer
-from bespoke.data.turns import ROLES, Turns
+from bespoke.data.turns import ROLES, Turns, protect_markers, stop_ids
 from bespoke.errors import ConfigError, DataError, kind_of
 
 __all__ = ["Encoded", "ExampleEncoder", "TokenRow", "TrainOn"]
 
 TrainOn = Literal["assistant", "user", "all"]
 _TRAIN_ON = ("assistant", "user", "all")
-
-
-@dataclass(frozen=True, eq=False)
-class TokenRow:
-    """One row. `tokens` int32 [n], `mask` uint8 [n] of 0 and 1; 2 <= n <= max_length + 1."""
-
-    tokens: npt.NDArray[np.int32]
-    mask: npt.NDArray[np.uint8]
-
-
-@dataclass(frozen=True, eq=False)
-class Encoded:
-    """Rows of one example. `tokens` counts those in the rows, `truncated_tokens` those that found no room in them, of which
-    `truncated_trained_tokens` were to be trained on; `windows` is the number of rows that a text was split into (1 for other
-    shapes)."""
-
-    rows: list[TokenRow]
-    tokens: int
-    trained_tokens: int
-    truncated_tokens: int
-    truncated_trained_tokens: int
-    windows: int
 
 
 class ExampleEncoder:
@@ -88,27 +67,31 @@ class ExampleEncoder:
         self.max_length = max_length
         self.vocab_size = vocab_size if vocab_size is not None else tokenizer.vocab_size if tokenizer else None
         if tokenizer is not None and turns is not None:
-            for text in turns.markers():
-                tokenizer.protect(tokenizer.added_tokens_in(text))
-
-    def with_max_length(self, max_length: int) -> ExampleEncoder:
-        """The same encoder for rows of another length."""
-        return ExampleEncoder(self.tokenizer, self.turns, self.train_on, max_length, vocab_size=self.vocab_size)
+            protect_markers(tokenizer, turns)
 
     def encode(self, example: Mapping[str, Any], subject: str = "example") -> Encoded:
         """Rows of `example`; DataError, naming `subject`, where it cannot be used or nothing of it would be trained."""
         encoded = self.try_encode(example, subject)
-        if encoded.trained_tokens == 0:
-            raise self.nothing_to_train(example, subject)
+        if encoded.untrained is not None:
+            raise encoded.untrained
         return encoded
 
     def try_encode(self, example: Mapping[str, Any], subject: str = "example") -> Encoded:
         """Like `encode`, but an example of which nothing would be trained gives no rows instead of an error."""
+        encoded = self._encoded(example, subject)
+        return encoded if encoded.trained_tokens else replace(encoded, untrained=self._nothing_to_train(example, subject))
+
+    def _encoded(self, example: Mapping[str, Any], subject: str) -> Encoded:
         shape = shape_of(example, subject)
         if shape == "messages":
             return self._encode_messages(example["messages"], subject)
         if shape == "prompt_completion":
             return self._encode_pair(example["prompt"], example["completion"], subject)
+        if shape == "preference":
+            raise DataError(
+                subject, got="a chosen and a rejected answer", expected="messages, prompt and completion, or text",
+                next_step="Give the chosen answer as the completion",
+            )  # fmt: skip
         if shape == "text":
             tokenizer = self._need_tokenizer(subject)
             return self._windows(self._content(tokenizer, example["text"], f"{subject}.text"), tokenizer.bos_id)
@@ -130,16 +113,7 @@ class ExampleEncoder:
 
     def stop_ids(self) -> set[int]:
         """Tokens that end an answer: eos, and the token that ends the assistant's turn."""
-        stops: set[int] = set()
-        if self.tokenizer is not None:
-            if self.tokenizer.eos_id is not None:
-                stops.add(self.tokenizer.eos_id)
-            ending = self.turns.ending("assistant") if self.turns is not None else ""
-            for token in self.tokenizer.encode_template(ending) if ending else ():
-                if token in self.tokenizer.control_ids:
-                    stops.add(token)
-                    break
-        return stops
+        return stop_ids(self.tokenizer, self.turns) if self.tokenizer is not None else set()
 
     # The shapes.
 
@@ -200,15 +174,7 @@ class ExampleEncoder:
     # Rows.
 
     def _windows(self, tokens: list[int], bos: int | None) -> Encoded:
-        """Windows of a text: every token is predicted exactly once, the first only where bos stands before it."""
-        size = self.max_length
-        rows = []
-        if bos is not None:
-            for start in range(0, len(tokens), size):
-                rows.append(_row([bos, *tokens[start : start + size]], None))
-        else:
-            for start in range(0, len(tokens) - 1, size):
-                rows.append(_row(tokens[start : start + size + 1], None))
+        rows = text_rows(tokens, bos, self.max_length)
         return _encoded(rows, len(rows))
 
     def _one_row(self, tokens: list[int], mask: list[int]) -> Encoded:
@@ -274,7 +240,7 @@ class ExampleEncoder:
             )
         return self.tokenizer
 
-    def nothing_to_train(self, example: Mapping[str, Any], subject: str) -> DataError:
+    def _nothing_to_train(self, example: Mapping[str, Any], subject: str) -> DataError:
         """Why `try_encode` gave no rows for `example`."""
         if "messages" in example:
             has = sorted({m["role"] for m in example["messages"]})
@@ -295,11 +261,8 @@ class ExampleEncoder:
         )
 
 
-def _row(tokens: list[int], mask: list[int] | None) -> TokenRow:
-    return TokenRow(
-        np.asarray(tokens, dtype=np.int32),
-        np.asarray([0] + [1] * (len(tokens) - 1) if mask is None else mask, dtype=np.uint8),
-    )
+def _row(tokens: list[int], mask: list[int]) -> TokenRow:
+    return TokenRow(np.asarray(tokens, dtype=np.int32), np.asarray(mask, dtype=np.uint8))
 
 
 def _encoded(rows: list[TokenRow], windows: int, truncated: int = 0, truncated_trained: int = 0) -> Encoded:

@@ -87,7 +87,7 @@ def _checked_fields(format: Format | None, fields: Mapping[str, str]) -> Mapping
         problems.append(
             ConfigError("format", got=repr(format), expected=f"one of {', '.join(FIELDS)}", next_step="Change format")
         )
-    known = [name for shape in FIELDS for name in (*FIELDS[shape], *OPTIONAL_FIELDS[shape])]
+    known = list(dict.fromkeys(name for shape in FIELDS for name in (*FIELDS[shape], *OPTIONAL_FIELDS[shape])))
     for name, column in fields.items():
         if name not in known or not isinstance(column, str):
             problems.append(

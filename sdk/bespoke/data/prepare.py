@@ -12,17 +12,28 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
 from bespoke.config import JUDGED_POSITIONS, Settings
-from bespoke.data.encode import Encoded, ExampleEncoder, TokenRow
 from bespoke.data.files import ReadReport, read_examples
-from bespoke.data.rows import TokenRows
+from bespoke.data.rows import Encoded, TokenRow, TokenRows
 from bespoke.data.shapes import Format
 from bespoke.errors import ConfigError, DataError
 
-__all__ = ["DataReport", "Prepared", "TokenRows", "prepare"]
+__all__ = ["DataReport", "Encoder", "Prepared", "TokenRows", "prepare"]
+
+
+class Encoder(Protocol):
+    """What makes rows of examples."""
+
+    @property
+    def max_length(self) -> int:
+        """Positions of a row, at most; it has one token more."""
+
+    def try_encode(self, example: Mapping[str, Any], subject: str) -> Encoded:
+        """Rows of `example`, or why it has none. DataError, naming `subject`, where it cannot be used."""
 
 
 class DataReport(Settings):
@@ -54,13 +65,12 @@ class Prepared:
 
 def prepare(
     path: str | Path,
-    encoder: ExampleEncoder,
+    encoder: Encoder,
     *,
     format: Format | None = None,
     fields: Mapping[str, str] | None = None,
     seed: int = 0,
     packing: bool = False,
-    max_length: int | None = None,
     valid_share: float = 0.1,
     on_row: Callable[[int], None] | None = None,
 ) -> Prepared:
@@ -75,21 +85,23 @@ def prepare(
         raise ConfigError(
             "valid_share", got=str(valid_share), expected="0 or more, below 1", next_step="Change valid_share"
         )
-    if max_length is not None and max_length != encoder.max_length:
-        encoder = encoder.with_max_length(max_length)
     read = ReadReport()
     dropped: Counter[str] = Counter()
     examples: list[Encoded] = []
     refusal: DataError | None = None
     for number, example in read_examples(path, format, fields, read):
         where = f"{path}, row {number}"
+        if read.format == "preference":
+            raise DataError(
+                where, got="a chosen and a rejected answer", expected="messages, prompt and completion, or text",
+                next_step="Add preferences to the user's examples, or give the chosen answer as the completion",
+            )  # fmt: skip
         encoded = encoder.try_encode(example, where)
-        if encoded.trained_tokens:
+        if encoded.untrained is None:
             examples.append(encoded)
         else:
-            why = encoder.nothing_to_train(example, where)
-            refusal = refusal or why
-            dropped[f"{why.got}; {why.expected}"] += 1
+            refusal = refusal or encoded.untrained
+            dropped[f"{encoded.untrained.got}; {encoded.untrained.expected}"] += 1
         if on_row is not None:
             on_row(number)
     if not examples:

@@ -1,21 +1,59 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many rows of tokens as three flat arrays, which is how a bundle holds them (data/train.safetensors)."""
+"""Rows of tokens with their loss mask, and many of them as three flat arrays, which is how a bundle holds them
+(data/train.safetensors)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from bespoke.data.encode import TokenRow
-from bespoke.errors import BundleError
+from bespoke.errors import BundleError, DataError
 
-__all__ = ["TokenRows"]
+__all__ = ["Encoded", "TokenRow", "TokenRows", "text_rows"]
 
 _TYPES = {"tokens": np.int32, "mask": np.uint8, "offsets": np.int64}
+
+
+@dataclass(frozen=True, eq=False)
+class TokenRow:
+    """One row. `tokens` int32 [n], `mask` uint8 [n] of 0 and 1; 2 <= n <= max_length + 1."""
+
+    tokens: npt.NDArray[np.int32]
+    mask: npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Rows of one example. `tokens` counts those in the rows, `truncated_tokens` those that found no room in them, of which
+    `truncated_trained_tokens` were to be trained on; `windows` is the number of rows that a text was split into (1 for other
+    shapes). `untrained` says why there are no rows, where nothing of the example would be trained."""
+
+    rows: list[TokenRow]
+    tokens: int
+    trained_tokens: int
+    truncated_tokens: int
+    truncated_trained_tokens: int
+    windows: int
+    untrained: DataError | None = None
+
+
+def text_rows(tokens: Sequence[int], bos: int | None, max_length: int) -> list[TokenRow]:
+    """Windows of a text: every token is predicted exactly once, the first only where bos stands before it.
+
+    Without bos a window begins with the last token of the one before.
+    """
+    first, overlap = ([], 1) if bos is None else ([bos], 0)
+    rows = []
+    for start in range(0, len(tokens) - overlap, max_length):
+        row = np.asarray([*first, *tokens[start : start + max_length + overlap]], np.int32)
+        mask = np.ones(len(row), np.uint8)
+        mask[0] = 0
+        rows.append(TokenRow(row, mask))
+    return rows
 
 
 @dataclass(frozen=True, eq=False)

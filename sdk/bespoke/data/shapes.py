@@ -10,17 +10,19 @@ from bespoke.errors import DataError, kind_of
 
 __all__ = ["FIELDS", "OPTIONAL_FIELDS", "Format", "shape_of"]
 
-Format = Literal["messages", "prompt_completion", "text", "tokens"]  # tokens: for a bundle that takes token ids only
+Format = Literal["messages", "prompt_completion", "preference", "text", "tokens"]  # tokens: for a bundle that takes token ids only
 
 FIELDS: dict[Format, tuple[str, ...]] = {
     "messages": ("messages",),
     "prompt_completion": ("prompt", "completion"),
+    "preference": ("prompt", "chosen", "rejected"),
     "text": ("text",),
     "tokens": ("tokens",),
 }
 OPTIONAL_FIELDS: dict[Format, tuple[str, ...]] = {
     "messages": (),
     "prompt_completion": (),
+    "preference": (),
     "text": (),
     "tokens": ("mask",),
 }
@@ -32,7 +34,7 @@ def shape_of(example: Mapping[str, Any], subject: str = "example") -> Format:
         raise DataError(
             subject,
             got=kind_of(example),
-            expected="an object with messages, prompt and completion, or text",
+            expected="an object with messages, prompt and completion, prompt with chosen and rejected, or text",
             next_step="Give one JSON object per example",
         )
     found = [shape for shape, fields in FIELDS.items() if all(field in example for field in fields)]
@@ -43,7 +45,7 @@ def shape_of(example: Mapping[str, Any], subject: str = "example") -> Format:
         raise DataError(
             subject,
             got=f"the keys {keys}",
-            expected="'messages', 'prompt' and 'completion', or 'text'",
+            expected="'messages', 'prompt' and 'completion', 'prompt', 'chosen' and 'rejected', or 'text'",
             next_step="Rename the keys, or map them: fields={'prompt': 'question', 'completion': 'answer'}",
         )
     raise DataError(

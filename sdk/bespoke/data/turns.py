@@ -14,14 +14,17 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError, model_validator
 
 from bespoke.config import Settings
 from bespoke.errors import BundleError, DataError, kind_of
 
-__all__ = ["ROLES", "Ending", "Glue", "Piece", "Role", "Trim", "Turns"]
+if TYPE_CHECKING:
+    from bespoke.data.text import Tokenizer
+
+__all__ = ["ROLES", "Ending", "Glue", "Piece", "Role", "Trim", "Turns", "protect_markers", "stop_ids"]
 
 Role = Literal["system", "user", "assistant"]
 Place = Literal["start", "system", "user", "assistant", "end", "generate"]
@@ -173,6 +176,20 @@ class Turns(Settings):
             expected=f"glue, trims and endings of a chat template, at most {LARGEST_BYTES} bytes",
             next_step="Build the bundle again",
         )
+
+
+def protect_markers(tokenizer: Tokenizer, turns: Turns) -> None:
+    """No message may hold the added tokens of which the template makes its turns."""
+    for text in turns.markers():
+        tokenizer.protect(tokenizer.added_tokens_in(text))
+
+
+def stop_ids(tokenizer: Tokenizer, turns: Turns | None) -> set[int]:
+    """Tokens that end an answer: eos, and the token that ends the assistant's turn."""
+    stops = set() if tokenizer.eos_id is None else {tokenizer.eos_id}
+    ending = turns.ending("assistant") if turns is not None else ""
+    tokens = tokenizer.encode_template(ending) if ending else []
+    return stops | set([token for token in tokens if token in tokenizer.control_ids][:1])
 
 
 def _checked(messages: Any, subject: str) -> list[tuple[Role, str]]:

@@ -17,13 +17,12 @@ from bespoke.format.tensors import map_tensors
 from bespoke.golden.document import Known, MethodGolden
 from bespoke.golden.methods import rates
 from bespoke.golden.promises import GoldenMethod
+from bespoke.reference.buffers import Buffers
+from bespoke.reference.code import plan_code
+from bespoke.reference.interpreter import Bindings, Interpreter
+from bespoke.reference.machine import tensors
+from bespoke.reference.weights import Weights
 from bespoke.rules.batches import Batch
-from bespoke.runtime.buffers import Buffers
-from bespoke.runtime.code import plan_code
-from bespoke.runtime.interpreter import Bindings, Interpreter
-from bespoke.runtime.machine import tensors
-from bespoke.runtime.weights import Weights
-from bespoke.system.guard import MemoryGuard
 
 TOLERANCE = 1e-3  # relative; how such a method rounds is not known
 
@@ -46,11 +45,11 @@ def _loss(
 ) -> float:
     plan = m.plans[0]
     code, device = plan_code(plan), torch.device("cpu")
-    buffers = Buffers([code], None, device)
+    buffers = Buffers([code], device)
     buffers.fill(adapter)
     interpreter = Interpreter(
         code, [m.functions[graph.key] for graph in plan.graphs], Weights(lambda group: map_tensors(files[group]), device), buffers,
-        MemoryGuard(None, 0), device,
+        device,
     )  # fmt: skip
     scalars = {**m.scalars, "learning_rate": rate, "step": 1.0, "batch_tokens": float(batch.tokens_trained)}
     buffers.begin_step()

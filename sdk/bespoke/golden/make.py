@@ -55,11 +55,12 @@ Run = FirstOrder | ZerothOrder
 
 def make_golden(
     folder: Path, model: ModelSpec, files: Mapping[str, Path], initial: Mapping[str, np.ndarray], methods: Sequence[GoldenMethod],
-    tokenizer: Tokenizer | None, progress: Callable[[int, int], None] = lambda done, total: None,
+    shortest: int, tokenizer: Tokenizer | None, progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Golden:  # fmt: skip
-    """Golden vectors of a model folder whose converted weights are `files`, by group; `initial` is the bundle's adapter."""
+    """Golden vectors of a model folder whose converted weights are `files`, by group; `initial` is the bundle's adapter, `shortest`
+    the shortest of its sequence lengths."""
     with one_thread():
-        return _make_golden(folder, model, files, initial, methods, tokenizer, progress)
+        return _make_golden(folder, model, files, initial, methods, shortest, tokenizer, progress)
 
 
 @contextmanager
@@ -75,11 +76,11 @@ def one_thread() -> Iterator[None]:
 
 def _make_golden(
     folder: Path, model: ModelSpec, files: Mapping[str, Path], initial: Mapping[str, np.ndarray], methods: Sequence[GoldenMethod],
-    tokenizer: Tokenizer | None, progress: Callable[[int, int], None],
+    shortest: int, tokenizer: Tokenizer | None, progress: Callable[[int, int], None],
 ) -> Golden:  # fmt: skip
     document = _draft(model)
     start = filled_adapter(initial, document)
-    tokens, mask = _batch(model, methods)
+    tokens, mask = _batch(model, methods, shortest)
     arrays = _arrays(model, methods, tokens)
     runs: dict[Hashable, Run] = {}  # methods that must do the same share one reference
     of: list[Run | None] = []
@@ -128,11 +129,11 @@ def _make_golden(
     )  # fmt: skip
 
 
-def longest_golden(model: ModelSpec, methods: Sequence[GoldenMethod], tokenizer: Tokenizer | None) -> Golden:
+def longest_golden(model: ModelSpec, methods: Sequence[GoldenMethod], shortest: int, tokenizer: Tokenizer | None) -> Golden:
     """As many numbers as `make_golden` gives, or more, each as long as JSON writes one: for telling the size of the file."""
     number = Known(value=-LONG, tolerance=LONG)
     document = _draft(model)
-    tokens, mask = _batch(model, methods)
+    tokens, mask = _batch(model, methods, shortest)
     shapes = {f"{group}.{name}": shape for group in model.blocks for name, shape in model.adapter_shapes(group).items()}
     first = any(m.promises == "exact_gradients" for m in methods)
     gradient = GradientGolden(norm=number, tolerance=LONG) if first else None
@@ -202,13 +203,12 @@ def _draft(model: ModelSpec) -> GoldenDocument:
     )  # fmt: skip
 
 
-def _batch(model: ModelSpec, methods: Sequence[GoldenMethod]) -> tuple[np.ndarray, np.ndarray]:
+def _batch(model: ModelSpec, methods: Sequence[GoldenMethod], shortest: int) -> tuple[np.ndarray, np.ndarray]:
     """tokens int32 [R, n + 1], mask uint8 [R, n + 1], as many as every plan takes and as do not cost too much."""
-    rows = min(2, min(m.training.batch_size for m in methods))
+    rows = min(2, min((m.training.batch_size for m in methods), default=1))
     weights = len(model.blocks) * sum(out * width for out, width in model.config.linear_shapes.values())
     most = 32 if weights < MANY_WEIGHTS else 16 // rows
-    n = min(most, min(length for m in methods for length in m.training.sequence_lengths))
-    return drawn_tokens(rows, n, model.config.vocab_size, SEED)
+    return drawn_tokens(rows, min(most, shortest), model.config.vocab_size, SEED)
 
 
 def _arrays(model: ModelSpec, methods: Sequence[GoldenMethod], tokens: np.ndarray) -> dict[str, np.ndarray]:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A device proves itself: its plans, graphs, weights and tokenizer against the bundle's golden vectors.
 
-Needs neither the compiler nor transformers. Every section of every plan is run: `evaluate_step`, `prefill` with `decode`, and
-training from the golden adapter, three steps at the shortest sequence length and one at the others, on a batch that is padded to
-each length (what is padded changes nothing). What is compared with what is in docs/explanation/golden_vectors.md.
+Needs neither the compiler nor transformers. Every section of every plan is run: of the plan for answers `prefill` and `decode`, of
+a method's plans `evaluate_step`, and training from the golden adapter, three steps at the shortest sequence length and one at the
+others, on a batch that is padded to each length (what is padded changes nothing). What is compared with what is in
+docs/explanation/golden_vectors.md.
 """
 
 from __future__ import annotations
@@ -19,18 +20,15 @@ import torch
 
 from bespoke.bundle.manifest import MethodRecord
 from bespoke.bundle.reader import Bundle
-from bespoke.data.encode import ExampleEncoder
 from bespoke.data.text import Tokenizer
-from bespoke.data.turns import Turns
+from bespoke.data.turns import Turns, protect_markers
 from bespoke.errors import BespokeError, GoldenMismatch
 from bespoke.golden.batch import padded
 from bespoke.golden.document import Golden, Known, MethodGolden, filled_adapter, places, read_golden
+from bespoke.plan.kinds import GENERATION
+from bespoke.reference.machine import AnsweringMachine, Machine, adapter_tensors
 from bespoke.rules.batches import Batch
 from bespoke.rules.schedule import learning_rate_at
-from bespoke.runtime.interpreter import Bindings
-from bespoke.runtime.machine import Machine, adapter_tensors
-from bespoke.system.footprint import anonymous_bytes
-from bespoke.system.guard import MemoryGuard
 
 __all__ = ["Check", "VerifyReport", "verify_bundle"]
 
@@ -104,13 +102,25 @@ class _Prover:
         self._texts()
         known = {method.name: method for method in self.document.methods}
         for record in self.bundle.manifest.methods:
-            machine = Machine(self.bundle, record, MemoryGuard(None, anonymous_bytes()))
+            machine = Machine(self.bundle, record)
             for length in machine.sequence_lengths:
                 run = _MethodRun(self, machine, length)
                 run.evaluate()
-                run.next_token()
                 if record.name in known and known[record.name].learning_rates:
                     run.train(known[record.name])
+        if self.bundle.manifest.generation is not None:
+            self._next_token(AnsweringMachine(self.bundle))
+
+    def _next_token(self, machine: AnsweringMachine) -> None:
+        """The last token of the first row, from a prefill of those before it and one decode."""
+        *prompt, last, target = self.golden.tokens[0].tolist()
+        adapter = adapter_tensors(self.adapter)
+        machine.prefill(prompt, 0, adapter)
+        logits = machine.decode(last, len(prompt), adapter).reshape(-1).double()
+        loss = float(torch.logsumexp(logits, 0) - logits[target])
+        _Found(self, "The plan for answers", GENERATION, machine.chunk).hold(
+            "next-token loss of prefill and decode", [self.document.next_token_loss], [loss]
+        )
 
     def _texts(self) -> None:
         if not self.document.texts:
@@ -133,38 +143,48 @@ class _Prover:
         self.passed(Check("texts", None, None, len(self.document.texts), 0.0))
 
 
-class _MethodRun:
+class _Found:
+    """What a plan computed, held against what is known."""
+
+    def __init__(self, prover: _Prover, where: str, method: str, length: int) -> None:
+        self.prover = prover
+        self.where = where
+        self.method = method
+        self.length = length
+
+    def hold(self, what: str, wanted: Sequence[Known], got: Sequence[float]) -> None:
+        if len(got) != len(wanted):
+            raise self.mismatch(what, got=f"{len(got)} values", expected=f"{len(wanted)}")
+        for number, (one, value) in enumerate(zip(wanted, got, strict=True), 1):
+            if not one.holds(value):
+                which = f"{what}, value {number}" if len(wanted) > 1 else what
+                raise self.mismatch(which, got=f"{value:.8g}", expected=f"{one.value:.8g} within {one.tolerance:.3g}")
+        self.passed(what, len(wanted), max(_share(v - k.value, k.tolerance) for k, v in zip(wanted, got, strict=True)))
+
+    def passed(self, what: str, compared: int, worst: float) -> None:
+        self.prover.passed(Check(what, self.method, self.length, compared, worst))
+
+    def mismatch(self, what: str, *, got: str, expected: str) -> GoldenMismatch:
+        return GoldenMismatch(
+            f"{self.where}, {what}", got=got, expected=expected,
+            next_step="Build the bundle again; if that changes nothing, this runtime computes something else: report it",
+        )  # fmt: skip
+
+
+class _MethodRun(_Found):
     """One method at one sequence length."""
 
     def __init__(self, prover: _Prover, machine: Machine, length: int) -> None:
-        self.prover = prover
+        name = machine.method.name
+        super().__init__(prover, f"Method '{name}' at sequence length {length}", name, length)
         self.document = prover.document
         self.machine = machine
-        self.length = length
         self.batch = _batch(prover.golden, machine.method, length)
-        self.where = f"Method '{machine.method.name}' at sequence length {length}"
 
     def evaluate(self) -> None:
         """evaluate_step at the golden adapter."""
         loss_sum, _ = self.machine.evaluate_batch(self.batch, adapter_tensors(self.prover.adapter))
-        self._hold("evaluation loss", [self.document.loss], [loss_sum / self.batch.tokens_trained])
-
-    def next_token(self) -> None:
-        """The last token of the first row, from a prefill of those before it and one decode."""
-        *prompt, target = self.prover.golden.tokens[0].tolist()
-        interpreter, adapter = self.machine.interpreters[self.length], adapter_tensors(self.prover.adapter)
-        try:
-            if len(prompt) > 1:
-                padded = torch.tensor([prompt[:-1] + [0] * (self.length - len(prompt) + 1)])
-                interpreter.run("prefill", Bindings({f"prompt_{self.length}": padded}, {"position": 0}, adapter=adapter))
-            last = Bindings(
-                {"prompt_1": torch.tensor([[prompt[-1]]])}, {"position": len(prompt) - 1}, adapter=adapter
-            )  # fmt: skip
-            logits = interpreter.run("decode", last).metrics["logits"].reshape(-1).double()
-        finally:
-            self.machine.buffers.end_session()
-        loss = float(torch.logsumexp(logits, 0) - logits[target])
-        self._hold("next-token loss of prefill and decode", [self.document.next_token_loss], [loss])
+        self.hold("evaluation loss", [self.document.loss], [loss_sum / self.batch.tokens_trained])
 
     def train(self, known: MethodGolden) -> None:
         """Steps from the golden adapter with fresh optimizer state: losses, recorded values, gradients, how far pieces move."""
@@ -186,9 +206,9 @@ class _MethodRun:
             outcome = self._step(known, step, rate)
             if step <= len(known.recorded):
                 wanted = known.recorded[step - 1]
-                self._hold(f"recorded values of step {step}", wanted, outcome.recorded[: len(wanted)])
+                self.hold(f"recorded values of step {step}", wanted, outcome.recorded[: len(wanted)])
             if step <= len(known.losses):
-                self._hold(f"loss of step {step}", [known.losses[step - 1]], [float(outcome.metrics.get("loss", math.nan))])
+                self.hold(f"loss of step {step}", [known.losses[step - 1]], [float(outcome.metrics.get("loss", math.nan))])
             if step == 1 and known.gradient is not None and known.gradient.kind != "difference":
                 self._gradients(known)
             if self.machine.replayable and step == 1:
@@ -213,7 +233,7 @@ class _MethodRun:
             for step in range(1, len(known.learning_rates) + 1)
         ]  # fmt: skip
         wanted = [Known(value=rate, tolerance=rate * RATE_TOLERANCE) for rate in known.learning_rates]
-        self._hold("learning rates of the schedule", wanted, rates)
+        self.hold("learning rates of the schedule", wanted, rates)
 
     def _gradients(self, known: MethodGolden) -> None:
         source = known.gradient
@@ -230,7 +250,7 @@ class _MethodRun:
             apart = float(np.linalg.norm(picked - elements))
             if not wanted.norm.holds(norm) or not apart <= wanted.tolerance:
                 at = int(np.argmax(np.abs(picked - elements)))
-                raise self._mismatch(
+                raise self.mismatch(
                     f"gradient of {name}",
                     got=f"norm {norm:.8g}, {len(elements)} elements {apart:.3g} away (number {at}: {picked[at]:.8g})",
                     expected=f"norm {wanted.norm.value:.8g} within {wanted.norm.tolerance:.3g}, elements within "
@@ -238,7 +258,7 @@ class _MethodRun:
                 )
             worst = max(worst, _share(norm - wanted.norm.value, wanted.norm.tolerance), _share(apart, wanted.tolerance))
             compared += 1 + len(elements)
-        self._passed("gradients", compared, worst)
+        self.passed("gradients", compared, worst)
 
     def _gradient(self, name: str, kind: str, suffix: str) -> np.ndarray:
         """float64, still to be divided."""
@@ -247,7 +267,7 @@ class _MethodRun:
             return _float64(buffers.current[name]) - _float64(buffers.following[name])
         held = buffers.step_values if kind == "accumulator" else buffers.following
         if name + suffix not in held:
-            raise self._mismatch(f"gradient of {name}", got=f"a plan without '{name + suffix}'", expected="a plan that keeps it")
+            raise self.mismatch(f"gradient of {name}", got=f"a plan without '{name + suffix}'", expected="a plan that keeps it")
         return _float64(held[name + suffix])
 
     def _moved(self, known: MethodGolden, step: int) -> None:
@@ -255,12 +275,12 @@ class _MethodRun:
         for name, wanted in zip(known.trained, known.moved[step - 1], strict=True):
             got = float(np.linalg.norm(_float64(self.machine.buffers.current[name]) - self.prover.adapter[name]))
             if not wanted.holds(got):
-                raise self._mismatch(
+                raise self.mismatch(
                     f"{name} after step {step}", got=f"a distance of {got:.8g} from its start",
                     expected=f"{wanted.value:.8g} within {wanted.tolerance:.3g}",
                 )  # fmt: skip
             worst = max(worst, _share(got - wanted.value, wanted.tolerance))
-        self._passed(f"updates after step {step}", len(known.trained), worst)
+        self.passed(f"updates after step {step}", len(known.trained), worst)
 
     def _replay(self, recorded: Sequence[float], rate: float) -> None:
         """The journal must give the very bits that the step stored."""
@@ -269,26 +289,8 @@ class _MethodRun:
         self.machine.replay_step(recorded, learning_rate=rate, step=1, seed=self.document.seed)
         for name, value in stored.items():
             if not torch.equal(value, buffers.current[name]):
-                raise self._mismatch(f"{name} replayed from the journal", got="other bits", expected="those that the step stored")
-        self._passed("replay of step 1", len(stored), 0.0)
-
-    def _hold(self, what: str, wanted: Sequence[Known], got: Sequence[float]) -> None:
-        if len(got) != len(wanted):
-            raise self._mismatch(what, got=f"{len(got)} values", expected=f"{len(wanted)}")
-        for number, (one, value) in enumerate(zip(wanted, got, strict=True), 1):
-            if not one.holds(value):
-                which = f"{what}, value {number}" if len(wanted) > 1 else what
-                raise self._mismatch(which, got=f"{value:.8g}", expected=f"{one.value:.8g} within {one.tolerance:.3g}")
-        self._passed(what, len(wanted), max(_share(v - k.value, k.tolerance) for k, v in zip(wanted, got, strict=True)))
-
-    def _passed(self, what: str, compared: int, worst: float) -> None:
-        self.prover.passed(Check(what, self.machine.method.name, self.length, compared, worst))
-
-    def _mismatch(self, what: str, *, got: str, expected: str) -> GoldenMismatch:
-        return GoldenMismatch(
-            f"{self.where}, {what}", got=got, expected=expected,
-            next_step="Build the bundle again; if that changes nothing, this runtime computes something else: report it",
-        )  # fmt: skip
+                raise self.mismatch(f"{name} replayed from the journal", got="other bits", expected="those that the step stored")
+        self.passed("replay of step 1", len(stored), 0.0)
 
 
 def _batch(golden: Golden, method: MethodRecord, length: int) -> Batch:
@@ -310,8 +312,8 @@ def _tokenizer(bundle: Bundle) -> Tokenizer | None:
         return None
     config = None if text.tokenizer_config is None else bundle.read(text.tokenizer_config)
     tokenizer = Tokenizer.from_bytes(bundle.read(text.tokenizer), config, text.tokenizer)
-    turns = None if text.turns is None else Turns.from_bytes(bundle.read(text.turns), text.turns)
-    ExampleEncoder(tokenizer, turns, text.train_on, max(bundle.manifest.sequence_lengths), vocab_size=text.vocab_size)
+    if text.turns is not None:
+        protect_markers(tokenizer, Turns.from_bytes(bundle.read(text.turns), text.turns))
     return tokenizer
 
 

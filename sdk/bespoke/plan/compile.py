@@ -28,7 +28,7 @@ from bespoke.plan.liveness import checkpoints, intervals, with_loads_and_frees, 
 from bespoke.plan.replay import is_replayable
 
 TRAINING_SECTIONS: tuple[SectionName, ...] = ("train_step", "micro_step", "apply_step")
-COUNTED_SECTIONS: tuple[SectionName, ...] = (*TRAINING_SECTIONS, "evaluate_step")  # what a training call runs
+STEP_SECTIONS: tuple[SectionName, ...] = (*TRAINING_SECTIONS, "prefill", "decode")  # whose work and time a plan is judged by
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,8 @@ def compile_plan(
         places |= found
         arena_bytes, scratch_bytes = max(arena_bytes, arena), max(scratch_bytes, scratch)
     graphs = graph_refs(draft, costs, workspaces or {})
-    training = [code for name, code in live.sections.items() if name in TRAINING_SECTIONS]
+    step = [code for name, code in live.sections.items() if name in STEP_SECTIONS]
+    session = _bytes_of(draft.values, "session")
     taken = largest_workspace(live, graphs, draft, costs)
     records = len(draft.values) + sum(len(code) for code in live.sections.values())
     constant = costs.constant_bytes + costs.record_bytes * records
@@ -71,10 +72,10 @@ def compile_plan(
         constant_bytes=constant,
         step_bytes=_bytes_of(draft.values, "step"),
         state_bytes=_bytes_of(draft.values, "state"),
-        session_bytes=_bytes_of(draft.values, "session"),
+        session_bytes=session,
         scratch_bytes=scratch_bytes,
-        peak_bytes=arena_bytes + sum(taken) + constant,
-        work_flops=sum(draft.graphs[i.graph].flops for code in training for i in code if isinstance(i, Call)),
+        peak_bytes=arena_bytes + sum(taken) + constant + session,
+        work_flops=sum(draft.graphs[i.graph].flops for code in step for i in code if isinstance(i, Call)),
     )
     return Plan(
         version=list(PLAN_VERSION),
@@ -100,10 +101,10 @@ def graph_refs(draft: DraftPlan, costs: Costs, measured: Mapping[str, Workspace]
 
 
 def largest_workspace(live: LiveSections, graphs: Sequence[GraphRef], draft: DraftPlan, costs: Costs) -> Workspace:
-    """Workspace of the calls of a training run, in addition to their operands: of each region the most that any call takes."""
+    """Workspace of the calls, in addition to their operands: of each region the most that any call takes."""
     workspace = engine = temporaries = 0
-    for name in COUNTED_SECTIONS:
-        for call in live.sections.get(name, ()):
+    for code in live.sections.values():
+        for call in code:
             if isinstance(call, Call):
                 workspace = max(workspace, graphs[call.graph].workspace_bytes)
                 engine = max(engine, graphs[call.graph].engine_bytes)
@@ -120,13 +121,13 @@ def _added_bytes(call: Call, draft: DraftPlan) -> int:
 
 
 def step_seconds(draft: DraftPlan, speed: Speed, spilled: Collection[int] = ()) -> float:
-    """How long a training step should take, by the formula of `speed`."""
+    """How long a training step should take, or a chunk of a prompt and a token of the answer, by the formula of `speed`."""
     graphs = [
         graph.flops / speed.flops_per_second + graph.traffic_bytes / speed.bytes_per_second + speed.call_seconds
         for graph in draft.graphs
     ]
     total = 0.0
-    for name in TRAINING_SECTIONS:
+    for name in STEP_SECTIONS:
         for call in draft.sections.get(name, ()):
             if isinstance(call, Call):
                 total += graphs[call.graph]

@@ -197,19 +197,19 @@ class Estimate(Settings):
     """Memory in bytes and work in floating-point operations, known before anything runs."""
 
     arena_bytes: int = Field(ge=0)
-    workspace_bytes: int = Field(ge=0, description="of the call of training or evaluating that takes most")
-    engine_bytes: int = Field(ge=0, description="of the call of training or evaluating for which the engine keeps most")
+    workspace_bytes: int = Field(ge=0, description="of the call that takes most")
+    engine_bytes: int = Field(ge=0, description="of the call for which the engine keeps most")
     constant_bytes: int = Field(ge=0, description="what the engine holds for itself and for the plan, measured")
     step_bytes: int = Field(ge=0, description="accumulators, in mapped scratch")
     state_bytes: int = Field(ge=0, description="one copy of adapter and optimizer state, mapped")
-    session_bytes: int = Field(ge=0, description="KV cache while generating")
+    session_bytes: int = Field(ge=0, description="KV cache, of the plan for answers")
     scratch_bytes: int = Field(ge=0, description="checkpoints in mapped scratch")
-    peak_bytes: int = Field(ge=0, description="anonymous memory that training adds to the idle process")
-    work_flops: int = Field(ge=0, description="of one training step")
+    peak_bytes: int = Field(ge=0, description="anonymous memory that running it adds to the idle process, the KV cache included")
+    work_flops: int = Field(ge=0, description="of one training step; of the plan for answers, of one chunk and one token")
 
 
 class Plan(Settings):
-    """One method at one sequence length."""
+    """One method at one sequence length, or how a bundle answers."""
 
     version: list[int] = Field(min_length=2, max_length=2)
     method: str

@@ -18,6 +18,7 @@ MAX_REGION_BYTES = 2**46  # of the arena, of the scratch file, of all named valu
 MAX_ROW = 2**31  # where a range of rows may begin and end
 MAX_QUERY = 2**31  # of noise: the counter has no room for more
 ALIGNMENT = 16  # of offsets
+GENERATION = "generation"  # what the plan for answers has for a method
 
 
 class Allowed(NamedTuple):

@@ -62,8 +62,9 @@ class _Checker:
         for graph in self.plan.graphs:
             if graph.key not in self.graphs:
                 self._refuse(f"graph '{graph.name}'", f"key {graph.key[:12]}...", "the key of a graph of the bundle")
-        if not {"train_step", "micro_step"} & set(self.plan.sections):
-            self._refuse("sections", ", ".join(self.plan.sections) or "none", "train_step, or micro_step and apply_step")
+        if not {"train_step", "micro_step", "prefill"} & set(self.plan.sections):
+            expected = "train_step, or micro_step and apply_step, or prefill and decode"
+            self._refuse("sections", ", ".join(self.plan.sections) or "none", expected)
         if ("micro_step" in self.plan.sections) != ("apply_step" in self.plan.sections):
             self._refuse("sections", ", ".join(self.plan.sections), "micro_step and apply_step together")
         for name, code in self.plan.sections.items():

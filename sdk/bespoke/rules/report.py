@@ -67,7 +67,7 @@ class TrainReport:
     general_loss_before: float | None
     general_loss: float | None
     judged_on: JudgedOn | None
-    accepted: bool
+    accepted: bool | None  # by the gate, which judges a run when it has ended; None: not judged
     stopped_because: StoppedBecause
     memory: MemoryReport
     step_peak_bytes: tuple[int, ...]  # of each step, over the idle process; an abandoned last one included
@@ -88,10 +88,8 @@ class TrainReport:
 
     @property
     def judged(self) -> bool:
-        """Whether the gate has compared what was learned; if not, `accepted` is False and a later call of `train` judges it."""
-        if self.stopped_because not in _UNFINISHED:
-            return True
-        return self.total_steps > 0 and (self.validation_loss is not None or self.general_loss is not None)
+        """Whether the gate has compared what was learned with what answers now: it does where a run has ended."""
+        return self.accepted is not None
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able; what `bespoke train --format json` prints."""
@@ -142,14 +140,14 @@ class TrainReport:
         return losses + (f", {self.rejected_steps} steps rejected" if self.rejected_steps else "")
 
     def _verdict(self) -> str:
-        """Of the gate. An unfinished run may be accepted later; one that has ended may not."""
+        """Of the gate, which looks at a run when it has ended."""
         if self.accepted:
             return "yes"
-        if not self.judged:
-            return "not judged yet: train again to go on; meanwhile the adapter before it answers"
+        if self.judged:
+            return "no, the adapter before it answers"
         if self.stopped_because in _UNFINISHED:
-            return "not yet: not better so far; train again to go on; meanwhile the adapter before it answers"
-        return "no, the adapter before it answers"
+            return "not judged yet: train again to go on; meanwhile the adapter before it answers"
+        return "not judged: an example was forgotten, which ended the run; the adapter before it answers"
 
 
 def megabytes(size: int | None) -> str:

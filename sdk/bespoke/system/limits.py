@@ -14,7 +14,7 @@ what it holds. The first that works is taken:
 For a child that is another program, `make_child_group` makes the cgroup and the child enters it before it starts.
 
 Pages that the process held before, gave back and touches again count as added in a cgroup. RLIMIT_AS is no use: it
-counts mapped weights. In every case `memory.MemoryGuard` should refuse first: it asks before memory is touched.
+counts mapped weights. In every case the core's memory guard should refuse first: it asks before memory is touched.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from bespoke.compiler.generation import generation_request
 from bespoke.compiler.planner import PlanRequest, record_sections
 from bespoke.compiler.request import Method
 from bespoke.config import Settings, Training
@@ -25,11 +26,10 @@ from bespoke.plan.costs import TORCH_COSTS
 from bespoke.plan.instructions import Plan
 from bespoke.plan.values import arrays_of
 from bespoke.plan.verify import verify
-from bespoke.runtime.buffers import Buffers
-from bespoke.runtime.code import plan_code
-from bespoke.runtime.interpreter import Bindings, Interpreter, Outcome
-from bespoke.runtime.weights import Weights
-from bespoke.system.guard import MemoryGuard
+from bespoke.reference.buffers import Buffers
+from bespoke.reference.code import plan_code
+from bespoke.reference.interpreter import Bindings, Interpreter, Outcome
+from bespoke.reference.weights import Weights
 from bespoke.testing.tiny import CONTEXT, TinyWeights, TokenBatch, shared_tracer, tiny_batch, tiny_models
 
 SEED = 11
@@ -66,10 +66,7 @@ def planned(optimizer: Optimizer, options: Settings, case: Case, *, fastest: boo
     tracer = tracer or shared_tracer()
     request = PlanRequest(optimizer.name, optimizer, options, case.training, case.length, CONTEXT, None, TORCH_COSTS)
     try:
-        builder = record_sections(request, case.model, tracer, {})
-        if fastest:
-            choices = {name: candidates[-1] for name, candidates in builder.candidates.items()}
-            builder = record_sections(request, case.model, tracer, choices)
+        return _verified(request, case.model, tracer, fastest, f"method '{optimizer.name}' on {case}")
     except BespokeError:
         raise
     except Exception as error:
@@ -79,32 +76,61 @@ def planned(optimizer: Optimizer, options: Settings, case: Case, *, fastest: boo
             expected="a step written with the builder's methods alone",
             next_step="See the traceback; shapes follow from b.batch() and the model, never from constants",
         ) from error
+
+
+def planned_answers(model_name: str, chunk: int) -> Plan:
+    """The verified plan for answers of the least memory."""
+    request = generation_request(chunk, CONTEXT, None, TORCH_COSTS)
+    return _verified(request, tiny_models()[model_name], shared_tracer(), False, f"answers of the tiny model '{model_name}'")
+
+
+def _verified(request: PlanRequest, model: ModelSpec, tracer: Tracer, fastest: bool, subject: str) -> Plan:
+    builder = record_sections(request, model, tracer, {})
+    if fastest:
+        choices = {name: candidates[-1] for name, candidates in builder.candidates.items()}
+        builder = record_sections(request, model, tracer, choices)
     plan = compile_plan(
-        builder.draft, with_liveness(builder.draft), TORCH_COSTS, method=optimizer.name, sequence_length=case.length,
-        batch_size=case.rows, choices=builder.choices,
+        builder.draft, with_liveness(builder.draft), TORCH_COSTS, method=request.method, sequence_length=request.sequence_length,
+        batch_size=request.training.batch_size, choices=builder.choices,
     )  # fmt: skip
-    verify(plan, f"method '{optimizer.name}' on {case}", tracer.graphs)
+    verify(plan, subject, tracer.graphs)
     return plan
 
 
-class Rig:
-    """A plan ready to run. `functions` are the plan's graphs, by default as traced."""
+class Running:
+    """A plan over buffers of its own. `functions` are its graphs, by default as traced."""
+
+    def __init__(self, model_name: str, plan: Plan, functions: Sequence[Function] | None) -> None:
+        self.plan = plan
+        code, device = plan_code(plan), torch.device("cpu")
+        self.buffers = Buffers([code], device)
+        graphs = shared_tracer().graphs
+        self._interpreter = Interpreter(
+            code, functions or [graphs[graph.key].module for graph in plan.graphs], cast(Weights, TinyWeights(model_name)),
+            self.buffers, device,
+        )  # fmt: skip
+
+
+class AnswerRig(Running):
+    """The plan for answers, ready to run."""
+
+    def generate(self, tokens: torch.Tensor) -> None:
+        """Runs `prefill` over a chunk [1, T] of tokens and `decode` for one token more."""
+        length = tokens.shape[1]
+        self._interpreter.run("prefill", Bindings({f"prompt_{length}": tokens}, {"position": 0}))
+        self._interpreter.run("decode", Bindings({"prompt_1": tokens[:, :1]}, {"position": length}))
+        self.buffers.end_session()
+
+
+class Rig(Running):
+    """A method's plan ready to run."""
 
     def __init__(
         self, case: Case, plan: Plan, optimizer: Optimizer, options: Settings, functions: Sequence[Function] | None = None,
-        guard: MemoryGuard | None = None,
     ) -> None:  # fmt: skip
+        super().__init__(case.model_name, plan, functions)
         self.case = case
-        self.plan = plan
         self.scalars = Method(optimizer.name, optimizer, options, case.training).scalars
-        code = plan_code(plan)
-        device = torch.device("cpu")
-        self.buffers = Buffers([code], None, device)
-        graphs = shared_tracer().graphs
-        self._interpreter = Interpreter(
-            code, functions or [graphs[graph.key].module for graph in plan.graphs],
-            cast(Weights, TinyWeights(case.model_name)), self.buffers, guard or MemoryGuard(None, 0), device,
-        )  # fmt: skip
 
     def batch(self, seed: int = 0) -> TokenBatch:
         """Random rows with all arrays that the plan reads."""
@@ -136,13 +162,6 @@ class Rig:
     def evaluate(self, batch: TokenBatch) -> float:
         """Mean loss over the unmasked tokens."""
         return float(self._interpreter.run("evaluate_step", Bindings(batch.bindings(), {})).metrics["loss_sum"]) / batch.trained
-
-    def generate(self, batch: TokenBatch) -> None:
-        """Runs `prefill` over the first sequence and `decode` for one token more."""
-        row = batch.tokens[:1]
-        self._interpreter.run("prefill", Bindings({f"prompt_{self.case.length}": row}, {"position": 0}))
-        self._interpreter.run("decode", Bindings({"prompt_1": row[:, :1]}, {"position": self.case.length}))
-        self.buffers.end_session()
 
     def state(self) -> dict[str, np.ndarray]:
         """A copy of adapter and optimizer state."""

@@ -20,11 +20,13 @@ from bespoke.contracts import Artifact, CompilingTarget, Optimizer, Target
 from bespoke.errors import ConfigError, PluginError, Unsupported
 from bespoke.graph.trace import Graph, TensorSpec
 from bespoke.graph.tree import flatten
+from bespoke.plan.instructions import Plan
 from bespoke.testing.options import checked_options
-from bespoke.testing.rig import Case, Function, Rig, planned
-from bespoke.testing.tiny import shared_tracer, tiny_adapter
+from bespoke.testing.rig import AnswerRig, Case, Function, Rig, planned, planned_answers
+from bespoke.testing.tiny import shared_tracer, tiny_adapter, tiny_batch, tiny_models
 
 CASES = (Case.of("plain", 7, 2), Case.of("normed", 9, 2, accumulation=2, clip_norm=0.5))
+CHUNK = 7  # tokens of a prompt
 RARE_OPERATOR = "special_bessel_j0"
 
 
@@ -63,6 +65,8 @@ def check_target(
             optimizer = plugins.get("optimizer", name)
             for case in CASES:
                 check.run(optimizer, case)
+        for model_name in dict.fromkeys(case.model_name for case in CASES):
+            check.answer(model_name)
     refused = tuple(check.refused.values())
     if refused and not partial:
         raise refused[0]
@@ -211,14 +215,22 @@ class _Check:
         except ConfigError:  # a method that does not accumulate
             case = Case.of(case.model_name, case.length, case.rows)
             plan = planned(optimizer, options, case)
-        graphs = shared_tracer().graphs
-        functions = [self._function(graphs[reference.key]) for reference in plan.graphs]
-        rig = Rig(case, plan, optimizer, options, functions)
+        rig = Rig(case, plan, optimizer, options, self._functions(plan))
         rig.buffers.fill(tiny_adapter(case.model_name))
         batches = [rig.batch(seed) for seed in (0, 1)]
         rig.step(batches if case.training.accumulates else batches[:1], step=1, learning_rate=1e-3)
         rig.evaluate(batches[0])
-        rig.generate(batches[0])
+
+    def answer(self, model_name: str) -> None:
+        """The same with the plan for answers."""
+        plan = planned_answers(model_name, CHUNK)
+        rig = AnswerRig(model_name, plan, self._functions(plan))
+        rig.buffers.fill(tiny_adapter(model_name))
+        rig.generate(tiny_batch(tiny_models()[model_name], 1, CHUNK).tokens)
+
+    def _functions(self, plan: Plan) -> list[Function]:
+        graphs = shared_tracer().graphs
+        return [self._function(graphs[reference.key]) for reference in plan.graphs]
 
     def _function(self, graph: Graph) -> Function:
         """The traced graph; its first call is compared with the artifact."""

@@ -14,8 +14,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from bespoke import PersonalModel
-from bespoke.adapter.peft import LARGEST
 from bespoke.errors import AdapterError
+from tests.unit.adapter.codes import LARGEST
 from tests.unit.personal_model.tiny import add_numbers, tiny_bundle, tiny_folder
 
 __all__ = ["tiny_bundle", "tiny_folder"]

@@ -11,7 +11,7 @@ import json
 import sys
 from typing import Any
 
-from tests.c_structs import Bundle, Call, Error, Options, Training, made, parts_of, text
+from tests.c_structs import Bundle, Call, Error, Example, Options, Training, made, parts_of, text
 
 library = c.CDLL(sys.argv[1])
 bundle, state = sys.argv[2].encode(), sys.argv[3].encode()
@@ -36,7 +36,11 @@ def train(call: dict[str, Any] | None = None, **settings: Any) -> tuple[int, Any
 
 
 def evaluate(split: bytes | None) -> tuple[int, Any]:
-    return called("bespoke_evaluate", model, text(split), None, c.byref(report))
+    return called("bespoke_evaluate", model, text(split), text(None), None, c.byref(report))
+
+
+def add(json: bytes, **fields: Any) -> tuple[int, Any]:
+    return called("bespoke_add_example", model, made(Example, json=json, **fields), c.byref(report))
 
 
 def changed(what: str, number: float) -> tuple[int, Any]:

@@ -63,6 +63,16 @@ ROWS = [
     ("train(settings=b'{\"schedule\": \"steep\"}')", "ConfigError", "train.schedule: got 'steep'; expected one of 'constant', 'linear', 'cosine'. Change train.schedule."),
     ("train(settings=b'{\"batch_size\": 7}')", "ConfigError", "train.batch_size: got 7; expected 2, which the bundle was built for. Build a bundle with the other value."),
     ("train(steps=1)", "BundleError", "target 'executorch': got a bundle for torch; expected a bundle for the engine that runs it. Build the bundle with targets=\"executorch\"."),
+    ("called('bespoke_add_example', model, None, c.byref(report))", "ConfigError", "example: got null; expected one to add. Give one."),
+    ("add(b'{\"tokens\": [1, 2, 3]}', struct_size=8)", "ConfigError", f"bespoke_example: got struct_size 8; expected ... {NEWER}"),
+    ("add(b'{\"tokens\": [1, 2, 3]}', use=b'test')", "ConfigError", "bespoke_example.use: got 'test'; expected 'train', or an empty text. Leave it out."),
+    ("add(b'{\"text\": \"\\xff\"}')", "ConfigError", "bespoke_example.json: got '{\"text\": ...; expected UTF-8 without NUL. Mend the text."),
+    ("add(b'{\"text\": \"\\\\ud800\"}')", "DataError", "example: got half of a surrogate pair; ..."),
+    ("called('bespoke_forget_example', model, text(b'x' * 300), c.byref(report))", "DataError", "id of an example: got 300 characters; expected text of 1 to 256 characters. Use another id, or none."),
+    ("called('bespoke_export_adapter', model, text(b'/nosuch/adapter'), text(b'gguf'), 0)", "ConfigError", "format: got 'gguf'; expected 'peft'. Name this one."),
+    ("called('bespoke_export_adapter', model, text(None), text(b'peft'), 0)", "ConfigError", "folder: got an empty text; expected the path of an adapter's folder. Give one."),
+    ("called('bespoke_import_adapter', model, text(b'/nosuch'), 0, None)", "AdapterError", "/nosuch/adapter_config.json: got No such file or directory; ..."),
+    ("called('bespoke_reset_for_new_base', made(Bundle, path=bundle), text(None), None)", "ConfigError", "state: got an empty text; expected the path of the user's folder. Give one."),
     ("evaluate(b'test')", "ConfigError", "split: got 'test'; expected 'train' or 'validation'. Name one of these two."),
 ]  # fmt: skip
 

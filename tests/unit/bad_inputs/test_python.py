@@ -18,7 +18,7 @@ from tests.unit.bad_inputs.conftest import Place
 
 PATH = "expected the path of a folder, as text or Path. Change"
 MB = "expected MB of 10**6 bytes, more than 0. Change memory_mb."
-SHAPES = "expected an object with messages, prompt and completion, or text. Give one JSON object per example."
+SHAPES = "expected an object with messages, prompt and completion, prompt with chosen and rejected, or text. Give one JSON object per example."
 IDS = "expected a list of token ids from 0 to 511. Tokenize with the tokenizer of the bundle's own model."
 PROMPT = "expected text, messages or token ids. Give one of them."
 CLOSED = "got a ... that was closed; expected an open one. Open it again with PersonalModel.open."
@@ -61,7 +61,7 @@ ROWS = [
     ("m.examples.add(None)", "DataError", f"example: got nothing; {SHAPES}"),
     ("m.examples.add(3)", "DataError", f"example: got a number; {SHAPES}"),
     ("m.examples.add(['text'])", "DataError", f"example: got a list; {SHAPES}"),
-    ("m.examples.add({})", "DataError", "example: got the keys none; expected 'messages', 'prompt' and 'completion', or 'text'. ..."),
+    ("m.examples.add({})", "DataError", "example: got the keys none; expected 'messages', 'prompt' and 'completion', 'prompt', 'chosen' and 'rejected', or 'text'. ..."),
     ("m.examples.add({'text': None})", "DataError", "example.text: got nothing; expected text. Give it as one string."),
     ("m.examples.add({'text': ''})", "DataError", "example: got nothing to train on: empty, a single token, or every token masked; expected at least one token that is trained on. Leave this example out."),
     ("m.examples.add({'text': '\\ud800'})", "DataError", "example: got half of a surrogate pair; expected what JSON can hold. Use text, finite numbers, lists and objects."),
@@ -70,7 +70,7 @@ ROWS = [
     ("m.examples.add({'text': 'Hello there'}, id=3)", "DataError", "id of an example: got a number; expected text of 1 to 256 characters. Use another id, or none."),
     ("m.examples.add({'text': 'Hello there'}, id='')", "DataError", "id of an example: got 0 characters; expected text of 1 to 256 characters. Use another id, or none."),
     ("m.examples.add({'tokens': [1, -1]})", "DataError", f"example.tokens: got -1; {IDS}"),
-    ("m.examples.add({'tokens': [1, 10**30]})", "DataError", f"example.tokens: got 1000...; {IDS}"),
+    ("m.examples.add({'tokens': [1, 10**30]})", "DataError", f"example.tokens: got 1e+30; {IDS}"),
     ("m.examples.add({'tokens': [1, 2], 'mask': [0, nan]})", "DataError", "example: got a number that is not finite; expected what JSON can hold. Use text, finite numbers, lists and objects."),
     ("m.examples.forget(None)", "DataError", "id of an example: got nothing; expected text of 1 to 256 characters. Use another id, or none."),
     # ---- evaluate and generate ---------------------------------------------------------------------------------------------------
@@ -120,7 +120,8 @@ ROWS = [
     ("Budget(memory_mb=-1)", "ConfigError", "Budget.memory_mb: got -1; expected more than 0. Change Budget.memory_mb."),
     ("Budget(memory_mb=inf)", "ConfigError", "Budget.memory_mb: got inf; expected a finite number. Change Budget.memory_mb."),
     ("Lora(rank='8')", "ConfigError", "Lora.rank: got '8'; expected a whole number. Change Lora.rank."),
-    ("Personalizer('m', optimizers=[])", "ConfigError", "optimizers: got none; expected at least one name. Name one in optimizers."),
+    ("Personalizer('m', targets=[])", "ConfigError", "targets: got none; expected at least one name. Name one in targets."),
+    ("Personalizer('m', context=255)", "ConfigError", "context: got 255; expected at least 256, the longest of sequence_lengths. Raise it, or leave out longer sequences."),
     ("Personalizer('m', optimizers='executorch')", "ConfigError", "optimizer 'executorch': got no plugin of that name; expected one of the installed optimizers: mebp, mesp, mezo...Install the package that provides the optimizer 'executorch'."),
     ("Personalizer('m', optimizers={'mesp': {'learning_rate': inf}})", "ConfigError", "optimizers.mesp.learning_rate: got inf; expected a finite number. Change optimizers.mesp.learning_rate."),
 ]  # fmt: skip

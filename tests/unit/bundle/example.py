@@ -44,7 +44,7 @@ def manifest_document() -> dict[str, Any]:
     }
     return {
         "format": "bespoke-bundle",
-        "format_version": {"major": 1, "minor": 0},
+        "format_version": {"major": 1, "minor": 2},
         "created_by": {"name": "bespoke-sdk", "version": "0.1.0"},
         "model": {
             "name": "tests/tiny",
@@ -80,6 +80,7 @@ def manifest_document() -> dict[str, Any]:
         "text": {
             "tokenizer": "text/tokenizer.json",
             "tokenizer_config": "text/tokenizer_config.json",
+            "tokenizer_bin": "text/tokenizer.bin",
             "turns": "text/turns.json",
             "train_on": "assistant",
             "bos_id": 1,
@@ -121,10 +122,10 @@ def manifest_document() -> dict[str, Any]:
                             "engine_bytes": 512,
                             "constant_bytes": 0,
                             "step_bytes": 0,
-                            "session_bytes": 2048,
+                            "session_bytes": 0,
                             "state_bytes": 4096,
                             "scratch_bytes": 0,
-                            "peak_bytes": 7168,
+                            "peak_bytes": 5632,
                             "work_flops": 100_000,
                         },
                         "choices": {"head_rows": 16},
@@ -132,6 +133,23 @@ def manifest_document() -> dict[str, Any]:
                 ],
             }
         ],
+        "generation": {
+            "sequence_length": 32,
+            "file": "plans/generation.json",
+            "estimate": {
+                "arena_bytes": 2048,
+                "workspace_bytes": 512,
+                "engine_bytes": 512,
+                "constant_bytes": 0,
+                "step_bytes": 0,
+                "session_bytes": 2048,
+                "state_bytes": 4096,
+                "scratch_bytes": 0,
+                "peak_bytes": 5120,
+                "work_flops": 10_000,
+            },
+            "choices": {"head_chunk": 32},
+        },
         "weights": [
             {"group": "embedding", "file": "weights/embedding.safetensors"},
             {"group": "block_00", "file": "weights/block_00.safetensors"},
@@ -157,9 +175,19 @@ def manifest_document() -> dict[str, Any]:
                 "options": {"device": "cpu"},
                 "artifacts": [
                     {
-                        "graph": key, "operands": ["x", "norm"], "file": "graphs/cuda/scale.json", "workspace_bytes": 256,
+                        "graph": key, "operands": ["x"], "file": "graphs/cuda/scale-block_00.json", "workspace_bytes": 256,
                         "engine_bytes": 128,
-                    }
+                        "baked": [
+                            {
+                                "operand": "norm", "weight": "block_00.input_norm", "rows": [0, 8], "columns": [0, 1],
+                                "column_start": 0,
+                            }
+                        ],
+                    },
+                    {
+                        "graph": key, "operands": ["x", "norm"], "file": "graphs/cuda/scale.json", "workspace_bytes": 256,
+                        "engine_bytes": 128, "baked": [],
+                    },
                 ],
             }
         ],
@@ -213,9 +241,12 @@ def write_example(folder: Path, document: dict[str, Any] | None = None, graph: b
             write_arrays(writer.path_for(name), arrays)
         writer.add_bytes(PROGRAM, code)
         writer.add_bytes("graphs/cuda/scale.json", code)
+        writer.add_bytes("graphs/cuda/scale-block_00.json", code)
         writer.add_bytes("plans/mesp_16.json", b'{"sections": []}\n')
+        writer.add_bytes("plans/generation.json", b'{"sections": []}\n')
         writer.add_bytes("text/tokenizer.json", b'{"model": {}}\n')
         writer.add_bytes("text/tokenizer_config.json", b"{}\n")
+        writer.add_bytes("text/tokenizer.bin", b"bsptok\0\0")
         writer.add_bytes("text/turns.json", b"{}\n")
         writer.add_bytes("licences/LICENSE.txt", b"Apache License\n")
         manifest = Manifest.model_validate_json(json.dumps(document or manifest_document()))

@@ -104,11 +104,76 @@ def test_an_unknown_field_is_refused_at_every_level(document: dict[str, Any]) ->
             read_manifest(as_bytes(doctored))
 
 
-@pytest.mark.parametrize("version", [{"major": 2, "minor": 0}, {"major": 0, "minor": 9}, {"major": 1, "minor": 1}])
+@pytest.mark.parametrize("version", [{"major": 2, "minor": 0}, {"major": 0, "minor": 9}, {"major": 1, "minor": 3}])
 def test_other_versions_are_refused_as_such(document: dict[str, Any], version: dict[str, int]) -> None:
     with pytest.raises(BundleVersionError) as caught:
         read_manifest(as_bytes({**document, "format_version": version, "unknown": 1}))
     assert caught.value.got == f"{version['major']}.{version['minor']}"
+
+
+def of_1_1(document: dict[str, Any]) -> dict[str, Any]:
+    """The same bundle as the format of before the plan for answers has it."""
+    old = copy.deepcopy(document)
+    old["format_version"]["minor"] = 1
+    del old["generation"], old["files"]["plans/generation.json"]
+    return old
+
+
+def without_methods(document: dict[str, Any]) -> dict[str, Any]:
+    """The same bundle, which answers and does not train."""
+    doctored = {**copy.deepcopy(document), "methods": []}
+    del doctored["files"]["plans/mesp_16.json"]
+    return doctored
+
+
+def of_1_0(document: dict[str, Any]) -> dict[str, Any]:
+    """The same bundle as the first format has it."""
+    old = of_1_1(document)
+    old["format_version"]["minor"] = 0
+    del old["text"]["tokenizer_bin"], old["files"]["text/tokenizer.bin"]
+    for target in old["targets"]:
+        for artifact in target["artifacts"]:
+            for baked in artifact.pop("baked"):
+                artifact["operands"].append(baked["operand"])
+        *_, kept = target["artifacts"]
+        target["artifacts"] = [kept]
+    del old["files"]["graphs/cuda/scale-block_00.json"]
+    return old
+
+
+def test_a_document_of_1_0_is_read_and_has_nothing_of_later_ones(document: dict[str, Any]) -> None:
+    old = of_1_0(document)
+    manifest = read_manifest(as_bytes(old))
+    assert (manifest.text.tokenizer_bin, manifest.targets[0].artifacts[0].baked, manifest.generation) == (None, (), None)
+    for path, holder, value, since in later_fields(old):
+        holder[path.rsplit(".", 1)[-1]] = value
+        with pytest.raises(BundleError) as caught:
+            read_manifest(as_bytes(old))
+        assert (caught.value.subject, caught.value.got) == (f"manifest.json: {path}", "a value")
+        assert caught.value.expected == f"nothing: format 1.0 does not have it (it came with {since})"
+        del holder[path.rsplit(".", 1)[-1]]
+
+
+def test_a_document_of_1_1_is_read_without_a_plan_for_answers(document: dict[str, Any]) -> None:
+    manifest = read_manifest(as_bytes(of_1_1(document)))
+    assert manifest.generation is None
+    assert [name for name, _ in manifest.plans] == ["mesp"]
+    with pytest.raises(BundleError, match="generation"):
+        read_manifest(as_bytes({**of_1_1(document), "format_version": {"major": 1, "minor": 2}}))
+
+
+def test_a_document_may_have_no_method(document: dict[str, Any]) -> None:
+    manifest = read_manifest(as_bytes(without_methods(document)))
+    assert [name for name, _ in manifest.plans] == ["generation"]
+
+
+def later_fields(old: dict[str, Any]) -> list[tuple[str, dict[str, Any], Any, str]]:
+    """(path, the object that it stands in, a value, version that it came with) of the fields that came after 1.0."""
+    return [
+        ("text.tokenizer_bin", old["text"], None, "1.1"),
+        ("targets.0.artifacts.0.baked", old["targets"][0]["artifacts"][0], [], "1.1"),
+        ("generation", old, None, "1.2"),
+    ]
 
 
 class Newer(Manifest):
@@ -176,7 +241,9 @@ def edits(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     yield "train_on", edit("text", "train_on", value="everyone")
     yield "model.name", edit("model", "name", value="a\u001b[31m")
     yield "model.base_sha256", edit("model", "base_sha256", value="A" * 64)
-    yield "methods", edit("methods", value=[])
+    yield "methods", edit("methods", value="mesp")
+    yield "no record of 'plans/answers.json'", edit("generation", "file", value="plans/answers.json")
+    yield "generation.sequence_length", edit("generation", "sequence_length", value=0)
     yield "methods.0.options", edit("methods", 0, "options", "deep", value={"a": 1})
     yield "methods.0.scalars", edit("methods", 0, "scalars", "epsilon", value=None)
     yield "methods.0.training", edit("methods", 0, "training", "seed", value=-1)
@@ -186,6 +253,25 @@ def edits(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     yield "a plan for length 16", edit("sequence_lengths", value=[32])
     yield "graphs", edit("graphs", 0, "key", value="0" * 64)
     yield "the operand 'y'", edit("targets", 0, "artifacts", 0, "operands", value=["x", "y"])
+    artifact = document["targets"][0]["artifacts"][0]
+    baked = artifact["baked"][0]
+    for what, field, value in (
+        ("the operand 'y'", "operand", "y"),
+        ("the operand 'x' twice", "operand", "x"),
+        ("the weight 'block_01.input_norm'", "weight", "block_01.input_norm"),
+        ("the weight 'block_00'", "weight", "block_00"),
+        ("the weight 'block_00.'", "weight", "block_00."),
+        ("baked.rows", "rows", [8, 8]),
+        ("baked.columns", "columns", [4, 2]),
+        ("baked.0.rows", "rows", [1]),
+        ("baked.0.columns", "columns", [1, 2, 3]),
+        ("baked.0.column_start", "column_start", -1),
+    ):
+        yield what, edit("targets", 0, "artifacts", 0, "baked", value=[{**baked, field: value}])
+    yield "the operand 'norm' twice", edit("targets", 0, "artifacts", 0, "baked", value=[baked, baked])
+    yield "norm = block_0", edit("targets", 0, "artifacts", value=[artifact, artifact])
+    yield "twice", edit("targets", 0, "artifacts", 0, value={**artifact, "operands": ["x", "norm"], "baked": []})
+    yield "no record of 'text/other.bin'", edit("text", "tokenizer_bin", value="text/other.bin")
     yield "no record of 'plans/other.json'", edit("methods", 0, "plans", 0, "file", value="plans/other.json")
     yield "which no field names", edit("files", "plans/idle.json", value=record)
     yield "sha256", edit("files", "licences/LICENSE.txt", "sha256", value="0")

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bespoke.bundle.archive import pack, unpack
+from bespoke import install
+from bespoke.bundle.archive import pack
 from bespoke.bundle.reader import Bundle, open_bundle
 from bespoke.bundle.signature import generate_key, public_key_of, sign_bundle
 from bespoke.bundle.writer import BundleWriter
@@ -72,16 +73,14 @@ def test_a_link_to_the_folder_may_be_followed(folder: Path, tmp_path: Path) -> N
         check(bundle)
 
 
-def test_zips_are_read_in_place_and_unpacked(folder: Path, tmp_path: Path) -> None:
+def test_zips_are_read_in_place_and_installed(folder: Path, tmp_path: Path) -> None:
     weights, method = pack(folder, tmp_path / "zips")
     for given in (tmp_path / "zips", [method, weights], [weights, method]):
         with open_bundle(given) as bundle:
             check(bundle)
             with pytest.raises(BundleError, match="in a zip"):
                 bundle.path("text/turns.json")
-    assert contents(unpack(tmp_path / "zips", tmp_path / "again")) == contents(folder)
-    with pytest.raises(BundleError, match="something of that name"):
-        unpack(tmp_path / "zips", tmp_path / "again")
+    assert contents(install([weights, method], tmp_path / "again")) == contents(folder)
 
 
 def test_the_standard_zip_reader_agrees(folder: Path, tmp_path: Path) -> None:
@@ -188,8 +187,7 @@ def test_a_signature_holds_for_these_bytes_and_this_key(folder: Path, tmp_path: 
     with pytest.raises(SignatureError, match="no signature"):
         open_bundle(folder, public_key=public)
     sign_bundle(folder, private)
-    pack(folder, tmp_path / "zips")
-    unpack(tmp_path / "zips", tmp_path / "again")
+    install(pack(folder, tmp_path / "zips"), tmp_path / "again")
     for given in (folder, tmp_path / "zips", tmp_path / "again"):
         with open_bundle(given, public_key=public) as bundle:
             assert bundle.signed

@@ -17,6 +17,7 @@ TOML = """
 model = "model"
 data = "general.jsonl"
 licence = "MIT"
+context = 128
 
 [optimizers.mesp]
 update = "adamw"

@@ -48,7 +48,7 @@ def test_a_dry_run_estimates_every_plan_and_writes_nothing(tmp_path: Path) -> No
     model = tiny_model("llama", tmp_path / "model", num_hidden_layers=1)
     flags = ("--model", model, "--optimizers", "mezo", "--sequence-lengths", "8", "--rank", "2", "--dry-run")
     answer = bespoke("build", tmp_path / "out", *flags, "--format", "json").ok()
-    assert [(p["method"], p["sequence_length"]) for p in answer.json["plans"]] == [("mezo", 8)]
+    assert [(p["method"], p["sequence_length"]) for p in answer.json["plans"]] == [("mezo", 8), ("generation", 128)]
     assert answer.json["peak_bytes"] == max(plan["estimate"]["peak_bytes"] for plan in answer.json["plans"])
     assert list(tmp_path.iterdir()) == [model]
 
@@ -62,18 +62,22 @@ def test_inspect_says_what_the_manifest_says(built: Built) -> None:
     text = bespoke("inspect", built.bundle).ok().out
     assert "stories260K" in text
     assert any(line.split()[:2] == ["mesp", "32"] for line in text.splitlines())
+    assert any(line.split()[:2] == ["generation", "128"] for line in text.splitlines())
 
 
 def test_inspect_draws_a_plan(built: Built, tmp_path: Path) -> None:
     bespoke("inspect", built.bundle, "--plot", tmp_path / "memory.svg").ok()
     svg = (tmp_path / "memory.svg").read_text()
-    assert all(words in svg for words in ("train_step", "evaluate_step", "prefill", "decode", "estimate"))
+    assert all(words in svg for words in ("train_step", "evaluate_step", "estimate"))
+    bespoke("inspect", built.bundle, "--method", "generation", "--plot", tmp_path / "answers.svg").ok()
+    svg = (tmp_path / "answers.svg").read_text()
+    assert all(words in svg for words in ("prefill", "decode", "KV cache", "estimate"))
 
 
 @pytest.mark.parametrize(
     ("flags", "subject", "expected"),
     [
-        (("--method", "mebp", "--plot", "p.svg"), "--method mebp", "one of mesp"),
+        (("--method", "mebp", "--plot", "p.svg"), "--method mebp", "one of mesp, generation"),
         (("--sequence-length", "7", "--plot", "p.svg"), "--sequence-length 7", "one of 32"),
         (("--plot", "p.jpeg"), "plot p.jpeg", ".svg or .png"),
         (("--plot", "nowhere/p.svg"), "plot nowhere/p.svg", "an existing folder"),
@@ -86,7 +90,7 @@ def test_inspect_refuses_what_it_cannot_draw(built: Built, flags: tuple[str, ...
 
 def test_verify_counts_what_it_has_checked(built: Built) -> None:
     answer = bespoke("verify", built.bundle, "--files-only", "--format", "json").ok()
-    assert answer.json["plans"] == 1
+    assert answer.json["plans"] == 2  # to train and to answer
     listed = bespoke("inspect", built.bundle, "--format", "json").json["manifest"]["files"]
     assert answer.json["files"] == len(listed)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from bespoke import PersonalModel
+from tests.locked import locked_by_a_trainer
 from tests.unit.cli.commands import bespoke
 from tests.unit.cli.conftest import Built, Trained
 
@@ -132,10 +133,8 @@ def test_a_limit_that_is_too_small_refuses_before_training(built: Built, example
 
 
 def test_a_state_that_another_trainer_holds_is_refused(built: Built, examples: Path, tmp_path: Path) -> None:
-    from bespoke.state.lock import trainer_lock
-
     PersonalModel.open(built.bundle, tmp_path / "s").close()
-    with trainer_lock(tmp_path / "s", "testing"):
+    with locked_by_a_trainer(tmp_path / "s"):
         answer = bespoke("train", built.bundle, "--state", tmp_path / "s", "--examples", examples, "--format", "json")
     assert (answer.code, answer.json["error"]["kind"]) == (9, "StateLocked")
     assert str(os.getpid()) in answer.json["error"]["got"]

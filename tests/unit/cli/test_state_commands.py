@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.locked import locked_by_a_trainer
 from tests.unit.cli.commands import Answer, bespoke
 from tests.unit.cli.conftest import Built, Trained
 
@@ -88,8 +89,6 @@ def test_an_unfinished_run_is_abandoned_once(built: Built, alice: Alice) -> None
 
 @pytest.mark.parametrize("verb", [("rollback",), ("reset",), ("abandon",)], ids=" ".join)
 def test_nothing_is_taken_from_under_a_trainer(alice: Alice, verb: tuple[str, ...]) -> None:
-    from bespoke.state.lock import trainer_lock
-
-    with trainer_lock(alice.state, "training"):
+    with locked_by_a_trainer(alice.state):
         answer = alice(*verb)
     assert (answer.code, answer.json["error"]["kind"]) == (9, "StateLocked")

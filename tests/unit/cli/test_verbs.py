@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import click
 
+import bespoke
 from bespoke import Personalizer, PersonalModel
 from bespoke.cli import cli
 from bespoke.personal_model import Examples
@@ -39,6 +40,7 @@ def commands(group: click.Group, path: str = "bespoke") -> Iterator[str]:
 def test_the_table_has_every_verb_of_python_and_no_other() -> None:
     there = {f"{kind.__name__}.{name}" for kind in (PersonalModel, Personalizer) for name in public(kind)}
     there |= {f"examples.{name}" for name in public(Examples)}
+    there |= {f"bespoke.{name}" for name in bespoke.__all__ if name[0].islower()}
     assert column(1) - {"train(stop=...)", "bespoke.__version__", "PersonalModel.authenticated"} == there
 
 

@@ -28,6 +28,7 @@ def built(folder: Path, *flags: object) -> tuple[dict[str, Any], dict[str, Any],
 
 def check(estimated: dict[str, Any], manifest: dict[str, Any], size: int) -> None:
     plans = {(m["name"], p["sequence_length"]): p for m in manifest["methods"] for p in m["plans"]}
+    plans["generation", manifest["generation"]["sequence_length"]] = manifest["generation"]
     assert {(p["method"], p["sequence_length"]) for p in estimated["plans"]} == plans.keys()
     for plan in estimated["plans"]:
         written = plans[plan["method"], plan["sequence_length"]]
@@ -35,6 +36,7 @@ def check(estimated: dict[str, Any], manifest: dict[str, Any], size: int) -> Non
     assert size <= estimated["bundle_bytes"] <= 1.1 * size
 
 
+@pytest.mark.slow
 def test_of_a_large_vocabulary_and_a_batch_of_three(tmp_path: Path) -> None:
     model = tiny_model("llama", tmp_path / "model", vocab_size=17003, num_hidden_layers=2)
     check(*built(
@@ -50,6 +52,7 @@ def test_of_a_model_with_a_tokenizer_and_data_at_two_lengths(stories: Path, data
     ))  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_least_budget_that_a_refusal_names_is_enough_and_the_estimate_still_true(tmp_path: Path) -> None:
     model = tiny_model("qwen2", tmp_path / "model", intermediate_size=512, vocab_size=4001)
     flags = ("--model", model, "--optimizers", "mesp", "--targets", "executorch", "--sequence-lengths", "120", "--memory-mb")
@@ -66,6 +69,7 @@ def test_the_least_budget_that_a_refusal_names_is_enough_and_the_estimate_still_
     ("flags", "kind", "words"),
     [
         (("--sequence-lengths", "600"), "ConfigError", "at most 512"),
+        (("--context", "600"), "ConfigError", "at most 512"),
         (("--data", "nosuch.jsonl"), "DataError", "nosuch.jsonl"),
         (("--targets", "refuses"), "PluginError", "refuses"),
         ((), "ConfigError", "licence"),

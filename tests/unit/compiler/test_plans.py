@@ -12,14 +12,17 @@ from typing import Any
 import pytest
 
 from bespoke import Budget, Lora, Personalizer, Training
-from bespoke.compiler.plans import Plans
-from bespoke.errors import PlanDoesNotFit
+from bespoke.compiler.plans import ANSWERS, Plans, context_length
+from bespoke.errors import ConfigError, PlanDoesNotFit
 from bespoke.graph.trace import Graph, Tracer
+from bespoke.model.architecture import ModelConfig
 from bespoke.model.families import read_config
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.costs import Costs, Workspace
 from tests.models import tiny_config, tiny_model
 
+LENGTH = 70
+MESP = ("mesp", LENGTH)
 COSTS = Costs(constant_bytes=1000, results_in_place=True)
 Made = Callable[..., Plans]
 
@@ -35,10 +38,12 @@ def tracer() -> Tracer:
 def made(tmp_path: Path, tracer: Tracer) -> Made:
     """Plans of a tiny model for a target of COSTS, which compiles nothing."""
 
-    def plans(memory_mb: float | None, costs: Costs = COSTS, methods: Any = "mesp") -> Plans:
+    def plans(memory_mb: float | None, costs: Costs = COSTS, methods: Any = "mesp", context: int = LENGTH) -> Plans:
         tiny_config("llama", num_hidden_layers=2).save_pretrained(tmp_path)
-        training = Training(sequence_lengths=(70,), batch_size=2)
-        personalizer = Personalizer(tmp_path, methods, lora=Lora(rank=2), training=training, budget=Budget(memory_mb=memory_mb))
+        training = Training(sequence_lengths=(LENGTH,), batch_size=2)
+        personalizer = Personalizer(
+            tmp_path, methods, context=context, lora=Lora(rank=2), training=training, budget=Budget(memory_mb=memory_mb)
+        )
         target = replace(personalizer.request.targets[0], name="costly", plugin=SimpleNamespace(costs=costs))
         request = replace(personalizer.request, targets=(target,))
         found = Plans(request, ModelSpec(read_config(tmp_path), request.lora))
@@ -71,22 +76,21 @@ def quiet(stage: str, done: int, total: int) -> None:
 
 
 def test_estimates_are_made_for_the_costs_of_the_first_target(made: Made) -> None:
-    (estimated,) = made(None).estimated(quiet).values()
+    estimated = made(None).estimated(quiet)[MESP]
     e = estimated.plan.estimate
     assert e.constant_bytes == 1000
     in_place = {graph.key: graph.workspace_bytes for graph in estimated.plan.graphs}
-    (whole,) = made(None, Costs(constant_bytes=1000)).estimated(quiet).values()
+    whole = made(None, Costs(constant_bytes=1000)).estimated(quiet)[MESP]
     larger = [graph for graph in whole.plan.graphs if graph.key in in_place and graph.workspace_bytes > in_place[graph.key]]
     assert len(larger) > 10
 
 
 def test_measured_workspaces_that_no_longer_fit_give_another_plan(made: Made) -> None:
-    fastest = next(iter(made(None).estimated(quiet).values()))
+    fastest = made(None).estimated(quiet)[MESP]
     plans = made(fastest.peak / 1e6)
     estimated = plans.estimated(quiet)
     measures = Measures(lambda graph: 2.0)
-    (fitted,) = plans.fitted(estimated, measures).values()
-    (before,) = estimated.values()
+    fitted, before = plans.fitted(estimated, measures)[MESP], estimated[MESP]
     remeasured = {graph.key: (graph.workspace_bytes, graph.engine_bytes) for graph in fitted.plan.graphs}
     assert remeasured == {key: measures.met[key] for key in remeasured}
     assert fitted.peak <= fastest.peak
@@ -97,15 +101,14 @@ def test_measured_workspaces_that_no_longer_fit_give_another_plan(made: Made) ->
 def test_measured_workspaces_that_leave_room_are_used(made: Made) -> None:
     plans = made(1.0)
     estimated = plans.estimated(quiet)
-    (fitted,) = plans.fitted(estimated, Measures(lambda graph: 0.1)).values()
-    assert fitted.seconds < next(iter(estimated.values())).seconds
+    assert plans.fitted(estimated, Measures(lambda graph: 0.1))[MESP].seconds < estimated[MESP].seconds
 
 
 def test_workspaces_that_fit_nowhere_are_refused_with_the_measured_smallest(made: Made) -> None:
     plans = made(1.0)
     with pytest.raises(PlanDoesNotFit, match="at least") as caught:
         plans.fitted(plans.estimated(quiet), Measures(lambda graph: 50.0))
-    smallest = next(iter(plans.planners(Measures(lambda graph: 50.0)(list(plans.tracer.graphs.values()))).values())).smallest()
+    smallest = plans.planners(Measures(lambda graph: 50.0)(list(plans.tracer.graphs.values())))[MESP].smallest()
     assert f"{smallest.peak / 1e6:.1f} MB" in caught.value.expected
 
 
@@ -120,7 +123,7 @@ def test_without_a_budget_nothing_is_planned_again(made: Made) -> None:
 def test_an_estimate_tells_the_ends_of_what_can_be_had(made: Made) -> None:
     plans = made(1.2, methods=["mesp", "mezo"])
     measures = Measures(lambda graph: 1.0)
-    mesp, mezo = plans.estimates(plans.fitted(plans.estimated(quiet), measures), measures)
+    mesp, mezo, _ = plans.estimates(plans.fitted(plans.estimated(quiet), measures), measures)
     assert mesp.least.peak_bytes < mesp.estimate.peak_bytes <= 1_200_000 < mesp.fastest.peak_bytes
     assert mesp.fastest.work_flops < mesp.estimate.work_flops <= mesp.least.work_flops
     assert mezo.least.peak_bytes <= mezo.estimate.peak_bytes <= mezo.fastest.peak_bytes
@@ -130,9 +133,10 @@ def test_the_dial_tells_what_each_budget_buys(made: Made) -> None:
     plans = made(None)
     measures = Measures(lambda graph: 1.0)
     assert plans.dial([], measures) == ()
-    (planner,) = plans.planners(measures([])).values()
+    planner = plans.planners(measures([]))[MESP]
     least, most = planner.smallest(), planner.plan(None)
-    none, *points = plans.dial([least.peak - 1, least.peak, (least.peak + most.peak) // 2, 50_000_000], measures)
+    points = plans.dial([least.peak - 1, least.peak, (least.peak + most.peak) // 2, 50_000_000], measures)
+    none, *points = [point for point in points if point.method == "mesp"]
     assert (none.estimate, none.seconds) == (None, None)
     assert points[0].seconds <= least.seconds
     assert points[2].seconds == most.seconds
@@ -143,8 +147,61 @@ def test_the_dial_tells_what_each_budget_buys(made: Made) -> None:
 def test_a_dial_prints_as_a_table(tmp_path: Path) -> None:
     tiny_model("llama", tmp_path, num_hidden_layers=2)
     personalizer = Personalizer(tmp_path, "mesp", lora=Lora(rank=2), training=Training(sequence_lengths=(16,)))
-    head, none, some = str(personalizer.dial([0.1, 60])).splitlines()
+    head, none, some, *answers = str(personalizer.dial([0.1, 60])).splitlines()
     assert "does not fit" in none
     assert "kept_products=2" in some
     assert head.split()[:4] == ["method", "length", "budget", "MB"]
+    assert [line.split()[0] for line in answers] == ["generation"] * 2
     assert "least MB" in str(personalizer.estimate())
+
+
+def test_the_plan_for_answers_takes_the_longest_chunk_that_fits(made: Made) -> None:
+    """Its KV cache counts, and a refusal names the smallest peak of the shortest chunk."""
+    context = 200
+    longest = made(None, context=context).estimated(quiet)[ANSWERS]
+    assert (longest.plan.method, longest.plan.sequence_length, longest.plan.batch_size) == ("generation", 128, 1)
+    assert list(longest.plan.sections) == ["prefill", "decode"]
+    found = {}
+    planner = made(None, context=context).planners()[ANSWERS]
+    for budget in range(longest.peak, planner.smallest().peak - 1, -10_000):
+        planned = planner.plan(budget)
+        e = planned.plan.estimate
+        assert e.peak_bytes <= budget
+        assert e.peak_bytes == e.arena_bytes + e.workspace_bytes + e.engine_bytes + e.constant_bytes + e.session_bytes
+        assert (e.scratch_bytes, e.step_bytes) == (0, 0)
+        found[planned.plan.sequence_length] = e
+    assert list(found) == [128, 64, 32, 16]
+    least = planner.smallest()
+    with pytest.raises(PlanDoesNotFit, match="The plan for answers") as caught:
+        planner.plan(least.peak - 1)
+    assert f"{least.peak / 1e6:.1f} MB" in caught.value.expected
+    assert "context" in caught.value.next_step
+    assert least.plan.sequence_length == 16
+
+
+def test_the_kv_cache_of_a_longer_context_counts_against_the_budget(made: Made) -> None:
+    some, more = (made(None, context=context).planners()[ANSWERS].smallest().plan.estimate for context in (80, 240))
+    assert more.session_bytes == 3 * some.session_bytes
+    assert more.peak_bytes - some.peak_bytes >= more.session_bytes - some.session_bytes
+
+
+def test_a_context_shorter_than_a_chunk_is_one_chunk(tmp_path: Path) -> None:
+    tiny_config("llama", num_hidden_layers=1).save_pretrained(tmp_path)
+    request = Personalizer(tmp_path, [], context=10, training=Training(sequence_lengths=(8,))).request
+    plans = Plans(request, ModelSpec(read_config(tmp_path), request.lora))
+    assert [(key, planned.plan.sequence_length) for key, planned in plans.estimated(quiet).items()] == [(ANSWERS, 10)]
+
+
+def test_the_context_is_what_was_asked_for_or_1024_or_what_the_model_knows(tmp_path: Path) -> None:
+    folder = tmp_path / "long"
+    tiny_config("llama", max_position_embeddings=4096).save_pretrained(folder)
+    config = read_config(folder)
+    short = config.model_copy(update={"max_positions": 300})
+
+    def context(of: ModelConfig, asked: int | None = None, longest: int = 256) -> int:
+        return context_length(Personalizer(folder, [], context=asked, training=Training(sequence_lengths=(longest,))).request, of)
+
+    assert [context(config), context(short), context(config, 700)] == [1024, 300, 700]
+    assert context(config, longest=2000) == 2000  # a row of examples is that long
+    with pytest.raises(ConfigError, match=r"context.*at least 256"):
+        context(config, 255)

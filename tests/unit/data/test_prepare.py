@@ -69,7 +69,7 @@ def test_one_long_text_is_split_near_its_end(data_folder: Path, story: Tokenizer
     text = (data_folder / "text" / "tinyshakespeare" / "input.txt").read_text()[:50_000]
     path = tmp_path / "book.txt"
     path.write_text(text)
-    prepared = prepare(path, ExampleEncoder(story, None, "assistant", 32), max_length=128)
+    prepared = prepare(path, ExampleEncoder(story, None, "assistant", 128))
     assert prepared.report.windows == len(prepared.train) + len(prepared.valid)
     assert len(prepared.valid) == round(prepared.report.windows / 10)
     joined = [t for part in (prepared.train, prepared.valid) for i in range(len(part)) for t in part.rows(i).tokens[1:]]
@@ -132,6 +132,13 @@ def test_an_error_in_a_row_names_file_row_and_message(tmp_path: Path, qwen: Toke
     with pytest.raises(DataError) as caught:
         prepare(path, ExampleEncoder(qwen, qwen_turns, "assistant", 64))
     assert caught.value.subject == f"{path}, row 2.messages[1].role"
+
+
+def test_preferences_are_refused_for_a_bundle(tmp_path: Path, story: Tokenizer) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"prompt": "a", "chosen": "b", "rejected": "c"}\n' * 3)
+    with pytest.raises(DataError, match=r"a\.jsonl, row 1: got a chosen and a rejected answer.*as the completion"):
+        prepare(path, ExampleEncoder(story, None))
 
 
 def test_truncation_is_counted(data_folder: Path, qwen: Tokenizer, tmp_path: Path) -> None:

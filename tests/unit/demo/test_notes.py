@@ -11,7 +11,7 @@ from sample_apps.desktop.notes import PROMPTS, WRITTEN, example, held_out, note_
 from sample_apps.desktop.pretrain import BEGIN, END
 from tokenizers import Tokenizer
 
-from bespoke.state.examples import split_of
+from tests.unit.personal_model.tiny import split_of
 
 COUNT = 200
 

@@ -22,7 +22,7 @@ LENGTH = 12
 WORDS = "the cat sat on a mat and then it went home to sleep for a while because it was tired of sitting there"
 
 
-def build(folder: Path, family: str, optimizers: Any, *, text: bool = False, **training: Any) -> Path:
+def build(folder: Path, family: str, optimizers: Any, *, target: str = "torch", text: bool = False, **training: Any) -> Path:
     """A bundle of a tiny model of this family; with `text` it has two blocks and a byte-level BPE of 300 tokens."""
     model = tiny_model(
         family, folder / "model", dtype="bfloat16" if family.startswith("gemma") else "float32",
@@ -31,7 +31,7 @@ def build(folder: Path, family: str, optimizers: Any, *, text: bool = False, **t
     if text:
         _tokenizer().save(str(model / "tokenizer.json"))
     settings = Training(**{"sequence_lengths": (LENGTH,), "batch_size": 2, "steps": 20, **training})
-    Personalizer(model, optimizers, "torch", lora=Lora(rank=3, alpha=6.0), training=settings, data=None).build(folder / "bundle")
+    Personalizer(model, optimizers, target, lora=Lora(rank=3, alpha=6.0), training=settings, data=None).build(folder / "bundle")
     return folder / "bundle"
 
 

@@ -141,7 +141,7 @@ def what(done: set[tuple[str | None, str]], name: str) -> set[str]:
     return {what for method, what in done if method == name}
 
 
-ALWAYS = {"evaluation loss", "next-token loss of prefill and decode", "learning rates of the schedule"}
+ALWAYS = {"evaluation loss", "learning rates of the schedule"}
 THREE_STEPS = {f"loss of step {step}" for step in (1, 2, 3)} | {f"updates after step {step}" for step in (1, 2)}
 
 

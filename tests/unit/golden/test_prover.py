@@ -19,6 +19,7 @@ from bespoke.golden.prover import VerifyReport, verify_bundle
 from tests.unit.golden.bundles import LENGTH, build, changed, document, rewrite_manifest, tensors
 
 PLAN = f"plans/mebp-{LENGTH}.json"
+ANSWERS = "plans/generation.json"
 
 
 def verify(path: Path) -> VerifyReport:
@@ -44,9 +45,9 @@ def test_an_unchanged_bundle_holds(bundle: Path) -> None:
     done = {(check.method, check.what) for check in report.checks}
     for method in ("mebp", "mezo"):
         assert (method, "evaluation loss") in done
-        assert (method, "next-token loss of prefill and decode") in done
         assert {(method, f"loss of step {step}") for step in (1, 2, 3)} <= done
         assert {(method, f"updates after step {step}") for step in (1, 2)} <= done
+    assert ("generation", "next-token loss of prefill and decode") in done
     assert ("mebp", "gradients") in done
     assert {("mezo", f"recorded values of step {step}") for step in (1, 2, 3)} <= done
     assert ("mezo", "replay of step 1") in done
@@ -147,14 +148,18 @@ def test_a_dropped_store_is_found_by_its_piece(bundle: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("section", "found"),
-    [("evaluate_step", "evaluation loss"), ("prefill", "next-token loss"), ("decode", "next-token loss")],
-)
-def test_a_dropped_addition_is_found_by_its_section(bundle: Path, tmp_path: Path, section: str, found: str) -> None:
-    def change(plan: dict[str, Any]) -> None:
-        drop(plan, section, lambda i: i["op"] == "call" and all(r["how"] == "add_to" for r in i["results"]))
+    ("plan", "section", "found"),
+    [
+        (PLAN, "evaluate_step", "evaluation loss"), (ANSWERS, "prefill", "next-token loss"), (ANSWERS, "decode", "next-token loss")
+    ],
+)  # fmt: skip
+def test_a_dropped_addition_is_found_by_its_section(
+    bundle: Path, tmp_path: Path, plan: str, section: str, found: str
+) -> None:
+    def change(content: dict[str, Any]) -> None:
+        drop(content, section, lambda i: i["op"] == "call" and all(r["how"] == "add_to" for r in i["results"]))
 
-    error = refused(changed(bundle, tmp_path / "b", PLAN, document(change)))
+    error = refused(changed(bundle, tmp_path / "b", plan, document(change)))
     assert isinstance(error, GoldenMismatch)
     assert found in error.subject
 

@@ -76,7 +76,7 @@ def test_golden_vectors_are_the_same_bytes_every_time(tmp_path: Path) -> None:
     made = []
     for number in range(2):
         path = tmp_path / f"{number}.safetensors"
-        write_arrays(path, make_golden(folder, model, files, initial, methods, None).arrays())
+        write_arrays(path, make_golden(folder, model, files, initial, methods, 9, None).arrays())
         made.append(path.read_bytes())
     assert made[0] == made[1]
 
@@ -92,7 +92,7 @@ def test_golden_vectors_are_the_same_bytes_with_any_number_of_threads(tmp_path: 
         for threads in (1, 2, 7):
             torch.set_num_threads(threads)
             path = tmp_path / f"{threads}.safetensors"
-            write_arrays(path, make_golden(folder, model, files, initial_adapter(model, 0), methods, None).arrays())
+            write_arrays(path, make_golden(folder, model, files, initial_adapter(model, 0), methods, 13, None).arrays())
             made.append(path.read_bytes())
             assert torch.get_num_threads() == threads
     finally:
@@ -111,7 +111,7 @@ def test_of_a_method_that_promises_nothing_the_first_loss_is_what_torch_computes
             GoldenMethod("own", None, sgd, training, [plan], functions=functions),
             GoldenMethod("exact", "exact_gradients", sgd, training, [plan]),
         ],
-        None,
+        LENGTH, None,
     )  # fmt: skip
     own, exact = golden.document.methods
     assert (own.recorded, own.moved, own.gradient) == ([], [], None)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from bespoke import PersonalModel
-from bespoke.runtime import graph_function
+from bespoke.reference import graph_function
 from tests.unit.personal_model.tiny import add_numbers, tiny_bundle, tiny_folder  # noqa: F401
 
 torch.set_num_threads(1)

@@ -43,11 +43,11 @@ def test_memory_that_grows_during_a_run_ends_it_in_our_error_and_loses_nothing(o
 
     def grow(step: int, loss: float) -> None:
         if step == 5:
-            ballast.append(np.ones(60_000_000, np.uint8))
+            ballast.append(np.ones(300_000_000, np.uint8))
 
-    with pytest.raises(BudgetExceeded, match=r"40\.0 MB"):
+    with pytest.raises(BudgetExceeded):
         model.train(method=method, on_step=grow, commit_seconds=1e6)
-    run = model._store.current_run()
+    run = model._core.current_run()
     assert run is not None
     assert run.step == 5
     ballast.clear()
@@ -100,7 +100,7 @@ def test_a_disk_that_fills_up_during_a_run_loses_nothing_and_says_so(
             model.train(method=method, on_step=fill_up)
         assert "Free some space" in full.value.next_step
         assert "intact" in full.value.next_step
-        run = model._store.current_run()
+        run = model._core.current_run()
         assert run is not None
         committed = run.step
         assert committed >= 3  # steps 1 to 3 were committed one by one

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 
 from bespoke import PersonalModel
+from tests import reading
 from tests.bundles import stories_bundle
 from tests.unit.cli.commands import bespoke
 
@@ -36,10 +36,8 @@ def oracle(stories: Path) -> Any:
 
 
 def only_row(state: Path) -> tuple[list[int], list[int]]:
-    with sqlite3.connect(f"file:{state / 'state.sqlite'}?mode=ro", uri=True) as connection:
-        ((tokens, mask),) = connection.execute("SELECT tokens, mask FROM example_rows").fetchall()
-    connection.close()
-    return np.frombuffer(tokens, "<i4").tolist(), np.frombuffer(mask, "u1").tolist()
+    ((tokens, mask),) = reading.select(state, "SELECT tokens, mask FROM example_rows")
+    return np.frombuffer(bytes.fromhex(tokens), "<i4").tolist(), list(bytes.fromhex(mask))
 
 
 def test_of_a_long_prompt_the_end_stays_and_the_answer_is_whole(model: PersonalModel, oracle: Any, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from bespoke import PersonalModel
 from bespoke.errors import ConfigError, DataError
 from bespoke.rules.schedule import learning_rate_at
+from tests import reading
 from tests.unit.personal_model.conftest import Open
 from tests.unit.personal_model.tiny import METHODS, POISON, STEPS, add_numbers, numbers, poisoned
 
@@ -37,7 +38,13 @@ def calls_of_a_step(model: PersonalModel, method: str) -> int:
 
 
 def answers(model: PersonalModel) -> dict[str, bytes]:
-    return {name: array.tobytes() for name, array in model._on_torch("").adapter_arrays().items()}
+    return {name: array.tobytes() for name, array in model._answering().items()}
+
+
+def newest_slot(model: PersonalModel) -> tuple[int, dict[str, np.ndarray]] | None:
+    """Its step and its tensors."""
+    steps = reading.select(model._core.state, "SELECT step FROM slots ORDER BY id DESC LIMIT 1")
+    return (steps[0][0], reading.slot(model._core.state)) if steps else None
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -87,15 +94,14 @@ def test_a_schedule_spans_the_run_and_not_the_call(opened: Open) -> None:
     moved = opened("one")
     moved.train(stop=after(0), **settings)
     moved.train(1)
-    slot = moved._store.latest_slot(1)
-    assert slot is not None
-    step = max(np.abs(value).max() for name, value in slot.tensors.items() if name.endswith("lora_B"))
+    slot = reading.slot(moved._core.state)
+    step = max(np.abs(value).max() for name, value in slot.items() if name.endswith("lora_B"))
     assert step == pytest.approx(first, rel=1e-3)
 
 
 def test_settings_may_be_overridden_where_a_run_starts_and_only_there(alice: PersonalModel) -> None:
     alice.train(learning_rate=0.5, seed=9, stop=after(0))
-    run = alice._store.current_run()
+    run = alice._core.current_run()
     assert run is not None
     assert (run.settings["training"]["learning_rate"], run.seed) == (0.5, 9)
     assert alice.train(1, learning_rate=0.5, seed=9).run == run.id  # the same again is no other setting
@@ -117,7 +123,7 @@ def test_what_is_compiled_cannot_be_overridden_and_a_refusal_ends_no_run(alice: 
         alice.train(method="mesp", no_such_setting=1)
     with pytest.raises(ConfigError, match="no method of that name"):
         alice.train(method="none")
-    run = alice._store.current_run()
+    run = alice._core.current_run()
     assert run is not None
     assert run.method == "mezo"
 
@@ -131,7 +137,7 @@ def test_another_method_starts_a_new_run_and_none_named_continues(alice: Persona
     assert alice.train(1).method == "mezo"
     other = alice.train(1, method="mesp")
     assert (other.method, other.run) == ("mesp", first.run + 1)
-    assert alice._store.run(first.run).ended_because == "replaced"
+    assert reading.ended_because(alice._core.state, first.run) == "replaced"
     alice.abandon_run()
     assert alice.train(1).method == "mesp"  # the first of the bundle
 
@@ -140,7 +146,7 @@ def test_training_without_anything_to_train_on_is_refused_and_leaves_no_run_behi
     model = opened(count=0)
     with pytest.raises(DataError, match="no example"):
         model.train(1)
-    assert model._store.current_run() is None
+    assert model._core.current_run() is None
     add_numbers(model, 2)
     assert model.train(1).steps == 1
 
@@ -181,16 +187,16 @@ def test_a_step_with_a_nan_loss_is_rejected_and_the_run_goes_on(opened: Open, po
     bad = [step for step, loss in enumerate(report.losses, 1) if not np.isfinite(loss)]
     assert 0 < len(bad) == report.rejected_steps < STEPS
     assert (report.stopped_because, report.steps) == ("finished", STEPS)
-    assert [entry["step"] for entry in straight._store.metrics(1) if entry["rejected"]] == bad
+    assert [entry["step"] for entry in reading.metrics(straight._core.state, 1) if entry["rejected"]] == bad
     parts.train(method=method, stop=after(0))
     before = bad[0] - 1
     losses = list(parts.train(before).losses if before else [])
-    kept = parts._store.latest_slot(1)
+    kept = newest_slot(parts)
     losses += parts.train(1).losses
-    slot = parts._store.latest_slot(1)
+    slot = newest_slot(parts)
     if method != "mezo" and kept is not None and slot is not None:  # state kept, cursor moved
-        assert slot.step == kept.step + 1
-        assert all(np.array_equal(slot.tensors[name], kept.tensors[name]) for name in kept.tensors)
+        assert slot[0] == kept[0] + 1
+        assert all(np.array_equal(slot[1][name], tensor) for name, tensor in kept[1].items())
     losses += parts.train().losses
     assert np.array_equal(losses, report.losses, equal_nan=True)
 
@@ -205,13 +211,13 @@ def test_three_rejected_steps_in_a_row_end_the_run_even_when_it_was_resumed_betw
     if parts == 2:
         model.train(stop=after(0))
         assert model.train(2).stopped_because == "steps_done"
-        assert model._store.current_run() is not None
+        assert model._core.current_run() is not None
     report = model.train()
     assert (report.stopped_because, report.total_steps) == ("diverged", 3)
     assert report.steps == report.rejected_steps == (3 if parts == 1 else 1)
     assert not report.accepted
-    assert model._store.current_run() is None
-    assert model._store.run(1).ended_because == "diverged"
+    assert model._core.current_run() is None
+    assert reading.ended_because(model._core.state, 1) == "diverged"
     assert model.versions() == []
 
 

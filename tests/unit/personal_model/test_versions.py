@@ -9,6 +9,7 @@ import pytest
 
 from bespoke import PersonalModel
 from bespoke.errors import AdapterError, ConfigError, DataError, StateError
+from tests import reading
 from tests.unit.personal_model.conftest import Open
 from tests.unit.personal_model.test_runs import after, answers
 from tests.unit.personal_model.tiny import changed, numbers, other_base, state_bits
@@ -36,15 +37,15 @@ def test_a_new_run_starts_from_the_adapter_that_answers(alice: PersonalModel) ->
     report = alice.train(1)
     assert report.run == 2
     assert report.validation_loss_before == loss
-    assert alice._store.run(2).started_from == 1
+    assert reading.newest_run(alice._core.state)["started_from"] == 1
 
 
 def test_rollback_ends_an_unfinished_run(alice: PersonalModel) -> None:
-    alice.train(stop=after(0))
     assert alice.train(6).accepted
+    alice.train(stop=after(3))
     alice.rollback()
-    assert alice._store.run(1).ended_because == "rolled_back"
-    assert alice.train(1).run == 2
+    assert reading.ended_because(alice._core.state, 2) == "rolled_back"
+    assert alice.train(1).run == 3
 
 
 def test_reset_forgets_what_was_learned_and_keeps_the_examples(alice: PersonalModel, tmp_path: Path) -> None:

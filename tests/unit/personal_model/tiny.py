@@ -21,10 +21,12 @@ from bespoke.bundle.writer import BundleWriter
 from bespoke.data.encode import TokenRow
 from bespoke.data.rows import TokenRows
 from bespoke.format.tensors import write_arrays
+from bespoke.rules.batches import Row
 from tests.bundles import made_once
 from tests.models import tiny_model
 
 LENGTHS = (16,)
+CONTEXT = 100  # a chunk of 64, and too little room for another one
 VOCABULARY = 131
 STEPS = 12
 RANK = 2
@@ -53,7 +55,7 @@ def build(folder: Path) -> None:
         sequence_lengths=LENGTHS, batch_size=2, steps=STEPS, seed=1, commit_seconds=1e-6, write_mb_per_second=1e9
     )
     lora = Lora(rank=RANK, alpha=ALPHA)
-    Personalizer(model, optimizers, "torch", lora=lora, training=training, data=None).build(folder / "bundle")
+    Personalizer(model, optimizers, "torch", context=CONTEXT, lora=lora, training=training, data=None).build(folder / "bundle")
 
 
 @pytest.fixture(scope="session")
@@ -65,6 +67,21 @@ def numbers(index: int) -> dict[str, Any]:
     """An example that counts in a circle of six, from anywhere: a few steps on some of them help with all of them."""
     tokens = [40 + (index + place) % 6 for place in range(7 + index % 9)]
     return {"tokens": tokens, "mask": [0] + [1] * (len(tokens) - 1)}
+
+
+def row(tokens: Sequence[int], mask: Sequence[int]) -> Row:
+    return Row(np.array(tokens, np.int32), np.array(mask, np.uint8))
+
+
+def number_rows(count: int = 10, first: int = 0) -> list[Row]:
+    """The same as rows, for the reference."""
+    return [row(**numbers(index)) for index in range(first, first + count)]
+
+
+def split_of(id: str, count: int, validation: int) -> str:
+    """Split of the `count`-th example, where `validation` of those before it are held out (docs/reference/state_format.md)."""
+    chosen = int(hashlib.sha256(id.encode()).hexdigest(), 16) % 10 == 0
+    return "validation" if count >= 5 and (chosen or validation * 10 < count) else "train"
 
 
 def add_numbers(model: PersonalModel, count: int = 12, first: int = 0) -> None:

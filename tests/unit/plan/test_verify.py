@@ -103,7 +103,9 @@ RULES: dict[str, tuple[Callable[[Sample, Document], Any], Callable[[Sample], str
     "graphs are those of the bundle": (
         lambda s, d: d["graphs"][0].update(key="f" * 64), lambda s: "graph 'graph_0'", "key ffffffffffff",
     ),
-    "there is a training step": (lambda s, d: d["sections"].pop("train_step"), lambda s: "sections", "evaluate_step"),
+    "there is a training step, or a way to answer": (
+        lambda s, d: [d["sections"].pop(name) for name in ("train_step", "prefill")], lambda s: "sections", "evaluate_step",
+    ),
     "micro_step and apply_step go together": (
         lambda s, d: d["sections"].update(micro_step=[]), lambda s: "sections", "micro_step",
     ),

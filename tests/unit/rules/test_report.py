@@ -30,8 +30,7 @@ def said(of: TrainReport, row: str) -> str:
     return value
 
 
-NOT_BEFORE = {"validation_loss_before": None, "judged_on": None}  # stopped before the gate has looked at the adapter that answers
-UNJUDGED = {"validation_loss": None}  # what the core reports where it was stopped before or in the gate
+UNJUDGED = {"validation_loss_before": None, "validation_loss": None, "judged_on": None, "accepted": None}
 
 
 @pytest.mark.parametrize(
@@ -39,15 +38,12 @@ UNJUDGED = {"validation_loss": None}  # what the core reports where it was stopp
     [
         ({"accepted": True, "validation_loss": 1.2}, True, "yes"),
         ({}, True, "no, the adapter before it answers"),
+        ({"stopped_because": "diverged"}, True, "no, the adapter before it answers"),
+        ({"stopped_because": "steps_done", **UNJUDGED}, False, "not judged yet"),
         ({"stopped_because": "stop_requested", **UNJUDGED}, False, "not judged yet"),
-        ({"stopped_because": "stop_requested", **NOT_BEFORE, **UNJUDGED}, False, "not judged yet"),
-        ({"stopped_because": "stop_requested", "steps": 0, "total_steps": 0, "losses": ()}, False, "not judged yet"),
-        ({"stopped_because": "stop_requested"}, True, "not yet: not better so far"),  # torch judges after a stop too
-        ({"stopped_because": "steps_done"}, True, "not yet: not better so far"),
-        ({"stopped_because": "diverged", **UNJUDGED}, True, "no, the adapter before it answers"),
-        ({"stopped_because": "example_forgotten", **UNJUDGED}, True, "no, the adapter before it answers"),
-        ({**NOT_BEFORE, **UNJUDGED}, True, "no, the adapter before it answers"),  # there was nothing to judge by
-        ({"general_loss_before": 3.0, "judged_on": None, "stopped_because": "stop_requested", **UNJUDGED}, False, "not judged yet"),
+        ({"stopped_because": "deadline", **UNJUDGED}, False, "not judged yet"),
+        ({"stopped_because": "deadline", **UNJUDGED, "validation_loss_before": 2.0}, False, "not judged yet"),  # within the gate
+        ({"stopped_because": "example_forgotten", **UNJUDGED}, False, "not judged: an example was forgotten"),
     ],
 )
 def test_what_was_not_judged_is_not_called_refused(fields: dict[str, Any], judged: bool, words: str) -> None:

@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/types.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { KILL_BEFORE = 0, KILL_AFTER = 1, KILL_TORN = 2, FAIL = 3, FAIL_FROM = 4, FAIL_SHORT = 5 };
@@ -134,6 +135,12 @@ ssize_t write(int fd, const void *data, size_t n) {
 PWRITE(pwrite)
 PWRITE(pwrite64)
 
+/* SQLite waits where a file is busy, and after some failed reads. Where reads fail nobody else is there: the wait is over at once. */
+int nanosleep(const struct timespec *wanted, struct timespec *left) {
+    REAL("nanosleep", int (*)(const struct timespec *, struct timespec *));
+    return kind == READS ? 0 : real(wanted, left);
+}
+
 #define ONE_FD(name, label) \
     int name(int fd) { \
         REAL(#name, int (*)(int)); \
@@ -186,6 +193,13 @@ int renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned
     REAL("renameat2", int (*)(int, const char *, int, const char *, unsigned));
     if (hit >= 0 && before("rename", in_folder(to_fd, to, whole, sizeof whole), -1)) return -1;
     int done = real(from_fd, from, to_fd, to, flags);
+    after();
+    return done;
+}
+int link(const char *from, const char *to) {
+    REAL("link", int (*)(const char *, const char *));
+    if (before("link", to, -1)) return -1;
+    int done = real(from, to);
     after();
     return done;
 }

@@ -4,25 +4,19 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from bespoke.state import JournalRow, StateStore
-
-BASE = hashlib.sha256(b"a base model").hexdigest()
-SHAPES = {
-    "block_00.q_proj.lora_A": (2, 6),
-    "block_00.q_proj.lora_B": (5, 2),
-    "block_01.down_proj.lora_A": (2, 9),
-    "block_01.down_proj.lora_B": (6, 2),
-}
+from tests.native.core_store import CoreStore, JournalRow, state_lab
+from tests.native.state_lab import BASE, SHAPES
 
 
-def open_state(folder: Path, base: str = BASE, shapes: dict[str, tuple[int, ...]] | None = None) -> StateStore:
-    return StateStore.open(folder, base_sha256=base, adapter_shapes=SHAPES if shapes is None else shapes)
+def open_state(folder: Path, base: str = BASE, shapes: dict[str, tuple[int, ...]] | None = None) -> CoreStore:
+    return CoreStore.open(state_lab(), folder, base, SHAPES if shapes is None else shapes)
 
 
 def token_row(*tokens: int, trained: int = 1) -> SimpleNamespace:
@@ -46,12 +40,12 @@ def slot_tensors(seed: int) -> dict[str, np.ndarray]:
     return tensors
 
 
-def add(store: StateStore, text: str, id: str | None = None) -> str:
+def add(store: CoreStore, text: str, id: str | None = None) -> str:
     tokens = [1, *text.encode()]
     return store.add_example({"text": text}, [token_row(*tokens, trained=len(tokens) - 1)], id).id
 
 
-def fill(folder: Path) -> None:
+def fill(folder: Path, open_state: Callable[[Path], Any] = open_state) -> None:
     """A state with examples, an accepted adapter, an unfinished run with slots, journal and metrics; closed."""
     with open_state(folder) as store:
         for number in range(7):
@@ -70,7 +64,7 @@ def fill(folder: Path) -> None:
             store.commit_step(run.id, step=step, cursor={"row": step}, tensors=tensors, metrics=[{"step": step}])
 
 
-def summary(store: StateStore) -> dict[str, Any]:
+def summary(store: CoreStore) -> dict[str, Any]:
     """All that a state holds, times aside, as plain values."""
     run = store.current_run()
     slot = None if run is None else store.latest_slot(run.id)

@@ -13,18 +13,19 @@ import numpy as np
 import pytest
 
 from bespoke.errors import BespokeError, DataError, StateError
-from bespoke.state import StateStore
+from tests.native.core_store import CoreStore
 
-from .states import SHAPES, adapter, add, open_state, summary, token_row
+from .conftest import OpenState, Stores
+from .states import SHAPES, adapter, add, summary, token_row
 
 
 @pytest.fixture
-def store(tmp_path: Path):
+def store(tmp_path: Path, open_state: OpenState):
     with open_state(tmp_path / "alice") as opened:
         yield opened
 
 
-def test_a_new_folder_and_its_files_are_private_to_their_owner(tmp_path: Path) -> None:
+def test_a_new_folder_and_its_files_are_private_to_their_owner(tmp_path: Path, open_state: OpenState) -> None:
     with open_state(tmp_path / "deep" / "alice") as store:
         add(store, "hello")
         modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in store.folder.iterdir()}
@@ -33,7 +34,7 @@ def test_a_new_folder_and_its_files_are_private_to_their_owner(tmp_path: Path) -
         assert {"state.sqlite", "state.sqlite-wal"} <= set(modes)
 
 
-def test_the_id_defaults_to_the_hash_of_the_canonical_json(store: StateStore) -> None:
+def test_the_id_defaults_to_the_hash_of_the_canonical_json(store: CoreStore) -> None:
     added = store.add_example({"b": "ü", "a": [1, 2.5]}, [token_row(1, 2)])
     assert added.id == hashlib.sha256('{"a":[1,2.5],"b":"ü"}'.encode()).hexdigest()
     again = store.add_example({"a": [1, 2.5], "b": "ü"}, [token_row(1, 2)])
@@ -41,7 +42,7 @@ def test_the_id_defaults_to_the_hash_of_the_canonical_json(store: StateStore) ->
     assert len(store.examples()) == 1
 
 
-def test_the_same_id_with_other_content_is_refused_and_named(store: StateStore) -> None:
+def test_the_same_id_with_other_content_is_refused_and_named(store: CoreStore) -> None:
     add(store, "one", id="42")
     with pytest.raises(DataError) as caught:
         add(store, "two", id="42")
@@ -50,7 +51,7 @@ def test_the_same_id_with_other_content_is_refused_and_named(store: StateStore) 
     assert [info.json for info in store.examples()] == [{"text": "one"}]
 
 
-def test_rows_come_back_in_the_order_asked_for(store: StateStore) -> None:
+def test_rows_come_back_in_the_order_asked_for(store: CoreStore) -> None:
     store.add_example({"text": "x"}, [token_row(5, 6, 7), token_row(8, 9)], "x")
     store.add_example({"text": "y"}, [token_row(1, 2**31 - 1)], "y")
     rows = store.example_rows(["y", "x"])
@@ -62,11 +63,9 @@ def test_rows_come_back_in_the_order_asked_for(store: StateStore) -> None:
     assert {(row.tokens.dtype, row.mask.dtype) for row in rows} == {(np.dtype("int32"), np.dtype("uint8"))}
     info = store.examples()[0]
     assert (info.tokens, info.trained_tokens, info.rows) == (5, 2, 2)
-    with pytest.raises(DataError, match="no such example"):
-        store.example_rows(["z"])
 
 
-def test_the_split_follows_the_hash_and_keeps_one_in_ten_for_validation(store: StateStore) -> None:
+def test_the_split_follows_the_hash_and_keeps_one_in_ten_for_validation(store: CoreStore) -> None:
     validation = 0
     for count in range(1, 120):
         id = f"example {count}"
@@ -79,7 +78,9 @@ def test_the_split_follows_the_hash_and_keeps_one_in_ten_for_validation(store: S
     assert len(store.example_ids("train")) + validation == len(store.example_ids()) == 119
 
 
-def test_the_split_stays_when_others_are_forgotten_or_the_state_is_reopened(store: StateStore) -> None:
+def test_the_split_stays_when_others_are_forgotten_or_the_state_is_reopened(
+    store: CoreStore, open_state: OpenState
+) -> None:
     for number in range(20):
         add(store, str(number), id=str(number))
     before = {info.id: info.split for info in store.examples()}
@@ -91,31 +92,21 @@ def test_the_split_stays_when_others_are_forgotten_or_the_state_is_reopened(stor
 
 HOSTILE = [
     ({"text": float("nan")}, "nan"),
-    ({"text": {1, 2}}, "a set"),
     ({"text": "\ud800"}, "half a surrogate pair"),
-    ({1: "a", "b": 2}, "keys of two kinds"),
     (["text"], "a list"),
     ({"text": "x" * (16 * 2**20)}, "too long"),
 ]
 
 
 @pytest.mark.parametrize(("example", "what"), HOSTILE, ids=[what for _, what in HOSTILE])
-def test_an_example_that_is_no_json_is_refused(store: StateStore, example: dict, what: str) -> None:
+def test_an_example_that_is_no_json_is_refused(store: CoreStore, example: dict, what: str) -> None:
     with pytest.raises(DataError):
         store.add_example(example, [token_row(1, 2)])
     assert store.examples() == []
 
 
-def test_an_example_nested_too_deep_is_refused(store: StateStore) -> None:
-    nested: dict = {}
-    for _ in range(100_000):
-        nested = {"a": nested}
-    with pytest.raises(DataError):
-        store.add_example(nested, [token_row(1, 2)])
-
-
-@pytest.mark.parametrize("id", ["", "x" * 257, "a\0b", "\udfff", 7], ids=repr)
-def test_an_id_that_cannot_be_stored_is_refused(store: StateStore, id: str) -> None:
+@pytest.mark.parametrize("id", ["", "x" * 257, "a\0b"], ids=repr)
+def test_an_id_that_cannot_be_stored_is_refused(store: CoreStore, id: str) -> None:
     with pytest.raises(DataError):
         store.add_example({"text": "x"}, [token_row(1, 2)], id)
     with pytest.raises(DataError):
@@ -131,23 +122,20 @@ def row(tokens: object, mask: object) -> SimpleNamespace:
     [
         [],
         [token_row(1, 2, trained=0)],
-        [row(np.array([1, 2]), np.array([0, 1], np.uint8))],
-        [row(np.array([1, 2], np.int32), np.array([False, True]))],
         [row(np.array([1, 2], np.int32), np.array([0, 1, 1], np.uint8))],
-        [row(np.array([[1, 2]], np.int32), np.array([[0, 1]], np.uint8))],
         [row(np.array([1], np.int32), np.array([0], np.uint8))],
         [row(np.array([1, -2], np.int32), np.array([0, 1], np.uint8))],
         [row(np.array([1, 2], np.int32), np.array([0, 2], np.uint8))],
         [row(np.array([1, 2], np.int32), np.array([1, 1], np.uint8))],
     ],
 )
-def test_rows_that_nothing_could_train_on_are_refused(store: StateStore, rows: list) -> None:
+def test_rows_that_nothing_could_train_on_are_refused(store: CoreStore, rows: list) -> None:
     with pytest.raises(DataError):
         store.add_example({"text": "x"}, rows)
     assert store.examples() == []
 
 
-def test_another_base_is_refused_and_the_error_names_the_reset(store: StateStore) -> None:
+def test_another_base_is_refused_and_the_error_names_the_reset(store: CoreStore, open_state: OpenState) -> None:
     add(store, "hello")
     with pytest.raises(StateError, match="reset_for_new_base"):
         open_state(store.folder, base="f" * 64)
@@ -155,7 +143,7 @@ def test_another_base_is_refused_and_the_error_names_the_reset(store: StateStore
         open_state(store.folder, shapes={**SHAPES, "block_00.q_proj.lora_A": (4, 6)})
 
 
-def test_reset_for_a_new_base_keeps_examples_and_tokenizes_them_again(store: StateStore) -> None:
+def test_reset_for_a_new_base_keeps_examples_and_tokenizes_them_again(store: CoreStore, stores: Stores) -> None:
     for number in range(6):
         add(store, f"text {number}", id=str(number))
     run = store.start_run("mesp", 0, {}, store.example_ids(), 1)
@@ -167,19 +155,19 @@ def test_reset_for_a_new_base_keeps_examples_and_tokenizes_them_again(store: Sta
         return [] if example["text"] == "text 3" else [token_row(3, *map(ord, example["text"]))]
 
     shapes = {"block_00.v_proj.lora_A": (1, 3)}
-    with StateStore.reset_for_new_base(
-        store.folder, base_sha256="e" * 64, adapter_shapes=shapes, retokenize=retokenize
-    ) as fresh:
+    with stores.reset_for_new_base(store.folder, "e" * 64, shapes, retokenize) as fresh:
         assert fresh.example_ids() == ["0", "1", "2", "4", "5"]
         assert {info.id: info.split for info in fresh.examples()}.items() <= splits.items()
         assert fresh.example_rows(["1"])[0].tokens.tolist() == [3, *map(ord, "text 1")]
         assert (fresh.current_run(), fresh.accepted()) == (None, [])
         assert fresh.import_version({"block_00.v_proj.lora_A": np.ones((1, 3), np.float32)}, "elsewhere")
-    with open_state(store.folder, base="e" * 64, shapes=shapes) as again:
+    with stores.open(store.folder, base="e" * 64, shapes=shapes) as again:
         assert len(again.accepted()) == 1
 
 
-def test_an_example_that_the_new_base_cannot_take_leaves_everything_as_it_was(store: StateStore) -> None:
+def test_an_example_that_the_new_base_cannot_take_leaves_everything_as_it_was(
+    store: CoreStore, stores: Stores
+) -> None:
     for number in range(3):
         add(store, f"text {number}", id=str(number))
     before = summary(store)
@@ -191,26 +179,20 @@ def test_an_example_that_the_new_base_cannot_take_leaves_everything_as_it_was(st
         return [token_row(1, 2)]
 
     with pytest.raises(DataError, match="example '1'"):
-        StateStore.reset_for_new_base(store.folder, base_sha256="e" * 64, adapter_shapes=SHAPES, retokenize=refuse)
-    with open_state(store.folder) as again:
+        stores.reset_for_new_base(store.folder, "e" * 64, SHAPES, refuse)
+    with stores.open(store.folder) as again:
         assert summary(again) == before
 
 
-def test_opening_twice_changes_nothing(store: StateStore) -> None:
+def test_opening_twice_changes_nothing(store: CoreStore, open_state: OpenState) -> None:
     add(store, "hello", id="1")
     with open_state(store.folder) as second:
         add(second, "again", id="2")
         assert summary(second) == summary(store)
 
 
-def test_a_closed_store_says_so(store: StateStore) -> None:
-    store.close()
-    with pytest.raises(StateError, match="open"):
-        store.examples()
-
-
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path, open_state: OpenState) -> None:
     folder = tmp_path / "sealed"
     folder.mkdir(mode=0o500)
     with pytest.raises(StateError, match="writ"):
@@ -218,7 +200,7 @@ def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["file", "below a file", "read-only system"])
-def test_a_place_that_cannot_hold_a_state_is_refused(tmp_path: Path, place: str) -> None:
+def test_a_place_that_cannot_hold_a_state_is_refused(tmp_path: Path, place: str, open_state: OpenState) -> None:
     (tmp_path / "file").write_text("no folder")
     path = {"file": tmp_path / "file", "below a file": tmp_path / "file" / "x", "read-only system": Path("/proc/alice")}
     with pytest.raises(BespokeError) as caught:

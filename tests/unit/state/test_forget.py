@@ -8,20 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from bespoke.state import Forgotten, JournalRow, StateStore
+from bespoke.rules.records import Forgotten
+from tests.native.core_store import CoreStore, JournalRow
 
-from .states import adapter, add, all_bytes, open_state, slot_tensors
+from .conftest import OpenState
+from .states import adapter, add, all_bytes, slot_tensors
 
 
 @pytest.fixture
-def store(tmp_path: Path):
+def store(tmp_path: Path, open_state: OpenState):
     with open_state(tmp_path / "alice") as opened:
         for number in range(8):
             add(opened, f"text {number}", id=str(number))
         yield opened
 
 
-def train(store: StateStore, ids: list[str], seed: int, started_from: int | None = None) -> tuple[int, int]:
+def train(store: CoreStore, ids: list[str], seed: int, started_from: int | None = None) -> tuple[int, int]:
     """A finished run with an accepted adapter: (run, version)."""
     run = store.start_run("mesp", seed, {}, ids, 1, started_from)
     store.commit_step(run.id, step=1, cursor={}, tensors=slot_tensors(seed))
@@ -31,7 +33,7 @@ def train(store: StateStore, ids: list[str], seed: int, started_from: int | None
     return run.id, version
 
 
-def test_adapters_that_saw_the_example_go_and_the_newest_that_did_not_answers(store: StateStore) -> None:
+def test_adapters_that_saw_the_example_go_and_the_newest_that_did_not_answers(store: CoreStore) -> None:
     _, clean = train(store, ["0", "1"], seed=1)
     _, second = train(store, ["0", "2"], seed=2)
     train(store, ["2", "3"], seed=3)
@@ -45,7 +47,7 @@ def test_adapters_that_saw_the_example_go_and_the_newest_that_did_not_answers(st
     assert store.current_version() is None
 
 
-def test_what_grew_out_of_an_adapter_that_saw_the_example_goes_too(store: StateStore) -> None:
+def test_what_grew_out_of_an_adapter_that_saw_the_example_goes_too(store: CoreStore) -> None:
     run, version = train(store, ["0"], seed=1)
     _, child = train(store, ["1"], seed=2, started_from=version)
     for seed in (3, 4, 5):  # push the first out of the three kept: its children remember it
@@ -57,7 +59,7 @@ def test_what_grew_out_of_an_adapter_that_saw_the_example_goes_too(store: StateS
     assert store.current_version() is None
 
 
-def test_a_run_that_uses_the_example_ends_and_leaves_nothing(store: StateStore) -> None:
+def test_a_run_that_uses_the_example_ends_and_leaves_nothing(store: CoreStore) -> None:
     run = store.start_run("mezo", 1, {}, ["3", "4"], 9)
     store.commit_step(run.id, step=1, cursor={}, tensors=slot_tensors(1), metrics=[{"loss": 1.0}])
     store.append_journal(run.id, [JournalRow(2, {"row": 1}, [1.0])])
@@ -72,14 +74,14 @@ def test_a_run_that_uses_the_example_ends_and_leaves_nothing(store: StateStore) 
     assert list(store.folder.glob("*.safetensors")) == []
 
 
-def test_a_finished_run_is_not_accepted_after_its_example_was_forgotten(store: StateStore) -> None:
+def test_a_finished_run_is_not_accepted_after_its_example_was_forgotten(store: CoreStore) -> None:
     run = store.start_run("mesp", 1, {}, ["3"], 1)
     store.end_run(run.id, "finished")
     assert not store.forget("3").run_stopped
     assert store.accept(run.id, adapter(1), {}) is None
 
 
-def test_a_run_that_does_not_use_the_example_goes_on(store: StateStore) -> None:
+def test_a_run_that_does_not_use_the_example_goes_on(store: CoreStore) -> None:
     run = store.start_run("mesp", 1, {}, ["3"], 9)
     store.commit_step(run.id, step=1, cursor={}, tensors=slot_tensors(1))
     assert store.forget("4") == Forgotten(example=True, accepted_deleted=0, run_stopped=False)
@@ -87,18 +89,18 @@ def test_a_run_that_does_not_use_the_example_goes_on(store: StateStore) -> None:
     assert store.commit_step(run.id, step=2, cursor={}, tensors=slot_tensors(2))
 
 
-def test_forgetting_twice_or_what_never_was_is_no_error(store: StateStore) -> None:
+def test_forgetting_twice_or_what_never_was_is_no_error(store: CoreStore) -> None:
     store.forget("1")
     assert store.forget("1") == store.forget("never") == Forgotten(False, 0, False)
 
 
-def test_a_forgotten_example_may_come_back_as_a_new_one(store: StateStore) -> None:
+def test_a_forgotten_example_may_come_back_as_a_new_one(store: CoreStore) -> None:
     store.forget("1")
     added = store.add_example({"text": "other"}, [store.example_rows(["2"])[0]], "1")
     assert added.created
 
 
-def test_no_byte_of_a_forgotten_example_remains_in_any_file(tmp_path: Path) -> None:
+def test_no_byte_of_a_forgotten_example_remains_in_any_file(tmp_path: Path, open_state: OpenState) -> None:
     """Many sizes and much coming and going: balancing leaves copies of cells behind that deleting does not zero."""
     chance = random.Random(11)
     with open_state(tmp_path / "alice") as store, open_state(tmp_path / "alice") as other:
@@ -124,7 +126,7 @@ def test_no_byte_of_a_forgotten_example_remains_in_any_file(tmp_path: Path) -> N
                 assert all(mark.encode() in found for mark in marks)
 
 
-def test_the_scratch_of_a_trainer_at_work_is_left_to_it(store: StateStore) -> None:
+def test_the_scratch_of_a_trainer_at_work_is_left_to_it(store: CoreStore) -> None:
     with store.trainer_lock():
         store.scratch_path.write_bytes(b"working copies")
         store.forget("1")

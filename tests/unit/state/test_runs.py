@@ -11,14 +11,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from bespoke.errors import AdapterError, DataError, StateError
-from bespoke.state import JournalRow, Run, StateStore
+from bespoke.errors import AdapterError, StateError
+from bespoke.rules.records import Run
+from tests.native.core_store import CoreStore, JournalRow
 
-from .states import adapter, add, open_state, slot_tensors, summary
+from .conftest import OpenState
+from .states import adapter, add, slot_tensors, summary
 
 
 @pytest.fixture
-def store(tmp_path: Path):
+def store(tmp_path: Path, open_state: OpenState):
     with open_state(tmp_path / "alice") as opened:
         for number in range(6):
             add(opened, f"text {number}", id=str(number))
@@ -26,22 +28,22 @@ def store(tmp_path: Path):
 
 
 @pytest.fixture
-def run(store: StateStore) -> Run:
+def run(store: CoreStore) -> Run:
     return store.start_run("mesp", 2**63 - 1, {"learning_rate": 0.1, "nested": {"a": [1]}}, ["3", "1"], 10)
 
 
-def files(store: StateStore, kind: str) -> list[str]:
+def files(store: CoreStore, kind: str) -> list[str]:
     return sorted(path.name for path in store.folder.glob(f"{kind}_*"))
 
 
-def test_a_run_keeps_what_it_was_started_with(store: StateStore, run: Run) -> None:
+def test_a_run_keeps_what_it_was_started_with(store: CoreStore, run: Run, open_state: OpenState) -> None:
     with open_state(store.folder) as again:
         assert again.current_run() == again.run(run.id) == run
     assert (run.method, run.seed, run.steps, run.step, run.cursor) == ("mesp", 2**63 - 1, 10, 0, {})
     assert (run.settings, run.example_ids) == ({"learning_rate": 0.1, "nested": {"a": [1]}}, ("3", "1"))
 
 
-def test_a_second_run_waits_for_the_end_of_the_first(store: StateStore, run: Run) -> None:
+def test_a_second_run_waits_for_the_end_of_the_first(store: CoreStore, run: Run) -> None:
     with pytest.raises(StateError, match="unfinished"):
         store.start_run("mezo", 0, {}, [], 1)
     assert store.end_run(run.id, "superseded")
@@ -51,21 +53,19 @@ def test_a_second_run_waits_for_the_end_of_the_first(store: StateStore, run: Run
     assert store.start_run("mezo", 0, {}, [], 1).id > run.id
 
 
-def test_a_run_over_an_unknown_example_or_version_is_refused(store: StateStore) -> None:
-    with pytest.raises(DataError, match="no such example"):
-        store.start_run("mesp", 0, {}, ["0", "gone"], 1)
+def test_a_run_from_an_unknown_version_is_refused(store: CoreStore) -> None:
     with pytest.raises(StateError, match="no such version"):
         store.start_run("mesp", 0, {}, ["0"], 1, started_from=5)
     assert store.current_run() is None
 
 
-@pytest.mark.parametrize("seed", [-1, 2**63, 1.5, True])
-def test_a_seed_that_is_no_63_bit_number_is_refused(store: StateStore, seed: int) -> None:
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_a_seed_that_is_no_63_bit_number_is_refused(store: CoreStore, seed: int) -> None:
     with pytest.raises(StateError, match="seed"):
         store.start_run("mesp", seed, {}, [], 1)
 
 
-def test_a_committed_step_comes_back_bit_for_bit(store: StateStore, run: Run) -> None:
+def test_a_committed_step_comes_back_bit_for_bit(store: CoreStore, run: Run, open_state: OpenState) -> None:
     tensors = slot_tensors(1)
     odd = tensors["block_00.q_proj.lora_A"].reshape(-1)
     odd.view(np.uint32)[:6] = [0x7FC00001, 0xFF800000, 0x00000001, 0x80000000, 0x7F7FFFFF, 0xFFC12345]
@@ -79,11 +79,10 @@ def test_a_committed_step_comes_back_bit_for_bit(store: StateStore, run: Run) ->
         for name, tensor in tensors.items():
             assert slot.tensors[name].dtype == np.float32
             assert slot.tensors[name].tobytes() == tensor.tobytes()
-            assert not slot.tensors[name].flags.writeable
         assert (again.run(run.id).step, again.run(run.id).cursor) == (1, {"row": 3, "x": 0.1})
 
 
-def test_a_slot_is_a_safetensors_file_that_others_read(store: StateStore, run: Run) -> None:
+def test_a_slot_is_a_safetensors_file_that_others_read(store: CoreStore, run: Run) -> None:
     store.commit_step(run.id, step=1, cursor={}, tensors=slot_tensors(1))
     found = load_file(store.folder / files(store, "slot")[0])
     assert {name: tensor.tobytes() for name, tensor in found.items()} == {
@@ -91,7 +90,7 @@ def test_a_slot_is_a_safetensors_file_that_others_read(store: StateStore, run: R
     }
 
 
-def test_two_slots_are_kept_and_the_last_one_answers(store: StateStore, run: Run) -> None:
+def test_two_slots_are_kept_and_the_last_one_answers(store: CoreStore, run: Run) -> None:
     assert store.latest_slot(run.id) is None
     kept = []
     for step in range(1, 6):
@@ -105,17 +104,7 @@ def test_two_slots_are_kept_and_the_last_one_answers(store: StateStore, run: Run
     np.testing.assert_array_equal(slot.tensors["block_00.q_proj.lora_A"], slot_tensors(5)["block_00.q_proj.lora_A"])
 
 
-def test_a_slot_outlives_the_commits_that_follow_while_it_is_in_use(store: StateStore, run: Run) -> None:
-    store.commit_step(run.id, step=1, cursor={}, tensors=slot_tensors(1))
-    slot = store.latest_slot(run.id)
-    assert slot is not None
-    for step in range(2, 6):
-        store.commit_step(run.id, step=step, cursor={}, tensors=slot_tensors(step))
-    for name, tensor in slot_tensors(1).items():
-        np.testing.assert_array_equal(slot.tensors[name], tensor)
-
-
-def test_an_earlier_step_is_never_committed_over_a_later_one(store: StateStore, run: Run) -> None:
+def test_an_earlier_step_is_never_committed_over_a_later_one(store: CoreStore, run: Run) -> None:
     store.commit_step(run.id, step=5, cursor={}, tensors=slot_tensors(5))
     with pytest.raises(StateError, match="step 4"):
         store.commit_step(run.id, step=4, cursor={}, tensors=slot_tensors(4))
@@ -125,8 +114,8 @@ def test_an_earlier_step_is_never_committed_over_a_later_one(store: StateStore, 
     assert store.run(run.id).cursor == {"again": 1}
 
 
-@pytest.mark.parametrize("fault", ["missing", "foreign", "shape", "float64", "foreign state"])
-def test_tensors_that_are_not_the_adapter_are_refused_and_named(store: StateStore, run: Run, fault: str) -> None:
+@pytest.mark.parametrize("fault", ["missing", "foreign", "shape", "foreign state"])
+def test_tensors_that_are_not_the_adapter_are_refused_and_named(store: CoreStore, run: Run, fault: str) -> None:
     tensors = slot_tensors(1)
     name = "block_01.down_proj.lora_A"
     if fault == "missing":
@@ -135,8 +124,6 @@ def test_tensors_that_are_not_the_adapter_are_refused_and_named(store: StateStor
         tensors[name := "block_07.q_proj.lora_A"] = np.zeros(3, np.float32)
     elif fault == "shape":
         tensors[f"{name}.m"] = tensors[f"{name}.m"].T
-    elif fault == "float64":
-        tensors[name] = tensors[name].astype(np.float64)
     else:
         tensors[name := "m"] = np.zeros(3, np.float32)
     with pytest.raises(AdapterError) as caught:
@@ -146,7 +133,7 @@ def test_tensors_that_are_not_the_adapter_are_refused_and_named(store: StateStor
     assert files(store, "slot") == []
 
 
-def test_the_journal_keeps_32_bit_floats_bit_for_bit(store: StateStore, run: Run) -> None:
+def test_the_journal_keeps_32_bit_floats_bit_for_bit(store: CoreStore, run: Run, open_state: OpenState) -> None:
     values = np.random.default_rng(0).integers(0, 2**32, 4000, dtype=np.uint32).view(np.float32)
     values = np.concatenate([values[np.isfinite(values)], np.float32([0.0, -0.0, np.inf, -np.inf, 1e-45])])
     rows = [
@@ -169,20 +156,13 @@ def test_the_journal_keeps_32_bit_floats_bit_for_bit(store: StateStore, run: Run
         assert (again.run(run.id).step, again.run(run.id).cursor) == (5, {"row": 2})
 
 
-@pytest.mark.parametrize("value", [0.1, 1e300, 2.0**24 + 1])
-def test_a_value_that_a_replay_would_round_is_refused(store: StateStore, run: Run, value: float) -> None:
-    with pytest.raises(StateError, match="32-bit"):
-        store.append_journal(run.id, [JournalRow(1, {}, [1.0]), JournalRow(2, {}, [value])])
-    assert store.journal(run.id) == []
-
-
-def test_journal_rows_out_of_order_are_refused_together(store: StateStore, run: Run) -> None:
+def test_journal_rows_out_of_order_are_refused_together(store: CoreStore, run: Run) -> None:
     with pytest.raises(StateError, match="step 1"):
         store.append_journal(run.id, [JournalRow(1, {}, []), JournalRow(1, {}, [])])
     assert store.journal(run.id) == []
 
 
-def test_metrics_of_slots_and_journal_come_back_in_order(store: StateStore, run: Run) -> None:
+def test_metrics_of_slots_and_journal_come_back_in_order(store: CoreStore, run: Run) -> None:
     store.append_journal(run.id, [JournalRow(step, {}, [], False, {"step": step}) for step in (1, 2)])
     store.commit_step(run.id, step=2, cursor={}, tensors=slot_tensors(2))
     store.append_journal(run.id, [JournalRow(3, {}, [], False, {"step": 3})])
@@ -190,7 +170,7 @@ def test_metrics_of_slots_and_journal_come_back_in_order(store: StateStore, run:
     assert [entry["step"] for entry in store.metrics(run.id)] == [1, 2, 3, 4, 5, 6]
 
 
-def test_an_ended_run_takes_no_more_commits(store: StateStore, run: Run) -> None:
+def test_an_ended_run_takes_no_more_commits(store: CoreStore, run: Run) -> None:
     store.commit_step(run.id, step=1, cursor={}, tensors=slot_tensors(1))
     store.end_run(run.id, "finished")
     assert not store.commit_step(run.id, step=2, cursor={}, tensors=slot_tensors(2))
@@ -199,15 +179,7 @@ def test_an_ended_run_takes_no_more_commits(store: StateStore, run: Run) -> None
     assert store.run(run.id).step == 1
 
 
-def test_what_is_no_json_is_refused_as_cursor_settings_and_metrics(store: StateStore, run: Run) -> None:
-    with pytest.raises(StateError, match="cursor"):
-        store.commit_step(run.id, step=1, cursor={"x": {1}}, tensors=slot_tensors(1))
-    with pytest.raises(StateError, match="metrics"):
-        store.append_journal(run.id, [JournalRow(1, {}, [], False, {"x": b""})])
-    assert summary(store)["slot"] is None
-
-
-def test_accepted_adapters_answer_newest_first_and_three_are_kept(store: StateStore, run: Run) -> None:
+def test_accepted_adapters_answer_newest_first_and_three_are_kept(store: CoreStore, run: Run) -> None:
     assert store.current_version() is None
     for seed in range(5):
         store.commit_step(run.id, step=seed, cursor={}, tensors=slot_tensors(seed))
@@ -227,7 +199,7 @@ def test_accepted_adapters_answer_newest_first_and_three_are_kept(store: StateSt
         store.load_version(1)
 
 
-def test_rollback_goes_back_version_by_version_to_the_base(store: StateStore, run: Run) -> None:
+def test_rollback_goes_back_version_by_version_to_the_base(store: CoreStore, run: Run) -> None:
     ids = [store.accept(run.id, adapter(seed), {}) for seed in range(2)]
     back = store.rollback()
     assert back is not None
@@ -239,7 +211,7 @@ def test_rollback_goes_back_version_by_version_to_the_base(store: StateStore, ru
     assert store.start_run("mesp", 0, {}, [], 1).id > run.id
 
 
-def test_rollback_ends_the_run_that_would_bring_the_adapter_back(store: StateStore, run: Run) -> None:
+def test_rollback_ends_the_run_that_would_bring_the_adapter_back(store: CoreStore, run: Run) -> None:
     store.commit_step(run.id, step=1, cursor={}, tensors=slot_tensors(1))
     store.accept(run.id, adapter(1), {})
     store.rollback()
@@ -248,7 +220,7 @@ def test_rollback_ends_the_run_that_would_bring_the_adapter_back(store: StateSto
     assert files(store, "slot") == []
 
 
-def test_version_ids_are_never_used_again(store: StateStore, run: Run) -> None:
+def test_version_ids_are_never_used_again(store: CoreStore, run: Run) -> None:
     first = store.accept(run.id, adapter(1), {})
     store.rollback()
     second = store.import_version(adapter(2), "peft folder")
@@ -259,7 +231,7 @@ def test_version_ids_are_never_used_again(store: StateStore, run: Run) -> None:
     assert (version.run_id, version.source) == (None, "peft folder")
 
 
-def test_the_adapter_that_a_run_started_from_outlives_the_three_newer_ones(store: StateStore, run: Run) -> None:
+def test_the_adapter_that_a_run_started_from_outlives_the_three_newer_ones(store: CoreStore, run: Run) -> None:
     start = store.accept(run.id, adapter(0), {})
     store.end_run(run.id, "finished")
     second = store.start_run("mezo", 0, {}, [], 10, started_from=start)
@@ -273,7 +245,7 @@ def test_the_adapter_that_a_run_started_from_outlives_the_three_newer_ones(store
 
 
 @pytest.mark.parametrize("fault", ["nan", "optimizer state", "missing"])
-def test_an_adapter_that_cannot_answer_is_never_accepted(store: StateStore, run: Run, fault: str) -> None:
+def test_an_adapter_that_cannot_answer_is_never_accepted(store: CoreStore, run: Run, fault: str) -> None:
     tensors = adapter(1)
     if fault == "nan":
         tensors["block_00.q_proj.lora_B"][0, 0] = np.nan
@@ -288,7 +260,7 @@ def test_an_adapter_that_cannot_answer_is_never_accepted(store: StateStore, run:
     assert files(store, "accepted") == []
 
 
-def test_reset_keeps_examples_only(store: StateStore, run: Run) -> None:
+def test_reset_keeps_examples_only(store: CoreStore, run: Run) -> None:
     store.commit_step(run.id, step=1, cursor={}, tensors=slot_tensors(1))
     store.append_journal(run.id, [JournalRow(2, {}, [1.0])])
     store.accept(run.id, adapter(1), {})
@@ -301,7 +273,7 @@ def test_reset_keeps_examples_only(store: StateStore, run: Run) -> None:
     assert store.accept(run.id, adapter(1), {}) is None
 
 
-def test_leftovers_of_a_killed_commit_are_removed_at_open(store: StateStore, run: Run) -> None:
+def test_leftovers_of_a_killed_commit_are_removed_at_open(store: CoreStore, run: Run, open_state: OpenState) -> None:
     store.commit_step(run.id, step=1, cursor={}, tensors=slot_tensors(1))
     named = files(store, "slot")
     content = (store.folder / named[0]).read_bytes()

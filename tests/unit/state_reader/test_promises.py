@@ -20,6 +20,7 @@ RUN = (
     "INSERT INTO runs (method, seed, settings, steps, step, cursor, started_at) "
     "VALUES ('mesp', 1, '{\"training\":{}}', 9, 0, '{}', '')"
 )
+LOSS = "INSERT INTO losses (version, rows, loss) VALUES ({})"
 FIRST = "UPDATE examples SET {} WHERE key = 1"
 CURSOR = '\'{{"general_position":{},"step":{},"user_position":{}}}\''
 
@@ -40,7 +41,7 @@ def renamed(entries: dict[str, dict[str, object]]) -> None:
 
 
 DATABASE: dict[str, tuple[str, Damage]] = {
-    "a newer version": ("version", sql("PRAGMA user_version = 2")),
+    "a newer version": ("version", sql("PRAGMA user_version = 3")),
     "a database of another application": ("version", sql("PRAGMA application_id = 7")),
     "another journal mode": ("version", sql("PRAGMA journal_mode = DELETE")),
     "a value that a CHECK forbids": ("integrity", sql("UPDATE runs SET step = -1 WHERE id = 1")),
@@ -52,7 +53,7 @@ DATABASE: dict[str, tuple[str, Damage]] = {
     "a view": ("tables", sql("CREATE VIEW planted AS SELECT json FROM examples")),
     "a row of a run that is not there": ("references", sql("INSERT INTO metrics (run, step, json) VALUES (99, 1, '{}')")),
     "a number that may be given again": ("numbers", sql("UPDATE sqlite_sequence SET seq = 1 WHERE name = 'examples'")),
-    "another version in the table": ("state", sql("UPDATE state SET version = 2")),
+    "another version in the table": ("state", sql("UPDATE state SET version = 1")),
     "another base": ("base", sql("UPDATE state SET base_sha256 = 'ab'")),
     "other pieces": ("shapes", sql("UPDATE state SET adapter = '{}'")),
     "JSON in another spelling": ("examples", sql(FIRST.format("json = json || ' '"))),
@@ -78,6 +79,11 @@ DATABASE: dict[str, tuple[str, Damage]] = {
     "held out too early": ("split", sql(FIRST.format("split = 'validation'"))),
     "the fifth trained on": ("split", sql("UPDATE examples SET split = 'train' WHERE key = 5")),
     "one held out too many": ("split", sql("UPDATE examples SET split = 'validation' WHERE key = 12")),
+    "held out, though for training only": ("split", sql("UPDATE examples SET use = 'train' WHERE split = 'validation'")),
+    "a rejected row of which half is missing": ("rows", sql("UPDATE example_rows SET rejected_mask = x'0001' WHERE example = 1")),
+    "a rejected mask that begins with 1": ("rows", sql(
+        "UPDATE example_rows SET rejected_tokens = tokens, rejected_mask = CAST(x'01' || substr(mask, 2) AS BLOB)",
+    )),
     "two unfinished runs": ("one run", sql(RUN)),
     "settings without training": ("runs", sql("UPDATE runs SET settings = '{}' WHERE id = 1")),
     "a seed below 0": ("runs", sql("UPDATE runs SET seed = -1 WHERE id = 1")),
@@ -116,18 +122,22 @@ DATABASE: dict[str, tuple[str, Damage]] = {
     "a version from nowhere": ("versions", sql("UPDATE versions SET run = NULL WHERE id = 1", "UPDATE runs SET parent = NULL")),
     "a version of a later step": ("versions", sql("UPDATE versions SET step = 7 WHERE id = 1")),
     "a version kept too long": ("versions", more_versions(4)),
+    "a loss of a version that is not there": ("losses", sql(LOSS.format("99, printf('%064d', 0), 1.5"))),
+    "a loss of a run that has ended": ("losses", sql(LOSS.format("-1, printf('%064d', 0), 1.5"))),
+    "a loss on rows without a hash": ("losses", sql(LOSS.format("0, 'words', 1.5"))),
+    "a loss below 0": ("losses", sql(LOSS.format("0, printf('%064d', 0), -1.0"))),
     "a file of another name": ("files", sql("UPDATE versions SET file = '../outside' WHERE id = 1")),
     "a file twice": ("files", sql("UPDATE slots SET file = (SELECT file FROM versions LIMIT 1) WHERE step = 5")),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", DATABASE)
-def test_what_is_wrong_in_the_database_is_found(real_states: Path, tiny_bundle: Path, tmp_path: Path, name: str) -> None:
+def test_what_is_wrong_in_the_database_is_found(real_states: Path, tiny_core_bundle: Path, tmp_path: Path, name: str) -> None:
     promise, damage = DATABASE[name]
     state = Path(shutil.copytree(real_states / "mesp", tmp_path / "state"))
-    assert broken_promises(state, tiny_bundle) == set()
+    assert broken_promises(state, tiny_core_bundle) == set()
     damage(state)
-    found = read_state(state, tiny_bundle)
+    found = read_state(state, tiny_core_bundle)
     assert {one["promise"] for one in found["broken"]} == {promise}, found["broken"]
 
 

@@ -22,13 +22,10 @@ MB = 1_000_000
 CHILD = """
 import mmap, sys
 import numpy as np
-from bespoke.errors import BudgetExceeded
 from bespoke.system.limits import enforce_limit
-from bespoke.system.guard import MemoryGuard, MemoryMeter
 from bespoke.system.malloc import steady_malloc
 steady_malloc()
-kind, added, take, guarded, path = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "guarded", sys.argv[5]
-guard = MemoryGuard(added, MemoryMeter().idle)
+kind, added, take, path = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 limit = enforce_limit(added, (kind,))
 print(limit.kind, flush=True)
 if limit.kind == "none":
@@ -36,14 +33,10 @@ if limit.kind == "none":
 weights = np.memmap(path, np.uint8, "r")  # larger than the limit: mapped weights must not count
 assert int(weights.sum(dtype=np.int64)) == len(weights)
 try:
-    if guarded:
-        guard.ask(take, "an array")
     array = np.ones(take, np.uint8)
     print("allocated", flush=True)
 except MemoryError:
     print("MemoryError", flush=True)
-except BudgetExceeded:
-    print("BudgetExceeded", flush=True)
 """
 
 
@@ -54,8 +47,8 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def child(kind: LimitKind, added: int, take: int, weights: Path, guarded: bool = False) -> tuple[int, list[str]]:
-    arguments = [kind, str(added), str(take), "guarded" if guarded else "bare", str(weights)]
+def child(kind: LimitKind, added: int, take: int, weights: Path) -> tuple[int, list[str]]:
+    arguments = [kind, str(added), str(take), str(weights)]
     done = subprocess.run([sys.executable, "-c", CHILD, *arguments], capture_output=True, text=True, check=False)
     assert not done.stderr, done.stderr
     if done.stdout.split() == ["none"]:
@@ -75,11 +68,6 @@ def test_a_child_that_goes_over_is_stopped(kind: LimitKind, weights: Path) -> No
         assert (code, said) == (0, [kind, "MemoryError"])
     else:
         assert (code, said) == (-signal.SIGKILL, [kind])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_guard_refuses_before_the_kernel_does(kind: LimitKind, weights: Path) -> None:
-    assert child(kind, 60 * MB, 80 * MB, weights, guarded=True) == (0, [kind, "BudgetExceeded"])
 
 
 def test_no_group_is_left_behind_even_by_a_killed_child(weights: Path) -> None:

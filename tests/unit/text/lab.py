@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import bespoke.errors
-from bespoke.errors import BespokeError
+from tests.native.lab_process import answer_of, error_of
 
 ENVIRONMENT = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0:exitcode=99", "UBSAN_OPTIONS": "print_stacktrace=1"}
 
@@ -25,18 +24,12 @@ class TextLab:
     def ask(self, what: str, **values: Any) -> Any:
         """EOFError where the process dies of it."""
         assert self.process.stdin is not None
-        assert self.process.stdout is not None
         self.process.stdin.write(json.dumps({"do": what, **values}).encode() + b"\n")
         self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            raise EOFError(f"the lab ended with {self.process.wait()}")
-        answer = json.loads(line)
+        answer = answer_of(self.process)
         if "error" not in answer:
             return answer["value"]
-        kind = getattr(bespoke.errors, answer["error"], None)
-        assert kind is not None, answer
-        error: BespokeError = kind(answer["subject"], got=answer["got"], expected=answer["expected"], next_step=answer["next_step"])
+        error = error_of(answer)
         assert all((answer["subject"], answer["got"], answer["expected"], answer["next_step"])), answer
         raise error
 

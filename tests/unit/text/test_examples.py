@@ -81,6 +81,24 @@ def test_a_prompt_and_its_completion_read_as_one_text(lab: TextLab, story: Famil
     assert alone == [story.bos, *story.tokens("a time"), story.eos]
 
 
+@pytest.mark.parametrize("train_on", ["assistant", "all"])
+def test_a_preference_is_a_row_with_the_rejected_answer_behind_the_same_prompt(lab: TextLab, story: Family, train_on: str) -> None:
+    example = {"prompt": "Once upon", "chosen": " a time", "rejected": " another day, long ago"}
+    encoded = lab.ask("example", example=example, without_turns=True, train_on=train_on)
+    ((tokens, mask, rejected, rejected_mask),) = encoded["rows"]
+    prompt = [story.bos, *story.tokens("Once upon")]
+    for answer, row, trained in ((" a time", tokens, mask), (" another day, long ago", rejected, rejected_mask)):
+        assert row[: len(prompt)] == prompt
+        assert trained == [0] * len(prompt) + [1] * (len(row) - len(prompt))
+        assert row[-1] == story.eos
+        assert story.oracle.decode(row, skip_special_tokens=True) == "Once upon" + answer
+        assert only(rows_of(lab, {"prompt": "Once upon", "completion": answer}))[0] == row
+    assert (encoded["tokens"], encoded["trained_tokens"]) == (len(tokens), sum(mask))
+    cut = lab.ask("example", example=example, without_turns=True, max_length=4)
+    assert [len(part) for part in cut["rows"][0]] == [5] * 4
+    assert cut["truncated_tokens"] == len(tokens) + len(rejected) - 10
+
+
 def test_special_tokens_in_words_stay_words(lab: TextLab, story: Family) -> None:
     for example in ({"text": "a </s> <s> b"}, {"prompt": "a </s>", "completion": "<s> b"}):
         tokens, _ = only(rows_of(lab, example))
@@ -144,7 +162,7 @@ def test_a_shortened_row_trains_what_it_can(lab: TextLab, story: Family, with_bo
         ({"prompt": "a", "completion": ""}, "nothing to train on"),
         ({"tokens": [1, 2], "mask": [1, 0]}, "nothing to train on"),
         ({"tokens": [1]}, "nothing to train on"),
-        ({"words": "a"}, "got the keys 'words'; expected 'messages', 'prompt' and 'completion', or 'text'"),
+        ({"words": "a"}, "got the keys 'words'; expected 'messages', .*'completion', 'prompt', 'chosen' and 'rejected', or 'text'"),
         ({}, "got the keys none"),
         ("text", "got text; expected an object"),
         ({"text": "a", "messages": []}, r"several shapes \(messages and text\)"),
@@ -152,6 +170,12 @@ def test_a_shortened_row_trains_what_it_can(lab: TextLab, story: Family, with_bo
         ({"prompt": "a", "completion": {"b": 1}}, r"example\.completion: got an object"),
         ({"prompt": None, "completion": "b"}, r"example\.prompt: got nothing"),
         ({"prompt": "a"}, "'prompt'"),
+        ({"prompt": "a", "chosen": "b"}, "got the keys 'chosen', 'prompt'"),
+        ({"prompt": "a", "chosen": "b", "rejected": "b"}, r"example\.rejected: got the answer that was chosen"),
+        ({"prompt": "a", "chosen": "b", "rejected": ""}, r"example\.rejected: got an answer without tokens"),
+        ({"prompt": "a", "chosen": "", "rejected": "b"}, "nothing to train on"),
+        ({"prompt": "a", "chosen": "b", "rejected": 3}, r"example\.rejected: got a number; expected text"),
+        ({"prompt": "a", "chosen": "b", "rejected": "c", "completion": "d"}, r"several shapes \(prompt_completion and pref"),
         ({"messages": [{"role": "user", "content": "a"}]}, "without a chat template"),
     ],
 )

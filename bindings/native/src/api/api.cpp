@@ -8,11 +8,14 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "api/arguments.h"
 #include "api/errors.h"
+#include "api/handles.h"
+#include "format/bundle/install.h"
+#include "format/number_text.h"
 #include "kernels/int4.h"
-#include "model/personal_model.h"
 #include "state/stored_text.h"
 #ifdef BESPOKE_EXECUTORCH
 #include "engines/executorch/engine.h"
@@ -24,23 +27,12 @@
 
 using namespace bespoke;
 
-struct bespoke_model : PersonalModel {
-  using PersonalModel::PersonalModel;
-};
-
 struct bespoke_cancel {
   std::atomic<bool> set{false};
   static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may set it");
 };
 
 namespace {
-
-void give(char** report, const std::string& text) {
-  if (!report) return;
-  *report = static_cast<char*>(std::malloc(text.size() + 1));
-  if (!*report) throw std::bad_alloc();
-  std::memcpy(*report, text.c_str(), text.size() + 1);
-}
 
 BundlePlace place_of(const bespoke_bundle* given) {
   need(given, "bundle", "where the bundle is");
@@ -68,7 +60,7 @@ Trust trust_of(const bespoke_options& options) {
 
 // The caller's engine is the core's from here on, whatever happens.
 std::unique_ptr<Engine> engine_of(const bespoke_engine& given) {
-  const auto table = taken(&given, BESPOKE_FIRST(bespoke_engine, destroy), "bespoke_engine");
+  const auto table = taken(&given, BESPOKE_FIRST(bespoke_engine, runs_graphs), "bespoke_engine");
   std::unique_ptr<Engine> engine;
   try {
     engine = std::make_unique<Engine>(table);
@@ -79,12 +71,24 @@ std::unique_ptr<Engine> engine_of(const bespoke_engine& given) {
   need(table.target, "bespoke_engine.target", "the name of a target");
   if (!table.open || !table.run || !table.close)
     throw Error(Kind::Config, "bespoke_engine", "no open, run or close", "all three of them", "Fill the table");
+  if (!table.allocate != !table.release || !table.map_weights != !table.unmap_weights || !table.read != !table.write)
+    throw Error(Kind::Config, "bespoke_engine", "a function without the one that belongs to it",
+                "allocate and release, read and write, map_weights and unmap_weights in pairs", "Fill the table");
   return engine;
 }
 
-std::unique_ptr<Engine> own_engine(int threads) {
+std::string folder_of(bespoke_text state) {
+  const std::string folder = text_of(state, "state");
+  if (folder.empty()) throw Error(Kind::Config, "state", "an empty text", "the path of the user's folder", "Give one");
+  return folder;
+}
+
+void check_threads(int threads) {
   if (threads < 0)
     throw Error(Kind::Config, "threads", std::to_string(threads), "0 or more", "Give 0 for as many as there are processors");
+}
+
+std::unique_ptr<Engine> own_engine(int threads) {
 #ifdef BESPOKE_EXECUTORCH
   return std::make_unique<Engine>(executorch_engine(threads));
 #else
@@ -100,6 +104,8 @@ CallSettings call_of(const bespoke_call* given) {
   if (!(call.deadline_seconds >= 0))  // what is no number is not either
     throw Error(Kind::Config, "deadline_seconds", repr_of(call.deadline_seconds), "0 for none, or more", "Change the deadline");
   if (call.deadline_seconds > 0) settings.deadline_seconds = call.deadline_seconds;
+  static_assert(BESPOKE_PHASE_OPEN == static_cast<int>(Phase::open) && BESPOKE_PHASE_JUDGE == static_cast<int>(Phase::judge) &&
+                BESPOKE_PHASE_STEP == static_cast<int>(Phase::step) && BESPOKE_PHASE_COMMIT == static_cast<int>(Phase::commit));
   if (call.progress)
     settings.listener = [call](const Told& told) {
       const bespoke_progress progress = {sizeof(bespoke_progress), static_cast<int32_t>(told.phase), told.step, told.steps, told.loss,
@@ -120,6 +126,17 @@ bespoke_status computed(bespoke_model* model, const bespoke_call* call, char** r
 
 }  // namespace
 
+TrainRequest bespoke::request_of(const bespoke_training* given) {
+  const auto training = taken(given, BESPOKE_FIRST(bespoke_training, new_run), "bespoke_training");
+  TrainRequest request;
+  request.method = text_of(training.method, "bespoke_training.method");
+  request.steps = training.steps;
+  if (training.has_seed) request.seed = training.seed;
+  request.settings = text_of(training.settings, "bespoke_training.settings");
+  request.new_run = training.new_run != 0;
+  return request;
+}
+
 void bespoke_free(char* text) { std::free(text); }
 const char* bespoke_version(void) { return BESPOKE_VERSION; }
 const char* bespoke_instruction_set(void) { return kernels::name_of(kernels::instruction_set(kernels::best_table())); }
@@ -132,15 +149,34 @@ bespoke_status bespoke_open(const bespoke_bundle* bundle, bespoke_text state, co
     std::unique_ptr<Engine> engine;
     if (options.engine) engine = engine_of(*options.engine);
     const BundlePlace place = place_of(bundle);
-    const std::string folder = text_of(state, "state");
-    if (folder.empty()) throw Error(Kind::Config, "state", "an empty text", "the path of the user's folder", "Give one");
+    const std::string folder = folder_of(state);
     need(model, "model", "a place for the model");
-    if (!engine) engine = own_engine(options.threads);
-    *model = new bespoke_model(place, folder, trust_of(options), std::move(engine), options.memory_mb);
+    if (engine) engine->cache = text_of(options.cache, "bespoke_options.cache");
+    check_threads(options.threads);
+    const auto make_engine = [threads = options.threads] { return own_engine(threads); };
+    *model = new bespoke_model(place, folder, trust_of(options), std::move(engine), make_engine, options.memory_mb);
   });
 }
 
 void bespoke_close(bespoke_model* model) { delete model; }
+
+bespoke_status bespoke_reset_for_new_base(const bespoke_bundle* bundle, bespoke_text state, const bespoke_options* options,
+                                          bespoke_error** error) {
+  return guarded(error, [&] {
+    const BundlePlace place = place_of(bundle);
+    PersonalModel::reset_for_new_base(place, folder_of(state), trust_of(options_of(options)));
+  });
+}
+
+bespoke_status bespoke_install(const bespoke_text* archives, size_t count, bespoke_text folder, const bespoke_options* options,
+                               bespoke_error** error) {
+  return guarded(error, [&] {
+    if (count) need(archives, "archives", "the paths of a bundle's zips");
+    std::vector<std::string> paths;
+    for (size_t i = 0; i < count; i++) paths.push_back(text_of(archives[i], "archives"));
+    install_bundle(paths, text_of(folder, "folder"), trust_of(options_of(options)));
+  });
+}
 
 const char* bespoke_authenticated(const bespoke_model* model) { return model ? model->authenticated() : "none"; }
 
@@ -164,22 +200,17 @@ void bespoke_cancel_set(bespoke_cancel* cancel) {
 }
 void bespoke_cancel_free(bespoke_cancel* cancel) { delete cancel; }
 
-bespoke_status bespoke_train(bespoke_model* model, const bespoke_training* given, const bespoke_call* call, char** report,
+bespoke_status bespoke_train(bespoke_model* model, const bespoke_training* training, const bespoke_call* call, char** report,
                              bespoke_error** error) {
-  return computed(model, call, report, error, [&](CallSettings settings) {
-    const auto training = taken(given, BESPOKE_FIRST(bespoke_training, settings), "bespoke_training");
-    TrainRequest request;
-    request.method = text_of(training.method, "bespoke_training.method");
-    request.steps = training.steps;
-    if (training.has_seed) request.seed = training.seed;
-    request.settings = text_of(training.settings, "bespoke_training.settings");
-    return model->train(request, std::move(settings));
-  });
+  return computed(model, call, report, error,
+                  [&](CallSettings settings) { return model->train(request_of(training), std::move(settings)); });
 }
 
-bespoke_status bespoke_evaluate(bespoke_model* model, bespoke_text split, const bespoke_call* call, char** report, bespoke_error** error) {
-  return computed(model, call, report, error,
-                  [&](CallSettings settings) { return model->evaluate(text_of(split, "split"), std::move(settings)); });
+bespoke_status bespoke_evaluate(bespoke_model* model, bespoke_text split, bespoke_text examples, const bespoke_call* call, char** report,
+                                bespoke_error** error) {
+  return computed(model, call, report, error, [&](CallSettings settings) {
+    return model->evaluate(text_of(split, "split"), text_of(examples, "examples"), std::move(settings));
+  });
 }
 
 bespoke_status bespoke_verify(bespoke_model* model, const bespoke_call* call, char** report, bespoke_error** error) {

@@ -63,24 +63,28 @@ Layout::Layout(const std::vector<const Plan*>& plans, Lifetime lifetime) {
   }
 }
 
-Buffers::Buffers(const std::vector<const Plan*>& plans, const std::string& scratch_path, size_t temporaries, size_t workspace)
-    : state(plans, Lifetime::state), step(plans, Lifetime::step), session_layout(plans, Lifetime::session) {
+Buffers::Buffers(const std::vector<const Plan*>& plans, EngineMemory& memory, const std::string& scratch_path, size_t temporaries,
+                 size_t workspace)
+    : state(plans, Lifetime::state), step(plans, Lifetime::step), session_layout(plans, Lifetime::session), memory_(memory) {
   temporaries_at_ = whole_pages(largest(plans, &Estimate::arena_bytes));
-  workspace_at_ = temporaries_at_ + whole_pages(temporaries);
-  region_ = anonymous(workspace_at_ + whole_pages(workspace + kReadBehind));
+  arena_ = region_of(temporaries_at_ + whole_pages(temporaries + kReadBehind));
+  workspace_ = anonymous(whole_pages(workspace + kReadBehind));
   steps_at_ = whole_pages(largest(plans, &Estimate::scratch_bytes));
   copies_at_[0] = steps_at_ + whole_pages(step.size);
   copies_at_[1] = copies_at_[0] + whole_pages(state.size);
-  file_ = scratch(scratch_path, copies_at_[1] + whole_pages(state.size + kReadBehind));
+  const size_t size = copies_at_[1] + whole_pages(state.size + kReadBehind);
+  file_ = memory.allocates() ? Region(memory, size) : Region(scratch(scratch_path, size));
 }
 
+Region Buffers::region_of(size_t size) { return memory_.allocates() ? Region(memory_, size) : Region(anonymous(size)); }
+
 uint8_t* Buffers::session() {
-  if (!session_.data()) session_ = anonymous(whole_pages(std::max(kAlignment, session_layout.size)));
+  if (!session_.data()) session_ = region_of(whole_pages(std::max(kAlignment, session_layout.size)));
   return session_.data();
 }
 
 void Buffers::begin_step() {
-  for (const auto& [_, entry] : step.entries) std::memset(step_values() + entry.offset, 0, entry.bytes);
+  for (const auto& [_, entry] : step.entries) memory_.zero(step_values() + entry.offset, entry.bytes);
 }
 
 }  // namespace bespoke

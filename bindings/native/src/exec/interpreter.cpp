@@ -37,9 +37,9 @@ void add(float* to, const float* from, size_t count) {
 
 }  // namespace
 
-Interpreter::Interpreter(const Plan& plan, Bundle& bundle, Programs& programs, Buffers& buffers, MemoryGuard& guard,
-                         Control& control, Spent& spent)
-    : plan_(plan), bundle_(bundle), programs_(programs), buffers_(buffers), guard_(guard), control_(control), spent_(spent),
+Interpreter::Interpreter(const Plan& plan, Bundle& bundle, Programs& programs, Buffers& buffers, EngineMemory& memory,
+                         MemoryGuard& guard, Control& control, Spent& spent)
+    : plan_(plan), bundle_(bundle), programs_(programs), buffers_(buffers), memory_(memory), guard_(guard), control_(control), spent_(spent),
       base_(plan.values.size(), nullptr), number_of_(plan.values.size(), -1), state_offset_(plan.values.size(), 0) {
   for (const GraphUse& use : plan.graphs) {
     graphs_.push_back(&programs.find(use.key));
@@ -81,6 +81,10 @@ Interpreter::Interpreter(const Plan& plan, Bundle& bundle, Programs& programs, B
   std::sort(stored_.begin(), stored_.end());
 }
 
+Interpreter::~Interpreter() {
+  for (const auto& [_, group] : groups_) memory_.unmap(group.bytes);
+}
+
 size_t Interpreter::temporaries(const Plan& plan, const Manifest& manifest) {
   size_t most = 0;
   for (const auto& section : plan.sections)
@@ -118,8 +122,31 @@ Outcome Interpreter::run(Section section, const Bindings& bindings) {
 
 void Interpreter::replay(const Bindings& bindings) { execute(plan_.replay, bindings); }
 
+// What the section was given is the caller's again when it is over, so no run of it may still read that then.
 Outcome Interpreter::execute(const std::vector<Instruction>& code, const Bindings& bindings) {
+  open(code);
   bind(bindings);
+  try {
+    Outcome outcome = steps(code, bindings);
+    memory_.finish();
+    return outcome;
+  } catch (...) {
+    memory_.settle();
+    throw;
+  }
+}
+
+// All programs before the first instruction: a bundle with one of another signature is refused before a step.
+void Interpreter::open(const std::vector<Instruction>& code) {
+  for (const Instruction& call : code) {
+    if (call.op != Op::call || graphs_[call.a]->handle) continue;
+    control_.check();
+    guard_.ask(static_cast<int64_t>(programs_.growth_to_open(*graphs_[call.a])), calls_[call.a]);
+    programs_.open(*graphs_[call.a]);
+  }
+}
+
+Outcome Interpreter::steps(const std::vector<Instruction>& code, const Bindings& bindings) {
   Outcome outcome;
   for (const Instruction& i : code) {
     control_.check();
@@ -129,20 +156,26 @@ Outcome Interpreter::execute(const std::vector<Instruction>& code, const Binding
         if (i.group) free(plan_.names[i.a]);
         break;
       case Op::call: call(i); break;
-      case Op::zero: std::memset(whole(i.a), 0, plan_.bytes(i.a)); break;
+      case Op::zero: memory_.zero(whole(i.a), plan_.bytes(i.a)); break;
       case Op::noise:
-        noise(reinterpret_cast<float*>(whole(i.a)), plan_.elements(i.a), bindings.seed, bindings.step, i.b, i.c, i.d, i.distribution);
+        memory_.change(whole(i.a), plan_.bytes(i.a), [&](uint8_t* value) {
+          noise(reinterpret_cast<float*>(value), plan_.elements(i.a), bindings.seed, bindings.step, i.b, i.c, i.d, i.distribution);
+        });
         break;
       case Op::record: {
         const size_t bytes = plan_.bytes(i.b);
-        std::memmove(whole(i.b), find(Reference{i.a}), bytes);
-        const auto* values = reinterpret_cast<const float*>(whole(i.b));
+        memory_.write(whole(i.b), memory_.see(find(Reference{i.a}), bytes), bytes);
+        const auto* values = reinterpret_cast<const float*>(memory_.see(whole(i.b), bytes));
         outcome.recorded.insert(outcome.recorded.end(), values, values + bytes / sizeof(float));
         break;
       }
-      case Op::store: std::memcpy(buffers_.following() + state_offset_[i.a], find(plan_.references[i.b]), plan_.bytes(i.a)); break;
+      case Op::store: {
+        const size_t bytes = plan_.bytes(i.a);
+        memory_.write(buffers_.following() + state_offset_[i.a], memory_.see(find(plan_.references[i.b]), bytes), bytes);
+        break;
+      }
       case Op::emit: {
-        const auto* values = reinterpret_cast<const float*>(find(Reference{i.b}));
+        const auto* values = reinterpret_cast<const float*>(memory_.see(find(Reference{i.b}), plan_.bytes(i.b)));
         const int64_t count = plan_.elements(i.b);
         if (count == 1)
           outcome.metrics[plan_.names[i.a]] = static_cast<double>(*values);
@@ -261,17 +294,14 @@ uint8_t* Interpreter::find(const Reference& reference) const {
 void Interpreter::call(const Instruction& instruction) {
   const GraphUse& use = plan_.graphs[instruction.a];
   Program& program = *graphs_[instruction.a];
-  guard_.ask(static_cast<int64_t>(programs_.growth(program)), calls_[instruction.a]);
+  guard_.ask(static_cast<int64_t>(programs_.growth_to_run(program)), calls_[instruction.a]);
   const Reference* references = plan_.references.data() + instruction.b;
-  operands_.clear(), results_.clear(), adds_.clear();
-  for (uint32_t i = 0; i < instruction.c; i++) {
-    const TensorSpec& spec = program.graph->inputs[i];
-    operands_.push_back({find(references[i]), spec.shape.data(), static_cast<int32_t>(spec.shape.size()), static_cast<int32_t>(spec.dtype)});
-  }
+  adds_.clear();
+  for (uint32_t i = 0; i < instruction.c; i++) memory_.place(find(references[i]), program.inputs[i]);
   size_t used = 0;
   for (uint32_t i = 0; i < instruction.d; i++) {
     const Reference& reference = references[instruction.c + i];
-    const TensorSpec& spec = program.graph->outputs[i];
+    const TensorSpec& spec = program.graph.outputs[i];
     uint8_t* place;
     if (reference.how == How::add_to) {
       place = buffers_.temporaries() + used;
@@ -280,13 +310,17 @@ void Interpreter::call(const Instruction& instruction) {
     } else {
       place = find(reference);
     }
-    results_.push_back({place, spec.shape.data(), static_cast<int32_t>(spec.shape.size()), static_cast<int32_t>(spec.dtype)});
+    memory_.place(place, program.outputs[i]);
   }
   const double began = now();
-  programs_.run(program, operands_.data(), results_.data());
-  for (const auto& [temporary, number] : adds_)
-    add(reinterpret_cast<float*>(find(references[instruction.c + number])), reinterpret_cast<const float*>(temporary),
-        bytes_of(program.graph->outputs[number]) / sizeof(float));
+  programs_.run(program);
+  for (const auto& [temporary, number] : adds_) {
+    const size_t bytes = bytes_of(program.graph.outputs[number]);
+    const auto* more = reinterpret_cast<const float*>(memory_.see(temporary, bytes));
+    memory_.change(find(references[instruction.c + number]), bytes,
+                   [&](uint8_t* sum) { add(reinterpret_cast<float*>(sum), more, bytes / sizeof(float)); });
+  }
+  guard_.engine_holds(programs_.bytes_elsewhere());
   const double seconds = now() - began;
   const bool head = use.name.compare(0, 5, "head_") == 0;
   if (head && !plan_.replayable) stage_ = Stage::backward;  // what follows it; a method of forward passes has none
@@ -324,11 +358,13 @@ void Interpreter::load(const std::string& name) {
     }
   }
   want_pages(group.bytes);
+  memory_.map(group.bytes);
 }
 
 void Interpreter::free(const std::string& name) {
-  // Clean pages of a file: they leave this process, not the system's cache.
-  drop_pages(group_of(name).bytes);
+  const Bytes bytes = group_of(name).bytes;
+  memory_.unmap(bytes);
+  drop_pages(bytes);  // clean pages of a file: they leave this process, not the system's cache
 }
 
 }  // namespace bespoke

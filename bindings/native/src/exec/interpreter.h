@@ -35,8 +35,10 @@ struct Spent {  // seconds since the machine was made
 
 class Interpreter {
  public:
-  Interpreter(const Plan& plan, Bundle& bundle, Programs& programs, Buffers& buffers, MemoryGuard& guard,
+  Interpreter(const Plan& plan, Bundle& bundle, Programs& programs, Buffers& buffers, EngineMemory& memory, MemoryGuard& guard,
               Control& control, Spent& spent);
+  ~Interpreter();
+  Interpreter(const Interpreter&) = delete;
 
   Outcome run(Section section, const Bindings& bindings);
   void replay(const Bindings& bindings);
@@ -56,6 +58,8 @@ class Interpreter {
   };
 
   Outcome execute(const std::vector<Instruction>& code, const Bindings& bindings);
+  Outcome steps(const std::vector<Instruction>& code, const Bindings& bindings);
+  void open(const std::vector<Instruction>& code);
   void bind(const Bindings& bindings);
   void call(const Instruction& instruction);
   Group& group_of(const std::string& name);
@@ -73,6 +77,7 @@ class Interpreter {
   Bundle& bundle_;
   Programs& programs_;
   Buffers& buffers_;
+  EngineMemory& memory_;
   MemoryGuard& guard_;
   Control& control_;
   Spent& spent_;
@@ -86,7 +91,6 @@ class Interpreter {
   std::vector<uint32_t> stored_;        // sources of stores: what the update makes
   std::map<std::string, Group> groups_;
   std::map<uint32_t, std::vector<uint8_t>> repeated_;  // batch tensors of several copies
-  std::vector<bespoke_tensor> operands_, results_;
   std::vector<std::pair<const uint8_t*, uint32_t>> adds_;  // temporary, number of the result
   Stage stage_ = Stage::forward;
 };

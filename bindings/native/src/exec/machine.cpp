@@ -9,17 +9,24 @@
 namespace bespoke {
 namespace {
 
-std::vector<NamedTensor> tensors_of(const Layout& layout, const uint8_t* base, bool adapter_only) {
+std::vector<NamedTensor> tensors_of(Buffers& buffers, const Layout& layout, const uint8_t* at, bool adapter_only) {
   std::vector<NamedTensor> tensors;
+  const uint8_t* base = buffers.keep(at, layout.size);
   for (const auto& [name, entry] : layout.entries)
     if (!adapter_only || entry.role == Role::adapter)
       tensors.push_back({name, entry.shape, reinterpret_cast<const float*>(base + entry.offset)});
   return tensors;
 }
 
-std::vector<Plan> plans_of(Bundle& bundle, const Method& method) {
+const PlanRecord& plan_for_answers(const Manifest& manifest) {
+  if (manifest.generation) return *manifest.generation;
+  throw Error(Kind::Generation, "the bundle", "no plan for answers: it was built before there were any, or by another program",
+              "a bundle of format 1.2 or later", "Build it again");
+}
+
+std::vector<Plan> plans_of(Bundle& bundle, const std::vector<PlanRecord>& records) {
   std::vector<Plan> plans;
-  for (const PlanRecord& record : method.plans) {
+  for (const PlanRecord& record : records) {
     plans.push_back(read_plan(bundle.file(record.file), record.file, bundle.manifest()));
     bundle.drop(record.file);
   }
@@ -28,38 +35,46 @@ std::vector<Plan> plans_of(Bundle& bundle, const Method& method) {
 
 }  // namespace
 
-Machine::Machine(Bundle& bundle, const Method& method, const bespoke_engine& engine, MemoryGuard& guard, Control& control,
+Machine::Machine(Bundle& bundle, const Method& method, const Engine& engine, MemoryGuard& guard, Control& control,
                  const std::string& scratch_path)
-    : Machine(bundle, method, plans_of(bundle, method), engine, guard, control, scratch_path) {}
+    : Machine(bundle, &method, plans_of(bundle, method.plans), engine, guard, control, scratch_path) {}
 
-Machine::Machine(Bundle& bundle, const Method& method, std::vector<Plan> verified, const bespoke_engine& engine, MemoryGuard& guard,
+Machine::Machine(Bundle& bundle, const Engine& engine, MemoryGuard& guard, Control& control)
+    : Machine(bundle, nullptr, plans_of(bundle, {plan_for_answers(bundle.manifest())}), engine, guard, control, "") {}
+
+Machine::Machine(Bundle& bundle, const Method* method, std::vector<Plan> verified, const Engine& engine, MemoryGuard& guard,
                  Control& control, const std::string& scratch_path)
-    : method_(method), control_(control), plans_(std::move(verified)), programs_(bundle, engine) {
-  verify_method(method, plans_, bundle.manifest());
+    : method_(method), control_(control), context_length_(bundle.manifest().context_length), plans_(std::move(verified)),
+      memory_(engine.table()), programs_(bundle, engine, memory_) {
+  if (method)
+    verify_method(*method, plans_, bundle.manifest());
+  else
+    verify_generation(plan_for_answers(bundle.manifest()), plans_.front(), bundle.manifest());
   std::vector<const Plan*> plans;
   size_t temporaries = 0;
   for (const Plan& plan : plans_) {
     plans.push_back(&plan);
     temporaries = std::max(temporaries, Interpreter::temporaries(plan, bundle.manifest()));
   }
-  buffers_ = std::make_unique<Buffers>(plans, scratch_path, temporaries, programs_.workspace_bytes());
+  buffers_ = std::make_unique<Buffers>(plans, memory_, scratch_path, temporaries, programs_.workspace_bytes());
   programs_.use(buffers_->workspace(), buffers_->workspace_size());
   for (const Plan& plan : plans_)
-    interpreters_.try_emplace(plan.sequence_length, plan, bundle, programs_, *buffers_, guard, control, spent_);
-  if (!scratch_path.empty()) reserve(guard);
+    interpreters_.try_emplace(plan.sequence_length, plan, bundle, programs_, *buffers_, memory_, guard, control, spent_);
+  if (!method || !scratch_path.empty()) reserve(guard);
 }
 
 void Machine::reserve(MemoryGuard& guard) {
   Program* largest = nullptr;
   for (const Plan& plan : plans_)
-    for (int section = 0; section <= static_cast<int>(Section::evaluate_step); section++)
-      for (const Instruction& call : plan.sections[section]) {
+    for (const std::vector<Instruction>& section : plan.sections)
+      for (const Instruction& call : section) {
         if (call.op != Op::call) continue;
         Program& program = programs_.find(plan.graphs[call.a].key);
-        if (!largest || program.artifact->engine_bytes > largest->artifact->engine_bytes) largest = &program;
+        if (!largest || program.artifact.engine_bytes > largest->artifact.engine_bytes) largest = &program;
       }
-  if (!largest || !largest->artifact->engine_bytes) return;
-  guard.ask(static_cast<int64_t>(largest->artifact->engine_bytes), "Graph '" + largest->graph->name + "' of method '" + method_.name + "'");
+  if (!largest || !largest->artifact.engine_bytes) return;
+  guard.ask(static_cast<int64_t>(largest->artifact.engine_bytes),
+            "Graph '" + largest->graph.name + "' of method '" + plans_.front().method + "'");
   programs_.open(*largest);
 }
 
@@ -104,18 +119,18 @@ void Machine::fill(const TensorSource& tensors) {
     for (const auto& [name, entry] : buffers_->state.entries) {
       const auto found = tensors.find(name);
       if (found == tensors.end() && entry.role != Role::adapter) {
-        std::memset(copy + entry.offset, 0, entry.bytes);
+        memory_.zero(copy + entry.offset, entry.bytes);
         continue;
       }
       refuse_another_shape(name, found == tensors.end() ? nullptr : &found->second, entry.shape);
-      if (entry.bytes) std::memcpy(copy + entry.offset, found->second.data, entry.bytes);
+      if (entry.bytes) memory_.write(copy + entry.offset, found->second.data, entry.bytes);
     }
 }
 
-std::vector<NamedTensor> Machine::state() const { return tensors_of(buffers_->state, buffers_->current(), false); }
-std::vector<NamedTensor> Machine::adapter() const { return tensors_of(buffers_->state, buffers_->current(), true); }
-std::vector<NamedTensor> Machine::following() const { return tensors_of(buffers_->state, buffers_->following(), false); }
-std::vector<NamedTensor> Machine::sums() const { return tensors_of(buffers_->step, buffers_->step_values(), false); }
+std::vector<NamedTensor> Machine::state() const { return tensors_of(*buffers_, buffers_->state, buffers_->current(), false); }
+std::vector<NamedTensor> Machine::adapter() const { return tensors_of(*buffers_, buffers_->state, buffers_->current(), true); }
+std::vector<NamedTensor> Machine::following() const { return tensors_of(*buffers_, buffers_->state, buffers_->following(), false); }
+std::vector<NamedTensor> Machine::sums() const { return tensors_of(*buffers_, buffers_->step, buffers_->step_values(), false); }
 
 std::vector<int64_t> Machine::sequence_lengths() const {
   std::vector<int64_t> lengths;
@@ -129,26 +144,38 @@ std::map<std::string, double> Machine::seconds_by_stage() const {
   return seconds;
 }
 
-std::vector<float> Machine::next_token_logits(const std::vector<int64_t>& prompt, int64_t length, const AdapterView& adapter) {
-  Interpreter& interpreter = interpreters_.at(length);
-  std::vector<float> logits;
-  const size_t before = prompt.size() - 1, width = static_cast<size_t>(length);
-  std::vector<int64_t> tokens(width, 0);
-  size_t position = 0;
-  for (const bool last : {false, true}) {
-    std::fill(tokens.begin(), tokens.end(), 0);
-    if (last)
-      tokens[0] = prompt.back();
-    else
-      std::copy(prompt.begin(), prompt.begin() + static_cast<ptrdiff_t>(before), tokens.begin());
-    Bindings with;
-    with.tensors["prompt_" + std::to_string(last ? 1 : length)] = tokens.data();
-    with.scalars["position"] = static_cast<double>(position);
-    with.adapter = &adapter;
-    with.emitted = &logits;
-    interpreter.run(last ? Section::decode : Section::prefill, with);
-    position = before;
+void Machine::prefill(const std::vector<int64_t>& tokens, int64_t position, const AdapterView& adapter) {
+  std::vector<float> none;
+  for (auto next = tokens.begin(); next != tokens.end();) {
+    const bool fits = position + chunk() <= context_length_;
+    const ptrdiff_t count = fits ? std::min(tokens.end() - next, static_cast<ptrdiff_t>(chunk())) : 1;
+    std::vector<int64_t> piece(next, next + count);
+    if (fits) piece.resize(static_cast<size_t>(chunk()));  // what is padded is written over by what follows
+    run_prompt(fits ? Section::prefill : Section::decode, piece, position, adapter, none);
+    next += count;
+    position += count;
   }
+}
+
+std::vector<float> Machine::decode(int64_t token, int64_t position, const AdapterView& adapter) {
+  std::vector<float> logits;
+  run_prompt(Section::decode, {token}, position, adapter, logits);
+  return logits;
+}
+
+void Machine::run_prompt(Section section, const std::vector<int64_t>& tokens, int64_t position, const AdapterView& adapter,
+                         std::vector<float>& logits) {
+  Bindings with;
+  with.tensors["prompt_" + std::to_string(tokens.size())] = tokens.data();
+  with.scalars["position"] = static_cast<double>(position);
+  with.adapter = &adapter;
+  with.emitted = &logits;
+  interpreters_.at(chunk()).run(section, with);
+}
+
+std::vector<float> Machine::next_token_logits(const std::vector<int64_t>& prompt, const AdapterView& adapter) {
+  prefill({prompt.begin(), prompt.end() - 1}, 0, adapter);
+  std::vector<float> logits = decode(prompt.back(), static_cast<int64_t>(prompt.size()) - 1, adapter);
   buffers_->end_session();
   return logits;
 }
@@ -163,7 +190,7 @@ Bindings Machine::bindings(const Batch* batch, std::map<std::string, double> sca
 }
 
 std::map<std::string, double> Machine::scalars(double learning_rate, int64_t step, int64_t batch_tokens) const {
-  std::map<std::string, double> all = method_.scalars;
+  std::map<std::string, double> all = method_->scalars;
   all["learning_rate"] = learning_rate;
   all["step"] = static_cast<double>(step);
   all["batch_tokens"] = static_cast<double>(batch_tokens);

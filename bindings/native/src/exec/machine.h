@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A method of a bundle brought to life: programs, weights, buffers, one interpreter a sequence length.
+// Plans of a bundle brought to life, those of a method or the one for answers: programs, weights, buffers, one interpreter a plan.
 #pragma once
 
 #include <memory>
@@ -10,12 +10,15 @@ namespace bespoke {
 
 class Machine : public Steps {
  public:
-  // `scratch_path` empty: for answers only, nothing is kept on disk.
-  Machine(Bundle& bundle, const Method& method, const bespoke_engine& engine, MemoryGuard& guard, Control& control,
+  // Of a method. `scratch_path` empty: to evaluate only, nothing is kept on disk.
+  Machine(Bundle& bundle, const Method& method, const Engine& engine, MemoryGuard& guard, Control& control,
           const std::string& scratch_path);
-  // The same with plans that are verified, each by itself; how they fit together is checked here.
-  Machine(Bundle& bundle, const Method& method, std::vector<Plan> plans, const bespoke_engine& engine, MemoryGuard& guard,
+  // Of the plan for answers: `prefill` and `decode`, and no step. GenerationError where the bundle has none.
+  Machine(Bundle& bundle, const Engine& engine, MemoryGuard& guard, Control& control);
+  // The same with plans that are verified, each by itself; how they fit is checked here. `method` null: of the plan for answers.
+  Machine(Bundle& bundle, const Method* method, std::vector<Plan> plans, const Engine& engine, MemoryGuard& guard,
           Control& control, const std::string& scratch_path);
+  ~Machine() override { memory_.settle(); }
 
   Outcome train_step(const std::vector<Batch>& batches, double learning_rate, int64_t step, uint64_t seed) override;
   void replay_step(const std::vector<float>& recorded, double learning_rate, int64_t step, uint64_t seed) override;
@@ -25,8 +28,8 @@ class Machine : public Steps {
 
   std::vector<NamedTensor> state() const override;
   std::vector<NamedTensor> adapter() const override;
-  bool accumulates() const override { return method_.training.accumulates(); }
-  bool replayable() const override { return method_.replayable; }
+  bool accumulates() const override { return method_->training.accumulates(); }
+  bool replayable() const override { return method_->replayable; }
   std::vector<int64_t> sequence_lengths() const override;
   Control& control() const override { return control_; }
   std::map<std::string, double> seconds_by_stage() const override;
@@ -34,7 +37,15 @@ class Machine : public Steps {
 
   std::vector<NamedTensor> following() const override;
   std::vector<NamedTensor> sums() const override;
-  std::vector<float> next_token_logits(const std::vector<int64_t>& prompt, int64_t length, const AdapterView& adapter) override;
+
+  // Tokens from `position` on go into the KV cache in chunks; the last one is padded where the cache has room for it, else it goes
+  // token by token. Throws Abandoned, Error.
+  void prefill(const std::vector<int64_t>& tokens, int64_t position, const AdapterView& adapter);
+  // One token goes into the KV cache: the logits of the next.
+  std::vector<float> decode(int64_t token, int64_t position, const AdapterView& adapter);
+  // Of the token after `prompt`; nothing stays in the cache.
+  std::vector<float> next_token_logits(const std::vector<int64_t>& prompt, const AdapterView& adapter);
+  int64_t chunk() const { return plans_.front().sequence_length; }  // tokens that `prefill` takes at a time
 
   Buffers& buffers() { return *buffers_; }  // for tests, which look at what lies around values
 
@@ -43,13 +54,17 @@ class Machine : public Steps {
   void reserve(MemoryGuard& guard);
   Bindings bindings(const Batch* batch, std::map<std::string, double> scalars) const;
   std::map<std::string, double> scalars(double learning_rate, int64_t step, int64_t batch_tokens) const;
+  void run_prompt(Section section, const std::vector<int64_t>& tokens, int64_t position, const AdapterView& adapter,
+                  std::vector<float>& logits);
 
-  const Method& method_;
+  const Method* method_;  // null: of the plan for answers
   Control& control_;
+  const int64_t context_length_;
   Spent spent_;
   std::vector<Plan> plans_;  // shortest sequence length first
+  EngineMemory memory_;
+  std::unique_ptr<Buffers> buffers_;  // with the workspace of the programs, which go first
   Programs programs_;
-  std::unique_ptr<Buffers> buffers_;
   std::map<int64_t, Interpreter> interpreters_;
 };
 

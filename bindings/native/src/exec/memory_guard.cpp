@@ -15,7 +15,8 @@ constexpr auto kReadEvery = std::chrono::milliseconds(1);
 }  // namespace
 
 int64_t MemoryGuard::observe() {
-  const Footprint now = columns_.read();
+  Footprint now = columns_.read();
+  now.elsewhere = engine_;
   last_ = now.total();
   asked_ = 0;
   read_once_ = true;

@@ -27,6 +27,13 @@ class MemoryGuard {
     hold(bytes_to_add, subject);
   }
 
+  // Memory that the engine holds and the system does not count to the process.
+  void engine_holds(int64_t bytes) {
+    if (bytes == engine_) return;
+    engine_ = bytes;
+    observe();
+  }
+
   // Takes the footprint now into the peak. To be called before memory is given back.
   int64_t observe();
 
@@ -45,6 +52,7 @@ class MemoryGuard {
   const Limits& limits_;
   int64_t peak_ = 0;
   Footprint step_peak_;
+  int64_t engine_ = 0;
   int64_t last_ = 0, asked_ = 0;  // footprint when it was last read, and what was asked for since
   bool read_once_ = false;
   std::chrono::steady_clock::time_point next_reading_{};

@@ -15,76 +15,110 @@ bool room_for(const Artifact& artifact, size_t artifact_size) {
 }
 
 void refuse_without_memory(int failed, const Program& program, size_t artifact_size, const char* message) {
-  if (failed == BESPOKE_ENGINE_NO_MEMORY || (failed && !room_for(*program.artifact, artifact_size)))
-    throw Error(Kind::Budget, "graph '" + program.graph->name + "'", message, "room within the limit that the system sets",
+  if (failed == BESPOKE_ENGINE_NO_MEMORY || (failed && !room_for(program.artifact, artifact_size)))
+    throw Error(Kind::Budget, "graph '" + program.graph.name + "'", message, "room within the limit that the system sets",
                 "Raise the limit or use a bundle built for a smaller budget");
+}
+
+std::vector<bespoke_tensor> tensors_of(const std::vector<TensorSpec>& specs) {
+  std::vector<bespoke_tensor> tensors;
+  for (const TensorSpec& spec : specs)
+    tensors.push_back({sizeof(bespoke_tensor), spec.name.c_str(), spec.shape.data(), static_cast<int32_t>(spec.shape.size()),
+                       static_cast<int32_t>(spec.dtype), nullptr, 0, nullptr});
+  return tensors;
 }
 
 }  // namespace
 
-Programs::Programs(Bundle& bundle, const bespoke_engine& engine) : bundle_(bundle), engine_(engine) {
+Program::Program(const GraphRecord& graph, const Artifact& artifact)
+    : graph(graph), artifact(artifact), inputs(tensors_of(graph.inputs)), outputs(tensors_of(graph.outputs)) {
+  for (const std::string& name : artifact.operands)
+    operands.push_back(&*std::find_if(inputs.begin(), inputs.end(), [&](const bespoke_tensor& input) { return name == input.name; }));
+  for (const bespoke_tensor& output : outputs) results.push_back(&output);
+}
+
+Programs::Programs(Bundle& bundle, const Engine& engine, EngineMemory& memory)
+    : bundle_(bundle), engine_(engine), table_(engine.table()), memory_(memory) {
+  if (table_.runs_graphs) return;
   std::string there;
   for (const Target& target : bundle.manifest().targets) {
-    if (target.name == engine.target) target_ = &target;
+    if (target.name == table_.target) target_ = &target;
     there += (there.empty() ? "" : ", ") + target.name;
   }
   if (!target_)
-    throw Error(Kind::Bundle, std::string("target '") + engine.target + "'", "a bundle for " + there,
-                "a bundle for the engine that runs it", std::string("Build the bundle with targets=\"") + engine.target + "\"");
+    throw Error(Kind::Bundle, std::string("target '") + table_.target + "'", "a bundle for " + there,
+                "a bundle for the engine that runs it", std::string("Build the bundle with targets=\"") + table_.target + "\"");
   for (const Artifact& artifact : target_->artifacts) workspace_bytes_ = std::max<size_t>(workspace_bytes_, artifact.workspace_bytes);
 }
 
 Programs::~Programs() {
+  memory_.settle();
   for (auto& [key, program] : programs_)
-    if (program.handle) engine_.close(engine_.context, program.handle);
+    if (program.handle) table_.close(table_.context, program.handle);
 }
 
 Program& Programs::find(const std::string& key) {
   const auto known = programs_.find(key);
   if (known != programs_.end()) return known->second;
-  const GraphRecord* graph = bundle_.manifest().graph(key);
-  for (const Artifact& artifact : target_->artifacts) {
-    if (artifact.graph != key) continue;
-    Program program{graph, &artifact, {}, nullptr};
-    for (const std::string& name : artifact.operands) {
-      const auto at = std::find_if(graph->inputs.begin(), graph->inputs.end(), [&](const TensorSpec& spec) { return spec.name == name; });
-      program.operands.push_back(static_cast<uint32_t>(at - graph->inputs.begin()));
-    }
-    return programs_.emplace(key, std::move(program)).first->second;
+  const GraphRecord& graph = *bundle_.manifest().graph(key);
+  return programs_.try_emplace(key, graph, artifact_of(graph)).first->second;
+}
+
+Artifact Programs::artifact_of(const GraphRecord& graph) const {
+  if (table_.runs_graphs) {
+    Artifact whole{graph.key, graph.file, {}, 0, 0, {}};
+    for (const TensorSpec& spec : graph.inputs) whole.operands.push_back(spec.name);
+    return whole;
   }
-  throw Error(Kind::Bundle, "graph '" + graph->name + "'", std::string("no artifact of target '") + engine_.target + "'",
+  for (const Artifact& artifact : target_->artifacts)
+    if (artifact.graph == graph.key && artifact.baked.empty()) return artifact;
+  throw Error(Kind::Bundle, "graph '" + graph.name + "'", std::string("no artifact of target '") + table_.target + "'",
               "one artifact for each graph", "Build the bundle again");
 }
 
 void Programs::open(Program& program) {
   if (program.handle) return;
-  const Bytes file = bundle_.file(program.artifact->file);  // hashed before the engine sees it
+  const Bytes file = bundle_.file(program.artifact.file);  // hashed before the engine sees it
+  const Located where = bundle_.locate(program.artifact.file);
+  bespoke_artifact artifact{};
+  artifact.struct_size = sizeof artifact;
+  artifact.path = where.path.empty() ? nullptr : where.path.c_str();
+  artifact.descriptor = where.extent.descriptor.get();
+  artifact.offset = where.extent.offset;
+  artifact.size = file.size;
+  artifact.bytes = file.data;
+  artifact.operands = program.operands.data(), artifact.operand_count = program.operands.size();
+  artifact.results = program.results.data(), artifact.result_count = program.results.size();
+  artifact.workspace = workspace_, artifact.workspace_bytes = workspace_size_;
+  artifact.cache = engine_.cache.empty() ? nullptr : engine_.cache.c_str();
   char message[256] = "";
-  const int failed =
-      engine_.open(engine_.context, file.data, file.size, workspace_, workspace_size_, &program.handle, message, sizeof message);
+  const int failed = table_.open(table_.context, &artifact, &program.handle, message, sizeof message);
+  if (failed) program.handle = nullptr;
+  if (failed == BESPOKE_ENGINE_OTHER_SIGNATURE) refuse_signature(program, message);
   refuse_without_memory(failed, program, file.size, message);
   if (failed)
-    throw Error(Kind::Bundle, program.artifact->file, message, std::string("a program that ") + engine_.target + " can run",
+    throw Error(Kind::Bundle, program.artifact.file, message, std::string("a program that ") + table_.target + " can run",
                 "Build the bundle again with the versions that this core was built with");
-  engine_bytes_ = std::max<size_t>(engine_bytes_, program.artifact->engine_bytes);
+  engine_bytes_ = std::max<size_t>(engine_bytes_, program.artifact.engine_bytes);
 }
 
-void Programs::run(Program& program, const bespoke_tensor* operands, const bespoke_tensor* results) {
-  open(program);
-  touched_ = std::max<size_t>(touched_, program.artifact->workspace_bytes);
-  ordered_.clear();
-  for (uint32_t operand : program.operands) ordered_.push_back(operands[operand]);
+void Programs::run(Program& program) {
+  touched_ = std::max<size_t>(touched_, program.artifact.workspace_bytes);
   char message[256] = "";
-  const int failed = engine_.run(engine_.context, program.handle, ordered_.data(), ordered_.size(), results,
-                                 program.graph->outputs.size(), message, sizeof message);
-  if (failed == BESPOKE_ENGINE_OTHER_SIGNATURE)
-    throw Error(Kind::Bundle, program.artifact->file, std::string("a program with ") + message,
-                "the operands and results that the manifest says graph '" + program.graph->name + "' has",
-                "Get the bundle again from where it was built");
+  memory_.began();
+  const int failed = table_.run(table_.context, program.handle, program.operands.data(), program.operands.size(), program.results.data(),
+                                program.results.size(), message, sizeof message);
+  if (failed == BESPOKE_ENGINE_OTHER_SIGNATURE) refuse_signature(program, message);
   refuse_without_memory(failed, program, 0, message);
   if (failed)
-    throw Error(Kind::Plan, "graph '" + program.graph->name + "'", message, "a call that the engine can make",
+    throw Error(Kind::Plan, "graph '" + program.graph.name + "'", message, "a call that the engine can make",
                 "Report this together with the bundle");
+}
+
+void Programs::refuse_signature(const Program& program, const char* got) const {
+  throw Error(Kind::Bundle, program.artifact.file, std::string("a program with ") + got,
+              "the operands and results that the manifest says graph '" + program.graph.name + "' has",
+              "Get the bundle again from where it was built");
 }
 
 }  // namespace bespoke

@@ -6,45 +6,53 @@
 #include <string>
 #include <vector>
 
-#include "bespoke.h"
+#include "exec/engine.h"
+#include "exec/engine_memory.h"
 #include "format/bundle/bundle.h"
 
 namespace bespoke {
 
 struct Program {
-  const GraphRecord* graph;
-  const Artifact* artifact;
-  std::vector<uint32_t> operands;  // of the artifact: which of the graph's
+  Program(const GraphRecord& graph, const Artifact& artifact);
+  Program(const Program&) = delete;
+
+  const GraphRecord& graph;
+  const Artifact artifact;
+  std::vector<bespoke_tensor> inputs, outputs;       // in the graph's order; a call says where they are
+  std::vector<const bespoke_tensor*> operands, results;  // of them, in the artifact's order
   void* handle = nullptr;
 };
 
 class Programs {
  public:
-  // BundleError where the bundle has no artifacts for the engine.
-  Programs(Bundle& bundle, const bespoke_engine& engine);
+  // BundleError where the bundle has no artifacts for the engine and this one runs no graphs.
+  Programs(Bundle& bundle, const Engine& engine, EngineMemory& memory);
   ~Programs();
   Programs(const Programs&) = delete;
 
   size_t workspace_bytes() const { return workspace_bytes_; }  // that the programs of the target may want
   void use(uint8_t* workspace, size_t size) { workspace_ = workspace, workspace_size_ = size; }  // all of them share it
 
-  // Bytes that a call of the program may add to the process: what no call before it has touched.
-  size_t growth(const Program& program) const {
-    const auto more = [](size_t wanted, size_t there) { return wanted > there ? wanted - there : 0; };
-    return more(program.artifact->workspace_bytes, touched_) + more(program.artifact->engine_bytes, engine_bytes_);
-  }
+  // Bytes that opening a program, and a call of it, may add to the process: what none before it has taken.
+  size_t growth_to_open(const Program& program) const { return more(program.artifact.engine_bytes, engine_bytes_); }
+  size_t growth_to_run(const Program& program) const { return more(program.artifact.workspace_bytes, touched_); }
 
   Program& find(const std::string& key);  // the same object each time
-  void open(Program& program);            // if it is not yet
-  // Operands and results in the graph's order.
-  void run(Program& program, const bespoke_tensor* operands, const bespoke_tensor* results);
+  void open(Program& program);            // once
+  void run(Program& program);             // its inputs and outputs have their places
+  int64_t bytes_elsewhere() const { return table_.peak_bytes ? table_.peak_bytes(table_.context) : 0; }  // that the engine holds
 
  private:
+  static size_t more(size_t wanted, size_t there) { return wanted > there ? wanted - there : 0; }
+  Artifact artifact_of(const GraphRecord& graph) const;
+  [[noreturn]] void refuse_signature(const Program& program, const char* got) const;
+
   Bundle& bundle_;
-  const bespoke_engine& engine_;
+  const Engine& engine_;
+  const bespoke_engine& table_;
+  EngineMemory& memory_;
   const Target* target_ = nullptr;
   std::map<std::string, Program> programs_;
-  std::vector<bespoke_tensor> ordered_;
   uint8_t* workspace_ = nullptr;
   size_t workspace_size_ = 0, workspace_bytes_ = 0;
   size_t touched_ = 0, engine_bytes_ = 0;  // the most that calls have taken of the workspace, and that the engine holds

@@ -28,6 +28,16 @@ struct Batch {
   int64_t tokens_trained = 0;            // positions with mask 1
   Source source = Source::user;
   std::vector<int64_t> row_numbers;      // of its rows within their source; padding rows have none
+  void clear_to(int64_t new_rows, int64_t length) {  // rows of padding alone
+    const auto cells = static_cast<size_t>(new_rows * length);
+    tokens.assign(cells, 0);
+    targets.assign(cells, 0);
+    mask.assign(cells, 0.0f);
+    rows = new_rows;
+    sequence_length = length;
+    tokens_trained = 0;
+  }
+
   std::map<std::string, BatchArray> arrays;  // that a method asks for by name; no row of an example or of a bundle has any yet
 };
 
@@ -89,11 +99,9 @@ class Steps {
   virtual std::map<std::string, double> seconds_by_stage() const = 0;  // forward, head, backward, update; since it was made
   virtual double longest_call_seconds() const = 0;                     // what a stop may have to wait for
 
-  // For golden vectors: what the last step stored (before `flip`), the sums over its micro-batches, and the logits after `prompt`
-  // by a prefill of all but its last token at `length` and one decode.
+  // For golden vectors: what the last step stored (before `flip`), and the sums over its micro-batches.
   virtual std::vector<NamedTensor> following() const = 0;
   virtual std::vector<NamedTensor> sums() const = 0;
-  virtual std::vector<float> next_token_logits(const std::vector<int64_t>& prompt, int64_t length, const AdapterView& adapter) = 0;
 };
 
 }  // namespace bespoke

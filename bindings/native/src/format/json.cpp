@@ -111,7 +111,7 @@ class Builder {
  public:
   bool building() const { return !open_.empty(); }
   size_t nodes() const { return nodes_; }
-  Json take() {
+  OwnedJson take() {
     nodes_ = 0;
     return std::move(root_);
   }
@@ -119,8 +119,8 @@ class Builder {
   Json* put(Json&& value) {
     nodes_++;
     if (open_.empty()) {
-      root_ = std::move(value);
-      return &root_;
+      *root_ = std::move(value);
+      return &*root_;
     }
     Json& holder = *open_.back();
     if (holder.is_array()) {
@@ -141,7 +141,7 @@ class Builder {
   }
 
  private:
-  Json root_;
+  OwnedJson root_;
   std::vector<Json*> open_;  // an element's address holds while it is the last of its list
   Json* slot_ = nullptr;
   size_t nodes_ = 0;
@@ -155,16 +155,16 @@ class Builder {
 class Probe : public Counting {
  public:
   Probe(const JsonRules& rules, const std::vector<std::string>& wanted) : Counting(rules), wanted_(wanted) {}
-  Json found;
+  OwnedJson found;
 
  protected:
   bool scalar_value(Json&& value) override {
-    if (depth_ == 0) found = std::move(value);
+    if (depth_ == 0) *found = std::move(value);
     else if (keeping_) put(std::move(value));
     return true;
   }
   void begin(bool object) override {
-    if (depth_++ == 0) found = object ? Json::object() : Json::array();
+    if (depth_++ == 0) *found = object ? Json::object() : Json::array();
     else if (keeping_) builder_.begin(object);
   }
   void end() override {
@@ -178,7 +178,7 @@ class Probe : public Counting {
       return true;
     }
     keeping_ = std::find(wanted_.begin(), wanted_.end(), name) != wanted_.end();
-    if (keeping_ && found.contains(name)) refuse_twice(rules_, name);
+    if (keeping_ && found->contains(name)) refuse_twice(rules_, name);
     name_ = name;
     return true;
   }
@@ -190,7 +190,7 @@ class Probe : public Counting {
     else if (builder_.nodes() > kSmallPiece) refuse(rules_, "more than " + std::to_string(kSmallPiece) + " values in " + name_, "few");
   }
   void done() {
-    found[name_] = builder_.take();
+    (*found)[name_] = std::move(*builder_.take());
     keeping_ = false;
   }
 
@@ -278,15 +278,20 @@ class PieceReader : public Counting {
     const Path path{nullptr, &level.path, 0};
     part_ = level.object ? level.part->member(key_) : level.part->items;
     if (level.object && part_) schema_->check_name(key_, *level.part, path, faults_);
-    if (level.object && !part_ && faults_.size() < kMostFaults) faults_.push_back({join_path(level.path, key_), "a value", "no such field"});
+    if (level.object && !part_ && faults_.size() < kMostFaults) {
+      const auto& later = level.part->later;
+      const auto why = std::find_if(later.begin(), later.end(), [&](const auto& field) { return field.first == key_; });
+      faults_.push_back({join_path(level.path, key_), "a value", why == later.end() ? "no such field" : why->second});
+    }
     schema_->check_size(level.count, *level.part, false, path, faults_);
   }
 
   void done() {
-    Json value = builder_.take();
+    OwnedJson owned = builder_.take();
+    Json& piece = *owned;
     const std::string path = levels_.empty() ? "" : join_path(levels_.back().path, key_);
-    if (part_) schema_->check(value, *part_, {nullptr, &path, 0}, faults_);
-    if (faults_.empty()) taker_.take(levels_.empty() ? "" : levels_.back().path, key_, value);
+    if (part_) schema_->check(piece, *part_, {nullptr, &path, 0}, faults_);
+    if (faults_.empty()) taker_.take(levels_.empty() ? "" : levels_.back().path, key_, piece);
   }
 
   const Schema* schema_;
@@ -320,18 +325,18 @@ void parse(Bytes document, Counting& handler) { Json::sax_parse(document.data, d
 
 }  // namespace
 
-Json check_json(Bytes document, const JsonRules& rules, const std::vector<std::string>& wanted) {
+OwnedJson check_json(Bytes document, const JsonRules& rules, const std::vector<std::string>& wanted) {
   check_text(document, rules);
   Probe probe(rules, wanted);
   parse(document, probe);
   return std::move(probe.found);
 }
 
-Json parse_json(Bytes document, const JsonRules& rules) {
+OwnedJson parse_json(Bytes document, const JsonRules& rules) {
   check_json(document, rules);
   struct Whole : PieceTaker {
-    void take(const std::string&, const std::string&, Json& piece) override { value = std::move(piece); }
-    Json value;
+    void take(const std::string&, const std::string&, Json& piece) override { *value = std::move(piece); }
+    OwnedJson value;
   } whole;
   Faults faults;
   read_pieces(document, rules, nullptr, {}, faults, whole);

@@ -14,12 +14,11 @@
 
 #include "enums.h"
 #include "error.h"
+#include "format/owned_json.h"
 #include "format/plan/plan.h"
 #include "format/json_schema.h"
 
 namespace bespoke {
-
-using Json = nlohmann::json;
 
 struct JsonRules {
   std::string subject;  // of the document's errors
@@ -30,10 +29,10 @@ struct JsonRules {
 
 // Checks size, UTF-8, depth, items, numbers and grammar; returns an object with those of the top-level members `wanted` that are
 // there (and small), or whatever other value the document is, without its content.
-Json check_json(Bytes document, const JsonRules& rules, const std::vector<std::string>& wanted = {});
+OwnedJson check_json(Bytes document, const JsonRules& rules, const std::vector<std::string>& wanted = {});
 
 // A small document as a whole, checked in the same way; duplicate keys are refused.
-Json parse_json(Bytes document, const JsonRules& rules);
+OwnedJson parse_json(Bytes document, const JsonRules& rules);
 
 // Takes a document piece by piece.
 class PieceTaker {

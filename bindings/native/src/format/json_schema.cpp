@@ -6,14 +6,16 @@
 #include <cmath>
 
 #include "error.h"
+#include "format/json.h"
 #include "format/untrusted_text.h"
 
 namespace bespoke {
 
-using Json = nlohmann::json;
+constexpr size_t kMostLevels = 64;  // of our own schemas
 
 namespace {
 
+constexpr const char* kSinceMinor = "x-since-minor";
 constexpr const char* kNothing = "nothing";
 constexpr const char* kRequired = "a value: every field is required";
 constexpr const char* kHashPattern = "^[0-9a-f]{64}$";  // the one pattern of the schemas
@@ -35,17 +37,29 @@ void add(Faults& faults, const Path& path, std::string got, std::string expected
   if (faults.size() < kMostFaults) faults.push_back({path.text(), std::move(got), std::move(expected)});
 }
 
+OwnedJson object_of(const char* key, const Json& value) {
+  OwnedJson object = Json::object();
+  (*object)[key] = value;
+  return object;
+}
+
 std::string listed(const Json& values) {
   std::string out;
   for (const Json& value : values) out += (out.empty() ? "" : ", ") + shown(value);
   return out;
 }
 
-const Schema::Part* find(const std::vector<std::pair<std::string, const Schema::Part*>>& parts, const std::string& name) {
-  for (const auto& [key, part] : parts) {
-    if (key == name) return part;
+template <typename Value>
+const Value* find_in(const std::vector<std::pair<std::string, Value>>& pairs, const std::string& name) {
+  for (const auto& [key, value] : pairs) {
+    if (key == name) return &value;
   }
   return nullptr;
+}
+
+const Schema::Part* find(const std::vector<std::pair<std::string, const Schema::Part*>>& parts, const std::string& name) {
+  const Schema::Part* const* found = find_in(parts, name);
+  return found ? *found : nullptr;
 }
 
 void check_text(const std::string& text, const Schema::Part& part, const Path& path, Faults& faults) {
@@ -56,8 +70,8 @@ void check_text(const std::string& text, const Schema::Part& part, const Path& p
     if (count < part.least) return refuse("at least " + std::to_string(part.least) + " characters");
   }
   if (part.hash && !is_hash(text)) return refuse("64 hexadecimal digits in lower case");
-  if (!part.listed.is_null() && std::find(part.listed.begin(), part.listed.end(), text) == part.listed.end()) {
-    return refuse("one of " + listed(part.listed));
+  if (!part.listed->is_null() && std::find(part.listed->begin(), part.listed->end(), text) == part.listed->end()) {
+    return refuse("one of " + listed(*part.listed));
   }
   if (const char* expected = part.rule ? part.rule(text) : nullptr) refuse(expected);
 }
@@ -85,7 +99,9 @@ void check_members(const Json& value, const Schema::Part& part, const Path& path
     const Path inner{&path, &member.key(), 0};
     const Schema::Part* field = part.member(member.key());
     if (!field) {
-      add(faults, inner, shown(*member), "no such field");
+      const std::string* why = find_in(part.later, member.key());
+      if (why) add(faults, inner, "a value", *why);
+      else add(faults, inner, shown(*member), "no such field");
       continue;
     }
     Schema::check_name(member.key(), part, path, faults);
@@ -153,8 +169,11 @@ const Schema::Part* Schema::Part::member(const std::string& key) const {
   return found ? found : more;
 }
 
-Schema::Schema(const unsigned char* text, unsigned long size, TextRules rules) : rules_(rules) {
-  const Json document = Json::parse(text, text + size);
+Schema::Schema(const unsigned char* text, unsigned long size, TextRules rules, FormatVersion version)
+    : rules_(rules), version_(version) {
+  const JsonRules limits{"schema", Kind::Internal, "Report it to the authors of bespoke", size, kMostLevels, size};
+  const OwnedJson owned = parse_json({text, size}, limits);
+  const Json& document = *owned;
   document_ = &document;
   root_ = compile(document);
   document_ = nullptr;
@@ -166,9 +185,23 @@ const Schema::Part& Schema::definition(const std::string& name) const {
   return *found;
 }
 
-const Schema::Part* Schema::compile_names(Json part) {
-  part["type"] = "string";  // which a schema of names leaves out
-  return compile(part);
+const Schema::Part* Schema::compile_names(const Json& given) {
+  OwnedJson part = Json(given);
+  (*part)["type"] = "string";  // which a schema of names leaves out
+  return compile(*part);
+}
+
+void Schema::compile_properties(const Json& given, Part& part) {
+  for (const auto& [name, field] : given.items()) {
+    const int64_t since = field.value(kSinceMinor, int64_t{0});
+    if (since <= version_.minor) {
+      part.properties.emplace_back(name, compile(field));
+      continue;
+    }
+    const std::string major = std::to_string(version_.major) + ".";
+    part.later.emplace_back(name, "nothing: format " + major + std::to_string(version_.minor) + " does not have it (it came with " + major +
+                                      std::to_string(since) + ")");
+  }
 }
 
 const Schema::Part* Schema::compile(const Json& given) {
@@ -184,7 +217,7 @@ const Schema::Part* Schema::compile(const Json& given) {
   Part& part = *parts_.back();
   for (const auto& [word, value] : given.items()) {
     if (word == "type") part.type = value.get<std::string>();
-    else if (word == "properties") for (const auto& [name, field] : value.items()) part.properties.emplace_back(name, compile(field));
+    else if (word == "properties") compile_properties(value, part);
     else if (word == "required") part.required = value.get<std::vector<std::string>>();
     else if (word == "additionalProperties") part.more = value.is_object() ? compile(value) : nullptr;
     else if (word == "propertyNames") part.names = compile_names(value);
@@ -192,24 +225,26 @@ const Schema::Part* Schema::compile(const Json& given) {
     else if (word == "anyOf" || word == "oneOf") for (const Json& branch : value) part.branches.push_back(compile(branch));
     else if (word == "discriminator") {
       part.tag = value["propertyName"].get<std::string>();
-      for (const auto& [name, target] : value["mapping"].items()) part.tagged.emplace_back(name, compile(Json{{"$ref", target}}));
+      for (const auto& [name, target] : value["mapping"].items()) part.tagged.emplace_back(name, compile(*object_of("$ref", target)));
     }
     else if (word == "const") part.only = value;
-    else if (word == "enum") part.listed = value;
+    else if (word == "enum") *part.listed = value;
     else if (word == "minimum") part.minimum = value;
     else if (word == "maximum") part.maximum = value;
     else if (word == "exclusiveMinimum") part.above = value;
     else if (word == "exclusiveMaximum") part.below = value;
     else if (word == "minItems" || word == "minLength") part.least = value.get<size_t>();
     else if (word == "maxItems" || word == "maxLength" || word == "maxProperties") part.most = value.get<size_t>();
-    else if (word == "pattern" && value == kHashPattern) part.hash = true;
-    else if (word != "title" && word != "description" && word != "$defs") {
+    else if (word == "pattern" && is_text(value, kHashPattern)) part.hash = true;
+    else if (word != "title" && word != "description" && word != "$defs" && word != kSinceMinor) {
       throw Error(Kind::Internal, "schema", "the keyword " + word + " " + value.dump().substr(0, 80), "one that the core knows",
                   "Report it to the authors of bespoke");
     }
   }
+  const auto is_later = [&](const std::string& name) { return find_in(part.later, name) != nullptr; };
+  part.required.erase(std::remove_if(part.required.begin(), part.required.end(), is_later), part.required.end());
   if (rules_ && part.type == "string") part.rule = rules_(given);
-  if (rules_ && part.more && !part.names) part.names = compile(Json{{"type", "string"}});
+  if (rules_ && part.more && !part.names) part.names = compile(*object_of("type", "string"));
   return &part;
 }
 

@@ -2,11 +2,13 @@
 // Holds JSON values against the published schemas (bindings/schema): exactly the keywords that those use, all others are refused.
 #pragma once
 
+#include <cstdint>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "format/owned_json.h"
 
 namespace bespoke {
 
@@ -26,50 +28,59 @@ struct Path {
 
 // What a schema cannot say of a text: null if it is right, else what is expected.
 using TextRule = const char* (*)(const std::string& text);
-using TextRules = TextRule (*)(const nlohmann::json& part);  // the rule for texts of this part of the schema, or null
+using TextRules = TextRule (*)(const Json& part);  // the rule for texts of this part of the schema, or null
+
+struct FormatVersion {
+  int64_t major, minor;
+};
 
 class Schema {
  public:
   struct Part {  // a schema or one within it, ready to be asked
-    bool takes(const nlohmann::json& value) const;
+    bool takes(const Json& value) const;
     const Part* member(const std::string& key) const;  // null: no such field
 
     std::string type;  // empty: one of `branches`
     std::vector<const Part*> branches;
     std::string tag;  // of a branch's name in `tagged`
     std::vector<std::pair<std::string, const Part*>> properties, tagged;
+    std::vector<std::pair<std::string, std::string>> later;  // properties that this document's version does not have, and why
     std::vector<std::string> required;
     const Part *items = nullptr, *more = nullptr, *names = nullptr;  // `more`: members that `properties` does not have
-    nlohmann::json only, listed, minimum, maximum, above, below;     // null: no such keyword
+    Json only, minimum, maximum, above, below;     // numbers and texts; null: no such keyword
+    OwnedJson listed;                              // likewise
     size_t least = 0, most = static_cast<size_t>(-1);                // characters, elements or members
     bool hash = false;
     TextRule rule = nullptr;
   };
 
-  // Internal error for a keyword that this reader does not know.
-  Schema(const unsigned char* text, unsigned long size, TextRules rules = nullptr);
+  // For documents of `version`, which have no property whose x-since-minor is later. Internal error for a keyword that this reader
+  // does not know.
+  Schema(const unsigned char* text, unsigned long size, TextRules rules = nullptr, FormatVersion version = {0, INT64_MAX});
 
   const Part& root() const { return *root_; }
   const Part& definition(const std::string& name) const;
 
-  static void check(const nlohmann::json& value, const Part& part, const Path& path, Faults& faults);
+  static void check(const Json& value, const Part& part, const Path& path, Faults& faults);
 
   // What a reader needs beside it that walks an object or a list itself. `ended`: there are no more.
   static void check_name(const std::string& key, const Part& part, const Path& path, Faults& faults);
   static void check_size(size_t count, const Part& part, bool ended, const Path& path, Faults& faults);
 
  private:
-  const Part* compile(const nlohmann::json& part);
-  const Part* compile_names(nlohmann::json part);
+  const Part* compile(const Json& part);
+  const Part* compile_names(const Json& given);
+  void compile_properties(const Json& given, Part& part);
 
-  const nlohmann::json* document_;
+  const Json* document_;
   TextRules rules_;
+  FormatVersion version_;
   std::vector<std::pair<std::string, const Part*>> definitions_;
   std::vector<std::unique_ptr<Part>> parts_;
   const Part* root_;
 };
 
-std::string shown(const nlohmann::json& value);  // at most 80 characters, as Python's repr() has them
+std::string shown(const Json& value);  // at most 80 characters, as Python's repr() has them
 std::string join_path(const std::string& path, const std::string& key);
 
 extern const unsigned char plan_schema[], manifest_schema[];

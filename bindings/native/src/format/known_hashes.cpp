@@ -8,7 +8,7 @@
 
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
+#include <new>
 #include <sstream>
 
 #include "format/hash.h"
@@ -55,8 +55,9 @@ std::string read_whole(const std::string& path) {
 }
 
 bool write_whole(const std::string& path, const std::string& text) {
-  const Descriptor file = opened(path, O_WRONLY | O_CREAT | O_EXCL);
-  if (file.get() < 0) return false;
+  const Descriptor file = opened(path, O_WRONLY | O_CREAT);
+  struct stat found {};
+  if (file.get() < 0 || fstat(file.get(), &found) != 0 || !S_ISREG(found.st_mode) || ftruncate(file.get(), 0) != 0) return false;
   for (size_t done = 0; done < text.size();) {
     const ssize_t put = write(file.get(), text.data() + done, text.size() - done);
     if (put < 0 && errno == EINTR) continue;
@@ -104,18 +105,19 @@ std::string KnownHashes::of(int descriptor, uint64_t offset, uint64_t size, cons
   return sha256;
 }
 
-bool KnownHashes::save() {
-  const std::lock_guard<std::mutex> locked(mutex_);
-  if (path_.empty() || !is_new_) return true;
-  for (auto at = known_.begin(); at != known_.end() && known_.size() > kMostKnown;) {
-    at = used_.count(at->first) ? std::next(at) : known_.erase(at);
+bool KnownHashes::save() noexcept {
+  try {
+    const std::lock_guard<std::mutex> locked(mutex_);
+    if (path_.empty() || !is_new_) return true;
+    for (auto at = known_.begin(); at != known_.end() && known_.size() > kMostKnown;) {
+      at = used_.count(at->first) ? std::next(at) : known_.erase(at);
+    }
+    const bool is_saved = write_whole(path_, text());
+    is_new_ = !is_saved;
+    return is_saved;
+  } catch (const std::bad_alloc&) {
+    return false;
   }
-  const std::string temporary = path_ + "." + std::to_string(getpid());
-  unlink(temporary.c_str());  // of a process of that number that was killed
-  const bool is_saved = write_whole(temporary, text()) && rename(temporary.c_str(), path_.c_str()) == 0;
-  if (!is_saved) unlink(temporary.c_str());
-  is_new_ = !is_saved;
-  return is_saved;
 }
 
 std::string KnownHashes::text() const {

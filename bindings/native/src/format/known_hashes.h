@@ -29,8 +29,9 @@ class KnownHashes {
   // The sha256 of `size` bytes from `offset` of an open file: as remembered, else as `compute` gives it. From any thread.
   std::string of(int descriptor, uint64_t offset, uint64_t size, const std::function<std::string()>& compute);
 
-  // Writes down what is new; false where it could not, which costs the next process the time to compute it again.
-  bool save();
+  // Writes down what is new, in place: two that write at once leave a damaged file, which is no memory. False where it could not, which
+  // costs the next process the time to compute it again.
+  bool save() noexcept;
 
  private:
   using Place = std::tuple<uint64_t, uint64_t, uint64_t, uint64_t>;  // device, inode, offset, size

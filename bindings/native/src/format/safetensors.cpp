@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The header of a safetensors file: everything it says is held against the file's size before any of it is used.
+#include "format/safetensors.h"
+
 #include <algorithm>
-#include <cstring>
 
 #include "format/bundle/bundle.h"
 #include "format/json.h"
@@ -21,30 +22,31 @@ struct Code {
 constexpr Code kCodes[] = {
     {"I64", DType::int64}, {"F32", DType::float32}, {"I32", DType::int32}, {"F16", DType::float16}, {"U8", DType::uint8}};
 
-struct Slot {
-  std::string name;
-  DType dtype;
-  std::vector<int64_t> shape;
-  uint64_t begin, end;
-};
-
 class Header : public PieceTaker {
  public:
-  Header(const std::string& subject, Kind kind) : subject_(subject), kind_(kind) {}
+  Header(const std::string& subject, Kind kind, const std::vector<SafetensorsType>& known) : subject_(subject), kind_(kind), known_(known) {}
 
-  Tensors read(Bytes file) {
+  size_t bytes(Bytes start, uint64_t file_size) const {
     uint64_t length = 0;
-    for (size_t i = 0; i < std::min<size_t>(8, file.size); i++) length |= uint64_t{file.data[i]} << (8 * i);
-    if (file.size < 8 || length > std::min<uint64_t>(kMaxHeader, file.size - 8)) {
-      refuse(subject_, "a header of " + std::to_string(length) + " bytes in a file of " + std::to_string(file.size),
+    for (size_t i = 0; i < std::min(kSafetensorsStart, start.size); i++) length |= uint64_t{start.data[i]} << (8 * i);
+    if (file_size < kSafetensorsStart || length > std::min<uint64_t>(kMaxHeader, file_size - kSafetensorsStart)) {
+      refuse(subject_, "a header of " + std::to_string(length) + " bytes in a file of " + std::to_string(file_size),
              "at most " + std::to_string(kMaxHeader) + " and within the file");
     }
-    const Bytes header{file.data + 8, static_cast<size_t>(length)};
-    if (length == 0 || header.data[0] != '{') {
-      refuse(subject_, "a header that begins with " + in_quotes({reinterpret_cast<const char*>(header.data), length ? 1u : 0u}), "'{'");
+    return static_cast<size_t>(length);
+  }
+
+  SafetensorsHeader read(Bytes header, uint64_t file_size) {
+    if (header.size == 0 || header.data[0] != '{') {
+      refuse(subject_, "a header that begins with " + in_quotes({reinterpret_cast<const char*>(header.data), header.size ? 1u : 0u}), "'{'");
     }
-    read_slots(header);
-    return placed(file, 8 + length);
+    const size_t items = kMaxTensors * (kMaxDimensions + 8);
+    const JsonRules rules{subject_ + ", header", kind_, "Get the file again from where it was built", kMaxHeader, 3, items};
+    check_json(header, rules);
+    Faults faults;
+    read_pieces(header, rules, nullptr, {""}, faults, *this);
+    place(file_size, kSafetensorsStart + header.size);
+    return std::move(found_);
   }
 
  private:
@@ -53,26 +55,32 @@ class Header : public PieceTaker {
   }
   std::string at(const std::string& name) const { return subject_ + ", tensor " + in_quotes(name, 100); }
 
-  void read_slots(Bytes header) {
-    const size_t items = kMaxTensors * (kMaxDimensions + 8);
-    const JsonRules rules{subject_ + ", header", kind_, "Get the file again from where it was built", kMaxHeader, 3, items};
-    check_json(header, rules);
-    Faults faults;
-    read_pieces(header, rules, nullptr, {""}, faults, *this);
-  }
-
   void take(const std::string&, const std::string& name, Json& entry) override {
-    if (name == "__metadata__") return check_metadata(entry);
-    if (slots_.size() == kMaxTensors) refuse(subject_, "more than " + std::to_string(kMaxTensors) + " tensors", "fewer");
-    slots_.push_back(slot(name, entry));
+    if (name == "__metadata__") return take_metadata(entry);
+    if (found_.entries.size() == kMaxTensors) refuse(subject_, "more than " + std::to_string(kMaxTensors) + " tensors", "fewer");
+    found_.entries.push_back(checked(name, entry));
   }
 
-  void check_metadata(const Json& texts) const {
+  void take_metadata(const Json& texts) {
     const bool sound = texts.is_object() && std::all_of(texts.begin(), texts.end(), [](const Json& text) { return text.is_string(); });
     if (!sound) refuse(subject_ + ", __metadata__", "other than texts by name", "texts by name");
+    found_.metadata = texts.get<std::map<std::string, std::string>>();
   }
 
-  Slot slot(const std::string& name, const Json& entry) const {
+  std::string known_names() const {
+    std::string names;
+    for (const SafetensorsType& type : known_) names += (names.empty() ? "" : ", ") + std::string(type.name);
+    return names;
+  }
+
+  const SafetensorsType* known_type(std::string_view name) const {
+    for (const SafetensorsType& type : known_) {
+      if (name == type.name) return &type;
+    }
+    return nullptr;
+  }
+
+  SafetensorsEntry checked(const std::string& name, const Json& entry) const {
     const size_t characters = count_characters(name);
     if (name.empty() || characters > kMaxName || !is_printable(name)) {
       refuse(at(name), "a name of " + std::to_string(characters) + " characters, or not printable", "a short plain name");
@@ -80,22 +88,21 @@ class Header : public PieceTaker {
     if (!entry.is_object() || entry.size() != 3 || !entry.contains("dtype") || !entry.contains("shape") || !entry.contains("data_offsets")) {
       refuse(at(name), "other fields", "exactly dtype, shape and data_offsets");
     }
-    const Code* code = nullptr;
-    for (const Code& known : kCodes) {
-      if (entry["dtype"] == known.name) code = &known;
-    }
-    if (!code) refuse(at(name), "dtype " + shown(entry["dtype"]), "one of I64, F32, I32, F16, U8");
+    const Json& dtype = entry["dtype"];
+    const SafetensorsType* type = dtype.is_string() ? known_type(dtype.get_ref<const std::string&>()) : nullptr;
+    if (!type) refuse(at(name), "dtype " + shown(dtype), "one of " + known_names());
     const Json &shape = entry["shape"], &offsets = entry["data_offsets"];
     if (!are_sizes(shape) || shape.size() > kMaxDimensions) refuse(at(name), "shape " + shown(shape), "at most 8 sizes");
     if (!are_sizes(offsets) || offsets.size() != 2) refuse(at(name), "data_offsets " + shown(offsets), "[begin, end]");
-    Slot out{name, code->dtype, shape.get<std::vector<int64_t>>(), offsets[0].get<uint64_t>(), offsets[1].get<uint64_t>()};
-    unsigned __int128 bytes = bytes_of(out.dtype);
+    SafetensorsEntry out{name, type->name, shape.get<std::vector<int64_t>>(), offsets[0].get<uint64_t>(), offsets[1].get<uint64_t>()};
+    unsigned __int128 bytes = type->bytes;
     for (const int64_t extent : out.shape) bytes = std::min<unsigned __int128>(bytes, kTooMany) * static_cast<uint64_t>(extent);
     // A zero after a product that was cut is a zero all the same.
     if (out.end < out.begin || bytes != out.end - out.begin) {
       refuse(at(name), std::to_string(static_cast<int64_t>(out.end) - static_cast<int64_t>(out.begin)) + " bytes for shape " + shown(shape),
              "as many as dtype and shape");
     }
+    out.shape.shrink_to_fit();
     return out;
   }
 
@@ -105,41 +112,69 @@ class Header : public PieceTaker {
            });
   }
 
-  Tensors placed(Bytes file, uint64_t start) {
-    std::sort(slots_.begin(), slots_.end(), [](const Slot& a, const Slot& b) {
+  // Puts the entries in the order of their data, which begins at `start`; from now on they say where it lies in the file.
+  void place(uint64_t file_size, uint64_t start) {
+    auto& entries = found_.entries;
+    std::sort(entries.begin(), entries.end(), [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
       return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
     });
-    Tensors tensors;
     uint64_t offset = 0;
-    for (Slot& slot : slots_) {
-      if (slot.begin != offset) {
-        refuse(at(slot.name), std::string(slot.begin > offset ? "a hole" : "an overlap") + " before byte " + std::to_string(slot.begin),
+    for (SafetensorsEntry& entry : entries) {
+      if (entry.begin != offset) {
+        refuse(at(entry.name), std::string(entry.begin > offset ? "a hole" : "an overlap") + " before byte " + std::to_string(entry.begin),
                "a tensor that begins at " + std::to_string(offset));
       }
-      if ((start + slot.begin) % bytes_of(slot.dtype)) {
-        refuse(at(slot.name), "data at byte " + std::to_string(start + slot.begin), "data aligned to its type");
+      if ((start + entry.begin) % known_type(entry.dtype)->bytes) {
+        refuse(at(entry.name), "data at byte " + std::to_string(start + entry.begin), "data aligned to its type");
       }
-      if (slot.end > file.size - start) {
-        refuse(subject_, std::to_string(file.size) + " bytes", std::to_string(start + slot.end) + " or more, where " + slot.name + " ends");
+      if (entry.end > file_size - start) {
+        refuse(subject_, std::to_string(file_size) + " bytes", std::to_string(start + entry.end) + " or more, where " + entry.name + " ends");
       }
-      offset = slot.end;
-      slot.shape.shrink_to_fit();
-      tensors.emplace(slot.name, Tensor{slot.dtype, std::move(slot.shape), file.data + start + slot.begin, slot.end - slot.begin});
+      offset = entry.end;
+      entry.begin += start, entry.end += start;
     }
-    if (start + offset != file.size) {
-      refuse(subject_, std::to_string(file.size) + " bytes", std::to_string(start + offset) + ", where the last tensor ends");
+    if (start + offset != file_size) {
+      refuse(subject_, std::to_string(file_size) + " bytes", std::to_string(start + offset) + ", where the last tensor ends");
     }
-    return tensors;
   }
 
   static constexpr unsigned __int128 kTooMany = static_cast<unsigned __int128>(1) << 64;
   const std::string& subject_;
   const Kind kind_;
-  std::vector<Slot> slots_;
+  const std::vector<SafetensorsType>& known_;
+  SafetensorsHeader found_;
 };
+
+std::vector<SafetensorsType> types_of_bundles() {
+  std::vector<SafetensorsType> types;
+  for (const Code& code : kCodes) types.push_back({code.name, bytes_of(code.dtype)});
+  return types;
+}
+
+DType dtype_named(const std::string& name) {
+  return std::find_if(std::begin(kCodes), std::end(kCodes), [&](const Code& code) { return name == code.name; })->dtype;
+}
 
 }  // namespace
 
-Tensors read_tensors(Bytes file, const std::string& subject, Kind kind) { return Header(subject, kind).read(file); }
+size_t safetensors_header_bytes(Bytes start, uint64_t file_size, const std::string& subject, Kind kind) {
+  return Header(subject, kind, {}).bytes(start, file_size);
+}
+
+SafetensorsHeader read_safetensors_header(Bytes header, uint64_t file_size, const std::string& subject, Kind kind,
+                                          const std::vector<SafetensorsType>& known) {
+  return Header(subject, kind, known).read(header, file_size);
+}
+
+Tensors read_tensors(Bytes file, const std::string& subject, Kind kind) {
+  const size_t header_bytes = safetensors_header_bytes(file, file.size, subject, kind);
+  const Bytes header{file.data + kSafetensorsStart, header_bytes};
+  Tensors tensors;
+  for (SafetensorsEntry& entry : read_safetensors_header(header, file.size, subject, kind, types_of_bundles()).entries) {
+    const uint8_t* data = file.data + entry.begin;
+    tensors.emplace(entry.name, Tensor{dtype_named(entry.dtype), std::move(entry.shape), data, static_cast<size_t>(entry.end - entry.begin)});
+  }
+  return tensors;
+}
 
 }  // namespace bespoke

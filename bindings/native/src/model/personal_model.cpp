@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/personal_model.h"
 
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+
 #include "exec/machine.h"
 #include "format/bundle/manifest_check.h"
+#include "format/number_text.h"
+#include "format/peft.h"
+#include "model/records_json.h"
 #include "state/folder.h"
 #include "state/stored_text.h"
 #include "verify/golden.h"
@@ -10,11 +17,15 @@
 namespace bespoke {
 namespace {
 
+constexpr const char* kHashesFile = "hashes";
 constexpr double kMostMegabytes = 1e12;  // bytes of more are no 64-bit number
 
-int64_t limit_of(double memory_mb, const Manifest& manifest) {
+void check_limit(double memory_mb) {
   if (!(memory_mb <= kMostMegabytes))  // what is no number is not either
     throw Error(Kind::Config, "memory_mb", repr_of(memory_mb), "a number of at most 1e12", "Give 0 for the bundle's budget, less for none");
+}
+
+int64_t limit_of(double memory_mb, const Manifest& manifest) {
   if (memory_mb > 0) return static_cast<int64_t>(memory_mb * 1e6);
   return memory_mb == 0 && manifest.memory_bytes ? static_cast<int64_t>(*manifest.memory_bytes) : Limits::kNone;
 }
@@ -27,19 +38,45 @@ std::vector<StateTensor> adapter_shapes(Bundle& bundle) {
   return shapes;
 }
 
+struct SaveAtEnd {
+  ~SaveAtEnd() { hashes.save(); }  // where it cannot, the next process computes them again
+  KnownHashes& hashes;
+};
+
 }  // namespace
 
 PersonalModel::PersonalModel(const BundlePlace& bundle, const std::string& state, const Trust& trust, std::unique_ptr<Engine> engine,
-                             double memory_mb)
-    : engine_(std::move(engine)), authenticated_(trust.pin_sha256 ? "pin" : trust.public_key ? "signature" : "none") {
-  limit_of(memory_mb, {});  // before anything is read
+                             MakeEngine make_engine, double memory_mb)
+    : engine_(std::move(engine)), make_engine_(std::move(make_engine)), state_(state), authenticated_(trust.pin_sha256 ? "pin" : trust.public_key ? "signature" : "none") {
+  check_limit(memory_mb);  // before anything is read
   if (!bundle.path.empty()) check_apart(state, bundle.path);
   bundle_ = Bundle::open(bundle, trust);
+  text_ = std::make_unique<BundleText>(*bundle_);
   limits_.memory_bytes = limit_of(memory_mb, bundle_->manifest());
-  store_ = StateStore::open(state, bundle_->manifest().base_sha256, adapter_shapes(*bundle_));
+  store_ = open_store();
+  hashes_ = std::make_unique<KnownHashes>(store_->folder() + "/" + kHashesFile);
+  bundle_->remember(*hashes_);
 }
 
-PersonalModel::~PersonalModel() { const std::lock_guard<std::mutex> until_none_computes(computing_); }
+PersonalModel::~PersonalModel() {
+  const std::scoped_lock until_none_runs(storing_, computing_);
+  hashes_->save();
+}
+
+void PersonalModel::reset_for_new_base(const BundlePlace& place, const std::string& state, const Trust& trust) {
+  if (!place.path.empty()) check_apart(state, place.path);
+  const std::unique_ptr<Bundle> bundle = Bundle::open(place, trust);
+  for (const auto& [name, record] : bundle->manifest().files) bundle->file(name);
+  BundleText bundle_text(*bundle);
+  StateStore::reset_for_new_base(state, bundle->manifest().base_sha256, adapter_shapes(*bundle), bundle_text.rules_sha256(),
+                                 [&](const std::string& json) { return bundle_text.encode(json, "example").rows; });
+}
+
+std::unique_ptr<StateStore> PersonalModel::open_store() {
+  auto store = StateStore::open(state_, bundle_->manifest().base_sha256, adapter_shapes(*bundle_));
+  store->use_text_rules(text_->rules_sha256(), [&](const std::string& json) { return text_->encode(json, "example").rows; });
+  return store;
+}
 
 template <class Work>
 std::string PersonalModel::compute(CallSettings settings, Work work) {
@@ -47,9 +84,12 @@ std::string PersonalModel::compute(CallSettings settings, Work work) {
   if (!alone)
     throw Error(Kind::Busy, "the model", "a call while another one computes", "one call that computes at a time",
                 "Wait until it has ended, or cancel it");
+  const SaveAtEnd what_was_hashed{*hashes_};
+  if (!engine_) engine_ = make_engine_();
+  if (!computing_store_) computing_store_ = open_store();
   Control control(limits_, settings.cancel, settings.deadline_seconds, std::move(settings.listener));
-  Personal personal{*bundle_, *store_, control, [&](const Method& method, MemoryGuard& guard, const std::string& scratch_path) {
-                      return std::make_unique<Machine>(*bundle_, method, engine_->table(), guard, control, scratch_path);
+  Personal personal{*bundle_, *computing_store_, control, [&](const Method& method, MemoryGuard& guard, const std::string& scratch_path) {
+                      return std::make_unique<Machine>(*bundle_, method, *engine_, guard, control, scratch_path);
                     }};
   return work(personal);
 }
@@ -58,15 +98,112 @@ std::string PersonalModel::train(const TrainRequest& request, CallSettings setti
   return compute(std::move(settings), [&](Personal& personal) { return bespoke::train(personal, request); });
 }
 
-std::string PersonalModel::evaluate(const std::string& split, CallSettings settings) {
-  return compute(std::move(settings), [&](Personal& personal) { return evaluate_examples(personal, split); });
+std::string PersonalModel::evaluate(const std::string& split, const std::string& examples, CallSettings settings) {
+  return compute(std::move(settings), [&](Personal& personal) {
+    if (examples.empty()) return evaluate_split(personal, split);
+    std::vector<TokenRow> rows;
+    std::vector<EncodedExample> encoded = text_->encode_all(examples);
+    for (EncodedExample& example : encoded) std::move(example.rows.begin(), example.rows.end(), std::back_inserter(rows));
+    return evaluate_rows(personal, std::move(rows), static_cast<int64_t>(encoded.size()));
+  });
 }
 
 std::string PersonalModel::verify(CallSettings settings) {
-  return compute(std::move(settings), [&](Personal& personal) { return bespoke::verify(personal.bundle, personal.make_machine); });
+  return compute(std::move(settings), [&](Personal& personal) {
+    return bespoke::verify(personal.bundle, personal.make_machine,
+                           [&](MemoryGuard& guard) { return std::make_unique<Machine>(*bundle_, *engine_, guard, personal.control); });
+  });
 }
 
-void PersonalModel::set_limit(double memory_mb) { limits_.memory_bytes = limit_of(memory_mb, bundle_->manifest()); }
+std::string PersonalModel::add_example(const std::string& json, std::optional<std::string> id, Use use) {
+  const Identified example = StateStore::identified(json, std::move(id));  // before the work of tokenizing
+  const EncodedExample encoded = text_->encode(example.json, "example");
+  const std::lock_guard<std::mutex> alone(storing_);
+  return record_json(Added{store_->add_example(example, encoded.rows, use), static_cast<int64_t>(encoded.truncated_tokens),
+                           static_cast<int64_t>(encoded.truncated_trained_tokens)});
+}
+
+std::string PersonalModel::list_examples() {
+  const std::lock_guard<std::mutex> alone(storing_);
+  return record_json(store_->examples());
+}
+
+std::string PersonalModel::forget_example(const std::string& id) {
+  const std::lock_guard<std::mutex> alone(storing_);
+  return record_json(store_->forget(id));
+}
+
+std::string PersonalModel::current_run() {
+  const std::lock_guard<std::mutex> alone(storing_);
+  const std::optional<Run> run = store_->current_run();
+  return run ? record_json(StoredRun{*run, store_->run_example_ids(run->id)}) : "null";
+}
+
+int64_t PersonalModel::count_examples() {
+  const std::lock_guard<std::mutex> alone(storing_);
+  return store_->example_count();
+}
+
+void PersonalModel::check_training(const TrainRequest& request) {
+  const std::lock_guard<std::mutex> alone(storing_);
+  choose_run(bundle_->manifest(), *store_, request);
+}
+
+bool PersonalModel::abandon_run() {
+  const std::lock_guard<std::mutex> alone(storing_);
+  const auto lock = store_->trainer_lock("abandoning a run");
+  const std::optional<Run> run = store_->current_run();
+  return run && store_->end_run(run->id, "abandoned");
+}
+
+std::string PersonalModel::list_versions() {
+  const std::lock_guard<std::mutex> alone(storing_);
+  return record_json(store_->accepted());
+}
+
+std::string PersonalModel::rollback() {
+  const std::lock_guard<std::mutex> alone(storing_);
+  const auto lock = store_->trainer_lock("rolling back");
+  return record_json(store_->rollback());
+}
+
+void PersonalModel::reset() {
+  const std::lock_guard<std::mutex> alone(storing_);
+  const auto lock = store_->trainer_lock("resetting");
+  store_->reset();
+}
+
+void PersonalModel::export_adapter(const std::string& folder, bool base) {
+  std::optional<MappedTensors> answering;
+  {
+    const std::lock_guard<std::mutex> alone(storing_);
+    answering = store_->answering();
+  }
+  if (!answering && !base)
+    throw Error(Kind::Adapter, "the adapter to export", "none: no training was accepted, so the base model answers", "an accepted adapter",
+                "Train first, or ask for the base, an adapter that changes nothing");
+  const Tensors& initial = bundle_->tensors(bundle_->manifest().adapter);
+  Tensors adapter;
+  if (answering)
+    for (const StateTensor& tensor : answering->all())
+      adapter.emplace(tensor.name, Tensor{DType::float32, {tensor.shape, tensor.shape + tensor.rank},
+                                          reinterpret_cast<const uint8_t*>(tensor.data), sizeof(float) * static_cast<size_t>(tensor.elements())});
+  write_peft(folder, answering ? adapter : initial, bundle_->manifest(), initial);
+}
+
+int64_t PersonalModel::import_adapter(const std::string& folder, bool trust_base) {
+  const std::lock_guard<std::mutex> alone(storing_);
+  const auto lock = store_->trainer_lock("importing an adapter");
+  const auto numbers = read_peft(folder, bundle_->manifest(), bundle_->tensors(bundle_->manifest().adapter), trust_base);
+  std::vector<StateTensor> tensors = adapter_shapes(*bundle_);
+  for (StateTensor& tensor : tensors) tensor.data = numbers.at(std::string(tensor.name)).data();
+  return store_->import_version(tensors, std::filesystem::path(folder + "/.").parent_path().filename().string());
+}
+
+void PersonalModel::set_limit(double memory_mb) {
+  check_limit(memory_mb);
+  limits_.memory_bytes = limit_of(memory_mb, bundle_->manifest());
+}
 
 void PersonalModel::set_pace(double share) {
   if (!(share > 0 && share <= 1)) throw Error(Kind::Config, "pace", repr_of(share), "more than 0 and at most 1", "Change the share");

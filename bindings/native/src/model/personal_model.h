@@ -2,15 +2,18 @@
 // One bundle and one user's state, opened once: what a handle of the C API stands for. Its functions may be called from any thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 
-#include "bespoke.h"
 #include "exec/control.h"
+#include "exec/engine.h"
 #include "format/bundle/bundle.h"
 #include "format/bundle/source.h"
+#include "format/known_hashes.h"
+#include "model/bundle_text.h"
 #include "state/store.h"
 #include "train/training.h"
 
@@ -22,30 +25,41 @@ struct CallSettings {  // of one call that computes
   Control::Listener listener;
 };
 
-class Engine {  // the table of an engine, and its end
- public:
-  Engine() = default;
-  explicit Engine(const bespoke_engine& table) : table_(table), target_(table.target ? table.target : "") { table_.target = target_.c_str(); }
-  Engine(const Engine&) = delete;
-  ~Engine() {
-    if (table_.destroy) table_.destroy(table_.context);
-  }
-  const bespoke_engine& table() const { return table_; }
-
- private:
-  bespoke_engine table_{};
-  std::string target_;
-};
-
 class PersonalModel {
  public:
-  // `memory_mb` as in bespoke_options. ConfigError where the state lies in the bundle or holds it.
-  PersonalModel(const BundlePlace& bundle, const std::string& state, const Trust& trust, std::unique_ptr<Engine> engine, double memory_mb);
-  ~PersonalModel();  // waits for the call that computes
+  using MakeEngine = std::function<std::unique_ptr<Engine>()>;
+
+  // `memory_mb` as in bespoke_options. Without an `engine`, the first call that computes makes one. ConfigError where the state lies in
+  // the bundle or holds it.
+  PersonalModel(const BundlePlace& bundle, const std::string& state, const Trust& trust, std::unique_ptr<Engine> engine,
+                MakeEngine make_engine, double memory_mb);
+  ~PersonalModel();  // waits for the calls that run
+
+  // Moves a state to a bundle of another base: adapters go, examples are kept and tokenized again. All files of the bundle are read and
+  // their hashes checked before anything is deleted.
+  static void reset_for_new_base(const BundlePlace& bundle, const std::string& state, const Trust& trust);
+
+  // The store's verbs: any thread, at once, also while a call computes. Records are JSON, of the fields in bindings/schema.
+  // `id` none: the sha256 of the example's canonical JSON.
+  std::string add_example(const std::string& json, std::optional<std::string> id, Use use);
+  std::string list_examples();
+  int64_t count_examples();
+  std::string forget_example(const std::string& id);
+  std::string current_run();  // or null
+  bool abandon_run();
+  std::string list_versions();
+  std::string rollback();  // the version that answers now, or null
+  void reset();
+  // As a PEFT folder. AdapterError where the base answers; `base` takes the bundle's initial adapter then, which changes nothing.
+  void export_adapter(const std::string& folder, bool base);
+  // A PEFT folder becomes the adapter that answers: its version. `trust_base` takes one that does not say which base it was trained on.
+  int64_t import_adapter(const std::string& folder, bool trust_base);
+  void check_training(const TrainRequest& request);  // the error that `train` would give for these settings
 
   // Each throws Busy while another one runs.
   std::string train(const TrainRequest& request, CallSettings settings);
-  std::string evaluate(const std::string& split, CallSettings settings);
+  // On the user's examples of `split`, or on `examples`, a JSON array, where there is one.
+  std::string evaluate(const std::string& split, const std::string& examples, CallSettings settings);
   std::string verify(CallSettings settings);
 
   void set_limit(double memory_mb);
@@ -56,13 +70,19 @@ class PersonalModel {
  private:
   template <class Work>
   std::string compute(CallSettings settings, Work work);
+  std::unique_ptr<StateStore> open_store();
 
   std::unique_ptr<Engine> engine_;  // goes last
+  MakeEngine make_engine_;
+  std::unique_ptr<KnownHashes> hashes_;  // of the bundle's files, in the state folder
   std::unique_ptr<Bundle> bundle_;
-  std::unique_ptr<StateStore> store_;  // of the call that computes
+  std::unique_ptr<BundleText> text_;
+  std::string state_;
+  std::unique_ptr<StateStore> store_;            // of the store's verbs, under `storing_`
+  std::unique_ptr<StateStore> computing_store_;  // of the call that computes, under `computing_`; opened by the first
   const char* authenticated_;
   Limits limits_;
-  std::mutex computing_;
+  std::mutex storing_, computing_;
 };
 
 }  // namespace bespoke

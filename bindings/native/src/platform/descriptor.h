@@ -9,7 +9,8 @@ namespace bespoke {
 
 class Descriptor {  // of an open file, closed when it goes; -1: none
  public:
-  explicit Descriptor(int number = -1) : number_(number) {}
+  Descriptor() = default;
+  explicit Descriptor(int number) : number_(number) {}
   Descriptor(Descriptor&& other) noexcept : number_(other.release()) {}
   Descriptor& operator=(Descriptor&& other) noexcept {
     std::swap(number_, other.number_);
@@ -23,7 +24,7 @@ class Descriptor {  // of an open file, closed when it goes; -1: none
   int release() { return std::exchange(number_, -1); }
 
  private:
-  int number_;
+  int number_ = -1;
 };
 
 }  // namespace bespoke

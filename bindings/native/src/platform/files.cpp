@@ -15,10 +15,18 @@ int sync_folder(const std::string& folder) {
   return opened.get() >= 0 && fsync(opened.get()) == 0 ? 0 : errno;
 }
 
-int try_lock(int descriptor, Lock kind) {
-  while (flock(descriptor, (kind == Lock::shared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0)
+namespace {
+
+int lock(int descriptor, Lock kind, int how) {
+  while (flock(descriptor, (kind == Lock::shared ? LOCK_SH : LOCK_EX) | how) != 0)
     if (errno != EINTR) return errno;
   return 0;
 }
+
+}  // namespace
+
+int try_lock(int descriptor, Lock kind) { return lock(descriptor, kind, LOCK_NB); }
+
+int wait_for_lock(int descriptor, Lock kind) { return lock(descriptor, kind, 0); }
 
 }  // namespace bespoke

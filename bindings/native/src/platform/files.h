@@ -19,15 +19,15 @@ int preallocate(int descriptor, size_t size);   // a new file: a full disk is an
 // another descriptor has it.
 enum class Lock { shared, exclusive };
 int try_lock(int descriptor, Lock kind);
+int wait_for_lock(int descriptor, Lock kind);
+
+// Two files or folders of one file system change their names in one step; an errno where the system or the file system cannot do that.
+int exchange_names(const std::string& one, const std::string& other);
 
 struct FileTimes {  // nanoseconds since 1970
   int64_t modified_ns, changed_ns;  // its content; anything of it, which the system alone sets
 };
 FileTimes times_of(const struct stat& found);
-
-// Content that is readable from the first unlock after a start of the device on, so that work in the background can go on while the
-// screen is locked. Where the system encrypts per user or not at all, nothing is done.
-int protect_until_first_unlock(int descriptor);
 
 // Seconds since 1970 at which this system was started: a process number means nothing across that. 0: it does not say.
 int64_t system_started_at();

@@ -84,6 +84,13 @@ int WritablePages::map_anonymous(size_t size) {
   return 0;
 }
 
+int WritablePages::map_addresses(size_t size) {
+  void* place = anonymous(size, PROT_NONE);
+  if (place == MAP_FAILED) return errno;
+  data_ = static_cast<uint8_t*>(place), size_ = size;
+  return 0;
+}
+
 int WritablePages::map_scratch(const std::string& path, size_t size) {
   if (!size) return 0;
   const Descriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));

@@ -41,6 +41,7 @@ class WritablePages {  // of our own, zero at first
   int map_anonymous(size_t size);  // once; 0 or an errno
   // Of a new file that has no name any more when this returns, so that a killed process leaves none. Its room is taken on the disk.
   int map_scratch(const std::string& path, size_t size);
+  int map_addresses(size_t size);  // no memory: what touches one of them ends the process
 
   uint8_t* data() const { return data_; }
   size_t size() const { return size_; }

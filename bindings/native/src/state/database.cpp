@@ -67,8 +67,19 @@ Statement& Statement::bind(std::optional<int64_t> number) {
   return *this;
 }
 
+Statement& Statement::bind(double number) {
+  check(sqlite3_bind_double(statement_, ++parameter_, number));
+  return *this;
+}
+
 Statement& Statement::bind(const std::string& text) {
   check(sqlite3_bind_text64(statement_, ++parameter_, text.data(), text.size(), SQLITE_STATIC, SQLITE_UTF8));
+  return *this;
+}
+
+Statement& Statement::bind(const std::optional<std::string>& text) {
+  if (text) return bind(*text);
+  check(sqlite3_bind_null(statement_, ++parameter_));
   return *this;
 }
 
@@ -99,6 +110,8 @@ std::optional<int64_t> Statement::maybe_number(int column) const {
   if (sqlite3_column_type(statement_, column) == SQLITE_NULL) return std::nullopt;
   return number(column);
 }
+
+double Statement::real(int column) const { return sqlite3_column_double(statement_, column); }
 
 std::string Statement::text(int column) const { return maybe_text(column).value_or(""); }
 
@@ -147,7 +160,7 @@ int64_t Database::number(const std::string& sql) {
 int64_t Database::last_id() const { return sqlite3_last_insert_rowid(connection_); }
 int64_t Database::changed() const { return sqlite3_changes(connection_); }
 
-void Database::prepare(const std::string& base_sha256, const AdapterShapes& shapes, bool may_be_new) {
+void Database::prepare(const std::string& base_sha256, const AdapterShapes& shapes, bool may_be_new, bool any_base) {
   execute("PRAGMA cache_size = -64");  // SQLite's own default is 2 MB
   execute("PRAGMA trusted_schema = OFF");
   execute("PRAGMA cell_size_check = ON");
@@ -161,7 +174,8 @@ void Database::prepare(const std::string& base_sha256, const AdapterShapes& shap
     create_schema(*this, base_sha256, shapes.json());
     transaction.commit();
   } else {
-    check_base(*this, base_sha256, shapes.json());
+    if (!any_base) check_base(*this, base_sha256, shapes.json());
+    migrate_schema(*this);
   }
 }
 
@@ -190,6 +204,15 @@ void Database::make_durable() {
 }
 
 void Database::empty_log() { execute("PRAGMA wal_checkpoint(TRUNCATE)"); }
+
+void Database::scrub() {
+  // secure_delete zeroes a deleted cell, but copies of it from when pages were balanced stay in the free part of other pages; only a
+  // rewrite removes those.
+  execute("VACUUM");
+  if (number("PRAGMA wal_checkpoint(TRUNCATE)") != 0)
+    throw Error(Kind::Unavailable, subject_, "another process that reads the write-ahead log",
+                "to empty the log, which still holds what was deleted", "End that process and call forget again");
+}
 
 Transaction::Transaction(Database& database, Mode mode) : database_(database) {
   database_.execute(mode == writes ? "BEGIN IMMEDIATE" : "BEGIN");

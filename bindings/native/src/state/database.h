@@ -26,7 +26,9 @@ class Statement {  // one SQL statement; texts and blobs that are bound must out
 
   Statement& bind(int64_t number);  // the next parameter
   Statement& bind(std::optional<int64_t> number);
+  Statement& bind(double number);
   Statement& bind(const std::string& text);
+  Statement& bind(const std::optional<std::string>& text);
   Statement& bind(Bytes blob);
   bool step();  // whether there is a row
   void run();   // to its end
@@ -34,6 +36,7 @@ class Statement {  // one SQL statement; texts and blobs that are bound must out
 
   int64_t number(int column) const;
   std::optional<int64_t> maybe_number(int column) const;
+  double real(int column) const;
   std::string text(int column) const;
   std::optional<std::string> maybe_text(int column) const;
   Bytes blob(int column) const;  // until the next step
@@ -55,12 +58,16 @@ class Database {
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
 
-  // Creates the tables of a new database, checks those of an old one. The caller holds the lock on files.
-  void prepare(const std::string& base_sha256, const AdapterShapes& shapes, bool may_be_new);
+  // Creates the tables of a new database, checks those of an old one: `any_base` whichever base and adapter it belongs to. The caller
+  // holds the lock on files.
+  void prepare(const std::string& base_sha256, const AdapterShapes& shapes, bool may_be_new, bool any_base);
   void execute(const std::string& sql);
   int64_t number(const std::string& sql);  // of the first row
   int64_t last_id() const;
   int64_t changed() const;  // rows, by the last statement
+  // Leaves no byte of what was deleted: rewrites the database, then empties the write-ahead log. Unavailable where another process
+  // keeps the log in use.
+  void scrub();
   void empty_log();         // moves the write-ahead log into the database; where others use it, later
 
   const std::string& subject() const { return subject_; }

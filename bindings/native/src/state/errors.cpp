@@ -89,7 +89,7 @@ Error from_sqlite(int code, const std::string& message, const std::string& subje
   if (code == SQLITE_FULL || code == SQLITE_IOERR_WRITE || code == SQLITE_IOERR_SHMSIZE) return disk_full(subject, got);
   if (primary == SQLITE_NOMEM || code == SQLITE_IOERR_NOMEM) return no_memory(subject);
   if (primary == SQLITE_BUSY || primary == SQLITE_LOCKED || primary == SQLITE_PROTOCOL)
-    return Error(Kind::State, subject, got, "other processes to hold the database for moments only",
+    return Error(Kind::Unavailable, subject, got, "other processes to hold the database for moments only",
                  "End the process that keeps it open in a transaction, then try again");
   if (primary == SQLITE_READONLY || primary == SQLITE_CANTOPEN || primary == SQLITE_PERM || primary == SQLITE_AUTH)
     return Error(Kind::State, subject, got, "a database that this process may open and write",

@@ -16,6 +16,7 @@
 #include "platform/descriptor.h"
 #include "state/errors.h"
 #include "state/lock.h"
+#include "state/store.h"
 #include "state/tensor_files.h"
 
 namespace bespoke {
@@ -120,13 +121,22 @@ void mark_created(const std::string& folder) {
     throw from_errno(errno, path);
 }
 
-void remove_scratch(const std::string& folder) {
+void remove_scratch(const std::string& folder, bool overwrite) {
   std::string path = folder + "/" + kScratchFile;
   struct stat found {};
-  if (lstat(path.c_str(), &found) != 0) return;
-  bool is_link = S_ISLNK(found.st_mode);
-  bool is_file = stat(path.c_str(), &found) == 0 && S_ISREG(found.st_mode);
-  if ((is_link || is_file) && unlink(path.c_str()) != 0 && errno != ENOENT) throw from_errno(errno, path);
+  if (lstat(path.c_str(), &found) != 0 || !(S_ISLNK(found.st_mode) || S_ISREG(found.st_mode))) return;
+  const int failed = erase(path, overwrite);
+  if (failed && failed != ENOENT) throw from_errno(failed, path);
+}
+
+void erase_scratch(const std::string& folder) {
+  struct stat found {};
+  if (lstat((folder + "/" + kScratchFile).c_str(), &found) != 0) return;
+  try {
+    TrainerLock lock(folder, "erasing the scratch file", true);
+  } catch (const Error& error) {
+    if (error.kind != Kind::StateLocked) throw;
+  }
 }
 
 }  // namespace bespoke

@@ -78,7 +78,7 @@ FilesLock::FilesLock(const std::string& folder) : descriptor_(-1) {
   auto deadline = std::chrono::steady_clock::now() + kWait;
   while (!take(opened.get())) {
     if (std::chrono::steady_clock::now() > deadline)
-      throw Error(Kind::State, folder + "/" + kFilesLock, "a lock that another process has held for more than 30 s",
+      throw Error(Kind::Unavailable, folder + "/" + kFilesLock, "a lock that another process has held for more than 30 s",
                   "a commit of a few seconds at most", "End the process that holds it, or wait and try again");
     std::this_thread::sleep_for(kPoll);
   }
@@ -87,7 +87,8 @@ FilesLock::FilesLock(const std::string& folder) : descriptor_(-1) {
 
 FilesLock::~FilesLock() { close(descriptor_); }
 
-TrainerLock::TrainerLock(const std::string& folder, const std::string& purpose) : folder_(folder), descriptor_(-1) {
+TrainerLock::TrainerLock(const std::string& folder, const std::string& purpose, bool overwrite_scratch)
+    : folder_(folder), descriptor_(-1) {
   const std::string name = "trainer.lock";
   Descriptor opened(open_lock(folder, name));
   if (!take(opened.get()))
@@ -95,13 +96,13 @@ TrainerLock::TrainerLock(const std::string& folder, const std::string& purpose) 
                 "Wait until it has finished, or end it: what it committed stays");
   note(opened.get(), "{\"pid\": " + std::to_string(getpid()) + ", \"since\": \"" + now() + "\", \"host_started_at\": " +
                           host_started_at() + ", \"purpose\": " + json_text(purpose) + "}");
-  remove_scratch(folder);
+  remove_scratch(folder, overwrite_scratch);
   descriptor_ = opened.release();
 }
 
 TrainerLock::~TrainerLock() {
   try {
-    remove_scratch(folder_);
+    remove_scratch(folder_, false);
   } catch (const Error&) {
     // The next holder of the lock removes it, or says why it cannot.
   }

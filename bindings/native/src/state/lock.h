@@ -8,7 +8,7 @@ namespace bespoke {
 
 extern const char* const kFilesLock;  // "files.lock"
 
-class FilesLock {  // exclusive right to change tensor files; waits, StateError after 30 seconds
+class FilesLock {  // exclusive right to change tensor files; waits, Unavailable after 30 seconds
  public:
   explicit FilesLock(const std::string& folder);
   ~FilesLock();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes into the state and what comes out of it, as plain records: those of sdk/bespoke/state/records.py, where training
+// What goes into the state and what comes out of it, as plain records: those of sdk/bespoke/rules/records.py, where training
 // needs them. JSON stays text here: its readers know what they look for.
 #pragma once
 
@@ -12,6 +12,7 @@
 
 #include "platform/descriptor.h"
 #include "platform/mapping.h"
+#include "token_row.h"
 
 namespace bespoke {
 
@@ -29,6 +30,34 @@ struct StateTensor {  // float32, row-major, somebody else's memory; `data` is n
 };
 
 enum class Split { train, validation };
+std::string name_of(Split split);
+
+enum class Use { any, train };  // of an example: `train` is never held out for validation
+
+struct Identified {  // an example that has passed the checks which need no tokens
+  std::string json;  // canonical
+  std::string id;
+};
+
+struct AddedExample {
+  std::string id;
+  Split split = Split::train;
+  bool created = false;  // false: the same id with the same content was there already
+};
+
+struct ExampleInfo {  // an example as stored; tokens and trained tokens are sums over its rows
+  std::string id;
+  Split split = Split::train;
+  std::string json;  // JSON object
+  int64_t tokens = 0, trained_tokens = 0, rows = 0;
+  std::string added_at;
+};
+
+struct Forgotten {
+  bool example = false;          // it was there
+  int64_t accepted_deleted = 0;  // adapters that had seen it
+  bool run_stopped = false;      // an unfinished run had
+};
 
 struct RowPlace {  // a row of an example; its tokens stay in the database until `read_row`
   int64_t example;

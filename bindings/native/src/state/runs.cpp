@@ -4,6 +4,7 @@
 #include "state/database.h"
 #include "state/errors.h"
 #include "state/lock.h"
+#include "state/losses.h"
 #include "state/store.h"
 #include "state/tensor_files.h"
 #include "state/stored_text.h"
@@ -124,14 +125,20 @@ bool StateStore::end_run(int64_t run, const std::string& reason) {
   bool ended = false;
   {
     Transaction transaction(*database_);
-    std::string ended_at = now();
-    Statement(*database_, "UPDATE runs SET ended_because = ?, ended_at = ? WHERE id = ? AND ended_because IS NULL")
-        .bind(reason).bind(ended_at).bind(run).run();
-    ended = database_->changed() > 0;
-    if (ended) Statement(*database_, "DELETE FROM slots WHERE run = ?").bind(run).run();
+    ended = end(run, reason);
     transaction.commit();
   }
   sweep();
+  return ended;
+}
+
+bool StateStore::end(int64_t run, const std::string& reason) {
+  const std::string ended_at = now();
+  Statement(*database_, "UPDATE runs SET ended_because = ?, ended_at = ? WHERE id = ? AND ended_because IS NULL")
+      .bind(reason).bind(ended_at).bind(run).run();
+  const bool ended = database_->changed() > 0;
+  if (ended) Statement(*database_, "DELETE FROM slots WHERE run = ?").bind(run).run();
+  if (ended) drop_stale_losses(*database_);
   return ended;
 }
 

@@ -15,8 +15,6 @@ namespace bespoke {
 
 namespace {
 
-std::string name_of(Split split) { return split == Split::train ? "train" : "validation"; }
-
 std::vector<RowPlace> places(Statement& statement, const std::string& subject) {
   std::vector<RowPlace> found;
   while (statement.step()) {
@@ -32,13 +30,15 @@ std::vector<RowPlace> places(Statement& statement, const std::string& subject) {
 
 }  // namespace
 
+std::string name_of(Split split) { return split == Split::train ? "train" : "validation"; }
+
 StateStore::StateStore(std::string folder, std::unique_ptr<Database> database, std::unique_ptr<AdapterShapes> shapes)
     : folder_(std::move(folder)), database_(std::move(database)), shapes_(std::move(shapes)) {}
 
 StateStore::~StateStore() = default;
 
 std::unique_ptr<StateStore> StateStore::open(const std::string& path, const std::string& base_sha256,
-                                             const std::vector<StateTensor>& adapter) {
+                                             const std::vector<StateTensor>& adapter, bool any_base) {
   std::string folder = path;
   while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
   auto shapes = std::make_unique<AdapterShapes>(adapter);
@@ -46,7 +46,7 @@ std::unique_ptr<StateStore> StateStore::open(const std::string& path, const std:
   FilesLock lock(folder);
   bool may_be_new = !made_before(folder);
   auto database = std::make_unique<Database>(folder);
-  database->prepare(base_sha256, *shapes, may_be_new);
+  database->prepare(base_sha256, *shapes, may_be_new, any_base);
   mark_created(folder);
   std::unique_ptr<StateStore> store(new StateStore(folder, std::move(database), std::move(shapes)));
   store->sweep(true);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// StateStore: everything that a device keeps for one user, behind one object; the folder of sdk/bespoke/state, shared with it.
-// This is the half that training needs. Examples are added, listed and forgotten by others, at any time.
+// StateStore: everything that a device keeps for one user, behind one object (docs/reference/state_format.md).
+// Examples are added, listed and forgotten at any time, while somebody trains too.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,8 @@ class AdapterShapes;
 // The right to train, for as long as it lives; the kernel takes it back when the process dies. The scratch file is removed on both ends.
 class TrainerLock {
  public:
-  TrainerLock(const std::string& folder, const std::string& purpose);  // StateLocked, naming who holds it
+  // StateLocked, naming who holds it. `overwrite_scratch`: zeroes a killed trainer's scratch file before it removes it.
+  TrainerLock(const std::string& folder, const std::string& purpose, bool overwrite_scratch = false);
   ~TrainerLock();
   TrainerLock(const TrainerLock&) = delete;
   TrainerLock& operator=(const TrainerLock&) = delete;
@@ -30,14 +31,28 @@ class TrainerLock {
   int descriptor_;
 };
 
-// May be used by one thread at a time, its folder by any number of processes. All methods may throw StateError (damaged, busy,
-// unwritable) and, where they write, DiskFull; what was committed before is intact then.
+// Rows of a stored example, of its JSON, by another tokenizer; none drops it.
+using Retokenize = std::function<std::vector<TokenRow>(const std::string& json)>;
+
+// May be used by one thread at a time, its folder by any number of processes. All methods may throw StateError (damaged,
+// unwritable), Unavailable (another process keeps it busy) and, where they write, DiskFull; what was committed before is intact then.
 class StateStore {
  public:
   // Opens the state in `folder`, creating it where there is none, and removes what a killed process left. `adapter`: name and shape
   // of every piece of the bundle's adapter. StateError where the state is damaged, of another version, base or adapter.
   static std::unique_ptr<StateStore> open(const std::string& folder, const std::string& base_sha256,
-                                          const std::vector<StateTensor>& adapter);
+                                          const std::vector<StateTensor>& adapter) {
+    return open(folder, base_sha256, adapter, false);
+  }
+  // Opens a state of another base: all or nothing, its examples are tokenized again, runs and adapters deleted. A DataError of
+  // `retokenize` is passed on, naming the example, and nothing is changed. StateLocked while somebody trains.
+  static std::unique_ptr<StateStore> reset_for_new_base(const std::string& folder, const std::string& base_sha256,
+                                                        const std::vector<StateTensor>& adapter, const std::string& text_rules,
+                                                        const Retokenize& retokenize);
+  // The rows of examples are of the text rules that have this hash. Where the stored ones are of others, all are made again, in one
+  // transaction, and an unfinished run ends. StateError, and nothing changed, where an example no longer fits; StateLocked while
+  // somebody trains. A state that does not know its rules, new or of version 1, is taken to be of these.
+  void use_text_rules(const std::string& sha256, const Retokenize& retokenize);
   ~StateStore();
   StateStore(const StateStore&) = delete;
   StateStore& operator=(const StateStore&) = delete;
@@ -47,6 +62,16 @@ class StateStore {
   std::string scratch_path() const;  // where the holder of the lock may make its scratch file, and unlink it once it is mapped
 
   // Examples
+  // Canonical JSON and id (by default its sha256) of an example. DataError for what `add_example` would refuse with any rows: to be
+  // asked before the work of tokenizing.
+  static Identified identified(const std::string& json, std::optional<std::string> id);
+  // Same id and same content: nothing happens. DataError for same id and other content, or for rows without a trained token.
+  AddedExample add_example(const Identified& example, const std::vector<TokenRow>& rows, Use use = Use::any);
+  std::vector<ExampleInfo> examples();  // in the order in which they were added
+  // Deletes an example and everything learned from it; no file of the folder holds a byte of it afterwards. Every accepted adapter, slot
+  // and journal whose run saw it goes; an unfinished one ends ("example_forgotten"). May be called again after an interruption, and for
+  // an id that is not there. A trainer at work learns of it from `ended_because` or at its next commit.
+  Forgotten forget(const std::string& id);
   int64_t example_count(std::optional<Split> split = std::nullopt);
   std::vector<RowPlace> rows(Split split);               // in the order in which examples were added, then of windows
   std::vector<RowPlace> rows(int64_t run, Split split);  // of a run's examples, in its order
@@ -59,6 +84,7 @@ class StateStore {
                 std::optional<int64_t> started_from);
   std::optional<Run> current_run();  // the unfinished one
   Run run(int64_t id);
+  std::vector<std::string> run_example_ids(int64_t run);
   std::optional<std::string> ended_because(int64_t run);  // one cheap look, to take between steps; "reset" where it is gone
   bool end_run(int64_t run, const std::string& reason);   // drops its slots; false where it had ended before
 
@@ -77,20 +103,47 @@ class StateStore {
   // Accepted adapters
   // Keeps an adapter of a run as the one that answers: its version. None, and nothing kept, where the run was undone meanwhile.
   std::optional<int64_t> accept(int64_t run, const std::vector<StateTensor>& tensors, const std::string& metrics);
+  // Keeps an adapter that was trained elsewhere as the one that answers: its version. `source` says where it came from. The caller
+  // holds the trainer's lock, as for the two below.
+  int64_t import_version(const std::vector<StateTensor>& tensors, const std::string& source);
+  // Drops the adapter that answers; the one before it does then, or the base (none). An unfinished run ends ("rolled_back"): it would
+  // bring back what its user did not want.
+  std::optional<Version> rollback();
+  void reset();  // deletes all runs and adapters; examples stay, the base answers
   std::vector<Version> accepted();           // oldest first
   std::optional<Version> current_version();  // the adapter that answers; none: the base does
   MappedTensors load_version(int64_t id);    // verified
   // Tensors of the adapter that answers, verified; none: the base does. Asked for one after the other, another process may have taken
-  // the version away in between.
-  std::optional<MappedTensors> answering();
+  // the version away in between. `version`: its id; 0: the base.
+  std::optional<MappedTensors> answering(int64_t* version = nullptr);
+
+  // Losses that the gate measured: of a version, of the base (0), or of what a run has learned (minus its id), on rows that `rows` names.
+  // None is kept of a version that has gone or a run that has ended.
+  std::optional<double> loss(int64_t version, const std::string& rows);
+  void keep_loss(int64_t version, const std::string& rows, double loss);
 
  private:
+  struct ExampleCounts {  // `data_version`: SQLite's, which changes when another connection commits
+    int64_t data_version, examples, validation;
+  };
+
   StateStore(std::string folder, std::unique_ptr<Database> database, std::unique_ptr<AdapterShapes> shapes);
+  static std::unique_ptr<StateStore> open(const std::string& folder, const std::string& base_sha256,
+                                          const std::vector<StateTensor>& adapter, bool any_base);
+  static void check_id(const std::string& id);
+  ExampleCounts counted();
+  bool end(int64_t run, const std::string& reason);  // inside a transaction
+  std::optional<std::string> stored_text_rules();
+  void tokenize_all_again(const Retokenize& retokenize);  // inside a transaction
+  std::optional<int64_t> keep(std::optional<int64_t> run, const std::vector<StateTensor>& tensors, const std::string& metrics,
+                              const std::optional<std::string>& source);
   void sweep(bool overwrite = false);
 
   std::string folder_;
   std::unique_ptr<Database> database_;
   std::unique_ptr<AdapterShapes> shapes_;
+  std::optional<std::string> text_rules_;  // of the rows that this store adds
+  std::optional<ExampleCounts> counts_;  // what `add_example` knows of what is committed
 };
 
 }  // namespace bespoke

@@ -10,7 +10,6 @@
 
 namespace bespoke {
 
-std::string repr_of(double number);             // as Python's repr: shortest that reads back; "nan", "inf"
 std::string json_text(std::string_view utf8);   // a JSON string, quoted, ASCII only
 std::string now();                              // UTC, for people to read
 std::string utc(int64_t seconds);                // the same of a moment, to the second

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <set>
 
 #include "state/database.h"
@@ -16,10 +17,11 @@ namespace bespoke {
 
 namespace {
 
-constexpr int64_t kVersion = 1;
 constexpr int64_t kApplicationId = 0x62737001;  // marks the file as ours, in SQLite's header
 
-constexpr std::string_view kTables = R"(
+// What brings a database from the version before to each version, from none to 1 on. A new database takes all of them, an older one
+// those that it lacks, so both have the same texts in sqlite_schema. A step that is in use anywhere is never changed.
+constexpr std::string_view kSteps[] = {R"(
 CREATE TABLE state (
   one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL, base_sha256 TEXT NOT NULL, adapter TEXT NOT NULL
 ) STRICT;
@@ -66,7 +68,18 @@ CREATE TABLE versions (
   id INTEGER PRIMARY KEY AUTOINCREMENT, run INTEGER, step INTEGER NOT NULL, metrics TEXT NOT NULL, source TEXT,
   file TEXT NOT NULL UNIQUE, sha256 TEXT NOT NULL, bytes INTEGER NOT NULL CHECK (bytes >= 0), accepted_at TEXT NOT NULL
 ) STRICT;
-)";
+)",
+                                       R"(
+ALTER TABLE state ADD COLUMN text TEXT;
+ALTER TABLE examples ADD COLUMN use TEXT NOT NULL DEFAULT '' CHECK (use IN ('', 'train'));
+ALTER TABLE example_rows ADD COLUMN rejected_tokens BLOB;
+ALTER TABLE example_rows ADD COLUMN rejected_mask BLOB CHECK (length(rejected_tokens) = 4 * length(rejected_mask));
+CREATE TABLE losses (
+  version INTEGER NOT NULL, rows TEXT NOT NULL, loss REAL NOT NULL,
+  PRIMARY KEY (version, rows)
+) STRICT, WITHOUT ROWID;
+)"};
+constexpr int64_t kVersion = std::size(kSteps);
 
 std::set<std::string> objects(Database& database) {
   std::set<std::string> found;
@@ -79,7 +92,20 @@ std::set<std::string> objects(Database& database) {
   return found;
 }
 
-std::set<std::string> expected_objects() {
+void take_steps(Database& database, int64_t from, int64_t to) {
+  for (int64_t version = from; version < to; version++) {
+    const std::string_view step = kSteps[version];
+    for (size_t start = 0; start < step.size();) {
+      const size_t end = std::min(step.find(';', start), step.size());
+      const size_t first = step.find_first_not_of(" \n", start);
+      if (first < end) database.execute(std::string(step.substr(first, end - first)));
+      start = end + 1;
+    }
+  }
+  database.execute("PRAGMA user_version = " + std::to_string(to));
+}
+
+std::set<std::string> objects_of_version(int64_t version) {
   sqlite3* memory = nullptr;
   if (sqlite3_open(":memory:", &memory) != SQLITE_OK) {
     sqlite3_close(memory);
@@ -87,7 +113,7 @@ std::set<std::string> expected_objects() {
   }
   Database model("the tables of this version", memory);
   model.execute("PRAGMA page_size = 512");  // a page for each table and index
-  create_schema(model, "", "{}");
+  take_steps(model, 0, version);
   return objects(model);
 }
 
@@ -98,8 +124,8 @@ std::string hexadecimal(int64_t number) {
 }
 
 Error other_version(const std::string& subject, const std::string& version) {
-  return Error(Kind::State, subject, "a state of version " + version, "version " + std::to_string(kVersion),
-               "Use the version of bespoke that wrote it, or delete the folder and add the examples again");
+  return Error(Kind::State, subject, "a state of version " + version, "version 1 to " + std::to_string(kVersion),
+               "Use the version of bespoke that wrote it, or a newer one, or delete the folder and add the examples again");
 }
 
 }  // namespace
@@ -163,15 +189,19 @@ std::string AdapterShapes::json() const {
 // ---- tables --------------------------------------------------------------------------------------------------------------
 
 void create_schema(Database& database, const std::string& base_sha256, const std::string& shapes_json) {
-  for (size_t start = 0; start < kTables.size();) {
-    size_t end = std::min(kTables.find(';', start), kTables.size());
-    size_t first = kTables.find_first_not_of(" \n", start);
-    if (first < end) database.execute(std::string(kTables.substr(first, end - first)));
-    start = end + 1;
-  }
+  take_steps(database, 0, kVersion);
   database.execute("PRAGMA application_id = " + std::to_string(kApplicationId));
-  database.execute("PRAGMA user_version = " + std::to_string(kVersion));
-  Statement(database, "INSERT INTO state VALUES (1, ?, ?, ?)").bind(kVersion).bind(base_sha256).bind(shapes_json).run();
+  Statement(database, "INSERT INTO state (one, version, base_sha256, adapter) VALUES (1, ?, ?, ?)")
+      .bind(kVersion).bind(base_sha256).bind(shapes_json).run();
+}
+
+void migrate_schema(Database& database) {
+  const int64_t version = database.number("PRAGMA user_version");
+  if (version == kVersion) return;
+  Transaction transaction(database);
+  take_steps(database, version, kVersion);
+  Statement(database, "UPDATE state SET version = ?").bind(kVersion).run();
+  transaction.commit();
 }
 
 void check_schema(Database& database) {
@@ -180,9 +210,9 @@ void check_schema(Database& database) {
   int64_t application = database.number("PRAGMA application_id");
   if (application != kApplicationId)
     throw damaged(subject, "a database of application " + hexadecimal(application), hexadecimal(kApplicationId) + ", bespoke's");
-  if (version != kVersion) throw other_version(subject, std::to_string(version));
-  if (objects(database) != expected_objects())
-    throw damaged(subject, "other tables, indices or triggers", "the tables of version " + std::to_string(kVersion));
+  if (version < 1 || version > kVersion) throw other_version(subject, std::to_string(version));
+  if (objects(database) != objects_of_version(version))
+    throw damaged(subject, "other tables, indices or triggers", "the tables of version " + std::to_string(version));
   std::string complaints;
   {
     Statement statement(database, "PRAGMA quick_check(3)");
@@ -198,7 +228,7 @@ void check_schema(Database& database) {
   if (complaints != "ok") throw damaged(subject, complaints.substr(0, 300));
   Statement statement(database, "SELECT version FROM state");
   std::string stored = statement.step() ? statement.text(0) : "None";
-  if (stored != std::to_string(kVersion) || statement.step()) throw other_version(subject, stored);
+  if (stored != std::to_string(version) || statement.step()) throw other_version(subject, stored);
 }
 
 void check_base(Database& database, const std::string& base_sha256, const std::string& shapes_json) {

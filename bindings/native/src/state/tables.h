@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables of state.sqlite, letter for letter those of sdk/bespoke/state/schema.py, and whether a database is one of ours.
+// The tables of state.sqlite (docs/reference/state_format.md), and whether a database is one of ours.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,8 @@ class AdapterShapes {  // name -> shape of every piece of an adapter, in few byt
 };
 
 void create_schema(Database& database, const std::string& base_sha256, const std::string& shapes_json);  // inside a transaction
-void check_schema(Database& database);  // refuses another version, a foreign schema, a damaged file: StateError
+void check_schema(Database& database);    // refuses a newer version, a foreign schema, a damaged file: StateError
+void migrate_schema(Database& database);  // from the version that was checked to this library's, in one transaction
 void check_base(Database& database, const std::string& base_sha256, const std::string& shapes_json);
 
 }  // namespace bespoke

@@ -223,12 +223,18 @@ void sweep_tensor_files(const std::string& folder, const std::vector<std::string
     struct stat found {};
     if (lstat(path.c_str(), &found) != 0) throw from_errno(errno, folder);
     if (S_ISDIR(found.st_mode)) continue;
-    int failed = overwrite && S_ISREG(found.st_mode) ? zero(path) : 0;
-    if (!failed && unlink(path.c_str()) != 0 && errno != ENOENT) failed = errno;  // a link is unlinked, never followed
-    if (failed) throw from_errno(failed, folder);
+    if (int failed = erase(path, overwrite)) throw from_errno(failed, folder);
   }
   if (!overwrite) return;
   if (int failed = sync_folder(folder)) throw from_errno(failed, folder);
+}
+
+int erase(const std::string& path, bool overwrite) {
+  struct stat found {};
+  if (lstat(path.c_str(), &found) != 0) return errno;
+  int failed = overwrite && S_ISREG(found.st_mode) ? zero(path) : 0;
+  if (!failed && unlink(path.c_str()) != 0 && errno != ENOENT) failed = errno;
+  return failed;
 }
 
 void discard(const std::string& path) { unlink(path.c_str()); }

@@ -3,6 +3,7 @@
 #include "state/database.h"
 #include "state/errors.h"
 #include "state/lock.h"
+#include "state/losses.h"
 #include "state/store.h"
 #include "state/tensor_files.h"
 #include "state/stored_text.h"
@@ -35,6 +36,15 @@ std::optional<int64_t> step_to_keep(Database& database, int64_t run) {
 }  // namespace
 
 std::optional<int64_t> StateStore::accept(int64_t run, const std::vector<StateTensor>& tensors, const std::string& metrics) {
+  return keep(run, tensors, metrics, std::nullopt);
+}
+
+int64_t StateStore::import_version(const std::vector<StateTensor>& tensors, const std::string& source) {
+  return keep(std::nullopt, tensors, "{}", source).value();  // only a run can be undone
+}
+
+std::optional<int64_t> StateStore::keep(std::optional<int64_t> run, const std::vector<StateTensor>& tensors, const std::string& metrics,
+                                        const std::optional<std::string>& source) {
   FilesLock lock(folder_);
   check_tensors(tensors, *shapes_, false);
   int64_t number = database_->number("SELECT coalesce(max(id), 0) + 1 FROM versions");
@@ -42,22 +52,40 @@ std::optional<int64_t> StateStore::accept(int64_t run, const std::vector<StateTe
   std::optional<int64_t> version;
   undone_when_full(folder_, record, [&] {
     Transaction transaction(*database_);
-    std::optional<int64_t> step = step_to_keep(*database_, run);
+    std::optional<int64_t> step = run ? step_to_keep(*database_, *run) : 0;
     if (!step) return;
     std::string accepted_at = now();
     Statement(*database_,
-              "INSERT INTO versions (run, step, metrics, source, file, sha256, bytes, accepted_at) VALUES (?, ?, ?, NULL, ?, ?, ?, ?)")
-        .bind(run).bind(*step).bind(metrics).bind(record.file).bind(record.sha256).bind(record.bytes).bind(accepted_at).run();
+              "INSERT INTO versions (run, step, metrics, source, file, sha256, bytes, accepted_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)")
+        .bind(run).bind(*step).bind(metrics).bind(source).bind(record.file).bind(record.sha256).bind(record.bytes).bind(accepted_at).run();
     int64_t id = database_->last_id();
     Statement(*database_,
               "DELETE FROM versions WHERE id NOT IN (SELECT id FROM versions ORDER BY id DESC LIMIT ?) "
               "AND id NOT IN (SELECT started_from FROM runs WHERE ended_because IS NULL AND started_from IS NOT NULL)")
         .bind(kVersionsKept).run();
+    drop_stale_losses(*database_);
     transaction.commit();
     version = id;
   });
   sweep();
   return version;
+}
+
+std::optional<Version> StateStore::rollback() {
+  FilesLock lock(folder_);
+  {
+    Transaction transaction(*database_);
+    const int64_t newest = database_->number("SELECT coalesce(max(id), 0) FROM versions");
+    if (newest) {
+      Statement(*database_, "DELETE FROM versions WHERE id = ?").bind(newest).run();
+      drop_stale_losses(*database_);
+      const int64_t unfinished = database_->number("SELECT coalesce(max(id), 0) FROM runs WHERE ended_because IS NULL");
+      if (unfinished) end(unfinished, "rolled_back");
+    }
+    transaction.commit();
+  }
+  sweep();
+  return current_version();
 }
 
 std::vector<Version> StateStore::accepted() {
@@ -82,10 +110,12 @@ MappedTensors StateStore::load_version(int64_t id) {
   return read_tensor_file(folder_, {statement.text(0), statement.text(1), statement.number(2)}, *shapes_, false);
 }
 
-std::optional<MappedTensors> StateStore::answering() {
+std::optional<MappedTensors> StateStore::answering(int64_t* version) {
   FilesLock lock(folder_);
-  Statement statement(*database_, "SELECT file, sha256, bytes FROM versions ORDER BY id DESC LIMIT 1");
+  if (version) *version = 0;
+  Statement statement(*database_, "SELECT file, sha256, bytes, id FROM versions ORDER BY id DESC LIMIT 1");
   if (!statement.step()) return std::nullopt;
+  if (version) *version = statement.number(3);
   return read_tensor_file(folder_, {statement.text(0), statement.text(1), statement.number(2)}, *shapes_, false);
 }
 

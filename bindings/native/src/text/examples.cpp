@@ -12,13 +12,11 @@ namespace bespoke {
 
 namespace {
 
-constexpr const char* kTrainOn[] = {"assistant", "user", "all"};
-
-enum class Shape { messages, pair, text, tokens };
+enum class Shape { messages, pair, preference, text, tokens };
 
 Shape shape_of(const Json& example, const std::string& subject) {
   if (!example.is_object()) {
-    throw Error(Kind::Data, subject, kind_of(example), "an object with messages, prompt and completion, or text", "Give one JSON object per example");
+    throw Error(Kind::Data, subject, kind_of(example), "an object with messages, prompt and completion, prompt with chosen and rejected, or text", "Give one JSON object per example");
   }
   std::vector<Shape> found;
   std::string names;
@@ -29,6 +27,7 @@ Shape shape_of(const Json& example, const std::string& subject) {
   };
   look(Shape::messages, "messages", {"messages"});
   look(Shape::pair, "prompt_completion", {"prompt", "completion"});
+  look(Shape::preference, "preference", {"prompt", "chosen", "rejected"});
   look(Shape::text, "text", {"text"});
   look(Shape::tokens, "tokens", {"tokens"});
   if (found.size() == 1) return found[0];
@@ -40,7 +39,7 @@ Shape shape_of(const Json& example, const std::string& subject) {
   for (const auto& [key, value] : example.items()) {
     if (shown_keys++ < 12) keys += std::string(keys.empty() ? "" : ", ") + in_quotes(key);
   }
-  throw Error(Kind::Data, subject, "the keys " + (keys.empty() ? "none" : keys), "'messages', 'prompt' and 'completion', or 'text'",
+  throw Error(Kind::Data, subject, "the keys " + (keys.empty() ? "none" : keys), "'messages', 'prompt' and 'completion', 'prompt', 'chosen' and 'rejected', or 'text'",
               "Rename the keys, or map them: fields={'prompt': 'question', 'completion': 'answer'}");
 }
 
@@ -73,10 +72,17 @@ bool is_bit(const Json& value) { return value.is_boolean() || is_id(value, 1); }
 }  // namespace
 
 EncodedExample ExampleEncoder::encode(const Json& example, const std::string& subject) const {
+  EncodedExample encoded = try_encode(example, subject);
+  if (encoded.trained_tokens == 0) throw nothing_to_train(example, subject);
+  return encoded;
+}
+
+EncodedExample ExampleEncoder::try_encode(const Json& example, const std::string& subject) const {
   EncodedExample encoded;
   switch (shape_of(example, subject)) {
     case Shape::messages: encoded = encode_messages(example["messages"], subject); break;
-    case Shape::pair: encoded = encode_pair(example, subject); break;
+    case Shape::pair: encoded = encode_answer(example, "completion", train_on_ == TrainOn::all, subject); break;
+    case Shape::preference: encoded = encode_preference(example, subject); break;
     case Shape::tokens: encoded = encode_ids(example, subject); break;
     case Shape::text: {
       const Tokenizer& tokenizer = need_tokenizer(subject);
@@ -86,7 +92,6 @@ EncodedExample ExampleEncoder::encode(const Json& example, const std::string& su
       break;
     }
   }
-  if (encoded.trained_tokens == 0) refuse_untrained(example, subject);
   return encoded;
 }
 
@@ -143,19 +148,35 @@ size_t ExampleEncoder::take_messages(const Json& messages, const std::string& su
   return trained_contents;
 }
 
-EncodedExample ExampleEncoder::encode_pair(const Json& example, const std::string& subject) const {
+// A prompt, and the answer that `field` of the example holds.
+EncodedExample ExampleEncoder::encode_answer(const Json& example, const char* field, bool trains_prompt, const std::string& subject) const {
   const Tokenizer& tokenizer = need_tokenizer(subject);
   TokenRow row{begin(), {}};
   const Json& prompt = example["prompt"];
   take_content(prompt, subject + ".prompt", std::nullopt, row.tokens);
   const size_t first = row.tokens.size();
-  row.mask.assign(first, train_on_ == TrainOn::all);
+  row.mask.assign(first, trains_prompt);
   const bool goes_on = prompt != Json("") && first > 0;
-  take_content(example["completion"], subject + ".completion", goes_on ? std::optional(row.tokens.back()) : std::nullopt, row.tokens);
+  take_content(example[field], subject + "." + field, goes_on ? std::optional(row.tokens.back()) : std::nullopt, row.tokens);
   if (row.tokens.size() == first) return {};
   if (tokenizer.eos()) row.tokens.push_back(*tokenizer.eos());
   row.mask.resize(row.tokens.size(), 1);
   return one_row(std::move(row));
+}
+
+EncodedExample ExampleEncoder::encode_preference(const Json& example, const std::string& subject) const {
+  EncodedExample chosen = encode_answer(example, "chosen", false, subject);
+  EncodedExample rejected = encode_answer(example, "rejected", false, subject);
+  if (chosen.rows.empty()) return chosen;
+  if (rejected.rows.empty() || example["chosen"] == example["rejected"]) {
+    throw Error(Kind::Data, subject + ".rejected", rejected.rows.empty() ? "an answer without tokens" : "the answer that was chosen",
+                "another answer", "Give the answer that is worse, or leave this example out");
+  }
+  chosen.rows[0].rejected_tokens = std::move(rejected.rows[0].tokens);
+  chosen.rows[0].rejected_mask = std::move(rejected.rows[0].mask);
+  chosen.truncated_tokens += rejected.truncated_tokens;
+  chosen.truncated_trained_tokens += rejected.truncated_trained_tokens;
+  return chosen;
 }
 
 EncodedExample ExampleEncoder::encode_ids(const Json& example, const std::string& subject) const {
@@ -266,19 +287,19 @@ const Tokenizer& ExampleEncoder::need_tokenizer(const std::string& subject) cons
               "Tokenize with the model's own tokenizer and give the ids");
 }
 
-void ExampleEncoder::refuse_untrained(const Json& example, const std::string& subject) const {
+Error ExampleEncoder::nothing_to_train(const Json& example, const std::string& subject) const {
   if (!example.contains("messages")) {
-    throw Error(Kind::Data, subject, "nothing to train on: empty, a single token, or every token masked", "at least one token that is trained on",
+    return Error(Kind::Data, subject, "nothing to train on: empty, a single token, or every token masked", "at least one token that is trained on",
                 "Leave this example out");
   }
   std::set<std::string> roles;
   for (const Json& message : example["messages"]) roles.insert(message["role"].get<std::string>());
   std::string got;
   for (const std::string& role : roles) got += std::string(got.empty() ? "" : " and ") + role;
-  const std::string wanted = kTrainOn[static_cast<size_t>(train_on_)];
+  const std::string wanted = name_of(train_on_);
   const bool missing = train_on_ != TrainOn::all && !roles.count(wanted);
   const std::string other = *roles.begin();
-  throw Error(Kind::Data, subject, "messages of " + got + (missing ? "" : ", without words"),
+  return Error(Kind::Data, subject, "messages of " + got + (missing ? "" : ", without words"),
               "words of the " + wanted + ", which train_on='" + wanted + "' trains",
               missing && (other == "assistant" || other == "user")
                   ? "Add a message of the " + wanted + ", or build with train_on='" + other + "' or 'all'"

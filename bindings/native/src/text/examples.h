@@ -4,26 +4,24 @@
 // Token i + 1 is predicted from tokens 0 .. i, so a row of n tokens has n - 1 positions; mask[i] says whether token i is trained on;
 // mask[0] is 0. Which tokens are: of messages the contents of the roles that `train_on` names, each with the ending of its turn; of a
 // prompt and its completion the completion and eos behind it, with "all" the prompt too; of a text and of tokens without a mask all,
-// each exactly once.
+// each exactly once. Of a preference, a prompt with a chosen and a rejected answer, each answer and eos behind it: a row has the chosen
+// one, which every method trains on, and with it the rejected one.
 #pragma once
 
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "enums.h"
+#include "error.h"
+#include "token_row.h"
 #include "text/tokenizer.h"
 #include "text/turns.h"
 
 namespace bespoke {
 
-enum class TrainOn { assistant, user, all };
-
-struct TokenRow {
-  std::vector<int32_t> tokens;
-  std::vector<uint8_t> mask;  // 0 or 1; 2 <= size <= max_length + 1
-};
-
-// `tokens` counts those in the rows; truncated ones found no room in them. `windows`: rows that a text was split into, else 1.
+// Rows of 2 to max_length + 1 tokens. `tokens` and `trained_tokens` count those in the rows, rejected ones apart; truncated ones found
+// no room in them, or in the rejected ones. `windows`: rows that a text was split into, else 1.
 struct EncodedExample {
   std::vector<TokenRow> rows;
   uint64_t tokens = 0, trained_tokens = 0, truncated_tokens = 0, truncated_trained_tokens = 0, windows = 0;
@@ -38,6 +36,10 @@ class ExampleEncoder {
   // DataError, naming `subject`, where the example cannot be used or nothing of it would be trained.
   EncodedExample encode(const nlohmann::json& example, const std::string& subject) const;
 
+  // The same, but an example of which nothing would be trained gives no rows; then the error that says why.
+  EncodedExample try_encode(const nlohmann::json& example, const std::string& subject) const;
+  Error nothing_to_train(const nlohmann::json& example, const std::string& subject) const;
+
   // Tokens to answer: of messages with the header of the answer, of a text with bos where there is one, or token ids as they are.
   std::vector<int32_t> prompt(const nlohmann::json& prompt) const;
 
@@ -46,7 +48,8 @@ class ExampleEncoder {
 
  private:
   EncodedExample encode_messages(const nlohmann::json& messages, const std::string& subject) const;
-  EncodedExample encode_pair(const nlohmann::json& example, const std::string& subject) const;
+  EncodedExample encode_answer(const nlohmann::json& example, const char* field, bool trains_prompt, const std::string& subject) const;
+  EncodedExample encode_preference(const nlohmann::json& example, const std::string& subject) const;
   EncodedExample encode_ids(const nlohmann::json& example, const std::string& subject) const;
   EncodedExample windows(const std::vector<int32_t>& tokens, std::optional<int32_t> bos) const;
   EncodedExample one_row(TokenRow row) const;
@@ -57,7 +60,6 @@ class ExampleEncoder {
   std::vector<int32_t> begin() const;
   bool trains(Place role) const;
   const Tokenizer& need_tokenizer(const std::string& subject) const;
-  [[noreturn]] void refuse_untrained(const nlohmann::json& example, const std::string& subject) const;
 
   const Tokenizer* tokenizer_;
   const Turns* turns_;

@@ -6,6 +6,7 @@
 #include "error.h"
 #include "format/json.h"
 #include "format/untrusted_text.h"
+#include "text/tokenizer.h"
 #include "text/utf8.h"
 
 namespace bespoke {
@@ -92,7 +93,8 @@ std::string_view without(std::string_view text, const std::string& left, const s
 const char* name_of(Place place) { return kPlaces[static_cast<size_t>(place)]; }
 
 Turns::Turns(Bytes document, const std::string& subject) {
-  const Json root = parse_json(document, {subject, Kind::Bundle, "Build the bundle again", kLargestBytes, 8, 100'000});
+  const OwnedJson owned = parse_json(document, {subject, Kind::Bundle, "Build the bundle again", kLargestBytes, 8, 100'000});
+  const Json& root = *owned;
   const Entry whole(root, "the file", {"glue", "trims", "endings"}, subject);
   const auto each = [&](const char* list, std::initializer_list<const char*> fields, auto take) {
     if (!root[list].is_array()) whole.refuse(std::string("no list '") + list + "'");
@@ -200,6 +202,10 @@ std::vector<Message> read_messages(const Json& messages, const std::string& subj
     read.push_back({*place, content.get<std::string>()});
   }
   return read;
+}
+
+void protect_markers(Tokenizer& tokenizer, const Turns& turns) {
+  for (const std::string& marker : turns.markers()) tokenizer.protect(marker);
 }
 
 }  // namespace bespoke

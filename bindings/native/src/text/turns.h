@@ -15,6 +15,8 @@
 
 namespace bespoke {
 
+class Tokenizer;
+
 // What stands before or behind glue: a message's role, or one of the ends. In the order of their names.
 enum class Place { assistant, end, generate, start, system, user };
 
@@ -57,5 +59,8 @@ class Turns {
   std::map<Key, Trim> trims_;
   std::map<Place, std::string> endings_;
 };
+
+// No message may hold the added tokens of which the template makes its turns.
+void protect_markers(Tokenizer& tokenizer, const Turns& turns);
 
 }  // namespace bespoke

@@ -2,7 +2,7 @@
 // bespoke-core: the device core as a process of its own, for the Python SDK and for tests. It speaks JSON lines. The first line on standard
 // input is the request; later ones change what runs: {"do": "cancel"}, {"do": "limit", "memory_mb": 200}, {"do": "pace", "share": 0.5}.
 // Standard output: {"event": "progress"}, then {"event": "report"} or {"event": "error"}. SIGTERM and SIGINT cancel too. It ends with
-// the error's status.
+// the error's status. The verb `encode` has lines of its own (tool/encode.h).
 #include <pthread.h>
 #include <unistd.h>
 
@@ -14,21 +14,26 @@
 #include <new>
 #include <optional>
 #include <stdexcept>
-#include <utility>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "bespoke.h"
+#include "enums.h"
 #include "platform/memory.h"
+#include "tool/encode.h"
+#include "tool/lines.h"
 
 using nlohmann::json;
+using bespoke::Lines;
+using bespoke::say;
 
 namespace {
 
-constexpr size_t kMaxLineBytes = 1 << 20;
+constexpr size_t kMaxRequestBytes = 64 << 20;  // it may hold examples
 constexpr size_t kStackBytes = 1 << 20;  // of the thread that listens: XNNPACK alone keeps 384 KiB a thread; the default counts as 8 MiB
-constexpr const char* kPhases[] = {"open", "judge", "step", "commit"};
 
 bespoke_cancel* cancel;  // made before anything can ask for it
 
@@ -47,12 +52,6 @@ constexpr size_t kReserveBytes = 64 << 10;
 }
 
 void on_signal(int) { bespoke_cancel_set(cancel); }
-
-void say(const json& event) {
-  const std::string line = event.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
-  std::fwrite(line.data(), 1, line.size(), stdout);
-  std::fflush(stdout);
-}
 
 int fail(bespoke_error* error) {
   const int status = error->status;
@@ -81,35 +80,7 @@ int out_of_memory() {
   return BESPOKE_BUDGET_EXCEEDED;
 }
 
-// Lines of standard input, without stdio, whose locks would be waited for at the end of the process. None: no more, or one too long.
-class Lines {
- public:
-  std::optional<std::string> next() {
-    for (;;) {
-      const size_t end = text_.find('\n');
-      if (end != std::string::npos) {
-        std::string line = text_.substr(0, end);
-        text_.erase(0, end + 1);
-        return line;
-      }
-      if (ended_ || text_.size() > kMaxLineBytes) {
-        if (text_.empty() || text_.size() > kMaxLineBytes) return std::nullopt;
-        return std::exchange(text_, {});
-      }
-      char piece[4096];
-      const ssize_t got = read(STDIN_FILENO, piece, sizeof piece);
-      if (got < 0 && errno == EINTR) continue;
-      if (got <= 0)
-        ended_ = true;
-      else
-        text_.append(piece, static_cast<size_t>(got));
-    }
-  }
-
- private:
-  std::string text_;
-  bool ended_ = false;
-} lines;
+Lines lines;
 
 // A change that cannot be made is told and changes nothing.
 void change(const json& asked) {
@@ -170,7 +141,7 @@ bespoke_text text_of(const std::string& text) { return {text.data(), text.size()
 
 int32_t on_progress(void*, const bespoke_progress* progress) {
   // A loss that is no number is null in JSON.
-  say({{"event", "progress"}, {"phase", kPhases[progress->phase]}, {"step", progress->step}, {"steps", progress->steps},
+  say({{"event", "progress"}, {"phase", bespoke::name_of(static_cast<bespoke::Phase>(progress->phase))}, {"step", progress->step}, {"steps", progress->steps},
        {"loss", progress->loss}, {"footprint_bytes", progress->footprint_bytes}});
   return 0;
 }
@@ -197,32 +168,58 @@ bespoke_status compute(const json& request, bespoke_model* model, char** report,
   }
   if (verb == "evaluate") {
     const auto split = field<std::string>(request, "split", "validation");
-    return bespoke_evaluate(model, text_of(split), &call, report, error);
+    const std::string examples = request.contains("examples") && !request["examples"].is_null() ? request["examples"].dump() : "";
+    return bespoke_evaluate(model, text_of(split), text_of(examples), &call, report, error);
   }
   if (verb == "verify") return bespoke_verify(model, &call, report, error);
   throw std::invalid_argument("verb '" + verb + "'");
 }
 
+struct Options {  // with the texts that it points to
+  explicit Options(const json& request)
+      : pin(field<std::string>(request, "pin_sha256", "")), key(bytes_of(field<std::string>(request, "public_key", ""))) {
+    given.struct_size = sizeof given;
+    given.memory_mb = field<double>(request, "memory_mb", 0);
+    given.threads = field<int>(request, "threads", 0);
+    given.pin_sha256 = text_of(pin);
+    given.public_key = key.empty() ? nullptr : reinterpret_cast<const uint8_t*>(key.data());
+    given.require_authenticated = field<bool>(request, "require_authenticated", false);
+  }
+  Options(const Options&) = delete;
+
+  static std::string bytes_of(const std::string& digits) {
+    std::string bytes;
+    for (size_t i = 0; i + 1 < digits.size(); i += 2) bytes.push_back(static_cast<char>(std::stoi(digits.substr(i, 2), nullptr, 16)));
+    if (!digits.empty() && bytes.size() != 32) throw std::invalid_argument("a public key of " + std::to_string(bytes.size()) + " bytes");
+    return bytes;
+  }
+
+  const std::string pin, key;
+  bespoke_options given{};
+};
+
+// {"verb": "install", "archives": [...], "folder": ...}, and pin and key where the manifest is to be held against them.
+int install(const json& request) {
+  const auto archives = request.at("archives").get<std::vector<std::string>>();
+  const auto folder = request.at("folder").get<std::string>();
+  const Options options(request);
+  std::vector<bespoke_text> paths;
+  for (const std::string& archive : archives) paths.push_back(text_of(archive));
+  bespoke_error* error = nullptr;
+  if (bespoke_install(paths.data(), paths.size(), text_of(folder), &options.given, &error)) return fail(error);
+  say({{"event", "report"}, {"report", {{"folder", folder}}}});
+  return 0;
+}
+
 int run(const json& request) {
   const auto path = request.at("bundle").get<std::string>(), state = request.at("state").get<std::string>();
-  const auto pin = field<std::string>(request, "pin_sha256", ""), key = field<std::string>(request, "public_key", "");
-  std::string key_bytes;
-  for (size_t i = 0; i + 1 < key.size(); i += 2) key_bytes.push_back(static_cast<char>(std::stoi(key.substr(i, 2), nullptr, 16)));
-  if (!key.empty() && key_bytes.size() != 32) return refuse("a public key of " + std::to_string(key_bytes.size()) + " bytes");
-
+  const Options options(request);
   bespoke_bundle bundle{};
   bundle.struct_size = sizeof bundle;
   bundle.path = text_of(path);
-  bespoke_options options{};
-  options.struct_size = sizeof options;
-  options.memory_mb = field<double>(request, "memory_mb", 0);
-  options.threads = field<int>(request, "threads", 0);
-  options.pin_sha256 = text_of(pin);
-  options.public_key = key.empty() ? nullptr : reinterpret_cast<const uint8_t*>(key_bytes.data());
-  options.require_authenticated = field<bool>(request, "require_authenticated", false);
   bespoke_error* error = nullptr;
   bespoke_model* model = nullptr;
-  if (bespoke_open(&bundle, text_of(state), &options, &model, &error)) return fail(error);
+  if (bespoke_open(&bundle, text_of(state), &options.given, &model, &error)) return fail(error);
   {
     const std::lock_guard<std::mutex> held(running.lock);
     running.model = model;
@@ -269,14 +266,16 @@ int main() {
   std::signal(SIGTERM, on_signal);
   std::signal(SIGINT, on_signal);
   try {
-    const std::optional<std::string> line = lines.next();
-    if (!line) return refuse("no line of at most 1 MiB");
+    const std::optional<std::string> line = lines.next(kMaxRequestBytes);
+    if (!line) return refuse("no line of at most 64 MiB");
     const json request = json::parse(*line, nullptr, false);
     if (!request.is_object()) return refuse("no JSON object");
     if (request.value("verb", json()) == "version") {
       say({{"event", "report"}, {"report", {{"version", bespoke_version()}, {"instruction_set", bespoke_instruction_set()}}}});
       return 0;
     }
+    if (request.value("verb", json()) == "encode") return bespoke::encode_examples(request, lines);
+    if (request.value("verb", json()) == "install") return install(request);
     return listen_to_changes() ? run(request) : out_of_memory();
   } catch (const std::bad_alloc&) {
     return out_of_memory();

@@ -51,13 +51,7 @@ void fill_batch(Batch& batch, const RowSource& rows, int64_t batch_size, const s
   int64_t length = 0;
   for (int64_t number : batch.row_numbers)
     length = std::max(length, length_for(static_cast<int64_t>(rows.length(number)), lengths, number, source));
-  const size_t size = static_cast<size_t>(batch_size * length);
-  batch.tokens.assign(size, 0);
-  batch.targets.assign(size, 0);
-  batch.mask.assign(size, 0.0f);
-  batch.rows = batch_size;
-  batch.sequence_length = length;
-  batch.tokens_trained = 0;
+  batch.clear_to(batch_size, length);
   batch.source = source;
   Row row;
   size_t place = 0;
@@ -201,6 +195,20 @@ class UserRows : public RowSource {
   std::vector<RowPlace> places_;
 };
 
+class GivenRows : public RowSource {
+ public:
+  explicit GivenRows(std::vector<TokenRow> rows) : rows_(std::move(rows)) {}
+  size_t size() const override { return rows_.size(); }
+  size_t length(size_t row) const override { return rows_[row].tokens.size(); }
+  void read(size_t row, Row& into) const override {
+    into.tokens = rows_[row].tokens;
+    into.mask = rows_[row].mask;
+  }
+
+ private:
+  std::vector<TokenRow> rows_;
+};
+
 class BundleRows : public RowSource {
  public:
   BundleRows(const int32_t* tokens, const uint8_t* mask, const int64_t* offsets, size_t count)
@@ -233,6 +241,8 @@ std::unique_ptr<RowSource> user_rows(StateStore& store, std::vector<RowPlace> pl
 }
 
 std::unique_ptr<RowSource> no_rows() { return std::make_unique<NoRows>(); }
+
+std::unique_ptr<RowSource> given_rows(std::vector<TokenRow> rows) { return std::make_unique<GivenRows>(std::move(rows)); }
 
 std::unique_ptr<RowSource> bundle_rows(const Tensors& tensors, const std::string& subject, int64_t vocab_size) {
   const auto refuse = [&](const char* got, const char* expected) {

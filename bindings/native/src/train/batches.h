@@ -32,6 +32,7 @@ class RowSource {
 // Rows of a bundle's data file: tokens, mask and offsets, mapped. BundleError where they are not rows of tokens below vocab_size.
 std::unique_ptr<RowSource> bundle_rows(const Tensors& tensors, const std::string& subject, int64_t vocab_size);
 std::unique_ptr<RowSource> no_rows();
+std::unique_ptr<RowSource> given_rows(std::vector<TokenRow> rows);
 
 // Rows of the user's examples, which stay in the database until they are read; `store` outlives them. Reading one of an example
 // that was forgotten meanwhile throws RowForgotten.

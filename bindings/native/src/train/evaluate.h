@@ -30,7 +30,16 @@ struct Judgement {
   std::optional<JudgedOn> judged_on;
   std::optional<double> before, after, general_before, general_after;
   int64_t tokens = 0, of_tokens = 0;  // of the user's rows: looked at, and in all of them; without the first of a row
-  bool accepted = false;
+  std::optional<bool> accepted;       // none: not judged, or not to the end
+};
+
+// Where the sums of losses of one adapter stand that were measured before, batch by batch. So a gate that a deadline cuts short goes on
+// where it was, and the adapter that answers is measured once.
+class KnownLosses {
+ public:
+  virtual ~KnownLosses() = default;
+  virtual std::optional<double> find(const Batch& batch) = 0;
+  virtual void keep(const Batch& batch, double loss_sum) = 0;
 };
 
 // Rows that the gate looks at; `judged_on` says what `user` is, `tokens` what it was drawn to be and from how many.
@@ -42,11 +51,9 @@ struct GateData {
   EvaluationRules rules{};
 };
 
-// Losses of the adapter that answers now.
-Judgement judge_before(Steps& machine, const GateData& data, const AdapterView& answering);
-
-// Accepted if the user's loss is better and the general one not worse than the tolerance; what is absent is left out.
-// `judgement` is what judge_before found.
-void judge_after(Steps& machine, const GateData& data, Judgement& judgement, bool changed);
+// Measures the adapter that answers now, then the machine's. Accepted if it has `changed`, the user's loss is better and the general one
+// not worse than the tolerance; what is absent is left out. Throws Abandoned where the call must end; `judgement` then has what was measured.
+void judge(Steps& machine, const GateData& data, const AdapterView& answering, KnownLosses& of_answering, KnownLosses& of_new,
+           bool changed, Judgement& judgement);
 
 }  // namespace bespoke

@@ -54,7 +54,7 @@ std::string report_json(const TrainReport& report, const Trained& trained) {
   const char* const runtime = "core";
   const auto& step_seconds = trained.step_seconds;
   const auto& seconds_by_stage = report.seconds_by_stage;
-  const Ordered memory_columns_over_time = {
+  const Ordered memory_columns = {
       {"anonymous", column(peaks, &Footprint::anonymous)}, {"shmem", column(peaks, &Footprint::shmem)},
       {"swap", column(peaks, &Footprint::swap)}, {"file", column(peaks, &Footprint::file)}};
   Ordered document;

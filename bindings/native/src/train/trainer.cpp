@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps, commits and resumes, in the order of sdk/bespoke/runtime/trainer.py: what is in the state does not tell who wrote it.
+// Steps, commits and resumes, in the order of sdk/bespoke/reference/train.py: what is in the state does not tell who wrote it.
 #include "train/trainer.h"
 
 #include <algorithm>
@@ -93,6 +93,7 @@ Stopped Trainer::loop(int64_t steps) {
     trained_.step_peaks.push_back(guard_.step_peak());
     if (abandoned) return leave(control_.why());
     trained_.step_seconds.push_back(seconds_since(began));
+    trained_.longest_step_seconds = std::max(trained_.longest_step_seconds, trained_.step_seconds.back());
     control_.tell(Phase::step, step(), run_.steps, trained_.losses.back());
     if (bad_in_a_row_ >= kDivergedAfter) return leave(Stopped::diverged);
     if (commit_is_due() && !commit()) return Stopped::example_forgotten;
@@ -129,8 +130,7 @@ void Trainer::note(const CursorState& cursor, const Outcome& outcome, double los
 
 // A step that the deadline would break off is not begun: as long as the longest one so far, and a commit.
 bool Trainer::has_time_for_a_step() const {
-  const std::vector<double>& seconds = trained_.step_seconds;
-  return seconds.empty() || control_.has_time_for(*std::max_element(seconds.begin(), seconds.end()) + trained_.longest_commit_seconds);
+  return control_.has_time_for(trained_.longest_step_seconds + trained_.longest_commit_seconds);
 }
 
 double Trainer::learning_rate(int64_t step) const {

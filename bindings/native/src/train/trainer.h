@@ -2,7 +2,7 @@
 // One call of `train`: continue a run, step, commit, and stop in a committed state whatever happens.
 //
 // A run is decided by its seed, settings and list of examples alone. Commits are timed, but nothing that is committed depends on
-// when: a run killed at any instant and resumed ends with the same bits as one that was not (sdk/bespoke/runtime/trainer.py).
+// when: a run killed at any instant and resumed ends with the same bits as one that was not.
 #pragma once
 
 #include <chrono>
@@ -22,6 +22,7 @@ struct Trained {  // what a call of `train` has done so far
   int64_t steps = 0, tokens = 0, rejected = 0;
   std::vector<double> losses;
   std::vector<double> step_seconds;
+  double longest_step_seconds = 0;
   double longest_commit_seconds = 0;
   std::vector<Footprint> step_peaks;  // columns at each step's highest reading; an abandoned last step included
 };

@@ -9,6 +9,7 @@
 
 #include "format/hash.h"
 #include "train/schedule.h"
+#include "verify/golden_texts.h"
 
 namespace bespoke {
 
@@ -50,31 +51,50 @@ double norm_of(const float* minuend, const float* subtrahend, int64_t count, dou
   return std::sqrt(sum);
 }
 
-class MethodRun {  // one method at one sequence length
+class Held {  // what a plan computed, held against what is known
+ public:
+  Held(std::string where, std::string plan, int64_t length, const Passed& passed)
+      : length_(length), where_(std::move(where)), plan_(std::move(plan)), passed_(passed) {}
+
+  void hold(const std::string& what, const std::vector<Known>& wanted, const std::vector<double>& got) {
+    if (got.size() != wanted.size()) throw mismatch(what, std::to_string(got.size()) + " values", std::to_string(wanted.size()));
+    double worst = 0;
+    for (size_t i = 0; i < got.size(); i++) {
+      if (!wanted[i].holds(got[i]))
+        throw mismatch(wanted.size() > 1 ? what + ", value " + std::to_string(i + 1) : what, text_of(got[i]),
+                       text_of(wanted[i].value) + " within " + text_of(wanted[i].tolerance, 3));
+      worst = std::max(worst, share(got[i] - wanted[i].value, wanted[i].tolerance));
+    }
+    pass(what, static_cast<int64_t>(wanted.size()), worst);
+  }
+
+  void pass(const std::string& what, int64_t compared, double worst) { passed_({what, plan_, length_, compared, worst}); }
+
+  Error mismatch(const std::string& what, const std::string& got, const std::string& expected) const {
+    return Error(Kind::Golden, where_ + ", " + what, got, expected,
+                 "Build the bundle again; if that changes nothing, this runtime computes something else: report it");
+  }
+
+ protected:
+  const int64_t length_;
+
+ private:
+  const std::string where_, plan_;
+  const Passed& passed_;
+};
+
+class MethodRun : private Held {  // one method at one sequence length
  public:
   MethodRun(const Golden& golden, const GoldenAdapter& adapter, const Method& method, Steps& machine, int64_t length,
             const Passed& passed)
-      : golden_(golden), adapter_(adapter), method_(method), machine_(machine), length_(length), passed_(passed) {
+      : Held("Method '" + method.name + "' at sequence length " + std::to_string(length), method.name, length, passed),
+        golden_(golden), adapter_(adapter), method_(method), machine_(machine) {
     pad_batch();
   }
 
   void evaluate() {
     const auto [loss_sum, correct] = machine_.evaluate_batch(batches_[0], &adapter_.view());
     hold("evaluation loss", {golden_.loss}, {loss_sum / static_cast<double>(batches_[0].tokens_trained)});
-  }
-
-  // The last token of the first row, from a prefill of those before it and one decode.
-  void next_token() {
-    const std::vector<int64_t> prompt(golden_.tokens, golden_.tokens + golden_.row_tokens - 1);
-    const int64_t target = golden_.tokens[golden_.row_tokens - 1];
-    const std::vector<float> logits = machine_.next_token_logits(prompt, length_, adapter_.view());
-    const std::string what = "next-token loss of prefill and decode";
-    if (static_cast<int64_t>(logits.size()) <= target)
-      throw mismatch(what, std::to_string(logits.size()) + " logits", "one for each token");
-    const double highest = *std::max_element(logits.begin(), logits.end());
-    double sum = 0;
-    for (float logit : logits) sum += std::exp(static_cast<double>(logit) - highest);
-    hold(what, {golden_.next_token_loss}, {highest + std::log(sum) - static_cast<double>(logits[static_cast<size_t>(target)])});
   }
 
   // Steps from the golden adapter with fresh optimizer state: losses, recorded values, gradients, how far pieces move.
@@ -124,12 +144,7 @@ class MethodRun {  // one method at one sequence length
                   std::to_string(golden_.rows) + " rows of " + std::to_string(positions) + " positions",
                   "at most " + std::to_string(size) + " of " + std::to_string(length_) + ", as its plan takes", "Build the bundle again");
     Batch batch;
-    const size_t cells = static_cast<size_t>(size * length_);
-    batch.tokens.assign(cells, 0);
-    batch.targets.assign(cells, 0);
-    batch.mask.assign(cells, 0.0f);
-    batch.rows = size;
-    batch.sequence_length = length_;
+    batch.clear_to(size, length_);
     batch.source = Source::general;
     for (int64_t row = 0; row < golden_.rows; row++) {
       batch.row_numbers.push_back(row);
@@ -144,8 +159,8 @@ class MethodRun {  // one method at one sequence length
     }
     for (const auto& [name, array] : golden_.arrays) {
       BatchArray& padded = batch.arrays[name];
-      if (array.tokens) padded.tokens.assign(cells, 0);
-      if (array.numbers) padded.numbers.assign(cells, 0.0f);
+      if (array.tokens) padded.tokens.assign(batch.tokens.size(), 0);
+      if (array.numbers) padded.numbers.assign(batch.tokens.size(), 0.0f);
       for (int64_t row = 0; row < golden_.rows; row++)
         for (int64_t t = 0; t < positions; t++) {
           const size_t from = static_cast<size_t>(row * positions + t), to = static_cast<size_t>(row * length_ + t);
@@ -246,35 +261,30 @@ class MethodRun {  // one method at one sequence length
     return -1;
   }
 
-  void hold(const std::string& what, const std::vector<Known>& wanted, const std::vector<double>& got) {
-    if (got.size() != wanted.size()) throw mismatch(what, std::to_string(got.size()) + " values", std::to_string(wanted.size()));
-    double worst = 0;
-    for (size_t i = 0; i < got.size(); i++) {
-      if (!wanted[i].holds(got[i]))
-        throw mismatch(wanted.size() > 1 ? what + ", value " + std::to_string(i + 1) : what, text_of(got[i]),
-                       text_of(wanted[i].value) + " within " + text_of(wanted[i].tolerance, 3));
-      worst = std::max(worst, share(got[i] - wanted[i].value, wanted[i].tolerance));
-    }
-    pass(what, static_cast<int64_t>(wanted.size()), worst);
-  }
-
-  void pass(const std::string& what, int64_t compared, double worst) { passed_({what, method_.name, length_, compared, worst}); }
-
-  Error mismatch(const std::string& what, const std::string& got, const std::string& expected) const {
-    return Error(Kind::Golden, "Method '" + method_.name + "' at sequence length " + std::to_string(length_) + ", " + what, got, expected,
-                 "Build the bundle again; if that changes nothing, this runtime computes something else: report it");
-  }
-
   const Golden& golden_;
   const GoldenAdapter& adapter_;
   const Method& method_;
   Steps& machine_;
-  const int64_t length_;
-  const Passed& passed_;
   std::vector<Batch> batches_;  // the same one, as often as a step takes it
 };
 
-void prove(Bundle& bundle, const Golden& golden, const MakeMachine& make_machine, const Passed& passed) {
+// The last token of the first row, from a prefill of those before it and one decode.
+void prove_answer(Machine& machine, const Golden& golden, const GoldenAdapter& adapter, const Passed& passed) {
+  const std::vector<int64_t> prompt(golden.tokens, golden.tokens + golden.row_tokens - 1);
+  const int64_t target = golden.tokens[golden.row_tokens - 1];
+  const std::vector<float> logits = machine.next_token_logits(prompt, adapter.view());
+  const std::string what = "next-token loss of prefill and decode";
+  Held held("The plan for answers", "generation", machine.chunk(), passed);
+  if (static_cast<int64_t>(logits.size()) <= target)
+    throw held.mismatch(what, std::to_string(logits.size()) + " logits", "one for each token");
+  const double highest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (float logit : logits) sum += std::exp(static_cast<double>(logit) - highest);
+  held.hold(what, {golden.next_token_loss}, {highest + std::log(sum) - static_cast<double>(logits[static_cast<size_t>(target)])});
+}
+
+void prove(Bundle& bundle, const Golden& golden, const MakeMachine& make_machine, const MakeAnswering& make_answering,
+           const Passed& passed) {
   const GoldenAdapter adapter(bundle.tensors(bundle.manifest().adapter), golden);
   const Limits no_limits;
   for (const Method& method : bundle.manifest().methods) {
@@ -285,15 +295,19 @@ void prove(Bundle& bundle, const Golden& golden, const MakeMachine& make_machine
     for (int64_t length : machine->sequence_lengths()) {
       MethodRun run(golden, adapter, method, *machine, length, passed);
       run.evaluate();
-      run.next_token();
       if (known != golden.methods.end() && !known->learning_rates.empty()) run.train(*known);
     }
+  }
+  if (bundle.manifest().generation) {
+    MemoryGuard guard(no_limits);
+    prove_answer(*make_answering(guard), golden, adapter, passed);
   }
 }
 
 }  // namespace
 
-std::string verify(Bundle& bundle, const MakeMachine& make_machine, const std::function<void(const Check&)>& on_check) {
+std::string verify(Bundle& bundle, const MakeMachine& make_machine, const MakeAnswering& make_answering,
+                   const std::function<void(const Check&)>& on_check) {
   const auto began = std::chrono::steady_clock::now();
   auto checks = nlohmann::ordered_json::array();
   const Passed passed = [&](const Check& check) {
@@ -305,23 +319,25 @@ std::string verify(Bundle& bundle, const MakeMachine& make_machine, const std::f
   };
   int64_t files = 0;
   for (const auto& entry : bundle.manifest().files) {
-    bundle.file(entry.first);
-    bundle.drop(entry.first);
+    bundle.hash_again(entry.first);
     files++;
   }
   passed({"files", std::nullopt, std::nullopt, files, 0});
   adapter_of(bundle);  // its types
-  size_t texts = 0;
+  size_t skipped = 0;  // texts
   const std::optional<std::string>& name = bundle.manifest().golden;
   if (name) {
     const Manifest& manifest = bundle.manifest();
-    const Golden golden = read_golden(bundle.tensors(*name), *name, bundle.tensors(manifest.adapter), manifest.vocab_size);
-    texts = golden.texts;
-    prove(bundle, golden, make_machine, passed);
+    Golden golden = read_golden(bundle.tensors(*name), *name, bundle.tensors(manifest.adapter), manifest.vocab_size);
+    const size_t held = hold_texts(bundle, golden.texts);
+    skipped = golden.texts.size() - held;
+    golden.texts = {};
+    if (held) passed({"texts", std::nullopt, std::nullopt, static_cast<int64_t>(held), 0});
+    prove(bundle, golden, make_machine, make_answering, passed);
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   return nlohmann::ordered_json{{"golden", name.has_value()}, {"files", files},       {"checks", checks},
-                                {"seconds", seconds},         {"texts_skipped", texts}, {"runtime", "core"}}.dump();
+                                {"seconds", seconds},         {"texts_skipped", skipped}, {"runtime", "core"}}.dump();
 }
 
 }  // namespace bespoke

@@ -147,9 +147,21 @@ MethodGolden method_of(const Json& object, const std::string& where) {
   return method;
 }
 
+GoldenText text_of(const Json& object, const std::string& where) {
+  Fields fields(object, where);
+  GoldenText text{fields.text("text"), {}};
+  for (const Json& id : fields.list("ids", kAny)) {
+    if (!id.is_number_integer() || id < 0 || id > INT32_MAX) throw refused(fields.path("ids"), shown(id), "token ids");
+    text.ids.push_back(id.get<int32_t>());
+  }
+  fields.end();
+  return text;
+}
+
 Golden document_of(const Tensor& tensor, const std::string& subject) {
   const JsonRules rules{subject, Kind::Bundle, kAgain, kMaxDocumentBytes, 16, 4'000'000};
-  const Json document = parse_json({tensor.data, tensor.size}, rules);
+  const OwnedJson owned = parse_json({tensor.data, tensor.size}, rules);
+  const Json& document = *owned;
   const auto version = document.is_object() ? document.find("version") : document.end();
   if (!document.is_object() || version == document.end() || *version != kVersion)
     throw refused(subject, "golden vectors of another version", std::to_string(kVersion));
@@ -165,7 +177,8 @@ Golden document_of(const Tensor& tensor, const std::string& subject) {
     golden.pieces.push_back(piece_of(piece, fields.path("pieces." + std::to_string(golden.pieces.size()))));
   for (const Json& method : fields.list("methods", kAny))
     golden.methods.push_back(method_of(method, fields.path("methods." + std::to_string(golden.methods.size()))));
-  golden.texts = fields.list("texts", kMaxTexts).size();
+  for (const Json& text : fields.list("texts", kMaxTexts))
+    golden.texts.push_back(text_of(text, fields.path("texts." + std::to_string(golden.texts.size()))));
   fields.end();
   return golden;
 }

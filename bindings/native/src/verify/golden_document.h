@@ -49,13 +49,18 @@ struct GoldenArray {  // [rows, row_tokens - 1], mapped: one of the two
   const float* numbers = nullptr;
 };
 
+struct GoldenText {  // a user's words and their tokens
+  std::string text;
+  std::vector<int32_t> ids;
+};
+
 struct Golden {
   uint64_t seed = 0;
   double b_scale = 0;
   Known loss, next_token_loss;
   std::vector<PieceGolden> pieces;
   std::vector<MethodGolden> methods;
-  size_t texts = 0;  // they need a tokenizer, which the core has not
+  std::vector<GoldenText> texts;
   int64_t rows = 0, row_tokens = 0;
   const int32_t* tokens = nullptr;  // [rows, row_tokens], mapped
   const uint8_t* mask = nullptr;

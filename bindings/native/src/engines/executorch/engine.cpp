@@ -66,7 +66,7 @@ struct Spec {
       : type(info.scalar_type()), sizes(info.sizes().begin(), info.sizes().end()),
         order(info.dim_order().begin(), info.dim_order().end()) {}
 
-  bool is_of(const bespoke_tensor& tensor) const {
+  bool is_of(const bespoke_tensor& tensor) const {  // of the artifact
     if (tensor.dtype < 0 || static_cast<size_t>(tensor.dtype) >= std::size(kTypes) || type != kTypes[tensor.dtype]) return false;
     return std::equal(sizes.begin(), sizes.end(), tensor.shape, tensor.shape + tensor.rank) && in_order();
   }
@@ -84,12 +84,12 @@ std::string shown(const Spec& spec) {
   return out + (spec.in_order() ? ")" : ") in another order of dimensions");
 }
 
-// Before a byte is read or written: a program knows its own sizes, and would use them on whatever memory it is given.
-void check_signature(const char* what, const std::vector<Spec>& specs, const bespoke_tensor* tensors, size_t count) {
+// Before anything is loaded: a program knows its own sizes, and would use them on whatever memory it is given.
+void check_signature(const char* what, const std::vector<Spec>& specs, const bespoke_tensor* const* tensors, size_t count) {
   if (specs.size() != count)
     throw Failure{std::to_string(specs.size()) + " " + what + "s", BESPOKE_ENGINE_OTHER_SIGNATURE};
   for (size_t i = 0; i < count; i++)
-    if (!specs[i].is_of(tensors[i]))
+    if (!specs[i].is_of(*tensors[i]))
       throw Failure{std::string(what) + " " + std::to_string(i) + " of " + shown(specs[i]), BESPOKE_ENGINE_OTHER_SIGNATURE};
 }
 
@@ -100,10 +100,16 @@ std::unique_ptr<TensorImpl> tensor_of(Spec& spec) {
 
 class LoadedProgram {
  public:
-  LoadedProgram(const void* artifact, size_t size, uint8_t* workspace, size_t workspace_size)
-      : loader_(artifact, size),
+  explicit LoadedProgram(const bespoke_artifact& artifact)
+      : loader_(artifact.bytes, artifact.size),
         program_(take(rt::Program::load(&loader_, rt::Program::Verification::InternalConsistency), "read the program")) {
     auto meta = take(program_.method_meta(kMethod), "find the program's method");
+    for (size_t i = 0; i < meta.num_inputs(); i++) takes_.emplace_back(take(meta.input_tensor_meta(i), "read an operand"));
+    for (size_t i = 0; i < meta.num_outputs(); i++) gives_.emplace_back(take(meta.output_tensor_meta(i), "read a result"));
+    check_signature("operand", takes_, artifact.operands, artifact.operand_count);
+    check_signature("result", gives_, artifact.results, artifact.result_count);
+    auto* workspace = static_cast<uint8_t*>(artifact.workspace);
+    const size_t workspace_size = artifact.workspace_bytes;
     size_t used = 0;
     for (size_t i = 0; i < meta.num_memory_planned_buffers(); i++) {
       const auto bytes = static_cast<size_t>(take(meta.memory_planned_buffer_size(i), "read a planned buffer"));
@@ -114,23 +120,19 @@ class LoadedProgram {
     memory_ = std::make_unique<rt::HierarchicalAllocator>(rt::Span<rt::Span<uint8_t>>(planned_.data(), planned_.size()));
     temporary_ = std::make_unique<rt::MemoryAllocator>(static_cast<uint32_t>(workspace_size - used), workspace + used);
     manager_ = std::make_unique<rt::MemoryManager>(&structures_, memory_.get(), temporary_.get());
-    for (size_t i = 0; i < meta.num_inputs(); i++) takes_.emplace_back(take(meta.input_tensor_meta(i), "read an operand"));
-    for (size_t i = 0; i < meta.num_outputs(); i++) gives_.emplace_back(take(meta.output_tensor_meta(i), "read a result"));
     for (Spec& spec : takes_) operands_.push_back(tensor_of(spec));
     method_ = std::make_unique<rt::Method>(take(program_.load_method(kMethod, manager_.get()), "load the method"));
     if (program_.method_meta(kReserve).ok()) reserve();
   }
 
-  void run(const bespoke_tensor* operands, size_t operand_count, const bespoke_tensor* results, size_t result_count) {
-    check_signature("operand", takes_, operands, operand_count);
-    check_signature("result", gives_, results, result_count);
-    for (size_t i = 0; i < operand_count; i++) {
-      operands_[i]->set_data(operands[i].data);
+  void run(const bespoke_tensor* const* operands, const bespoke_tensor* const* results) {
+    for (size_t i = 0; i < takes_.size(); i++) {
+      operands_[i]->set_data(operands[i]->data);
       check(method_->set_input(rt::EValue(Tensor(operands_[i].get())), i), "take an operand");
     }
-    for (size_t i = 0; i < result_count; i++) {
+    for (size_t i = 0; i < gives_.size(); i++) {
       const auto bytes = method_->get_output(i).toTensor().nbytes();
-      check(method_->set_output_data_ptr(results[i].data, bytes, i), "take a result's place");
+      check(method_->set_output_data_ptr(results[i]->data, bytes, i), "take a result's place");
     }
     check(method_->execute(), "run the method");
   }
@@ -182,15 +184,13 @@ int guarded(char* message, size_t size, F body) {
   return 1;
 }
 
-int open(void*, const void* artifact, size_t size, void* workspace, size_t workspace_size, void** program, char* message, size_t message_size) {
-  return guarded(message, message_size,
-                 [&] { *program = new LoadedProgram(artifact, size, static_cast<uint8_t*>(workspace), workspace_size); });
+int open(void*, const bespoke_artifact* artifact, void** program, char* message, size_t message_size) {
+  return guarded(message, message_size, [&] { *program = new LoadedProgram(*artifact); });
 }
 
-int run(void*, void* program, const bespoke_tensor* operands, size_t operand_count, const bespoke_tensor* results,
-        size_t result_count, char* message, size_t message_size) {
-  return guarded(message, message_size,
-                 [&] { static_cast<LoadedProgram*>(program)->run(operands, operand_count, results, result_count); });
+int run(void*, void* program, const bespoke_tensor* const* operands, size_t, const bespoke_tensor* const* results, size_t, char* message,
+        size_t message_size) {
+  return guarded(message, message_size, [&] { static_cast<LoadedProgram*>(program)->run(operands, results); });
 }
 
 void close(void*, void* program) { delete static_cast<LoadedProgram*>(program); }
@@ -232,7 +232,11 @@ void destroy(void*) { pool().leave(); }
 bespoke_engine executorch_engine(int threads) {
   rt::runtime_init();
   pool().join(threads);
-  return {sizeof(bespoke_engine), "executorch", nullptr, open, run, close, destroy};
+  bespoke_engine table{};
+  table.struct_size = sizeof table;
+  table.target = "executorch";
+  table.open = open, table.run = run, table.close = close, table.destroy = destroy;
+  return table;
 }
 
 }  // namespace bespoke

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 
 #include "format/hash.h"
 #include "format/json.h"
@@ -27,7 +28,7 @@ Bytes bytes_of(const std::string& text) { return {reinterpret_cast<const uint8_t
 
 class OpenBundle : public Bundle {
  public:
-  OpenBundle(const BundlePlace& place, const Trust& trust) : source_(open_source(place)) {
+  OpenBundle(std::unique_ptr<ByteSource> source, const Trust& trust) : source_(std::move(source)) {
     const std::set<std::string> present = source_->names();
     const std::string document = small(kManifest, kMaxManifest);
     const std::string sha256 = sha256_hex(bytes_of(document));
@@ -41,20 +42,29 @@ class OpenBundle : public Bundle {
 
   const Manifest& manifest() const override { return manifest_; }
 
+  // Hashing a large file keeps nobody else waiting: what two threads read at once is read twice.
+  void remember(KnownHashes& known) override { hashes_ = &known; }
+
+  void hash_again(const std::string& name) override { check_hash(name, extent(name), nullptr); }
+
   Bytes file(const std::string& name) override {
-    const auto known = files_.find(name);
-    if (known != files_.end()) return known->second.bytes();
-    const Extent extent = checked(name);
+    if (const std::optional<Bytes> known = known_file(name)) return *known;
+    const Extent extent = this->extent(name);
+    check_hash(name, extent, hashes_);
     if (extent.size == 0) return {};
     MappedFile mapped;
     if (const int failed = mapped.map(extent.descriptor.get(), extent.offset, extent.size))
       refuse(name, std::strerror(failed), "a file that can be mapped");
+    const std::lock_guard<std::mutex> alone(reading_);
     return files_.emplace(name, std::move(mapped)).first->second.bytes();
   }
 
   const Tensors& tensors(const std::string& name) override {
-    const auto known = tensors_.find(name);
-    if (known != tensors_.end()) return known->second;
+    {
+      const std::lock_guard<std::mutex> alone(reading_);
+      const auto known = tensors_.find(name);
+      if (known != tensors_.end()) return known->second;
+    }
     const Bytes bytes = file(name);
     if (!bytes.size) refuse(name, "an empty file", "a safetensors file");
     Tensors tensors = read_tensors(bytes, at(name), Kind::Bundle);
@@ -66,15 +76,23 @@ class OpenBundle : public Bundle {
     if (weights && start % kPage) {
       refuse(name, "data at byte " + std::to_string(start), "data at a multiple of " + std::to_string(kPage));
     }
+    const std::lock_guard<std::mutex> alone(reading_);
     return tensors_.emplace(name, std::move(tensors)).first->second;
   }
 
+  Located locate(const std::string& name) override { return {source_->path(name), extent(name)}; }
+
   void drop(const std::string& name) override {
-    const auto known = files_.find(name);
-    if (known != files_.end()) drop_pages(known->second.bytes());
+    if (const std::optional<Bytes> known = known_file(name)) drop_pages(*known);
   }
 
  private:
+  std::optional<Bytes> known_file(const std::string& name) {
+    const std::lock_guard<std::mutex> alone(reading_);
+    const auto known = files_.find(name);
+    return known == files_.end() ? std::nullopt : std::optional(known->second.bytes());
+  }
+
   std::string at(const std::string& name) const { return source_->subject() + ": " + name; }
   [[noreturn]] void refuse(const std::string& name, const std::string& got, const std::string& expected) const {
     refuse_bundle(at(name), got, expected);
@@ -138,30 +156,39 @@ class OpenBundle : public Bundle {
     return found;
   }
 
-  Extent checked(const std::string& name) {
-    Extent found = extent(name);
+  void check_hash(const std::string& name, const Extent& found, KnownHashes* known) const {
+    const auto compute = [&] { return hash_of(found, at(name)); };
+    const std::string sha256 = known ? known->of(found.descriptor.get(), found.offset, found.size, compute) : compute();
+    if (record(name).sha256 != sha256) refuse(name, "sha256 " + sha256, record(name).sha256);
+  }
+
+  static std::string hash_of(const Extent& found, const std::string& subject) {
     RunningSha256 hash;
     const auto chunk = std::make_unique<unsigned char[]>(std::min<uint64_t>(kHashChunk, std::max<uint64_t>(found.size, 1)));
     for (uint64_t done = 0; done < found.size;) {
       const size_t wanted = static_cast<size_t>(std::min<uint64_t>(kHashChunk, found.size - done));
-      const size_t got = read_at(found.descriptor.get(), chunk.get(), wanted, found.offset + done, at(name));
+      const size_t got = read_at(found.descriptor.get(), chunk.get(), wanted, found.offset + done, subject);
       hash.add({chunk.get(), got});
       if (got < wanted) break;  // the file shrank meanwhile, which the hash shows
       done += got;
     }
-    const std::string sha256 = hash.finish();
-    if (record(name).sha256 != sha256) refuse(name, "sha256 " + sha256, record(name).sha256);
-    return found;
+    return hash.finish();
   }
 
   const std::unique_ptr<ByteSource> source_;
   Manifest manifest_;
+  std::mutex reading_;  // of the maps; what is in them stays where it is
   std::map<std::string, MappedFile> files_;
   std::map<std::string, Tensors> tensors_;
+  KnownHashes* hashes_ = nullptr;  // none: each is computed
 };
 
 }  // namespace
 
-std::unique_ptr<Bundle> Bundle::open(const BundlePlace& place, const Trust& trust) { return std::make_unique<OpenBundle>(place, trust); }
+std::unique_ptr<Bundle> Bundle::open(const BundlePlace& place, const Trust& trust) { return open(open_source(place), trust); }
+
+std::unique_ptr<Bundle> Bundle::open(std::unique_ptr<ByteSource> source, const Trust& trust) {
+  return std::make_unique<OpenBundle>(std::move(source), trust);
+}
 
 }  // namespace bespoke

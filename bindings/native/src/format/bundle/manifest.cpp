@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kNextStep = "Get the bundle again from where it was built, or build it anew";
 constexpr const char* kFormat = "bespoke-bundle";
-constexpr int64_t kMajor = 1, kMinor = 0;
+constexpr int64_t kMajor = 1, kMinor = 2;
 constexpr size_t kMaxBytes = 8u << 20, kMaxDepth = 16, kMaxItems = 500'000;
 
 const char* printable(const std::string& text) { return is_printable(text) ? nullptr : "a text without control characters"; }
@@ -39,14 +39,14 @@ int64_t whole(const Json& version, const char* part, const std::string& subject)
   refuse_manifest(subject, std::string("format_version.") + part, number.is_null() ? "nothing" : shown(number), "a whole number");
 }
 
-void check_version(const Json& found, const std::string& subject) {
+FormatVersion check_version(const Json& found, const std::string& subject) {
   if (!found.is_object()) refuse_manifest(subject, "", found.is_null() ? "NoneType" : found.type_name(), "an object");
   for (const char* field : {"format", "format_version"}) {
     if (!found.contains(field)) refuse_manifest(subject, field, "nothing", "a value: every field is required");
   }
-  if (found["format"] != kFormat) refuse_manifest(subject, "format", shown(found["format"]), in_quotes(kFormat));
+  if (!is_text(found["format"], kFormat)) refuse_manifest(subject, "format", shown(found["format"]), in_quotes(kFormat));
   const int64_t major = whole(found["format_version"], "major", subject), minor = whole(found["format_version"], "minor", subject);
-  if (major == kMajor && minor >= 0 && minor <= kMinor) return;
+  if (major == kMajor && minor >= 0 && minor <= kMinor) return {major, minor};
   throw Error(Kind::BundleVersion, subject + ": format_version", std::to_string(major) + "." + std::to_string(minor),
               "1.0 to " + std::to_string(kMajor) + "." + std::to_string(kMinor),
               "Update bespoke-sdk in the app, or build the bundle with the version that the app has");
@@ -102,22 +102,40 @@ GraphRecord graph_record(Json& graph) {
   return {text(graph, "key"), text(graph, "name"), text(graph, "file"), specs(graph["inputs"]), specs(graph["outputs"])};
 }
 
+std::optional<std::pair<int64_t, int64_t>> range(const Json& value) {
+  if (value.is_null()) return std::nullopt;
+  return std::make_pair(value[0].get<int64_t>(), value[1].get<int64_t>());
+}
+
+std::vector<Baked> baked(Json& list) {
+  std::vector<Baked> out;
+  out.reserve(list.size());
+  for (Json& one : list) {
+    out.push_back({text(one, "operand"), text(one, "weight"), range(one["rows"]), range(one["columns"]),
+                   unless_null<int64_t>(one["column_start"])});
+  }
+  return out;
+}
+
 Target target(Json& record) {
   Target out{text(record, "name"), {}};
   out.artifacts.reserve(record["artifacts"].size());
   for (Json& artifact : record["artifacts"]) {
     out.artifacts.push_back({text(artifact, "graph"), text(artifact, "file"), texts(artifact["operands"]),
-                             artifact["workspace_bytes"].get<uint64_t>(), artifact["engine_bytes"].get<uint64_t>()});
+                             artifact["workspace_bytes"].get<uint64_t>(), artifact["engine_bytes"].get<uint64_t>(), {}});
+    if (artifact.contains("baked")) out.artifacts.back().baked = baked(artifact["baked"]);
   }
   return out;
+}
+
+PlanRecord plan_record(Json& record) {
+  return {record["sequence_length"].get<int64_t>(), text(record, "file"), estimate_of(record["estimate"])};
 }
 
 Method method_record(Json& record) {
   Method out{text(record, "name"), training_of(record["training"]), {}, record["replayable"].get<bool>(), {}};
   for (const auto& [name, number] : record["scalars"].items()) out.scalars[name] = number.get<double>();
-  for (Json& plan : record["plans"]) {
-    out.plans.push_back({plan["sequence_length"].get<int64_t>(), text(plan, "file"), estimate_of(plan["estimate"])});
-  }
+  for (Json& plan : record["plans"]) out.plans.push_back(plan_record(plan));
   return out;
 }
 
@@ -145,10 +163,12 @@ class ManifestPieces : public PieceTaker {
     if (key == "model") {
       m_.model_name = text(value, "name");
       m_.base_sha256 = text(value, "base_sha256");
+      m_.decoder_path = text(value["config"], "decoder_path");
       m_.num_layers = value["config"]["num_layers"].get<int64_t>();
       m_.vocab_size = value["config"]["vocab_size"].get<int64_t>();
     } else if (key == "lora") {
       m_.lora_rank = value["rank"].get<int64_t>();
+      m_.lora_alpha = value["alpha"].get<double>();
       m_.lora_linears = texts(value["linears"]);
     } else if (key == "context_length") {
       m_.context_length = value.get<int64_t>();
@@ -158,6 +178,8 @@ class ManifestPieces : public PieceTaker {
       m_.memory_bytes = unless_null<uint64_t>(value["memory_bytes"]);
     } else if (key == "adapter") {
       m_.adapter = value.get<std::string>();
+    } else if (key == "generation") {
+      if (!value.is_null()) m_.generation = plan_record(value);
     } else if (key == "golden") {
       m_.golden = unless_null<std::string>(value);
     } else if (key == "data") {
@@ -166,9 +188,17 @@ class ManifestPieces : public PieceTaker {
     } else if (key == "licences") {
       for (Json& name : value) named_.push_back(name.get<std::string>());
     } else if (key == "text") {
-      for (const char* file : {"tokenizer", "tokenizer_config", "turns"}) {
-        if (!value[file].is_null()) named_.push_back(value[file].get<std::string>());
-      }
+      take_text(value);
+    }
+  }
+
+  void take_text(const Json& value) {
+    const Json& bin = value.value("tokenizer_bin", Json());
+    m_.text = {unless_null<std::string>(value["tokenizer"]), unless_null<std::string>(bin), unless_null<std::string>(value["turns"]),
+               one_of<TrainOn>(value["train_on"]), unless_null<int64_t>(value["bos_id"]), unless_null<int64_t>(value["eos_id"]),
+               numbers<int64_t>(value["stop_ids"]), value["vocab_size"].get<int64_t>()};
+    for (const Json* file : {&value["tokenizer"], &value["tokenizer_config"], &bin, &value["turns"]}) {
+      if (!file->is_null()) named_.push_back(file->get<std::string>());
     }
   }
 
@@ -199,6 +229,9 @@ const GraphRecord* Manifest::graph(const std::string& key) const {
 }
 
 const Method& Manifest::method(const std::string& name) const {
+  if (methods.empty())
+    throw Error(Kind::Config, "method", "a bundle without methods, which answers and does not train", "a bundle with a method",
+                "Build it again with an optimizer");
   if (name.empty()) return methods.front();
   std::string known;
   for (const Method& record : methods) {
@@ -210,8 +243,8 @@ const Method& Manifest::method(const std::string& name) const {
 
 Manifest read_manifest(Bytes document, const std::string& subject) {
   const JsonRules rules{subject, Kind::Bundle, "Get the file again from where it was built", kMaxBytes, kMaxDepth, kMaxItems};
-  check_version(check_json(document, rules, {"format", "format_version"}), subject);
-  const Schema schema(manifest_schema, manifest_schema_size, text_rule);
+  const FormatVersion version = check_version(*check_json(document, rules, {"format", "format_version"}), subject);
+  const Schema schema(manifest_schema, manifest_schema_size, text_rule, version);
   Manifest manifest{};
   std::vector<std::string> named;
   ManifestPieces pieces(manifest, named);

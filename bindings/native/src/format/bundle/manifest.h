@@ -6,8 +6,10 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "enums.h"
 #include "format/plan/plan.h"
 
 namespace bespoke {
@@ -24,10 +26,18 @@ struct GraphRecord {
   std::vector<TensorSpec> inputs, outputs;
 };
 
+// A weight that is part of an artifact, where the graph has an operand.
+struct Baked {
+  std::string operand, weight;                                 // `weight`: group and tensor, with a dot between them
+  std::optional<std::pair<int64_t, int64_t>> rows, columns;    // first, and the one after the last; none: all
+  std::optional<int64_t> column_start;
+};
+
 struct Artifact {
   std::string graph, file;
   std::vector<std::string> operands;  // of the graph's inputs, in the artifact's order
   uint64_t workspace_bytes, engine_bytes;
+  std::vector<Baked> baked;  // none: it serves every call of the graph
 };
 
 struct Target {
@@ -62,16 +72,28 @@ struct FileRecord {
   uint64_t size;
 };
 
+struct TextRecord {
+  std::optional<std::string> tokenizer, tokenizer_bin, turns;  // files; without tokenizer_bin the core takes token ids only
+  TrainOn train_on;
+  std::optional<int64_t> bos_id, eos_id;
+  std::vector<int64_t> stop_ids;
+  int64_t vocab_size;
+};
+
 struct Manifest {
   std::string sha256;  // of the document
   std::string model_name, base_sha256;
+  std::string decoder_path;  // of the model in transformers, where PEFT's names begin
   int64_t num_layers, vocab_size;
   int64_t lora_rank;
+  double lora_alpha;
   std::vector<std::string> lora_linears;
+  TextRecord text;
   int64_t context_length;
   std::vector<int64_t> sequence_lengths;
   std::optional<uint64_t> memory_bytes;  // of the budget
-  std::vector<Method> methods;
+  std::vector<Method> methods;  // none: the bundle answers and does not train
+  std::optional<PlanRecord> generation;  // the plan for answers
   std::map<std::string, std::string> weights;  // group -> file
   std::string adapter;
   std::optional<std::string> data_train, data_valid, golden;

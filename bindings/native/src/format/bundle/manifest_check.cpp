@@ -13,6 +13,21 @@ namespace bespoke {
 
 namespace {
 
+std::string shown_range(const std::pair<int64_t, int64_t>& cut) { return std::to_string(cut.first) + " to " + std::to_string(cut.second); }
+
+// What calls an artifact serves: of a graph, or of a graph with these weights.
+std::string key_of(const Artifact& artifact) {
+  const auto cut = [](const auto& range) { return range ? shown_range(*range) : std::string("all"); };
+  std::map<std::string, std::string> parts;
+  for (const Baked& baked : artifact.baked) {
+    const std::string start = baked.column_start ? " from " + std::to_string(*baked.column_start) : "";
+    parts[baked.operand] += ", " + baked.operand + " = " + baked.weight + " (" + cut(baked.rows) + "; " + cut(baked.columns) + start + ")";
+  }
+  std::string key = artifact.graph;
+  for (const auto& [_, part] : parts) key += part;
+  return key;
+}
+
 class ManifestChecker {
  public:
   ManifestChecker(const Manifest& manifest, const std::string& subject) : m_(manifest), subject_(subject) {}
@@ -48,7 +63,7 @@ class ManifestChecker {
     }
     for (const Target& target : m_.targets) {
       std::set<std::string> artifacts;
-      for (const Artifact& artifact : target.artifacts) once(artifacts, "targets." + target.name + ".artifacts", artifact.graph);
+      for (const Artifact& artifact : target.artifacts) once(artifacts, "targets." + target.name + ".artifacts", key_of(artifact));
     }
   }
 
@@ -62,6 +77,7 @@ class ManifestChecker {
     for (const Method& method : m_.methods) {
       for (const PlanRecord& plan : method.plans) names.insert(plan.file);
     }
+    if (m_.generation) names.insert(m_.generation->file);
     for (const GraphRecord& graph : m_.graphs) names.insert(graph.file);
     for (const Target& target : m_.targets) {
       for (const Artifact& artifact : target.artifacts) names.insert(artifact.file);
@@ -106,12 +122,34 @@ class ManifestChecker {
       for (const Artifact& artifact : target.artifacts) {
         const auto found = graphs.find(artifact.graph);
         if (found == graphs.end()) refuse("targets." + target.name, "an artifact of graph " + artifact.graph, "a graph of graphs");
-        std::set<std::string> inputs;
+        const std::string path = "targets." + target.name + "." + found->second->name;
+        std::set<std::string> inputs, foreign;
         for (const TensorSpec& spec : found->second->inputs) inputs.insert(spec.name);
         for (const std::string& operand : artifact.operands) {
-          if (inputs.count(operand)) continue;
-          refuse("targets." + target.name + "." + found->second->name, "the operand " + in_quotes(operand), "its operands");
+          if (!inputs.count(operand)) foreign.insert(operand);
         }
+        for (const Baked& baked : artifact.baked) {
+          if (!inputs.count(baked.operand)) foreign.insert(baked.operand);
+        }
+        if (!foreign.empty()) refuse(path, "the operand " + in_quotes(*foreign.begin()), "its operands");
+        check_baked(artifact, path + ".baked");
+      }
+    }
+  }
+
+  void check_baked(const Artifact& artifact, const std::string& path) const {
+    std::set<std::string> taken(artifact.operands.begin(), artifact.operands.end());
+    for (const Baked& baked : artifact.baked) {
+      const std::string& weight = baked.weight;
+      if (!taken.insert(baked.operand).second) {
+        refuse(path, "the operand " + in_quotes(baked.operand) + " twice", "each of them once, taken or baked");
+      }
+      const size_t dot = weight.find('.');
+      if (dot == std::string::npos || dot + 1 == weight.size() || !m_.weights.count(weight.substr(0, dot))) {
+        refuse(path, "the weight " + in_quotes(weight), "a tensor of a group of weights");
+      }
+      for (const auto& [name, cut] : {std::pair("rows", &baked.rows), std::pair("columns", &baked.columns)}) {
+        if (*cut && (*cut)->first >= (*cut)->second) refuse(path + "." + name, shown_range(**cut), "a range that is not empty");
       }
     }
   }

@@ -64,6 +64,8 @@ class Folder : public ByteSource {
     return {std::move(file), 0, static_cast<uint64_t>(status.st_size)};
   }
 
+  std::string path(const std::string& name) const override { return subject_ + "/" + name; }
+
  private:
   Descriptor inner(const Descriptor& at, const std::string& component, int flags, const std::string& subject) {
     Descriptor opened(openat(at.get() < 0 ? root_.get() : at.get(), component.c_str(), kOpen | O_NOFOLLOW | flags));
@@ -179,6 +181,8 @@ std::unique_ptr<ByteSource> open_source(const BundlePlace& place) {
   if (!exists(method, true) || exists(path + "/manifest.json", false)) return std::make_unique<Folder>(path);
   return std::make_unique<Zips>(exists(weights, true) ? std::vector<std::string>{method, weights} : std::vector<std::string>{method});
 }
+
+std::unique_ptr<ByteSource> open_archives(const std::vector<std::string>& paths) { return std::make_unique<Zips>(paths); }
 
 size_t read_at(int descriptor, void* out, size_t size, uint64_t offset, const std::string& subject) {
   size_t done = 0;

@@ -24,6 +24,7 @@ class ByteSource {
   virtual ~ByteSource() = default;
   virtual std::set<std::string> names() = 0;              // every file there is; BundleError for links, devices, strangers
   virtual Extent extent(const std::string& name) = 0;     // BundleError if there is none
+  virtual std::string path(const std::string& name) const { return {}; }  // of a file that is not within another
   const std::string& subject() const { return subject_; }
 
  protected:
@@ -40,6 +41,7 @@ struct BundlePlace {
   uint64_t offset = 0, size = 0;
 };
 std::unique_ptr<ByteSource> open_source(const BundlePlace& place);
+std::unique_ptr<ByteSource> open_archives(const std::vector<std::string>& paths);  // together they are one source
 
 struct Entry {
   uint64_t offset, size;  // within the file that the archive lies in

@@ -58,9 +58,11 @@ void verify_plan(const Plan& plan, const std::string& subject, const Manifest& m
 // What was needed to verify and to find the replay, and is not to run, goes.
 void keep_what_runs(Plan& plan);
 
-// Every rule between a method, its plans and the manifest (sdk/bespoke/runtime/fits.py): numbers that stand in two places are the same,
+// Every rule between a method, its plans and the manifest (sdk/bespoke/reference/fits.py): numbers that stand in two places are the same,
 // what has one name has one shape, weights are of the bundle. `plans` in the order of the method's. PlanError.
 void verify_method(const Method& method, const std::vector<Plan>& plans, const Manifest& manifest);
+// The same of the plan for answers.
+void verify_generation(const PlanRecord& record, const Plan& plan, const Manifest& manifest);
 
 // Positions of the instructions that turn recorded values, state, noise and scalars into stores (sdk/bespoke/plan/replay.py);
 // false if some store depends on a batch or a weight, or if nothing is recorded.

@@ -188,7 +188,8 @@ void keep_what_runs(Plan& plan) {
 
 Plan parse_plan(Bytes document, const std::string& subject) {
   const JsonRules rules{subject, Kind::Plan, "Get the file again from where it was built", kMaxBytes, kMaxDepth, kMaxItems};
-  const Json version = check_json(document, rules, {"version"});
+  const OwnedJson owned = check_json(document, rules, {"version"});
+  const Json& version = *owned;
   refuse_other_version(version, subject);
   Plan plan;
   {

@@ -15,7 +15,9 @@ extern const unsigned long plan_rules_size;
 namespace {
 
 PlanRules read() {  // our own document, so nothing in it is in doubt
-  const Json document = Json::parse(plan_rules, plan_rules + plan_rules_size);
+  const JsonRules bounds{"plan rules", Kind::Internal, "Report it to the authors of bespoke", plan_rules_size, 16, plan_rules_size};
+  const OwnedJson owned = parse_json({plan_rules, plan_rules_size}, bounds);
+  const Json& document = *owned;
   PlanRules rules{};
   for (const Json& row : document["values"])
     rules.values.push_back({one_of<Role>(row["role"]), one_of<Lifetime>(row["lifetime"]),

@@ -65,8 +65,8 @@ class PlanChecker {
     for (int i = 0; i < kSections; i++) {
       if (p_.has[i]) names += (names.empty() ? "" : ", ") + std::string(kSectionNames[i]);
     }
-    if (!has(Section::train_step) && !has(Section::micro_step)) {
-      refuse("sections", names.empty() ? "none" : names, "train_step, or micro_step and apply_step");
+    if (!has(Section::train_step) && !has(Section::micro_step) && !has(Section::prefill)) {
+      refuse("sections", names.empty() ? "none" : names, "train_step, or micro_step and apply_step, or prefill and decode");
     }
     if (has(Section::micro_step) != has(Section::apply_step)) refuse("sections", names, "micro_step and apply_step together");
   }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 
 namespace bespoke {
 
@@ -22,10 +23,8 @@ int preallocate(int descriptor, size_t size) {
   return ftruncate(descriptor, static_cast<off_t>(size)) == 0 ? 0 : errno;
 }
 
-int protect_until_first_unlock(int descriptor) {
-  constexpr int until_first_unlock = 3;  // class C: NSFileProtectionCompleteUntilFirstUserAuthentication
-  if (fcntl(descriptor, F_SETPROTECTIONCLASS, until_first_unlock) == 0) return 0;
-  return errno == ENOTSUP || errno == EINVAL ? 0 : errno;  // a Mac's disk has no classes
+int exchange_names(const std::string& one, const std::string& other) {
+  return renamex_np(one.c_str(), other.c_str(), RENAME_SWAP) == 0 ? 0 : errno;
 }
 
 FileTimes times_of(const struct stat& found) {

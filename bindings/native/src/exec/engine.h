@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of an engine as the core keeps it: copied, named, and ended once.
+#pragma once
+
+#include <string>
+
+#include "bespoke.h"
+
+namespace bespoke {
+
+class Engine {
+ public:
+  explicit Engine(const bespoke_engine& table) : table_(table), target_(table.target ? table.target : "") { table_.target = target_.c_str(); }
+  Engine(const Engine&) = delete;
+  ~Engine() {
+    if (table_.destroy) table_.destroy(table_.context);
+  }
+  const bespoke_engine& table() const { return table_; }
+
+  std::string cache;  // folder for what it makes of artifacts; empty: none
+
+ private:
+  bespoke_engine table_{};
+  std::string target_;
+};
+
+}  // namespace bespoke

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a bundle makes rows of tokens from examples: its tokenizer.bin and turns.json. Made at the first use, and kept.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "format/bundle/bundle.h"
+#include "text/examples.h"
+
+namespace bespoke {
+
+class BundleText {
+ public:
+  explicit BundleText(Bundle& bundle) : bundle_(bundle) {}
+
+  // Of an example's JSON object, as the store has checked it; a bundle without tokenizer takes {"tokens", "mask"} only. Any thread. DataError, naming `subject`, where
+  // the example cannot be used; BundleError where the bundle's files cannot.
+  EncodedExample encode(const std::string& json, const std::string& subject);
+
+  // Of all that rows of tokens follow from: the bundle's files, what is trained on, the longest sequence, the size of the vocabulary.
+  std::string rules_sha256() const;
+
+  // Of a JSON array of examples, in order. DataError naming "example 1" and so on.
+  std::vector<EncodedExample> encode_all(const std::string& json);
+
+ private:
+  const ExampleEncoder& encoder();
+
+  Bundle& bundle_;
+  std::mutex making_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<Turns> turns_;
+  std::unique_ptr<ExampleEncoder> encoder_;
+};
+
+}  // namespace bespoke

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Objects within a record are texts of the state and go out as they are: numbers in them may have more digits than a double.
+#include "model/records_json.h"
+
+#include "state/stored_text.h"
+
+namespace bespoke {
+
+namespace {
+
+struct Stored {  // JSON already
+  const std::string& text;
+};
+
+std::string json_of(const Stored& stored) { return stored.text; }
+std::string json_of(int64_t number) { return std::to_string(number); }
+std::string json_of(bool value) { return value ? "true" : "false"; }
+std::string json_of(Split split) { return json_text(name_of(split)); }
+std::string json_of(const std::string& text) { return json_text(text); }
+
+template <class Field>
+std::string json_of(const std::optional<Field>& field) {
+  return field ? json_of(*field) : "null";
+}
+
+std::string json_of(const std::vector<std::string>& texts) {
+  std::string json = "[";
+  for (const std::string& text : texts) json += (json.size() > 1 ? "," : "") + json_text(text);
+  return json + "]";
+}
+
+class Object {
+ public:
+  template <class Field>
+  void add(const char* name, const Field& field) {
+    text_ += (text_.empty() ? "" : ",") + json_text(name) + ":" + json_of(field);
+  }
+  std::string text() const { return "{" + text_ + "}"; }
+
+ private:
+  std::string text_;
+};
+
+}  // namespace
+
+std::string record_json(const Added& added) {
+  const auto& [id, split, created] = added.example;
+  const int64_t truncated_tokens = added.truncated_tokens, truncated_trained_tokens = added.truncated_trained_tokens;
+  Object object;
+#define BESPOKE_FIELD(name) object.add(#name, name);
+#include "../../../schema/added_example.inc"
+#undef BESPOKE_FIELD
+  return object.text();
+}
+
+std::string record_json(const ExampleInfo& info) {
+  const auto& [id, split, example, tokens, trained_tokens, rows, added_at] = info;
+  const Stored json{example};
+  Object object;
+#define BESPOKE_FIELD(name) object.add(#name, name);
+#include "../../../schema/example_info.inc"
+#undef BESPOKE_FIELD
+  return object.text();
+}
+
+std::string record_json(const Forgotten& forgotten) {
+  Object object;
+#define BESPOKE_FIELD(name) object.add(#name, forgotten.name);
+#include "../../../schema/forgotten.inc"
+#undef BESPOKE_FIELD
+  return object.text();
+}
+
+std::string record_json(const StoredRun& stored) {
+  const auto& [id, method, seed, settings_text, steps, started_from, step, cursor_text, ended_because, started_at, ended_at] = stored.run;
+  const Stored settings{settings_text}, cursor{cursor_text};
+  const std::vector<std::string>& example_ids = stored.example_ids;
+  Object object;
+#define BESPOKE_FIELD(name) object.add(#name, name);
+#include "../../../schema/run.inc"
+#undef BESPOKE_FIELD
+  return object.text();
+}
+
+std::string record_json(const Version& version) {
+  const auto& [id, run_id, step, metrics_text, accepted_at, source] = version;
+  const Stored metrics{metrics_text};
+  Object object;
+#define BESPOKE_FIELD(name) object.add(#name, name);
+#include "../../../schema/version.inc"
+#undef BESPOKE_FIELD
+  return object.text();
+}
+
+}  // namespace bespoke

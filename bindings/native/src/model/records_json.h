@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the store's verbs answer, as JSON: the records of sdk/bespoke/rules/records.py, whose fields stand in bindings/schema. A field
+// that the SDK has and the core does not fill does not compile.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "state/records.h"
+
+namespace bespoke {
+
+struct Added {  // `truncated_tokens`: how many found no room in the bundle's longest sequence
+  AddedExample example;
+  int64_t truncated_tokens = 0, truncated_trained_tokens = 0;
+};
+
+struct StoredRun {
+  Run run;
+  std::vector<std::string> example_ids;
+};
+
+std::string record_json(const Added& added);
+std::string record_json(const ExampleInfo& info);
+std::string record_json(const Forgotten& forgotten);
+std::string record_json(const StoredRun& stored);
+std::string record_json(const Version& version);
+
+// A list of records, or null where there is none.
+template <class Record>
+std::string record_json(const std::vector<Record>& records) {
+  std::string text = "[";
+  for (const Record& record : records) text += (text.size() > 1 ? "," : "") + record_json(record);
+  return text + "]";
+}
+
+template <class Record>
+std::string record_json(const std::optional<Record>& record) {
+  return record ? record_json(*record) : "null";
+}
+
+}  // namespace bespoke

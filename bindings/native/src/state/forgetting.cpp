@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Forgetting: what goes when an example goes, and when everything learned goes.
+//
+// A run has *seen* an example if it lists it, or started from an adapter whose run has seen it. Whatever such a run left is deleted:
+// accepted adapters, slots, and its journal too, since a journal and a seed are the adapter in another form.
+#include "state/database.h"
+#include "state/folder.h"
+#include "state/forgetting.h"
+#include "state/lock.h"
+#include "state/losses.h"
+#include "state/store.h"
+#include "state/stored_text.h"
+
+namespace bespoke {
+
+namespace {
+
+const char* const kSeen =
+    "WITH RECURSIVE seen (run) AS ("
+    "  SELECT run FROM run_examples WHERE example = ?"
+    "  UNION SELECT runs.id FROM runs JOIN seen ON runs.parent = seen.run"
+    ") SELECT run FROM seen";
+
+std::vector<int64_t> numbers(Statement& statement) {
+  std::vector<int64_t> found;
+  while (statement.step()) found.push_back(statement.number(0));
+  return found;
+}
+
+// True where the run was unfinished.
+bool forget_run(Database& database, int64_t run) {
+  for (const char* table : {"slots", "journal", "metrics"})
+    Statement(database, std::string("DELETE FROM ") + table + " WHERE run = ?").bind(run).run();
+  const bool unfinished = Statement(database, "SELECT 1 FROM runs WHERE id = ? AND ended_because IS NULL").bind(run).step();
+  const std::string ended_at = now();
+  Statement(database,
+            "UPDATE runs SET ended_because = 'example_forgotten', ended_at = coalesce(ended_at, ?), cursor = '{}' WHERE id = ?")
+      .bind(ended_at).bind(run).run();
+  return unfinished;
+}
+
+Forgotten forget_example(Database& database, const std::string& id) {
+  Transaction transaction(database);
+  std::optional<int64_t> key;
+  {
+    Statement statement(database, "SELECT key FROM examples WHERE id = ?");
+    if (statement.bind(id).step()) key = statement.number(0);
+  }
+  Forgotten forgotten;
+  if (!key) return forgotten;
+  forgotten.example = true;
+  std::vector<int64_t> seen;
+  {
+    Statement statement(database, kSeen);
+    seen = numbers(statement.bind(*key));
+  }
+  for (int64_t run : seen) {
+    Statement(database, "DELETE FROM versions WHERE run = ?").bind(run).run();
+    forgotten.accepted_deleted += database.changed();
+    forgotten.run_stopped |= forget_run(database, run);
+  }
+  Statement(database, "DELETE FROM examples WHERE key = ?").bind(*key).run();
+  drop_losses(database);
+  transaction.commit();
+  return forgotten;
+}
+
+}  // namespace
+
+void forget_all_runs(Database& database) {
+  database.execute("DELETE FROM versions");
+  drop_losses(database);
+  database.execute("DELETE FROM runs");  // cascades to slots, journal, metrics, lists of examples
+}
+
+Forgotten StateStore::forget(const std::string& id) {
+  check_id(id);
+  Forgotten forgotten;
+  {
+    FilesLock lock(folder_);
+    counts_.reset();
+    forgotten = forget_example(*database_, id);
+    sweep(true);
+    database_->scrub();
+  }
+  erase_scratch(folder_);
+  return forgotten;
+}
+
+void StateStore::reset() {
+  {
+    FilesLock lock(folder_);
+    {
+      Transaction transaction(*database_);
+      forget_all_runs(*database_);
+      transaction.commit();
+    }
+    sweep(true);
+    database_->scrub();
+  }
+  erase_scratch(folder_);
+}
+
+}  // namespace bespoke

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tool/lines.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <utility>
+
+namespace bespoke {
+
+std::optional<std::string> Lines::next(size_t max_bytes) {
+  for (;;) {
+    const size_t end = text_.find('\n', searched_);
+    if (end != std::string::npos) {
+      std::string line = text_.substr(0, end);
+      text_.erase(0, end + 1);
+      searched_ = 0;
+      return line;
+    }
+    searched_ = text_.size();
+    if (ended_ || text_.size() > max_bytes) {
+      if (text_.empty() || text_.size() > max_bytes) return std::nullopt;
+      searched_ = 0;
+      return std::exchange(text_, {});
+    }
+    char piece[4096];
+    const ssize_t got = read(STDIN_FILENO, piece, sizeof piece);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0)
+      ended_ = true;
+    else
+      text_.append(piece, static_cast<size_t>(got));
+  }
+}
+
+void say(const nlohmann::json& event) {
+  const std::string line = event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  std::fwrite(line.data(), 1, line.size(), stdout);
+  std::fflush(stdout);
+}
+
+}  // namespace bespoke

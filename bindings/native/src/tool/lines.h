@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// JSON objects on the standard streams, one a line.
+#pragma once
+
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+namespace bespoke {
+
+constexpr size_t kMaxLineBytes = 1 << 20;
+
+// Lines of standard input, without stdio, whose locks would be waited for at the end of the process.
+class Lines {
+ public:
+  std::optional<std::string> next(size_t max_bytes = kMaxLineBytes);  // none: no more, or one too long
+
+ private:
+  std::string text_;
+  size_t searched_ = 0;  // bytes of it that hold no end of a line
+  bool ended_ = false;
+};
+
+void say(const nlohmann::json& event);  // on standard output
+
+}  // namespace bespoke

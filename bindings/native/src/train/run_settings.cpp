@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/run_settings.h"
+
+#include <nlohmann/json.hpp>
+
+#include "format/number_text.h"
+#include "state/stored_text.h"
+
+namespace bespoke {
+
+namespace {
+
+using Json = nlohmann::json;
+
+Json overrides_of(const TrainRequest& request) {
+  if (request.settings.empty()) return Json::object();
+  Json overrides = Json::parse(request.settings, nullptr, false);
+  if (!overrides.is_object())
+    throw Error(Kind::Config, "train", "settings that are no JSON object, which has no word for NaN and infinity", "an object of Training fields",
+                "Change the settings");
+  return overrides;
+}
+
+Error damaged_run(const std::string& subject, const std::string& got, const std::string& expected) {
+  return Error(Kind::State, subject, got, expected, "The state is damaged; abandon the run");
+}
+
+std::string shown(const std::vector<int64_t>& lengths) {  // as JSON has it
+  std::string text;
+  for (int64_t length : lengths) text += (text.empty() ? "" : ", ") + std::to_string(length);
+  return "[" + text + "]";
+}
+
+// Batch size, lengths and accumulation or not are in the plans.
+void refuse_what_is_compiled(const Training& built, const Training& asked, const std::string& subject = "train",
+                             Kind kind = Kind::Config, const char* next_step = "Build a bundle with the other value") {
+  const auto hold = [&](const char* name, const std::string& was, const std::string& now) {
+    if (was != now) throw Error(kind, subject + "." + name, now, was + ", which the bundle was built for", next_step);
+  };
+  const auto norm = [](const Training& training) { return training.clip_norm ? repr_of(*training.clip_norm) : "null"; };
+  hold("batch_size", std::to_string(built.batch_size), std::to_string(asked.batch_size));
+  hold("sequence_lengths", shown(built.sequence_lengths), shown(asked.sequence_lengths));
+  hold("clip_norm", norm(built), norm(asked));
+  hold("packing", built.packing ? "true" : "false", asked.packing ? "true" : "false");
+  if (built.accumulates() != asked.accumulates())
+    throw Error(kind, subject + ".accumulation", std::to_string(asked.accumulation),
+                std::to_string(built.accumulation) + ", or another number above 1 if that is", next_step);
+}
+
+// Settings that an unfinished run was started with, of its method's bundle.
+Training settings_of(const Run& run, const Training& built) {
+  const std::string subject = "settings of run " + std::to_string(run.id);
+  const Json settings = Json::parse(run.settings, nullptr, false);
+  if (!settings.is_object() || !settings.contains("training"))
+    throw damaged_run(subject, "no training settings", "those it was started with");
+  const Training kept = training_from_json(settings["training"].dump(), subject);
+  refuse_what_is_compiled(built, kept, subject, Kind::State, "The state is damaged; abandon the run");
+  if (run.seed < 0) throw damaged_run(subject + ".seed", std::to_string(run.seed), "0 or more");
+  return kept;
+}
+
+void refuse_other_settings(const Run& run, const Training& kept, const Json& overrides, std::optional<int64_t> seed) {
+  const Training asked = overrides.empty() ? kept : override_training(kept, overrides.dump());
+  if (training_json(asked) == training_json(kept) && (!seed || *seed == run.seed)) return;
+  std::string names;
+  for (const auto& entry : overrides.items()) names += (names.empty() ? "" : ", ") + entry.key();
+  if (seed) names += names.empty() ? "seed" : ", seed";
+  throw Error(Kind::Config, "run " + std::to_string(run.id), "other settings (" + names + ") for an unfinished run",
+              "the settings it was started with", "Continue it without them, or call abandon_run() and train again");
+}
+
+}  // namespace
+
+ChosenRun choose_run(const Manifest& manifest, StateStore& store, const TrainRequest& request) {
+  if (request.steps < 0)
+    throw Error(Kind::Config, "train.steps", std::to_string(request.steps), "1 or more, or 0 for all", "Change steps");
+  if (request.seed && *request.seed < 0)
+    throw Error(Kind::Config, "train.seed", std::to_string(*request.seed), "0 or more", "Change seed");
+  const Json steps = request.steps > 0 ? Json{{"steps", request.steps}} : Json::object();
+  override_training(manifest.method("").training, steps.dump());  // a number of steps that no run has
+  Json overrides = overrides_of(request);
+  ChosenRun chosen;
+  chosen.unfinished = store.current_run();
+  const auto& run = chosen.unfinished;
+  chosen.goes_on = run && !request.new_run && (request.method.empty() || request.method == run->method);
+  chosen.method = manifest.method(chosen.goes_on ? run->method : request.method);
+  const Training built = chosen.method.training;
+  if (chosen.goes_on) {
+    chosen.method.training = settings_of(*run, built);
+    refuse_other_settings(*run, chosen.method.training, overrides, request.seed);
+    return chosen;
+  }
+  overrides.update(steps);
+  chosen.method.training = override_training(built, overrides.dump());
+  refuse_what_is_compiled(built, chosen.method.training);
+  return chosen;
+}
+
+}  // namespace bespoke

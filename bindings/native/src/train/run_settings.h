@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which run a call of `train` goes on with or starts, and by which settings: all that is refused of them is refused here, before
+// anything is done.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "format/bundle/bundle.h"
+#include "state/store.h"
+
+namespace bespoke {
+
+struct TrainRequest {
+  std::string method;    // empty: that of the unfinished run, else the bundle's first; another one starts a new run
+  int64_t steps = 0;     // at most so many more; 0: to the end of the run
+  std::optional<int64_t> seed;  // of a run that starts here; none: the bundle's
+  std::string settings;  // JSON object of Training fields, for a run that starts here; empty: none
+  bool new_run = false;  // an unfinished run is replaced
+};
+
+struct ChosenRun {
+  std::optional<Run> unfinished;  // the one that there is
+  bool goes_on = false;           // with it; else it ends, and another one starts
+  Method method;                  // its training: the settings of the run
+};
+
+// ConfigError for what was asked, StateError where the unfinished run's settings are none that the bundle can run.
+ChosenRun choose_run(const Manifest& manifest, StateStore& store, const TrainRequest& request);
+
+}  // namespace bespoke

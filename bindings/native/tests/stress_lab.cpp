@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+// An app in a hurry: threads that add, list, forget, train, judge, cancel and change limits on one model, as fast as they can.
+//
+//   stress_lab app|engine|store BUNDLE STATE MILLISECONDS SEED
+//
+// `app` has all threads and an engine that computes nothing, `engine` the core's own; `store` has the threads of the store's verbs
+// alone, as another process on the same state. Ends with 1 where a call answers what it may not, and tells as JSON how often each call was answered what.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "bespoke.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+bespoke_text text(std::string_view words) { return {words.data(), words.size()}; }
+
+// ---- an engine that computes nothing ---------------------------------------------------------------------------------------
+
+const bespoke_tensor& tensor(const bespoke_tensor* tensors, size_t index) { return tensors[index]; }
+const bespoke_tensor& tensor(const bespoke_tensor* const* tensors, size_t index) { return *tensors[index]; }
+
+int fill(const bespoke_tensor& result) {
+  int64_t elements = 1;
+  for (int32_t i = 0; i < result.rank; i++) elements *= result.shape[i];
+  if (result.dtype == BESPOKE_FLOAT32) std::fill_n(static_cast<float*>(result.data), elements, 0.01f);
+  else if (result.dtype == BESPOKE_INT64) std::fill_n(static_cast<int64_t*>(result.data), elements, 0);
+  else return 1;
+  return 0;
+}
+
+int program;
+void place(void** found) { *found = &program; }
+template <class Other>
+void place(Other) {}
+
+bespoke_engine fake_engine() {
+  bespoke_engine engine{};
+  engine.struct_size = sizeof engine;
+  engine.target = "executorch";
+  engine.open = [](auto... given) -> int { return (place(given), ...), 0; };
+  engine.run = [](void*, void*, auto, size_t, auto results, size_t count, char*, size_t) -> int {
+    for (size_t i = 0; i < count; i++)
+      if (fill(tensor(results, i))) return 1;
+    return 0;
+  };
+  engine.close = [](void*, void*) {};
+  return engine;
+}
+
+// ---- what is done -----------------------------------------------------------------------------------------------------------
+
+class Stress {
+ public:
+  Stress(bespoke_model* model, int64_t milliseconds) : model_(model), end_(Clock::now() + std::chrono::milliseconds(milliseconds)) {}
+
+  // Adds, lists and forgets examples of its own; what it has added and not forgotten is listed at the end.
+  void keep_examples(unsigned seed, const std::string& name) {
+    std::mt19937 random(seed);
+    std::vector<std::string> mine;
+    for (int number = 0; more(); number++) {
+      const unsigned what = random() % 8;
+      if (what < 4 || mine.empty()) {
+        const std::string id = name + std::to_string(number);
+        const std::string json = "{\"tokens\": [" + std::to_string(1 + random() % 100) + ", 2, 3, " + std::to_string(number) + " ]}";
+        const std::string small = "{\"tokens\": [" + std::to_string(1 + random() % 100) + ", 2, 3], \"of\": \"" + id + "\"}";
+        bespoke_example example{};
+        example.struct_size = sizeof example;
+        example.json = text(number % 100 ? small : json), example.id = text(id);
+        if (call("add", {BESPOKE_DATA_ERROR}, bespoke_add_example, &example, nullptr) == BESPOKE_OK) mine.push_back(id);
+      } else if (what < 6) {
+        const size_t which = random() % mine.size();
+        call("forget", {}, bespoke_forget_example, text(mine[which]), nullptr);
+        mine.erase(mine.begin() + static_cast<ptrdiff_t>(which));
+      } else if (what == 6) {
+        call("list", {}, bespoke_list_examples, nullptr);
+        call("count", {}, bespoke_count_examples, nullptr);
+      } else {
+        call("run", {}, bespoke_current_run, nullptr);
+        call("versions", {}, bespoke_list_versions, nullptr);
+        call("check", {}, bespoke_check_training, nullptr);
+      }
+    }
+    const std::lock_guard<std::mutex> alone(lock_);
+    kept_.insert(kept_.end(), mine.begin(), mine.end());
+  }
+
+  // What only the holder of the trainer's lock may do, now and then.
+  void take_back(unsigned seed) {
+    std::mt19937 random(seed);
+    while (more()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20 + random() % 200));
+      const unsigned what = random() % 4;
+      if (what < 2) call("rollback", {BESPOKE_STATE_LOCKED}, bespoke_rollback, nullptr);
+      else if (what == 2) call("abandon", {BESPOKE_STATE_LOCKED}, bespoke_abandon_run, nullptr);
+      else call("reset", {BESPOKE_STATE_LOCKED}, bespoke_reset);
+    }
+  }
+
+  void compute(unsigned seed, bool trains) {
+    std::mt19937 random(seed);
+    while (more()) {
+      const std::shared_ptr<bespoke_cancel> cancel(bespoke_cancel_new(), bespoke_cancel_free);
+      {
+        const std::lock_guard<std::mutex> alone(lock_);
+        (trains ? cancel_ : judging_) = cancel;
+      }
+      bespoke_call settings{};
+      settings.struct_size = sizeof settings;
+      settings.cancel = cancel.get();
+      settings.deadline_seconds = random() % 4 ? 0 : 0.01;
+      if (trains) {
+        bespoke_training training{};
+        training.struct_size = sizeof training;
+        training.steps = 1 + random() % 6;
+        training.new_run = random() % 8 == 0;
+        call("train", {BESPOKE_BUSY, BESPOKE_CANCELLED, BESPOKE_BUDGET_EXCEEDED, BESPOKE_DATA_ERROR, BESPOKE_STATE_LOCKED, BESPOKE_STATE_ERROR},
+             bespoke_train, &training, &settings, nullptr);
+        std::this_thread::sleep_for(std::chrono::milliseconds(random() % 30));  // the others are to compute too
+      } else {
+        const std::string examples = random() % 2 ? "[{\"tokens\": [5, 6, 7, 8]}]" : "";
+        call("evaluate", {BESPOKE_BUSY, BESPOKE_CANCELLED, BESPOKE_BUDGET_EXCEEDED, BESPOKE_DATA_ERROR}, bespoke_evaluate, text("train"),
+             text(examples), &settings, nullptr);
+        std::this_thread::sleep_for(std::chrono::milliseconds(random() % 5));
+      }
+    }
+  }
+
+  // What a core without an engine has to say.
+  void compute_without_an_engine() {
+    call("evaluate", {BESPOKE_MISSING_DEPENDENCY, BESPOKE_DATA_ERROR}, bespoke_evaluate, text("train"), text(""), nullptr, nullptr);
+  }
+
+  void change(unsigned seed) {
+    std::mt19937 random(seed);
+    while (more()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(random() % 20));
+      const unsigned what = random() % 8;
+      if (what < 3) call("pace", {}, bespoke_set_pace, 0.2 + 0.8 * (random() % 5) / 4);
+      else if (what < 6) call("limit", {}, bespoke_set_limit, random() % 8 ? -1.0 : 1.0);
+      else {
+        const std::lock_guard<std::mutex> alone(lock_);
+        if (cancel_) bespoke_cancel_set((random() % 2 && judging_ ? judging_ : cancel_).get());
+      }
+    }
+    call("limit", {}, bespoke_set_limit, -1.0);
+  }
+
+  // Whether every call was answered as it may be; tells what was answered.
+  bool tell() {
+    std::string said;
+    for (const auto& [what, count] : answers_) said += (said.empty() ? "" : ", ") + ("\"" + what + "\": " + std::to_string(count));
+    std::string kept;
+    for (const std::string& id : kept_) kept += (kept.empty() ? "\"" : ", \"") + id + "\"";
+    std::printf("{\"answers\": {%s}, \"kept\": [%s]}\n", said.c_str(), kept.c_str());
+    return !failed_;
+  }
+
+ private:
+  bool more() const { return Clock::now() < end_ && !failed_; }
+
+  template <class Function, class... Arguments>
+  bespoke_status call(const char* what, const std::set<bespoke_status>& allowed, Function function, Arguments... arguments) {
+    bespoke_error* error = nullptr;
+    const bespoke_status status = function(model_, arguments..., &error);
+    if (status && !allowed.count(status)) {
+      failed_ = true;
+      std::fprintf(stderr, "%s: %s: %s: got %s; expected %s\n", what, error->kind, error->subject, error->got, error->expected);
+    }
+    const std::lock_guard<std::mutex> alone(lock_);
+    answers_[what + std::string(status ? std::string(" ") + error->kind : "")]++;
+    bespoke_error_free(error);
+    return status;
+  }
+
+  bespoke_model* model_;
+  const Clock::time_point end_;
+  std::atomic<bool> failed_{false};
+  std::mutex lock_;  // of what follows
+  std::shared_ptr<bespoke_cancel> cancel_, judging_;
+  std::map<std::string, int> answers_;
+  std::vector<std::string> kept_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 6) return 2;
+  const std::string_view role = argv[1];
+  const bool app = role != "store";
+  const auto seed = static_cast<unsigned>(std::stoul(argv[5]));
+  const bespoke_engine engine = fake_engine();
+  bespoke_bundle bundle{};
+  bundle.struct_size = sizeof bundle;
+  bundle.path = text(argv[2]);
+  bespoke_options options{};
+  options.struct_size = sizeof options;
+  options.memory_mb = -1;
+  if (role == "app") options.engine = &engine;
+  bespoke_model* model = nullptr;
+  bespoke_error* error = nullptr;
+  if (bespoke_open(&bundle, text(argv[3]), &options, &model, &error)) {
+    std::fprintf(stderr, "%s: got %s\n", error->subject, error->got);
+    return 1;
+  }
+  Stress stress(model, std::stoll(argv[4]));
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < 2; i++) threads.emplace_back([&, i] { stress.keep_examples(seed + i, argv[1] + std::to_string(i) + "-"); });
+  if (!app) threads.emplace_back([&] { stress.compute_without_an_engine(); });
+  if (app) {
+    threads.emplace_back([&] { stress.compute(seed + 2, true); });
+    for (unsigned i = 3; i < 5; i++) threads.emplace_back([&, i] { stress.compute(seed + i, false); });
+    threads.emplace_back([&] { stress.change(seed + 5); });
+    threads.emplace_back([&] { stress.take_back(seed + 6); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  bespoke_close(model);
+  return stress.tell() ? 0 : 1;
+}

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`bespoke pack` and `bespoke install`: a bundle's way to a device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from bespoke.cli.session import PATH, Session, Trust, format_option, print_json, trust_options
+from bespoke.rules.report import megabytes
+
+
+@click.command(short_help="Make archives of a bundle, or a delta to an older one.")
+@click.argument("bundle", type=PATH)
+@click.argument("out", type=PATH)
+@click.option("--since", type=PATH, metavar="OLD", help="An older bundle: write delta.zip, with what differs from it.")
+@format_option
+@click.pass_obj
+def pack(session: Session, bundle: Path, out: Path, since: Path | None) -> None:
+    """Write weights.zip and method.zip of BUNDLE into the folder OUT.
+
+    \b
+    bespoke pack chat.bundle zips
+    bespoke pack chat.bundle zips --since shipped.bundle
+    """
+    from bespoke.bundle.archive import pack as write_archives
+
+    paths = write_archives(bundle, out, since)
+    if session.json:
+        print_json({"archives": [{"file": str(path), "bytes": path.stat().st_size} for path in paths]})
+        return
+    for path in paths:
+        click.echo(f"{path}: {megabytes(path.stat().st_size)}")
+
+
+@click.command(short_help="Make a bundle of its archives, in the place of an older one.")
+@click.argument("archives", type=PATH, nargs=-1, required=True)
+@click.argument("folder", type=PATH)
+@trust_options
+@format_option
+@click.pass_obj
+def install(session: Session, archives: tuple[Path, ...], folder: Path, trust: Trust) -> None:
+    """Make the bundle FOLDER of its ARCHIVES. What they lack is taken from the bundle that is there.
+
+    \b
+    bespoke install zips/weights.zip zips/method.zip chat.bundle
+    bespoke install zips/delta.zip chat.bundle --public-key app.pub
+    """
+    from bespoke.delivery import install as install_archives
+
+    path = install_archives(archives, folder, **trust)
+    if session.json:
+        print_json({"bundle": str(path)})
+    else:
+        click.echo(f"{path}: installed")

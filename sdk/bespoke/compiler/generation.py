@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan for answers: prompts go into the KV cache in chunks, the longest for which a plan fits the budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bespoke.compiler.planner import Planned, Planner, PlanRequest
+from bespoke.config import Settings, Training
+from bespoke.errors import PlanDoesNotFit
+from bespoke.plan.costs import Costs
+from bespoke.plan.kinds import GENERATION
+
+__all__ = ["GenerationPlanner", "generation_request", "generation_requests"]
+
+CHUNKS = (128, 64, 32, 16)  # a longer one reads the weights less often, and holds more rows at once
+
+
+def generation_request(chunk: int, context_length: int, budget_bytes: int | None, costs: Costs) -> PlanRequest:
+    return PlanRequest(GENERATION, None, Settings(), Training(batch_size=1), chunk, context_length, budget_bytes, costs)
+
+
+def generation_requests(context_length: int, budget_bytes: int | None, costs: Costs) -> list[PlanRequest]:
+    """One for each length of a chunk within the context, the longest first."""
+    chunks = [length for length in CHUNKS if length <= context_length] or [context_length]
+    return [generation_request(chunk, context_length, budget_bytes, costs) for chunk in chunks]
+
+
+class GenerationPlanner:
+    """What `Planner` does, over planners for chunks of several lengths, the longest first."""
+
+    def __init__(self, planners: Sequence[Planner]) -> None:
+        self._planners = planners
+
+    def plan(self, budget_bytes: int | None) -> Planned:
+        """The fastest plan of the longest chunk that fits. PlanDoesNotFit names the smallest peak of the shortest one."""
+        for planner in self._planners[:-1]:
+            try:
+                return planner.plan(budget_bytes)
+            except PlanDoesNotFit:
+                continue
+        return self._planners[-1].plan(budget_bytes)
+
+    def smallest(self) -> Planned:
+        return self._planners[-1].smallest()

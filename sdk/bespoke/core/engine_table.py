@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of an engine (bespoke.h, "engines") for one that is written in Python.
+
+The core calls plain C functions; here they find the engine by its number and turn what it raises into a status and a message. So
+nothing is thrown through C, and what was raised is kept for the caller of the core.
+"""
+
+from __future__ import annotations
+
+import ctypes as c
+import itertools
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, Protocol
+
+from bespoke.errors import BespokeError
+
+__all__ = ["STRUCTS", "Artifact", "EngineTable", "NoMemory", "OtherSignature", "PythonEngine", "Tensor", "table_of"]
+
+NO_MEMORY, OTHER_SIGNATURE, OTHER_FAILURE = 2, 3, 1
+
+
+class Tensor(c.Structure):
+    _fields_ = (
+        ("struct_size", c.c_size_t), ("name", c.c_char_p), ("shape", c.POINTER(c.c_int64)), ("rank", c.c_int32),
+        ("dtype", c.c_int32), ("memory", c.c_void_p), ("offset", c.c_uint64), ("data", c.c_void_p),
+    )  # fmt: skip
+
+
+Tensors = c.POINTER(c.POINTER(Tensor))
+
+
+class Artifact(c.Structure):
+    _fields_ = (
+        ("struct_size", c.c_size_t), ("path", c.c_char_p), ("descriptor", c.c_int32), ("offset", c.c_uint64), ("size", c.c_uint64),
+        ("bytes", c.c_void_p), ("operands", Tensors), ("results", Tensors), ("operand_count", c.c_size_t),
+        ("result_count", c.c_size_t), ("baked", Tensors), ("baked_count", c.c_size_t), ("workspace", c.c_void_p),
+        ("workspace_bytes", c.c_size_t), ("cache", c.c_char_p),
+    )  # fmt: skip
+
+
+_SAYS = (c.c_void_p, c.c_size_t)  # message, message_size
+_OUT = c.POINTER(c.c_void_p)
+# Function of the table -> what it returns, and takes behind the context.
+_FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "open": (c.c_int, (c.POINTER(Artifact), _OUT, *_SAYS)),
+    "run": (c.c_int, (c.c_void_p, Tensors, c.c_size_t, Tensors, c.c_size_t, *_SAYS)),
+    "close": (None, (c.c_void_p,)),
+    "destroy": (None, ()),
+    "finish": (c.c_int, _SAYS),
+    "allocate": (c.c_int, (c.c_size_t, _OUT, _OUT, *_SAYS)),
+    "release": (None, (c.c_void_p,)),
+    "read": (c.c_int, (c.c_void_p, c.c_uint64, c.c_void_p, c.c_size_t, *_SAYS)),
+    "write": (c.c_int, (c.c_void_p, c.c_uint64, c.c_void_p, c.c_size_t, *_SAYS)),
+    "map_weights": (c.c_int, (c.c_void_p, c.c_size_t, _OUT, *_SAYS)),
+    "unmap_weights": (None, (c.c_void_p,)),
+    "peak_bytes": (c.c_int64, ()),
+}
+_TYPES = {name: c.CFUNCTYPE(returned, c.c_void_p, *taken) for name, (returned, taken) in _FUNCTIONS.items()}
+
+
+class EngineTable(c.Structure):
+    _fields_ = (
+        ("struct_size", c.c_size_t), ("target", c.c_char_p), ("context", c.c_void_p),
+        *_TYPES.items(), ("runs_graphs", c.c_int32),
+    )  # fmt: skip
+
+
+STRUCTS: dict[str, type[c.Structure]] = {"bespoke_tensor": Tensor, "bespoke_artifact": Artifact, "bespoke_engine": EngineTable}
+
+
+class NoMemory(Exception):
+    """The system gave none."""
+
+
+class OtherSignature(Exception):
+    """The program takes or gives other tensors than its artifact; the text says which."""
+
+
+class PythonEngine(Protocol):
+    """What `table_of` makes a table of. Handles are numbers but 0; tensors are given as in bespoke.h, by their places."""
+
+    name: str
+    failure: BaseException | None  # set here: what the last function raised
+
+    def open(self, artifact: Artifact) -> int: ...
+    def run(self, program: int, operands: Sequence[Tensor], results: Sequence[Tensor]) -> None: ...
+    def close(self, program: int) -> None: ...
+
+
+class OwnsMemory(PythonEngine, Protocol):
+    """One whose memory the processor does not see."""
+
+    def finish(self) -> None: ...
+    def allocate(self, size: int) -> int: ...
+    def release(self, memory: int) -> None: ...
+    def read(self, memory: int, offset: int, to: int, size: int) -> None: ...
+    def write(self, memory: int, offset: int, source: int, size: int) -> None: ...
+    def map_weights(self, address: int, size: int) -> int: ...
+    def unmap_weights(self, memory: int) -> None: ...
+    def peak_bytes(self) -> int: ...
+
+
+_engines: dict[int, PythonEngine] = {}  # those that a core may call
+_numbers = itertools.count(1)
+
+
+def table_of(engine: PythonEngine, optional: Sequence[str] = ()) -> EngineTable:
+    """The table of an engine that runs the exported programs of a bundle, with these functions besides those that all have. The
+    engine lives until the core destroys it."""
+    number = next(_numbers)
+    _engines[number] = engine
+    table = EngineTable(
+        struct_size=c.sizeof(EngineTable), target=engine.name.encode(), context=number, runs_graphs=1
+    )
+    for name in ("open", "run", "close", "destroy", *optional):
+        setattr(table, name, _functions()[name])
+    return table
+
+
+@cache
+def _functions() -> dict[str, Any]:
+    """One of each for the whole process: a function is still on the stack when it destroys its engine."""
+    return {name: kind(globals()[f"_{name}"]) for name, kind in _TYPES.items()}
+
+
+def _status(number: int, message: int, size: int, body: Callable[[Any], None]) -> int:
+    engine = _engines[number]
+    try:
+        body(engine)
+    except BaseException as problem:  # an interrupt, too: there is nobody above but C
+        engine.failure = problem
+        said = f"{problem.subject}: {problem.got}" if isinstance(problem, BespokeError) else str(problem)
+        line = (said.strip().partition("\n")[0] or type(problem).__name__).encode()[: size - 1].decode(errors="ignore").encode()
+        c.memmove(message, line + b"\0", len(line) + 1)
+        if isinstance(problem, NoMemory | MemoryError):
+            return NO_MEMORY
+        return OTHER_SIGNATURE if isinstance(problem, OtherSignature) else OTHER_FAILURE
+    return 0
+
+
+def _quietly(number: int, body: Callable[[Any], int | None]) -> int:
+    """Of a function that cannot say that it failed."""
+    engine = _engines[number]
+    try:
+        return body(engine) or 0
+    except BaseException as problem:
+        engine.failure = problem
+        return 0
+
+
+def _open(number: int, artifact: Any, program: Any, message: int, size: int) -> int:
+    def body(engine: Any) -> None:
+        program[0] = engine.open(artifact.contents)
+
+    return _status(number, message, size, body)
+
+
+def _run(
+    number: int, program: int, operands: Any, operand_count: int, results: Any, result_count: int, message: int, size: int
+) -> int:
+    def body(engine: Any) -> None:
+        engine.run(program, listed(operands, operand_count), listed(results, result_count))
+
+    return _status(number, message, size, body)
+
+
+def listed(tensors: Any, count: int) -> list[Tensor]:
+    return [tensors[i].contents for i in range(count)]
+
+
+def _close(number: int, program: int) -> None:
+    _quietly(number, lambda engine: engine.close(program))
+
+
+def _destroy(number: int) -> None:
+    del _engines[number]
+
+
+def _finish(number: int, message: int, size: int) -> int:
+    return _status(number, message, size, lambda engine: engine.finish())
+
+
+def _allocate(number: int, size: int, memory: Any, address: Any, message: int, message_size: int) -> int:
+    def body(engine: Any) -> None:
+        memory[0], address[0] = engine.allocate(size), None
+
+    return _status(number, message, message_size, body)
+
+
+def _release(number: int, memory: int) -> None:
+    _quietly(number, lambda engine: engine.release(memory))
+
+
+def _read(number: int, memory: int, offset: int, to: int, size: int, message: int, message_size: int) -> int:
+    return _status(number, message, message_size, lambda engine: engine.read(memory, offset, to, size))
+
+
+def _write(number: int, memory: int, offset: int, source: int, size: int, message: int, message_size: int) -> int:
+    return _status(number, message, message_size, lambda engine: engine.write(memory, offset, source, size))
+
+
+def _map_weights(number: int, address: int, size: int, memory: Any, message: int, message_size: int) -> int:
+    def body(engine: Any) -> None:
+        memory[0] = engine.map_weights(address, size)
+
+    return _status(number, message, message_size, body)
+
+
+def _unmap_weights(number: int, memory: int) -> None:
+    _quietly(number, lambda engine: engine.unmap_weights(memory))
+
+
+def _peak_bytes(number: int) -> int:
+    return _quietly(number, lambda engine: engine.peak_bytes())

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One open model of the library: the verbs of the store, and the calls that compute in this process.
+
+From any thread. `close` waits for the calls that run; what is called after it is refused.
+"""
+
+from __future__ import annotations
+
+import ctypes as c
+import json
+import os
+import queue
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bespoke.core.library import Bundle, Call, Example, Library, OnProgress, Options, Training, made, text
+from bespoke.errors import StateError
+from bespoke.rules.records import AddedExample, ExampleInfo, Forgotten, Run, Version
+
+__all__ = ["Handle", "Place", "Request"]
+
+Record = TypeVar("Record")
+OnStep = Callable[[int, float], None]
+Stop = Callable[[], bool]
+POLL_SECONDS = 0.05  # how late a stop may be noticed
+_STEP = 2  # BESPOKE_PHASE_STEP
+
+
+@dataclass(frozen=True)
+class Place:
+    """A bundle, what it must be, and the user's state."""
+
+    bundle: Path
+    state: Path
+    pin_sha256: str
+    public_key: bytes | None = None
+
+    def structs(self, **options: Any) -> tuple[Any, Any, Any]:
+        """What bespoke_open and bespoke_reset_for_new_base take first; memory is not limited where nothing is said."""
+        settings = {"memory_mb": -1.0, "pin_sha256": self.pin_sha256, "public_key": self.public_key, **options}
+        bundle, state = (os.fsencode(path.absolute()) for path in (self.bundle, self.state))
+        return made(Bundle, path=bundle), text(state), made(Options, **settings)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `train` is asked for."""
+
+    steps: int | None = None
+    method: str | None = None
+    seed: int | None = None
+    settings: Mapping[str, Any] | None = None
+    new_run: bool = False  # an unfinished one ends
+
+    def struct(self) -> Training:
+        found: Training = made(
+            Training, method=self.method or "", steps=self.steps or 0, seed=self.seed or 0, has_seed=int(self.seed is not None),
+            settings=json.dumps(dict(self.settings)) if self.settings else "", new_run=int(self.new_run),
+        )  # fmt: skip
+        return found
+
+
+class Handle:
+    """Made by its constructor, which opens; to be closed."""
+
+    def __init__(self, library: Library, place: Place, **options: Any) -> None:
+        self.state = place.state
+        self._library = library
+        self._changed = threading.Condition()
+        self._calls = 0
+        self._closed = False
+        bundle, state, settings = place.structs(**options)
+        model = c.c_void_p()
+        library.call("bespoke_open", c.byref(bundle), state, c.byref(settings), c.byref(model))
+        self._model = model
+        self._end = weakref.finalize(self, library.plain, "bespoke_close", model)
+        self._end.atexit = False  # another thread may be within a call
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.wait_for(lambda: self._calls == 0)
+        self._end()
+
+    @contextmanager
+    def _open(self) -> Iterator[c.c_void_p]:
+        """The model, for a call."""
+        with self._changed:
+            if self._closed:
+                raise StateError(
+                    str(self.state), got="a model that was closed", expected="an open one",
+                    next_step="Open it again with PersonalModel.open",
+                )  # fmt: skip
+            self._calls += 1
+        try:
+            yield self._model
+        finally:
+            with self._changed:
+                self._calls -= 1
+                self._changed.notify_all()
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        with self._open() as model:
+            self._library.call(name, model, *arguments)
+
+    def _ask(self, name: str, *arguments: Any) -> Any:
+        with self._open() as model:
+            return self._library.ask(name, model, *arguments)
+
+    def check_open(self) -> None:
+        with self._open():
+            pass
+
+    # ---- the store's verbs -----------------------------------------------------------------------------------------------
+
+    def add_example(self, example: str, id: str | None, use: str | None) -> AddedExample:
+        given = made(Example, json=example, id=id or "", use=use or "")
+        return _record(AddedExample, self._ask("bespoke_add_example", c.byref(given)))
+
+    def examples(self) -> list[ExampleInfo]:
+        return [_record(ExampleInfo, one) for one in self._ask("bespoke_list_examples")]
+
+    def count_examples(self) -> int:
+        count = c.c_int64()
+        self._call("bespoke_count_examples", c.byref(count))
+        return count.value
+
+    def forget(self, id: str) -> Forgotten:
+        return _record(Forgotten, self._ask("bespoke_forget_example", text(id)))
+
+    def current_run(self) -> Run | None:
+        found = self._ask("bespoke_current_run")
+        return None if found is None else _record(Run, {**found, "example_ids": tuple(found["example_ids"])})
+
+    def check_training(self, request: Request) -> None:
+        self._call("bespoke_check_training", c.byref(request.struct()))
+
+    def abandon_run(self) -> bool:
+        ended = c.c_int32()
+        self._call("bespoke_abandon_run", c.byref(ended))
+        return bool(ended.value)
+
+    def versions(self) -> list[Version]:
+        return [_record(Version, one) for one in self._ask("bespoke_list_versions")]
+
+    def rollback(self) -> Version | None:
+        found = self._ask("bespoke_rollback")
+        return None if found is None else _record(Version, found)
+
+    def reset(self) -> None:
+        self._call("bespoke_reset")
+
+    def export_adapter(self, folder: Path, format: str, base: bool) -> None:
+        self._call("bespoke_export_adapter", text(os.fsencode(folder)), text(format), int(base))
+
+    def import_adapter(self, folder: Path, trust_base: bool) -> int:
+        version = c.c_int64()
+        self._call("bespoke_import_adapter", text(os.fsencode(folder)), int(trust_base), c.byref(version))
+        return version.value
+
+    # ---- calls that compute ----------------------------------------------------------------------------------------------
+
+    def train(self, request: Request, seconds: float | None, on_step: OnStep | None, stop: Stop | None) -> dict[str, Any]:
+        """The core's report."""
+        given = request.struct()
+        return self._computed("bespoke_train", [c.byref(given)], seconds, on_step, stop)
+
+    def evaluate(self, split: str, examples: Sequence[str] | None) -> dict[str, Any]:
+        """Of the user's examples of a split, or of these, each a JSON text."""
+        listed = "" if examples is None else f"[{','.join(examples)}]"
+        return self._computed("bespoke_evaluate", [text(split), text(listed)])
+
+    def set_limit(self, memory_mb: float) -> None:
+        self._call("bespoke_set_limit", memory_mb)
+
+    def set_pace(self, share: float) -> None:
+        self._call("bespoke_set_pace", share)
+
+    def _computed(
+        self, name: str, arguments: Sequence[Any], seconds: float | None = None, on_step: OnStep | None = None,
+        stop: Stop | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Of a call that runs on a thread of its own, so that an interrupt reaches this one: here callbacks are called. The core
+        waits while `on_step` runs, and `stop` is asked before each step and 20 times a second."""
+        steps: queue.SimpleQueue[tuple[int, float] | None] = queue.SimpleQueue()
+        heard, gone = threading.Semaphore(0), threading.Event()
+        cancel = self._library.plain("bespoke_cancel_new")
+
+        def progress(_: Any, found: Any) -> int:
+            if found.contents.phase == _STEP and not gone.is_set():
+                steps.put((found.contents.step, found.contents.loss))
+                heard.acquire()
+            return 0
+
+        call = made(Call, cancel=cancel, deadline_seconds=seconds or 0.0, progress=OnProgress(progress))
+        try:
+            with self._open() as model, ThreadPoolExecutor(1, "bespoke") as alone:
+                if stop is not None and stop():
+                    self._library.plain("bespoke_cancel_set", cancel)
+                done = alone.submit(self._library.ask, name, model, *arguments, c.byref(call))
+                done.add_done_callback(lambda _: steps.put(None))
+                try:
+                    for step in _until_none(steps):
+                        if step is not None:
+                            try:
+                                if on_step is not None:
+                                    on_step(*step)
+                            finally:
+                                heard.release()
+                        if stop is not None and stop():
+                            self._library.plain("bespoke_cancel_set", cancel)
+                except BaseException:
+                    self._library.plain("bespoke_cancel_set", cancel)
+                    gone.set()
+                    heard.release()  # of a step that has ended meanwhile
+                    raise
+                found: dict[str, Any] = done.result()
+                return found
+        finally:
+            self._library.plain("bespoke_cancel_free", cancel)
+
+
+def _until_none(steps: queue.SimpleQueue[Any]) -> Iterator[tuple[int, float] | None]:
+    """Steps as they come, and None every POLL_SECONDS in which none comes, until the call has ended."""
+    while True:
+        try:
+            step = steps.get(timeout=POLL_SECONDS)
+        except queue.Empty:
+            yield None
+            continue
+        if step is None:
+            return
+        yield step
+
+
+def _record(kind: type[Record], found: Mapping[str, Any]) -> Record:
+    """A record out of JSON; what this version does not know yet is left out."""
+    return kind(**{item.name: found[item.name] for item in fields(kind) if item.name in found})  # type: ignore[arg-type]
+
+
+def reset_for_new_base(library: Library, place: Place) -> None:
+    bundle, state, options = place.structs()
+    library.call("bespoke_reset_for_new_base", c.byref(bundle), state, c.byref(options))

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The core's calls that compute, in this process, with torch as the engine: for a graphics card, and for bundles that were compiled
+for nothing else.
+
+The core's limit is that of a whole process. Here most of it is Python and torch, so the limit counts from the process as it is when
+a call begins, and reports say what came on top.
+"""
+
+from __future__ import annotations
+
+import ctypes as c
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from bespoke.core.handle import Handle, Place, Request
+from bespoke.core.library import Library
+from bespoke.core.runtime import evaluation, train_report
+from bespoke.core.torch_engine import TorchEngine
+from bespoke.errors import BespokeError
+from bespoke.rules.report import Evaluation, TrainReport
+from bespoke.system.guard import MemoryMeter
+
+__all__ = ["InProcess"]
+
+
+class InProcess:
+    """A model of its own for the calls that compute."""
+
+    def __init__(self, library: Library, place: Place, device: str, memory_bytes: int | None) -> None:
+        self._memory_bytes = memory_bytes
+        self._alone = threading.Lock()
+        self._idle = MemoryMeter().idle
+        self._engine = TorchEngine(device)
+        table = c.cast(c.pointer(self._engine.table), c.c_void_p)
+        self._core = Handle(library, place, engine=table, memory_mb=self._limit(memory_bytes))
+
+    def close(self) -> None:
+        self._core.close()
+
+    def set_limit(self, memory_bytes: int | None) -> None:
+        self._core.set_limit(self._limit(memory_bytes))
+        self._memory_bytes = memory_bytes
+
+    def set_pace(self, share: float) -> None:
+        self._core.set_pace(share)
+
+    def train(
+        self, asked: Request, seconds: float | None, on_step: Callable[[int, float], None] | None, stop: Callable[[], bool] | None
+    ) -> TrainReport:
+        found = self._computed(lambda: self._core.train(asked, seconds, on_step, stop))
+        report = train_report({**found, "enforced_by": "none"})
+        memory = replace(
+            report.memory, idle_bytes=self._idle, peak_bytes=max(0, report.memory.peak_bytes - self._idle),
+            limit_bytes=self._memory_bytes,
+        )  # fmt: skip
+        peaks = tuple(max(0, peak - self._idle) for peak in report.step_peak_bytes)
+        return replace(report, runtime="torch", memory=memory, step_peak_bytes=peaks)
+
+    def evaluate(self, split: str, examples: Sequence[str] | None) -> Evaluation:
+        found = self._computed(lambda: self._core.evaluate(split, examples))
+        return replace(evaluation(found), runtime="torch")
+
+    def _computed(self, work: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+        if not self._alone.acquire(blocking=False):
+            return work()  # the core refuses it
+        try:
+            self._idle = MemoryMeter().idle
+            self._core.set_limit(self._limit(self._memory_bytes))
+            self._engine.failure = None
+            return work()
+        except BespokeError as error:
+            raise error from self._engine.failure
+        finally:
+            self._alone.release()
+
+    def _limit(self, memory_bytes: int | None) -> float:
+        return -1.0 if memory_bytes is None else (self._idle + memory_bytes) / 1e6

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch as an engine of the core, in the process that calls it: for a graphics card, and where the core has no ExecuTorch.
+
+It runs the exported programs that every bundle carries, so any bundle will do. On the processor, values lie in memory of the core.
+On another device they lie in tensors there, which the core reads and writes by copying, and a group of weights is copied there when
+the plan loads it and dropped when it frees it.
+"""
+
+from __future__ import annotations
+
+import ctypes as c
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from bespoke.core.engine_table import Artifact, EngineTable, NoMemory, OtherSignature, Tensor, listed, table_of
+from bespoke.ops.load_program import load_program
+
+__all__ = ["TorchEngine"]
+
+_DTYPES = (torch.float32, torch.float16, torch.uint8, torch.int64, torch.int32)  # by their numbers in bespoke.h
+_NO_MEMORY = "can't allocate memory"  # torch has no error of its own for it on the CPU
+_VIEWS_KEPT = 4000  # of memory of the process; what a plan uses comes back in every step
+_OWN_MEMORY = ("finish", "allocate", "release", "read", "write", "map_weights", "unmap_weights", "peak_bytes")
+
+Spec = tuple[tuple[int, ...], torch.dtype]
+
+
+class TorchEngine:
+    """For one model of the core: `table` goes into its options. `failure` is what the engine raised last.
+
+    `own_memory` is for tests: memory that the processor does not see, on the processor, too.
+    """
+
+    name = "torch"
+
+    def __init__(self, device: str = "cpu", *, own_memory: bool | None = None) -> None:
+        self.failure: BaseException | None = None
+        self._device = torch.device(device)
+        self._programs: dict[int, tuple[torch.fx.GraphModule, list[Spec], list[Spec]]] = {}
+        self._memory: dict[int, torch.Tensor] = {}  # bytes, by their handle
+        self._views: dict[tuple[int, Spec], torch.Tensor] = {}
+        self._handles = itertools.count(1)
+        elsewhere = self._device.type != "cpu" if own_memory is None else own_memory
+        self.table: EngineTable = table_of(self, _OWN_MEMORY if elsewhere else ())
+
+    # ---- programs --------------------------------------------------------------------------------------------------------
+
+    def open(self, artifact: Artifact) -> int:
+        module = load_program(c.string_at(artifact.bytes, artifact.size), "the exported program", device=self._device.type)
+        operands, results = (
+            [_spec(tensor) for tensor in listed(tensors, count)]
+            for tensors, count in ((artifact.operands, artifact.operand_count), (artifact.results, artifact.result_count))
+        )
+        for what, wanted in (("operand", operands), ("result", results)):
+            own: list[Spec] = module.meta[f"{what}s"]
+            if len(own) != len(wanted):
+                raise OtherSignature(f"{len(own)} {what}s")
+            for number, (spec, found) in enumerate(zip(wanted, own, strict=True)):
+                if spec != found:
+                    raise OtherSignature(f"{what} {number} of {_shown(found)}")
+        handle = next(self._handles)
+        self._programs[handle] = module, operands, results
+        return handle
+
+    def run(self, program: int, operands: Sequence[Tensor], results: Sequence[Tensor]) -> None:
+        module, takes, gives = self._programs[program]
+        with _memory_may_lack(), torch.no_grad():
+            given = [self._tensor(place, spec).to(self._device) for place, spec in zip(operands, takes, strict=True)]
+            made = module(*given)
+            for number, (value, place, spec) in enumerate(zip(made, results, gives, strict=True)):
+                if (tuple(value.shape), value.dtype) != spec:  # what a program says of its results is not yet what it computes
+                    raise OtherSignature(f"result {number} of {_shown((tuple(value.shape), value.dtype))}")
+                self._tensor(place, spec).copy_(value)
+
+    def close(self, program: int) -> None:
+        del self._programs[program]
+
+    def _tensor(self, place: Tensor, spec: Spec) -> torch.Tensor:
+        shape, dtype = spec
+        if place.memory:
+            size = dtype.itemsize
+            for extent in shape:
+                size *= extent
+            region = self._memory[place.memory]
+            return region[place.offset : place.offset + size].view(dtype).view(shape)
+        view = self._views.get((place.data, spec))
+        if view is None:
+            if len(self._views) >= _VIEWS_KEPT:
+                self._views.clear()
+            view = self._views[place.data, spec] = _view(place.data, shape, dtype)
+        return view
+
+    # ---- memory that the processor does not see -----------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+    def allocate(self, size: int) -> int:
+        with _memory_may_lack():
+            return self._keep(torch.zeros(size, dtype=torch.uint8, device=self._device))
+
+    def release(self, memory: int) -> None:
+        del self._memory[memory]
+
+    def read(self, memory: int, offset: int, to: int, size: int) -> None:
+        _view(to, (size,), torch.uint8).copy_(self._memory[memory][offset : offset + size])
+
+    def write(self, memory: int, offset: int, source: int, size: int) -> None:
+        self._memory[memory][offset : offset + size].copy_(_view(source, (size,), torch.uint8))
+
+    def map_weights(self, address: int, size: int) -> int:
+        with _memory_may_lack():
+            return self._keep(_view(address, (size,), torch.uint8).to(self._device, copy=True))
+
+    def unmap_weights(self, memory: int) -> None:
+        del self._memory[memory]
+
+    def peak_bytes(self) -> int:
+        """Of another device; on the processor all of it is the process's."""
+        if self._device.type != "cuda":
+            return 0
+        peak = torch.cuda.max_memory_allocated(self._device)
+        torch.cuda.reset_peak_memory_stats(self._device)
+        return int(peak)
+
+    def _keep(self, memory: torch.Tensor) -> int:
+        handle = next(self._handles)
+        self._memory[handle] = memory
+        return handle
+
+
+@contextmanager
+def _memory_may_lack() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as problem:
+        if isinstance(problem, torch.OutOfMemoryError) or _NO_MEMORY in str(problem):
+            raise NoMemory(str(problem)) from problem
+        raise
+
+
+def _view(address: int | None, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """A tensor over memory of the core, which outlives it."""
+    count = 1
+    for extent in shape:
+        count *= extent
+    if not count:
+        return torch.empty(shape, dtype=dtype)
+    memory: Any = (c.c_char * (count * dtype.itemsize)).from_address(address or 0)
+    return torch.frombuffer(memory, dtype=dtype).view(shape)
+
+
+def _spec(tensor: Tensor) -> Spec:
+    return tuple(tensor.shape[: tensor.rank]), _DTYPES[tensor.dtype]
+
+
+def _shown(spec: Spec) -> str:
+    shape, dtype = spec
+    return f"{str(dtype).removeprefix('torch.')} ({', '.join(map(str, shape))})"

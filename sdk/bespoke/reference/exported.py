@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An adapter out of a PEFT folder that the core has just written, under the bundle's names. Who takes a folder from elsewhere lets
+the core read it, which refuses what does not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load_file
+
+from bespoke.bundle.manifest import Manifest
+
+_ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
+
+
+def exported_adapter(folder: Path, manifest: Manifest) -> dict[str, np.ndarray]:
+    """Full name of each piece -> float32."""
+    config = manifest.model.config
+    tensors = load_file(folder / "adapter_model.safetensors")
+    return {name: tensors[_key(name, config.decoder_path)] for name in config.adapter_shapes(manifest.lora.settings)}
+
+
+def _key(name: str, decoder_path: str) -> str:
+    group, linear, piece = name.split(".")
+    part = "self_attn" if linear in _ATTENTION else "mlp"
+    return f"base_model.model.{decoder_path}.layers.{int(group.removeprefix('block_'))}.{part}.{linear}.{piece}.weight"

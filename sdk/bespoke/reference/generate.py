@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers by `prefill` and `decode`: the prompt goes into the KV cache in chunks, then one token at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from bespoke.bundle.reader import Bundle
+from bespoke.errors import GenerationError
+from bespoke.reference.machine import AnsweringMachine, adapter_tensors
+from bespoke.reference.threads import each_limited
+from bespoke.rules.sampling import check_sampling, choose_token
+
+Adapter = Mapping[str, np.ndarray]
+
+
+class Answers:
+    """Of one bundle, again and again: the machine is made once, the adapter is given each time."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self._machine = AnsweringMachine(bundle)
+        self._stop_ids = frozenset(bundle.manifest.text.stop_ids)
+
+    def generate_ids(
+        self, prompt: Sequence[int], adapter: Adapter, *, max_tokens: int = 128, temperature: float = 0.0, top_p: float = 1.0,
+        top_k: int | None = None, seed: int = 0,
+    ) -> Iterator[int]:  # fmt: skip
+        """The answer of an adapter to token ids, as token ids."""
+        tokens = generate_on(
+            self._machine, list(prompt), adapter_tensors(adapter), self._stop_ids, max_tokens=max_tokens,
+            temperature=temperature, top_p=top_p, top_k=top_k, seed=seed,
+        )  # fmt: skip
+        return each_limited(tokens, self._machine.threads)
+
+
+def generate(bundle: Bundle, prompt: Sequence[int], adapter: Adapter | None = None, **settings: Any) -> Iterator[int]:
+    """One answer, with the settings of `Answers.generate_ids`; by default of the bundle's own adapter, which changes nothing."""
+    return Answers(bundle).generate_ids(prompt, bundle.initial_adapter() if adapter is None else adapter, **settings)
+
+
+def generate_on(
+    machine: AnsweringMachine, prompt: Sequence[int], adapter: Mapping[str, torch.Tensor], stop_ids: frozenset[int], *,
+    max_tokens: int, temperature: float, top_p: float, top_k: int | None, seed: int,
+) -> Iterator[int]:  # fmt: skip
+    """Yields token ids until a stop token, `max_tokens`, or the end of the context (bundle.context_length rows)."""
+    check_sampling(temperature=temperature, top_p=top_p, top_k=top_k, seed=seed)
+    context = machine.bundle.manifest.context_length
+    if not 0 < len(prompt) < context:
+        raise GenerationError(
+            "prompt",
+            got=f"{len(prompt)} tokens",
+            expected=f"1 to {context - 1} tokens, so that an answer fits into the context of {context}",
+            next_step="Shorten the prompt, or build the bundle with a larger context",
+        )
+    try:
+        machine.prefill(prompt[:-1], 0, adapter)
+        token = prompt[-1]
+        for position in range(len(prompt) - 1, min(context, len(prompt) - 1 + max_tokens)):
+            logits = machine.decode(token, position, adapter)
+            token = choose_token(
+                logits.numpy().reshape(-1), temperature=temperature, top_p=top_p, top_k=top_k, seed=seed,
+                position=position + 1,
+            )  # fmt: skip
+            if token in stop_ids:
+                return
+            yield token
+    finally:
+        machine.end_session()

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans of a bundle brought to life: graphs as functions, weights mapped, buffers, one interpreter a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+
+import bespoke.ops  # noqa: F401  (registers the int4 operators)
+from bespoke.bundle.manifest import MethodRecord, PlanRecord
+from bespoke.bundle.reader import Bundle
+from bespoke.errors import GenerationError
+from bespoke.plan.instructions import SectionName
+from bespoke.plan.kinds import ARRAY_PREFIX
+from bespoke.reference.buffers import Buffers, as_tensor
+from bespoke.reference.code import PlanCode, read_code
+from bespoke.reference.device import device_for
+from bespoke.reference.fits import check_generation, check_method
+from bespoke.reference.graph_function import GraphFunction
+from bespoke.reference.interpreter import Bindings, Interpreter, Outcome
+from bespoke.reference.threads import threads_for
+from bespoke.reference.weights import Weights
+from bespoke.rules.batches import Batch
+
+
+class _Plans:
+    """Interpreters over shared buffers, by sequence length. The plans may be made for another target."""
+
+    def __init__(self, bundle: Bundle, codes: Mapping[int, PlanCode], device: torch.device | None) -> None:
+        self.bundle = bundle
+        self.device = device or device_for([target.name for target in bundle.manifest.targets])
+        graphs = {graph.key: graph for graph in bundle.manifest.graphs}
+        self.buffers = Buffers(codes.values(), self.device)
+        self.adapter_names = frozenset(
+            str(value.where) for code in codes.values() for value in code.values if value.role == "adapter"
+        )
+        called = {graph.key for code in codes.values() for graph in code.graphs}
+        functions = {
+            key: GraphFunction(bundle.read(record.file), record, self.device.type)
+            for key, record in graphs.items()
+            if key in called
+        }
+        weight_files = {record.group: record.file for record in bundle.manifest.weights}
+        weights = Weights(lambda group: bundle.mapped(weight_files[group]), self.device)
+        self.interpreters = {
+            length: Interpreter(code, [functions[graph.key] for graph in code.graphs], weights, self.buffers, self.device)
+            for length, code in codes.items()
+        }
+
+    @property
+    def threads(self) -> int | None:
+        """How many threads to compute with; None: as many as torch takes of itself."""
+        config = self.bundle.manifest.model.config
+        return threads_for(config.hidden_size * config.intermediate_size)
+
+
+class Machine(_Plans):
+    """Runs sections of one method. State is what `fill` put there and steps have changed since."""
+
+    def __init__(self, bundle: Bundle, method: MethodRecord, *, device: torch.device | None = None) -> None:
+        self.method = method
+        files = _codes(bundle, method.plans)
+        check_method(method, files, bundle.manifest)
+        super().__init__(bundle, {record.sequence_length: files[record.file] for record in method.plans}, device)
+        self.sequence_lengths: Sequence[int] = sorted(self.interpreters)
+
+    @property
+    def accumulates(self) -> bool:
+        return self.method.training.accumulates
+
+    @property
+    def replayable(self) -> bool:
+        return self.method.replayable
+
+    def train_step(self, batches: Sequence[Batch], *, learning_rate: float, step: int, seed: int) -> Outcome:
+        """One step over its micro-batches; the new state is in `buffers.following` until `buffers.flip`. `step` counts from 1."""
+        scalars = self.scalars(learning_rate, step, sum(batch.tokens_trained for batch in batches))
+        if not self.accumulates:
+            (batch,) = batches
+            return self._run("train_step", batch.sequence_length, Bindings(tensors(batch), scalars, seed, step))
+        self.buffers.begin_step()
+        whole = Outcome()
+        for batch in batches:
+            part = self._run("micro_step", batch.sequence_length, Bindings(tensors(batch), scalars, seed, step))
+            for name, value in part.metrics.items():
+                whole.metrics[name] = whole.metrics.get(name, 0.0) + value
+        last = batches[-1].sequence_length
+        applied = self._run("apply_step", last, Bindings({}, scalars, seed, step))
+        whole.metrics.update(applied.metrics)
+        return whole
+
+    def replay_step(self, recorded: Sequence[float], *, learning_rate: float, step: int, seed: int) -> None:
+        """A step's stores again, from its journal."""
+        bindings = Bindings({}, self.scalars(learning_rate, step, 1), seed, step)
+        self.interpreters[self.sequence_lengths[0]].replay(bindings, recorded)
+        self.buffers.flip()
+
+    def scalars(self, learning_rate: float, step: int, batch_tokens: int) -> dict[str, float]:
+        return {
+            **self.method.scalars, "learning_rate": learning_rate, "step": float(step),
+            "batch_tokens": float(batch_tokens),
+        }  # fmt: skip
+
+    def evaluate_batch(self, batch: Batch, adapter: Mapping[str, torch.Tensor] | None = None) -> tuple[float, float]:
+        """Sum of losses and count of right guesses over the unmasked tokens, with `adapter` or the current one."""
+        bindings = Bindings(tensors(batch), {}, adapter=adapter)
+        metrics = self._run("evaluate_step", batch.sequence_length, bindings).metrics
+        return metrics["loss_sum"], metrics["correct"]
+
+    def _run(self, section: SectionName, length: int, bindings: Bindings) -> Outcome:
+        return self.interpreters[length].run(section, bindings)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Adapter and optimizer state as they are now, without a copy."""
+        return {name: value.numpy() for name, value in self.buffers.current.items()}
+
+    def adapter(self) -> dict[str, np.ndarray]:
+        """The adapter's part of `state`."""
+        return {name: value for name, value in self.state().items() if name in self.adapter_names}
+
+
+class AnsweringMachine(_Plans):
+    """Runs the plan for answers: a KV cache that tokens go into, by `prefill` and `decode`, until `end_session`."""
+
+    def __init__(self, bundle: Bundle, *, device: torch.device | None = None) -> None:
+        record = bundle.manifest.generation
+        if record is None:
+            raise GenerationError(
+                "the bundle", got="no plan for answers: it was built before there were any, or by another program",
+                expected="a bundle of format 1.2 or later", next_step="Build it again",
+            )  # fmt: skip
+        files = _codes(bundle, [record])
+        check_generation(record, files[record.file], bundle.manifest)
+        super().__init__(bundle, {record.sequence_length: files[record.file]}, device)
+        self.chunk = record.sequence_length
+
+    def prefill(self, tokens: Sequence[int], position: int, adapter: Mapping[str, torch.Tensor]) -> None:
+        """Tokens from `position` on go into the cache in chunks; the last one is padded where the cache has room for it, else it
+        goes token by token."""
+        done, context = 0, self.bundle.manifest.context_length
+        while done < len(tokens):
+            if position + done + self.chunk > context:
+                self.decode(tokens[done], position + done, adapter)
+                done += 1
+                continue
+            chunk = list(tokens[done : done + self.chunk])
+            self._run("prefill", chunk + [0] * (self.chunk - len(chunk)), position + done, adapter)
+            done += len(chunk)
+
+    def decode(self, token: int, position: int, adapter: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """One token goes into the cache: logits [V, 1] of the next."""
+        logits: torch.Tensor = self._run("decode", [token], position, adapter).metrics["logits"]
+        return logits
+
+    def end_session(self) -> None:
+        self.buffers.end_session()
+
+    def _run(self, section: SectionName, tokens: Sequence[int], position: int, adapter: Mapping[str, torch.Tensor]) -> Outcome:
+        prompt = {f"prompt_{len(tokens)}": torch.tensor([tokens])}
+        return self.interpreters[self.chunk].run(section, Bindings(prompt, {"position": position}, adapter=adapter))
+
+
+def _codes(bundle: Bundle, records: Sequence[PlanRecord]) -> dict[str, PlanCode]:
+    """By file."""
+    return {record.file: read_code(bundle.read(record.file), record.file, bundle.manifest.graphs) for record in records}
+
+
+def tensors(batch: Batch) -> dict[str, torch.Tensor]:
+    return {f"{ARRAY_PREFIX}{name}": torch.from_numpy(array) for name, array in batch.arrays.items()} | {
+        "tokens": torch.from_numpy(batch.tokens),
+        "targets": torch.from_numpy(batch.targets),
+        "mask": torch.from_numpy(batch.mask),
+    }
+
+
+def adapter_tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
+    """Arrays of an adapter file as tensors over the same memory."""
+    return {name: as_tensor(array) for name, array in arrays.items()}

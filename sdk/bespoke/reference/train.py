@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What training computes, as a function: the same arguments give the same losses and the same tensors, to the bit.
+
+A step, from the outside in:
+
+1. `BatchCursor` (rules/batches.py) takes the next rows: which ones follows from the seed and the number of the step alone.
+2. `learning_rate_at` (rules/schedule.py) says the rate of the step.
+3. `Machine.train_step` runs the method's plan: `train_step`, or `micro_step` for each micro-batch and then `apply_step`. Noise that
+   the plan asks for is keyed by seed and step (rules/noise.py). What the plan stores lies apart from what it reads.
+4. Where loss and recorded values are finite, what was stored takes the place of what was read. Else the step is rejected: adapter
+   and optimizer state stay, and only the cursor moves. Three rejected steps in a row end the run.
+
+There are no files, locks, clocks or limits of memory in it: those are the device core's (bindings/native/src/train), whose numbers
+are held against these.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from bespoke.bundle.reader import Bundle
+from bespoke.config import Training
+from bespoke.reference.machine import Machine
+from bespoke.reference.threads import limited
+from bespoke.rules.batches import BatchCursor, CursorState, Row, RowLike
+from bespoke.rules.schedule import learning_rate_at
+
+__all__ = ["Journal", "RunState", "Trained", "bundle_rows", "replay", "train"]
+
+DIVERGED_AFTER = 3  # steps in a row whose loss is NaN or infinite
+
+Tensors = Mapping[str, np.ndarray]
+Journal = Sequence[tuple[int, Sequence[float]]]
+"""Number of a step, from 1, and what it recorded."""
+
+
+@dataclass(frozen=True)
+class RunState:
+    """All that a step changes. From the state after any step, the rest of a run is what it would have been without a break."""
+
+    adapter: Tensors
+    optimizer: Tensors = field(default_factory=dict)  # what is not there is zero
+    cursor: CursorState = field(default_factory=CursorState)
+    rejected_in_a_row: int = 0
+
+
+@dataclass(frozen=True)
+class Trained:
+    state: RunState
+    losses: tuple[float, ...]  # of every step, also of those rejected
+    rejected: tuple[int, ...]  # numbers of the rejected steps, from 1
+    tokens: int  # that were trained on
+    journal: Journal  # of the steps that were kept
+
+    @property
+    def diverged(self) -> bool:
+        return self.state.rejected_in_a_row >= DIVERGED_AFTER
+
+
+def train(
+    bundle: Bundle, method: str | None = None, start: RunState | None = None, *, user_rows: Sequence[RowLike] = (),
+    general_rows: Sequence[RowLike] = (), seed: int, settings: Training | None = None, steps: int | None = None,
+) -> Trained:  # fmt: skip
+    """At most `steps` steps of a run that has `settings.steps` of them, by default all that are left.
+
+    method:       by default the first of the bundle
+    start:        by default the bundle's adapter and the beginning of a run
+    user_rows:    rows of the examples to train on; `general_rows`: those of the bundle's own data (`bundle_rows`)
+    settings:     by default the method's; what is compiled (batch size, lengths, accumulation or not) must stay
+    """
+    machine, settings = _machine(bundle, method, settings)
+    cursor = BatchCursor(
+        user_rows, general_rows, seed=seed, batch_size=settings.batch_size, accumulation=settings.accumulation,
+        sequence_lengths=machine.sequence_lengths, general_share=settings.general_share,
+        vocab_size=bundle.manifest.model.config.vocab_size,
+    )  # fmt: skip
+    start = start or RunState(bundle.initial_adapter())
+    machine.buffers.fill({**start.adapter, **start.optimizer})
+    position, in_a_row = start.cursor, start.rejected_in_a_row
+    losses: list[float] = []
+    rejected: list[int] = []
+    journal: list[tuple[int, Sequence[float]]] = []
+    tokens = 0
+    left = settings.steps - position.step
+    with limited(machine.threads):
+        for _ in range(left if steps is None else min(steps, left)):
+            if in_a_row >= DIVERGED_AFTER:
+                break
+            batches, position = cursor.step(position)
+            outcome = machine.train_step(batches, learning_rate=_rate(settings, position.step), step=position.step, seed=seed)
+            if outcome.finite:
+                machine.buffers.flip()
+                journal.append((position.step, outcome.recorded))
+                in_a_row = 0
+            else:
+                rejected.append(position.step)
+                in_a_row += 1
+            losses.append(float(outcome.metrics.get("loss", math.nan)))
+            tokens += sum(batch.tokens_trained for batch in batches)
+    return Trained(_state(machine, position, in_a_row), tuple(losses), tuple(rejected), tokens, journal)
+
+
+def replay(
+    bundle: Bundle, method: str, adapter: Tensors, journal: Journal, *, seed: int, settings: Training | None = None
+) -> dict[str, np.ndarray]:
+    """The adapter that the steps of a journal make of this one; for methods whose plans are replayable."""
+    machine, settings = _machine(bundle, method, settings)
+    machine.buffers.fill(adapter)
+    with limited(machine.threads):
+        for step, recorded in journal:
+            machine.replay_step(recorded, learning_rate=_rate(settings, step), step=step, seed=seed)
+    return {name: value.copy() for name, value in machine.adapter().items()}
+
+
+def bundle_rows(bundle: Bundle, split: str) -> list[Row]:
+    """Rows of the bundle's own data, "train" or "valid": row i is tokens[offsets[i]:offsets[i + 1]]."""
+    name = {"train": bundle.manifest.data.train, "valid": bundle.manifest.data.valid}[split]
+    if name is None:
+        return []
+    arrays = bundle.mapped(name)
+    return [Row(arrays["tokens"][begin:end], arrays["mask"][begin:end]) for begin, end in pairwise(arrays["offsets"].tolist())]
+
+
+def _machine(bundle: Bundle, method: str | None, settings: Training | None) -> tuple[Machine, Training]:
+    record = bundle.method(method)
+    settings = settings or record.training
+    return Machine(bundle, record.model_copy(update={"training": settings})), settings
+
+
+def _rate(settings: Training, step: int) -> float:
+    return learning_rate_at(
+        step, peak=settings.learning_rate, schedule=settings.schedule, warmup_steps=settings.warmup_steps,
+        total_steps=settings.steps,
+    )  # fmt: skip
+
+
+def _state(machine: Machine, cursor: CursorState, rejected_in_a_row: int) -> RunState:
+    """Copies: the machine's buffers go with it."""
+    tensors = {name: value.copy() for name, value in machine.state().items()}
+    adapter = {name: value for name, value in tensors.items() if name in machine.adapter_names}
+    optimizer = {name: value for name, value in tensors.items() if name not in machine.adapter_names}
+    return RunState(adapter, optimizer, cursor, rejected_in_a_row)

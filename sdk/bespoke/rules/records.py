@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the user's model says of what it keeps: examples, runs, versions. Every language has these records, in JSON where they pass
+through the C API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Split = Literal["train", "validation"]
+
+
+@dataclass(frozen=True)
+class AddedExample:
+    """`created` is False where the same id with the same content was there already.
+
+    `truncated_tokens`: how many found no room in the bundle's longest sequence, the oldest of the context first;
+    `truncated_trained_tokens`: how many of them were to be trained on, so that not even what is learned is whole.
+    """
+
+    id: str
+    split: Split
+    created: bool
+    truncated_tokens: int = 0
+    truncated_trained_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class ExampleInfo:
+    """An example as stored. `rows` counts its token rows (windows), `tokens` and `trained_tokens` sum over them."""
+
+    id: str
+    split: Split
+    json: dict[str, Any]
+    tokens: int
+    trained_tokens: int
+    rows: int
+    added_at: str
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """`example`: it was there. `accepted_deleted`: adapters that had seen it. `run_stopped`: an unfinished run had."""
+
+    example: bool
+    accepted_deleted: int
+    run_stopped: bool
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training run. `step` and `cursor` are those of the last commit, by slot or by journal."""
+
+    id: int
+    method: str
+    seed: int
+    settings: dict[str, Any]
+    steps: int
+    started_from: int | None
+    example_ids: tuple[str, ...]
+    step: int
+    cursor: dict[str, Any]
+    ended_because: str | None
+    started_at: str
+    ended_at: str | None
+
+
+@dataclass(frozen=True)
+class Version:
+    """An accepted adapter. `run_id` is None and `source` set where it was imported."""
+
+    id: int
+    run_id: int | None
+    step: int
+    metrics: dict[str, Any]
+    accepted_at: str
+    source: str | None = None

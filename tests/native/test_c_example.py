@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The example in C (bindings/native/examples/personalize.c), compiled and run: adds, trains in two slices, exports, forgets."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from safetensors.numpy import load_file
+
+from bespoke import Lora, Personalizer, Training
+from tests.reading import read_state
+from tests.unit.golden.bundles import build
+
+
+def example_bundle(place: Path) -> Path:
+    """Of a model that has a tokenizer."""
+    build(place, "llama", "mezo", text=True)
+    training = Training(learning_rate=1e-2, sequence_lengths=(12,), batch_size=1, steps=20, seed=1)
+    bundle = place / "core.bundle"
+    Personalizer(place / "model", "mesp", "executorch", lora=Lora(rank=2), training=training, data=None).build(bundle)
+    return bundle
+
+
+def check_what_it_said(lines: str, adapter: Path) -> None:
+    said = [(line.split(" ", 1)[0], json.loads(line.split(" ", 1)[1])) for line in lines.splitlines()]
+    assert [what for what, _ in said] == ["added"] * 3 + ["trained"] * 2 + ["versions", "forgotten", "left"]
+    first, second = said[3][1], said[4][1]
+    assert (first["stopped_because"], first["total_steps"], first["accepted"]) == ("stop_requested", 5, None)
+    assert (second["total_steps"], second["accepted"]) == (12, True)
+    assert [version["run_id"] for version in said[5][1]] == [first["run"]]
+    assert any(tensor.any() for name, tensor in load_file(adapter / "adapter_model.safetensors").items() if "lora_B" in name)
+    assert said[6][1] == {"example": True, "accepted_deleted": 1, "run_stopped": False}
+    assert said[7][1] == 2
+
+
+def test_the_example_does_what_it_says(native_build: Path, tmp_path: Path) -> None:
+    bundle = example_bundle(tmp_path)
+    state, adapter = tmp_path / "alice", tmp_path / "adapter"
+    done = subprocess.run(
+        [native_build / "example_personalize", bundle, state, adapter], capture_output=True, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    check_what_it_said(done.stdout, adapter)
+    assert read_state(state, bundle, ["because it was tired of sitting there"])["broken"] == []

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verify` of the core tokenizes the golden texts with the bundle's tokenizer.bin, and finds another tokenizer or another text."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bespoke.bundle.reader import open_bundle
+from bespoke.core import finding, run
+from bespoke.data.text import Tokenizer
+from bespoke.data.tokenizer_file import write_tokenizer_file
+from bespoke.errors import BundleError, GoldenMismatch
+from tests.native.test_loop_golden import edited
+from tests.unit.golden.bundles import build, changed, rewrite_manifest, tensors
+
+BIN, GOLDEN = "text/tokenizer.bin", "golden/golden.safetensors"
+
+
+@pytest.fixture(autouse=True)
+def built_core(native_build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(finding.OVERRIDE, str(native_build / "bespoke-core"))
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny Llama with a byte-level BPE."""
+    return build(tmp_path_factory.mktemp("golden_texts"), "llama", "mezo", target="executorch", text=True)
+
+
+def verify(bundle: Path, state: Path) -> dict[str, Any]:
+    return run({"verb": "verify", "bundle": str(bundle), "state": str(state)})
+
+
+def refused(bundle: Path, state: Path) -> GoldenMismatch:
+    with pytest.raises(GoldenMismatch) as caught:
+        verify(bundle, state)
+    return caught.value
+
+
+def golden_texts(bundle: Path) -> list[dict[str, Any]]:
+    with open_bundle(bundle) as opened:
+        texts: list[dict[str, Any]] = json.loads(opened.mapped(GOLDEN)["document"].tobytes())["texts"]
+        return texts
+
+
+def test_every_text_is_held(bundle: Path, tmp_path: Path) -> None:
+    report = verify(bundle, tmp_path / "state")
+    (check,) = [check for check in report["checks"] if check["what"] == "texts"]
+    assert check["compared"] == len(golden_texts(bundle)) == 500
+    assert report["texts_skipped"] == 0
+
+
+@pytest.mark.parametrize("number", [0, 137, 499])
+def test_a_changed_text_and_changed_tokens_are_named(bundle: Path, tmp_path: Path, number: int) -> None:
+    text = golden_texts(bundle)[number]["text"]
+
+    def other_text(content: dict[str, Any]) -> None:
+        content["texts"][number]["text"] += "!"
+
+    def other_tokens(content: dict[str, Any]) -> None:
+        content["texts"][number]["ids"][-1] ^= 1
+
+    for name, change, shown in (("a", other_text, text + "!"), ("b", other_tokens, text)):
+        error = refused(changed(bundle, tmp_path / name, GOLDEN, tensors(edited(change))), tmp_path / f"{name}.state")
+        assert error.subject.startswith(f"Golden text {number} of 500, ")
+        if shown.isascii() and shown.isprintable() and len(shown) < 60:
+            assert shown in error.subject
+        assert error.got.startswith("tokens [")
+        assert error.expected.startswith("tokens [")
+
+
+def test_another_tokenizer_is_found_and_named_by_what_it_does(bundle: Path, tmp_path: Path) -> None:
+    document = json.loads((bundle / "text" / "tokenizer.json").read_bytes())
+    document["model"]["merges"].pop(3)
+    fewer = write_tokenizer_file(Tokenizer.from_bytes(json.dumps(document).encode(), None))
+    error = refused(changed(bundle, tmp_path / "b", BIN, written(lambda data: fewer)), tmp_path / "state")
+    assert error.subject.startswith("Golden text ")
+    assert "tokens" in error.got
+
+
+def test_a_token_that_decodes_to_something_else_is_found(bundle: Path, tmp_path: Path) -> None:
+    """Encoding reads other tables than decoding, so only the way back shows it."""
+    position = place_of_token(bundle, b"z")
+    damaged = changed(bundle, tmp_path / "b", BIN, written(lambda data: data[:position] + b"q" + data[position + 1 :]))
+    error = refused(damaged, tmp_path / "state")
+    assert error.got.startswith("decoded to ")
+    assert error.expected == "the text again"
+
+
+def test_a_tokenizer_file_that_is_none_is_refused(bundle: Path, tmp_path: Path) -> None:
+    damaged = changed(bundle, tmp_path / "b", BIN, written(lambda data: data[: len(data) // 2]))
+    with pytest.raises(BundleError, match=r"text/tokenizer\.bin"):
+        verify(damaged, tmp_path / "state")
+
+
+def test_a_bundle_of_before_tokenizer_bin_counts_its_texts_as_skipped(bundle: Path, tmp_path: Path) -> None:
+    old = Path(shutil.copytree(bundle, tmp_path / "b"))
+    content = json.loads((old / "manifest.json").read_bytes())
+    content["format_version"]["minor"] = 0
+    plan = content.pop("generation")["file"]
+    del content["text"]["tokenizer_bin"], content["files"][BIN], content["files"][plan]
+    for target in content["targets"]:
+        for artifact in target["artifacts"]:
+            del artifact["baked"]
+    for name in (BIN, plan):
+        (old / name).unlink()
+    rewrite_manifest(old, content)
+    report = verify(old, tmp_path / "state")
+    assert report["texts_skipped"] == 500
+    assert "texts" not in {check["what"] for check in report["checks"]}
+
+
+def written(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    def apply(path: Path) -> None:
+        path.write_bytes(change(path.read_bytes()))
+
+    return apply
+
+
+def place_of_token(bundle: Path, token: bytes) -> int:
+    """Where in tokenizer.bin the bytes stand that this token of one byte is decoded to, by the layout in tokenizer_file.py."""
+    data = (bundle / BIN).read_bytes()
+    counts = struct.unpack_from("<14Q", data, -(-(8 + 11 * 4) // 8) * 8)
+    at = -(-(8 + 11 * 4) // 8) * 8 + 14 * 8
+    byte_ids = np.frombuffer(data, "<u4", 256, at)
+    at += 256 * 4
+    at += -at % 8
+    at += counts[1] * 16  # merges
+    ends = np.frombuffer(data, "<u4", counts[2], at)
+    at += counts[2] * 4
+    at += -at % 8
+    place = at + int(ends[byte_ids[token[0]] - 1])
+    assert data[place : place + 1] == token
+    return place

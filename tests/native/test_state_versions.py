@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What version 2 of the state added, on the core's store; and a state of version 1, killed or failing while it is brought to it."""
+
+from __future__ import annotations
+
+import errno
+import random
+import shutil
+import sqlite3
+import zipfile
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bespoke.errors import BespokeError
+from tests.checks import full, new_seed, record_check
+from tests.faulty import FAIL, FAIL_FROM, KILL_AFTER, KILL_BEFORE, KILL_TORN, NEVER
+from tests.kill.conftest import faults, place
+from tests.native.core_store import CoreStore
+from tests.native.state_lab import CoreState
+from tests.reading import read_state
+from tests.unit.state.conftest import OpenState, Stores, open_state, stores
+from tests.unit.state.states import BASE, SHAPES, add, slot_tensors, token_row
+from tests.unit.state.test_migration import OLD
+
+__all__ = ["faults", "open_state", "place", "stores"]
+
+FEW = 15  # faults, in the fast run; in the full one each that there is
+NEW_BASE = "e" * 64
+SINCE_2 = {"text", "use", "rejected", "losses"}
+
+
+def unpacked(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    with zipfile.ZipFile(OLD) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+def digests(state: Path) -> dict[str, str]:
+    found: dict[str, str] = read_state(state)["digests"]
+    return found
+
+
+def test_a_state_of_version_1_goes_on(open_state: OpenState, tmp_path: Path) -> None:
+    with open_state(unpacked(tmp_path / "old")) as store:
+        run = store.current_run()
+        assert store.commit_step(run.id, step=run.step + 1, cursor={}, tensors=slot_tensors(6))
+        assert add(store, "one more", id="more") in store.example_ids()
+        assert store.forget("note-2").run_stopped
+
+
+def test_a_state_of_version_1_takes_a_new_base(stores: Stores, tmp_path: Path) -> None:
+    def retokenize(example: dict[str, Any]) -> Sequence[Any]:
+        return [token_row(2, *example["text"].encode())]
+
+    state = unpacked(tmp_path / "old")
+    with stores.reset_for_new_base(state, NEW_BASE, SHAPES, retokenize) as store:
+        assert len(store.examples()) == 7
+        assert store.accepted() == []
+    assert set(digests(state)) >= SINCE_2
+
+
+def opened(program: Path, library: Path, state: Path, call: int, mode: int, error: int = 0) -> tuple[str, list[str]]:
+    """What opening came to ("opened", "killed", an error's name), with a fault at that call, and the calls that it made."""
+    with CoreState(program, library) as core:
+        core.act("arm", call=call, mode=mode, error=error)
+        try:
+            core.open(state)
+            return "opened", core.act("log").splitlines()
+        except EOFError:
+            return "killed", []
+        except BespokeError as problem:
+            return type(problem).__name__, []
+
+
+def test_killed_or_failing_inside_it_is_of_the_old_version_or_the_new_one(native_build: Path, faults: Path, place: Path) -> None:
+    program, state = native_build / "tests" / "state_lab", place / "alice"
+    _, calls = opened(program, faults, unpacked(state), NEVER, KILL_BEFORE)
+    new = digests(state)
+    old = digests(unpacked(state))
+    assert new.keys() - old.keys() == SINCE_2
+    kills = [(call, mode, 0) for call in range(len(calls)) for mode in (KILL_BEFORE, KILL_AFTER, KILL_TORN)]
+    errors = [(call, mode, error) for call in range(len(calls)) for mode, error in ((FAIL, errno.EIO), (FAIL_FROM, errno.ENOSPC))]
+    seed = new_seed()
+    done: Counter[str] = Counter()
+    for call, mode, error in random.Random(seed).sample(kills + errors, len(kills + errors) if full() else FEW):
+        where = f"call {call} of {len(calls)} ({calls[call]}), mode {mode}, error {error}, seed {seed}"
+        outcome, _ = opened(program, faults, unpacked(state), call, mode, error)
+        found = digests(state)
+        assert found in (old, new), where
+        assert outcome != "opened" or found == new, where
+        done[f"{outcome} and {'new' if found == new else 'old'}"] += 1
+        with CoreStore.open(program, state, BASE, SHAPES):
+            pass
+        assert digests(state) == new, where
+    assert {outcome.split()[0] for outcome in done} <= {"killed", "opened", "StateError", "DiskFull"}
+    record_check("a state of version 1, killed or failing while the core's store opens it", dict(done), seed)
+
+
+def test_what_is_for_training_only_is_never_held_out(native_build: Path, tmp_path: Path) -> None:
+    with CoreStore.open(native_build / "tests" / "state_lab", tmp_path / "alice", BASE, SHAPES) as store:
+        splits = []
+        for number in range(60):
+            use = {"use": "train"} if number % 2 else {}
+            splits.append(store.act("add", json=f'{{"text":"{number}"}}', rows=[[[1, 2], [0, 1]]], **use)[1])
+        assert set(splits[1::2]) == {"train"}
+        assert splits.count("validation") >= 6
+    found = read_state(tmp_path / "alice")
+    assert (found["validation"], found["broken"]) == (splits.count("validation"), [])
+
+
+@pytest.mark.parametrize("verb", ["forget", "reset"])
+def test_losses_go_with_what_they_may_have_been_measured_on(open_state: OpenState, tmp_path: Path, verb: str) -> None:
+    with open_state(tmp_path / "alice") as store:
+        add(store, "x", id="x")
+    with closing(sqlite3.connect(tmp_path / "alice" / "state.sqlite")) as connection, connection:
+        connection.execute("INSERT INTO losses VALUES (0, ?, 2.5)", ("a" * 64,))
+    with open_state(tmp_path / "alice") as store:
+        store.forget("x") if verb == "forget" else store.reset()
+    with closing(sqlite3.connect(tmp_path / "alice" / "state.sqlite")) as connection:
+        assert connection.execute("SELECT count(*) FROM losses").fetchone() == (0,)

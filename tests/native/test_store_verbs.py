@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The store's verbs through the C API: what they answer is the SDK's records, and what they leave is judged by the state reader."""
+
+from __future__ import annotations
+
+import ctypes as c
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from bespoke.bundle.reader import open_bundle
+from bespoke.core import library
+from bespoke.data.encode import ExampleEncoder
+from bespoke.data.text import Tokenizer
+from bespoke.errors import AdapterError, BespokeError, ConfigError, DataError, StateError
+from bespoke.rules.records import AddedExample, ExampleInfo, Forgotten, Version
+from bespoke.rules.report import Evaluation
+from tests.bundles import made_once, tiny_core_bundle
+from tests.reading import read_state
+from tests.unit.golden.bundles import build
+
+__all__ = ["tiny_core_bundle"]
+
+EXAMPLES = [
+    {"text": "the cat sat on a mat"},
+    {"prompt": "the cat", "completion": " went home"},
+    {"tokens": [1, 2, 3, 4], "mask": [0, 0, 1, 1]},
+    {"text": "because it was tired of sitting there for a while and then it went to sleep on a mat, the cat"},
+    {"prompt": "a mat " * 9, "completion": " home" * 30, "note": {"number": 2**70, "share": 0.1}},
+]
+
+
+class Verbs:
+    """A model that is open in this process, by the library alone."""
+
+    def __init__(self, bundle: Path, state: Path) -> None:
+        self.core, self.state, self.model = library.load(), state, c.c_void_p()
+        self.core.call("bespoke_open", place(bundle), library.text(str(state)), None, c.byref(self.model))
+
+    def ask(self, verb: str, *arguments: Any) -> Any:
+        return self.core.ask(f"bespoke_{verb}", self.model, *arguments)
+
+    def add(self, example: Any, id: str = "", **fields: Any) -> AddedExample:
+        text = example if isinstance(example, str | bytes) else json.dumps(example, ensure_ascii=False)
+        return AddedExample(**self.ask("add_example", library.made(library.Example, json=text, id=id, **fields)))
+
+    def export(self, folder: Path, base: bool) -> Path:
+        self.core.call("bespoke_export_adapter", self.model, library.text(str(folder)), library.text("peft"), base)
+        return folder
+
+    def take(self, folder: Path, trust_base: bool = False) -> int:
+        version = c.c_int64()
+        self.core.call("bespoke_import_adapter", self.model, library.text(str(folder)), trust_base, c.byref(version))
+        return version.value
+
+    def versions(self) -> list[Version]:
+        return [Version(**version) for version in self.ask("list_versions")]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.core.plain("bespoke_close", self.model)
+
+
+def place(bundle: Path) -> Any:
+    return library.made(library.Bundle, path=str(bundle))
+
+
+@pytest.fixture(scope="session")
+def text_bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Of two base models, with the same tokenizer. No engine runs them here."""
+
+    def make(folder: Path) -> None:
+        for family in ("llama", "qwen2"):
+            (folder / family).mkdir()
+            build(folder / family, family, "mezo", text=True)
+
+    folder = made_once(tmp_path_factory, "text_bundles", make)
+    return {family: folder / family / "bundle" for family in ("llama", "qwen2")}
+
+
+@pytest.fixture
+def alice(text_bundles: dict[str, Path], tmp_path: Path) -> Iterator[Verbs]:
+    with Verbs(text_bundles["llama"], tmp_path / "alice") as verbs:
+        yield verbs
+
+
+def encoder_of(bundle: Path) -> ExampleEncoder:
+    """Hugging Face's tokenizer, and the Python code around it."""
+    with open_bundle(bundle) as opened:
+        text = opened.manifest.text
+        tokenizer = Tokenizer.open(bundle / "text")
+        return ExampleEncoder(tokenizer, None, text.train_on, max(opened.manifest.sequence_lengths), vocab_size=text.vocab_size)
+
+
+def test_examples_are_tokenized_kept_and_listed(alice: Verbs, text_bundles: dict[str, Path]) -> None:
+    encoder = encoder_of(text_bundles["llama"])
+    for number, example in enumerate(EXAMPLES):
+        expected = encoder.encode(example)
+        added = alice.add(example, f"id {number} \N{SNOWMAN}")
+        assert (added.id, added.created) == (f"id {number} \N{SNOWMAN}", True)
+        assert (added.truncated_tokens, added.truncated_trained_tokens) == (
+            expected.truncated_tokens, expected.truncated_trained_tokens,
+        )  # fmt: skip
+        assert alice.add(example, added.id).created is False
+        info = ExampleInfo(**alice.ask("list_examples")[-1])
+        assert (info.json, info.split) == (example, added.split)
+        assert (info.tokens, info.trained_tokens, info.rows) == (expected.tokens, expected.trained_tokens, len(expected.rows))
+    assert alice.add(EXAMPLES[4], "last").truncated_trained_tokens > 0
+    count = c.c_int64()
+    alice.core.call("bespoke_count_examples", alice.model, c.byref(count))
+    assert count.value == len(alice.ask("list_examples")) == len(EXAMPLES) + 1
+    found = read_state(alice.state, text_bundles["llama"])
+    assert found["broken"] == []
+
+
+REFUSED: list[tuple[Any, dict[str, Any], type[BespokeError], str]] = [
+    (b"", {}, DataError, "example"),
+    (b"[1]", {}, DataError, "example"),
+    (b'{"text": 1}', {}, DataError, "example.text"),
+    (b'{"text": "half \\ud800"}', {}, DataError, "example"),
+    (b'{"text": NaN}', {}, DataError, "example"),
+    (b'{"text": "a", "text": "b"}', {}, DataError, "example"),
+    (b'{"words": "a"}', {}, DataError, "example"),
+    (b'{"text": ""}', {}, DataError, "example"),
+    (b'{"tokens": [1, 300, 2]}', {}, DataError, "example.tokens"),
+    (b'{"messages": [{"role": "user", "content": "a"}]}', {}, DataError, "example.messages"),
+    (b'{"text": "\xff"}', {}, ConfigError, "bespoke_example.json"),
+    (b'{"text": "a mat"}', {"id": "x" * 257}, DataError, "id of an example"),
+    (b'{"text": "a mat"}', {"id": b"\xff"}, ConfigError, "bespoke_example.id"),
+    (b'{"text": "a mat"}', {"use": "train them all"}, ConfigError, "bespoke_example.use"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(REFUSED)))
+def test_what_is_no_example_is_refused_and_nothing_is_kept(alice: Verbs, number: int) -> None:
+    text, fields, kind, subject = REFUSED[number]
+    with pytest.raises(kind) as caught:
+        alice.add(text, **fields)
+    assert type(caught.value) is kind
+    assert caught.value.subject.startswith(subject), caught.value
+    assert all((caught.value.got, caught.value.expected, caught.value.next_step))
+    assert alice.ask("list_examples") == []
+
+
+def test_an_id_belongs_to_one_example(alice: Verbs) -> None:
+    alice.add(EXAMPLES[0], "one")
+    with pytest.raises(DataError, match="other content"):
+        alice.add(EXAMPLES[1], "one")
+
+
+def test_a_bundle_without_a_tokenizer_takes_token_ids_only(tiny_core_bundle: Path, tmp_path: Path) -> None:
+    with Verbs(tiny_core_bundle, tmp_path / "state") as verbs:
+        with pytest.raises(DataError, match="token ids only"):
+            verbs.add(EXAMPLES[0])
+        assert verbs.add(EXAMPLES[2]).created
+
+
+def test_what_is_forgotten_is_in_no_file(alice: Verbs, text_bundles: dict[str, Path]) -> None:
+    alice.add({"text": "the cat sat on a mat"}, "stays")
+    alice.add({"text": "because it was tired"}, "goes")
+    assert Forgotten(**alice.ask("forget_example", library.text("goes"))) == Forgotten(True, 0, False)
+    assert Forgotten(**alice.ask("forget_example", library.text("goes"))) == Forgotten(False, 0, False)
+    assert [info["id"] for info in alice.ask("list_examples")] == ["stays"]
+    assert read_state(alice.state, text_bundles["llama"], ["because it was tired"])["broken"] == []
+
+
+def test_adapters_go_out_come_in_and_are_taken_back(alice: Verbs, tmp_path: Path, text_bundles: dict[str, Path]) -> None:
+    with pytest.raises(AdapterError, match="no training was accepted"):
+        alice.export(tmp_path / "none", base=False)
+    assert not (tmp_path / "none").exists()
+    first = alice.export(tmp_path / "first", base=True)
+    assert (alice.take(first), alice.take(first)) == (1, 2)
+    versions = alice.versions()
+    assert [(version.id, version.run_id, version.source) for version in versions] == [(1, None, "first"), (2, None, "first")]
+    again = alice.export(tmp_path / "again", base=False)
+    assert {path.name: path.read_bytes() for path in again.iterdir()} == {path.name: path.read_bytes() for path in first.iterdir()}
+    assert Version(**alice.ask("rollback")) == versions[0]
+    assert alice.ask("rollback") is None
+    assert alice.ask("rollback") is None
+    alice.take(first)
+    alice.core.call("bespoke_reset", alice.model)
+    assert alice.versions() == []
+    assert read_state(alice.state, text_bundles["llama"])["broken"] == []
+    with Verbs(text_bundles["qwen2"], tmp_path / "other") as other, pytest.raises(AdapterError):
+        other.take(first)
+
+
+def test_a_state_moves_to_another_base_with_its_examples(alice: Verbs, tmp_path: Path, text_bundles: dict[str, Path]) -> None:
+    alice.add(EXAMPLES[0], "one")
+    alice.add(EXAMPLES[2], "two")
+    alice.take(alice.export(tmp_path / "adapter", base=True))
+    alice.core.plain("bespoke_close", alice.model)
+    alice.model = c.c_void_p()
+    state, other = library.text(str(alice.state)), text_bundles["qwen2"]
+    with pytest.raises(StateError, match="reset_for_new_base"):
+        Verbs(other, alice.state)
+    alice.core.call("bespoke_reset_for_new_base", place(other), state, None)
+    with Verbs(other, alice.state) as moved:
+        assert [info["id"] for info in moved.ask("list_examples")] == ["one", "two"]
+        assert moved.versions() == []
+    assert read_state(alice.state, other)["broken"] == []
+    with pytest.raises(ConfigError):
+        alice.core.call("bespoke_reset_for_new_base", place(other), library.text(""), None)
+
+
+def test_examples_that_are_given_are_judged_as_the_users_are_and_not_kept(tiny_core_bundle: Path, tmp_path: Path) -> None:
+    examples = [{"tokens": [3 + number, 4 + number, 5 + number, 6]} for number in range(4)]
+    with Verbs(tiny_core_bundle, tmp_path / "state") as verbs:
+        for example in examples:
+            verbs.add(example)
+        kept = verbs.ask("evaluate", library.text("train"), library.text(""), None)
+    with Verbs(tiny_core_bundle, tmp_path / "empty") as verbs:
+        given = verbs.ask("evaluate", library.text(""), library.text(json.dumps(examples)), None)
+        assert Evaluation(**given) == Evaluation(**kept)
+        assert verbs.ask("list_examples") == []
+        for wrong, says in (("{}", "a list of"), ("[]", "at least one"), ('[{"tokens": [1]}]', "example 1"), ("[", "JSON")):
+            with pytest.raises(DataError, match=says):
+                verbs.ask("evaluate", library.text(""), library.text(wrong), None)

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The core with torch as its engine, for tests: in this process, or `python -m tests.native.torch_lab BUNDLE STATE METHOD STEPS` in
+one of its own, which says each step that is done."""
+
+from __future__ import annotations
+
+import ctypes as c
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bespoke.core.library import Bundle, Call, OnProgress, Options, Training, load, made, text
+from bespoke.core.torch_engine import TorchEngine
+
+STEP = 2  # BESPOKE_PHASE_STEP
+
+
+def train(
+    bundle: Path, state: Path, engine: TorchEngine, method: str, steps: int = 0, on_step: Callable[[int], None] | None = None
+) -> dict[str, Any]:
+    """One call of bespoke_train; its report, or the core's error."""
+    library, model = load(), c.c_void_p()
+
+    def progress(_: Any, found: Any) -> int:
+        if on_step is not None and found.contents.phase == STEP:
+            on_step(found.contents.step)
+        return 0
+
+    options = made(Options, memory_mb=-1.0, engine=c.addressof(engine.table))
+    call = made(Call, progress=OnProgress(progress))
+    library.call("bespoke_open", made(Bundle, path=str(bundle)), text(str(state)), options, c.byref(model))
+    try:
+        report: dict[str, Any] = library.ask("bespoke_train", model, made(Training, method=method, steps=steps), call)
+    finally:
+        library.plain("bespoke_close", model)
+    return report
+
+
+if __name__ == "__main__":
+    train(
+        Path(sys.argv[1]), Path(sys.argv[2]), TorchEngine(), sys.argv[3], int(sys.argv[4]), lambda step: print(step, flush=True)
+    )

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tiny bundle, open."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bespoke.bundle.reader import Bundle, open_bundle
+from bespoke.reference import graph_function
+from tests.unit.personal_model.tiny import tiny_bundle, tiny_folder
+
+__all__ = ["tiny_bundle", "tiny_folder"]
+
+
+@pytest.fixture(scope="package", autouse=True)
+def graphs_read_once() -> Iterator[None]:
+    """Reading the graphs takes most of the time of a few steps, and is not what is tested here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(graph_function, "load_program", functools.lru_cache(maxsize=None)(graph_function.load_program))
+        yield
+
+
+@pytest.fixture(scope="module")
+def bundle(tiny_bundle: Path) -> Iterator[Bundle]:
+    with open_bundle(tiny_bundle) as opened:
+        yield opened
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "unit/reference" in item.nodeid and not {"test_cost", "test_threads"} & {item.path.stem}:  # one process keeps the bundle
+            item.add_marker(pytest.mark.xdist_group("tiny"))

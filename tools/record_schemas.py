@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""JSON Schemas of what passes through the C API as JSON: reports and records come out, examples go in.
+
+Other languages make their types from them. A report may grow: what a reader does not know is no error.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from bespoke.core.runtime import fields_of_the_core
+from bespoke.data.shapes import FIELDS, OPTIONAL_FIELDS
+from bespoke.data.turns import ROLES
+from bespoke.rules.records import AddedExample, ExampleInfo, Forgotten, Run, Version
+from bespoke.rules.report import STAGES, Evaluation, MemoryReport, TrainReport
+
+RECORDS = (AddedExample, ExampleInfo, Forgotten, Run, Version)
+REPORTS = (TrainReport, Evaluation)
+NOT_FINITE = ("losses", "loss", "perplexity", "accuracy")  # null where the number is not finite, for which JSON has no word
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def record_schemas() -> dict[str, dict[str, Any]]:
+    """File name -> schema."""
+    found = {f"{file_name(kind)}.schema.json": schema_of(kind) for kind in (*RECORDS, *REPORTS)}
+    return {**found, "example.schema.json": example_schema()}
+
+
+def file_name(kind: type) -> str:
+    """train_report of TrainReport."""
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in kind.__name__).lstrip("_")
+
+
+def schema_of(kind: type) -> dict[str, Any]:
+    """Of what the core writes, which fills every field."""
+    schema = TypeAdapter(kind).json_schema(mode="serialization")
+    for part, owner in ((schema, kind), *((part, MemoryReport) for part in schema.get("$defs", {}).values())):
+        written = fields_of_the_core(owner)
+        properties = {name: described(name, schema) for name, schema in part["properties"].items() if name in written}
+        part.update(properties=properties, required=list(written))
+    if kind is TrainReport:
+        properties = schema["properties"]
+        properties["seconds_by_stage"] = numbers_by(STAGES, {"type": "number"})
+        columns = {"type": "array", "items": {"type": "integer"}}
+        properties["memory_columns"] = numbers_by(("anonymous", "shmem", "swap", "file"), columns)
+    return {"$schema": DRAFT, **schema}
+
+
+def described(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in schema.items() if key not in ("title", "default")}
+    if name == "losses":
+        return {**kept, "items": {"type": ["number", "null"]}}
+    return {**kept, "type": ["number", "null"]} if name in NOT_FINITE else kept
+
+
+def numbers_by(names: tuple[str, ...], kind: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": dict.fromkeys(names, kind), "required": list(names)}
+
+
+def example_schema() -> dict[str, Any]:
+    """One object for each shape; other fields are kept and not trained on."""
+    text = {"type": "string"}
+    message = {
+        "type": "object", "required": ["role", "content"],
+        "properties": {"role": {"enum": list(ROLES)}, "content": text},
+    }  # fmt: skip
+    whole = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
+    kinds = {
+        "messages": {"type": "array", "items": message, "minItems": 1}, "prompt": text, "completion": text, "chosen": text,
+        "rejected": text, "text": text,
+        "tokens": {"type": "array", "items": whole, "minItems": 1}, "mask": {"type": "array", "items": {"enum": [0, 1]}},
+    }  # fmt: skip
+    shapes = [
+        {
+            "type": "object", "title": shape, "required": list(fields),
+            "properties": {name: kinds[name] for name in (*fields, *OPTIONAL_FIELDS[shape])},
+        }
+        for shape, fields in FIELDS.items()
+    ]  # fmt: skip
+    return {"$schema": DRAFT, "title": "Example", "description": "What the user gives to learn from.", "oneOf": shapes}
