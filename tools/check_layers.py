@@ -24,7 +24,8 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
     "version", "errors", "arguments", "format", "config", "rules", "plan", "ops", "model", "bundle", "system", "graph", "methods",
     "data", "hookspecs", "contracts", "plugins", "reference", "core", "delivery", "golden",
-    "compiler", "personalizer", "personal_model", "testing", "plot", "doctor", "cli", "bespoke", "bespoke_plugins",
+    "compiler", "personalizer", "examples", "session", "personal_model", "testing", "plot", "doctor", "cli", "bespoke",
+    "bespoke_plugins",
 )  # fmt: skip
 
 # Narrower than the order: what these import apart from themselves. Parts of the sdk may import the foundation, too.

@@ -16,6 +16,7 @@ from bespoke.golden.document import GradientSource
 from bespoke.plan.instructions import DType, Instruction, Lifetime, Place, Result, Role, SectionName
 from bespoke.rules.batches import Source
 from bespoke.rules.noise import Distribution, Stream
+from bespoke.rules.records import AdapterFormat, AnswerEnd
 from bespoke.rules.report import Evaluation, JudgedOn, MemoryReport, Phase, Stage, StoppedBecause, TrainReport
 
 LICENCE = "// SPDX-License-Identifier: Apache-2.0\n"
@@ -50,6 +51,8 @@ ENUMS: dict[str, tuple[str, ...]] = {
     "Phase": get_args(Phase),
     "JudgedOn": get_args(JudgedOn),
     "Stopped": get_args(StoppedBecause),
+    "AnswerEnd": get_args(AnswerEnd),
+    "AdapterFormat": get_args(AdapterFormat),
 }
 
 

@@ -13,12 +13,13 @@ from pydantic import TypeAdapter
 from bespoke.core.runtime import fields_of_the_core
 from bespoke.data.shapes import FIELDS, OPTIONAL_FIELDS
 from bespoke.data.turns import ROLES
-from bespoke.rules.records import AddedExample, ExampleInfo, Forgotten, Run, Version
+from bespoke.rules.records import AddedExample, AnswerPiece, Classification, ExampleInfo, Forgotten, Run, Score, Version
 from bespoke.rules.report import STAGES, Evaluation, MemoryReport, TrainReport
 
-RECORDS = (AddedExample, ExampleInfo, Forgotten, Run, Version)
+RECORDS = (AddedExample, AnswerPiece, Classification, ExampleInfo, Forgotten, Run, Score, Version)
 REPORTS = (TrainReport, Evaluation)
-NOT_FINITE = ("losses", "loss", "perplexity", "accuracy")  # null where the number is not finite, for which JSON has no word
+# null where the number is not finite, for which JSON has no word
+NOT_FINITE = ("losses", "loss", "perplexity", "accuracy", "log_probability")
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 

@@ -3,25 +3,21 @@
 
 from __future__ import annotations
 
-import tempfile
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cached_property
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 from bespoke import arguments
 from bespoke.bundle.reader import Authenticated, Bundle, open_bundle
 from bespoke.config import Training, settings_from
 from bespoke.core import library
+from bespoke.core.answers import OpenSession, classification_of, scores_of
 from bespoke.core.handle import Handle, Place, Request, reset_for_new_base
 from bespoke.core.runtime import CoreRuntime, RuntimeName, chosen_runtime
-from bespoke.data.encode import ExampleEncoder
-from bespoke.data.example_json import example_id, example_json
-from bespoke.data.text import Tokenizer
-from bespoke.data.turns import Turns
+from bespoke.data.example_json import example_json
 from bespoke.errors import (
     AdapterError,
     BudgetExceeded,
@@ -32,47 +28,21 @@ from bespoke.errors import (
     kind_of,
     shown,
 )
+from bespoke.examples import Examples
 from bespoke.reference.device import device_for, require_device
-from bespoke.reference.exported import exported_adapter
-from bespoke.rules.records import AddedExample, ExampleInfo, Forgotten, Version
+from bespoke.rules.records import (
+    AdapterFormat,
+    AnswerPiece,
+    Classification,
+    Score,
+    Version,
+)
 from bespoke.rules.report import Evaluation, TrainReport, megabytes
-from bespoke.rules.sampling import check_sampling
+from bespoke.session import Session, answers_json, check_prompt, generation_of, prompt_json, token_ids
 from bespoke.system.malloc import steady_malloc
 
 if TYPE_CHECKING:
     from bespoke.core.in_process import InProcess
-    from bespoke.reference.generate import Adapter, Answers
-
-
-class Examples:
-    """The user's examples. Tokenized when added, never while training."""
-
-    def __init__(self, core: Handle) -> None:
-        self._core = core
-
-    def add(
-        self, example: dict[str, Any], id: str | None = None, *, use: Literal["train"] | None = None
-    ) -> AddedExample:
-        """Keeps an example: {"messages": ...}, {"prompt": ..., "completion": ...}, {"text": ...} or {"tokens": ..., "mask": ...}.
-
-        The same id with the same content changes nothing. What is longer than the bundle's longest sequence is cut, the oldest of
-        the context first, and the result says by how much. With `use="train"` it is never held out to judge by: for facts that must
-        be known. Raises DataError for what cannot be used or would train nothing.
-        """
-        if use is not None:
-            arguments.one_of("use", use, ("train",))
-        return self._core.add_example(example_json(example), None if id is None else example_id(id), use)
-
-    def list(self) -> list[ExampleInfo]:
-        """All examples, in the order in which they were added."""
-        return self._core.examples()
-
-    def forget(self, id: str) -> Forgotten:
-        """Deletes an example at once, with every adapter that saw it; stops a run that uses it."""
-        return self._core.forget(example_id(id))
-
-    def __len__(self) -> int:
-        return self._core.count_examples()
 
 
 class PersonalModel:
@@ -86,8 +56,7 @@ class PersonalModel:
         self._share = 1.0
         self._child = CoreRuntime(place, memory_bytes)
         self._torch: InProcess | None = None
-        self._answering_machine: Answers | None = None
-        self._adapter: tuple[Version | None, Adapter] | None = None  # that answers, and its tensors
+        self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self.runtime = runtime
         self.examples = Examples(core)
 
@@ -152,11 +121,14 @@ class PersonalModel:
         return tuple(target.name for target in self._bundle.manifest.targets)
 
     def close(self) -> None:
-        """Waits for the calls that run."""
+        """Waits for the calls that run, and ends the sessions that are open."""
         self._core.close()
+        for session in list(self._sessions):
+            session.close()
+        self._child.close()
         if self._torch is not None:
             self._torch.close()
-        self._torch = self._answering_machine = self._adapter = None
+        self._torch = None
         self._bundle.close()
 
     def __enter__(self) -> Self:
@@ -191,8 +163,7 @@ class PersonalModel:
         if self.runtime == "core":
             return self._child.train(request, seconds, on_step, stop)
         self._ask_for_the_estimate(method)
-        with self._on_torch("Training with the runtime 'torch'") as torch:
-            return torch.train(request, seconds, on_step, stop)
+        return self._on_torch("Training with the runtime 'torch'").train(request, seconds, on_step, stop)
 
     def _ask_for_the_estimate(self, method: str | None) -> None:
         """BudgetExceeded where training is to add less to this process than the plan says: what malloc kept of earlier work would
@@ -254,40 +225,87 @@ class PersonalModel:
         given = None if examples is None else [example_json(one, f"example {n}") for n, one in enumerate(examples, 1)]
         if self.runtime == "core":
             return self._child.evaluate(split, given)
-        with self._on_torch("Evaluating with the runtime 'torch'") as torch:
-            return torch.evaluate(split, given)
+        return self._on_torch("Evaluating with the runtime 'torch'").evaluate(split, given)
+
+    def session(
+        self, *, max_tokens: int | None = None, temperature: float = 0.0, top_p: float = 1.0, top_k: int | None = None,
+        seed: int = 0, stop_texts: Sequence[str] = (),
+    ) -> Session:  # fmt: skip
+        """A conversation: it is fed, and answers token by token, as long as it is open.
+
+        max_tokens:   of one answer; None: as many as the bundle's context has room for
+        temperature:  0 takes the likeliest token; else a token is drawn, by `seed` and the number of tokens before
+        top_p, top_k: of the likeliest tokens those that hold this share together; so many
+        stop_texts:   texts that end an answer and are no part of it
+        """
+        generation = generation_of(
+            max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, seed=seed, stop_texts=stop_texts
+        )
+        self._core.check_open()
+        if self.runtime == "core":
+            opened: OpenSession = self._child.open_session(generation)
+        else:
+            opened = self._on_torch("Answering with the runtime 'torch'").open_session(generation)
+        session = Session(opened, self._core.check_open)
+        self._sessions.add(session)
+        return session
 
     def generate(
         self, prompt: str | Sequence[Any], *, max_tokens: int = 128, temperature: float = 0.0, top_p: float = 1.0,
-        top_k: int | None = None, seed: int = 0,
+        top_k: int | None = None, seed: int = 0, stop_texts: Sequence[str] = (),
     ) -> Iterator[str]:  # fmt: skip
-        """Pieces of the answer to messages, a text or token ids, as they come. Temperature 0 is greedy."""
-        _check_prompt(prompt)
-        tokenizer = self._encoder.tokenizer
-        if tokenizer is None:
+        """Pieces of the answer to messages, a text or token ids, as they come, with the settings of `session`."""
+        if self._bundle.manifest.text.tokenizer is None:
+            check_prompt(prompt)
             raise GenerationError(
                 "prompt", got="a bundle that takes token ids only", expected="a bundle with a tokenizer",
                 next_step="Use generate_ids",
             )  # fmt: skip
-        ids = self._encoder.prompt_ids(prompt)
-        text = tokenizer.stream(ids)
-        tokens = self.generate_ids(
-            ids, max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, seed=seed
+        pieces = self._answer(
+            prompt, max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, seed=seed, stop_texts=stop_texts
         )
-        return (piece for token in tokens if (piece := text(token)))
+        return (piece.text for piece in pieces if piece.text)
 
     def generate_ids(
         self, prompt: Sequence[int], *, max_tokens: int = 128, temperature: float = 0.0, top_p: float = 1.0,
         top_k: int | None = None, seed: int = 0,
     ) -> Iterator[int]:  # fmt: skip
         """Token ids of the answer to token ids."""
-        prompt = self._encoder.token_ids(prompt)
-        max_tokens = arguments.whole_number("max_tokens", max_tokens, 1, error=GenerationError)
-        check_sampling(temperature=temperature, top_p=top_p, top_k=top_k, seed=seed)
+        ids = token_ids(prompt, self._bundle.manifest.text.vocab_size)
+        pieces = self._answer(ids, max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, seed=seed)
+        return (piece.token for piece in pieces if piece.token is not None)
+
+    def score(self, prompt: str | Sequence[Any], answers: Sequence[str | Sequence[int]]) -> list[Score]:
+        """How likely the adapter that answers finds each of `answers` to a prompt: texts or, where that is token ids, token ids.
+
+        What several have in common is computed once.
+        """
+        return scores_of(self._judge("score", prompt_json(prompt), answers_json("answers", answers)))
+
+    def classify(self, prompt: str | Sequence[Any], labels: Sequence[str]) -> Classification:
+        """The likeliest of `labels` as the answer to a prompt, for the time that it takes to know which one it is."""
+        return classification_of(self._judge("classify", prompt_json(prompt), answers_json("labels", labels)))
+
+    def _judge(self, what: str, prompt: str, answers: str) -> Any:
         self._core.check_open()
-        return self._answers().generate_ids(
-            prompt, self._answering(), max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, seed=seed
-        )
+        on_core = self.runtime == "core"
+        return (self._child if on_core else self._on_torch("Answering with the runtime 'torch'")).judge(what, prompt, answers)
+
+    def _answer(self, prompt: str | Sequence[Any], **settings: Any) -> Iterator[AnswerPiece]:
+        """Of a session of its own. What is wrong is said at once, and not with the first piece."""
+        check_prompt(prompt)
+        session = self.session(**settings)
+        try:
+            session.feed(prompt)
+        except BaseException:
+            session.close()
+            raise
+
+        def pieces() -> Iterator[AnswerPiece]:
+            with session:
+                yield from session
+
+        return pieces()
 
     # ---- versions ------------------------------------------------------------------------------------------------------
 
@@ -303,13 +321,16 @@ class PersonalModel:
         """Forgets everything that was learned; examples stay."""
         self._core.reset()
 
-    def export_adapter(self, folder: str | Path, format: Literal["peft"] = "peft", *, base: bool = False) -> Path:
-        """The adapter that answers, as a folder that `peft.PeftModel.from_pretrained` loads onto the original model.
+    def export_adapter(self, folder: str | Path, format: AdapterFormat = "peft", *, base: bool = False) -> Path:
+        """The adapter that answers, as a folder for the original model.
 
+        peft:  what `peft.PeftModel.from_pretrained` loads
+        mlx:   what `mlx_lm.load(..., adapter_path=folder)` loads
+        gguf:  adapter.gguf, for llama.cpp's `--lora`; llama, qwen2, qwen3 and gemma3_text
         Refused where the base model answers; `base` exports the bundle's initial adapter then, which changes nothing.
         """
         folder = arguments.folder("folder", folder)
-        arguments.one_of("format", format, ("peft",))
+        arguments.one_of("format", format, get_args(AdapterFormat))
         if not base and not self._core.versions():  # the core says it in words of every language
             raise AdapterError(
                 "the adapter to export", got="none: no training was accepted, so the base model answers",
@@ -327,46 +348,19 @@ class PersonalModel:
 
     # ---- pieces ----------------------------------------------------------------------------------------------------------
 
-    @cached_property
-    def _encoder(self) -> ExampleEncoder:
-        self._core.check_open()
-        return _encoder_of(self._bundle)
-
-    def _answering(self) -> Adapter:
-        """Tensors of the adapter that answers: the newest accepted one, else the bundle's initial one, which changes nothing."""
-        versions = self._core.versions()
-        newest = versions[-1] if versions else None
-        if self._adapter is None or self._adapter[0] != newest:
-            self._adapter = (newest, self._bundle.initial_adapter() if newest is None else self._exported())
-        return self._adapter[1]
-
-    def _exported(self) -> Adapter:
-        """By way of a folder: no other reader may open the state's files in this process."""
-        with tempfile.TemporaryDirectory() as folder:
-            self._core.export_adapter(Path(folder) / "adapter", "peft", True)
-            return exported_adapter(Path(folder) / "adapter", self._bundle.manifest)
-
-    @contextmanager
-    def _on_torch(self, what: str) -> Iterator[InProcess]:
+    def _on_torch(self, what: str) -> InProcess:
         """Imports torch at its first use: 3 seconds and 280 MB that training on the core does without."""
         if self._torch is None:
             with _needs_torch(what):
                 from bespoke.core.in_process import InProcess
+            from bespoke.reference.threads import limited, threads_for
+
             device = device_for(self.targets).type
-            self._torch = InProcess(library.load(), self._place, device, self._memory_bytes)
+            config = self._bundle.manifest.model.config
+            with_threads = partial(limited, threads_for(config.hidden_size * config.intermediate_size))
+            self._torch = InProcess(library.load(), self._place, device, self._memory_bytes, with_threads)
             self._torch.set_pace(self._share)
-        from bespoke.reference.threads import limited, threads_for
-
-        config = self._bundle.manifest.model.config
-        with limited(threads_for(config.hidden_size * config.intermediate_size)):
-            yield self._torch
-
-    def _answers(self) -> Answers:
-        if self._answering_machine is None:
-            with _needs_torch("Answering"):
-                from bespoke.reference.generate import Answers
-            self._answering_machine = Answers(self._bundle)
-        return self._answering_machine
+        return self._torch
 
 
 @contextmanager
@@ -377,23 +371,3 @@ def _needs_torch(what: str) -> Iterator[None]:
         if error.name != "torch":
             raise
         raise MissingDependency.of(what, "torch", "torch") from None
-
-
-def _encoder_of(bundle: Bundle) -> ExampleEncoder:
-    text, lengths = bundle.manifest.text, bundle.manifest.sequence_lengths
-    tokenizer = None
-    if text.tokenizer is not None:
-        config = None if text.tokenizer_config is None else bundle.read(text.tokenizer_config)
-        tokenizer = Tokenizer.from_bytes(bundle.read(text.tokenizer), config, text.tokenizer)
-    turns = None if text.turns is None else Turns.from_bytes(bundle.read(text.turns), text.turns)
-    return ExampleEncoder(tokenizer, turns, text.train_on, max(lengths), vocab_size=text.vocab_size)
-
-
-def _check_prompt(prompt: Any) -> None:
-    listed = isinstance(prompt, Sequence | np.ndarray) and not isinstance(prompt, str | bytes)
-    if isinstance(prompt, str) or (listed and len(prompt)):
-        return
-    raise GenerationError(
-        "prompt", got="an empty list" if listed else kind_of(prompt), expected="text, messages or token ids",
-        next_step="Give one of them",
-    )  # fmt: skip

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The example in C (bindings/native/examples/personalize.c), compiled and run: adds, trains in two slices, exports, forgets."""
+"""The example in C (bindings/native/examples/personalize.c), compiled and run: adds, trains in two slices, answers twice, exports,
+forgets."""
 
 from __future__ import annotations
 
@@ -25,7 +26,11 @@ def example_bundle(place: Path) -> Path:
 
 
 def check_what_it_said(lines: str, adapter: Path) -> None:
-    said = [(line.split(" ", 1)[0], json.loads(line.split(" ", 1)[1])) for line in lines.splitlines()]
+    everything = [(line.split(" ", 1)[0], json.loads(line.split(" ", 1)[1])) for line in lines.splitlines()]
+    said = [(what, found) for what, found in everything if what != "piece"]
+    pieces = [found for what, found in everything if what == "piece"]
+    assert [piece["stopped_because"] for piece in pieces].count(None) == len(pieces) - 2
+    assert pieces[-1]["stopped_because"] in ("max_tokens", "stop_token")
     assert [what for what, _ in said] == ["added"] * 3 + ["trained"] * 2 + ["versions", "forgotten", "left"]
     first, second = said[3][1], said[4][1]
     assert (first["stopped_because"], first["total_steps"], first["accepted"]) == ("stop_requested", 5, None)

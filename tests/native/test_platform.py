@@ -19,7 +19,7 @@ SRC = SOURCE / "src"
 # What a folder of src may include beside itself; error.h, enums.h and bytes.h are everybody's.
 MAY_USE = {
     "api": {"model", "exec", "state", "format", "kernels", "engines"},
-    "model": {"train", "verify", "exec", "state", "text", "format"},
+    "model": {"train", "verify", "generate", "exec", "state", "text", "format"},
     "train": {"exec", "state", "format", "platform"},
     "verify": {"train", "exec", "state", "text", "format", "platform"},
     "generate": {"exec", "text", "format"},

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Threads of an app on one model, and another process on its state (bindings/native/tests/stress_lab.cpp): they add, list and
-forget while one trains and others ask to compute, are cancelled, and limits and pace change. Ten seconds; under a sanitizer in
-full mode ten minutes.
+forget while one trains, two converse and others ask to compute, are cancelled, and limits and pace change. Ten seconds; under a
+sanitizer in full mode ten minutes.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def stressed(program: Path, bundle: Path, state: Path, seconds: float, what: str
         ids = {id for (id,) in connection.execute("SELECT id FROM examples")}
     assert ids == {id for one in said.values() for id in one["kept"]}
     answers: dict[str, dict[str, int]] = {role: one["answers"] for role, one in said.items()}
-    for verb in ("add", "forget", "list", "train", "evaluate Busy"):
+    for verb in ("add", "forget", "list", "train", "evaluate Busy", "next", "next Busy", "next Cancelled"):
         assert answers[app][verb] > 0, answers
-    verbs = ("add", "forget", "train", "train Busy", "evaluate Busy")
+    verbs = ("add", "forget", "train", "train Busy", "evaluate Busy", "session", "next", "next Busy", "next Cancelled")
     counts = {verb: sum(of.get(verb, 0) for of in answers.values()) for verb in verbs}
     record_check(f"threads and another process on one state, {what}", {"seconds": int(seconds), **counts}, seed)
     return answers

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an app does with a user's model: adds examples, trains in two slices, takes the adapter out, forgets an example.
+ * What an app does with a user's model: adds examples, trains in two slices, talks with it, takes the adapter out, forgets an example.
  *
  *   cc personalize.c -lbespoke_core -o personalize && ./personalize chat.bundle alice/ adapter/
  */
@@ -39,6 +39,18 @@ static int32_t tell(void *context, const bespoke_progress *progress) {
   return progress->step >= *last; /* at the end of a run, the gate judges what was learned */
 }
 
+/* An app shows each piece as it comes. Messages are fed as "[{\"role\": \"user\", \"content\": ...}]" where the model has a chat template. */
+static void answer(bespoke_session *session, const char *prompt) {
+  check(bespoke_session_feed(session, text(prompt), &error));
+  int ended = 0;
+  while (!ended) {
+    char *piece = NULL;
+    check(bespoke_session_next(session, NULL, &piece, &error));
+    ended = strstr(piece, "\"stopped_because\":null") == NULL; /* "context_full": open another session with the last messages */
+    show("piece", piece);
+  }
+}
+
 int main(int argc, char **argv) {
   if (argc != 4) {
     fprintf(stderr, "usage: %s BUNDLE STATE ADAPTER\n", argv[0]);
@@ -72,6 +84,13 @@ int main(int argc, char **argv) {
     check(bespoke_train(model, &training, &call, &report, &error));
     show("trained", report); /* losses, accepted, memory, why it stopped */
   }
+
+  bespoke_session *session = NULL;
+  bespoke_generation generation = {.struct_size = sizeof generation, .max_tokens = 4, .temperature = 0.7, .seed = 1};
+  check(bespoke_session_open(model, &generation, &session, &error));
+  answer(session, "\"the cat\"");
+  answer(session, "\" and then\""); /* goes on where the answer ended */
+  bespoke_session_close(session);
 
   char *versions = NULL, *forgotten = NULL;
   check(bespoke_list_versions(model, &versions, &error));

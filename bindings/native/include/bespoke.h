@@ -3,8 +3,8 @@
  * bespoke's device core: one user's model. Opens a bundle and the user's state, trains, judges, and says what it did. C API 1.0,
  * release candidate: what an app is compiled against today runs with every later library of version 1.
  *
- * Threads   Any function may be called from any thread. Calls that compute (train, evaluate, verify) run one at a time for each model:
- *           a second one gets BESPOKE_BUSY at once. Verbs of the store run at once, also while a call computes. Limit, pace and
+ * Threads   Any function may be called from any thread. Calls that compute (train, evaluate, verify, next, score, classify) run one at a
+ *           time for each model: a second one gets BESPOKE_BUSY at once. Verbs of the store run at once, also while a call computes. Limit, pace and
  *           cancellation may change while a call runs. bespoke_close waits for the calls of its model; a handle is not to be used after
  *           it.
  * State     While a model of this process has a state open, nothing else of this process opens files of that folder: no other SQLite and
@@ -265,9 +265,10 @@ BESPOKE_API bespoke_status bespoke_rollback(bespoke_model *model, char **version
 /* Forgets everything that was learned; examples stay. BESPOKE_STATE_LOCKED while somebody trains. */
 BESPOKE_API bespoke_status bespoke_reset(bespoke_model *model, bespoke_error **error);
 
-/* Writes the adapter that answers into `folder`, in the format "peft": what peft.PeftModel.from_pretrained loads onto the original model.
- * The folder appears whole or not at all; an earlier export there is replaced. BESPOKE_ADAPTER_ERROR where the base model answers;
- * `base` not 0 exports the bundle's initial adapter then, which changes nothing. */
+/* Writes the adapter that answers into `folder`, for the original model: as "peft" (peft.PeftModel.from_pretrained), "mlx" (mlx_lm.load's
+ * adapter_path) or "gguf" (adapter.gguf, for llama.cpp's --lora). The folder appears whole or not at all; an earlier export in the same
+ * format is replaced. BESPOKE_ADAPTER_ERROR where the base model answers; `base` not 0 exports the bundle's initial adapter then, which
+ * changes nothing. */
 BESPOKE_API bespoke_status bespoke_export_adapter(bespoke_model *model, bespoke_text folder, bespoke_text format, int32_t base,
                                                   bespoke_error **error);
 
@@ -292,12 +293,12 @@ BESPOKE_API bespoke_cancel *bespoke_cancel_new(void); /* null: no memory */
 BESPOKE_API void bespoke_cancel_set(bespoke_cancel *cancel);
 BESPOKE_API void bespoke_cancel_free(bespoke_cancel *cancel);
 
-enum { BESPOKE_PHASE_OPEN = 0, BESPOKE_PHASE_JUDGE = 1, BESPOKE_PHASE_STEP = 2, BESPOKE_PHASE_COMMIT = 3 };
+enum { BESPOKE_PHASE_OPEN = 0, BESPOKE_PHASE_JUDGE = 1, BESPOKE_PHASE_STEP = 2, BESPOKE_PHASE_COMMIT = 3, BESPOKE_PHASE_DECODE = 4 };
 
 typedef struct bespoke_progress {
   size_t struct_size;
   int32_t phase;           /* what begins now; of a step: what has ended */
-  int64_t step, steps;     /* of the run: done, and planned; 0 where there is no run */
+  int64_t step, steps;     /* of the run: done, and planned; of a prompt that is read: tokens; 0 where there is neither */
   double loss;             /* of the step that has ended; else NaN */
   int64_t footprint_bytes; /* of the process, as the system judges it */
 } bespoke_progress;
@@ -338,6 +339,54 @@ BESPOKE_API bespoke_status bespoke_evaluate(bespoke_model *model, bespoke_text s
 
 /* Runs the bundle's golden vectors: JSON, one entry for each check. BESPOKE_GOLDEN_MISMATCH where one fails. */
 BESPOKE_API bespoke_status bespoke_verify(bespoke_model *model, const bespoke_call *call, char **report, bespoke_error **error);
+
+/* ---- answers ----------------------------------------------------------------------------------------------------------- */
+
+typedef struct bespoke_generation {
+  size_t struct_size;
+  int64_t max_tokens;      /* of one answer; 0: as many as the context has room for */
+  double temperature;      /* 0: the likeliest token, always */
+  double top_p;            /* of the likeliest tokens those that hold this share together; 0: all */
+  int64_t top_k;           /* of the likeliest tokens so many; 0: all */
+  uint64_t seed;           /* it and the number of tokens before decide each draw */
+  bespoke_text stop_texts; /* JSON array of texts that end an answer and are no part of it, or empty */
+} bespoke_generation;
+
+/* One conversation. It is pulled:
+ *
+ *   feed        messages, a text or token ids, as JSON; for the next turn those that are new
+ *   next        one token of the answer and the text that it completes (answer_piece), again until `stopped_because` is not null
+ *
+ * An answer is of one adapter, the one that answers when its first token is asked for; the next answer takes the newest again. Only where
+ * that adapter is forgotten and the model trains in the middle of an answer, another one goes on with it. What a session holds between calls is words: all sessions of a model share one machine, which goes while the model trains and comes
+ * back with the next token. The answer becomes a part of the conversation; one that has not ended does as far as it went, when more is
+ * fed. */
+typedef struct bespoke_session bespoke_session;
+
+/* BESPOKE_GENERATION_ERROR for a setting out of its range, and for a bundle without a plan for answers. `generation` may be null. The
+ * model stays open, with its state, until its last session is closed too. */
+BESPOKE_API bespoke_status bespoke_session_open(bespoke_model *model, const bespoke_generation *generation, bespoke_session **session,
+                                                bespoke_error **error);
+BESPOKE_API void bespoke_session_close(bespoke_session *session); /* waits for its call */
+
+/* Computes nothing. BESPOKE_DATA_ERROR for what cannot be used, BESPOKE_GENERATION_ERROR for a prompt that is longer than the context:
+ * nothing was taken then. Where a later turn finds no room, its answer ends before it begins, "context_full": open another session with
+ * as many of the last messages as are wanted. */
+BESPOKE_API bespoke_status bespoke_session_feed(bespoke_session *session, bespoke_text prompt, bespoke_error **error);
+
+/* The first one after `feed` reads the prompt, which takes longest. BESPOKE_CANCELLED, BESPOKE_BUSY and every other error say that
+ * nothing was said: the same token may be asked for again. */
+BESPOKE_API bespoke_status bespoke_session_next(bespoke_session *session, const bespoke_call *call, char **piece, bespoke_error **error);
+
+/* How likely the adapter that answers finds each of `answers` behind a prompt, as it was trained on both (score, a list in their order):
+ * a JSON array of texts, or, to token ids, of arrays of token ids. The prompt is JSON, as for bespoke_session_feed. */
+BESPOKE_API bespoke_status bespoke_score(bespoke_model *model, bespoke_text prompt, bespoke_text answers, const bespoke_call *call,
+                                         char **scores, bespoke_error **error);
+
+/* The likeliest of `labels`, a JSON array of texts, as an answer to a prompt (classification). It computes what is needed to know which
+ * one that is, and no more. */
+BESPOKE_API bespoke_status bespoke_classify(bespoke_model *model, bespoke_text prompt, bespoke_text labels, const bespoke_call *call,
+                                            char **classification, bespoke_error **error);
 
 /* ---- this library ------------------------------------------------------------------------------------------------------ */
 

@@ -299,10 +299,10 @@ static const check checks[] = {
 };
 
 int main(int argc, char **argv) {
-  const check *const tables[] = {checks, checks_of_calls, checks_of_verbs};
+  const check *const tables[] = {checks, checks_of_calls, checks_of_verbs, checks_of_sessions};
   if (argc < 4) return 2;
   bundle = argv[2], state = argv[3];
-  for (int i = 0; i < 3; i++)
+  for (int i = 0; i < 4; i++)
     for (const check *one = tables[i]; one->name; one++)
       if (!strcmp(one->name, argv[1])) return one->run(), 0;
   fprintf(stderr, "no check %s\n", argv[1]);

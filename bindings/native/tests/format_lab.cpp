@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "format/hash.h"
-#include "format/peft.h"
+#include "format/adapter/peft.h"
 #include "format/bundle/bundle.h"
 #include "format/plan/plan_check.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An app in a hurry: threads that add, list, forget, train, judge, cancel and change limits on one model, as fast as they can.
+// An app in a hurry: threads that add, list, forget, train, judge, converse, cancel and change limits on one model, as fast as they can.
 //
 //   stress_lab app|engine|store BUNDLE STATE MILLISECONDS SEED
 //
@@ -30,7 +30,6 @@ bespoke_text text(std::string_view words) { return {words.data(), words.size()};
 
 // ---- an engine that computes nothing ---------------------------------------------------------------------------------------
 
-const bespoke_tensor& tensor(const bespoke_tensor* tensors, size_t index) { return tensors[index]; }
 const bespoke_tensor& tensor(const bespoke_tensor* const* tensors, size_t index) { return *tensors[index]; }
 
 int fill(const bespoke_tensor& result) {
@@ -113,11 +112,7 @@ class Stress {
   void compute(unsigned seed, bool trains) {
     std::mt19937 random(seed);
     while (more()) {
-      const std::shared_ptr<bespoke_cancel> cancel(bespoke_cancel_new(), bespoke_cancel_free);
-      {
-        const std::lock_guard<std::mutex> alone(lock_);
-        (trains ? cancel_ : judging_) = cancel;
-      }
+      const auto cancel = new_cancel(trains ? training_ : judging_);
       bespoke_call settings{};
       settings.struct_size = sizeof settings;
       settings.cancel = cancel.get();
@@ -139,6 +134,29 @@ class Stress {
     }
   }
 
+  // Conversations of a few turns. Some are closed in the middle of an answer; what was cancelled, found the model busy or had no memory is
+  // asked for again.
+  void converse(unsigned seed) {
+    std::mt19937 random(seed);
+    while (more()) {
+      bespoke_generation generation{};
+      generation.struct_size = sizeof generation;
+      generation.max_tokens = random() % 12;
+      generation.temperature = random() % 2;
+      generation.seed = random();
+      bespoke_session* session = nullptr;
+      call("session", {}, bespoke_session_open, &generation, &session);
+      const std::unique_ptr<bespoke_session, void (*)(bespoke_session*)> held(session, bespoke_session_close);
+      for (unsigned turns = random() % 4; turns && more(); turns--) {
+        std::string prompt = "[1";
+        for (unsigned more = random() % 20; more; more--) prompt += ", " + std::to_string(1 + random() % 100);
+        call_on(session, "feed", {}, bespoke_session_feed, text(prompt + "]"));
+        for (unsigned asked = random() % 30; asked && more() && !next(session, random()); asked--)
+          std::this_thread::sleep_for(std::chrono::milliseconds(random() % 4));  // the others are to compute too
+      }
+    }
+  }
+
   // What a core without an engine has to say.
   void compute_without_an_engine() {
     call("evaluate", {BESPOKE_MISSING_DEPENDENCY, BESPOKE_DATA_ERROR}, bespoke_evaluate, text("train"), text(""), nullptr, nullptr);
@@ -153,7 +171,8 @@ class Stress {
       else if (what < 6) call("limit", {}, bespoke_set_limit, random() % 8 ? -1.0 : 1.0);
       else {
         const std::lock_guard<std::mutex> alone(lock_);
-        if (cancel_) bespoke_cancel_set((random() % 2 && judging_ ? judging_ : cancel_).get());
+        const std::shared_ptr<bespoke_cancel>* which[] = {&training_, &judging_, &answering_};
+        if (const auto& cancel = *which[random() % 3]) bespoke_cancel_set(cancel.get());
       }
     }
     call("limit", {}, bespoke_set_limit, -1.0);
@@ -172,10 +191,37 @@ class Stress {
  private:
   bool more() const { return Clock::now() < end_ && !failed_; }
 
+  std::shared_ptr<bespoke_cancel> new_cancel(std::shared_ptr<bespoke_cancel>& place) {
+    const std::shared_ptr<bespoke_cancel> cancel(bespoke_cancel_new(), bespoke_cancel_free);
+    const std::lock_guard<std::mutex> alone(lock_);
+    return place = cancel;
+  }
+
+  // Whether the answer has ended.
+  bool next(bespoke_session* session, unsigned chance) {
+    const auto cancel = new_cancel(answering_);
+    bespoke_call settings{};
+    settings.struct_size = sizeof settings;
+    settings.cancel = cancel.get();
+    settings.deadline_seconds = chance % 8 ? 0 : 0.001;
+    if (chance % 5 == 0) bespoke_cancel_set(cancel.get());
+    char* piece = nullptr;
+    call_on(session, "next", {BESPOKE_BUSY, BESPOKE_CANCELLED, BESPOKE_BUDGET_EXCEEDED}, bespoke_session_next, &settings, &piece);
+    const bool ended = piece && !std::strstr(piece, "\"stopped_because\":null");
+    bespoke_free(piece);
+    return ended;
+  }
+
   template <class Function, class... Arguments>
   bespoke_status call(const char* what, const std::set<bespoke_status>& allowed, Function function, Arguments... arguments) {
+    return call_on(model_, what, allowed, function, arguments...);
+  }
+
+  template <class Object, class Function, class... Arguments>
+  bespoke_status call_on(Object* object, const char* what, const std::set<bespoke_status>& allowed, Function function,
+                         Arguments... arguments) {
     bespoke_error* error = nullptr;
-    const bespoke_status status = function(model_, arguments..., &error);
+    const bespoke_status status = function(object, arguments..., &error);
     if (status && !allowed.count(status)) {
       failed_ = true;
       std::fprintf(stderr, "%s: %s: %s: got %s; expected %s\n", what, error->kind, error->subject, error->got, error->expected);
@@ -190,7 +236,7 @@ class Stress {
   const Clock::time_point end_;
   std::atomic<bool> failed_{false};
   std::mutex lock_;  // of what follows
-  std::shared_ptr<bespoke_cancel> cancel_, judging_;
+  std::shared_ptr<bespoke_cancel> training_, judging_, answering_;
   std::map<std::string, int> answers_;
   std::vector<std::string> kept_;
 };
@@ -223,6 +269,7 @@ int main(int argc, char** argv) {
   if (app) {
     threads.emplace_back([&] { stress.compute(seed + 2, true); });
     for (unsigned i = 3; i < 5; i++) threads.emplace_back([&, i] { stress.compute(seed + i, false); });
+    for (unsigned i = 7; i < 9; i++) threads.emplace_back([&, i] { stress.converse(seed + i); });
     threads.emplace_back([&] { stress.change(seed + 5); });
     threads.emplace_back([&] { stress.take_back(seed + 6); });
   }

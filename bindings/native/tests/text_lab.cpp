@@ -155,7 +155,10 @@ Json act(const Json& request) {
     return text;
   }
   if (what == "example") return document_of(encoder_of(request).encode(request["example"], request.value("subject", "example")));
-  if (what == "prompt") return encoder_of(request).prompt(request["prompt"]);
+  if (what == "prompt") {
+    const auto encoder = encoder_of(request);
+    return encoder.prompt_tokens(encoder.read_prompt(request["prompt"]));
+  }
   if (what == "stops") return encoder_of(request).stops();
   if (what == "encode_bytes") {
     const std::string hex = request["hex"];

@@ -16,6 +16,7 @@ import click
 
 from bespoke.cli.answering import export, generate
 from bespoke.cli.building import build
+from bespoke.cli.chatting import chat
 from bespoke.cli.delivering import install, pack
 from bespoke.cli.hints import on_the_command_line, option_names
 from bespoke.cli.inspecting import doctor, inspect, plugins, verify
@@ -64,8 +65,8 @@ def cli(session: Session, debug: bool) -> None:
 
 
 for _command in (
-    build, inspect, verify, pack, install, train, evaluate, generate, export, examples, versions, rollback, reset, abandon, plugins,
-    doctor,
+    build, inspect, verify, pack, install, train, evaluate, generate, chat, export, examples, versions, rollback, reset, abandon,
+    plugins, doctor,
 ):  # fmt: skip
     cli.add_command(_command)
 

@@ -4,12 +4,28 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial, reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
-from bespoke.cli.session import PATH, Trust, need_state, state_option, trust_options
+from bespoke.cli.session import PATH, Command, Trust, need_state, state_option, trust_options
+from bespoke.rules.records import AdapterFormat
+
+
+def sampling_options(max_tokens: int, temperature: float) -> Callable[[Command], Command]:
+    """How an answer is made, with what holds where nothing is said."""
+    option = partial(click.option, show_default=True)
+    options = (
+        option("--max-tokens", type=click.IntRange(1), default=max_tokens, help="Most tokens of an answer."),
+        option("--temperature", type=float, default=temperature, help="0 takes the likeliest token."),
+        option("--top-p", type=float, default=1.0, help="Sample from the likeliest tokens that make this share."),
+        option("--top-k", type=int, help="Sample from so many of the likeliest tokens [all]."),
+        option("--seed", type=int, default=0, help="Same seed, same answer."),
+    )
+    return lambda command: reduce(lambda made, one: one(made), reversed(options), command)
 
 
 @click.command(short_help="Answer a prompt with what was learned.")
@@ -17,11 +33,7 @@ from bespoke.cli.session import PATH, Trust, need_state, state_option, trust_opt
 @click.argument("prompt")
 @state_option
 @click.option("--text", is_flag=True, help="Continue PROMPT as it stands, also where the model has chat turns.")
-@click.option("--max-tokens", type=click.IntRange(1), default=128, show_default=True, help="Most tokens of the answer.")
-@click.option("--temperature", type=float, default=0.0, show_default=True, help="0 takes the likeliest token.")
-@click.option("--top-p", type=float, default=1.0, show_default=True, help="Sample from the likeliest tokens that make this share.")
-@click.option("--top-k", type=int, help="Sample from so many of the likeliest tokens [all].")
-@click.option("--seed", type=int, default=0, show_default=True, help="Same seed, same answer.")
+@sampling_options(max_tokens=128, temperature=0.0)
 @trust_options
 def generate(
     bundle: Path, prompt: str, state: Path, text: bool, trust: Trust, **sampling: Any
@@ -52,15 +64,17 @@ def generate(
 @click.argument("bundle", type=PATH)
 @click.argument("out", type=PATH)
 @state_option
-@click.option("--format", "form", type=click.Choice(["peft"]), default="peft", show_default=True, help="Layout of the adapter.")
+@click.option(
+    "--format", "form", type=click.Choice(get_args(AdapterFormat)), default="peft", show_default=True, help="Layout of the adapter."
+)
 @click.option("--base", is_flag=True, help="Also where nothing was accepted yet: an adapter that changes nothing.")
 @trust_options
 def export(
     bundle: Path, out: Path, state: Path, form: str, base: bool, trust: Trust
 ) -> None:  # fmt: skip
-    """Write the adapter that answers to the folder OUT.
+    """Write the adapter that answers to the folder OUT, for the original model.
 
-    `peft.PeftModel.from_pretrained` loads it onto the original model.
+    peft is for `peft.PeftModel.from_pretrained`, mlx for mlx-lm's --adapter-path, gguf for llama.cpp's --lora.
 
     \b
     bespoke export chat.bundle adapter/ --state alice --format peft

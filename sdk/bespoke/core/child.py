@@ -18,6 +18,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,7 +29,7 @@ from bespoke.core.limit import ChildLimit
 from bespoke.core.page_cache import read_through
 from bespoke.errors import BespokeError, BudgetExceeded, MissingDependency
 
-__all__ = ["Orders", "run"]
+__all__ = ["Orders", "Started", "run", "started"]
 
 Orders = queue.SimpleQueue[Mapping[str, Any]]
 
@@ -52,6 +54,41 @@ def run(
     Raises the error that the core tells, BudgetExceeded where the system ended it for going over the limit, BespokeError where
     it crashed, MissingDependency where there is no core.
     """
+    with started(request, limit_bytes) as core:
+        try:
+            last = _listen(core.process, on_step, stop, orders or Orders())
+            core.process.wait()
+        except BaseException:
+            _end(core.process)
+            raise
+        report = core.report(last)
+        return {**report, "bytes_read": report.get("bytes_read", 0) + core.bytes_read_ahead}
+
+
+@dataclass(frozen=True)
+class Started:
+    """The core as a process, under its limit."""
+
+    process: subprocess.Popen[bytes]
+    limit: ChildLimit
+    limit_bytes: int | None
+    said: IO[bytes]  # what it wrote to standard error
+    bytes_read_ahead: int
+
+    def tell(self, message: Mapping[str, Any]) -> None:
+        tell(self.process, message)
+
+    def report(self, found: Mapping[str, Any]) -> dict[str, Any]:
+        """Of a process that has ended, by its last events; raises what it ended by."""
+        return _report(found, self.process.returncode, self.limit, self.limit_bytes, self.said)
+
+
+@contextmanager
+def started(request: Mapping[str, Any], limit_bytes: int | None) -> Iterator[Started]:
+    """A process of the core with its request. What still runs at the end is killed: nothing is lost that was committed.
+
+    Raises MissingDependency where there is no core.
+    """
     core = find()
     if core.path is None:
         raise MissingDependency("The device core", got=core.reason, expected="a core that runs", next_step=core.next_step)
@@ -59,24 +96,21 @@ def run(
         ahead = read_through(Path(request["bundle"])) if limit.counts_files else 0
         command = [sys.executable, "-I", "-S", _LAUNCH, json.dumps(limit.request()), str(core.path)]
         # A group of its own: Ctrl-C in the terminal reaches the parent alone, which decides.
-        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, process_group=0)
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, process_group=0)
         try:
-            _tell(child, request)
-            last = _listen(child, on_step, stop, orders or Orders())
-            child.wait()
-        except BaseException:
-            _end(child)
-            raise
+            tell(process, request)
+            yield Started(process, limit, limit_bytes, said, ahead)
         finally:
-            for pipe in (child.stdin, child.stdout):
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+            for pipe in (process.stdin, process.stdout):
                 assert pipe is not None
                 with contextlib.suppress(OSError):
                     pipe.close()
-        report = _report(last, child.returncode, limit, limit_bytes, said)
-        return {**report, "bytes_read": report.get("bytes_read", 0) + ahead}
 
 
-def _tell(child: subprocess.Popen[bytes], message: Mapping[str, Any]) -> None:
+def tell(child: subprocess.Popen[bytes], message: Mapping[str, Any]) -> None:
     assert child.stdin is not None
     with contextlib.suppress(BrokenPipeError):  # it has ended already; its exit status says more
         child.stdin.write(json.dumps(message).encode() + b"\n")
@@ -92,9 +126,9 @@ def _listen(
     for line in _lines(child):
         if not cancelled and stop is not None and stop():
             cancelled = True
-            _tell(child, {"do": "cancel"})
+            tell(child, {"do": "cancel"})
         while computes and not orders.empty():  # before, there is nothing that they could change
-            _tell(child, orders.get())
+            tell(child, orders.get())
         if line is None:
             continue
         try:
@@ -162,7 +196,7 @@ def _drain(child: subprocess.Popen[bytes], seconds: float) -> None:
 
 
 def _report(
-    found: dict[str, Any], status: int, limit: ChildLimit, limit_bytes: int | None, said: IO[bytes]
+    found: Mapping[str, Any], status: int, limit: ChildLimit, limit_bytes: int | None, said: IO[bytes]
 ) -> dict[str, Any]:
     enforced_by = found.get("limit", {}).get("kind", "none")
     if "error" in found:

@@ -19,9 +19,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bespoke.core.answers import Generation, piece_of
 from bespoke.core.library import Bundle, Call, Example, Library, OnProgress, Options, Training, made, text
+from bespoke.core.library import Generation as GenerationStruct
 from bespoke.errors import StateError
-from bespoke.rules.records import AddedExample, ExampleInfo, Forgotten, Run, Version
+from bespoke.rules.records import AddedExample, AnswerPiece, ExampleInfo, Forgotten, Run, Version
 
 __all__ = ["Handle", "Place", "Request"]
 
@@ -169,12 +171,19 @@ class Handle:
     def train(self, request: Request, seconds: float | None, on_step: OnStep | None, stop: Stop | None) -> dict[str, Any]:
         """The core's report."""
         given = request.struct()
-        return self._computed("bespoke_train", [c.byref(given)], seconds, on_step, stop)
+        return self._computed("bespoke_train", [c.byref(given)], None, seconds, on_step, stop)
 
     def evaluate(self, split: str, examples: Sequence[str] | None) -> dict[str, Any]:
         """Of the user's examples of a split, or of these, each a JSON text."""
         listed = "" if examples is None else f"[{','.join(examples)}]"
         return self._computed("bespoke_evaluate", [text(split), text(listed)])
+
+    def open_session(self, generation: Generation) -> HandleSession:
+        return HandleSession(self, generation)
+
+    def judge(self, what: str, prompt: str, answers: str) -> Any:
+        """"score" or "classify": what the core found."""
+        return self._computed(f"bespoke_{what}", [text(prompt), text(answers)])
 
     def set_limit(self, memory_mb: float) -> None:
         self._call("bespoke_set_limit", memory_mb)
@@ -183,11 +192,11 @@ class Handle:
         self._call("bespoke_set_pace", share)
 
     def _computed(
-        self, name: str, arguments: Sequence[Any], seconds: float | None = None, on_step: OnStep | None = None,
-        stop: Stop | None = None,
+        self, name: str, arguments: Sequence[Any], session: c.c_void_p | None = None, seconds: float | None = None,
+        on_step: OnStep | None = None, stop: Stop | None = None,
     ) -> dict[str, Any]:  # fmt: skip
-        """Of a call that runs on a thread of its own, so that an interrupt reaches this one: here callbacks are called. The core
-        waits while `on_step` runs, and `stop` is asked before each step and 20 times a second."""
+        """Of a call, of a session where one is given. It runs on a thread of its own, so that an interrupt reaches this one: here
+        callbacks are called. The core waits while `on_step` runs, and `stop` is asked before each step and 20 times a second."""
         steps: queue.SimpleQueue[tuple[int, float] | None] = queue.SimpleQueue()
         heard, gone = threading.Semaphore(0), threading.Event()
         cancel = self._library.plain("bespoke_cancel_new")
@@ -203,7 +212,7 @@ class Handle:
             with self._open() as model, ThreadPoolExecutor(1, "bespoke") as alone:
                 if stop is not None and stop():
                     self._library.plain("bespoke_cancel_set", cancel)
-                done = alone.submit(self._library.ask, name, model, *arguments, c.byref(call))
+                done = alone.submit(self._library.ask, name, session or model, *arguments, c.byref(call))
                 done.add_done_callback(lambda _: steps.put(None))
                 try:
                     for step in _until_none(steps):
@@ -224,6 +233,26 @@ class Handle:
                 return found
         finally:
             self._library.plain("bespoke_cancel_free", cancel)
+
+
+class HandleSession:
+    """A session with an open model. Closed with the last reference to it, at the latest."""
+
+    def __init__(self, core: Handle, generation: Generation) -> None:
+        self._core = core
+        given = {**generation.fields(), "stop_texts": json.dumps(generation.stop_texts)}
+        session = c.c_void_p()
+        core._call("bespoke_session_open", c.byref(made(GenerationStruct, **given)), c.byref(session))
+        self._session = session
+        self.close = weakref.finalize(self, core._library.plain, "bespoke_session_close", session)
+        self.close.atexit = False  # another thread may be within a call
+
+    def feed(self, prompt: str) -> None:
+        with self._core._open():
+            self._core._library.call("bespoke_session_feed", self._session, text(prompt))
+
+    def next(self) -> AnswerPiece:
+        return piece_of(self._core._computed("bespoke_session_next", [], self._session))
 
 
 def _until_none(steps: queue.SimpleQueue[Any]) -> Iterator[tuple[int, float] | None]:

@@ -10,26 +10,36 @@ from __future__ import annotations
 
 import ctypes as c
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
-from bespoke.core.handle import Handle, Place, Request
+from bespoke.core.answers import Generation
+from bespoke.core.handle import Handle, HandleSession, Place, Request
 from bespoke.core.library import Library
 from bespoke.core.runtime import evaluation, train_report
 from bespoke.core.torch_engine import TorchEngine
 from bespoke.errors import BespokeError
+from bespoke.rules.records import AnswerPiece
 from bespoke.rules.report import Evaluation, TrainReport
 from bespoke.system.guard import MemoryMeter
 
 __all__ = ["InProcess"]
 
+Found = TypeVar("Found")
+
 
 class InProcess:
     """A model of its own for the calls that compute."""
 
-    def __init__(self, library: Library, place: Place, device: str, memory_bytes: int | None) -> None:
+    def __init__(
+        self, library: Library, place: Place, device: str, memory_bytes: int | None,
+        limited: Callable[[], AbstractContextManager[None]],
+    ) -> None:  # fmt: skip
+        """`limited`: within it, torch has the number of threads to compute with."""
         self._memory_bytes = memory_bytes
+        self._limited = limited
         self._alone = threading.Lock()
         self._idle = MemoryMeter().idle
         self._engine = TorchEngine(device)
@@ -49,7 +59,7 @@ class InProcess:
     def train(
         self, asked: Request, seconds: float | None, on_step: Callable[[int, float], None] | None, stop: Callable[[], bool] | None
     ) -> TrainReport:
-        found = self._computed(lambda: self._core.train(asked, seconds, on_step, stop))
+        found = self.computed(lambda: self._core.train(asked, seconds, on_step, stop))
         report = train_report({**found, "enforced_by": "none"})
         memory = replace(
             report.memory, idle_bytes=self._idle, peak_bytes=max(0, report.memory.peak_bytes - self._idle),
@@ -59,17 +69,24 @@ class InProcess:
         return replace(report, runtime="torch", memory=memory, step_peak_bytes=peaks)
 
     def evaluate(self, split: str, examples: Sequence[str] | None) -> Evaluation:
-        found = self._computed(lambda: self._core.evaluate(split, examples))
+        found = self.computed(lambda: self._core.evaluate(split, examples))
         return replace(evaluation(found), runtime="torch")
 
-    def _computed(self, work: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+    def open_session(self, generation: Generation) -> InProcessSession:
+        return InProcessSession(self, self._core.open_session(generation))
+
+    def judge(self, what: str, prompt: str, answers: str) -> Any:
+        return self.computed(lambda: self._core.judge(what, prompt, answers))
+
+    def computed(self, work: Callable[[], Found]) -> Found:
         if not self._alone.acquire(blocking=False):
             return work()  # the core refuses it
         try:
             self._idle = MemoryMeter().idle
             self._core.set_limit(self._limit(self._memory_bytes))
             self._engine.failure = None
-            return work()
+            with self._limited():
+                return work()
         except BespokeError as error:
             raise error from self._engine.failure
         finally:
@@ -77,3 +94,14 @@ class InProcess:
 
     def _limit(self, memory_bytes: int | None) -> float:
         return -1.0 if memory_bytes is None else (self._idle + memory_bytes) / 1e6
+
+
+class InProcessSession:
+    """A session of it."""
+
+    def __init__(self, owner: InProcess, opened: HandleSession) -> None:
+        self._owner, self._opened = owner, opened
+        self.feed, self.close = opened.feed, opened.close
+
+    def next(self) -> AnswerPiece:
+        return self._owner.computed(self._opened.next)

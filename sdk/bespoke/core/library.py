@@ -73,13 +73,22 @@ class Call(c.Structure):
     )  # fmt: skip
 
 
+class Generation(c.Structure):
+    _fields_ = (
+        ("struct_size", c.c_size_t), ("max_tokens", c.c_int64), ("temperature", c.c_double), ("top_p", c.c_double),
+        ("top_k", c.c_int64), ("seed", c.c_uint64), ("stop_texts", Text),
+    )  # fmt: skip
+
+
 # Name in bespoke.h -> the struct here. The table of an engine stands with the engine that fills it.
 STRUCTS: dict[str, type[c.Structure]] = {
     "bespoke_text": Text, "bespoke_error": Error, "bespoke_bundle": Bundle, "bespoke_options": Options,
     "bespoke_example": Example, "bespoke_training": Training, "bespoke_progress": Progress, "bespoke_call": Call,
+    "bespoke_generation": Generation,
 }  # fmt: skip
 
-_MODEL, _ERROR, _OUT = c.c_void_p, c.POINTER(c.POINTER(Error)), c.POINTER(c.c_void_p)  # _OUT: a text, to be freed
+_MODEL, _SESSION, _ERROR = c.c_void_p, c.c_void_p, c.POINTER(c.POINTER(Error))
+_OUT = c.POINTER(c.c_void_p)  # a text, to be freed
 _STATUS = c.c_int32
 # Name in bespoke.h -> what it returns, what it takes.
 FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
@@ -110,6 +119,12 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "bespoke_train": (_STATUS, (_MODEL, c.POINTER(Training), c.POINTER(Call), _OUT, _ERROR)),
     "bespoke_evaluate": (_STATUS, (_MODEL, Text, Text, c.POINTER(Call), _OUT, _ERROR)),
     "bespoke_verify": (_STATUS, (_MODEL, c.POINTER(Call), _OUT, _ERROR)),
+    "bespoke_session_open": (_STATUS, (_MODEL, c.POINTER(Generation), c.POINTER(_SESSION), _ERROR)),
+    "bespoke_session_close": (None, (_SESSION,)),
+    "bespoke_session_feed": (_STATUS, (_SESSION, Text, _ERROR)),
+    "bespoke_session_next": (_STATUS, (_SESSION, c.POINTER(Call), _OUT, _ERROR)),
+    "bespoke_score": (_STATUS, (_MODEL, Text, Text, c.POINTER(Call), _OUT, _ERROR)),
+    "bespoke_classify": (_STATUS, (_MODEL, Text, Text, c.POINTER(Call), _OUT, _ERROR)),
     "bespoke_version": (c.c_char_p, ()),
     "bespoke_instruction_set": (c.c_char_p, ()),
 }

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+from bespoke.core.answer_child import AnsweringChild, ChildSession
+from bespoke.core.answers import Generation
 from bespoke.core.child import Orders, run
 from bespoke.core.finding import find
 from bespoke.core.handle import Place, Request
@@ -56,6 +58,11 @@ class CoreRuntime:
             "public_key": None if place.public_key is None else place.public_key.hex(),
             "threads": _threads(),
         }
+        self._answering = AnsweringChild(self._request)
+
+    def close(self) -> None:
+        """Ends its sessions."""
+        self._answering.close()
 
     def train(
         self, asked: Request, seconds: float | None, on_step: Callable[[int, float], None] | None, stop: Callable[[], bool] | None
@@ -75,28 +82,44 @@ class CoreRuntime:
         """{"golden": whether there are any, "files", "checks": [...], "seconds", "texts_skipped"}."""
         return self._ask({"verb": "verify"})
 
+    def open_session(self, generation: Generation) -> ChildSession:
+        session = self._answering.open(generation, self._memory_bytes, _megabytes(self._memory_bytes))
+        self._answering.tell(_pace(self._share))
+        return session
+
+    def judge(self, what: str, prompt: str, answers: str) -> Any:
+        """"score" or "classify": what the core found."""
+        return self._answering.judge(what, prompt, answers, self._memory_bytes, _megabytes(self._memory_bytes))
+
     def set_limit(self, memory_bytes: int | None) -> None:
         """From now on, also of a call that runs, which keeps within what the system allows it."""
         self._memory_bytes = memory_bytes
-        if (running := self._running) is not None:
-            running.put({"do": "limit", "memory_mb": _megabytes(memory_bytes)})
+        self._tell({"do": "limit", "memory_mb": _megabytes(memory_bytes)})
 
     def set_pace(self, share: float) -> None:
         self._share = share
+        self._tell(_pace(share))
+
+    def _tell(self, change: Mapping[str, Any]) -> None:
         if (running := self._running) is not None:
-            running.put({"do": "pace", "share": share})
+            running.put(change)
+        self._answering.tell(change)
 
     def _ask(
         self, more: dict[str, Any], on_step: Callable[[int, float], None] | None = None, stop: Callable[[], bool] | None = None
     ) -> dict[str, Any]:
         orders = Orders()
         if self._share < 1:
-            orders.put({"do": "pace", "share": self._share})
+            orders.put(_pace(self._share))
         self._running, limit = orders, self._memory_bytes
         try:
             return run({**self._request, "memory_mb": _megabytes(limit), **more}, limit, on_step, stop, orders)
         finally:
             self._running = None
+
+
+def _pace(share: float) -> dict[str, Any]:
+    return {"do": "pace", "share": share}
 
 
 def _megabytes(size: int | None) -> float:

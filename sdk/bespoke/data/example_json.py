@@ -10,7 +10,7 @@ from typing import Any
 from bespoke.data.shapes import shape_of
 from bespoke.errors import DataError, kind_of
 
-__all__ = ["example_id", "example_json"]
+__all__ = ["example_id", "example_json", "no_json"]
 
 MAX_ID_CHARACTERS = 256
 MAX_BYTES = 16 * 2**20
@@ -24,7 +24,7 @@ def example_json(example: Mapping[str, Any], subject: str = "example") -> str:
         size = len(text.encode())
     except (TypeError, ValueError, RecursionError) as error:
         raise DataError(
-            subject, got=_no_json(error), expected="what JSON can hold", next_step="Use text, finite numbers, lists and objects"
+            subject, got=no_json(error), expected="what JSON can hold", next_step="Use text, finite numbers, lists and objects"
         ) from error
     if size > MAX_BYTES:  # before the core reads all of it to say the same
         raise DataError(
@@ -51,7 +51,7 @@ def example_id(id: str) -> str:
     return id
 
 
-def _no_json(error: Exception) -> str:
+def no_json(error: Exception) -> str:
     """In our words: json's are of Python."""
     if isinstance(error, UnicodeEncodeError):
         return "half of a surrogate pair"

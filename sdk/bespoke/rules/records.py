@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the user's model says of what it keeps: examples, runs, versions. Every language has these records, in JSON where they pass
-through the C API."""
+"""What the user's model says of what it keeps (examples, runs, versions) and of its answers. Every language has these records, in
+JSON where they pass through the C API."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Split = Literal["train", "validation"]
+AdapterFormat = Literal["peft", "mlx", "gguf"]
+AnswerEnd = Literal["stop_token", "stop_text", "max_tokens", "context_full"]
 
 
 @dataclass(frozen=True)
@@ -75,3 +77,36 @@ class Version:
     metrics: dict[str, Any]
     accepted_at: str
     source: str | None = None
+
+
+@dataclass(frozen=True)
+class AnswerPiece:
+    """What an answer grew by: a token, and the text that it completes.
+
+    text:    whole characters, or nothing; what may be the beginning of a stop text comes with a later piece
+    token:   None where one was chosen that ends answers
+    tokens:  of the answer so far
+    stopped_because: of the last piece: the model ended its turn ("stop_token"), a stop text stands behind the text, the answer has
+             as many tokens as were asked for, or the context has no room for another
+    """
+
+    text: str
+    token: int | None
+    tokens: int
+    stopped_because: AnswerEnd | None
+
+
+@dataclass(frozen=True)
+class Score:
+    """How likely an answer to a prompt is: the natural logarithm of its probability, over its tokens and what ends it."""
+
+    log_probability: float
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Classification:
+    """The likeliest of some labels, and the natural logarithm of its probability as the whole answer."""
+
+    label: str
+    log_probability: float

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 RuntimeName = Literal["core", "torch"]
 StoppedBecause = Literal["finished", "steps_done", "stop_requested", "example_forgotten", "diverged", "deadline"]
 JudgedOn = Literal["validation", "train"]  # which of the user's examples: those held out, or those trained on where none are
-Phase = Literal["open", "judge", "step", "commit"]  # of a call, told as it begins; of a step: as it ends
+Phase = Literal["open", "judge", "step", "commit", "decode"]  # of a call, told as it begins; of a step: as it ends
 Stage = Literal["forward", "head", "backward", "update"]  # of a step's calls
 STAGES: tuple[str, ...] = get_args(Stage)
 _UNFINISHED = ("steps_done", "stop_requested", "deadline")  # the run goes on with the next call

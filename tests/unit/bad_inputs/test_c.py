@@ -69,7 +69,7 @@ ROWS = [
     ("add(b'{\"text\": \"\\xff\"}')", "ConfigError", "bespoke_example.json: got '{\"text\": ...; expected UTF-8 without NUL. Mend the text."),
     ("add(b'{\"text\": \"\\\\ud800\"}')", "DataError", "example: got half of a surrogate pair; ..."),
     ("called('bespoke_forget_example', model, text(b'x' * 300), c.byref(report))", "DataError", "id of an example: got 300 characters; expected text of 1 to 256 characters. Use another id, or none."),
-    ("called('bespoke_export_adapter', model, text(b'/nosuch/adapter'), text(b'gguf'), 0)", "ConfigError", "format: got 'gguf'; expected 'peft'. Name this one."),
+    ("called('bespoke_export_adapter', model, text(b'/nosuch/adapter'), text(b'onnx'), 0)", "ConfigError", "format: got 'onnx'; expected 'peft', 'mlx' or 'gguf'. Name one of these."),
     ("called('bespoke_export_adapter', model, text(None), text(b'peft'), 0)", "ConfigError", "folder: got an empty text; expected the path of an adapter's folder. Give one."),
     ("called('bespoke_import_adapter', model, text(b'/nosuch'), 0, None)", "AdapterError", "/nosuch/adapter_config.json: got No such file or directory; ..."),
     ("called('bespoke_reset_for_new_base', made(Bundle, path=bundle), text(None), None)", "ConfigError", "state: got an empty text; expected the path of the user's folder. Give one."),

@@ -11,7 +11,8 @@ import click
 import bespoke
 from bespoke import Personalizer, PersonalModel
 from bespoke.cli import cli
-from bespoke.personal_model import Examples
+from bespoke.examples import Examples
+from bespoke.session import Session
 from tests.conftest import REPOSITORY
 
 
@@ -40,6 +41,7 @@ def commands(group: click.Group, path: str = "bespoke") -> Iterator[str]:
 def test_the_table_has_every_verb_of_python_and_no_other() -> None:
     there = {f"{kind.__name__}.{name}" for kind in (PersonalModel, Personalizer) for name in public(kind)}
     there |= {f"examples.{name}" for name in public(Examples)}
+    there |= {f"session.{name}" for name in (*public(Session), "__next__")}
     there |= {f"bespoke.{name}" for name in bespoke.__all__ if name[0].islower()}
     assert column(1) - {"train(stop=...)", "bespoke.__version__", "PersonalModel.authenticated"} == there
 

@@ -22,7 +22,7 @@ PLAIN = {
 }  # fmt: skip
 STRUCTS = {**library.STRUCTS, **engine_table.STRUCTS}
 POINTED_TO = {name: struct for name, struct in STRUCTS.items() if name != "bespoke_engine"}  # of which an address is enough
-OPAQUE = ("bespoke_model", "bespoke_cancel")
+OPAQUE = ("bespoke_model", "bespoke_session", "bespoke_cancel")
 
 
 def kind(declared: str) -> object:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer
 
 from bespoke import PersonalModel
 from bespoke.errors import DataError, GenerationError
@@ -34,14 +35,13 @@ def test_evaluation_without_examples_is_a_typed_error(opened: Open) -> None:
 
 
 def test_text_streams_in_pieces_that_join_to_what_the_token_ids_say(
-    stories_bundle: Path, data_folder: Path, tmp_path: Path  # noqa: F811
+    stories_bundle: Path, stories: Path, data_folder: Path, tmp_path: Path  # noqa: F811
 ) -> None:
     with PersonalModel.open(stories_bundle, tmp_path / "state") as model:
         for number, example in enumerate(shakespeare(data_folder, 3)):
             model.examples.add(example, id=str(number))
-        tokenizer = model._encoder.tokenizer
-        assert tokenizer is not None
-        prompt_ids = model._encoder.prompt_ids("Once upon a time")
+        tokenizer = Tokenizer.from_file(str(stories / "tokenizer.json"))
+        prompt_ids = [1, *tokenizer.encode("Once upon a time", add_special_tokens=False).ids]
         ids = list(model.generate_ids(prompt_ids, max_tokens=12))
         pieces = list(model.generate("Once upon a time", max_tokens=12))
         assert "".join(pieces).strip() == tokenizer.decode(ids).strip()

@@ -15,7 +15,7 @@ from bespoke.errors import ConfigError, DataError
 from bespoke.rules.schedule import learning_rate_at
 from tests import reading
 from tests.unit.personal_model.conftest import Open
-from tests.unit.personal_model.tiny import METHODS, POISON, STEPS, add_numbers, numbers, poisoned
+from tests.unit.personal_model.tiny import METHODS, POISON, STEPS, add_numbers, answering, numbers, poisoned
 
 
 def after(count: int) -> Callable[[], bool]:
@@ -38,7 +38,7 @@ def calls_of_a_step(model: PersonalModel, method: str) -> int:
 
 
 def answers(model: PersonalModel) -> dict[str, bytes]:
-    return {name: array.tobytes() for name, array in model._answering().items()}
+    return {name: array.tobytes() for name, array in answering(model).items()}
 
 
 def newest_slot(model: PersonalModel) -> tuple[int, dict[str, np.ndarray]] | None:

@@ -7,6 +7,7 @@ It takes token ids only. `mesp` steps with AdamW, `mebp` over two micro-batches 
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from bespoke.bundle.writer import BundleWriter
 from bespoke.data.encode import TokenRow
 from bespoke.data.rows import TokenRows
 from bespoke.format.tensors import write_arrays
+from bespoke.reference.exported import exported_adapter
 from bespoke.rules.batches import Row
 from tests.bundles import made_once
 from tests.models import tiny_model
@@ -133,6 +135,12 @@ def poisoned(source: Path, target: Path) -> Path:
         scales = bundle.mapped(name)["table.scales"].copy()
     scales[POISON] = np.nan
     return changed(source, target, arrays={name: {"table.scales": scales}})
+
+
+def answering(model: PersonalModel) -> dict[str, np.ndarray]:
+    """The adapter that answers, as it is exported: full name of each piece -> float32."""
+    with tempfile.TemporaryDirectory() as folder:
+        return exported_adapter(model.export_adapter(Path(folder) / "adapter", base=True), model._bundle.manifest)
 
 
 def state_bits(folder: Path) -> dict[str, bytes]:

@@ -97,24 +97,6 @@ std::unique_ptr<Engine> own_engine(int threads) {
 #endif
 }
 
-CallSettings call_of(const bespoke_call* given) {
-  CallSettings settings;
-  const auto call = taken(given, BESPOKE_FIRST(bespoke_call, progress), "bespoke_call");
-  if (call.cancel) settings.cancel = &call.cancel->set;
-  if (!(call.deadline_seconds >= 0))  // what is no number is not either
-    throw Error(Kind::Config, "deadline_seconds", repr_of(call.deadline_seconds), "0 for none, or more", "Change the deadline");
-  if (call.deadline_seconds > 0) settings.deadline_seconds = call.deadline_seconds;
-  static_assert(BESPOKE_PHASE_OPEN == static_cast<int>(Phase::open) && BESPOKE_PHASE_JUDGE == static_cast<int>(Phase::judge) &&
-                BESPOKE_PHASE_STEP == static_cast<int>(Phase::step) && BESPOKE_PHASE_COMMIT == static_cast<int>(Phase::commit));
-  if (call.progress)
-    settings.listener = [call](const Told& told) {
-      const bespoke_progress progress = {sizeof(bespoke_progress), static_cast<int32_t>(told.phase), told.step, told.steps, told.loss,
-                                         told.footprint_bytes};
-      return call.progress(call.context, &progress) != 0;
-    };
-  return settings;
-}
-
 template <class Body>
 bespoke_status computed(bespoke_model* model, const bespoke_call* call, char** report, bespoke_error** error, Body body) {
   if (report) *report = nullptr;
@@ -125,6 +107,25 @@ bespoke_status computed(bespoke_model* model, const bespoke_call* call, char** r
 }
 
 }  // namespace
+
+CallSettings bespoke::call_of(const bespoke_call* given) {
+  CallSettings settings;
+  const auto call = taken(given, BESPOKE_FIRST(bespoke_call, progress), "bespoke_call");
+  if (call.cancel) settings.cancel = &call.cancel->set;
+  if (!(call.deadline_seconds >= 0))  // what is no number is not either
+    throw Error(Kind::Config, "deadline_seconds", repr_of(call.deadline_seconds), "0 for none, or more", "Change the deadline");
+  if (call.deadline_seconds > 0) settings.deadline_seconds = call.deadline_seconds;
+  static_assert(BESPOKE_PHASE_OPEN == static_cast<int>(Phase::open) && BESPOKE_PHASE_JUDGE == static_cast<int>(Phase::judge) &&
+                BESPOKE_PHASE_STEP == static_cast<int>(Phase::step) && BESPOKE_PHASE_COMMIT == static_cast<int>(Phase::commit) &&
+                BESPOKE_PHASE_DECODE == static_cast<int>(Phase::decode));
+  if (call.progress)
+    settings.listener = [call](const Told& told) {
+      const bespoke_progress progress = {sizeof(bespoke_progress), static_cast<int32_t>(told.phase), told.step, told.steps, told.loss,
+                                         told.footprint_bytes};
+      return call.progress(call.context, &progress) != 0;
+    };
+  return settings;
+}
 
 TrainRequest bespoke::request_of(const bespoke_training* given) {
   const auto training = taken(given, BESPOKE_FIRST(bespoke_training, new_run), "bespoke_training");
@@ -154,11 +155,17 @@ bespoke_status bespoke_open(const bespoke_bundle* bundle, bespoke_text state, co
     if (engine) engine->cache = text_of(options.cache, "bespoke_options.cache");
     check_threads(options.threads);
     const auto make_engine = [threads = options.threads] { return own_engine(threads); };
-    *model = new bespoke_model(place, folder, trust_of(options), std::move(engine), make_engine, options.memory_mb);
+    const auto opened = std::make_shared<bespoke_model>(place, folder, trust_of(options), std::move(engine), make_engine, options.memory_mb);
+    opened->open = opened;
+    *model = opened.get();
   });
 }
 
-void bespoke_close(bespoke_model* model) { delete model; }
+void bespoke_close(bespoke_model* model) {
+  if (!model) return;
+  model->wait();
+  const auto last = std::move(model->open);  // where no session keeps it
+}
 
 bespoke_status bespoke_reset_for_new_base(const bespoke_bundle* bundle, bespoke_text state, const bespoke_options* options,
                                           bespoke_error** error) {

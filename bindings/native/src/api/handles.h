@@ -4,15 +4,22 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <string>
 
 #include "api/arguments.h"
 #include "bespoke.h"
-#include "model/personal_model.h"
+#include "model/session.h"
 
 struct bespoke_model : bespoke::PersonalModel {
   using PersonalModel::PersonalModel;
+  std::shared_ptr<bespoke_model> open;  // itself, until it is closed; sessions keep it too
+};
+
+struct bespoke_session {
+  std::shared_ptr<bespoke_model> model;
+  bespoke::Session session;
 };
 
 namespace bespoke {
@@ -25,5 +32,6 @@ inline void give(char** place, const std::string& text) {  // freed with bespoke
 }
 
 TrainRequest request_of(const bespoke_training* given);
+CallSettings call_of(const bespoke_call* given);
 
 }  // namespace bespoke

@@ -97,8 +97,9 @@ bespoke_status bespoke_export_adapter(bespoke_model* model, bespoke_text folder,
   return guarded(error, [&] {
     need(model, "model", "one that bespoke_open gave");
     const std::string name = text_of(format, "format");
-    if (name != "peft") throw Error(Kind::Config, "format", in_quotes(name), "'peft'", "Name this one");
-    model->export_adapter(folder_of(folder), base != 0);
+    const std::optional<AdapterFormat> known = value_named<AdapterFormat>(name);
+    if (!known) throw Error(Kind::Config, "format", in_quotes(name), "'peft', 'mlx' or 'gguf'", "Name one of these");
+    model->export_adapter(folder_of(folder), *known, base != 0);
   });
 }
 

@@ -13,7 +13,15 @@ constexpr auto kLook = std::chrono::milliseconds(5);  // how late a rest hears t
 }  // namespace
 
 Control::Control(const Limits& limits, const std::atomic<bool>* cancel, std::optional<double> deadline_seconds, Listener listener)
-    : limits_(limits), cancel_(cancel), listener_(std::move(listener)) {
+    : limits_(limits) {
+  begin(cancel, deadline_seconds, std::move(listener));
+}
+
+void Control::begin(const std::atomic<bool>* cancel, std::optional<double> deadline_seconds, Listener listener) {
+  cancel_ = cancel;
+  listener_ = std::move(listener);
+  ended_by_listener_ = false;
+  deadline_.reset();
   if (deadline_seconds)
     deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                    std::chrono::duration<double>(std::min(*deadline_seconds, kLongestDeadline)));

@@ -36,9 +36,11 @@ class Control {
   using Clock = std::chrono::steady_clock;
   using Listener = std::function<bool(const Told&)>;  // true: the call shall end
 
-  // `cancel` may be null. `deadline_seconds` from now; none: no deadline.
   explicit Control(const Limits& limits, const std::atomic<bool>* cancel = nullptr, std::optional<double> deadline_seconds = std::nullopt,
                    Listener listener = {});
+
+  // Another call: nothing of the one before holds any more. `cancel` may be null. `deadline_seconds` from now; none: no deadline.
+  void begin(const std::atomic<bool>* cancel, std::optional<double> deadline_seconds, Listener listener);
 
   const Limits& limits() const { return limits_; }
   bool must_end() const { return cancelled() || (deadline_ && Clock::now() >= *deadline_); }
@@ -55,7 +57,7 @@ class Control {
   bool cancelled() const { return ended_by_listener_ || (cancel_ && cancel_->load(std::memory_order_relaxed)); }
 
   const Limits& limits_;
-  const std::atomic<bool>* cancel_;
+  const std::atomic<bool>* cancel_ = nullptr;
   std::optional<Clock::time_point> deadline_;
   Listener listener_;
   MemoryColumns columns_;

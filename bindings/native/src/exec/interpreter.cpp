@@ -37,9 +37,9 @@ void add(float* to, const float* from, size_t count) {
 
 }  // namespace
 
-Interpreter::Interpreter(const Plan& plan, Bundle& bundle, Programs& programs, Buffers& buffers, EngineMemory& memory,
-                         MemoryGuard& guard, Control& control, Spent& spent)
-    : plan_(plan), bundle_(bundle), programs_(programs), buffers_(buffers), memory_(memory), guard_(guard), control_(control), spent_(spent),
+Interpreter::Interpreter(const Plan& plan, Weights weights, Bundle& bundle, Programs& programs, Buffers& buffers,
+                         EngineMemory& memory, MemoryGuard& guard, Control& control, Spent& spent)
+    : plan_(plan), weights_(weights), bundle_(bundle), programs_(programs), buffers_(buffers), memory_(memory), guard_(guard), control_(control), spent_(spent),
       base_(plan.values.size(), nullptr), number_of_(plan.values.size(), -1), state_offset_(plan.values.size(), 0) {
   for (const GraphUse& use : plan.graphs) {
     graphs_.push_back(&programs.find(use.key));
@@ -342,6 +342,7 @@ Interpreter::Group& Interpreter::group_of(const std::string& name) {
 void Interpreter::load(const std::string& name) {
   guard_.ask(0, "Weights '" + name + "'");
   Group& group = group_of(name);
+  if (weights_ == Weights::kept && group.bytes.data) return;
   if (!group.bytes.data) {
     group.bytes = bundle_.file(group.file);
     const Tensors& tensors = bundle_.tensors(group.file);
@@ -362,6 +363,7 @@ void Interpreter::load(const std::string& name) {
 }
 
 void Interpreter::free(const std::string& name) {
+  if (weights_ == Weights::kept) return;
   const Bytes bytes = group_of(name).bytes;
   memory_.unmap(bytes);
   drop_pages(bytes);  // clean pages of a file: they leave this process, not the system's cache

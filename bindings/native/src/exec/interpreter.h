@@ -33,10 +33,14 @@ struct Spent {  // seconds since the machine was made
   double longest = 0;  // of a single call
 };
 
+// What `free` does with weights. Training gives their pages back: a step needs each group once or twice, and memory for other things.
+// Answers need all of them again for the next token, so they keep them; where memory is short the system takes clean pages itself.
+enum class Weights { given_back, kept };
+
 class Interpreter {
  public:
-  Interpreter(const Plan& plan, Bundle& bundle, Programs& programs, Buffers& buffers, EngineMemory& memory, MemoryGuard& guard,
-              Control& control, Spent& spent);
+  Interpreter(const Plan& plan, Weights weights, Bundle& bundle, Programs& programs, Buffers& buffers, EngineMemory& memory,
+              MemoryGuard& guard, Control& control, Spent& spent);
   ~Interpreter();
   Interpreter(const Interpreter&) = delete;
 
@@ -74,6 +78,7 @@ class Interpreter {
   bool stores(uint32_t value) const;
 
   const Plan& plan_;
+  const Weights weights_;
   Bundle& bundle_;
   Programs& programs_;
   Buffers& buffers_;

@@ -18,12 +18,6 @@ std::vector<NamedTensor> tensors_of(Buffers& buffers, const Layout& layout, cons
   return tensors;
 }
 
-const PlanRecord& plan_for_answers(const Manifest& manifest) {
-  if (manifest.generation) return *manifest.generation;
-  throw Error(Kind::Generation, "the bundle", "no plan for answers: it was built before there were any, or by another program",
-              "a bundle of format 1.2 or later", "Build it again");
-}
-
 std::vector<Plan> plans_of(Bundle& bundle, const std::vector<PlanRecord>& records) {
   std::vector<Plan> plans;
   for (const PlanRecord& record : records) {
@@ -34,6 +28,12 @@ std::vector<Plan> plans_of(Bundle& bundle, const std::vector<PlanRecord>& record
 }
 
 }  // namespace
+
+const PlanRecord& plan_for_answers(const Manifest& manifest) {
+  if (manifest.generation) return *manifest.generation;
+  throw Error(Kind::Generation, "the bundle", "no plan for answers: it was built before there were any, or by another program",
+              "a bundle of format 1.2 or later", "Build it again");
+}
 
 Machine::Machine(Bundle& bundle, const Method& method, const Engine& engine, MemoryGuard& guard, Control& control,
                  const std::string& scratch_path)
@@ -58,8 +58,9 @@ Machine::Machine(Bundle& bundle, const Method* method, std::vector<Plan> verifie
   }
   buffers_ = std::make_unique<Buffers>(plans, memory_, scratch_path, temporaries, programs_.workspace_bytes());
   programs_.use(buffers_->workspace(), buffers_->workspace_size());
+  const Weights weights = method ? Weights::given_back : Weights::kept;
   for (const Plan& plan : plans_)
-    interpreters_.try_emplace(plan.sequence_length, plan, bundle, programs_, *buffers_, memory_, guard, control, spent_);
+    interpreters_.try_emplace(plan.sequence_length, plan, weights, bundle, programs_, *buffers_, memory_, guard, control, spent_);
   if (!method || !scratch_path.empty()) reserve(guard);
 }
 

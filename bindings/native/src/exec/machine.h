@@ -13,7 +13,7 @@ class Machine : public Steps {
   // Of a method. `scratch_path` empty: to evaluate only, nothing is kept on disk.
   Machine(Bundle& bundle, const Method& method, const Engine& engine, MemoryGuard& guard, Control& control,
           const std::string& scratch_path);
-  // Of the plan for answers: `prefill` and `decode`, and no step. GenerationError where the bundle has none.
+  // Of the plan for answers: `prefill` and `decode`, and no step.
   Machine(Bundle& bundle, const Engine& engine, MemoryGuard& guard, Control& control);
   // The same with plans that are verified, each by itself; how they fit is checked here. `method` null: of the plan for answers.
   Machine(Bundle& bundle, const Method* method, std::vector<Plan> plans, const Engine& engine, MemoryGuard& guard,
@@ -67,5 +67,7 @@ class Machine : public Steps {
   Programs programs_;
   std::map<int64_t, Interpreter> interpreters_;
 };
+
+const PlanRecord& plan_for_answers(const Manifest& manifest);  // GenerationError where the bundle has none
 
 }  // namespace bespoke

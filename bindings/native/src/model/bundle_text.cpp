@@ -30,6 +30,17 @@ std::vector<EncodedExample> BundleText::encode_all(const std::string& json) {
   return encoded;
 }
 
+Prompt BundleText::read_prompt(const std::string& json) {
+  const JsonRules rules = {"prompt", Kind::Data, "Give messages, a text or token ids as JSON", kMostBytes, kMostLevels, kMostItems};
+  const OwnedJson prompt = parse_json({reinterpret_cast<const uint8_t*>(json.data()), json.size()}, rules);
+  return encoder().read_prompt(*prompt);
+}
+
+const Tokenizer* BundleText::tokenizer() {
+  encoder();  // which makes it
+  return tokenizer_.get();
+}
+
 std::string BundleText::rules_sha256() const {
   const Manifest& manifest = bundle_.manifest();
   const auto sum_of = [&](const std::optional<std::string>& name) { return name ? manifest.files.at(*name).sha256 : "none"; };

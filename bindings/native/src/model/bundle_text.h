@@ -16,8 +16,8 @@ class BundleText {
  public:
   explicit BundleText(Bundle& bundle) : bundle_(bundle) {}
 
-  // Of an example's JSON object, as the store has checked it; a bundle without tokenizer takes {"tokens", "mask"} only. Any thread. DataError, naming `subject`, where
-  // the example cannot be used; BundleError where the bundle's files cannot.
+  // Of an example's JSON object, as the store has checked it; a bundle without tokenizer takes {"tokens", "mask"} only. Any thread.
+  // DataError, naming `subject`, where the example cannot be used; BundleError where the bundle's files cannot.
   EncodedExample encode(const std::string& json, const std::string& subject);
 
   // Of all that rows of tokens follow from: the bundle's files, what is trained on, the longest sequence, the size of the vocabulary.
@@ -26,9 +26,13 @@ class BundleText {
   // Of a JSON array of examples, in order. DataError naming "example 1" and so on.
   std::vector<EncodedExample> encode_all(const std::string& json);
 
- private:
-  const ExampleEncoder& encoder();
+  // Of a JSON document. DataError for what is no prompt.
+  Prompt read_prompt(const std::string& json);
 
+  const ExampleEncoder& encoder();
+  const Tokenizer* tokenizer();  // null where the bundle has none
+
+ private:
   Bundle& bundle_;
   std::mutex making_;
   std::unique_ptr<Tokenizer> tokenizer_;

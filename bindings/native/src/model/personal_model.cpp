@@ -6,9 +6,12 @@
 #include <iterator>
 
 #include "exec/machine.h"
+#include "format/adapter/gguf.h"
+#include "format/adapter/mlx.h"
+#include "format/adapter/peft.h"
 #include "format/bundle/manifest_check.h"
 #include "format/number_text.h"
-#include "format/peft.h"
+#include "model/answering.h"
 #include "model/records_json.h"
 #include "state/folder.h"
 #include "state/stored_text.h"
@@ -59,9 +62,11 @@ PersonalModel::PersonalModel(const BundlePlace& bundle, const std::string& state
 }
 
 PersonalModel::~PersonalModel() {
-  const std::scoped_lock until_none_runs(storing_, computing_);
+  wait();
   hashes_->save();
 }
+
+void PersonalModel::wait() { const std::scoped_lock until_none_runs(storing_, computing_); }
 
 void PersonalModel::reset_for_new_base(const BundlePlace& place, const std::string& state, const Trust& trust) {
   if (!place.path.empty()) check_apart(state, place.path);
@@ -87,19 +92,34 @@ std::string PersonalModel::compute(CallSettings settings, Work work) {
   const SaveAtEnd what_was_hashed{*hashes_};
   if (!engine_) engine_ = make_engine_();
   if (!computing_store_) computing_store_ = open_store();
-  Control control(limits_, settings.cancel, settings.deadline_seconds, std::move(settings.listener));
-  Personal personal{*bundle_, *computing_store_, control, [&](const Method& method, MemoryGuard& guard, const std::string& scratch_path) {
-                      return std::make_unique<Machine>(*bundle_, method, *engine_, guard, control, scratch_path);
-                    }};
-  return work(personal);
+  control_.begin(settings.cancel, settings.deadline_seconds, std::move(settings.listener));
+  return work();
+}
+
+template <class Work>
+std::string PersonalModel::compute_by_method(CallSettings settings, Work work) {
+  return compute(std::move(settings), [&] {
+    answering_.reset();  // its memory is wanted; sessions have their words
+    Personal personal{*bundle_, *computing_store_, control_, [&](const Method& method, MemoryGuard& guard, const std::string& scratch_path) {
+                        return std::make_unique<Machine>(*bundle_, method, *engine_, guard, control_, scratch_path);
+                      }};
+    return work(personal);
+  });
+}
+
+std::string PersonalModel::answer(CallSettings settings, const std::function<std::string(Answering&)>& work) {
+  return compute(std::move(settings), [&] {
+    if (!answering_) answering_ = std::make_unique<Answering>(*bundle_, *computing_store_, *engine_, control_);
+    return work(*answering_);
+  });
 }
 
 std::string PersonalModel::train(const TrainRequest& request, CallSettings settings) {
-  return compute(std::move(settings), [&](Personal& personal) { return bespoke::train(personal, request); });
+  return compute_by_method(std::move(settings), [&](Personal& personal) { return bespoke::train(personal, request); });
 }
 
 std::string PersonalModel::evaluate(const std::string& split, const std::string& examples, CallSettings settings) {
-  return compute(std::move(settings), [&](Personal& personal) {
+  return compute_by_method(std::move(settings), [&](Personal& personal) {
     if (examples.empty()) return evaluate_split(personal, split);
     std::vector<TokenRow> rows;
     std::vector<EncodedExample> encoded = text_->encode_all(examples);
@@ -109,9 +129,9 @@ std::string PersonalModel::evaluate(const std::string& split, const std::string&
 }
 
 std::string PersonalModel::verify(CallSettings settings) {
-  return compute(std::move(settings), [&](Personal& personal) {
+  return compute_by_method(std::move(settings), [&](Personal& personal) {
     return bespoke::verify(personal.bundle, personal.make_machine,
-                           [&](MemoryGuard& guard) { return std::make_unique<Machine>(*bundle_, *engine_, guard, personal.control); });
+                           [&](MemoryGuard& guard) { return std::make_unique<Machine>(*bundle_, *engine_, guard, control_); });
   });
 }
 
@@ -173,7 +193,7 @@ void PersonalModel::reset() {
   store_->reset();
 }
 
-void PersonalModel::export_adapter(const std::string& folder, bool base) {
+void PersonalModel::export_adapter(const std::string& folder, AdapterFormat format, bool base) {
   std::optional<MappedTensors> answering;
   {
     const std::lock_guard<std::mutex> alone(storing_);
@@ -188,7 +208,8 @@ void PersonalModel::export_adapter(const std::string& folder, bool base) {
     for (const StateTensor& tensor : answering->all())
       adapter.emplace(tensor.name, Tensor{DType::float32, {tensor.shape, tensor.shape + tensor.rank},
                                           reinterpret_cast<const uint8_t*>(tensor.data), sizeof(float) * static_cast<size_t>(tensor.elements())});
-  write_peft(folder, answering ? adapter : initial, bundle_->manifest(), initial);
+  const auto write = format == AdapterFormat::peft ? write_peft : format == AdapterFormat::mlx ? write_mlx : write_gguf;
+  write(folder, answering ? adapter : initial, bundle_->manifest(), initial);
 }
 
 int64_t PersonalModel::import_adapter(const std::string& folder, bool trust_base) {

@@ -19,6 +19,8 @@
 
 namespace bespoke {
 
+class Answering;
+
 struct CallSettings {  // of one call that computes
   const std::atomic<bool>* cancel = nullptr;
   std::optional<double> deadline_seconds;
@@ -50,8 +52,8 @@ class PersonalModel {
   std::string list_versions();
   std::string rollback();  // the version that answers now, or null
   void reset();
-  // As a PEFT folder. AdapterError where the base answers; `base` takes the bundle's initial adapter then, which changes nothing.
-  void export_adapter(const std::string& folder, bool base);
+  // AdapterError where the base answers; `base` takes the bundle's initial adapter then, which changes nothing.
+  void export_adapter(const std::string& folder, AdapterFormat format, bool base);
   // A PEFT folder becomes the adapter that answers: its version. `trust_base` takes one that does not say which base it was trained on.
   int64_t import_adapter(const std::string& folder, bool trust_base);
   void check_training(const TrainRequest& request);  // the error that `train` would give for these settings
@@ -62,14 +64,22 @@ class PersonalModel {
   std::string evaluate(const std::string& split, const std::string& examples, CallSettings settings);
   std::string verify(CallSettings settings);
 
+  // For sessions. Throws Busy like the others.
+  std::string answer(CallSettings settings, const std::function<std::string(Answering&)>& work);
+  const Manifest& manifest() const { return bundle_->manifest(); }
+  BundleText& text() { return *text_; }
+
   void set_limit(double memory_mb);
   void set_pace(double share);
+  void wait();  // for the calls that run
 
   const char* authenticated() const { return authenticated_; }
 
  private:
   template <class Work>
   std::string compute(CallSettings settings, Work work);
+  template <class Work>
+  std::string compute_by_method(CallSettings settings, Work work);
   std::unique_ptr<StateStore> open_store();
 
   std::unique_ptr<Engine> engine_;  // goes last
@@ -82,6 +92,8 @@ class PersonalModel {
   std::unique_ptr<StateStore> computing_store_;  // of the call that computes, under `computing_`; opened by the first
   const char* authenticated_;
   Limits limits_;
+  Control control_{limits_};              // of the call that computes
+  std::unique_ptr<Answering> answering_;  // between the calls of sessions too
   std::mutex storing_, computing_;
 };
 

@@ -2,6 +2,9 @@
 // Objects within a record are texts of the state and go out as they are: numbers in them may have more digits than a double.
 #include "model/records_json.h"
 
+#include <cmath>
+
+#include "format/number_text.h"
 #include "state/stored_text.h"
 
 namespace bespoke {
@@ -14,8 +17,10 @@ struct Stored {  // JSON already
 
 std::string json_of(const Stored& stored) { return stored.text; }
 std::string json_of(int64_t number) { return std::to_string(number); }
+std::string json_of(double number) { return std::isfinite(number) ? repr_of(number) : "null"; }
 std::string json_of(bool value) { return value ? "true" : "false"; }
 std::string json_of(Split split) { return json_text(name_of(split)); }
+std::string json_of(AnswerEnd end) { return json_text(name_of(end)); }
 std::string json_of(const std::string& text) { return json_text(text); }
 
 template <class Field>
@@ -53,6 +58,22 @@ std::string record_json(const Added& added) {
   return object.text();
 }
 
+std::string record_json(const AnswerPiece& piece) {
+  Object object;
+#define BESPOKE_FIELD(name) object.add(#name, piece.name);
+#include "../../../schema/answer_piece.inc"
+#undef BESPOKE_FIELD
+  return object.text();
+}
+
+std::string record_json(const Classification& classification) {
+  Object object;
+#define BESPOKE_FIELD(name) object.add(#name, classification.name);
+#include "../../../schema/classification.inc"
+#undef BESPOKE_FIELD
+  return object.text();
+}
+
 std::string record_json(const ExampleInfo& info) {
   const auto& [id, split, example, tokens, trained_tokens, rows, added_at] = info;
   const Stored json{example};
@@ -67,6 +88,14 @@ std::string record_json(const Forgotten& forgotten) {
   Object object;
 #define BESPOKE_FIELD(name) object.add(#name, forgotten.name);
 #include "../../../schema/forgotten.inc"
+#undef BESPOKE_FIELD
+  return object.text();
+}
+
+std::string record_json(const Score& score) {
+  Object object;
+#define BESPOKE_FIELD(name) object.add(#name, score.name);
+#include "../../../schema/score.inc"
 #undef BESPOKE_FIELD
   return object.text();
 }

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "generate/answer.h"
+#include "generate/scoring.h"
 #include "state/records.h"
 
 namespace bespoke {
@@ -22,8 +24,11 @@ struct StoredRun {
 };
 
 std::string record_json(const Added& added);
+std::string record_json(const AnswerPiece& piece);
+std::string record_json(const Classification& classification);
 std::string record_json(const ExampleInfo& info);
 std::string record_json(const Forgotten& forgotten);
+std::string record_json(const Score& score);
 std::string record_json(const StoredRun& stored);
 std::string record_json(const Version& version);
 

@@ -95,19 +95,53 @@ EncodedExample ExampleEncoder::try_encode(const Json& example, const std::string
   return encoded;
 }
 
-std::vector<int32_t> ExampleEncoder::prompt(const Json& prompt) const {
-  if (prompt.is_string()) {
-    need_tokenizer("prompt");
-    std::vector<int32_t> tokens = begin();
-    take_content(prompt, "prompt", std::nullopt, tokens);
-    return tokens;
-  }
+Prompt ExampleEncoder::read_prompt(const Json& prompt) const {
+  if (prompt.is_string()) return prompt.get<std::string>();
   const bool is_ids = prompt.is_array() && !prompt.empty() &&
                       std::all_of(prompt.begin(), prompt.end(), [](const Json& token) { return token.is_number_integer(); });
   if (is_ids) return ids(prompt, "prompt");
+  need_turns("prompt");  // more than how a message is written
+  return read_messages(prompt, "prompt");
+}
+
+std::vector<int32_t> ExampleEncoder::prompt_tokens(const Prompt& prompt) const {
+  if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) return *ids;
   TokenRow row;
-  take_messages(prompt, "prompt", true, row);
+  if (const auto* messages = std::get_if<std::vector<Message>>(&prompt)) {
+    take_messages(*messages, "prompt", true, row);
+  } else {
+    need_tokenizer("prompt");
+    row.tokens = begin();
+    take_words(std::get<std::string>(prompt), "prompt", std::nullopt, row.tokens);
+  }
   return std::move(row.tokens);
+}
+
+AnsweredPrompt ExampleEncoder::answered(const Prompt& prompt, const Json& answer, const std::string& subject) const {
+  AnsweredPrompt both;
+  if (const auto* messages = std::get_if<std::vector<Message>>(&prompt)) {
+    if (!answer.is_string()) throw Error(Kind::Data, subject, kind_of(answer), "text", "Give it as one string");
+    std::vector<Message> all = *messages;
+    all.push_back({Place::assistant, answer.get<std::string>()});
+    size_t contents = 0;
+    for (const TurnPiece& piece : turns_->render(all, false, subject)) {
+      if (contents == all.size() && !piece.role) break;  // behind the ending of the answer
+      if (piece.is_content && ++contents == all.size()) both.begin = both.tokens.size();
+      take_piece(piece, subject, both.tokens);
+    }
+    return both;
+  }
+  both.tokens = prompt_tokens(prompt);
+  both.begin = both.tokens.size();
+  if (answer.is_array() && std::holds_alternative<std::vector<int32_t>>(prompt)) {
+    const std::vector<int32_t> more = ids(answer, subject);
+    both.tokens.insert(both.tokens.end(), more.begin(), more.end());
+    return both;
+  }
+  const Tokenizer& tokenizer = need_tokenizer(subject);
+  take_content(answer, subject, both.begin ? std::optional(both.tokens.back()) : std::nullopt, both.tokens);
+  if (tokenizer.eos()) both.tokens.push_back(*tokenizer.eos());
+  return both;
 }
 
 std::vector<int32_t> ExampleEncoder::stops() const {
@@ -124,23 +158,24 @@ std::vector<int32_t> ExampleEncoder::stops() const {
 EncodedExample ExampleEncoder::encode_messages(const Json& messages, const std::string& subject) const {
   TokenRow row;
   // An ending alone would teach the model to say nothing.
-  if (take_messages(messages, subject + ".messages", false, row) == 0) return {};
+  need_turns(subject + ".messages");
+  if (take_messages(read_messages(messages, subject + ".messages"), subject + ".messages", false, row) == 0) return {};
   return one_row(std::move(row));
 }
 
+void ExampleEncoder::take_piece(const TurnPiece& piece, const std::string& subject, std::vector<int32_t>& tokens) const {
+  const auto previous = tokens.empty() ? std::nullopt : std::optional(tokens.back());
+  if (piece.is_content) take_words(piece.text, subject, previous, tokens);
+  else tokenizer_->encode(piece.text, TextForm::of_template, previous, tokens);
+}
+
 // Appends to `row`; how many of its tokens are contents that are trained on.
-size_t ExampleEncoder::take_messages(const Json& messages, const std::string& subject, bool generate, TokenRow& row) const {
-  const Tokenizer& tokenizer = need_tokenizer(subject);
-  if (!turns_) {
-    throw Error(Kind::Data, subject, "messages, for a model without a chat template", "text, or prompt and completion",
-                R"(Give {"prompt": ..., "completion": ...} or {"text": ...})");
-  }
+size_t ExampleEncoder::take_messages(const std::vector<Message>& messages, const std::string& subject, bool generate, TokenRow& row) const {
+  need_turns(subject);
   size_t trained_contents = 0;
-  for (const TurnPiece& piece : turns_->render(read_messages(messages, subject), generate, subject)) {
-    const auto previous = row.tokens.empty() ? std::nullopt : std::optional(row.tokens.back());
+  for (const TurnPiece& piece : turns_->render(messages, generate, subject)) {
     const size_t before = row.tokens.size();
-    if (piece.is_content) take_content(piece.text, subject, previous, row.tokens);
-    else tokenizer.encode(piece.text, TextForm::of_template, previous, row.tokens);
+    take_piece(piece, subject, row.tokens);
     const bool trained = piece.role && trains(*piece.role);
     row.mask.resize(row.tokens.size(), trained);
     if (trained && piece.is_content) trained_contents += row.tokens.size() - before;
@@ -251,8 +286,12 @@ TokenRow ExampleEncoder::fitted(TokenRow row) const {
 
 void ExampleEncoder::take_content(const Json& text, const std::string& subject, std::optional<int32_t> previous, std::vector<int32_t>& tokens) const {
   if (!text.is_string()) throw Error(Kind::Data, subject, kind_of(text), "text", "Give it as one string");
+  take_words(text.get_ref<const std::string&>(), subject, previous, tokens);
+}
+
+void ExampleEncoder::take_words(const std::string& text, const std::string& subject, std::optional<int32_t> previous, std::vector<int32_t>& tokens) const {
   try {
-    tokenizer_->encode(text.get_ref<const std::string&>(), TextForm::content, previous, tokens);
+    tokenizer_->encode(text, TextForm::content, previous, tokens);
   } catch (const Error& error) {
     throw Error(error.kind, subject, error.got, error.expected, error.next_step);
   }
@@ -285,6 +324,13 @@ const Tokenizer& ExampleEncoder::need_tokenizer(const std::string& subject) cons
   if (tokenizer_) return *tokenizer_;
   throw Error(Kind::Data, subject, "text, but this bundle takes token ids only", R"({"tokens": [...], "mask": [...]})",
               "Tokenize with the model's own tokenizer and give the ids");
+}
+
+void ExampleEncoder::need_turns(const std::string& subject) const {
+  need_tokenizer(subject);
+  if (turns_) return;
+  throw Error(Kind::Data, subject, "messages, for a model without a chat template", "text, or prompt and completion",
+              R"(Give {"prompt": ..., "completion": ...} or {"text": ...})");
 }
 
 Error ExampleEncoder::nothing_to_train(const Json& example, const std::string& subject) const {

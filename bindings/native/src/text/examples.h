@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "enums.h"
@@ -27,6 +28,13 @@ struct EncodedExample {
   uint64_t tokens = 0, trained_tokens = 0, truncated_tokens = 0, truncated_trained_tokens = 0, windows = 0;
 };
 
+using Prompt = std::variant<std::vector<Message>, std::string, std::vector<int32_t>>;  // to answer: messages, a text or token ids
+
+struct AnsweredPrompt {  // the tokens that training has of both, with what ends the answer; it begins at tokens[begin]
+  std::vector<int32_t> tokens;
+  size_t begin = 0;
+};
+
 class ExampleEncoder {
  public:
   // `tokenizer` null: the bundle takes token ids only. `turns` null: the model has no chat template. `max_length`: positions of a row.
@@ -40,8 +48,12 @@ class ExampleEncoder {
   EncodedExample try_encode(const nlohmann::json& example, const std::string& subject) const;
   Error nothing_to_train(const nlohmann::json& example, const std::string& subject) const;
 
+  Prompt read_prompt(const nlohmann::json& prompt) const;  // DataError
   // Tokens to answer: of messages with the header of the answer, of a text with bos where there is one, or token ids as they are.
-  std::vector<int32_t> prompt(const nlohmann::json& prompt) const;
+  std::vector<int32_t> prompt_tokens(const Prompt& prompt) const;
+
+  // DataError, naming `subject`, for an answer that is no text, and, to token ids, no list of them either.
+  AnsweredPrompt answered(const Prompt& prompt, const nlohmann::json& answer, const std::string& subject) const;
 
   // Tokens that end an answer: eos, and the token that ends the assistant's turn.
   std::vector<int32_t> stops() const;
@@ -54,12 +66,15 @@ class ExampleEncoder {
   EncodedExample windows(const std::vector<int32_t>& tokens, std::optional<int32_t> bos) const;
   EncodedExample one_row(TokenRow row) const;
   TokenRow fitted(TokenRow row) const;
-  size_t take_messages(const nlohmann::json& messages, const std::string& subject, bool generate, TokenRow& row) const;
+  void take_piece(const TurnPiece& piece, const std::string& subject, std::vector<int32_t>& tokens) const;
+  size_t take_messages(const std::vector<Message>& messages, const std::string& subject, bool generate, TokenRow& row) const;
   void take_content(const nlohmann::json& text, const std::string& subject, std::optional<int32_t> previous, std::vector<int32_t>& tokens) const;
+  void take_words(const std::string& text, const std::string& subject, std::optional<int32_t> previous, std::vector<int32_t>& tokens) const;
   std::vector<int32_t> ids(const nlohmann::json& tokens, const std::string& subject) const;
   std::vector<int32_t> begin() const;
   bool trains(Place role) const;
   const Tokenizer& need_tokenizer(const std::string& subject) const;
+  void need_turns(const std::string& subject) const;
 
   const Tokenizer* tokenizer_;
   const Turns* turns_;

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <memory>
 #include <utility>
 
 namespace bespoke {
@@ -38,6 +39,12 @@ void say(const nlohmann::json& event) {
   const std::string line = event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   std::fwrite(line.data(), 1, line.size(), stdout);
   std::fflush(stdout);
+}
+
+nlohmann::json event_of(bespoke_error* error) {
+  const std::unique_ptr<bespoke_error, void (*)(bespoke_error*)> held(error, bespoke_error_free);
+  return {{"event", "error"}, {"kind", error->kind}, {"subject", error->subject}, {"got", error->got}, {"expected", error->expected},
+          {"next_step", error->next_step}};
 }
 
 }  // namespace bespoke

@@ -7,9 +7,11 @@
 #include <optional>
 #include <string>
 
+#include "bespoke.h"
+
 namespace bespoke {
 
-constexpr size_t kMaxLineBytes = 1 << 20;
+constexpr size_t kMaxLineBytes = 64 << 20;  // a request may hold examples, a prompt a book
 
 // Lines of standard input, without stdio, whose locks would be waited for at the end of the process.
 class Lines {
@@ -23,5 +25,6 @@ class Lines {
 };
 
 void say(const nlohmann::json& event);  // on standard output
+nlohmann::json event_of(bespoke_error* error);  // and frees it
 
 }  // namespace bespoke

@@ -2,7 +2,7 @@
 // bespoke-core: the device core as a process of its own, for the Python SDK and for tests. It speaks JSON lines. The first line on standard
 // input is the request; later ones change what runs: {"do": "cancel"}, {"do": "limit", "memory_mb": 200}, {"do": "pace", "share": 0.5}.
 // Standard output: {"event": "progress"}, then {"event": "report"} or {"event": "error"}. SIGTERM and SIGINT cancel too. It ends with
-// the error's status. The verb `encode` has lines of its own (tool/encode.h).
+// the error's status. The verbs `encode` and `answer` have lines of their own (tool/encode.h, tool/answering.h).
 #include <pthread.h>
 #include <unistd.h>
 
@@ -23,6 +23,7 @@
 #include "bespoke.h"
 #include "enums.h"
 #include "platform/memory.h"
+#include "tool/answering.h"
 #include "tool/encode.h"
 #include "tool/lines.h"
 
@@ -32,7 +33,6 @@ using bespoke::say;
 
 namespace {
 
-constexpr size_t kMaxRequestBytes = 64 << 20;  // it may hold examples
 constexpr size_t kStackBytes = 1 << 20;  // of the thread that listens: XNNPACK alone keeps 384 KiB a thread; the default counts as 8 MiB
 
 bespoke_cancel* cancel;  // made before anything can ask for it
@@ -55,9 +55,7 @@ void on_signal(int) { bespoke_cancel_set(cancel); }
 
 int fail(bespoke_error* error) {
   const int status = error->status;
-  say({{"event", "error"}, {"kind", error->kind}, {"subject", error->subject}, {"got", error->got}, {"expected", error->expected},
-       {"next_step", error->next_step}});
-  bespoke_error_free(error);
+  say(bespoke::event_of(error));
   return status;
 }
 
@@ -81,11 +79,16 @@ int out_of_memory() {
 }
 
 Lines lines;
+bespoke::Inbox inbox;  // of the verb `answer`
 
-// A change that cannot be made is told and changes nothing.
+// A change that cannot be made is told and changes nothing; what is none is for who computes.
 void change(const json& asked) {
   const std::string what = asked.value("do", "");
-  if (what == "cancel") return bespoke_cancel_set(cancel);
+  if (what == "cancel") {
+    inbox.cancel();
+    return bespoke_cancel_set(cancel);
+  }
+  if (what != "limit" && what != "pace") return inbox.put(asked);
   const std::lock_guard<std::mutex> held(running.lock);
   if (!running.model) return;
   bespoke_error* error = nullptr;
@@ -107,6 +110,7 @@ void* listen(void*) {
     }
   } catch (const std::bad_alloc&) {  // the call that computes will say so
   }
+  inbox.end();
   return nullptr;
 }
 
@@ -175,6 +179,16 @@ bespoke_status compute(const json& request, bespoke_model* model, char** report,
   throw std::invalid_argument("verb '" + verb + "'");
 }
 
+int report(const json& request, bespoke_model* model) {
+  bespoke_error* error = nullptr;
+  char* found = nullptr;
+  if (compute(request, model, &found, &error)) return fail(error);
+  std::printf("{\"event\":\"report\",\"report\":%s}\n", found);
+  std::fflush(stdout);
+  bespoke_free(found);
+  return 0;
+}
+
 struct Options {  // with the texts that it points to
   explicit Options(const json& request)
       : pin(field<std::string>(request, "pin_sha256", "")), key(bytes_of(field<std::string>(request, "public_key", ""))) {
@@ -232,20 +246,18 @@ int run(const json& request) {
     bespoke_close(model);
   };
 
-  char* report = nullptr;
-  int status;
+  int status = 0;
   try {
-    status = compute(request, model, &report, &error);
+    if (request.at("verb") == "answer") {
+      for (const int number : {SIGTERM, SIGINT}) std::signal(number, SIG_DFL);  // answers change nothing: there is nothing to be brought to an end
+      bespoke::answer(model, inbox);
+    } else {
+      status = report(request, model);
+    }
   } catch (...) {
     close();
     throw;
   }
-  if (status)
-    status = fail(error);
-  else
-    std::printf("{\"event\":\"report\",\"report\":%s}\n", report);
-  std::fflush(stdout);
-  bespoke_free(report);
   close();
   return status;
 }
@@ -266,7 +278,7 @@ int main() {
   std::signal(SIGTERM, on_signal);
   std::signal(SIGINT, on_signal);
   try {
-    const std::optional<std::string> line = lines.next(kMaxRequestBytes);
+    const std::optional<std::string> line = lines.next();
     if (!line) return refuse("no line of at most 64 MiB");
     const json request = json::parse(*line, nullptr, false);
     if (!request.is_object()) return refuse("no JSON object");

@@ -35,15 +35,10 @@ Run chosen_run(Personal& personal, const TrainRequest& request, const ChosenRun&
 
 // ---- adapters --------------------------------------------------------------------------------------------------------------
 
-struct Adapter {  // in place: mapped from its file
-  MappedTensors mapped;
-  TensorSource tensors;
-};
-
-Adapter adapter_from(Personal& personal, std::optional<MappedTensors> mapped) {
+Adapter adapter_from(Bundle& bundle, std::optional<MappedTensors> mapped) {
   Adapter adapter;
   if (!mapped) {
-    adapter.tensors = adapter_of(personal.bundle);
+    adapter.tensors = adapter_of(bundle);
     return adapter;
   }
   adapter.mapped = std::move(*mapped);
@@ -51,11 +46,8 @@ Adapter adapter_from(Personal& personal, std::optional<MappedTensors> mapped) {
   return adapter;
 }
 
-// The newest accepted one, else the bundle's initial one, which changes nothing.
-Adapter answering(Personal& personal) { return adapter_from(personal, personal.store.answering()); }
-
 Adapter start_of(Personal& personal, const Run& run) {
-  return adapter_from(personal, run.started_from ? std::optional(personal.store.load_version(*run.started_from)) : std::nullopt);
+  return adapter_from(personal.bundle, run.started_from ? std::optional(personal.store.load_version(*run.started_from)) : std::nullopt);
 }
 
 // ---- the gate --------------------------------------------------------------------------------------------------------------
@@ -117,9 +109,8 @@ void decide(Personal& personal, Steps& machine, const Run& run, Judgement& judge
 // The run has ended: what it learned answers from now on, or is dropped.
 void judge_run(Personal& personal, Steps& machine, const Run& run, const Method& method, int64_t step, TrainReport& report) {
   personal.control.tell(Phase::judge, step, run.steps);
-  int64_t version = 0;
-  const Adapter answering = adapter_from(personal, personal.store.answering(&version));
-  StoredLosses of_answering(personal.store, version), of_new(personal.store, -run.id, step);
+  const Adapter answering = answering_adapter(personal.bundle, personal.store);
+  StoredLosses of_answering(personal.store, answering.version), of_new(personal.store, -run.id, step);
   const bool changed = step > 0 && report.stopped_because == Stopped::finished;
   judge(machine, gate_of(personal, run, method), answering.tensors, of_answering, of_new, changed, report.judgement);
   decide(personal, machine, run, report.judgement, report.stopped_because);
@@ -138,13 +129,32 @@ std::string judged(Personal& personal, const std::string& subject, Rows rows_of,
   MemoryGuard guard(personal.control.limits());
   const std::unique_ptr<Steps> machine = personal.make_machine(method, guard, "");
   const std::unique_ptr<RowSource> rows = rows_of();
-  const Adapter adapter = answering(personal);
+  const Adapter adapter = answering_adapter(personal.bundle, personal.store);
   const auto found = evaluate(*machine, *rows, &adapter.tensors, {method.training.batch_size, personal.bundle.manifest().vocab_size}, examples);
   if (found) return report_json(*found);
   throw Error(Kind::Data, subject, "none", "at least one", "Add examples; from the fifth on, one in ten is kept for validation");
 }
 
 }  // namespace
+
+Adapter answering_adapter(Bundle& bundle, StateStore& store) {
+  int64_t version = 0;
+  std::optional<MappedTensors> mapped = store.answering(&version);
+  Adapter adapter = adapter_from(bundle, std::move(mapped));
+  adapter.version = version;
+  return adapter;
+}
+
+std::optional<Adapter> adapter_of_version(Bundle& bundle, StateStore& store, int64_t version) {
+  if (version == 0) return adapter_from(bundle, std::nullopt);
+  for (const Version& kept : store.accepted()) {
+    if (kept.id != version) continue;
+    Adapter adapter = adapter_from(bundle, store.load_version(version));
+    adapter.version = version;
+    return adapter;
+  }
+  return std::nullopt;
+}
 
 TensorSource adapter_of(Bundle& bundle) {
   const std::string& name = bundle.manifest().adapter;

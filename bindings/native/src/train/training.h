@@ -36,6 +36,16 @@ std::string train(Personal& personal, const TrainRequest& request);
 std::string evaluate_split(Personal& personal, const std::string& split);
 std::string evaluate_rows(Personal& personal, std::vector<TokenRow> rows, int64_t examples);
 
+struct Adapter {  // in place: mapped from its file
+  MappedTensors mapped;
+  TensorSource tensors;
+  int64_t version = 0;  // 0: the bundle's own, which changes nothing
+};
+
+// The newest accepted one, else the bundle's own.
+Adapter answering_adapter(Bundle& bundle, StateStore& store);
+std::optional<Adapter> adapter_of_version(Bundle& bundle, StateStore& store, int64_t version);  // none: it has gone
+
 // The float32 tensors of a bundle's adapter, in place. BundleError where one is of another type.
 TensorSource adapter_of(Bundle& bundle);
 

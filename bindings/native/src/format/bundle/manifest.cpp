@@ -164,7 +164,10 @@ class ManifestPieces : public PieceTaker {
       m_.model_name = text(value, "name");
       m_.base_sha256 = text(value, "base_sha256");
       m_.decoder_path = text(value["config"], "decoder_path");
+      m_.family = text(value["config"], "family");
       m_.num_layers = value["config"]["num_layers"].get<int64_t>();
+      m_.num_heads = value["config"]["num_heads"].get<int64_t>();
+      m_.num_kv_heads = value["config"]["num_kv_heads"].get<int64_t>();
       m_.vocab_size = value["config"]["vocab_size"].get<int64_t>();
     } else if (key == "lora") {
       m_.lora_rank = value["rank"].get<int64_t>();

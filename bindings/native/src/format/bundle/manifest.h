@@ -83,8 +83,9 @@ struct TextRecord {
 struct Manifest {
   std::string sha256;  // of the document
   std::string model_name, base_sha256;
+  std::string family;        // "llama", ...
   std::string decoder_path;  // of the model in transformers, where PEFT's names begin
-  int64_t num_layers, vocab_size;
+  int64_t num_layers, num_heads, num_kv_heads, vocab_size;
   int64_t lora_rank;
   double lora_alpha;
   std::vector<std::string> lora_linears;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "format/peft.h"
+#include "format/adapter/peft.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -9,22 +9,17 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
-#include <iterator>
 #include <set>
 
+#include "format/adapter/pieces.h"
 #include "format/json.h"
 #include "format/safetensors.h"
-#include "format/whole_folder.h"
 #include "platform/descriptor.h"
 
 namespace bespoke {
 
 namespace {
 
-constexpr const char* kConfig = "adapter_config.json";
-constexpr const char* kWeights = "adapter_model.safetensors";
-constexpr const char* kBaseKey = "bespoke_base_sha256";
 constexpr size_t kMaxConfigBytes = 1'000'000, kMaxDepth = 32, kMaxItems = 2'000'000;
 // The size of a number that is taken. With larger ones, products of two pieces, summed over a few thousand inputs and squared by a
 // norm, come near to what float32 and bfloat16 hold (3e38), and float16 holds no more than 65504.
@@ -35,121 +30,11 @@ const std::set<std::string> kMustBeOff = {
     "lora_bias",               "modules_to_save",     "rank_pattern",    "target_parameters", "trainable_token_indices"};
 const std::vector<SafetensorsType> kTypes = {{"F32", 4}, {"F16", 2}, {"BF16", 2}};
 
-std::string joined(const std::vector<std::string>& names, const char* between) {
-  std::string out;
-  for (const std::string& name : names) out += (out.empty() ? "" : between) + name;
-  return out;
-}
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string out;
-  for (const int64_t extent : shape) out += (out.empty() ? "" : ", ") + std::to_string(extent);
-  return "[" + out + "]";
-}
-
 std::string number_text(const char* form, double number) {
   char text[40];
   std::snprintf(text, sizeof text, form, number);
   return text;
 }
-
-std::string peft_key(const std::string& name, const Manifest& manifest) {
-  const size_t first = name.find('.'), second = name.find('.', first + 1);
-  const std::string group = name.substr(0, first), prefix = "block_";
-  const bool is_block = group.size() > prefix.size() && group.compare(0, prefix.size(), prefix) == 0 && group.size() < prefix.size() + 10 &&
-                        group.find_first_not_of("0123456789", prefix.size()) == std::string::npos;
-  if (first == std::string::npos || second == std::string::npos || !is_block) {
-    throw Error(Kind::Adapter, "piece " + name.substr(0, 100), "a name of another form", "one like block_00.q_proj.lora_A",
-                "Build the bundle again with bespoke");
-  }
-  const std::string linear = name.substr(first + 1, second - first - 1), piece = name.substr(second + 1);
-  const bool is_attention = linear == "q_proj" || linear == "k_proj" || linear == "v_proj" || linear == "o_proj";
-  return "base_model.model." + manifest.decoder_path + ".layers." + std::to_string(std::stoi(group.substr(prefix.size()))) + "." +
-         (is_attention ? "self_attn" : "mlp") + "." + linear + "." + piece + ".weight";
-}
-
-std::map<std::string, std::string> peft_keys(const Tensors& initial, const Manifest& manifest) {  // -> name of the piece
-  std::map<std::string, std::string> keys;
-  for (const auto& [name, _] : initial) keys[peft_key(name, manifest)] = name;
-  return keys;
-}
-
-void check_names(const std::string& subject, const std::set<std::string>& got, const std::set<std::string>& expected, const Manifest& manifest) {
-  std::vector<std::string> missing, extra, parts;
-  std::set_difference(expected.begin(), expected.end(), got.begin(), got.end(), std::back_inserter(missing));
-  std::set_difference(got.begin(), got.end(), expected.begin(), expected.end(), std::back_inserter(extra));
-  const auto more = [](const std::vector<std::string>& names, const char* end) {
-    return names.size() > 1 ? " and " + std::to_string(names.size() - 1) + " more" + end : "";
-  };
-  if (!missing.empty()) parts.push_back("no " + missing[0] + more(missing, " missing"));
-  if (!extra.empty()) parts.push_back("an unknown " + extra[0] + more(extra, ""));
-  if (parts.empty()) return;
-  throw Error(Kind::Adapter, subject, joined(parts, "; "),
-              std::to_string(expected.size()) + " tensors: lora_A and lora_B of " + joined(manifest.lora_linears, ", ") + " of every block",
-              "Give an adapter of this model, on these linears");
-}
-
-// ---- writing -----------------------------------------------------------------------------------------------------------
-
-// Names of linears; as a pattern where the model has a part for images whose linears have the same names.
-Json target_modules(const Manifest& manifest) {
-  std::vector<std::string> linears = manifest.lora_linears;
-  std::sort(linears.begin(), linears.end());
-  if (manifest.decoder_path == "model") return linears;
-  std::string path;
-  for (const char c : manifest.decoder_path) path += c == '.' ? std::string("\\.") : std::string(1, c);
-  return path + "\\.layers\\.\\d+\\.(self_attn|mlp)\\.(" + joined(linears, "|") + ")";
-}
-
-std::string settings_text(const Manifest& manifest) {
-  const double alpha = manifest.lora_alpha;
-  const bool is_whole = alpha == std::floor(alpha) && alpha < 0x1p63;
-  const Json settings = {
-      {"base_model_name_or_path", manifest.model_name},
-      {"bias", "none"},
-      {"fan_in_fan_out", false},
-      {"inference_mode", true},
-      {"init_lora_weights", true},
-      {"lora_alpha", is_whole ? Json(static_cast<int64_t>(alpha)) : Json(alpha)},
-      {"lora_dropout", 0.0},
-      {"modules_to_save", nullptr},
-      {"peft_type", "LORA"},
-      {"r", manifest.lora_rank},
-      {"target_modules", target_modules(manifest)},
-      {"task_type", "CAUSAL_LM"},
-      {"use_dora", false},
-      {"use_rslora", false},
-  };
-  return settings.dump(2, ' ', true) + "\n";
-}
-
-std::string header_text(const std::map<std::string, std::string>& keys, const Tensors& adapter, const Manifest& manifest) {
-  Json header = {{"__metadata__", {{"format", "pt"}, {kBaseKey, manifest.base_sha256}}}};
-  size_t offset = 0;
-  for (const auto& [key, name] : keys) {
-    const Tensor& tensor = adapter.at(name);
-    header[key] = {{"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + tensor.size}}};
-    offset += tensor.size;
-  }
-  std::string text = header.dump(-1, ' ', true);
-  while (text.size() % 8) text += ' ';
-  std::string length;
-  for (int i = 0; i < 8; i++) length += static_cast<char>(static_cast<uint64_t>(text.size()) >> (8 * i));
-  return length + text;
-}
-
-Bytes bytes_of(const std::string& text) { return {reinterpret_cast<const uint8_t*>(text.data()), text.size()}; }
-
-void check_replaceable(const std::string& folder) {
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (name == kConfig || name == kWeights) continue;
-    throw Error(Kind::Adapter, folder, "a path that holds other files",
-                std::string("a new folder, or one with only ") + kConfig + " and " + kWeights, "Choose another folder");
-  }
-}
-
-// ---- reading -----------------------------------------------------------------------------------------------------------
 
 [[noreturn]] void refuse(const std::string& path, const std::string& got, const std::string& expected) {
   throw Error(Kind::Adapter, path, got, expected, "Give a LoRA adapter made for this bundle");
@@ -243,7 +128,7 @@ void check_settings(const std::string& path, const Manifest& manifest) {
 }
 
 void check_base(const std::string& path, const SafetensorsHeader& header, const std::string& expected, bool trust_base) {
-  const auto found = header.metadata.find(kBaseKey);
+  const auto found = header.metadata.find(kPeftBaseKey);
   if (found == header.metadata.end()) {
     if (trust_base) return;
     throw Error(Kind::Adapter, path + ", base model", "no hash of the base it was trained on", "base " + expected.substr(0, 12),
@@ -292,40 +177,18 @@ std::vector<float> numbers_of(const PlainFile& file, const SafetensorsEntry& ent
 
 }  // namespace
 
-void write_peft(const std::string& folder, const Tensors& adapter, const Manifest& manifest, const Tensors& initial) {
-  std::set<std::string> got, expected;
-  for (const auto& [name, _] : adapter) got.insert(name);
-  for (const auto& [name, _] : initial) expected.insert(name);
-  check_names("the adapter to export", got, expected, manifest);
-  for (const auto& [name, tensor] : adapter) {
-    const Tensor& wanted = initial.at(name);
-    if (tensor.dtype == DType::float32 && tensor.shape == wanted.shape) continue;
-    throw Error(Kind::Adapter, "piece " + name, kDTypeNames[static_cast<size_t>(tensor.dtype)] + (" " + shape_text(tensor.shape)),
-                "float32 " + shape_text(wanted.shape), "Give the pieces of this model at this rank");
-  }
-  const std::map<std::string, std::string> keys = peft_keys(initial, manifest);
-  WholeFolder whole(folder, Kind::Adapter, check_replaceable);
-  WholeFolder::File settings = whole.create(kConfig);
-  settings.write(bytes_of(settings_text(manifest)));
-  settings.finish();
-  WholeFolder::File weights = whole.create(kWeights);
-  weights.write(bytes_of(header_text(keys, adapter, manifest)));
-  for (const auto& [_, name] : keys) weights.write({adapter.at(name).data, adapter.at(name).size});
-  weights.finish();
-  whole.finish();
-}
-
 std::map<std::string, std::vector<float>> read_peft(const std::string& folder, const Manifest& manifest, const Tensors& initial,
                                                     bool trust_base) {
-  check_settings(folder + "/" + kConfig, manifest);
-  const PlainFile file(folder + "/" + kWeights);
+  check_settings(folder + "/" + kPeftConfig, manifest);
+  const PlainFile file(folder + "/" + kPeftWeights);
   if (!file.problem.empty()) refuse_damaged(file.path, file.problem, "a readable file");
   const std::vector<uint8_t> start = file.read(kSafetensorsStart, 0);
   const size_t header_bytes = safetensors_header_bytes({start.data(), start.size()}, file.size, file.path, Kind::Adapter);
   const std::vector<uint8_t> text = file.read(header_bytes, kSafetensorsStart);
   const SafetensorsHeader header = read_safetensors_header({text.data(), text.size()}, file.size, file.path, Kind::Adapter, kTypes);
   check_base(file.path, header, manifest.base_sha256, trust_base);
-  const std::map<std::string, std::string> keys = peft_keys(initial, manifest);
+  std::map<std::string, std::string> keys;  // -> name of the piece
+  for (const auto& [name, _] : initial) keys[peft_key(piece_named(name), manifest)] = name;
   std::set<std::string> got, expected;
   for (const SafetensorsEntry& entry : header.entries) got.insert(entry.name);
   for (const auto& [key, _] : keys) expected.insert(key);

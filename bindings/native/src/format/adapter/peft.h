@@ -10,9 +10,15 @@
 #include <string>
 #include <vector>
 
-#include "format/bundle/bundle.h"
+#include "format/adapter/pieces.h"
 
 namespace bespoke {
+
+constexpr const char* kPeftConfig = "adapter_config.json";
+constexpr const char* kPeftWeights = "adapter_model.safetensors";
+constexpr const char* kPeftBaseKey = "bespoke_base_sha256";
+
+std::string peft_key(const AdapterPiece& piece, const Manifest& manifest);  // its name in the safetensors file
 
 // Both take the model from `manifest`, and names and shapes of the adapter's pieces from `initial`, the bundle's own adapter.
 

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Answers in the C API: sessions, and answers that are given.
+#include <nlohmann/json.hpp>
+
+#include "api/errors.h"
+#include "api/handles.h"
+#include "format/json.h"
+#include "model/scoring.h"
+
+using namespace bespoke;
+
+namespace {
+
+std::vector<std::string> texts_of(const std::string& json) {
+  if (json.empty()) return {};
+  const JsonRules rules = {"stop_texts", Kind::Generation, "Give them as a JSON array of texts", 1 << 20, 2, 1000};
+  const OwnedJson listed = parse_json({reinterpret_cast<const uint8_t*>(json.data()), json.size()}, rules);
+  std::vector<std::string> texts;
+  for (const Json& text : *listed) {
+    if (!listed->is_array() || !text.is_string())
+      throw Error(Kind::Generation, "stop_texts", kind_of(text), "an array of texts", rules.next_step);
+    texts.push_back(text.get<std::string>());
+  }
+  return texts;
+}
+
+AnswerSettings settings_of(const bespoke_generation* given) {
+  const auto generation = taken(given, BESPOKE_FIRST(bespoke_generation, stop_texts), "bespoke_generation");
+  AnswerSettings settings;
+  settings.max_tokens = generation.max_tokens;
+  settings.sampling = {generation.temperature, generation.top_p == 0 ? 1 : generation.top_p, generation.top_k, generation.seed};
+  settings.stop_texts = texts_of(text_of(generation.stop_texts, "bespoke_generation.stop_texts"));
+  return settings;
+}
+
+// `body`: score or classify.
+template <class Body>
+bespoke_status judged(bespoke_model* model, bespoke_text prompt, bespoke_text answers, const bespoke_call* call, char** found,
+                      bespoke_error** error, Body body) {
+  if (found) *found = nullptr;
+  return guarded(error, [&] {
+    need(model, "model", "one that bespoke_open gave");
+    give(found, body(*model, text_of(prompt, "prompt"), text_of(answers, "answers"), call_of(call)));
+  });
+}
+
+}  // namespace
+
+bespoke_status bespoke_session_open(bespoke_model* model, const bespoke_generation* generation, bespoke_session** session,
+                                    bespoke_error** error) {
+  if (session) *session = nullptr;
+  return guarded(error, [&] {
+    need(model, "model", "one that bespoke_open gave");
+    need(session, "session", "a place for the session");
+    *session = new bespoke_session{model->open, {*model, settings_of(generation)}};
+  });
+}
+
+void bespoke_session_close(bespoke_session* session) { delete session; }
+
+bespoke_status bespoke_session_feed(bespoke_session* session, bespoke_text prompt, bespoke_error** error) {
+  return guarded(error, [&] {
+    need(session, "session", "one that bespoke_session_open gave");
+    session->session.feed(text_of(prompt, "prompt"));
+  });
+}
+
+bespoke_status bespoke_session_next(bespoke_session* session, const bespoke_call* call, char** piece, bespoke_error** error) {
+  if (piece) *piece = nullptr;
+  return guarded(error, [&] {
+    need(session, "session", "one that bespoke_session_open gave");
+    give(piece, session->session.next(call_of(call)));
+  });
+}
+
+bespoke_status bespoke_score(bespoke_model* model, bespoke_text prompt, bespoke_text answers, const bespoke_call* call, char** scores,
+                             bespoke_error** error) {
+  return judged(model, prompt, answers, call, scores, error, score);
+}
+
+bespoke_status bespoke_classify(bespoke_model* model, bespoke_text prompt, bespoke_text labels, const bespoke_call* call,
+                                char** classification, bespoke_error** error) {
+  return judged(model, prompt, labels, call, classification, error, classify);
+}

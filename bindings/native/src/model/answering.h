@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// What answers: one machine with one KV cache and the adapter that answers, for all sessions of a model in turn. So sessions hold words
+// alone, and what all of them take together is what the bundle's estimate says. Made at the first use; gone before the model trains.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "exec/memory_guard.h"
+#include "generate/cached_tokens.h"
+#include "train/training.h"
+
+namespace bespoke {
+
+class Answering {
+ public:
+  Answering(Bundle& bundle, StateStore& store, const Engine& engine, Control& control)
+      : bundle_(bundle), store_(store), guard_(control.limits()), machine_(bundle, engine, guard_, control), cached_(machine_) {}
+
+  // Logits of what follows `tokens`. An answer is of one adapter: its `version` is none before the first token, which sets it to the one
+  // that answers then. Where that one has gone before the answer has ended, and is not held any more, the one that answers now goes on.
+  std::vector<float> next_logits(const std::vector<int64_t>& tokens, std::optional<int64_t>& version);
+  void end_answer() { adapter_.reset(); }  // its adapter is read no more, and can be overwritten where it was forgotten
+
+ private:
+  void use_adapter(std::optional<int64_t>& version);
+
+  Bundle& bundle_;
+  StateStore& store_;
+  MemoryGuard guard_;
+  Machine machine_;
+  CachedTokens cached_;
+  std::optional<Adapter> adapter_;         // while an answer is given
+  std::optional<int64_t> cached_version_;  // of the adapter that the rows in the cache are of
+};
+
+}  // namespace bespoke

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// A conversation with a personal model. It holds words alone; its model computes, when it is asked to.
+#pragma once
+
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "generate/answer.h"
+#include "generate/conversation.h"
+#include "model/personal_model.h"
+
+namespace bespoke {
+
+class Session {
+ public:
+  Session(PersonalModel& model, const AnswerSettings& settings);  // GenerationError for a setting out of its range
+  ~Session() { const std::lock_guard<std::mutex> until_none_runs(in_use_); }
+
+  // More of the conversation, as JSON: messages, a text or token ids. An answer that has not ended ends here. Where the context has no
+  // room for it and an answer, the first time is a GenerationError, later the answer ends before it begins ("context_full"). Where it
+  // throws, nothing was taken.
+  void feed(const std::string& json);
+  // Another token of the answer: an AnswerPiece as JSON. GenerationError where nothing was fed since the last one ended. Where it throws,
+  // nothing was said, and it may be asked again. Throws Busy while the model computes.
+  std::string next(CallSettings settings);
+
+ private:
+  std::unique_lock<std::mutex> alone();
+
+  PersonalModel& model_;
+  const AnswerSettings settings_;
+  std::mutex in_use_;
+  Conversation conversation_;       // without the answer that is being given
+  std::optional<Answer> answer_;    // to it
+  std::optional<int64_t> version_;  // of the adapter that gives it
+  bool full_ = false;               // what was fed last had no room
+};
+
+}  // namespace bespoke

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tool/answering.h"
+
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "tool/lines.h"
+
+namespace bespoke {
+
+namespace {
+
+using Json = nlohmann::json;
+
+bespoke_text text_of(const std::string& text) { return {text.data(), text.size()}; }
+
+struct Failed {
+  bespoke_error* error;
+};
+
+class Sessions {
+ public:
+  explicit Sessions(bespoke_model* model) : model_(model) {}
+
+  Json answer(const Order& order) {
+    const auto what = order.asked.at("do").get<std::string>();
+    if (what == "score") return judge(bespoke_score, order);
+    if (what == "classify") return judge(bespoke_classify, order);
+    const auto number = order.asked.at("session").get<int64_t>();
+    if (what == "open") return open(number, order.asked);
+    if (what == "close") {
+      open_.erase(number);
+      return {{"event", "done"}};
+    }
+    bespoke_session* session = open_.at(number).get();
+    if (what == "feed") return feed(session, order.asked.at("prompt").dump());
+    if (what == "next") return next(session, order.cancel.get());
+    throw std::invalid_argument("do '" + what + "'");
+  }
+
+ private:
+  Json open(int64_t number, const Json& asked) {
+    const std::string stop_texts = asked.at("stop_texts").dump();
+    bespoke_generation generation{};
+    generation.struct_size = sizeof generation;
+    generation.max_tokens = asked.at("max_tokens").get<int64_t>();
+    generation.temperature = asked.at("temperature").get<double>();
+    generation.top_p = asked.at("top_p").get<double>();
+    generation.top_k = asked.at("top_k").get<int64_t>();
+    generation.seed = asked.at("seed").get<uint64_t>();
+    generation.stop_texts = text_of(stop_texts);
+    bespoke_error* error = nullptr;
+    bespoke_session* session = nullptr;
+    if (bespoke_session_open(model_, &generation, &session, &error)) throw Failed{error};
+    open_[number].reset(session);
+    return {{"event", "done"}};
+  }
+
+  static Json feed(bespoke_session* session, const std::string& prompt) {
+    bespoke_error* error = nullptr;
+    if (bespoke_session_feed(session, text_of(prompt), &error)) throw Failed{error};
+    return {{"event", "done"}};
+  }
+
+  static Json next(bespoke_session* session, bespoke_cancel* cancel) {
+    const bespoke_call call = call_of(cancel);
+    bespoke_error* error = nullptr;
+    char* piece = nullptr;
+    if (bespoke_session_next(session, &call, &piece, &error)) throw Failed{error};
+    return found(piece);
+  }
+
+  template <class Judge>
+  Json judge(Judge judge, const Order& order) {
+    const std::string prompt = order.asked.at("prompt").dump(), answers = order.asked.at("answers").dump();
+    const bespoke_call call = call_of(order.cancel.get());
+    bespoke_error* error = nullptr;
+    char* said = nullptr;
+    if (judge(model_, text_of(prompt), text_of(answers), &call, &said, &error)) throw Failed{error};
+    return found(said);
+  }
+
+  static bespoke_call call_of(bespoke_cancel* cancel) {
+    bespoke_call call{};
+    call.struct_size = sizeof call;
+    call.cancel = cancel;
+    return call;
+  }
+
+  static Json found(char* json) {
+    const std::unique_ptr<char, void (*)(char*)> held(json, bespoke_free);
+    return {{"event", "found"}, {"found", Json::parse(json)}};
+  }
+
+  struct Close {
+    void operator()(bespoke_session* session) const { bespoke_session_close(session); }
+  };
+
+  bespoke_model* const model_;
+  std::map<int64_t, std::unique_ptr<bespoke_session, Close>> open_;
+};
+
+}  // namespace
+
+void answer(bespoke_model* model, Inbox& inbox) {
+  Sessions sessions(model);
+  say({{"event", "ready"}});
+  while (const std::optional<Order> order = inbox.take()) {
+    Json event;
+    try {
+      event = sessions.answer(*order);
+    } catch (const Failed& failed) {
+      event = event_of(failed.error);
+    }
+    event["order"] = order->asked.at("order");
+    say(event);
+  }
+}
+
+}  // namespace bespoke

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the thread that listens hands to the one that computes: orders in their sequence, each with a cancel token of its own.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "bespoke.h"
+
+namespace bespoke {
+
+struct Order {
+  nlohmann::json asked;
+  std::shared_ptr<bespoke_cancel> cancel;
+};
+
+class Inbox {
+ public:
+  void put(nlohmann::json asked);  // throws std::bad_alloc
+  void cancel();                   // the order that was put last; one that has ended is not harmed
+  void end();                      // no more come
+  std::optional<Order> take();     // waits for one
+
+ private:
+  std::mutex lock_;
+  std::condition_variable changed_;
+  std::deque<Order> waiting_;
+  std::shared_ptr<bespoke_cancel> newest_;
+  bool ended_ = false;
+};
+
+}  // namespace bespoke

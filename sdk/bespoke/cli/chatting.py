@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`bespoke chat`: a conversation in the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bespoke.cli.answering import sampling_options
+from bespoke.cli.session import PATH, Trust, need_state, state_option, trust_options
+from bespoke.errors import ConfigError, DataError, GenerationError
+
+if TYPE_CHECKING:
+    from bespoke.personal_model import PersonalModel
+    from bespoke.session import Session
+
+KEPT = 4  # messages that a conversation goes on with when it was too long
+Messages = list[dict[str, str]]
+
+
+@click.command(short_help="Talk with what was learned.")
+@click.argument("bundle", type=PATH)
+@state_option
+@click.option("--system", metavar="TEXT", help="A system message to begin with.")
+@sampling_options(max_tokens=512, temperature=0.7)
+@trust_options
+def chat(bundle: Path, state: Path, system: str | None, trust: Trust, **sampling: Any) -> None:
+    """A conversation with the adapter that answers. Each line is a message.
+
+    /new begins another conversation; /quit, or the end of the input, ends. Ctrl-C stops an answer.
+
+    \b
+    bespoke chat chat.bundle --state alice
+    """
+    from bespoke.bundle.reader import open_bundle
+    from bespoke.personal_model import PersonalModel
+
+    need_state(bundle, state, trust)
+    with open_bundle(bundle, **trust) as opened:
+        if opened.manifest.text.turns is None:
+            raise ConfigError(
+                str(bundle), got="a model without a chat template", expected="one with chat turns",
+                next_step="Let it go on with a text: bespoke generate",
+            )  # fmt: skip
+    start = [{"role": "system", "content": system}] if system else []
+    with PersonalModel.open(bundle, state, **trust) as model:
+        conversation = Conversation(model, start, sampling)
+        for line in _lines():
+            if line == "/new":
+                conversation.begin()
+            elif line:
+                try:
+                    conversation.ask(line)
+                except (DataError, GenerationError) as error:  # of this message: the conversation goes on without it
+                    click.echo(f"({error})", err=True)
+
+
+class Conversation:
+    """Questions and answers; of one that finds no more room the last messages are kept."""
+
+    def __init__(self, model: PersonalModel, start: Messages, sampling: dict[str, Any]) -> None:
+        self._model, self._start, self._sampling = model, start, sampling
+        self._session: Session | None = None
+        self.begin()
+
+    def begin(self, kept: Messages | None = None) -> None:
+        if self._session is not None:
+            self._session.close()
+        self._session = self._model.session(**self._sampling)
+        self._messages = [*self._start, *(kept or [])]
+        self._new = list(self._messages)  # what the session has not seen
+
+    def ask(self, question: str) -> None:
+        asked = {"role": "user", "content": question}
+        text = self._answer([*self._new, asked])
+        if text is None:
+            click.echo("(The conversation became too long: it goes on with its last messages.)", err=True)
+            self.begin([message for message in self._messages if message["role"] != "system"][-KEPT:])
+            text = self._answer([*self._new, asked]) or ""
+        self._messages += [asked, {"role": "assistant", "content": text}]
+        self._new = []
+
+    def _answer(self, messages: Messages) -> str | None:
+        """None: there was no room for it."""
+        assert self._session is not None
+        said = ""
+        try:
+            for piece in self._session.feed(messages):
+                said += piece.text
+                click.echo(piece.text, nl=False)
+        except KeyboardInterrupt:  # what was said is a part of the conversation
+            pass
+        if self._session.stopped_because == "context_full" and not said:
+            return None
+        click.echo()
+        return said
+
+
+def _lines() -> Iterator[str]:
+    """Of the terminal, with a prompt, or of another input; until /quit."""
+    terminal = sys.stdin.isatty()
+    if terminal:
+        import readline  # noqa: F401  (lines can be edited, and had again)
+    while True:
+        try:
+            line = input("> " if terminal else "").strip()
+        except EOFError:
+            if terminal:
+                click.echo()
+            return
+        if line == "/quit":
+            return
+        yield line

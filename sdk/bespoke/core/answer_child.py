@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sessions in a process of the core's own, which answers one after the other (bindings/native/src/tool/answering.h)."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from bespoke.core.answers import Generation, piece_of
+from bespoke.core.child import Started, started
+from bespoke.core.library import error_of
+from bespoke.errors import BespokeError, Busy, StateError
+from bespoke.rules.records import AnswerPiece
+
+__all__ = ["AnsweringChild", "ChildSession"]
+
+
+class AnsweringChild:
+    """A process of the core for the sessions of one model. It starts with the first of them and stays until `close`."""
+
+    def __init__(self, request: Mapping[str, Any]) -> None:
+        self._request = {**request, "verb": "answer"}
+        self._alone = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._undo = ExitStack()
+        self._core: Started | None = None
+        self._closed: deque[int] = deque()  # sessions of it that are to be closed
+
+    def open(self, generation: Generation, memory_bytes: int | None, memory_mb: float) -> ChildSession:
+        with self._held(wait=True):
+            core = self._running(memory_bytes, memory_mb)
+            number = next(self._numbers)
+            self._ask({"do": "open", "session": number, **generation.fields()})
+            return ChildSession(self, core, number)
+
+    def judge(self, what: str, prompt: str, answers: str, memory_bytes: int | None, memory_mb: float) -> Any:
+        """`what`: "score" or "classify". Busy while another one is answered."""
+        with self._held(wait=False):
+            self._running(memory_bytes, memory_mb)
+            return self._ask({"do": what, "prompt": json.loads(prompt), "answers": json.loads(answers)})["found"]
+
+    def close(self) -> None:
+        """Ends its sessions."""
+        with self._held(wait=True):
+            self._end()
+
+    def forget(self, core: Started, session: int) -> None:
+        """Closes a session, before the next order: the last reference to one may go in the middle of another call."""
+        if core is self._core:
+            self._closed.append(session)
+
+    def tell(self, change: Mapping[str, Any]) -> None:
+        """A limit or a pace, from any thread, also while it answers."""
+        if (core := self._core) is not None:
+            core.tell(change)
+
+    def ask(self, core: Started, order: Mapping[str, Any], *, wait: bool = True) -> dict[str, Any]:
+        """The answer to an order for a session of this process. While another one is answered it waits, or is Busy."""
+        with self._held(wait=wait):
+            if core is not self._core:
+                raise StateError(
+                    "the session", got="a session whose process has ended", expected="one that is open",
+                    next_step="Open another one, and feed it the messages",
+                )  # fmt: skip
+            return self._ask(order)
+
+    @contextmanager
+    def _held(self, *, wait: bool) -> Iterator[None]:
+        if not self._alone.acquire(blocking=wait):
+            raise Busy(
+                "the model", got="a call while another one computes", expected="one call that computes at a time",
+                next_step="Wait until it has ended",
+            )  # fmt: skip
+        try:
+            yield
+        finally:
+            self._alone.release()
+
+    def _running(self, memory_bytes: int | None, memory_mb: float) -> Started:
+        if self._core is None:
+            self._core = self._undo.enter_context(started({**self._request, "memory_mb": memory_mb}, memory_bytes))
+            self._hear(None)
+        return self._core
+
+    def _ask(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        assert self._core is not None
+        while self._closed:
+            self._core.tell({"do": "close", "session": self._closed.popleft(), "order": 0})  # whose answer nobody hears
+        number = next(self._numbers)
+        self._core.tell({**order, "order": number})
+        try:
+            return self._hear(number)
+        except BespokeError:
+            raise
+        except BaseException:  # an interrupt: who asks next passes over what it answers meanwhile
+            self._core.tell({"do": "cancel"})
+            raise
+
+    def _hear(self, order: int | None) -> dict[str, Any]:
+        """What answers an order, or the first event; raises what it says. A process that has ended takes its sessions with it."""
+        assert self._core is not None
+        pipe = self._core.process.stdout
+        assert pipe is not None
+        last: dict[str, Any] = {}
+        while line := pipe.readline():
+            try:
+                event = json.loads(line)
+                kind, of = event["event"], event.get("order")
+            except (ValueError, TypeError, KeyError):
+                continue  # a library that writes to stdout
+            if kind == "error" and order is not None and of == order:
+                raise error_of(event)
+            if kind in ("ready", "done", "found") and of == order:
+                found: dict[str, Any] = event
+                return found
+            last[kind] = event
+        self._core.process.wait()
+        try:
+            return self._core.report(last)  # which is an error, without a report
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._core = None
+        self._closed.clear()
+        self._undo.close()
+
+
+class ChildSession:
+    """One session of an AnsweringChild."""
+
+    def __init__(self, child: AnsweringChild, core: Started, number: int) -> None:
+        self._child, self._core, self._number = child, core, number
+
+    def feed(self, prompt: str) -> None:
+        self._child.ask(self._core, {"do": "feed", "session": self._number, "prompt": json.loads(prompt)})
+
+    def next(self) -> AnswerPiece:
+        return piece_of(self._child.ask(self._core, {"do": "next", "session": self._number}, wait=False)["found"])
+
+    def close(self) -> None:
+        self._child.forget(self._core, self._number)

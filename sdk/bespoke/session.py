@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Session: one conversation with a personal model. It is fed, and gives its answer token by token."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from bespoke import arguments
+from bespoke.core.answers import Generation, OpenSession
+from bespoke.data.encode import ExampleEncoder
+from bespoke.data.example_json import no_json
+from bespoke.errors import DataError, GenerationError, StateError, kind_of, shown
+from bespoke.rules.records import AnswerEnd, AnswerPiece
+from bespoke.rules.sampling import check_sampling
+
+__all__ = ["Session", "answers_json", "check_prompt", "generation_of", "prompt_json", "token_ids"]
+
+
+class Session(Iterator[AnswerPiece]):
+    """Made by PersonalModel.session; a context manager.
+
+        with model.session(max_tokens=200) as session:
+            for piece in session.feed([{"role": "user", "content": "..."}]):
+                print(piece.text, end="", flush=True)
+
+    Each answer is of one adapter, the newest when it begins. It becomes a part of the conversation: `feed` takes what is new. An
+    answer that has not ended when more is fed ends as far as it went.
+    """
+
+    def __init__(self, opened: OpenSession, check_open: Callable[[], None]) -> None:
+        self._opened = opened
+        self._check_open = check_open
+        self._answers = self._closed = False
+        self.stopped_because: AnswerEnd | None = None
+
+    def feed(self, prompt: str | Sequence[Any]) -> Self:
+        """More messages, more of a text, or more token ids. Computes nothing.
+
+        Where a later turn finds no room in the bundle's context, its answer ends before it begins, with `stopped_because`
+        "context_full": open another session with as many of the last messages as are wanted. Raises GenerationError for a first
+        prompt that is longer than the context, DataError for what cannot be used: nothing was taken then.
+        """
+        self._check_open()
+        if self._closed:
+            raise StateError(
+                "the session", got="a session that was closed", expected="an open one", next_step="Open another one",
+            )  # fmt: skip
+        self._opened.feed(prompt_json(prompt))
+        self._answers, self.stopped_because = True, None
+        return self
+
+    def __next__(self) -> AnswerPiece:
+        """One token, and the text that it completes; `stopped_because` of the last one says why it is the last.
+
+        Where it raises, nothing was said: the same token may be asked for again. Busy while the model computes.
+        """
+        if not self._answers:
+            raise StopIteration
+        self._check_open()
+        piece = self._opened.next()
+        if piece.stopped_because is not None:
+            self._answers, self.stopped_because = False, piece.stopped_because
+        return piece
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._answers, self._closed = False, True
+        self._opened.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def generation_of(
+    *, max_tokens: int | None, temperature: float, top_p: float, top_k: int | None, seed: int, stop_texts: Sequence[str] = ()
+) -> Generation:
+    """Raises GenerationError for a setting that is out of its range."""
+    if max_tokens is not None:
+        max_tokens = arguments.whole_number("max_tokens", max_tokens, 1, error=GenerationError)
+    check_sampling(temperature=temperature, top_p=top_p, top_k=top_k, seed=seed)
+    listed = isinstance(stop_texts, Sequence) and not isinstance(stop_texts, str)
+    if not listed or not all(isinstance(text, str) and text for text in stop_texts):
+        raise GenerationError(
+            "stop_texts", got=shown(stop_texts), expected="a list of texts, none of them empty", next_step="Change stop_texts"
+        )
+    return Generation(max_tokens, temperature, top_p, top_k, seed, tuple(stop_texts))
+
+
+def check_prompt(prompt: Any) -> None:
+    listed = isinstance(prompt, Sequence | np.ndarray) and not isinstance(prompt, str | bytes)
+    if not isinstance(prompt, str) and not (listed and len(prompt)):
+        raise GenerationError(
+            "prompt", got="an empty list" if listed else kind_of(prompt), expected="text, messages or token ids",
+            next_step="Give one of them",
+        )  # fmt: skip
+
+
+def token_ids(prompt: Any, vocab_size: int) -> list[int]:
+    """DataError where it is no list of ids below `vocab_size`."""
+    return ExampleEncoder(None, None, "all", 1, vocab_size=vocab_size).token_ids(prompt)
+
+
+def prompt_json(prompt: Any) -> str:
+    check_prompt(prompt)
+    given = prompt if isinstance(prompt, str) else [int(one) if isinstance(one, np.integer) else one for one in prompt]
+    return _json("prompt", given, "Use text, messages or token ids")
+
+
+def answers_json(what: str, answers: Any) -> str:
+    if not isinstance(answers, Sequence) or isinstance(answers, str | bytes):
+        raise DataError(what, got=kind_of(answers), expected="a list of texts", next_step="Give one")
+    return _json(what, list(answers), "Give texts")
+
+
+def _json(subject: str, value: Any, next_step: str) -> str:
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise DataError(subject, got=no_json(error), expected="what JSON can hold", next_step=next_step) from None
+    return text

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conversations in words: a chat template over several turns, stop texts, texts in pieces. The oracle is transformers, with the
+real tokenizer and template of Qwen2.5 on a small random model."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bespoke import Personalizer, PersonalModel, Training
+from bespoke.errors import DataError, GenerationError
+from tests.bundles import made_once
+from tests.checks import new_seed
+from tests.models import dequantized_reference, tiny_model
+
+CONTEXT, CLEAR = 512, 1e-3
+RUNTIMES = ("core", "torch")
+Messages = list[dict[str, str]]
+QUESTIONS = ("How old is the lake?", "Auf Deutsch: größer?", "湖は\nどこ 🙂", "<|im_end|> says the user.", "  spaces  ")
+
+
+@pytest.fixture(scope="module")
+def folder(data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    def make(place: Path) -> None:
+        sizes = {"vocab_size": 151_936, "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2}
+        model = tiny_model("qwen2", place / "model", max_position_embeddings=CONTEXT, **sizes)
+        for file in (data_folder / "tokenizers" / "qwen2.5").iterdir():
+            shutil.copy(file, model / file.name)
+        training = Training(sequence_lengths=(16,), batch_size=1, steps=3)
+        Personalizer(model, "mesp", "executorch", context=CONTEXT, training=training, data=None).build(place / "bundle")
+
+    return made_once(tmp_path_factory, "session-texts", make)
+
+
+@pytest.fixture(scope="module")
+def oracle(folder: Path) -> tuple[Any, Any]:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder / "model"), dequantized_reference(folder / "model")
+
+
+@pytest.fixture(params=RUNTIMES)
+def model(folder: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[PersonalModel]:
+    with PersonalModel.open(folder / "bundle", tmp_path / "state", runtime=request.param) as opened:
+        yield opened
+
+
+def test_each_turn_is_answered_as_transformers_answers_the_templates_text(model: PersonalModel, oracle: tuple[Any, Any]) -> None:
+    tokenizer, theirs = oracle
+    messages: Messages = [{"role": "system", "content": "Be brief."}]
+    fed = 0
+    with model.session(max_tokens=9) as session:
+        for question in QUESTIONS:
+            messages.append({"role": "user", "content": question})
+            pieces = list(session.feed(messages[fed:]))
+            answered = [piece.token for piece in pieces if piece.token is not None]
+            # Words of a message are words: what looks like a special token in them is none.
+            ids = [
+                id
+                for part in split_at_contents(tokenizer, messages)
+                for id in tokenizer(part[1], add_special_tokens=False, split_special_tokens=part[0])["input_ids"]
+            ]
+            with torch.no_grad():
+                logits = theirs(input_ids=torch.tensor([ids + answered])).logits[0, len(ids) - 1 : -1]
+            best = logits.topk(2).values
+            clear = best[:, 0] - best[:, 1] > CLEAR
+            assert clear.float().mean() > 0.9
+            assert (logits.argmax(-1) == torch.tensor(answered))[clear].all()
+            messages.append({"role": "assistant", "content": "".join(piece.text for piece in pieces)})
+            fed = len(messages)
+
+
+def split_at_contents(tokenizer: Any, messages: Messages) -> list[tuple[bool, str]]:
+    """The template's text in stretches, each with whether it is the content of a message."""
+    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    parts, at = [], 0
+    for message in messages:
+        found = text.index(message["content"], at) if message["content"] else at
+        parts += [(False, text[at:found]), (True, message["content"])]
+        at = found + len(message["content"])
+    return [*parts, (False, text[at:])]
+
+
+def test_pieces_joined_are_what_the_tokenizer_makes_of_the_tokens(model: PersonalModel, oracle: tuple[Any, Any]) -> None:
+    for seed in range(3):
+        with model.session(max_tokens=40, temperature=1.5, seed=seed) as session:
+            pieces = list(session.feed("Once upon a time"))
+        tokens = [piece.token for piece in pieces if piece.token is not None]
+        assert "".join(piece.text for piece in pieces) == oracle[0].decode(tokens, skip_special_tokens=True)
+        assert [piece.tokens for piece in pieces][: len(tokens)] == list(range(1, len(tokens) + 1))
+
+
+def test_an_answer_ends_before_the_first_of_its_stop_texts(model: PersonalModel) -> None:
+    chance = random.Random(new_seed())
+    for seed in range(8):
+        settings: dict[str, Any] = {"max_tokens": 30, "temperature": 1.5, "seed": seed}
+        whole = "".join(model.generate("A", **settings))
+        begins = [chance.randrange(len(whole) - 4) for _ in range(2)]
+        stops = [whole[begin : begin + chance.randint(1, 4)] for begin in begins] + ["never in it"]
+        with model.session(**settings, stop_texts=stops) as session:
+            said = "".join(piece.text for piece in session.feed("A"))
+        assert said == whole[: min(whole.index(stop) for stop in stops[:2])]
+        assert session.stopped_because == "stop_text"
+
+
+def test_what_a_stop_text_might_have_begun_is_said_at_the_end(model: PersonalModel) -> None:
+    whole = "".join(model.generate("A", max_tokens=6, temperature=1.5))
+    assert "".join(model.generate("A", max_tokens=6, temperature=1.5, stop_texts=[whole[-3:] + "!"])) == whole
+
+
+LABELS = ["card arrival", "card", "lost card", "", "top up", "Überweisung 🙂", "card arrival late"]
+
+
+def ids_and_answer(tokenizer: Any, prompt: str | Messages, label: str) -> tuple[list[int], list[int]]:
+    """Tokens of a prompt, and of an answer with what ends it."""
+    words = partial(tokenizer, add_special_tokens=False, split_special_tokens=True)
+    if isinstance(prompt, str):
+        return words(prompt)["input_ids"], [*words(label)["input_ids"], tokenizer.eos_token_id]
+    ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False)
+    return ids, [*words(label)["input_ids"], tokenizer.convert_tokens_to_ids("<|im_end|>")]
+
+
+@pytest.mark.parametrize("prompt", ["Where is it?", [{"role": "user", "content": "Where is it?"}]], ids=["text", "messages"])
+def test_labels_are_judged_as_transformers_judges_them(
+    model: PersonalModel, oracle: tuple[Any, Any], prompt: str | Messages
+) -> None:
+    tokenizer, theirs = oracle
+    expected = []
+    for label in LABELS:
+        ids, answer = ids_and_answer(tokenizer, prompt, label)
+        with torch.no_grad():
+            logits = theirs(input_ids=torch.tensor([ids + answer])).logits[0, len(ids) - 1 : -1]
+        expected.append(logits.double().log_softmax(-1)[range(len(answer)), answer].sum().item())
+    found = model.score(prompt, LABELS)
+    assert [score.log_probability for score in found] == pytest.approx(expected, rel=1e-4)
+    best = model.classify(prompt, LABELS)
+    assert best.label == LABELS[expected.index(max(expected))]
+    assert best.log_probability == pytest.approx(max(expected), rel=1e-4)
+    for labels in (LABELS[2:3], LABELS[1:3], LABELS[4:]):
+        place = expected.index(max(expected[LABELS.index(label)] for label in labels))
+        assert model.classify(prompt, labels).label == LABELS[place]
+
+
+def test_what_is_no_list_of_answers_is_refused(model: PersonalModel) -> None:
+    too_long = (["a b " * CONTEXT], GenerationError)
+    for wrong, error in (([], DataError), ("label", DataError), (None, DataError), ([1], DataError), too_long):
+        with pytest.raises(error):
+            model.classify("A", wrong)  # type: ignore[arg-type]
+        with pytest.raises(error):
+            model.score("A", wrong)  # type: ignore[arg-type]
+    with pytest.raises(GenerationError):
+        model.score("", ["a"])
+
+
+def test_a_text_goes_on_where_its_answer_ended(model: PersonalModel) -> None:
+    with model.session(max_tokens=5) as session:
+        first = "".join(piece.text for piece in session.feed("Once upon"))
+        second = "".join(piece.text for piece in session.feed(" and then"))
+    assert second == "".join(model.generate("Once upon" + first + " and then", max_tokens=5))
+
+
+def test_a_session_goes_on_as_it_began(model: PersonalModel) -> None:
+    with model.session(max_tokens=2) as session:
+        assert len(list(session.feed("A"))) == 2
+        with pytest.raises(GenerationError, match="messages; expected a text, as the session began with"):
+            session.feed([{"role": "user", "content": "A"}])
+        with pytest.raises(GenerationError, match="token ids; expected a text"):
+            session.feed([1, 2])
+        assert len(list(session.feed("B"))) == 2

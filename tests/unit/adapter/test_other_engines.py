@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adapters for other engines by their own readers: mlx-lm computes with one what peft does, gguf reads what llama.cpp expects."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from bespoke import PersonalModel
+from bespoke.errors import AdapterError, ConfigError
+from tests.native.test_sessions import VOCABULARY, family, folder
+
+__all__ = ["family", "folder"]
+
+TOKENS = [[3 + (7 * row + 13 * place) % (VOCABULARY - 3) for place in range(24)] for row in range(4)]
+RANK, ALPHA = 4, 8.0
+
+
+@pytest.fixture
+def model(folder: Path, tmp_path: Path) -> Any:
+    with PersonalModel.open(folder / "bundle", tmp_path / "state") as opened:
+        opened.import_adapter(folder / "adapters" / "0", trust_base=True)
+        yield opened
+
+
+def effect_in_peft(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Logits of transformers without the adapter, and what peft's adds to them, [rows, tokens, V]."""
+    import peft
+    from transformers import AutoModelForCausalLM
+
+    base = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32, attn_implementation="eager")
+    with torch.no_grad():
+        without = base(input_ids=torch.tensor(TOKENS)).logits.numpy()
+        adapted = peft.PeftModel.from_pretrained(base, str(folder / "adapters" / "0"))
+        return without, adapted(input_ids=torch.tensor(TOKENS)).logits.numpy() - without
+
+
+def for_mlx_lm(model: Path, copy: Path) -> Path:
+    """With the RoPE settings where mlx-lm reads them; transformers 5 writes them elsewhere."""
+    shutil.copytree(model, copy)
+    config = json.loads((copy / "config.json").read_text())
+    rope = config["rope_parameters"]
+    config["rope_theta"] = rope.get("full_attention", rope)["rope_theta"]
+    if "sliding_attention" in rope:
+        config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+    elif rope["rope_type"] != "default":
+        config["rope_scaling"] = rope
+    (copy / "config.json").write_text(json.dumps(config))
+    return copy
+
+
+def test_an_adapter_for_mlx_does_in_mlx_lm_what_it_does_in_peft(model: PersonalModel, folder: Path, tmp_path: Path) -> None:
+    import mlx.core as mx
+    from mlx_lm.tuner.utils import load_adapters
+    from mlx_lm.utils import load_model
+
+    exported = model.export_adapter(tmp_path / "mlx", format="mlx")
+    without, expected = effect_in_peft(folder)
+    original, _ = load_model(for_mlx_lm(folder / "model", tmp_path / "model"))
+    before = np.array(original(mx.array(TOKENS)).astype(mx.float32))
+    np.testing.assert_allclose(before, without, atol=1e-3)  # it is the same model there
+    found = np.array(load_adapters(original, str(exported))(mx.array(TOKENS)).astype(mx.float32)) - before
+    assert np.linalg.norm(found - expected) <= 1e-3 * np.linalg.norm(expected)
+    changed = (without + expected).argmax(-1) != without.argmax(-1)
+    assert changed.mean() >= 0.1  # of the greedy tokens: an adapter with an effect
+
+
+ARCHITECTURES = {"llama": "llama", "llama3": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3_text": "gemma3"}
+NAMES = {
+    "q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "attn_output", "gate_proj": "ffn_gate",
+    "up_proj": "ffn_up", "down_proj": "ffn_down",
+}  # fmt: skip
+
+
+def permuted(weights: np.ndarray, heads: int) -> np.ndarray:
+    """LlamaModel.permute of llama.cpp's convert_hf_to_gguf.py."""
+    return weights.reshape(heads, 2, weights.shape[0] // heads // 2, *weights.shape[1:]).swapaxes(1, 2).reshape(weights.shape)
+
+
+def test_an_adapter_for_llama_cpp_is_read_by_gguf(
+    model: PersonalModel, folder: Path, family: str, tmp_path: Path
+) -> None:
+    from gguf import GGUFReader
+    from transformers import AutoConfig
+
+    reader = GGUFReader(model.export_adapter(tmp_path / "gguf", format="gguf") / "adapter.gguf")
+    said = {name: field.contents() for name, field in reader.fields.items()}
+    assert said["general.type"] == "adapter"
+    assert said["general.architecture"] == ARCHITECTURES[family]
+    assert said["adapter.type"] == "lora"
+    assert said["adapter.lora.alpha"] == ALPHA
+    config = AutoConfig.from_pretrained(folder / "model")
+    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+    expected = {}
+    for key, weights in load_file(folder / "adapters" / "0" / "adapter_model.safetensors").items():
+        *_, block, _, linear, side, _ = key.split(".")
+        turned = family in ("llama", "llama3") and side == "lora_B" and linear in heads
+        name = f"blk.{block}.{NAMES[linear]}.weight.{side.lower()}"
+        expected[name] = permuted(weights, heads[linear]) if turned else weights
+    found = {tensor.name: tensor.data for tensor in reader.tensors}
+    assert found.keys() == expected.keys()
+    for name, weights in expected.items():
+        np.testing.assert_array_equal(found[name], weights, err_msg=name)
+    assert all(tensor.data_offset % 32 == 0 for tensor in reader.tensors)
+
+
+@pytest.mark.parametrize("family", ["llama"], indirect=True)
+def test_an_export_replaces_one_of_its_own_format_and_nothing_else(model: PersonalModel, tmp_path: Path) -> None:
+    for form in ("peft", "mlx", "gguf"):
+        first = {path.name: path.read_bytes() for path in model.export_adapter(tmp_path / form, format=form).iterdir()}
+        again = {path.name: path.read_bytes() for path in model.export_adapter(tmp_path / form, format=form).iterdir()}
+        assert again == first
+    with pytest.raises(AdapterError, match="other files"):
+        model.export_adapter(tmp_path / "gguf", format="peft")
+    with pytest.raises(ConfigError, match="format"):
+        model.export_adapter(tmp_path / "other", format="onnx")  # type: ignore[arg-type]
