@@ -14,7 +14,7 @@ from bespoke import arguments
 from bespoke.bundle.reader import Authenticated, Bundle, open_bundle
 from bespoke.config import Training, settings_from
 from bespoke.core import library
-from bespoke.core.answers import OpenSession, classification_of, scores_of
+from bespoke.core.answers import classification_of, scores_of
 from bespoke.core.handle import Handle, Place, Request, reset_for_new_base
 from bespoke.core.runtime import CoreRuntime, RuntimeName, chosen_runtime
 from bespoke.data.example_json import example_json
@@ -242,11 +242,7 @@ class PersonalModel:
             max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, seed=seed, stop_texts=stop_texts
         )
         self._core.check_open()
-        if self.runtime == "core":
-            opened: OpenSession = self._child.open_session(generation)
-        else:
-            opened = self._on_torch("Answering with the runtime 'torch'").open_session(generation)
-        session = Session(opened, self._core.check_open)
+        session = Session(self._answers().open_session(generation), self._core.check_open)
         self._sessions.add(session)
         return session
 
@@ -288,8 +284,10 @@ class PersonalModel:
 
     def _judge(self, what: str, prompt: str, answers: str) -> Any:
         self._core.check_open()
-        on_core = self.runtime == "core"
-        return (self._child if on_core else self._on_torch("Answering with the runtime 'torch'")).judge(what, prompt, answers)
+        return self._answers().judge(what, prompt, answers)
+
+    def _answers(self) -> CoreRuntime | InProcess:
+        return self._child if self.runtime == "core" else self._on_torch("Answering with the runtime 'torch'")
 
     def _answer(self, prompt: str | Sequence[Any], **settings: Any) -> Iterator[AnswerPiece]:
         """Of a session of its own. What is wrong is said at once, and not with the first piece."""

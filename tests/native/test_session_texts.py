@@ -19,8 +19,9 @@ from bespoke.errors import DataError, GenerationError
 from tests.bundles import made_once
 from tests.checks import new_seed
 from tests.models import dequantized_reference, tiny_model
+from tests.native.test_sessions import CLEAR
 
-CONTEXT, CLEAR = 512, 1e-3
+CONTEXT = 512
 RUNTIMES = ("core", "torch")
 Messages = list[dict[str, str]]
 QUESTIONS = ("How old is the lake?", "Auf Deutsch: größer?", "湖は\nどこ 🙂", "<|im_end|> says the user.", "  spaces  ")

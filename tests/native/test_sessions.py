@@ -48,16 +48,13 @@ def make(model: Path, place: Path) -> None:
     lora = Lora(rank=4, alpha=8.0)
     Personalizer(model, "mesp", "executorch", context=CONTEXT, lora=lora, training=training, data=None).build(place / "bundle")
     for number in (0, 1):
-        config = peft.LoraConfig(r=4, lora_alpha=8, target_modules=sorted(set(lora.targets or LINEARS)))
+        config = peft.LoraConfig(r=4, lora_alpha=8, target_modules=list(lora.targets))
         adapted = peft.get_peft_model(dequantized_reference(model), config)
         generator = torch.Generator().manual_seed(number)
         for name, parameter in adapted.named_parameters():
             if "lora_" in name:
                 parameter.data = 0.15 * torch.randn(parameter.shape, generator=generator)
         adapted.save_pretrained(str(place / "adapters" / str(number)))
-
-
-LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
 class Oracle:

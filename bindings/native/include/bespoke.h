@@ -4,9 +4,9 @@
  * release candidate: what an app is compiled against today runs with every later library of version 1.
  *
  * Threads   Any function may be called from any thread. Calls that compute (train, evaluate, verify, next, score, classify) run one at a
- *           time for each model: a second one gets BESPOKE_BUSY at once. Verbs of the store run at once, also while a call computes. Limit, pace and
- *           cancellation may change while a call runs. bespoke_close waits for the calls of its model; a handle is not to be used after
- *           it.
+ *           time for each model: a second one gets BESPOKE_BUSY at once. Verbs of the store run at once, also while a call computes.
+ *           Limit, pace and cancellation may change while a call runs. bespoke_close waits for the calls of its model; a handle is not
+ *           to be used after it.
  * State     While a model of this process has a state open, nothing else of this process opens files of that folder: no other SQLite and
  *           no second copy of this library. The system drops a process's locks on a file as soon as any descriptor of it is closed. Other
  *           processes may open it at any time.
@@ -358,9 +358,9 @@ typedef struct bespoke_generation {
  *   next        one token of the answer and the text that it completes (answer_piece), again until `stopped_because` is not null
  *
  * An answer is of one adapter, the one that answers when its first token is asked for; the next answer takes the newest again. Only where
- * that adapter is forgotten and the model trains in the middle of an answer, another one goes on with it. What a session holds between calls is words: all sessions of a model share one machine, which goes while the model trains and comes
- * back with the next token. The answer becomes a part of the conversation; one that has not ended does as far as it went, when more is
- * fed. */
+ * that adapter is forgotten and the model trains in the middle of an answer, another one goes on with it. What a session holds between
+ * calls is words: all sessions of a model share one machine, which goes while the model trains and comes back with the next token. The
+ * answer becomes a part of the conversation; one that has not ended does as far as it went, when more is fed. */
 typedef struct bespoke_session bespoke_session;
 
 /* BESPOKE_GENERATION_ERROR for a setting out of its range, and for a bundle without a plan for answers. `generation` may be null. The

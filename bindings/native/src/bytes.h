@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace bespoke {
 
@@ -10,5 +11,7 @@ struct Bytes {  // somebody else's memory
   const uint8_t* data = nullptr;
   size_t size = 0;
 };
+
+inline Bytes bytes_of(const std::string& text) { return {reinterpret_cast<const uint8_t*>(text.data()), text.size()}; }
 
 }  // namespace bespoke

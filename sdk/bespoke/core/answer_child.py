@@ -7,13 +7,13 @@ import itertools
 import json
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
-from bespoke.core.answers import Generation, piece_of
-from bespoke.core.child import Started, started
-from bespoke.core.library import error_of
+from bespoke.core.answers import Generation
+from bespoke.core.child import Started
+from bespoke.core.library import error_of, record
 from bespoke.errors import BespokeError, Busy, StateError
 from bespoke.rules.records import AnswerPiece
 
@@ -23,25 +23,26 @@ __all__ = ["AnsweringChild", "ChildSession"]
 class AnsweringChild:
     """A process of the core for the sessions of one model. It starts with the first of them and stays until `close`."""
 
-    def __init__(self, request: Mapping[str, Any]) -> None:
-        self._request = {**request, "verb": "answer"}
+    def __init__(self, start: Callable[[], AbstractContextManager[Started]]) -> None:
+        """`start`: gives the process, with its request."""
+        self._start = start
         self._alone = threading.Lock()
         self._numbers = itertools.count(1)
         self._undo = ExitStack()
         self._core: Started | None = None
         self._closed: deque[int] = deque()  # sessions of it that are to be closed
 
-    def open(self, generation: Generation, memory_bytes: int | None, memory_mb: float) -> ChildSession:
+    def open(self, generation: Generation) -> ChildSession:
         with self._held(wait=True):
-            core = self._running(memory_bytes, memory_mb)
+            core = self._running()
             number = next(self._numbers)
             self._ask({"do": "open", "session": number, **generation.fields()})
             return ChildSession(self, core, number)
 
-    def judge(self, what: str, prompt: str, answers: str, memory_bytes: int | None, memory_mb: float) -> Any:
+    def judge(self, what: str, prompt: str, answers: str) -> Any:
         """`what`: "score" or "classify". Busy while another one is answered."""
         with self._held(wait=False):
-            self._running(memory_bytes, memory_mb)
+            self._running()
             return self._ask({"do": what, "prompt": json.loads(prompt), "answers": json.loads(answers)})["found"]
 
     def close(self) -> None:
@@ -81,9 +82,9 @@ class AnsweringChild:
         finally:
             self._alone.release()
 
-    def _running(self, memory_bytes: int | None, memory_mb: float) -> Started:
+    def _running(self) -> Started:
         if self._core is None:
-            self._core = self._undo.enter_context(started({**self._request, "memory_mb": memory_mb}, memory_bytes))
+            self._core = self._undo.enter_context(self._start())
             self._hear(None)
         return self._core
 
@@ -141,7 +142,7 @@ class ChildSession:
         self._child.ask(self._core, {"do": "feed", "session": self._number, "prompt": json.loads(prompt)})
 
     def next(self) -> AnswerPiece:
-        return piece_of(self._child.ask(self._core, {"do": "next", "session": self._number}, wait=False)["found"])
+        return record(AnswerPiece, self._child.ask(self._core, {"do": "next", "session": self._number}, wait=False)["found"])
 
     def close(self) -> None:
         self._child.forget(self._core, self._number)

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from bespoke.rules.records import AnswerPiece, Classification, Score
 
-__all__ = ["Generation", "OpenSession", "classification_of", "piece_of", "scores_of"]
+__all__ = ["Generation", "OpenSession", "classification_of", "scores_of"]
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,6 @@ class OpenSession(Protocol):
     def next(self) -> AnswerPiece: ...
 
     def close(self) -> None: ...
-
-
-def piece_of(found: Mapping[str, Any]) -> AnswerPiece:
-    return AnswerPiece(**{item.name: found[item.name] for item in fields(AnswerPiece)})
 
 
 def scores_of(found: Sequence[Mapping[str, Any]]) -> list[Score]:

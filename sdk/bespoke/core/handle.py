@@ -15,19 +15,18 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from bespoke.core.answers import Generation, piece_of
-from bespoke.core.library import Bundle, Call, Example, Library, OnProgress, Options, Training, made, text
+from bespoke.core.answers import Generation
+from bespoke.core.library import Bundle, Call, Example, Library, OnProgress, Options, Training, made, record, text
 from bespoke.core.library import Generation as GenerationStruct
 from bespoke.errors import StateError
 from bespoke.rules.records import AddedExample, AnswerPiece, ExampleInfo, Forgotten, Run, Version
 
 __all__ = ["Handle", "Place", "Request"]
 
-Record = TypeVar("Record")
 OnStep = Callable[[int, float], None]
 Stop = Callable[[], bool]
 POLL_SECONDS = 0.05  # how late a stop may be noticed
@@ -123,10 +122,10 @@ class Handle:
 
     def add_example(self, example: str, id: str | None, use: str | None) -> AddedExample:
         given = made(Example, json=example, id=id or "", use=use or "")
-        return _record(AddedExample, self._ask("bespoke_add_example", c.byref(given)))
+        return record(AddedExample, self._ask("bespoke_add_example", c.byref(given)))
 
     def examples(self) -> list[ExampleInfo]:
-        return [_record(ExampleInfo, one) for one in self._ask("bespoke_list_examples")]
+        return [record(ExampleInfo, one) for one in self._ask("bespoke_list_examples")]
 
     def count_examples(self) -> int:
         count = c.c_int64()
@@ -134,11 +133,11 @@ class Handle:
         return count.value
 
     def forget(self, id: str) -> Forgotten:
-        return _record(Forgotten, self._ask("bespoke_forget_example", text(id)))
+        return record(Forgotten, self._ask("bespoke_forget_example", text(id)))
 
     def current_run(self) -> Run | None:
         found = self._ask("bespoke_current_run")
-        return None if found is None else _record(Run, {**found, "example_ids": tuple(found["example_ids"])})
+        return None if found is None else record(Run, {**found, "example_ids": tuple(found["example_ids"])})
 
     def check_training(self, request: Request) -> None:
         self._call("bespoke_check_training", c.byref(request.struct()))
@@ -149,11 +148,11 @@ class Handle:
         return bool(ended.value)
 
     def versions(self) -> list[Version]:
-        return [_record(Version, one) for one in self._ask("bespoke_list_versions")]
+        return [record(Version, one) for one in self._ask("bespoke_list_versions")]
 
     def rollback(self) -> Version | None:
         found = self._ask("bespoke_rollback")
-        return None if found is None else _record(Version, found)
+        return None if found is None else record(Version, found)
 
     def reset(self) -> None:
         self._call("bespoke_reset")
@@ -252,7 +251,7 @@ class HandleSession:
             self._core._library.call("bespoke_session_feed", self._session, text(prompt))
 
     def next(self) -> AnswerPiece:
-        return piece_of(self._core._computed("bespoke_session_next", [], self._session))
+        return record(AnswerPiece, self._core._computed("bespoke_session_next", [], self._session))
 
 
 def _until_none(steps: queue.SimpleQueue[Any]) -> Iterator[tuple[int, float] | None]:
@@ -266,11 +265,6 @@ def _until_none(steps: queue.SimpleQueue[Any]) -> Iterator[tuple[int, float] | N
         if step is None:
             return
         yield step
-
-
-def _record(kind: type[Record], found: Mapping[str, Any]) -> Record:
-    """A record out of JSON; what this version does not know yet is left out."""
-    return kind(**{item.name: found[item.name] for item in fields(kind) if item.name in found})  # type: ignore[arg-type]
 
 
 def reset_for_new_base(library: Library, place: Place) -> None:

@@ -10,15 +10,17 @@ import ctypes as c
 import json
 import threading
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bespoke import errors
 from bespoke.core.finding import find
 from bespoke.errors import BespokeError, MissingDependency
 
-__all__ = ["FUNCTIONS", "STRUCTS", "Library", "error_of", "load", "made", "text"]
+__all__ = ["FUNCTIONS", "STRUCTS", "Library", "error_of", "load", "made", "record", "text"]
 
+Record = TypeVar("Record")
 PARTS = ("subject", "got", "expected", "next_step")
 
 
@@ -173,6 +175,11 @@ class Library:
             return json.loads(c.string_at(found.value)) if found.value else None
         finally:
             self.plain("bespoke_free", found)
+
+
+def record(kind: type[Record], found: Mapping[str, Any]) -> Record:
+    """A record out of JSON; what this version does not know yet is left out."""
+    return kind(**{item.name: found[item.name] for item in fields(kind) if item.name in found})  # type: ignore[arg-type]
 
 
 def error_of(said: Mapping[str, Any]) -> BespokeError:

@@ -6,12 +6,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import fields
 from typing import Any
 
 from bespoke.core.answer_child import AnsweringChild, ChildSession
 from bespoke.core.answers import Generation
-from bespoke.core.child import Orders, run
+from bespoke.core.child import Orders, Started, run, started
 from bespoke.core.finding import find
 from bespoke.core.handle import Place, Request
 from bespoke.errors import ConfigError, MissingDependency
@@ -58,7 +59,7 @@ class CoreRuntime:
             "public_key": None if place.public_key is None else place.public_key.hex(),
             "threads": _threads(),
         }
-        self._answering = AnsweringChild(self._request)
+        self._answering = AnsweringChild(self._started)
 
     def close(self) -> None:
         """Ends its sessions."""
@@ -83,13 +84,13 @@ class CoreRuntime:
         return self._ask({"verb": "verify"})
 
     def open_session(self, generation: Generation) -> ChildSession:
-        session = self._answering.open(generation, self._memory_bytes, _megabytes(self._memory_bytes))
+        session = self._answering.open(generation)
         self._answering.tell(_pace(self._share))
         return session
 
     def judge(self, what: str, prompt: str, answers: str) -> Any:
         """"score" or "classify": what the core found."""
-        return self._answering.judge(what, prompt, answers, self._memory_bytes, _megabytes(self._memory_bytes))
+        return self._answering.judge(what, prompt, answers)
 
     def set_limit(self, memory_bytes: int | None) -> None:
         """From now on, also of a call that runs, which keeps within what the system allows it."""
@@ -105,6 +106,14 @@ class CoreRuntime:
             running.put(change)
         self._answering.tell(change)
 
+    def _started(self) -> AbstractContextManager[Started]:
+        """A process that answers, under the limit of now."""
+        limit = self._memory_bytes
+        return started(self._whole({"verb": "answer"}, limit), limit)
+
+    def _whole(self, more: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
+        return {**self._request, "memory_mb": _megabytes(limit), **more}
+
     def _ask(
         self, more: dict[str, Any], on_step: Callable[[int, float], None] | None = None, stop: Callable[[], bool] | None = None
     ) -> dict[str, Any]:
@@ -113,7 +122,7 @@ class CoreRuntime:
             orders.put(_pace(self._share))
         self._running, limit = orders, self._memory_bytes
         try:
-            return run({**self._request, "memory_mb": _megabytes(limit), **more}, limit, on_step, stop, orders)
+            return run(self._whole(more, limit), limit, on_step, stop, orders)
         finally:
             self._running = None
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,28 +17,18 @@ from bespoke.rules.sampling import check_sampling, choose_token
 Adapter = Mapping[str, np.ndarray]
 
 
-class Answers:
-    """Of one bundle, again and again: the machine is made once, the adapter is given each time."""
-
-    def __init__(self, bundle: Bundle) -> None:
-        self._machine = AnsweringMachine(bundle)
-        self._stop_ids = frozenset(bundle.manifest.text.stop_ids)
-
-    def generate_ids(
-        self, prompt: Sequence[int], adapter: Adapter, *, max_tokens: int = 128, temperature: float = 0.0, top_p: float = 1.0,
-        top_k: int | None = None, seed: int = 0,
-    ) -> Iterator[int]:  # fmt: skip
-        """The answer of an adapter to token ids, as token ids."""
-        tokens = generate_on(
-            self._machine, list(prompt), adapter_tensors(adapter), self._stop_ids, max_tokens=max_tokens,
-            temperature=temperature, top_p=top_p, top_k=top_k, seed=seed,
-        )  # fmt: skip
-        return each_limited(tokens, self._machine.threads)
-
-
-def generate(bundle: Bundle, prompt: Sequence[int], adapter: Adapter | None = None, **settings: Any) -> Iterator[int]:
-    """One answer, with the settings of `Answers.generate_ids`; by default of the bundle's own adapter, which changes nothing."""
-    return Answers(bundle).generate_ids(prompt, bundle.initial_adapter() if adapter is None else adapter, **settings)
+def generate(
+    bundle: Bundle, prompt: Sequence[int], adapter: Adapter | None = None, *, max_tokens: int = 128, temperature: float = 0.0,
+    top_p: float = 1.0, top_k: int | None = None, seed: int = 0,
+) -> Iterator[int]:  # fmt: skip
+    """The answer of an adapter to token ids, as token ids; by default of the bundle's own adapter, which changes nothing."""
+    machine = AnsweringMachine(bundle)
+    tensors = adapter_tensors(bundle.initial_adapter() if adapter is None else adapter)
+    tokens = generate_on(
+        machine, list(prompt), tensors, frozenset(bundle.manifest.text.stop_ids), max_tokens=max_tokens, temperature=temperature,
+        top_p=top_p, top_k=top_k, seed=seed,
+    )  # fmt: skip
+    return each_limited(tokens, machine.threads)
 
 
 def generate_on(

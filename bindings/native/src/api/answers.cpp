@@ -14,7 +14,7 @@ namespace {
 std::vector<std::string> texts_of(const std::string& json) {
   if (json.empty()) return {};
   const JsonRules rules = {"stop_texts", Kind::Generation, "Give them as a JSON array of texts", 1 << 20, 2, 1000};
-  const OwnedJson listed = parse_json({reinterpret_cast<const uint8_t*>(json.data()), json.size()}, rules);
+  const OwnedJson listed = parse_json(bytes_of(json), rules);
   std::vector<std::string> texts;
   for (const Json& text : *listed) {
     if (!listed->is_array() || !text.is_string())
@@ -31,17 +31,6 @@ AnswerSettings settings_of(const bespoke_generation* given) {
   settings.sampling = {generation.temperature, generation.top_p == 0 ? 1 : generation.top_p, generation.top_k, generation.seed};
   settings.stop_texts = texts_of(text_of(generation.stop_texts, "bespoke_generation.stop_texts"));
   return settings;
-}
-
-// `body`: score or classify.
-template <class Body>
-bespoke_status judged(bespoke_model* model, bespoke_text prompt, bespoke_text answers, const bespoke_call* call, char** found,
-                      bespoke_error** error, Body body) {
-  if (found) *found = nullptr;
-  return guarded(error, [&] {
-    need(model, "model", "one that bespoke_open gave");
-    give(found, body(*model, text_of(prompt, "prompt"), text_of(answers, "answers"), call_of(call)));
-  });
 }
 
 }  // namespace
@@ -75,10 +64,14 @@ bespoke_status bespoke_session_next(bespoke_session* session, const bespoke_call
 
 bespoke_status bespoke_score(bespoke_model* model, bespoke_text prompt, bespoke_text answers, const bespoke_call* call, char** scores,
                              bespoke_error** error) {
-  return judged(model, prompt, answers, call, scores, error, score);
+  return computed(model, call, scores, error, [&](CallSettings settings) {
+    return score(*model, text_of(prompt, "prompt"), text_of(answers, "answers"), std::move(settings));
+  });
 }
 
 bespoke_status bespoke_classify(bespoke_model* model, bespoke_text prompt, bespoke_text labels, const bespoke_call* call,
                                 char** classification, bespoke_error** error) {
-  return judged(model, prompt, labels, call, classification, error, classify);
+  return computed(model, call, classification, error, [&](CallSettings settings) {
+    return classify(*model, text_of(prompt, "prompt"), text_of(labels, "answers"), std::move(settings));
+  });
 }

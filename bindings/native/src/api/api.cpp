@@ -97,15 +97,6 @@ std::unique_ptr<Engine> own_engine(int threads) {
 #endif
 }
 
-template <class Body>
-bespoke_status computed(bespoke_model* model, const bespoke_call* call, char** report, bespoke_error** error, Body body) {
-  if (report) *report = nullptr;
-  return guarded(error, [&] {
-    need(model, "model", "one that bespoke_open gave");
-    give(report, body(call_of(call)));
-  });
-}
-
 }  // namespace
 
 CallSettings bespoke::call_of(const bespoke_call* given) {

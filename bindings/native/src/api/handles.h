@@ -9,6 +9,7 @@
 #include <string>
 
 #include "api/arguments.h"
+#include "api/errors.h"
 #include "bespoke.h"
 #include "model/session.h"
 
@@ -33,5 +34,15 @@ inline void give(char** place, const std::string& text) {  // freed with bespoke
 
 TrainRequest request_of(const bespoke_training* given);
 CallSettings call_of(const bespoke_call* given);
+
+// A call that computes with a model: `body` gets its settings and gives a text.
+template <class Body>
+bespoke_status computed(bespoke_model* model, const bespoke_call* call, char** found, bespoke_error** error, Body body) {
+  if (found) *found = nullptr;
+  return guarded(error, [&] {
+    need(model, "model", "one that bespoke_open gave");
+    give(found, body(call_of(call)));
+  });
+}
 
 }  // namespace bespoke

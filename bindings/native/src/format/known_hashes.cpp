@@ -27,7 +27,7 @@ int64_t system_clock_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-std::string sha256_of(const std::string& text) { return sha256_hex({reinterpret_cast<const uint8_t*>(text.data()), text.size()}); }
+std::string sha256_of(const std::string& text) { return sha256_hex(bytes_of(text)); }
 
 bool is_sha256(const std::string& text) {
   return text.size() == kDigits && text.find_first_not_of("0123456789abcdef") == std::string::npos;

@@ -21,7 +21,7 @@ EncodedExample BundleText::encode(const std::string& json, const std::string& su
 
 std::vector<EncodedExample> BundleText::encode_all(const std::string& json) {
   const JsonRules rules = {"examples", Kind::Data, "Give them as a list of JSON objects", kMostBytes, kMostLevels, kMostItems};
-  const OwnedJson owned = parse_json({reinterpret_cast<const uint8_t*>(json.data()), json.size()}, rules);
+  const OwnedJson owned = parse_json(bytes_of(json), rules);
   const Json& examples = *owned;
   if (!examples.is_array()) throw Error(Kind::Data, "examples", kind_of(examples), "a list of examples", "Give them as a list");
   std::vector<EncodedExample> encoded;
@@ -32,7 +32,7 @@ std::vector<EncodedExample> BundleText::encode_all(const std::string& json) {
 
 Prompt BundleText::read_prompt(const std::string& json) {
   const JsonRules rules = {"prompt", Kind::Data, "Give messages, a text or token ids as JSON", kMostBytes, kMostLevels, kMostItems};
-  const OwnedJson prompt = parse_json({reinterpret_cast<const uint8_t*>(json.data()), json.size()}, rules);
+  const OwnedJson prompt = parse_json(bytes_of(json), rules);
   return encoder().read_prompt(*prompt);
 }
 
@@ -48,7 +48,7 @@ std::string BundleText::rules_sha256() const {
   const std::string rules = sum_of(manifest.text.tokenizer_bin) + " " + sum_of(manifest.text.turns) + " " +
                             std::to_string(static_cast<int>(manifest.text.train_on)) + " " +
                             std::to_string(*std::max_element(lengths.begin(), lengths.end())) + " " + std::to_string(manifest.text.vocab_size);
-  return sha256_hex({reinterpret_cast<const uint8_t*>(rules.data()), rules.size()});
+  return sha256_hex(bytes_of(rules));
 }
 
 const ExampleEncoder& BundleText::encoder() {

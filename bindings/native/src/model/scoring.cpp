@@ -14,7 +14,7 @@ constexpr size_t kMostBytes = size_t{64} << 20, kMostLevels = 3, kMostItems = 10
 
 OwnedJson listed(const std::string& json, const char* what) {
   const JsonRules rules = {what, Kind::Data, "Give a list of texts", kMostBytes, kMostLevels, kMostItems};
-  OwnedJson list = parse_json({reinterpret_cast<const uint8_t*>(json.data()), json.size()}, rules);
+  OwnedJson list = parse_json(bytes_of(json), rules);
   if (!list->is_array() || list->empty())
     throw Error(Kind::Data, what, list->is_array() ? "an empty list" : kind_of(*list), "a list of at least one text", "Give one");
   return list;

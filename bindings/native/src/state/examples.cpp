@@ -23,7 +23,7 @@ Split split_named(const std::string& name) { return name == "train" ? Split::tra
 Split split_of(const std::string& id, int64_t count, int64_t validation) {
   if (count < kSplitFrom) return Split::train;
   int64_t remainder = 0;  // of the hash as one number
-  for (char digit : sha256_hex({reinterpret_cast<const uint8_t*>(id.data()), id.size()}))
+  for (char digit : sha256_hex(bytes_of(id)))
     remainder = (16 * remainder + (digit <= '9' ? digit - '0' : digit - 'a' + 10)) % kValidationOneIn;
   return remainder == 0 || validation * kValidationOneIn < count ? Split::validation : Split::train;
 }

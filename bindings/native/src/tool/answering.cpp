@@ -14,8 +14,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-bespoke_text text_of(const std::string& text) { return {text.data(), text.size()}; }
-
 struct Failed {
   bespoke_error* error;
 };

@@ -30,6 +30,7 @@
 using nlohmann::json;
 using bespoke::Lines;
 using bespoke::say;
+using bespoke::text_of;
 
 namespace {
 
@@ -140,8 +141,6 @@ std::optional<int64_t> whole(const json& request, const char* name) {
     throw std::out_of_range(std::string(name) + " beyond 64 bits");
   return found->get<int64_t>();
 }
-
-bespoke_text text_of(const std::string& text) { return {text.data(), text.size()}; }
 
 int32_t on_progress(void*, const bespoke_progress* progress) {
   // A loss that is no number is null in JSON.

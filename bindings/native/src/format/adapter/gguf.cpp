@@ -41,7 +41,7 @@ class Header {
     text_.append(static_cast<const char*>(data), size);
     return *this;
   }
-  Bytes all() const { return {reinterpret_cast<const uint8_t*>(text_.data()), text_.size()}; }
+  Bytes all() const { return bytes_of(text_); }
 
  private:
   std::string text_;

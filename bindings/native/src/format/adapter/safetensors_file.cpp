@@ -10,8 +10,6 @@ namespace bespoke {
 
 namespace {
 
-Bytes bytes_of(const std::string& text) { return {reinterpret_cast<const uint8_t*>(text.data()), text.size()}; }
-
 std::vector<float> transpose_of(const Tensor& matrix) {
   const auto rows = static_cast<size_t>(matrix.shape[0]), columns = static_cast<size_t>(matrix.shape[1]);
   const auto* from = reinterpret_cast<const float*>(matrix.data);

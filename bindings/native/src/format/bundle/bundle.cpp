@@ -24,8 +24,6 @@ constexpr const char* kSum = "manifest.sha256";
 constexpr const char* kSignature = "signature";
 constexpr size_t kMaxManifest = 8u << 20, kMaxBeside = 256, kHashChunk = 64 << 10, kPage = 16384;
 
-Bytes bytes_of(const std::string& text) { return {reinterpret_cast<const uint8_t*>(text.data()), text.size()}; }
-
 class OpenBundle : public Bundle {
  public:
   OpenBundle(std::unique_ptr<ByteSource> source, const Trust& trust) : source_(std::move(source)) {

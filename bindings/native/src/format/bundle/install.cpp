@@ -102,7 +102,7 @@ void check_replaceable(const std::string& folder) {
     const Extent manifest = open_source(folder)->extent(kManifest);
     std::string text(static_cast<size_t>(std::min<uint64_t>(manifest.size, kMaxManifest + 1)), '\0');
     text.resize(read_at(manifest.descriptor.get(), &text[0], text.size(), 0, folder));
-    const Bytes document{reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+    const Bytes document = bytes_of(text);
     const JsonRules rules{folder, Kind::Bundle, "Choose another folder", kMaxManifest, kMaxDepth, kMaxItems};
     check_json(document, rules);
     Faults faults;

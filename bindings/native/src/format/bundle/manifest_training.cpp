@@ -52,7 +52,7 @@ Training training_of(const Json& record) {
 
 Training override_training(const Training& base, const std::string& overrides) {
   const JsonRules rules = rules_of("train", Kind::Config);
-  const OwnedJson owned = parse_json({reinterpret_cast<const uint8_t*>(overrides.data()), overrides.size()}, rules);
+  const OwnedJson owned = parse_json(bytes_of(overrides), rules);
   const Json& given = *owned;
   if (!given.is_object()) throw Error(Kind::Config, "train", shown(given), "an object of settings", rules.next_step);
   Json document = document_of(base);
@@ -64,7 +64,7 @@ std::string training_json(const Training& training) { return document_of(trainin
 
 Training training_from_json(const std::string& text, const std::string& subject) {
   const JsonRules rules = rules_of(subject, Kind::State);
-  const OwnedJson owned = parse_json({reinterpret_cast<const uint8_t*>(text.data()), text.size()}, rules);
+  const OwnedJson owned = parse_json(bytes_of(text), rules);
   const Json& document = *owned;
   return checked(document, subject, Kind::State);
 }
