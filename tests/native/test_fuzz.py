@@ -59,6 +59,18 @@ def fuzzing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fuzzing]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_target_follows_the_readers_that_it_calls(target: str) -> None:
+    """The fast tests run none of them; one that no longer compiles would be found in the next full run."""
+    compiler = shutil.which("c++") or shutil.which("g++")
+    if compiler is None:
+        pytest.skip("needs a C++ compiler")
+    headers = (SOURCE / "src", SOURCE / "third_party" / "json" / "single_include")
+    command = [compiler, "-std=c++17", "-fsyntax-only", *(f"-I{each}" for each in headers), str(SOURCE / "fuzz" / f"{target}.cpp")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_no_bytes_break_a_reader(fuzzing: Fuzzing, target: str, capsys: pytest.CaptureFixture[str]) -> None:

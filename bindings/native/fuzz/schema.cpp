@@ -22,10 +22,10 @@ struct Nothing : PieceTaker {
 };
 
 void check(const Schema& schema, const Schema::Part& part, const Bytes& document, const JsonRules& rules) {
-  const Json value = parse_json(document, rules);
+  const OwnedJson value = parse_json(document, rules);
   const std::string at = "document";
   Faults faults;
-  schema.check(value, part, {nullptr, &at, 0}, faults);
+  schema.check(*value, part, {nullptr, &at, 0}, faults);
   if (faults.size() > kMostFaults) std::abort();
   for (const Fault& fault : faults) {
     if (fault.path.compare(0, at.size(), at) != 0 || fault.got.empty() || fault.expected.empty()) std::abort();
