@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -336,6 +337,20 @@ class PersonalModel:
             )  # fmt: skip
         self._core.export_adapter(folder, format, base)
         return folder
+
+    def export_merged(self, folder: str | Path, model: str | Path, *, base: bool = False) -> Path:
+        """The model with the adapter that answers merged into it, as a Hugging Face folder in float16.
+
+        Its weights are the bundle's, int4 decoded, to which the adapter belongs. `model` is the folder that the bundle was built
+        from: it gives configuration and tokenizer. Refused where the base model answers; `base` exports that.
+        """
+        from bespoke.merging import write_merged
+        from bespoke.reference.exported import exported_adapter
+
+        folder, model = arguments.folder("folder", folder), arguments.folder("model", model)
+        with tempfile.TemporaryDirectory() as place:
+            exported = self.export_adapter(Path(place) / "adapter", base=base)
+            return write_merged(self._bundle, exported_adapter(exported, self._bundle.manifest), model, folder)
 
     def import_adapter(self, folder: str | Path, *, trust_base: bool = False) -> int:
         """Takes a PEFT folder as the adapter that answers, and returns its version.

@@ -65,22 +65,30 @@ def generate(
 @click.argument("out", type=PATH)
 @state_option
 @click.option(
-    "--format", "form", type=click.Choice(get_args(AdapterFormat)), default="peft", show_default=True, help="Layout of the adapter."
+    "--format", "form", type=click.Choice([*get_args(AdapterFormat), "merged"]), default="peft", show_default=True,
+    help="Layout of the adapter; merged: the whole model with it.",
 )
+@click.option("--model", type=PATH, metavar="FOLDER", help="For --format merged: the folder that BUNDLE was built from.")
 @click.option("--base", is_flag=True, help="Also where nothing was accepted yet: an adapter that changes nothing.")
 @trust_options
 def export(
-    bundle: Path, out: Path, state: Path, form: str, base: bool, trust: Trust
+    bundle: Path, out: Path, state: Path, form: str, model: Path | None, base: bool, trust: Trust
 ) -> None:  # fmt: skip
     """Write the adapter that answers to the folder OUT, for the original model.
 
-    peft is for `peft.PeftModel.from_pretrained`, mlx for mlx-lm's --adapter-path, gguf for llama.cpp's --lora.
+    peft is for `peft.PeftModel.from_pretrained`, mlx for mlx-lm's --adapter-path, gguf for llama.cpp's --lora. merged is a model's
+    folder for transformers, in float16: the bundle's weights with the adapter in them, tokenizer and configuration of --model.
 
     \b
     bespoke export chat.bundle adapter/ --state alice --format peft
     """
     from bespoke.personal_model import PersonalModel
 
+    if (form == "merged") != (model is not None):
+        raise click.UsageError("--format merged and --model go together")
     need_state(bundle, state, trust)
-    with PersonalModel.open(bundle, state, **trust) as model:
-        click.echo(str(model.export_adapter(out, format=form, base=base)))  # type: ignore[arg-type]
+    with PersonalModel.open(bundle, state, **trust) as opened:
+        if model is not None:
+            click.echo(str(opened.export_merged(out, model, base=base)))
+            return
+        click.echo(str(opened.export_adapter(out, format=form, base=base)))  # type: ignore[arg-type]

@@ -53,6 +53,7 @@ VERBS = (
     Verb("forget all that was learned", "PersonalModel.reset", "bespoke reset", "bespoke_reset"),
     Verb("move a state to another base model", "PersonalModel.reset_for_new_base", None, "bespoke_reset_for_new_base"),
     Verb("write the adapter to a folder", "PersonalModel.export_adapter", "bespoke export", "bespoke_export_adapter"),
+    Verb("write the model with the adapter merged into it", "PersonalModel.export_merged", "bespoke export --format merged", None),
     Verb("take an adapter from a folder", "PersonalModel.import_adapter", None, "bespoke_import_adapter"),
     Verb("say what is installed, what is missing", None, "bespoke doctor, bespoke plugins", "bespoke_instruction_set"),
     Verb("say the version", "bespoke.__version__", "bespoke --version", "bespoke_version"),

@@ -30,7 +30,7 @@ _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 
 @dataclass(frozen=True)
-class _Source:
+class Source:
     """One tensor of the checkpoint and what becomes of it."""
 
     target: str  # its name in the group, without .codes and .scales
@@ -58,7 +58,7 @@ def convert(
     that the configuration does not account for. Same folder, same bytes.
     """
     checkpoint = Checkpoint.open(folder)
-    groups = _sources(checkpoint, config)
+    groups = sources_of(checkpoint, config)
     _check(checkpoint, groups)
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ def convert(
 def hollow_weights(folder: Path | str, config: ModelConfig, out: Path | str, *, context: int) -> dict[str, Path]:
     """What `convert` writes, as long as that and without the weights, which are not read. It refuses the same shapes and names."""
     checkpoint = Checkpoint.open(folder)
-    groups = _sources(checkpoint, config)
+    groups = sources_of(checkpoint, config)
     _check(checkpoint, groups)
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
@@ -114,12 +114,12 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _sources(checkpoint: Checkpoint, config: ModelConfig) -> dict[str, list[_Source]]:
+def sources_of(checkpoint: Checkpoint, config: ModelConfig) -> dict[str, list[Source]]:
     prefix = _prefix(checkpoint)
     d, head_dim = config.hidden_size, config.head_dim
     one = 1.0 if config.output_norms else 0.0
     table = (config.vocab_size, d)
-    groups = {"embedding": [_Source("table", f"{prefix}embed_tokens.weight", table)]}
+    groups = {"embedding": [Source("table", f"{prefix}embed_tokens.weight", table)]}
     norms = {"input_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
     if config.output_norms:
         norms = {
@@ -130,19 +130,19 @@ def _sources(checkpoint: Checkpoint, config: ModelConfig) -> dict[str, list[_Sou
         }
     for layer, group in enumerate(config.block_groups):
         at = f"{prefix}layers.{layer}."
-        sources = [_Source(target, f"{at}{name}.weight", (d,), one) for target, name in norms.items()]
+        sources = [Source(target, f"{at}{name}.weight", (d,), one) for target, name in norms.items()]
         if config.qk_norm:
-            sources += [_Source(n, f"{at}self_attn.{n}.weight", (head_dim,), one) for n in ("q_norm", "k_norm")]
+            sources += [Source(n, f"{at}self_attn.{n}.weight", (head_dim,), one) for n in ("q_norm", "k_norm")]
         for linear, shape in config.linear_shapes.items():
             module = f"{at}{'self_attn' if linear in _ATTENTION else 'mlp'}.{linear}"
             if config.qkv_bias and linear in ("q_proj", "k_proj", "v_proj"):
-                sources.append(_Source(f"{linear}.bias", f"{module}.bias", shape[:1]))
-            sources.append(_Source(linear, f"{module}.weight", shape))
+                sources.append(Source(f"{linear}.bias", f"{module}.bias", shape[:1]))
+            sources.append(Source(linear, f"{module}.weight", shape))
         groups[group] = sources
-    groups["head"] = [_Source("norm", f"{prefix}norm.weight", (d,), one)]
+    groups["head"] = [Source("norm", f"{prefix}norm.weight", (d,), one)]
     if not config.tied_head:
         heads = [name for name in ("lm_head.weight", "language_model.lm_head.weight") if name in checkpoint]
-        groups["head"].append(_Source("table", heads[0] if heads else "lm_head.weight", table))
+        groups["head"].append(Source("table", heads[0] if heads else "lm_head.weight", table))
     return groups
 
 
@@ -154,7 +154,7 @@ def _prefix(checkpoint: Checkpoint) -> str:
     return "model."
 
 
-def _check(checkpoint: Checkpoint, groups: Mapping[str, list[_Source]]) -> None:
+def _check(checkpoint: Checkpoint, groups: Mapping[str, list[Source]]) -> None:
     """Shapes, and that nothing of the decoder is left over: a bias that is not used would silently change the model."""
     sources = [source for group in groups.values() for source in group]
     for source in sources:
@@ -178,7 +178,7 @@ def _check(checkpoint: Checkpoint, groups: Mapping[str, list[_Source]]) -> None:
             )
 
 
-def _layout(sources: list[_Source]) -> dict[str, tuple[Any, tuple[int, ...]]]:
+def _layout(sources: list[Source]) -> dict[str, tuple[Any, tuple[int, ...]]]:
     tensors: dict[str, tuple[Any, tuple[int, ...]]] = {}
     for source in sources:
         if source.quantized:
@@ -190,7 +190,7 @@ def _layout(sources: list[_Source]) -> dict[str, tuple[Any, tuple[int, ...]]]:
     return tensors
 
 
-def _write(writer: TensorWriter, checkpoint: Checkpoint, source: _Source, report: Callable[[int], None]) -> None:
+def _write(writer: TensorWriter, checkpoint: Checkpoint, source: Source, report: Callable[[int], None]) -> None:
     if not source.quantized:
         values = checkpoint.vector(source.name)
         if not np.isfinite(values).all():

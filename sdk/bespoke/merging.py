@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The model that answers as a Hugging Face folder in float16: the bundle's int4 weights, decoded, with the adapter added to them.
+
+    W' = W + (alpha / rank) B A        of each linear that the adapter has (LoRA, equation 3), in float32, rounded once to float16
+
+The weights are those that the adapter was trained on, not the original ones: with these it would answer differently.
+Configuration and tokenizer are the original folder's, which a bundle does not hold.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from bespoke.bundle.reader import Bundle
+from bespoke.errors import AdapterError
+from bespoke.format.tensors import TensorWriter
+from bespoke.format.whole_folder import WholeFolder
+from bespoke.model.checkpoint import SINGLE, Checkpoint
+from bespoke.model.convert import Source, sources_of
+from bespoke.model.quantize import dequantize
+
+__all__ = ["write_merged"]
+
+CONFIG = "config.json"
+COPIED = (
+    "generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json",
+    "added_tokens.json", "chat_template.jinja", "vocab.json", "merges.txt", "LICENSE*", "NOTICE*",
+)  # fmt: skip
+WEIGHTS_AT_ONCE = 1 << 20  # decoded in memory
+
+
+def write_merged(bundle: Bundle, adapter: Mapping[str, np.ndarray], model: Path, out: Path) -> Path:
+    """Writes the folder `out`: config.json, model.safetensors, tokenizer and licence. Memory is a few rows of weights.
+
+    `adapter`: every piece by its full name, float32. `model`: the folder that the bundle was built from. Raises AdapterError
+    where that is another model, where a number does not fit float16, and where something else is in the place of `out`.
+    """
+    checkpoint = Checkpoint.open(model)
+    sources = sources_of(checkpoint, bundle.manifest.model.config)
+    _check_base(bundle, checkpoint, sources, model)
+    whole = WholeFolder(out, AdapterError, _replaceable)
+    try:
+        layout = {source.name: (np.float16, source.shape) for of in sources.values() for source in of}
+        with TensorWriter(whole.work / SINGLE, layout) as writer:
+            for group, of in sources.items():
+                for source in of:
+                    for rows in _merged_rows(bundle, adapter, group, source):
+                        writer.write(source.name, _rounded(rows, source.name))
+        config = json.loads((model / CONFIG).read_text(encoding="utf-8"))
+        config = {name: value for name, value in config.items() if name != "torch_dtype"} | {"dtype": "float16"}
+        (whole.work / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        for pattern in COPIED:
+            for path in model.glob(pattern):
+                shutil.copyfile(path, whole.work / path.name)
+        return whole.finish()
+    finally:
+        whole.abandon()
+
+
+def _merged_rows(bundle: Bundle, adapter: Mapping[str, np.ndarray], group: str, source: Source) -> Iterator[np.ndarray]:
+    """Rows of one tensor, as the original model has them."""
+    if not source.quantized:
+        yield _stored(bundle, group, source) - _added(source)
+        return
+    tensors = _tensors(bundle, group)
+    codes, scales = tensors[f"{source.target}.codes"], tensors[f"{source.target}.scales"]
+    a, b = (adapter.get(f"{group}.{source.target}.{piece}") for piece in ("lora_A", "lora_B"))
+    rows, columns = source.shape
+    step = max(1, WEIGHTS_AT_ONCE // columns)
+    for start in range(0, rows, step):
+        part = slice(start, min(start + step, rows))
+        weights = dequantize(codes[part], scales[part], columns)
+        if a is not None and b is not None:
+            weights = weights + np.float32(bundle.manifest.lora.settings.scale) * (b[part] @ a)
+        yield weights
+
+
+def _stored(bundle: Bundle, group: str, source: Source) -> np.ndarray:
+    """A vector as the bundle has it."""
+    return _tensors(bundle, group)[source.target]
+
+
+def _added(source: Source) -> np.float32:
+    return np.float32(source.add)
+
+
+def _tensors(bundle: Bundle, group: str) -> dict[str, np.ndarray]:
+    return bundle.mapped(next(record.file for record in bundle.manifest.weights if record.group == group))
+
+
+def _rounded(rows: np.ndarray, name: str) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        rounded = rows.astype(np.float16)
+    if not np.isfinite(rounded).all():
+        raise AdapterError(
+            f"tensor {name}, merged", got=f"a number of size {np.abs(rows).max():g}",
+            expected=f"at most {np.finfo(np.float16).max:g}", next_step="Export the adapter as 'peft' and merge it in float32",
+        )  # fmt: skip
+    return rounded
+
+
+def _check_base(bundle: Bundle, checkpoint: Checkpoint, sources: Mapping[str, list[Source]], model: Path) -> None:
+    """The norms, which a bundle keeps as they are: of another model, or another training of it, they differ."""
+    for group, of in sources.items():
+        for source in of:
+            there = source.name in checkpoint and checkpoint.shape(source.name) == source.shape
+            if there and source.quantized:
+                continue
+            if not there or not np.array_equal(_stored(bundle, group, source), checkpoint.vector(source.name) + _added(source)):
+                raise AdapterError(
+                    f"model {model}", got=f"another model: {source.name} differs",
+                    expected="the folder that the bundle was built from", next_step="Name that folder",
+                )  # fmt: skip
+
+
+def _replaceable(folder: Path) -> None:
+    """Only what was written here before."""
+    if not (folder / SINGLE).is_file() or not (folder / CONFIG).is_file():
+        raise AdapterError(
+            str(folder), got="a folder with something else in it", expected="no folder, or a model that was merged before",
+            next_step="Choose another folder, or delete this one",
+        )  # fmt: skip
