@@ -103,6 +103,19 @@ def rows_of_run(state: Path, split: str = "train") -> list[Row]:
     )
 
 
+def held_out_of_run(state: Path) -> list[tuple[str, list[Row]]]:
+    """Ids and rows of the held-out examples that the newest run sees, in its order."""
+    found = select(
+        state,
+        "SELECT e.id, r.tokens, mask FROM run_examples u JOIN examples e ON key = u.example JOIN example_rows r ON r.example = key "
+        "WHERE split = 'validation' AND run = (SELECT max(id) FROM runs) ORDER BY position, r.row",
+    )
+    by_id: dict[str, list[list[str]]] = {}
+    for id, *row in found:
+        by_id.setdefault(id, []).append(row)
+    return [(id, _rows(rows)) for id, rows in by_id.items()]
+
+
 def _rows(found: list[list[str]]) -> list[Row]:
     return [
         Row(np.frombuffer(bytes.fromhex(tokens), "<i4").astype(np.int32), np.frombuffer(bytes.fromhex(mask), np.uint8))

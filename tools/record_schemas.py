@@ -14,7 +14,7 @@ from bespoke.core.runtime import fields_of_the_core
 from bespoke.data.shapes import FIELDS, OPTIONAL_FIELDS
 from bespoke.data.turns import ROLES
 from bespoke.rules.records import AddedExample, AnswerPiece, Classification, ExampleInfo, Forgotten, Run, Score, Version
-from bespoke.rules.report import STAGES, Evaluation, MemoryReport, TrainReport
+from bespoke.rules.report import STAGES, Evaluation, JudgedStep, MemoryReport, TrainReport
 
 RECORDS = (AddedExample, AnswerPiece, Classification, ExampleInfo, Forgotten, Run, Score, Version)
 REPORTS = (TrainReport, Evaluation)
@@ -37,7 +37,8 @@ def file_name(kind: type) -> str:
 def schema_of(kind: type) -> dict[str, Any]:
     """Of what the core writes, which fills every field."""
     schema = TypeAdapter(kind).json_schema(mode="serialization")
-    for part, owner in ((schema, kind), *((part, MemoryReport) for part in schema.get("$defs", {}).values())):
+    nested = {nested.__name__: nested for nested in (MemoryReport, JudgedStep)}
+    for part, owner in ((schema, kind), *((part, nested[name]) for name, part in schema.get("$defs", {}).items())):
         written = fields_of_the_core(owner)
         properties = {name: described(name, schema) for name, schema in part["properties"].items() if name in written}
         part.update(properties=properties, required=list(written))

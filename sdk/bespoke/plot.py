@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from bespoke.errors import ConfigError, MissingDependency
+from bespoke.format.result_file import check_place, writing
 from bespoke.plan.access import writes
 from bespoke.plan.instructions import Call, Free, Instruction, Plan, SectionName
 
@@ -110,6 +111,11 @@ def plot_training(report: TrainReport, path: Path) -> Path:
     _limits(memory, report.memory.estimate_bytes, report.memory.limit_bytes)
     memory.set(ylabel="MB" if report.runtime == "core" else "MB over the idle process", ylim=(0, None))
     losses.plot(range(first, first + len(report.losses)), report.losses, color="#3b7dd8", lw=1, label="training")
+    if report.judgements:
+        steps_judged, losses_there = zip(*((one.step, one.loss) for one in report.judgements), strict=True)
+        losses.plot(steps_judged, losses_there, color="#8e5bb5", marker=".", lw=0.8, ls=":", label="chooses the best step")
+    if report.best_step is not None:
+        losses.axvline(report.best_step, color="#8e5bb5", lw=0.8, label=f"best step, {report.best_step}")
     judged = report.judged_on or "validation"
     pairs = (
         (judged, report.validation_loss_before, report.validation_loss),
@@ -117,7 +123,7 @@ def plot_training(report: TrainReport, path: Path) -> Path:
     )
     for (name, before, after), color in zip(pairs, ("#c0392b", "#2c9c69"), strict=True):
         if before is not None and after is not None:
-            ends = (first - 1, report.total_steps)
+            ends = (first - 1, report.best_step or report.total_steps)
             losses.plot(ends, (before, after), color=color, marker="o", ls="none", label=f"{name}, before and after")
     losses.set(xlabel="step of the run", ylabel="loss, nats a token")
     for panel in (memory, losses):  # above it: on what is drawn, a swatch of the same colour could not be seen
@@ -131,10 +137,7 @@ def check_path(path: Path) -> None:
     if path.suffix.lower() not in SUFFIXES:
         got = f"the suffix '{path.suffix}'" if path.suffix else "a name without an ending"
         raise ConfigError(f"plot {path}", got=got, expected=" or ".join(SUFFIXES), next_step="Name the file so")
-    if not path.absolute().parent.is_dir():
-        raise ConfigError(
-            f"plot {path}", got="a folder that is not there", expected="an existing folder", next_step="Make the folder first"
-        )
+    check_place(f"plot {path}", path)
     if find_spec("matplotlib") is None:  # imported later: what trains first needs the memory
         raise _no_matplotlib()
 
@@ -164,11 +167,6 @@ def _save(figure: Any, path: Path) -> Path:
     import matplotlib
 
     suffix = path.suffix.lower()
-    try:
-        with matplotlib.rc_context({"svg.hashsalt": "bespoke", "svg.fonttype": "none"}):
-            figure.savefig(path, format=suffix[1:], dpi=120, metadata={"Date": None} if suffix == ".svg" else None)
-    except OSError as error:
-        raise ConfigError(
-            f"plot {path}", got=error.strerror or "an error", expected="a file that can be written", next_step="Check the path"
-        ) from None
+    with writing(f"plot {path}"), matplotlib.rc_context({"svg.hashsalt": "bespoke", "svg.fonttype": "none"}):
+        figure.savefig(path, format=suffix[1:], dpi=120, metadata={"Date": None} if suffix == ".svg" else None)
     return path

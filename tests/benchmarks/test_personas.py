@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The main job on real words: stories260K learns from each persona and from tinyshakespeare, by each of three methods.
 
-Validation is what the SDK held out itself: one example in ten, by its id. Seconds are processor seconds of one thread, so other
-work on the machine does not count. BESPOKE_FIGURES=print tries it with a twentieth of the steps and writes nothing.
+Validation is what the gate reads of what was held out: half of one example in ten, by their ids. Seconds are processor seconds of
+one thread, so other work on the machine does not count. BESPOKE_FIGURES=print tries it with a twentieth of the steps and writes
+nothing.
 """
 
 from __future__ import annotations
@@ -48,12 +49,9 @@ def test_each_method_learns_from_each_persona_and_from_shakespeare(
                 began = time.process_time()
                 report = model.train(steps, method=method)
                 seconds = (time.process_time() - began) / report.steps
-                after = model.evaluate()
                 adapter = model.export_adapter(tmp_path / "adapter")
             assert report.validation_loss_before is not None
             assert report.validation_loss is not None
-            if report.accepted and report.judged_tokens == report.judged_of_tokens:  # else the gate judged a sample
-                assert after.loss == pytest.approx(report.validation_loss, abs=1e-6)
             assert {path.name for path in adapter.iterdir()} >= {"adapter_config.json", "adapter_model.safetensors"}
             shutil.rmtree(state)
             shutil.rmtree(adapter)
@@ -66,7 +64,8 @@ def test_each_method_learns_from_each_persona_and_from_shakespeare(
     write_table(
         "personas", HEADER, rows,
         "stories260K, int4, rank 8 on all linear layers, 4 rows of 64 tokens a step, AdamW (mezo: none). Losses in nats a token, "
-        "on the one example in ten that was held out. Peak and estimate: anonymous memory that training adds to the idle process. "
+        "on what the gate reads: half of the one example in ten that was held out. Peak and estimate: anonymous memory that "
+        "training adds to the idle process. "
         "Seconds: of one processor thread, with the evaluations before and after in them.",
     )  # fmt: skip
     assert all(fall > 0 for (_, method), fall in falls.items() if method == "mesp"), falls

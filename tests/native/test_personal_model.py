@@ -72,7 +72,8 @@ def test_the_core_reports_what_the_reference_computes(
     assert (report.judged_on, report.judged_tokens) == (expected.judged_on, expected.judged_tokens)
     assert report.validation_loss_before == pytest.approx(expected.loss_before, abs=1e-4)
     assert report.validation_loss == pytest.approx(expected.loss, abs=1e-4)
-    assert report.accepted == (expected.loss < expected.loss_before)
+    assert report.least_gain == pytest.approx(expected.least_gain, rel=0.005, abs=1e-5)
+    assert report.accepted == (expected.loss_before - expected.loss > expected.least_gain)
     assert report.general_loss is expected.general_loss is None
 
 
@@ -91,7 +92,7 @@ def test_it_judges_by_a_general_set_and_never_trains_on_it(tiny_core_bundle: Pat
     assert report.tokens == expected.trained.tokens
     assert report.general_loss_before == pytest.approx(expected.general_loss_before, abs=1e-4)
     assert report.general_loss == pytest.approx(expected.general_loss, abs=1e-4)
-    better = report.validation_loss < report.validation_loss_before
+    better = report.gain > report.least_gain
     assert report.accepted == (better and report.general_loss <= report.general_loss_before)
 
 

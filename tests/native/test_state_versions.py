@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What version 2 of the state added, on the core's store; and a state of version 1, killed or failing while it is brought to it."""
+"""What later versions of the state added, on the core's store; an old state, killed or failing while it is brought to this one."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ __all__ = ["faults", "open_state", "place", "stores"]
 
 FEW = 15  # faults, in the fast run; in the full one each that there is
 NEW_BASE = "e" * 64
-SINCE_2 = {"text", "use", "rejected", "losses"}
+SINCE_3 = {"judgements", "best_steps"}
+SINCE = {1: {"text", "use", "rejected", "losses"} | SINCE_3, 2: SINCE_3}  # what a state of that version lacks
 
 
-def unpacked(folder: Path) -> Path:
+def unpacked(version: int, folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
-    with zipfile.ZipFile(OLD) as archive:
+    with zipfile.ZipFile(OLD[version]) as archive:
         archive.extractall(folder)
     return folder
 
@@ -46,23 +47,25 @@ def digests(state: Path) -> dict[str, str]:
     return found
 
 
-def test_a_state_of_version_1_goes_on(open_state: OpenState, tmp_path: Path) -> None:
-    with open_state(unpacked(tmp_path / "old")) as store:
+@pytest.mark.parametrize("version", OLD)
+def test_an_older_state_goes_on(open_state: OpenState, tmp_path: Path, version: int) -> None:
+    with open_state(unpacked(version, tmp_path / "old")) as store:
         run = store.current_run()
         assert store.commit_step(run.id, step=run.step + 1, cursor={}, tensors=slot_tensors(6))
         assert add(store, "one more", id="more") in store.example_ids()
         assert store.forget("note-2").run_stopped
 
 
-def test_a_state_of_version_1_takes_a_new_base(stores: Stores, tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", OLD)
+def test_an_older_state_takes_a_new_base(stores: Stores, tmp_path: Path, version: int) -> None:
     def retokenize(example: dict[str, Any]) -> Sequence[Any]:
         return [token_row(2, *example["text"].encode())]
 
-    state = unpacked(tmp_path / "old")
+    state = unpacked(version, tmp_path / "old")
     with stores.reset_for_new_base(state, NEW_BASE, SHAPES, retokenize) as store:
         assert len(store.examples()) == 7
         assert store.accepted() == []
-    assert set(digests(state)) >= SINCE_2
+    assert set(digests(state)) >= SINCE[version]
 
 
 def opened(program: Path, library: Path, state: Path, call: int, mode: int, error: int = 0) -> tuple[str, list[str]]:
@@ -78,19 +81,22 @@ def opened(program: Path, library: Path, state: Path, call: int, mode: int, erro
             return type(problem).__name__, []
 
 
-def test_killed_or_failing_inside_it_is_of_the_old_version_or_the_new_one(native_build: Path, faults: Path, place: Path) -> None:
+@pytest.mark.parametrize("version", OLD)
+def test_killed_or_failing_inside_it_is_of_the_old_version_or_the_new_one(
+    native_build: Path, faults: Path, place: Path, version: int
+) -> None:
     program, state = native_build / "tests" / "state_lab", place / "alice"
-    _, calls = opened(program, faults, unpacked(state), NEVER, KILL_BEFORE)
+    _, calls = opened(program, faults, unpacked(version, state), NEVER, KILL_BEFORE)
     new = digests(state)
-    old = digests(unpacked(state))
-    assert new.keys() - old.keys() == SINCE_2
+    old = digests(unpacked(version, state))
+    assert new.keys() - old.keys() == SINCE[version]
     kills = [(call, mode, 0) for call in range(len(calls)) for mode in (KILL_BEFORE, KILL_AFTER, KILL_TORN)]
     errors = [(call, mode, error) for call in range(len(calls)) for mode, error in ((FAIL, errno.EIO), (FAIL_FROM, errno.ENOSPC))]
     seed = new_seed()
     done: Counter[str] = Counter()
     for call, mode, error in random.Random(seed).sample(kills + errors, len(kills + errors) if full() else FEW):
         where = f"call {call} of {len(calls)} ({calls[call]}), mode {mode}, error {error}, seed {seed}"
-        outcome, _ = opened(program, faults, unpacked(state), call, mode, error)
+        outcome, _ = opened(program, faults, unpacked(version, state), call, mode, error)
         found = digests(state)
         assert found in (old, new), where
         assert outcome != "opened" or found == new, where
@@ -99,7 +105,7 @@ def test_killed_or_failing_inside_it_is_of_the_old_version_or_the_new_one(native
             pass
         assert digests(state) == new, where
     assert {outcome.split()[0] for outcome in done} <= {"killed", "opened", "StateError", "DiskFull"}
-    record_check("a state of version 1, killed or failing while the core's store opens it", dict(done), seed)
+    record_check(f"a state of version {version}, killed or failing while the core's store opens it", dict(done), seed)
 
 
 def test_what_is_for_training_only_is_never_held_out(native_build: Path, tmp_path: Path) -> None:

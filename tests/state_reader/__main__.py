@@ -24,7 +24,7 @@ from database import FILE, check_database, opened, version_of
 from examples import Limits, check_examples
 from findings import Findings
 from forgotten import check_forgotten
-from runs import check_losses, check_runs
+from runs import check_judgements, check_losses, check_runs
 from tensors import NAME, Shapes, check_folder, check_tensor_files, tensor_places
 
 
@@ -66,6 +66,8 @@ def _check(connection: sqlite3.Connection, folder: Path, bundle: Path | None, fi
     check_runs(connection, findings)
     if version > 1:
         check_losses(connection, findings)
+    if version > 2:
+        check_judgements(connection, findings)
     return check_folder(folder, check_tensor_files(connection, folder, shapes, findings), findings)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a state says, without what differs between two states that say the same: times, random names, numbers of rows.
 
-One digest a table, and one of all: so that two states can be compared, as a whole or table by table. What version 2 added has
-digests of its own, so that a state that was brought to it keeps those that it had.
+One digest a table, and one of all: so that two states can be compared, as a whole or table by table. What a later version added
+has digests of its own, so that a state that was brought to it keeps those that it had.
 """
 
 from __future__ import annotations
@@ -35,11 +35,17 @@ _QUERIES_SINCE_2 = {
     ),
     "losses": "SELECT version, rows, loss FROM losses ORDER BY version, rows",
 }
+_QUERIES_SINCE_3 = {
+    "judgements": "SELECT run, step, loss FROM judgements ORDER BY run, step",
+    "best_steps": "SELECT run, step, sha256 FROM best_steps ORDER BY run",
+}
+_MEASURED = ("losses", *_QUERIES_SINCE_3)
 
 
 def summary(connection: sqlite3.Connection) -> dict[str, Any]:
     """Counts, where the newest run stands, and digests."""
-    queries = _QUERIES | (_QUERIES_SINCE_2 if version_of(connection) > 1 else {})
+    version = version_of(connection)
+    queries = _QUERIES | (_QUERIES_SINCE_2 if version > 1 else {}) | (_QUERIES_SINCE_3 if version > 2 else {})
     digests = {what: digest(connection.execute(query).fetchall()) for what, query in queries.items()}
 
     def count(table: str, where: str = "1") -> int:
@@ -56,6 +62,6 @@ def summary(connection: sqlite3.Connection) -> dict[str, Any]:
         "versions": count("versions"),
         "newest_run": newest and dict(zip(("id", "method", "step", "cursor", "ended_because"), newest, strict=True)),
         "digests": digests,
-        # What the gate has measured so far is kept to save time: two states that differ in it say the same.
-        "digest": digest({table: one for table, one in digests.items() if table != "losses"}),
+        # What has been measured so far follows from the rest: two states that differ in it say the same.
+        "digest": digest({table: one for table, one in digests.items() if table not in _MEASURED}),
     }

@@ -23,7 +23,7 @@ from findings import Findings
 
 FILE = "state.sqlite"
 PARTS = (FILE, FILE + "-wal", FILE + "-shm")
-APPLICATION_ID, VERSIONS = 0x62737001, (1, 2)
+APPLICATION_ID, VERSIONS = 0x62737001, (1, 2, 3)
 
 # table -> its columns in order: (name, type, may be NULL, place in the primary key)
 Columns = list[tuple[str, str, bool, int]]
@@ -61,9 +61,11 @@ TABLES: dict[str, Columns] = {
             "accepted_at TEXT"
         ),
         "losses": "version INTEGER key, rows TEXT key, loss REAL",
+        "judgements": "run INTEGER key, step INTEGER key, loss REAL",
+        "best_steps": "run INTEGER key, step INTEGER, file TEXT, sha256 TEXT, bytes INTEGER",
     }.items()
 }
-NOT_IN_VERSION_1 = {"text", "use", "rejected_tokens", "rejected_mask", "losses"}
+NEW_IN = {2: {"text", "use", "rejected_tokens", "rejected_mask", "losses"}, 3: {"judgements", "best_steps"}}  # tables and columns
 INDICES = {"run_examples_by_example": "run_examples", "metrics_by_run": "metrics"}
 REFERENCES = {
     "example_rows": {("example", "examples", "key")},
@@ -71,6 +73,8 @@ REFERENCES = {
     "slots": {("run", "runs", "id")},
     "journal": {("run", "runs", "id")},
     "metrics": {("run", "runs", "id")},
+    "judgements": {("run", "runs", "id")},
+    "best_steps": {("run", "runs", "id")},
 }
 AUTOINCREMENT = {"examples": "key", "runs": "id", "slots": "id", "versions": "id"}
 _OF_SQLITE = "sqlite_"  # what it makes itself: sqlite_sequence, indices of UNIQUE
@@ -140,7 +144,7 @@ def version_of(connection: sqlite3.Connection) -> int:
 
 
 def _tables(version: int) -> dict[str, Columns]:
-    later = NOT_IN_VERSION_1 if version == 1 else set()
+    later = {name for since, names in NEW_IN.items() if since > version for name in names}
     return {name: [column for column in columns if column[0] not in later] for name, columns in TABLES.items() if name not in later}
 
 

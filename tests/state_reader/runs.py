@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sqlite3
 from dataclasses import dataclass
@@ -122,6 +123,29 @@ def check_losses(connection: sqlite3.Connection, findings: Findings) -> None:
         findings.check(version in known, "losses", where, "neither a version nor a run that goes on")
         findings.check(bool(re.fullmatch("[0-9a-f]{64}", rows)), "losses", where, f"rows {rows[:80]!r}")
         findings.check(loss >= 0, "losses", where, loss)
+
+
+def check_judgements(connection: sqlite3.Connection, findings: Findings) -> None:
+    """Of steps that a run has; the best one, while it goes on, is the first of the least loss."""
+    runs = {run.id: run for run in runs_of(connection)}
+    best = dict(connection.execute("SELECT run, step FROM best_steps"))
+    by_run: dict[int, list[tuple[int, float]]] = {}
+    for of, step, loss in connection.execute("SELECT run, step, loss FROM judgements ORDER BY run, step"):
+        by_run.setdefault(of, []).append((step, loss))
+        where = f"run {of}, step {step}"
+        findings.check(of in runs and step <= runs[of].steps, "judgements", where, "a step that the run does not have")
+        findings.check(loss >= 0, "judgements", where, loss)
+    findings.check(set(best) <= set(by_run), "best step", "best_steps", f"of runs {sorted(best)}, judged are {sorted(by_run)}")
+    for of, judged in by_run.items():
+        where = f"run {of}"
+        run = runs.get(of)
+        if run is None or run.ended is not None:
+            findings.check(of not in best, "best step", where, "kept of a run that has ended")
+            findings.check(run is None or run.ended != FORGOTTEN, "forgotten run", where, "what it was worth")
+            continue
+        finite = [(loss, step) for step, loss in judged if math.isfinite(loss)]
+        expected = min(finite)[1] if finite else None
+        findings.check(best.get(of) == expected, "best step", where, f"step {best.get(of)}, the best judged one is {expected}")
 
 
 def _check_versions(connection: sqlite3.Connection, runs: dict[int, Run], unfinished: list[Run], findings: Findings) -> None:

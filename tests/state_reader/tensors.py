@@ -14,7 +14,7 @@ import struct
 from math import prod
 from pathlib import Path
 
-from database import PARTS
+from database import PARTS, version_of
 from findings import Findings
 
 Shapes = dict[str, tuple[int, ...]]
@@ -22,8 +22,8 @@ ALIGNMENT = 64  # of a file's data
 LOCKS = {"files.lock": b"created", "trainer.lock": b'{"pid":'}
 SCRATCH = "scratch"
 HASHES = "hashes"  # of the bundle's files; nothing of the user, and no promise
-NAME = re.compile(r"(slot|accepted)_[0-9]{8,19}_[0-9a-f]{8}\.safetensors")
-LEFT_BY_KILLED = re.compile(r"(slot|accepted)_[0-9]{8,19}_[0-9a-f]{8}\.safetensors(\.partial)?")
+NAME = re.compile(r"(slot|best|accepted)_[0-9]{8,19}_[0-9a-f]{8}\.safetensors")
+LEFT_BY_KILLED = re.compile(r"(slot|best|accepted)_[0-9]{8,19}_[0-9a-f]{8}\.safetensors(\.partial)?")
 
 
 def check_folder(folder: Path, named: set[str], findings: Findings) -> list[str]:
@@ -54,13 +54,13 @@ def _check_locks(folder: Path, findings: Findings) -> None:
 
 
 def check_tensor_files(connection: sqlite3.Connection, folder: Path, shapes: Shapes, findings: Findings) -> set[str]:
-    """Every file that slots and versions name; returns their names."""
+    """Every file that slots, best steps and versions name; returns their names."""
     named: set[str] = set()
-    for table in ("slots", "versions"):
-        for file, sha256, size in connection.execute(f"SELECT file, sha256, bytes FROM {table} ORDER BY id"):
+    kinds = {"slots": "slot", "versions": "accepted"} | ({"best_steps": "best"} if version_of(connection) > 2 else {})
+    for table, kind in kinds.items():
+        for file, sha256, size in connection.execute(f"SELECT file, sha256, bytes FROM {table} ORDER BY file"):
             findings.check(file not in named, "files", table, f"{file}, named twice")
             named.add(file)
-            kind = "slot" if table == "slots" else "accepted"
             if findings.check(NAME.fullmatch(file) and file.startswith(kind), "files", table, f"a file called {file!r}"):
                 _check_file(folder / file, sha256, size, shapes, table == "slots", findings)
     return named

@@ -19,6 +19,7 @@ def test_a_persona_is_added_line_by_line_trained_and_answers(stories_bundle: Pat
         for number, text in enumerate(messages(data_folder, "healthcare")[:20]):
             added = model.examples.add({"text": text}, id=str(number))
             assert added.id == str(number)
+        before = model.evaluate().loss
         report = model.train(steps=20)
         assert report.stopped_because == "finished"
         assert report.judged_on == "validation"
@@ -26,7 +27,7 @@ def test_a_persona_is_added_line_by_line_trained_and_answers(stories_bundle: Pat
         assert report.validation_loss is not None
         assert report.validation_loss < report.validation_loss_before - 0.3
         assert report.accepted
-        assert abs(model.evaluate().loss - report.validation_loss) < 1e-6
+        assert model.evaluate().loss < before - 0.3  # on all that is held out, of which the gate reads half
         assert "".join(model.generate("My health", max_tokens=24)) != untrained
         adapter = model.export_adapter(tmp_path / "adapter")
     assert json.loads((adapter / "adapter_config.json").read_text())["r"] == 4

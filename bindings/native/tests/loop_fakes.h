@@ -28,6 +28,7 @@ struct Script {  // what happens to a machine, shared by the machines that a tes
   int64_t stop_within = -1;       // step within which a stop is asked for
   int64_t stop_in_evaluation = -1;  // number of the evaluated batch after which one is
   double direction = 1;           // positive: training makes the loss better
+  double best_b = std::numeric_limits<double>::infinity();  // of B: beyond it the loss grows again
   bool replayable = false;
   int64_t steps = 0, replays = 0, evaluated = 0;
 };
@@ -60,8 +61,9 @@ class Machine : public Steps {
   }
   std::pair<double, double> evaluate_batch(const Batch& batch, const AdapterView* adapter) override {
     if (script_.evaluated++ == script_.stop_in_evaluation) script_.stop = true;
-    const float b = adapter ? *adapter->at("x.lora_B").data : copies_[now_][1];
-    return {(2.0 - static_cast<double>(b)) * static_cast<double>(batch.tokens_trained), 0};
+    const double b = static_cast<double>(adapter ? *adapter->at("x.lora_B").data : copies_[now_][1]);
+    const double beyond = std::max(0.0, b - script_.best_b);
+    return {(2.0 - b + 2 * beyond) * static_cast<double>(batch.tokens_trained), 0};
   }
   void flip() override { now_ = 1 - now_; }
   void fill(const TensorSource& tensors) override {
@@ -167,6 +169,15 @@ class Device {
   std::unique_ptr<StateStore> open() const {
     static constexpr int64_t shape[2] = {1, 1};
     return StateStore::open(folder.path + "/state", std::string(64, 'a'), {{"x.lora_A", shape, 2, nullptr}, {"x.lora_B", shape, 2, nullptr}});
+  }
+  void add_examples(int32_t count) {
+    for (int32_t number = 0; number < count; number++) {
+      const std::string text = std::to_string(number);
+      TokenRow row;
+      row.tokens = {1, 2 + number % 40, 3 + number % 30};
+      row.mask = {0, 1, 1};
+      store->add_example(StateStore::identified("{\"text\":\"" + text + "\"}", text), {row});
+    }
   }
   Personal personal() {
     return {bundle, *store, script.control,

@@ -25,7 +25,8 @@ class Session {
       if (on_step && told.phase == Phase::step) on_step(told.step);
     };
     BatchCursor cursor(*user_, *general_, {11, 2, 1, {4, 8}, 0.5, 50});
-    Trainer trainer(machine, *device_.store, run_, method_.training, cursor, guard, adapter_of(device_.bundle));
+    BestStepSearch search(machine, *device_.store, run_, choosing, {2, 50});
+    Trainer trainer(machine, *device_.store, run_, method_.training, cursor, search, guard, adapter_of(device_.bundle));
     restored = trainer.step();
     const auto keep = [&] { trained = trainer.trained(); };
     try {
@@ -44,6 +45,7 @@ class Session {
   Training& training() { return method_.training; }
 
   std::function<void(int64_t)> on_step;
+  Choosing choosing;
   std::vector<float> state;
   Trained trained;
   int64_t restored = 0;

@@ -134,7 +134,9 @@ class Lab {
     if (what == "journal") return store_->append_journal(action.at("run"), journal_rows(action.at("rows")));
     if (what == "accept") {
       GivenTensors tensors(action);
-      return maybe(store_->accept(action.at("run"), tensors.views, action.at("metrics")));
+      const int64_t run = action.at("run");
+      const int64_t step = store_->ended_because(run) == "reset" ? 0 : store_->run(run).step;
+      return maybe(store_->accept(run, step, tensors.views, action.at("metrics")));
     }
     if (what == "end") return store_->end_run(action.at("run"), action.at("reason"));
     if (what == "ended") return maybe(store_->ended_because(action.at("run")));

@@ -102,6 +102,7 @@ TEST_CASE("optimizer state belongs to the piece before its last dot") {
 TEST_CASE("names of tensor files") {
   CHECK(is_tensor_file_name("slot_00000001_0123abcd.safetensors"));
   CHECK(is_tensor_file_name("accepted_1234567890123456789_00000000.safetensors"));
+  CHECK(is_tensor_file_name("best_00000012_0123abcd.safetensors"));
   for (const char* name : {"slot_1_0123abcd.safetensors", "slot_00000001_0123ABCD.safetensors", "../slot_00000001_0123abcd.safetensors",
                            "slot_00000001_0123abcd.safetensors.partial", "slot_.safetensors", "scratch"})
     CHECK_FALSE(is_tensor_file_name(name));
@@ -120,7 +121,7 @@ TEST_CASE("a run, its commits, its journal and its adapter come back from a stor
     CHECK(store->commit_step(run, 1, cursor_json({1, 4, 0}), adapter(kA, kB), {step_metrics_json(1, 2.5, false)}));
     CHECK(store->append_journal(run, {{2, cursor_json({2, 5, 0}), {1.5f, -0.f}, false, step_metrics_json(2, 2, false)},
                                       {3, cursor_json({3, 6, 0}), {}, true, step_metrics_json(3, std::nan(""), true)}}));
-    version = store->accept(run, adapter(kB, kB), "{}").value();
+    version = store->accept(run, 2, adapter(kB, kB), "{}").value();
   }
   auto store = StateStore::open(folder.path, kBase, pieces());
   const Run found = store->current_run().value();
@@ -172,7 +173,7 @@ TEST_CASE("what was committed is not taken back, and what is no state is not com
   auto twice = adapter(kA, kB);
   twice.push_back(twice[0]);
   CHECK(error_of([&] { store->commit_step(run, 6, "{}", twice); }).got == "two tensors of this name");
-  CHECK(error_of([&] { store->accept(run, adapter(kA, kB), "{}"); }).got == "NaN or infinity");
+  CHECK(error_of([&] { store->accept(run, 2, adapter(kA, kB), "{}"); }).got == "NaN or infinity");
   CHECK(error_of([&] { store->start_run("mezo", 0, "{}", 1, std::nullopt); }).subject == "start of a run");
   CHECK(store->run(run).step == 5);
 }

@@ -31,6 +31,7 @@ from bespoke.cli.session import (
 )
 from bespoke.cli.settings import DATA_FORMATS, TRAIN_FLAGS, setting_flags
 from bespoke.errors import DataError
+from bespoke.format.result_file import check_place, writing
 
 if TYPE_CHECKING:
     from bespoke.personal_model import PersonalModel
@@ -60,12 +61,13 @@ def _example_options(command: Command) -> Command:
 @click.option("--seconds", type=float, help="End after so many seconds at the latest, in a committed state [no deadline].")
 @setting_flags(TRAIN_FLAGS)
 @click.option("--plot", type=PATH, metavar="FILE", help="Draw memory and losses (.svg or .png).")
+@click.option("--csv", type=PATH, metavar="FILE", help="Write a line for each step: loss, seconds, memory, judged loss.")
 @trust_options
 @format_option
 @click.pass_obj
 def train(
     session: Session, bundle: Path, state: Path, examples: Path | None, examples_format: str | None, fields: tuple[str, ...],
-    method: str | None, runtime: Any, new_run: bool, plot: Path | None, trust: Trust,
+    method: str | None, runtime: Any, new_run: bool, plot: Path | None, csv: Path | None, trust: Trust,
     **given: Any,
 ) -> None:  # fmt: skip
     """Train BUNDLE on the examples in --state, by at most --steps, and print the report.
@@ -81,6 +83,8 @@ def train(
         from bespoke.plot import check_path
 
         check_path(plot)  # before an hour of training, not after
+    if csv is not None:
+        check_place(f"CSV {csv}", csv)
     from bespoke.personal_model import PersonalModel
 
     overrides = {name: value for name, value in given.items() if value is not None and name not in _OWN}
@@ -107,6 +111,11 @@ def train(
         from bespoke.plot import plot_training
 
         plot_training(report, plot)
+    if csv is not None:
+        from bespoke.rules.steps_csv import steps_csv
+
+        with writing(f"CSV {csv}"):
+            csv.write_text(steps_csv(report), encoding="ascii")
     if session.json:
         print_json(report.as_dict())
     else:

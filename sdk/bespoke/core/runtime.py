@@ -16,7 +16,7 @@ from bespoke.core.child import Orders, Started, run, started
 from bespoke.core.finding import find
 from bespoke.core.handle import Place, Request
 from bespoke.errors import ConfigError, MissingDependency
-from bespoke.rules.report import STAGES, Evaluation, MemoryReport, RuntimeName, TrainReport
+from bespoke.rules.report import STAGES, Evaluation, JudgedStep, MemoryReport, RuntimeName, TrainReport
 
 __all__ = ["TARGET", "CoreRuntime", "RuntimeName", "chosen_runtime"]
 
@@ -159,6 +159,7 @@ def train_report(found: Mapping[str, Any]) -> TrainReport:
         "step_seconds": tuple(taken["step_seconds"]),
         "memory": MemoryReport(**_taken(MemoryReport, taken["memory"]), enforced_by=found["enforced_by"]),
         "seconds_by_stage": {stage: stages.get(stage, 0.0) for stage in STAGES},
+        "judgements": tuple(JudgedStep(one["step"], _number(one["loss"], "inf")) for one in taken["judgements"]),
         "memory_columns": {name: tuple(column) for name, column in taken["memory_columns"].items()},
     }
     return TrainReport(**{**taken, **converted})

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 RuntimeName = Literal["core", "torch"]
-StoppedBecause = Literal["finished", "steps_done", "stop_requested", "example_forgotten", "diverged", "deadline"]
+StoppedBecause = Literal["finished", "steps_done", "stop_requested", "example_forgotten", "diverged", "deadline", "no_better"]
 JudgedOn = Literal["validation", "train"]  # which of the user's examples: those held out, or those trained on where none are
 Phase = Literal["open", "judge", "step", "commit", "decode"]  # of a call, told as it begins; of a step: as it ends
 Stage = Literal["forward", "head", "backward", "update"]  # of a step's calls
@@ -52,6 +52,14 @@ class MemoryReport:
 
 
 @dataclass(frozen=True)
+class JudgedStep:
+    """A step of a run, and its loss on the held-out examples that choose the best one: others than the gate's."""
+
+    step: int
+    loss: float  # nats per token
+
+
+@dataclass(frozen=True)
 class TrainReport:
     """What a call of `train` did."""
 
@@ -75,6 +83,10 @@ class TrainReport:
     seconds: float
     judged_tokens: int = 0  # of the user's held-out rows, of which the gate takes a sample where they are many
     judged_of_tokens: int = 0  # in all of them
+    judged_examples: int = 0  # of the user's, that the gate looked at
+    least_gain: float | None = None  # nats a token that the user's loss had to be better by, not to be so by luck
+    judgements: tuple[JudgedStep, ...] = ()  # of the whole run so far
+    best_step: int | None = None  # of these, which is what the gate judges; None: it judges the last step
     runtime: RuntimeName = "torch"
     bytes_read: int = 0  # from storage: what was not in the page cache
     step_seconds: tuple[float, ...] = ()
@@ -106,10 +118,10 @@ class TrainReport:
             ("steps", f"{self.steps} ({self.total_steps} of the run so far), {self.tokens} tokens, {self._pace()}"),
             ("loss", self._training_loss()),
         ]
+        if self.judgements:
+            rows.append(("best step", f"{self.best_step}, of {len(self.judgements)} judged"))
         if self.judged_on is not None:
-            part = f", on {self.judged_tokens} of {self.judged_of_tokens} tokens"
-            change = _change(self.validation_loss_before, self.validation_loss)
-            rows.append((f"{self.judged_on} loss", change + (part if self.judged_tokens < self.judged_of_tokens else "")))
+            rows.append((f"{self.judged_on} loss", _change(self.validation_loss_before, self.validation_loss) + self._judged()))
         if self.general_loss_before is not None:
             rows.append(("general loss", _change(self.general_loss_before, self.general_loss)))
         rows += [("accepted", self._verdict()), ("stopped because", self.stopped_because)]
@@ -139,12 +151,43 @@ class TrainReport:
         losses = f"{self.losses[0]:.4f} -> {self.losses[-1]:.4f}" if self.losses else "no step was made"
         return losses + (f", {self.rejected_steps} steps rejected" if self.rejected_steps else "")
 
+    @property
+    def gain(self) -> float | None:
+        """Nats a token by which the loss on the user's examples is better than it was."""
+        if self.validation_loss_before is None or self.validation_loss is None:
+            return None
+        return self.validation_loss_before - self.validation_loss
+
+    @property
+    def why_refused(self) -> str | None:
+        """In words; None where nothing was refused."""
+        if self.accepted is not False:
+            return None
+        if self.stopped_because == "diverged":
+            return "the loss was no number in three steps in a row"
+        gain, least = self.gain, self.least_gain or 0.0
+        if self.judged_on is not None and (gain is None or not gain > 0):
+            return f"the {self.judged_on} loss is not better"
+        if gain is not None and not gain > least:
+            return f"the {self.judged_on} loss is better by {gain:.4f}, and luck alone may make {least:.4f}"
+        if self.general_loss is not None and self.general_loss_before:
+            change = self.general_loss / self.general_loss_before - 1
+            return f"the loss on the bundle's own texts is {abs(change):.1%} {'worse' if change > 0 else 'better'}"
+        return "an example was forgotten meanwhile, or the adapter rolled back"
+
+    def _judged(self) -> str:
+        """On how much, and what of that luck could be."""
+        of = f" of {self.judged_of_tokens}" if self.judged_tokens < self.judged_of_tokens else ""
+        luck = "" if self.least_gain is None else f", of which luck may be {self.least_gain:.4f}"
+        gain = "" if self.gain is None else f" (better by {self.gain:.4f}{luck})" if self.gain > 0 else " (no better)"
+        return f"{gain}, on {self.judged_tokens}{of} tokens of {self.judged_examples} examples"
+
     def _verdict(self) -> str:
         """Of the gate, which looks at a run when it has ended."""
         if self.accepted:
             return "yes"
         if self.judged:
-            return "no, the adapter before it answers"
+            return f"no: {self.why_refused}; the adapter before it answers"
         if self.stopped_because in _UNFINISHED:
             return "not judged yet: train again to go on; meanwhile the adapter before it answers"
         return "not judged: an example was forgotten, which ended the run; the adapter before it answers"

@@ -26,7 +26,7 @@ from bespoke.plan.instructions import (
     Zero,
 )
 from bespoke.plot import memory_over_instructions, plot_plan, plot_training
-from bespoke.rules.report import MemoryReport, TrainReport
+from bespoke.rules.report import JudgedStep, MemoryReport, TrainReport
 
 
 def plan() -> Plan:
@@ -103,6 +103,7 @@ def trained_on_the_core() -> TrainReport:
         method="mesp", run=1, steps=4, total_steps=4, tokens=90, losses=(3.0, 2.5, 2.2, 2.0), rejected_steps=0,
         validation_loss_before=3.1, validation_loss=2.1, general_loss_before=2.0, general_loss=2.05, judged_on="validation",
         accepted=True, stopped_because="finished", memory=memory, step_peak_bytes=peaks, bytes_written=0, seconds=1.0,
+        judgements=(JudgedStep(2, 2.3), JudgedStep(3, 2.1), JudgedStep(4, 2.2)), best_step=3,
         runtime="core", memory_columns={"anonymous": peaks, "shmem": (0,) * 4, "swap": (0,) * 4, "file": (9,) * 4},
     )  # fmt: skip
 
@@ -129,5 +130,11 @@ def test_what_was_measured_twice_is_two_points_and_no_line(drawn: Any) -> None:
     assert lines["training"].get_linestyle() == "-"
     for name in ("validation", "general"):
         points = lines[f"{name}, before and after"]
-        assert (list(points.get_xdata()), points.get_linestyle()) == ([0, 4], "None")
+        assert (list(points.get_xdata()), points.get_linestyle()) == ([0, 3], "None")  # the gate judges the best step
         assert points.get_marker() not in ("", "None", None)
+
+
+def test_judgements_are_points_and_the_best_step_a_line(drawn: Any) -> None:
+    lines = {line.get_label(): line for line in drawn.axes[1].get_lines()}
+    assert [tuple(point) for point in lines["chooses the best step"].get_xydata()] == [(2, 2.3), (3, 2.1), (4, 2.2)]
+    assert list(lines["best step, 3"].get_xdata()) == [3, 3]

@@ -39,11 +39,14 @@ def test_a_better_adapter_is_accepted_and_the_report_says_what_evaluation_says(a
     report = alice.train()
     assert report.accepted
     assert report.judged_on == "validation"
-    assert report.validation_loss_before == before.loss
-    assert report.validation_loss == alice.evaluate().loss < before.loss
+    assert report.validation_loss_before == pytest.approx(before.loss, rel=1e-6)
+    assert report.validation_loss == pytest.approx(alice.evaluate().loss, rel=1e-6)
+    assert report.gain > report.least_gain
     assert (report.general_loss_before, report.general_loss) == (None, None)
     (version,) = alice.versions()
-    assert version.metrics == {"validation_loss": report.validation_loss, "validation_loss_before": before.loss}
+    assert version.metrics == {
+        "validation_loss": report.validation_loss, "validation_loss_before": report.validation_loss_before
+    }  # fmt: skip
 
 
 def test_a_worse_adapter_is_refused_and_a_finished_run_discarded(opened: Open) -> None:
@@ -73,7 +76,7 @@ def test_below_five_examples_the_training_loss_is_judged(opened: Open) -> None:
     report = model.train()
     assert report.judged_on == "train"
     assert report.accepted
-    assert report.validation_loss == model.evaluate(split="train").loss
+    assert report.validation_loss == pytest.approx(model.evaluate(split="train").loss, rel=1e-6)
     with pytest.raises(DataError, match="validation"):
         model.evaluate()
 
@@ -95,9 +98,7 @@ def test_general_data_that_gets_worse_beyond_the_tolerance_refuses(opened: Open,
     strict = opened("strict", bundle=bundle).train(**hard, general_tolerance=0.0)
     assert strict.general_loss is not None
     assert strict.general_loss_before is not None
-    assert strict.validation_loss is not None
-    assert strict.validation_loss_before is not None
-    assert strict.validation_loss < strict.validation_loss_before
+    assert strict.gain > strict.least_gain
     assert strict.general_loss > strict.general_loss_before
     assert not strict.accepted
     tolerated = opened("tolerant", bundle=bundle).train(**hard, general_tolerance=10.0)

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from typing import Any
 
 import pytest
 
-from bespoke.rules.report import Evaluation, MemoryReport, TrainReport
+from bespoke.rules.report import Evaluation, JudgedStep, MemoryReport, TrainReport
+from bespoke.rules.steps_csv import steps_csv
 
 MEMORY = MemoryReport(
     idle_bytes=0, estimate_bytes=2_000_000, peak_bytes=1_900_000, limit_bytes=None, mapped_dirty_bytes=0, file_bytes=0
@@ -30,6 +33,7 @@ def said(of: TrainReport, row: str) -> str:
     return value
 
 
+WORSE = {"general_loss_before": 2.0, "general_loss": 2.2}
 UNJUDGED = {"validation_loss_before": None, "validation_loss": None, "judged_on": None, "accepted": None}
 
 
@@ -37,8 +41,12 @@ UNJUDGED = {"validation_loss_before": None, "validation_loss": None, "judged_on"
     ("fields", "judged", "words"),
     [
         ({"accepted": True, "validation_loss": 1.2}, True, "yes"),
-        ({}, True, "no, the adapter before it answers"),
-        ({"stopped_because": "diverged"}, True, "no, the adapter before it answers"),
+        ({}, True, "no: the validation loss is not better; the adapter before it answers"),
+        ({"validation_loss": 1.9, "least_gain": 0.2}, True, "no: the validation loss is better by 0.1000, and luck alone may"),
+        ({"validation_loss": 1.9, "least_gain": 0.05, **WORSE}, True, "no: the loss on the bundle's own texts is 10.0% worse"),
+        ({"validation_loss": 1.9, "least_gain": 0.05}, True, "no: an example was forgotten meanwhile"),
+        ({"judged_on": None, "validation_loss": None, **WORSE}, True, "no: the loss on the bundle's own texts is 10.0% worse"),
+        ({"stopped_because": "diverged"}, True, "no: the loss was no number in three steps in a row"),
         ({"stopped_because": "steps_done", **UNJUDGED}, False, "not judged yet"),
         ({"stopped_because": "stop_requested", **UNJUDGED}, False, "not judged yet"),
         ({"stopped_because": "deadline", **UNJUDGED}, False, "not judged yet"),
@@ -50,6 +58,26 @@ def test_what_was_not_judged_is_not_called_refused(fields: dict[str, Any], judge
     made = report(**fields)
     assert made.judged is judged
     assert said(made, "accepted").startswith(words)
+
+
+def test_it_says_better_by_how_much_on_how_many_and_at_which_step() -> None:
+    judged = {"judged_examples": 3, "judged_tokens": 120, "judged_of_tokens": 120, "least_gain": 0.05}
+    losses = tuple(JudgedStep(step, loss) for step, loss in ((1, 1.5), (2, 1.7)))
+    made = report(accepted=True, validation_loss=1.2, judgements=losses, best_step=1, **judged)
+    assert made.gain == pytest.approx(0.8)
+    assert made.why_refused is None
+    expected = "2.0000 -> 1.2000 (better by 0.8000, of which luck may be 0.0500), on 120 tokens of 3 examples"
+    assert said(made, "validation loss") == expected
+    assert said(made, "best step") == "1, of 2 judged"
+
+
+def test_steps_are_a_table_for_other_programs() -> None:
+    judged = (JudgedStep(10, 1.5), JudgedStep(12, 1.4))
+    made = report(total_steps=12, step_seconds=(0.25, 0.5), judgements=judged)
+    assert list(csv.DictReader(io.StringIO(steps_csv(made)))) == [
+        {"step": "11", "loss": "2.0", "seconds": "0.25", "peak_bytes": "1900000", "judged_loss": ""},
+        {"step": "12", "loss": "1.5", "seconds": "0.5", "peak_bytes": "1900000", "judged_loss": "1.4"},
+    ]
 
 
 def test_a_report_is_a_table_of_about_ten_lines() -> None:

@@ -2,7 +2,7 @@
 // Forgetting: what goes when an example goes, and when everything learned goes.
 //
 // A run has *seen* an example if it lists it, or started from an adapter whose run has seen it. Whatever such a run left is deleted:
-// accepted adapters, slots, and its journal too, since a journal and a seed are the adapter in another form.
+// accepted adapters, slots, the adapter of its best step, and its journal too, since a journal and a seed are the adapter in another form.
 #include "state/database.h"
 #include "state/folder.h"
 #include "state/forgetting.h"
@@ -29,7 +29,7 @@ std::vector<int64_t> numbers(Statement& statement) {
 
 // True where the run was unfinished.
 bool forget_run(Database& database, int64_t run) {
-  for (const char* table : {"slots", "journal", "metrics"})
+  for (const char* table : {"slots", "journal", "metrics", "judgements", "best_steps"})
     Statement(database, std::string("DELETE FROM ") + table + " WHERE run = ?").bind(run).run();
   const bool unfinished = Statement(database, "SELECT 1 FROM runs WHERE id = ? AND ended_because IS NULL").bind(run).step();
   const std::string ended_at = now();
@@ -70,7 +70,7 @@ Forgotten forget_example(Database& database, const std::string& id) {
 void forget_all_runs(Database& database) {
   database.execute("DELETE FROM versions");
   drop_losses(database);
-  database.execute("DELETE FROM runs");  // cascades to slots, journal, metrics, lists of examples
+  database.execute("DELETE FROM runs");  // cascades to slots, journal, metrics, judgements, best steps, lists of examples
 }
 
 Forgotten StateStore::forget(const std::string& id) {

@@ -115,6 +115,20 @@ struct Slot {
   MappedTensors tensors;
 };
 
+struct JudgedStep {  // of a run, and its loss on the examples that choose its best step: infinite where it is no number
+  int64_t step = 0;
+  double loss = 0;
+};
+
+struct BestStep {
+  int64_t step = 0;
+  MappedTensors adapter;
+};
+
+struct HeldOut {  // rows of a run's held-out examples: of those that choose its best step, and of those that judge what it learned
+  std::vector<RowPlace> choosing, judging;
+};
+
 struct Version {  // an accepted adapter; `run` is none and `source` set where it was imported
   int64_t id = 0;
   std::optional<int64_t> run;

@@ -137,9 +137,11 @@ bool StateStore::end(int64_t run, const std::string& reason) {
   Statement(*database_, "UPDATE runs SET ended_because = ?, ended_at = ? WHERE id = ? AND ended_because IS NULL")
       .bind(reason).bind(ended_at).bind(run).run();
   const bool ended = database_->changed() > 0;
-  if (ended) Statement(*database_, "DELETE FROM slots WHERE run = ?").bind(run).run();
-  if (ended) drop_stale_losses(*database_);
-  return ended;
+  if (!ended) return false;
+  Statement(*database_, "DELETE FROM slots WHERE run = ?").bind(run).run();
+  Statement(*database_, "DELETE FROM best_steps WHERE run = ?").bind(run).run();
+  drop_stale_losses(*database_);
+  return true;
 }
 
 bool StateStore::commit_step(int64_t run, int64_t step, const std::string& cursor, const std::vector<StateTensor>& tensors,

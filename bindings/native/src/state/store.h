@@ -100,9 +100,17 @@ class StateStore {
   // Metrics of all committed steps in order, or the last first; `look` returns false to see no more.
   void each_metrics(int64_t run, bool last_first, const std::function<bool(const std::string& json)>& look);
 
+  // The best step of a run. What a step is worth follows from the run's seed, settings and examples: it may be kept before the step is
+  // committed, and a run that resumes before such a step finds it known.
+  HeldOut held_out(int64_t run);                          // the held-out examples of a run, dealt in two
+  std::vector<JudgedStep> judged_steps(int64_t run);      // in their order
+  // `best`: the adapter of this step, where no step before was as good; null: one was. False, and nothing kept, where the run has ended.
+  bool keep_judged_step(int64_t run, const JudgedStep& judged, const std::vector<StateTensor>* best);
+  std::optional<BestStep> best_step(int64_t run);         // verified; none: not judged yet, or the run has ended
+
   // Accepted adapters
-  // Keeps an adapter of a run as the one that answers: its version. None, and nothing kept, where the run was undone meanwhile.
-  std::optional<int64_t> accept(int64_t run, const std::vector<StateTensor>& tensors, const std::string& metrics);
+  // Keeps the adapter of a step of a run as the one that answers: its version. None, and nothing kept, where the run was undone meanwhile.
+  std::optional<int64_t> accept(int64_t run, int64_t step, const std::vector<StateTensor>& tensors, const std::string& metrics);
   // Keeps an adapter that was trained elsewhere as the one that answers: its version. `source` says where it came from. The caller
   // holds the trainer's lock, as for the two below.
   int64_t import_version(const std::vector<StateTensor>& tensors, const std::string& source);
@@ -135,8 +143,8 @@ class StateStore {
   bool end(int64_t run, const std::string& reason);  // inside a transaction
   std::optional<std::string> stored_text_rules();
   void tokenize_all_again(const Retokenize& retokenize);  // inside a transaction
-  std::optional<int64_t> keep(std::optional<int64_t> run, const std::vector<StateTensor>& tensors, const std::string& metrics,
-                              const std::optional<std::string>& source);
+  std::optional<int64_t> keep(std::optional<int64_t> run, int64_t step, const std::vector<StateTensor>& tensors,
+                              const std::string& metrics, const std::optional<std::string>& source);
   void sweep(bool overwrite = false);
 
   std::string folder_;

@@ -78,6 +78,16 @@ CREATE TABLE losses (
   version INTEGER NOT NULL, rows TEXT NOT NULL, loss REAL NOT NULL,
   PRIMARY KEY (version, rows)
 ) STRICT, WITHOUT ROWID;
+)",
+                                       R"(
+CREATE TABLE judgements (
+  run INTEGER NOT NULL REFERENCES runs (id) ON DELETE CASCADE, step INTEGER NOT NULL CHECK (step > 0), loss REAL NOT NULL,
+  PRIMARY KEY (run, step)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE best_steps (
+  run INTEGER PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE, step INTEGER NOT NULL CHECK (step > 0),
+  file TEXT NOT NULL UNIQUE, sha256 TEXT NOT NULL, bytes INTEGER NOT NULL CHECK (bytes >= 0)
+) STRICT;
 )"};
 constexpr int64_t kVersion = std::size(kSteps);
 

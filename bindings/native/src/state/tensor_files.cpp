@@ -21,6 +21,7 @@
 namespace bespoke {
 
 const char* const kSlotKind = "slot";
+const char* const kBestKind = "best";
 const char* const kAcceptedKind = "accepted";
 
 namespace {
@@ -129,7 +130,9 @@ int write_content(Writer& writer, const std::vector<const StateTensor*>& tensors
 bool is_tensor_file(std::string_view name, bool leftover) {
   constexpr std::string_view partial = ".partial";
   auto ends_with = [&](std::string_view end) { return name.size() >= end.size() && name.substr(name.size() - end.size()) == end; };
-  size_t kind = name.substr(0, 5) == "slot_" ? 5 : name.substr(0, 9) == "accepted_" ? 9 : 0;
+  size_t kind = 0;
+  for (const std::string_view begin : {kSlotKind, kBestKind, kAcceptedKind})
+    if (name.substr(0, begin.size()) == begin && name.substr(begin.size(), 1) == "_") kind = begin.size() + 1;
   if (!kind) return false;
   if (leftover && ends_with(partial)) name.remove_suffix(partial.size());
   if (!ends_with(kSuffix) || name.size() < kind + kSuffix.size()) return false;

@@ -24,27 +24,26 @@ Version version_of(const Statement& row) {
 
 const char* const kColumns = "SELECT id, run, step, metrics, accepted_at, source FROM versions ";
 
-// The step of a run whose adapter may be kept: none where it has seen what is forgotten, or is undone.
-std::optional<int64_t> step_to_keep(Database& database, int64_t run) {
-  Statement statement(database, "SELECT step, ended_because FROM runs WHERE id = ?");
-  if (!statement.bind(run).step()) return std::nullopt;
-  std::string ended = statement.text(1);
-  if (ended == "example_forgotten" || ended == "rolled_back") return std::nullopt;
-  return statement.number(0);
+// Whether an adapter of the run may be kept: not where it has seen what is forgotten, or is undone.
+bool may_be_kept(Database& database, int64_t run) {
+  Statement statement(database, "SELECT ended_because FROM runs WHERE id = ?");
+  if (!statement.bind(run).step()) return false;
+  const std::string ended = statement.text(0);
+  return ended != "example_forgotten" && ended != "rolled_back";
 }
 
 }  // namespace
 
-std::optional<int64_t> StateStore::accept(int64_t run, const std::vector<StateTensor>& tensors, const std::string& metrics) {
-  return keep(run, tensors, metrics, std::nullopt);
+std::optional<int64_t> StateStore::accept(int64_t run, int64_t step, const std::vector<StateTensor>& tensors, const std::string& metrics) {
+  return keep(run, step, tensors, metrics, std::nullopt);
 }
 
 int64_t StateStore::import_version(const std::vector<StateTensor>& tensors, const std::string& source) {
-  return keep(std::nullopt, tensors, "{}", source).value();  // only a run can be undone
+  return keep(std::nullopt, 0, tensors, "{}", source).value();  // only a run can be undone
 }
 
-std::optional<int64_t> StateStore::keep(std::optional<int64_t> run, const std::vector<StateTensor>& tensors, const std::string& metrics,
-                                        const std::optional<std::string>& source) {
+std::optional<int64_t> StateStore::keep(std::optional<int64_t> run, int64_t step, const std::vector<StateTensor>& tensors,
+                                        const std::string& metrics, const std::optional<std::string>& source) {
   FilesLock lock(folder_);
   check_tensors(tensors, *shapes_, false);
   int64_t number = database_->number("SELECT coalesce(max(id), 0) + 1 FROM versions");
@@ -52,12 +51,11 @@ std::optional<int64_t> StateStore::keep(std::optional<int64_t> run, const std::v
   std::optional<int64_t> version;
   undone_when_full(folder_, record, [&] {
     Transaction transaction(*database_);
-    std::optional<int64_t> step = run ? step_to_keep(*database_, *run) : 0;
-    if (!step) return;
+    if (run && !may_be_kept(*database_, *run)) return;
     std::string accepted_at = now();
     Statement(*database_,
               "INSERT INTO versions (run, step, metrics, source, file, sha256, bytes, accepted_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)")
-        .bind(run).bind(*step).bind(metrics).bind(source).bind(record.file).bind(record.sha256).bind(record.bytes).bind(accepted_at).run();
+        .bind(run).bind(step).bind(metrics).bind(source).bind(record.file).bind(record.sha256).bind(record.bytes).bind(accepted_at).run();
     int64_t id = database_->last_id();
     Statement(*database_,
               "DELETE FROM versions WHERE id NOT IN (SELECT id FROM versions ORDER BY id DESC LIMIT ?) "

@@ -2,8 +2,11 @@
 // Sums in double over the batches that sdk/bespoke/reference/evaluate.py would make, in its order.
 #include "train/evaluate.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+
+#include "train/paired_gain.h"
 
 namespace bespoke {
 
@@ -33,18 +36,71 @@ std::pair<double, double> measured(Steps& machine, const Batch& batch, const Ada
   return machine.evaluate_batch(batch, adapter);
 }
 
-std::optional<double> loss_of(Steps& machine, const RowSource& rows, const AdapterView* adapter, const EvaluationRules& rules,
-                              KnownLosses& known) {
-  const Sums sums = sums_over(rows, machine, rules, [&](const Batch& batch) {
-    if (const std::optional<double> sum = known.find(batch)) return std::pair(*sum, 0.0);  // nobody asks how many were right
-    const auto found = measured(machine, batch, adapter);
-    known.keep(batch, found.first);
-    return found;
-  });
-  return sums.tokens ? std::optional(sums.losses / static_cast<double>(sums.tokens)) : std::nullopt;
+// Known, or measured and kept. How many were right nobody asks then.
+std::pair<double, double> remembered(Steps& machine, const Batch& batch, const AdapterView* adapter, KnownLosses& known) {
+  if (const std::optional<double> sum = known.find(batch)) return {*sum, 0.0};
+  const auto found = measured(machine, batch, adapter);
+  known.keep(batch, found.first);
+  return found;
+}
+
+// ---- parts of the user's rows, which the gate compares one by one ---------------------------------------------------------------
+
+constexpr int64_t kLeastParts = 4;
+
+// One row, trained on in the `part`-th of `parts` pieces alone, with as many of its trained tokens in each; none where that has none.
+std::optional<TokenRow> part_of(const Row& row, int64_t part, int64_t parts) {
+  const int64_t trained = std::count(row.mask.begin(), row.mask.end(), 1);
+  const int64_t first = part * trained / parts, end = (part + 1) * trained / parts;
+  if (first == end) return std::nullopt;
+  TokenRow found;
+  found.tokens = row.tokens;
+  found.mask = row.mask;
+  int64_t number = 0;
+  for (uint8_t& one : found.mask)
+    if (one) one = number >= first && number < end, number++;
+  return found;
+}
+
+std::vector<Sums> sums_by_part(Steps& machine, const RowSource& rows, const AdapterView* adapter, const EvaluationRules& rules,
+                               KnownLosses& known) {
+  const auto count = static_cast<int64_t>(rows.size());
+  const int64_t parts = count ? (kLeastParts + count - 1) / count : 0;
+  std::vector<Sums> found;
+  Row row;
+  for (size_t number = 0; number < rows.size(); number++) {
+    rows.read(number, row);
+    for (int64_t part = 0; part < parts; part++) {
+      std::optional<TokenRow> one = part_of(row, part, parts);
+      if (!one) continue;
+      std::vector<TokenRow> alone;
+      alone.push_back(std::move(*one));
+      found.push_back(sums_over(*given_rows(std::move(alone)), machine, rules,
+                                [&](const Batch& batch) { return remembered(machine, batch, adapter, known); }));
+    }
+  }
+  return found;
+}
+
+std::optional<double> mean_of(const std::vector<Sums>& parts) {
+  Sums all;
+  for (const Sums& part : parts) all.losses += part.losses, all.tokens += part.tokens;
+  return all.tokens ? std::optional(all.losses / static_cast<double>(all.tokens)) : std::nullopt;
+}
+
+std::vector<Pair> paired(const std::vector<Sums>& before, const std::vector<Sums>& after) {
+  std::vector<Pair> pairs;
+  for (size_t i = 0; i < before.size(); i++) pairs.push_back({before[i].losses, after[i].losses, before[i].tokens});
+  return pairs;
 }
 
 }  // namespace
+
+std::optional<double> loss_on(Steps& machine, const RowSource& rows, const AdapterView* adapter, const EvaluationRules& rules,
+                              KnownLosses& known) {
+  const Sums sums = sums_over(rows, machine, rules, [&](const Batch& batch) { return remembered(machine, batch, adapter, known); });
+  return sums.tokens ? std::optional(sums.losses / static_cast<double>(sums.tokens)) : std::nullopt;
+}
 
 std::optional<Evaluation> evaluate(Steps& machine, const RowSource& rows, const AdapterView* adapter, const EvaluationRules& rules,
                                    int64_t examples) {
@@ -58,14 +114,18 @@ std::optional<Evaluation> evaluate(Steps& machine, const RowSource& rows, const 
 void judge(Steps& machine, const GateData& data, const AdapterView& answering, KnownLosses& of_answering, KnownLosses& of_new,
            bool changed, Judgement& judgement) {
   judgement.judged_on = data.judged_on;
+  judgement.examples = data.examples;
   judgement.tokens = data.tokens;
   judgement.of_tokens = data.of_tokens;
-  const auto& old = judgement.before = loss_of(machine, *data.user, &answering, data.rules, of_answering);
-  const auto& old_general = judgement.general_before = loss_of(machine, *data.general, &answering, data.rules, of_answering);
-  const auto& now = judgement.after = loss_of(machine, *data.user, nullptr, data.rules, of_new);
-  const auto& now_general = judgement.general_after = loss_of(machine, *data.general, nullptr, data.rules, of_new);
+  const std::vector<Sums> before = sums_by_part(machine, *data.user, &answering, data.rules, of_answering);
+  const auto& old = judgement.before = mean_of(before);
+  const auto& old_general = judgement.general_before = loss_on(machine, *data.general, &answering, data.rules, of_answering);
+  const std::vector<Sums> after = sums_by_part(machine, *data.user, nullptr, data.rules, of_new);
+  const auto& now = judgement.after = mean_of(after);
+  const auto& now_general = judgement.general_after = loss_on(machine, *data.general, nullptr, data.rules, of_new);
+  const auto& least = judgement.least_gain = least_gain(paired(before, after));
   bool better = changed && (old || old_general);
-  if (old) better = better && now && *now < *old;
+  if (old) better = better && now && *old - *now > least.value_or(0);
   if (old_general && old) better = better && now_general && *now_general <= *old_general * (1 + data.general_tolerance);
   if (old_general && !old) better = better && now_general && *now_general < *old_general;
   judgement.accepted = better;

@@ -29,6 +29,8 @@ std::optional<Evaluation> evaluate(Steps& machine, const RowSource& rows, const 
 struct Judgement {
   std::optional<JudgedOn> judged_on;
   std::optional<double> before, after, general_before, general_after;
+  std::optional<double> least_gain;   // of the user's loss, that is not luck (train/paired_gain.h)
+  int64_t examples = 0;               // of the user's, that the rows are of
   int64_t tokens = 0, of_tokens = 0;  // of the user's rows: looked at, and in all of them; without the first of a row
   std::optional<bool> accepted;       // none: not judged, or not to the end
 };
@@ -42,17 +44,23 @@ class KnownLosses {
   virtual void keep(const Batch& batch, double loss_sum) = 0;
 };
 
+// Nats a token of `rows`; none where there are none. Throws as `evaluate`.
+std::optional<double> loss_on(Steps& machine, const RowSource& rows, const AdapterView* adapter, const EvaluationRules& rules,
+                              KnownLosses& known);
+
 // Rows that the gate looks at; `judged_on` says what `user` is, `tokens` what it was drawn to be and from how many.
 struct GateData {
   std::optional<JudgedOn> judged_on;
   std::unique_ptr<RowSource> user, general;
-  int64_t tokens = 0, of_tokens = 0;
+  int64_t examples = 0, tokens = 0, of_tokens = 0;
   double general_tolerance = 0;
   EvaluationRules rules{};
 };
 
-// Measures the adapter that answers now, then the machine's. Accepted if it has `changed`, the user's loss is better and the general one
-// not worse than the tolerance; what is absent is left out. Throws Abandoned where the call must end; `judgement` then has what was measured.
+// Measures the adapter that answers now, then the machine's. Accepted if it has `changed`, the user's loss is better by more than luck
+// would make it and the general one not worse than the tolerance; what is absent is left out. The user's rows are looked at one by one,
+// so that their gains can be compared; of fewer than four each is cut into parts, with as many trained tokens in each. Throws Abandoned
+// where the call must end; `judgement` then has what was measured.
 void judge(Steps& machine, const GateData& data, const AdapterView& answering, KnownLosses& of_answering, KnownLosses& of_new,
            bool changed, Judgement& judgement);
 

@@ -2,6 +2,7 @@
 #include "train/judged.h"
 
 #include <algorithm>
+#include <set>
 
 #include "exec/noise.h"
 
@@ -11,6 +12,12 @@ int64_t predicted(const std::vector<RowPlace>& rows) {
   int64_t positions = 0;
   for (const RowPlace& row : rows) positions += row.length - 1;
   return positions;
+}
+
+int64_t examples_of(const std::vector<RowPlace>& rows) {
+  std::set<int64_t> examples;
+  for (const RowPlace& row : rows) examples.insert(row.example);
+  return static_cast<int64_t>(examples.size());
 }
 
 std::vector<RowPlace> judged_rows(const std::vector<RowPlace>& rows) {

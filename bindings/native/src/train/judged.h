@@ -13,6 +13,8 @@ constexpr int64_t JUDGED_POSITIONS = 4096;
 
 std::vector<RowPlace> judged_rows(const std::vector<RowPlace>& rows);
 
+int64_t examples_of(const std::vector<RowPlace>& rows);  // how many examples they are of
+
 // Tokens of the rows but their first ones, which nothing predicts: what looking at them costs.
 int64_t predicted(const std::vector<RowPlace>& rows);
 

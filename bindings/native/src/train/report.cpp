@@ -43,6 +43,11 @@ std::string report_json(const TrainReport& report, const Trained& trained) {
   const auto& judged_on = judgement.judged_on;
   const auto& judged_tokens = judgement.tokens;
   const auto& judged_of_tokens = judgement.of_tokens;
+  const auto& judged_examples = judgement.examples;
+  const auto& least_gain = judgement.least_gain;
+  Ordered judgements = Ordered::array();
+  for (const JudgedStep& one : report.judgements) judgements.push_back({{"step", one.step}, {"loss", one.loss}});
+  const auto& best_step = report.best_step;
   const auto& accepted = judgement.accepted;
   const auto& stopped_because = report.stopped_because;
   const Ordered memory = document_of(report.memory);

@@ -23,6 +23,8 @@ struct MemoryReport {
 struct TrainReport {
   std::string method;
   int64_t run = 0, total_steps = 0;
+  std::vector<JudgedStep> judgements;  // of the run, to choose its best step
+  std::optional<int64_t> best_step;    // of those judged so far
   Judgement judgement;
   Stopped stopped_because = Stopped::steps_done;
   MemoryReport memory;

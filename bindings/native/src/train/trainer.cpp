@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "train/schedule.h"
+#include "train/tensor_views.h"
 #include "state/stored_text.h"
 
 namespace bespoke {
@@ -31,23 +32,10 @@ int64_t rejected_last(StateStore& store, int64_t run) {
 
 }  // namespace
 
-TensorSource source_of(const MappedTensors& tensors) {
-  TensorSource source;
-  for (const StateTensor& tensor : tensors.all()) source.emplace(tensor.name, FloatTensor{tensor.data, {tensor.shape, tensor.shape + tensor.rank}});
-  return source;
-}
-
-std::vector<StateTensor> state_tensors(const std::vector<NamedTensor>& tensors) {
-  std::vector<StateTensor> views;
-  views.reserve(tensors.size());
-  for (const NamedTensor& tensor : tensors)
-    views.push_back({tensor.name, tensor.shape.data(), static_cast<int32_t>(tensor.shape.size()), tensor.data});
-  return views;
-}
-
 Trainer::Trainer(Steps& machine, StateStore& store, const Run& run, const Training& training, BatchCursor& cursor,
-                 MemoryGuard& guard, const TensorSource& start)
-    : machine_(machine), store_(store), run_(run), training_(training), cursor_(cursor), guard_(guard), control_(machine.control()) {
+                 BestStepSearch& search, MemoryGuard& guard, const TensorSource& start)
+    : machine_(machine), store_(store), run_(run), training_(training), cursor_(cursor), search_(search), guard_(guard),
+      control_(machine.control()) {
   bad_in_a_row_ = rejected_last(store, run.id);
   restore(start);
   committed_ = position_.step;
@@ -75,6 +63,7 @@ Stopped Trainer::train(int64_t steps) {
 Stopped Trainer::loop(int64_t steps) {
   for (int64_t left = std::min(steps, run_.steps - step()); left > 0; left--) {
     if (control_.must_end()) return leave(control_.why());
+    if (const auto reason = judge_step()) return leave(*reason);
     if (!has_time_for_a_step()) return leave(Stopped::deadline);
     if (ended()) return Stopped::example_forgotten;
     guard_.begin_step();
@@ -98,7 +87,17 @@ Stopped Trainer::loop(int64_t steps) {
     if (bad_in_a_row_ >= kDivergedAfter) return leave(Stopped::diverged);
     if (commit_is_due() && !commit()) return Stopped::example_forgotten;
   }
-  return leave(step() >= run_.steps ? Stopped::finished : Stopped::steps_done);
+  if (step() < run_.steps) return leave(Stopped::steps_done);
+  return leave(judge_step().value_or(Stopped::finished));
+}
+
+std::optional<Stopped> Trainer::judge_step() {
+  try {
+    if (!search_.look(step())) return Stopped::example_forgotten;
+  } catch (const Abandoned&) {
+    return control_.why();
+  }
+  return step() < run_.steps && search_.given_up(step()) ? std::optional(Stopped::no_better) : std::nullopt;
 }
 
 void Trainer::take_step() {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "train/batches.h"
+#include "train/best_step.h"
 #include "exec/memory_guard.h"
 #include "state/store.h"
 
@@ -31,8 +32,8 @@ struct Trained {  // what a call of `train` has done so far
 class Trainer {
  public:
   // Restores the state of the last commit; before the first, `start`.
-  Trainer(Steps& machine, StateStore& store, const Run& run, const Training& training, BatchCursor& cursor, MemoryGuard& guard,
-          const TensorSource& start);
+  Trainer(Steps& machine, StateStore& store, const Run& run, const Training& training, BatchCursor& cursor, BestStepSearch& search,
+          MemoryGuard& guard, const TensorSource& start);
 
   // At most `steps` more steps. What was done is committed when this returns or throws.
   Stopped train(int64_t steps);
@@ -43,6 +44,7 @@ class Trainer {
  private:
   Stopped loop(int64_t steps);
   void take_step();
+  std::optional<Stopped> judge_step();  // the one that was just done, where it is to be judged; why the call must end then
   void note(const CursorState& cursor, const Outcome& outcome, double loss, bool rejected);
   Stopped leave(Stopped reason) { return commit() ? reason : Stopped::example_forgotten; }
   bool ended() { return store_.ended_because(run_.id).has_value(); }
@@ -58,6 +60,7 @@ class Trainer {
   const Run& run_;
   const Training& training_;
   BatchCursor& cursor_;
+  BestStepSearch& search_;
   MemoryGuard& guard_;
   Control& control_;
   CursorState position_;
@@ -71,9 +74,5 @@ class Trainer {
   bool between_steps_ = true;
   std::chrono::steady_clock::time_point last_commit_;
 };
-
-// Views for the machine and for the store of each other's tensors.
-TensorSource source_of(const MappedTensors& tensors);
-std::vector<StateTensor> state_tensors(const std::vector<NamedTensor>& tensors);
 
 }  // namespace bespoke

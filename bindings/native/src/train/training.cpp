@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 
-#include "format/hash.h"
 #include "train/judged.h"
 #include "train/report.h"
+#include "train/stored_losses.h"
+#include "train/tensor_views.h"
 #include "state/stored_text.h"
 
 namespace bespoke {
@@ -54,7 +54,8 @@ Adapter start_of(Personal& personal, const Run& run) {
 
 GateData gate_of(Personal& personal, const Run& run, const Method& method) {
   const Manifest& manifest = personal.bundle.manifest();
-  std::vector<RowPlace> places = personal.store.rows(run.id, Split::validation);
+  HeldOut held_out = personal.store.held_out(run.id);
+  std::vector<RowPlace> places = std::move(held_out.judging);
   GateData gate;
   gate.judged_on = JudgedOn::validation;
   if (places.empty()) {
@@ -62,6 +63,7 @@ GateData gate_of(Personal& personal, const Run& run, const Method& method) {
     gate.judged_on = places.empty() ? std::nullopt : std::optional(JudgedOn::train);
   }
   const std::vector<RowPlace> judged = judged_rows(places);
+  gate.examples = examples_of(judged);
   gate.tokens = predicted(judged);
   gate.of_tokens = predicted(places);
   gate.user = user_rows(personal.store, judged);
@@ -71,49 +73,30 @@ GateData gate_of(Personal& personal, const Run& run, const Method& method) {
   return gate;
 }
 
-// In the state, by the sha256 of a batch. What a run has learned changes with its steps, so the step is part of the hash.
-class StoredLosses : public KnownLosses {
- public:
-  StoredLosses(StateStore& store, int64_t version, int64_t step = 0) : store_(store), version_(version), step_(step) {}
-  std::optional<double> find(const Batch& batch) override { return store_.loss(version_, name_of(batch)); }
-  void keep(const Batch& batch, double loss_sum) override {
-    if (std::isfinite(loss_sum)) store_.keep_loss(version_, name_of(batch), loss_sum);
-  }
-
- private:
-  std::string name_of(const Batch& batch) const {
-    RunningSha256 hash;
-    const auto add = [&](const void* data, size_t size) { hash.add({static_cast<const uint8_t*>(data), size}); };
-    const int64_t shape[] = {step_, batch.rows, batch.sequence_length};
-    add(shape, sizeof shape);
-    add(batch.tokens.data(), batch.tokens.size() * sizeof(int64_t));
-    add(batch.targets.data(), batch.targets.size() * sizeof(int64_t));
-    add(batch.mask.data(), batch.mask.size() * sizeof(float));
-    return hash.finish();
-  }
-
-  StateStore& store_;
-  int64_t version_, step_;
-};
-
-void decide(Personal& personal, Steps& machine, const Run& run, Judgement& judgement, Stopped reason) {
+void decide(Personal& personal, Steps& machine, const Run& run, int64_t step, Judgement& judgement, Stopped reason) {
   if (*judgement.accepted) {
     const std::vector<NamedTensor> adapter = machine.adapter();
     const std::string metrics = judgement_json(judgement.after ? &*judgement.after : nullptr,
                                                judgement.before ? &*judgement.before : nullptr);
-    judgement.accepted = personal.store.accept(run.id, state_tensors(adapter), metrics).has_value();
+    judgement.accepted = personal.store.accept(run.id, step, state_tensors(adapter), metrics).has_value();
   }
   personal.store.end_run(run.id, name_of(reason));
 }
 
-// The run has ended: what it learned answers from now on, or is dropped.
-void judge_run(Personal& personal, Steps& machine, const Run& run, const Method& method, int64_t step, TrainReport& report) {
-  personal.control.tell(Phase::judge, step, run.steps);
+// The run has ended: what it had learned at its best step answers from now on, or is dropped.
+void judge_run(Personal& personal, Steps& machine, const Run& run, const Method& method, TrainReport& report) {
+  personal.control.tell(Phase::judge, report.total_steps, run.steps);
+  if (const std::optional<BestStep> best = personal.store.best_step(run.id)) machine.fill(source_of(best->adapter));
+  const int64_t step = report.best_step.value_or(report.total_steps);
   const Adapter answering = answering_adapter(personal.bundle, personal.store);
   StoredLosses of_answering(personal.store, answering.version), of_new(personal.store, -run.id, step);
-  const bool changed = step > 0 && report.stopped_because == Stopped::finished;
+  const bool changed = step > 0 && report.stopped_because != Stopped::diverged;
   judge(machine, gate_of(personal, run, method), answering.tensors, of_answering, of_new, changed, report.judgement);
-  decide(personal, machine, run, report.judgement, report.stopped_because);
+  decide(personal, machine, run, step, report.judgement, report.stopped_because);
+}
+
+bool ends_run(Stopped reason) {
+  return reason == Stopped::finished || reason == Stopped::no_better || reason == Stopped::diverged;
 }
 
 void refuse_what_cannot_fit(const Method& method, int64_t estimate, MemoryGuard& guard) {
@@ -190,18 +173,22 @@ std::string train(Personal& personal, const TrainRequest& request) {
   const std::unique_ptr<Steps> machine = personal.make_machine(method, guard, personal.store.scratch_path());
   const auto user = user_rows(personal.store, personal.store.rows(run.id, Split::train));
   const auto general = general_rows(personal.bundle, personal.bundle.manifest().data_train);
+  BestStepSearch search(*machine, personal.store, run,
+                        choosing_of(method, personal.store.held_out(run.id).choosing, *user, *general),
+                        {training.batch_size, personal.bundle.manifest().vocab_size});
   std::unique_ptr<Trainer> trainer;
   BatchCursor cursor(*user, *general,
                      {static_cast<uint64_t>(run.seed), training.batch_size, training.accumulation, machine->sequence_lengths(),
                       training.general_share, personal.bundle.manifest().vocab_size});
   try {
-    trainer = std::make_unique<Trainer>(*machine, personal.store, run, training, cursor, guard,
+    trainer = std::make_unique<Trainer>(*machine, personal.store, run, training, cursor, search, guard,
                                         start_of(personal, run).tensors);
     report.stopped_because = trainer->train(request.steps != 0 ? request.steps : run.steps);
     report.total_steps = trainer->step();
     report.seconds_by_stage = machine->seconds_by_stage();
-    if (report.stopped_because == Stopped::finished || report.stopped_because == Stopped::diverged)
-      judge_run(personal, *machine, run, method, trainer->step(), report);
+    report.judgements = search.judged();
+    report.best_step = search.best();
+    if (ends_run(report.stopped_because)) judge_run(personal, *machine, run, method, report);
   } catch (const Abandoned&) {  // in the gate: what was trained is committed, the next call judges it
     report.stopped_because = personal.control.why();
   } catch (const RowForgotten&) {  // in the gate: the run has ended

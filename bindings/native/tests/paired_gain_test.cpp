@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <doctest/doctest.h>
+#include <random>
+
+#include "train/paired_gain.h"
+
+using namespace bespoke;
+
+TEST_CASE("Student's t, against its published table (95%, one-sided)") {
+  const std::pair<int64_t, double> table[] = {{3, 2.353}, {4, 2.132}, {5, 2.015}, {7, 1.895}, {10, 1.812}, {20, 1.725}, {30, 1.697}, {120, 1.658}};
+  for (const auto& [degrees, expected] : table) CHECK(student_t95(degrees) == doctest::Approx(expected).epsilon(0.004));
+}
+
+TEST_CASE("of texts of one length the least gain is that of a t test on the means") {
+  const std::vector<Pair> pairs = {{20, 18, 10}, {30, 25, 10}, {25, 26, 10}, {22, 19, 10}};  // gains 0.2, 0.5, -0.1, 0.3 a token
+  const double mean = 0.225, deviation = std::sqrt((0.025 * 0.025 + 0.275 * 0.275 + 0.325 * 0.325 + 0.075 * 0.075) / 3);
+  CHECK(mean > 0);
+  CHECK(*least_gain(pairs) == doctest::Approx(student_t95(3) * deviation / 2));
+  CHECK_FALSE(least_gain({{20, 18, 10}}));
+  CHECK_FALSE(least_gain({}));
+  CHECK(std::isnan(*least_gain({{20, std::nan(""), 10}, {1, 1, 1}})));
+}
+
+TEST_CASE("equally good adapters pass in about one of twenty, of few texts of all lengths") {
+  std::mt19937 random(11);
+  std::normal_distribution<double> noise(0, 0.1);
+  int passed = 0, all = 20000;
+  for (int trial = 0; trial < all; trial++) {
+    std::vector<Pair> pairs;
+    double gained = 0, tokens = 0;
+    for (int text = 0; text < 4 + trial % 5; text++) {
+      const auto length = static_cast<int64_t>(random() % 50 + 20);
+      const double gain = noise(random) * static_cast<double>(length);
+      pairs.push_back({100, 100 - gain, length});
+      gained += gain, tokens += static_cast<double>(length);
+    }
+    passed += gained / tokens > *least_gain(pairs);
+  }
+  CHECK(passed < all * 0.07);
+  CHECK(passed > all * 0.03);
+}
