@@ -151,8 +151,8 @@ def test_truncated_files(folder: Path, filled: Path, whole: Any, kind: str) -> N
     content = path.read_bytes()
     variants = {f"cut at {cut}": content[:cut] for cut in cuts(len(content))}
     variants["longer"] = content + b"\0" * 7
-    # SQLite reads what is missing of the last page as zeros, which its last byte is; what follows the last page is none of its own.
-    harmless = [f"cut at {len(content) - 1}", "longer"]
+    # SQLite reads what is missing of the last page as zeros, which its last byte may be; what follows that page is none of its own.
+    harmless = ([] if content[-1] else [f"cut at {len(content) - 1}"]) + ["longer"]
     assert try_each(folder, filled, path.name, variants, whole) == (harmless if kind == "database" else [])
 
 
@@ -233,7 +233,7 @@ def edit(folder: Path, *statements: str, values: tuple[Any, ...] = ()) -> None:
     connection.close()
 
 
-@pytest.mark.parametrize("version", [0, 3, 2**31 - 1, -1])
+@pytest.mark.parametrize("version", [0, 4, 2**31 - 1, -1])
 def test_another_version_is_refused_and_named(folder: Path, version: int) -> None:
     edit(folder, f"PRAGMA user_version = {version}")
     with pytest.raises(StateError, match=f"version {version}"):
@@ -382,7 +382,7 @@ def test_the_file_that_the_liars_start_from_is_taken(folder: Path) -> None:
 
 
 def test_a_refused_state_is_left_as_it_is(folder: Path) -> None:
-    edit(folder, "PRAGMA user_version = 3")
+    edit(folder, "PRAGMA user_version = 4")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(StateError):
         open_state(folder)

@@ -123,7 +123,9 @@ void judge(Steps& machine, const GateData& data, const AdapterView& answering, K
   const std::vector<Sums> after = sums_by_part(machine, *data.user, nullptr, data.rules, of_new);
   const auto& now = judgement.after = mean_of(after);
   const auto& now_general = judgement.general_after = loss_on(machine, *data.general, nullptr, data.rules, of_new);
-  const auto& least = judgement.least_gain = least_gain(paired(before, after));
+  const std::vector<Pair> pairs = paired(before, after);
+  const auto& least = judgement.least_gain = standard_error(pairs);
+  if (least && !data.few) *judgement.least_gain *= student_t95(static_cast<int64_t>(pairs.size()) - 1);
   bool better = changed && (old || old_general);
   if (old) better = better && now && *old - *now > least.value_or(0);
   if (old_general && old) better = better && now_general && *now_general <= *old_general * (1 + data.general_tolerance);

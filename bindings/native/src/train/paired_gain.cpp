@@ -13,7 +13,7 @@ double student_t95(int64_t degrees) {
   return x + first / n + second / (n * n) + third / (n * n * n);
 }
 
-std::optional<double> least_gain(const std::vector<Pair>& pairs) {
+std::optional<double> standard_error(const std::vector<Pair>& pairs) {
   if (pairs.size() < 2) return std::nullopt;
   double gained = 0, tokens = 0, squares = 0;
   for (const Pair& pair : pairs) gained += pair.before - pair.after, tokens += static_cast<double>(pair.tokens);
@@ -23,7 +23,7 @@ std::optional<double> least_gain(const std::vector<Pair>& pairs) {
     squares += apart * apart;
   }
   const double n = static_cast<double>(pairs.size());
-  return student_t95(static_cast<int64_t>(pairs.size()) - 1) * std::sqrt(n / (n - 1) * squares) / tokens;
+  return std::sqrt(n / (n - 1) * squares) / tokens;
 }
 
 }  // namespace bespoke

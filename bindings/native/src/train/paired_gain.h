@@ -14,10 +14,9 @@ struct Pair {  // sums of the losses of one text, with the one adapter and with 
 };
 
 // The gain is sum(before - after) / sum(tokens), in nats a token: a ratio of sums over texts that are drawn alike, so that its standard
-// error is sqrt(n / (n - 1) * sum((before - after - gain * tokens)^2)) / sum(tokens) (Cochran, Sampling Techniques, 6.4). The least gain
-// is that times the 95% quantile of Student's t with n - 1 degrees of freedom: adapters that are equally good pass in one of twenty.
-// None of fewer than two pairs.
-std::optional<double> least_gain(const std::vector<Pair>& pairs);
+// error is sqrt(n / (n - 1) * sum((before - after - gain * tokens)^2)) / sum(tokens) (Cochran, Sampling Techniques, 6.4). None of fewer
+// than two pairs.
+std::optional<double> standard_error(const std::vector<Pair>& pairs);
 
 // The 95% quantile of Student's t, by the expansion of Cornish and Fisher (Abramowitz and Stegun, 26.7.5): too low by at most 0.3% from
 // three degrees of freedom on.

@@ -57,6 +57,7 @@ GateData gate_of(Personal& personal, const Run& run, const Method& method) {
   HeldOut held_out = personal.store.held_out(run.id);
   std::vector<RowPlace> places = std::move(held_out.judging);
   GateData gate;
+  gate.few = examples_of(places) + examples_of(held_out.choosing) < kFewHeldOut;
   gate.judged_on = JudgedOn::validation;
   if (places.empty()) {
     places = personal.store.rows(run.id, Split::train);
