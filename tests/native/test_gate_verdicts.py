@@ -17,7 +17,7 @@ from tests.nonsense import build
 from tests.unit.personal_model.tiny import split_of
 
 PER_LABEL = 12
-LABELLING: dict[str, Any] = {"steps": 80, "general_tolerance": 10.0}  # it is the labels that decide here
+LABELLING: dict[str, Any] = {"general_tolerance": 10.0}  # it is the labels that decide here
 GERMAN = (
     "Am Morgen gehe ich zum See und schwimme bis zur Insel.", "Meine Schwester backt jeden Sonntag einen Kuchen mit Äpfeln.",
     "Der Zug nach Hamburg hatte wieder eine Stunde Verspätung.", "Im Garten wachsen Tomaten, Bohnen und ein alter Birnbaum.",
@@ -71,7 +71,7 @@ def test_wrong_labels_are_refused_by_right_ones_that_were_held_out(opened: Any, 
     first = opened("right")
     for number, note in enumerate(given[:half]):
         first.examples.add(labelled(*note), id=str(number))
-    report = first.train(**LABELLING)
+    report = first.train(steps=300, **LABELLING)  # until their form is known, which wrong labels would teach as well
     assert report.accepted, report.why_refused
     adapter = first.export_adapter(tmp_path / "adapter")
     second = opened("wrong")
@@ -84,7 +84,7 @@ def test_wrong_labels_are_refused_by_right_ones_that_were_held_out(opened: Any, 
         split = split_of(str(number), number + 1, held_out)
         held_out += split == "validation"
         assert second.examples.add(labelled(text, right if split == "validation" else wrong), id=str(number)).split == split
-    report = second.train(**LABELLING)
+    report = second.train(steps=80, **LABELLING)
     print(report)
     assert report.accepted is False
     assert "validation loss" in report.why_refused
