@@ -48,8 +48,9 @@ def write_merged(bundle: Bundle, adapter: Mapping[str, np.ndarray], model: Path,
         layout = {source.name: (np.float16, source.shape) for of in sources.values() for source in of}
         with TensorWriter(whole.work / SINGLE, layout) as writer:
             for group, of in sources.items():
+                tensors = _tensors(bundle, group)
                 for source in of:
-                    for rows in _merged_rows(bundle, adapter, group, source):
+                    for rows in _merged_rows(bundle, tensors, adapter, group, source):
                         writer.write(source.name, _rounded(rows, source.name))
         config = json.loads((model / CONFIG).read_text(encoding="utf-8"))
         config = {name: value for name, value in config.items() if name != "torch_dtype"} | {"dtype": "float16"}
@@ -62,12 +63,13 @@ def write_merged(bundle: Bundle, adapter: Mapping[str, np.ndarray], model: Path,
         whole.abandon()
 
 
-def _merged_rows(bundle: Bundle, adapter: Mapping[str, np.ndarray], group: str, source: Source) -> Iterator[np.ndarray]:
+def _merged_rows(
+    bundle: Bundle, tensors: Mapping[str, np.ndarray], adapter: Mapping[str, np.ndarray], group: str, source: Source
+) -> Iterator[np.ndarray]:
     """Rows of one tensor, as the original model has them."""
     if not source.quantized:
-        yield _stored(bundle, group, source) - _added(source)
+        yield tensors[source.target] - _added(source)
         return
-    tensors = _tensors(bundle, group)
     codes, scales = tensors[f"{source.target}.codes"], tensors[f"{source.target}.scales"]
     a, b = (adapter.get(f"{group}.{source.target}.{piece}") for piece in ("lora_A", "lora_B"))
     rows, columns = source.shape
@@ -78,11 +80,6 @@ def _merged_rows(bundle: Bundle, adapter: Mapping[str, np.ndarray], group: str, 
         if a is not None and b is not None:
             weights = weights + np.float32(bundle.manifest.lora.settings.scale) * (b[part] @ a)
         yield weights
-
-
-def _stored(bundle: Bundle, group: str, source: Source) -> np.ndarray:
-    """A vector as the bundle has it."""
-    return _tensors(bundle, group)[source.target]
 
 
 def _added(source: Source) -> np.float32:
@@ -107,11 +104,12 @@ def _rounded(rows: np.ndarray, name: str) -> np.ndarray:
 def _check_base(bundle: Bundle, checkpoint: Checkpoint, sources: Mapping[str, list[Source]], model: Path) -> None:
     """The norms, which a bundle keeps as they are: of another model, or another training of it, they differ."""
     for group, of in sources.items():
+        tensors = _tensors(bundle, group)
         for source in of:
             there = source.name in checkpoint and checkpoint.shape(source.name) == source.shape
             if there and source.quantized:
                 continue
-            if not there or not np.array_equal(_stored(bundle, group, source), checkpoint.vector(source.name) + _added(source)):
+            if not there or not np.array_equal(tensors[source.target], checkpoint.vector(source.name) + _added(source)):
                 raise AdapterError(
                     f"model {model}", got=f"another model: {source.name} differs",
                     expected="the folder that the bundle was built from", next_step="Name that folder",

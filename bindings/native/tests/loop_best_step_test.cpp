@@ -11,14 +11,8 @@
 #include "train/best_step.h"
 
 using namespace fakes;
-using Report = nlohmann::json;
 
 namespace {
-
-Report train_on(Device& device, TrainRequest request = {}) {
-  Personal personal = device.personal();
-  return Report::parse(train(personal, request));
-}
 
 TrainRequest run_of(int64_t steps) {
   TrainRequest request;

@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 #include <filesystem>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "exec/noise.h"
@@ -189,6 +190,13 @@ class Device {
   MemoryBundle bundle;
   std::unique_ptr<StateStore> store;
 };
+
+using Report = nlohmann::json;
+
+inline Report train_on(Device& device, TrainRequest request = {}) {
+  Personal personal = device.personal();
+  return Report::parse(train(personal, request));
+}
 
 template <class F>
 Error error_of(F&& attempt) {

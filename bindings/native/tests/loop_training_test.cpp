@@ -7,16 +7,6 @@
 #include "train/evaluate.h"
 
 using namespace fakes;
-using Report = nlohmann::json;
-
-namespace {
-
-Report train_on(Device& device, TrainRequest request = {}) {
-  Personal personal = device.personal();
-  return Report::parse(train(personal, request));
-}
-
-}  // namespace
 
 TEST_CASE("an adapter that is better is accepted and answers from then on") {
   Device device;

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What steps of a run are worth and the adapter of the best one, and the held-out examples that say so.
 #include <algorithm>
-#include <limits>
-#include <set>
 
 #include "format/hash.h"
 #include "state/database.h"
-#include "state/errors.h"
 #include "state/lock.h"
 #include "state/store.h"
 #include "state/tensor_files.h"
@@ -25,7 +22,8 @@ constexpr size_t kDealtFrom = 4;  // held-out examples: of fewer, all judge
 HeldOut StateStore::held_out(int64_t run) {
   std::vector<std::pair<std::string, int64_t>> examples;
   {
-    Statement statement(*database_, "SELECT id, key FROM run_examples u JOIN examples ON key = u.example WHERE u.run = ? AND split = 'validation'");
+    Statement statement(*database_,
+                        "SELECT id, key FROM run_examples u JOIN examples ON key = u.example WHERE u.run = ? AND split = 'validation'");
     statement.bind(run);
     while (statement.step()) examples.emplace_back(sha256_hex(bytes_of(statement.text(0))), statement.number(1));
   }

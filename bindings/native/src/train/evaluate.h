@@ -53,14 +53,13 @@ struct GateData {
   std::optional<JudgedOn> judged_on;
   std::unique_ptr<RowSource> user, general;
   int64_t examples = 0, tokens = 0, of_tokens = 0;
-  bool few = false;  // of the user's examples; then a gain larger than its standard error will do
   double general_tolerance = 0;
   EvaluationRules rules{};
 };
 
 // Measures the adapter that answers now, then the machine's. Accepted if it has `changed`, the user's loss is better by more than luck
 // would make it and the general one not worse than the tolerance; what is absent is left out. The user's rows are looked at one by one,
-// so that their gains can be compared; of fewer than four each is cut into parts, with as many trained tokens in each. More than luck is more
+// so that their gains can be compared; fewer than eight are cut into parts, with as many trained tokens in each. More than luck is more
 // than the 95% quantile of Student's t times the standard error: adapters that are equally good pass in one of twenty. Throws Abandoned
 // where the call must end; `judgement` then has what was measured.
 void judge(Steps& machine, const GateData& data, const AdapterView& answering, KnownLosses& of_answering, KnownLosses& of_new,

@@ -11,8 +11,6 @@ namespace bespoke {
 
 constexpr int64_t JUDGED_POSITIONS = 4096;
 
-constexpr int64_t kFewHeldOut = 10;  // examples: with fewer held out, the gate asks for less
-
 std::vector<RowPlace> judged_rows(const std::vector<RowPlace>& rows);
 
 int64_t examples_of(const std::vector<RowPlace>& rows);  // how many examples they are of

@@ -54,10 +54,8 @@ Adapter start_of(Personal& personal, const Run& run) {
 
 GateData gate_of(Personal& personal, const Run& run, const Method& method) {
   const Manifest& manifest = personal.bundle.manifest();
-  HeldOut held_out = personal.store.held_out(run.id);
-  std::vector<RowPlace> places = std::move(held_out.judging);
+  std::vector<RowPlace> places = personal.store.held_out(run.id).judging;
   GateData gate;
-  gate.few = examples_of(places) + examples_of(held_out.choosing) < kFewHeldOut;
   gate.judged_on = JudgedOn::validation;
   if (places.empty()) {
     places = personal.store.rows(run.id, Split::train);
@@ -87,8 +85,9 @@ void decide(Personal& personal, Steps& machine, const Run& run, int64_t step, Ju
 // The run has ended: what it had learned at its best step answers from now on, or is dropped.
 void judge_run(Personal& personal, Steps& machine, const Run& run, const Method& method, TrainReport& report) {
   personal.control.tell(Phase::judge, report.total_steps, run.steps);
-  if (const std::optional<BestStep> best = personal.store.best_step(run.id)) machine.fill(source_of(best->adapter));
-  const int64_t step = report.best_step.value_or(report.total_steps);
+  const std::optional<BestStep> best = personal.store.best_step(run.id);
+  if (best) machine.fill(source_of(best->adapter));
+  const int64_t step = best ? best->step : report.total_steps;
   const Adapter answering = answering_adapter(personal.bundle, personal.store);
   StoredLosses of_answering(personal.store, answering.version), of_new(personal.store, -run.id, step);
   const bool changed = step > 0 && report.stopped_because != Stopped::diverged;
