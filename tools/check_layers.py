@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
     "version", "errors", "arguments", "format", "config", "rules", "plan", "ops", "model", "bundle", "system", "graph", "methods",
     "data", "hookspecs", "contracts", "plugins", "reference", "core", "delivery", "merging", "golden",
-    "compiler", "personalizer", "examples", "session", "personal_model", "testing", "plot", "doctor", "cli", "bespoke",
+    "compiler", "personalizer", "examples", "session", "personal_model", "testing", "plot", "doctor", "ui", "cli", "bespoke",
     "bespoke_plugins",
 )  # fmt: skip
 

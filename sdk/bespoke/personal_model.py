@@ -35,10 +35,11 @@ from bespoke.rules.records import (
     AdapterFormat,
     AnswerPiece,
     Classification,
+    Run,
     Score,
     Version,
 )
-from bespoke.rules.report import Evaluation, TrainReport, megabytes
+from bespoke.rules.report import Evaluation, Progress, TrainReport, megabytes
 from bespoke.session import Session, answers_json, check_prompt, generation_of, prompt_json, token_ids
 from bespoke.system.malloc import steady_malloc
 
@@ -121,6 +122,11 @@ class PersonalModel:
         """Engines that the bundle was compiled for."""
         return tuple(target.name for target in self._bundle.manifest.targets)
 
+    @property
+    def limit_bytes(self) -> int | None:
+        """What training may take: of the whole process that trains with runtime "core", else of what it adds to this one."""
+        return self._memory_bytes
+
     def close(self) -> None:
         """Waits for the calls that run, and ends the sessions that are open."""
         self._core.close()
@@ -143,7 +149,7 @@ class PersonalModel:
     def train(
         self, steps: int | None = None, *, seconds: float | None = None, method: str | None = None, seed: int | None = None,
         stop: Callable[[], bool] | None = None, on_step: Callable[[int, float], None] | None = None,
-        **overrides: Any,
+        on_progress: Callable[[Progress], None] | None = None, **overrides: Any,
     ) -> TrainReport:  # fmt: skip
         """Starts a run, or continues the unfinished one by at most `steps`; at the end the gate accepts or refuses.
 
@@ -151,20 +157,29 @@ class PersonalModel:
         method:     by default that of the unfinished run, else the first of the bundle; another one starts a new run
         stop:       asked 20 times a second; training then ends in a committed state
         on_step:    told (step, loss) after each step
+        on_progress: told where it is, steps included: opening, judging, committing; with the memory that it takes
         overrides:  fields of Training, for a run that starts here
         Raises BudgetExceeded where going on would pass the limit (what was done is committed), StateLocked where
         another process trains.
         """
         arguments.function("train.stop", stop, "a function that says whether to stop")
         arguments.function("train.on_step", on_step, "a function of a step and its loss")
+        arguments.function("train.on_progress", on_progress, "a function of a Progress")
         if seconds is not None:
             seconds = arguments.number("train.seconds", seconds, "more than 0", lambda length: length > 0)
         self.check_settings(steps, method=method, seed=seed, **overrides)  # before a process is started
         request = Request(steps, method, seed, overrides)
+
+        def tell(progress: Progress) -> None:
+            if on_step is not None and progress.loss is not None:
+                on_step(progress.step, progress.loss)
+            if on_progress is not None:
+                on_progress(progress)
+
         if self.runtime == "core":
-            return self._child.train(request, seconds, on_step, stop)
+            return self._child.train(request, seconds, tell, stop)
         self._ask_for_the_estimate(method)
-        return self._on_torch("Training with the runtime 'torch'").train(request, seconds, on_step, stop)
+        return self._on_torch("Training with the runtime 'torch'").train(request, seconds, tell, stop)
 
     def _ask_for_the_estimate(self, method: str | None) -> None:
         """BudgetExceeded where training is to add less to this process than the plan says: what malloc kept of earlier work would
@@ -190,6 +205,10 @@ class PersonalModel:
         settings_from(Training, "train", {**overrides, **given})
         self._bundle.method(method)
         self._core.check_training(Request(steps, method, seed, overrides, new_run))
+
+    def current_run(self) -> Run | None:
+        """The unfinished run, which `train` goes on with."""
+        return self._core.current_run()
 
     def abandon_run(self) -> bool:
         """Ends the unfinished run, if there is one; what it learned is dropped unless it was accepted."""

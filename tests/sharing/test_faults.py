@@ -59,7 +59,7 @@ def judged(fault: str, kind: str, text: str) -> None:
     assert kind in ("BudgetExceeded", "StateError", "DiskFull", "Unavailable"), (kind, text)
     if FAULTS[fault][0] == "memory":
         assert kind == "BudgetExceeded", text
-        assert "no room for an allocation" in text
+        assert "no room for an allocation" in text or "room within the limit" in text  # the second where it was ExecuTorch's
 
 
 @pytest.mark.parametrize("fault", ["unreadable from then on", "one allocation"])  # how errors come out of the library into Python

@@ -22,6 +22,7 @@ from bespoke.cli.hints import on_the_command_line, option_names
 from bespoke.cli.inspecting import doctor, inspect, plugins, verify
 from bespoke.cli.managing import abandon, examples, reset, rollback, versions
 from bespoke.cli.session import INTERRUPTED, Session, tell_error
+from bespoke.cli.showing import ui
 from bespoke.cli.training import evaluate, train
 from bespoke.errors import BespokeError
 from bespoke.version import __version__
@@ -65,8 +66,8 @@ def cli(session: Session, debug: bool) -> None:
 
 
 for _command in (
-    build, inspect, verify, pack, install, train, evaluate, generate, chat, export, examples, versions, rollback, reset, abandon,
-    plugins, doctor,
+    build, inspect, verify, pack, install, train, evaluate, generate, chat, ui, export, examples, versions, rollback, reset,
+    abandon, plugins, doctor,
 ):  # fmt: skip
     cli.add_command(_command)
 

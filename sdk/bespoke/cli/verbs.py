@@ -39,7 +39,8 @@ VERBS = (
     Verb("change the memory limit, also while it trains", "PersonalModel.set_limit", None, "bespoke_set_limit"),
     Verb("slow it down, also while it trains", "PersonalModel.set_pace", None, "bespoke_set_pace"),
     Verb("ask whether settings could train, and do nothing", "PersonalModel.check_settings", None, "bespoke_check_training"),
-    Verb("end the unfinished run", "PersonalModel.abandon_run", "bespoke abandon", "bespoke_abandon_run, bespoke_current_run"),
+    Verb("say which run is unfinished", "PersonalModel.current_run", None, "bespoke_current_run"),
+    Verb("end it", "PersonalModel.abandon_run", "bespoke abandon", "bespoke_abandon_run"),
     Verb("loss, perplexity and accuracy of what answers", "PersonalModel.evaluate", "bespoke evaluate", "bespoke_evaluate"),
     Verb("answer a prompt", "PersonalModel.generate, PersonalModel.generate_ids", "bespoke generate", None),
     Verb("begin a conversation", "PersonalModel.session", "bespoke chat", "bespoke_session_open"),
@@ -55,6 +56,7 @@ VERBS = (
     Verb("write the adapter to a folder", "PersonalModel.export_adapter", "bespoke export", "bespoke_export_adapter"),
     Verb("write the model with the adapter merged into it", "PersonalModel.export_merged", "bespoke export --format merged", None),
     Verb("take an adapter from a folder", "PersonalModel.import_adapter", None, "bespoke_import_adapter"),
+    Verb("do all this on a page in the browser", None, "bespoke ui", None),
     Verb("say what is installed, what is missing", None, "bespoke doctor, bespoke plugins", "bespoke_instruction_set"),
     Verb("say the version", "bespoke.__version__", "bespoke --version", "bespoke_version"),
 )

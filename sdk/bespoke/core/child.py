@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One request to the core: a child process under a limit, its steps told as they come, its report or its error.
+"""One request to the core: a child process under a limit, its progress told as it comes, its report or its error.
 
 Both sides write one JSON object a line. At a stop the child is told to cancel, goes to a committed state and reports. An
 interrupt or an error in a callback sends it SIGTERM; a second interrupt kills it, which loses nothing that was committed.
@@ -28,6 +28,7 @@ from bespoke.core.library import error_of
 from bespoke.core.limit import ChildLimit
 from bespoke.core.page_cache import read_through
 from bespoke.errors import BespokeError, BudgetExceeded, MissingDependency
+from bespoke.rules.report import Listener, Progress
 
 __all__ = ["Orders", "Started", "run", "started"]
 
@@ -41,14 +42,14 @@ _MAX_ERROR_TEXT = 2000
 
 
 def run(
-    request: Mapping[str, Any], limit_bytes: int | None = None, on_step: Callable[[int, float], None] | None = None,
+    request: Mapping[str, Any], limit_bytes: int | None = None, on_progress: Listener | None = None,
     stop: Callable[[], bool] | None = None, orders: Orders | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The core's report on a request, and under "enforced_by" what enforced the limit ("none" without one).
 
     request:      {"verb": "train" | "evaluate" | "verify", "bundle": PATH, "state": PATH, ...}
     limit_bytes:  footprint of the whole process that the budget allows; the system enforces it with a small margin
-    on_step:      told (step, loss) after each step
+    on_progress:  told where it is
     stop:         asked 20 times a second; the core then ends in a committed state and reports
     orders:       what other threads tell it meanwhile: {"do": "limit" | "pace", ...}
     Raises the error that the core tells, BudgetExceeded where the system ended it for going over the limit, BespokeError where
@@ -56,7 +57,7 @@ def run(
     """
     with started(request, limit_bytes) as core:
         try:
-            last = _listen(core.process, on_step, stop, orders or Orders())
+            last = _listen(core.process, on_progress, stop, orders or Orders())
             core.process.wait()
         except BaseException:
             _end(core.process)
@@ -118,7 +119,7 @@ def tell(child: subprocess.Popen[bytes], message: Mapping[str, Any]) -> None:
 
 
 def _listen(
-    child: subprocess.Popen[bytes], on_step: Callable[[int, float], None] | None, stop: Callable[[], bool] | None, orders: Orders
+    child: subprocess.Popen[bytes], on_progress: Listener | None, stop: Callable[[], bool] | None, orders: Orders
 ) -> dict[str, Any]:
     """Hears the child to its end; returns its limit and its report or error."""
     found: dict[str, Any] = {}
@@ -137,15 +138,18 @@ def _listen(
         except (ValueError, TypeError, KeyError):
             continue  # a library that writes to stdout
         computes = computes or kind == "progress"
-        if kind == "progress" and event["phase"] == "step" and on_step is not None:
-            on_step(int(event["step"]), _number(event["loss"]))
+        if kind == "progress" and on_progress is not None:
+            on_progress(_progress(event))
         elif kind in ("report", "error", "limit"):
             found[kind] = event
     return found
 
 
-def _number(value: Any) -> float:
-    return float("nan") if value is None else float(value)  # JSON has no word for a loss that is not finite
+def _progress(event: Mapping[str, Any]) -> Progress:
+    loss = None
+    if event["phase"] == "step":
+        loss = float("nan") if event["loss"] is None else float(event["loss"])  # JSON has no word for a loss that is not finite
+    return Progress(event["phase"], int(event["step"]), int(event["steps"]), loss, int(event["footprint_bytes"]))
 
 
 def _lines(child: subprocess.Popen[bytes]) -> Iterator[bytes | None]:

@@ -17,20 +17,20 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from bespoke.core.answers import Generation
 from bespoke.core.library import Bundle, Call, Example, Library, OnProgress, Options, Training, made, record, text
 from bespoke.core.library import Generation as GenerationStruct
 from bespoke.errors import StateError
 from bespoke.rules.records import AddedExample, AnswerPiece, ExampleInfo, Forgotten, Run, Version
+from bespoke.rules.report import Listener, Phase, Progress
 
 __all__ = ["Handle", "Place", "Request"]
 
-OnStep = Callable[[int, float], None]
 Stop = Callable[[], bool]
 POLL_SECONDS = 0.05  # how late a stop may be noticed
-_STEP = 2  # BESPOKE_PHASE_STEP
+_PHASES: tuple[Phase, ...] = get_args(Phase)  # by their numbers in C
 
 
 @dataclass(frozen=True)
@@ -167,10 +167,12 @@ class Handle:
 
     # ---- calls that compute ----------------------------------------------------------------------------------------------
 
-    def train(self, request: Request, seconds: float | None, on_step: OnStep | None, stop: Stop | None) -> dict[str, Any]:
+    def train(
+        self, request: Request, seconds: float | None, on_progress: Listener | None, stop: Stop | None
+    ) -> dict[str, Any]:
         """The core's report."""
         given = request.struct()
-        return self._computed("bespoke_train", [c.byref(given)], None, seconds, on_step, stop)
+        return self._computed("bespoke_train", [c.byref(given)], None, seconds, on_progress, stop)
 
     def evaluate(self, split: str, examples: Sequence[str] | None) -> dict[str, Any]:
         """Of the user's examples of a split, or of these, each a JSON text."""
@@ -192,33 +194,33 @@ class Handle:
 
     def _computed(
         self, name: str, arguments: Sequence[Any], session: c.c_void_p | None = None, seconds: float | None = None,
-        on_step: OnStep | None = None, stop: Stop | None = None,
+        on_progress: Listener | None = None, stop: Stop | None = None,
     ) -> dict[str, Any]:  # fmt: skip
         """Of a call, of a session where one is given. It runs on a thread of its own, so that an interrupt reaches this one: here
-        callbacks are called. The core waits while `on_step` runs, and `stop` is asked before each step and 20 times a second."""
-        steps: queue.SimpleQueue[tuple[int, float] | None] = queue.SimpleQueue()
+        callbacks are called. The core waits while `on_progress` runs, and `stop` is asked after each and 20 times a second."""
+        told: queue.SimpleQueue[Progress | None] = queue.SimpleQueue()
         heard, gone = threading.Semaphore(0), threading.Event()
         cancel = self._library.plain("bespoke_cancel_new")
 
-        def progress(_: Any, found: Any) -> int:
-            if found.contents.phase == _STEP and not gone.is_set():
-                steps.put((found.contents.step, found.contents.loss))
+        def tell(_: Any, found: Any) -> int:
+            if not gone.is_set():
+                told.put(_progress(found.contents))
                 heard.acquire()
             return 0
 
-        call = made(Call, cancel=cancel, deadline_seconds=seconds or 0.0, progress=OnProgress(progress))
+        call = made(Call, cancel=cancel, deadline_seconds=seconds or 0.0, progress=OnProgress(tell))
         try:
             with self._open() as model, ThreadPoolExecutor(1, "bespoke") as alone:
                 if stop is not None and stop():
                     self._library.plain("bespoke_cancel_set", cancel)
                 done = alone.submit(self._library.ask, name, session or model, *arguments, c.byref(call))
-                done.add_done_callback(lambda _: steps.put(None))
+                done.add_done_callback(lambda _: told.put(None))
                 try:
-                    for step in _until_none(steps):
-                        if step is not None:
+                    for progress in _until_none(told):
+                        if progress is not None:
                             try:
-                                if on_step is not None:
-                                    on_step(*step)
+                                if on_progress is not None:
+                                    on_progress(progress)
                             finally:
                                 heard.release()
                         if stop is not None and stop():
@@ -226,7 +228,7 @@ class Handle:
                 except BaseException:
                     self._library.plain("bespoke_cancel_set", cancel)
                     gone.set()
-                    heard.release()  # of a step that has ended meanwhile
+                    heard.release()  # of what is told meanwhile
                     raise
                 found: dict[str, Any] = done.result()
                 return found
@@ -254,17 +256,22 @@ class HandleSession:
         return record(AnswerPiece, self._core._computed("bespoke_session_next", [], self._session))
 
 
-def _until_none(steps: queue.SimpleQueue[Any]) -> Iterator[tuple[int, float] | None]:
-    """Steps as they come, and None every POLL_SECONDS in which none comes, until the call has ended."""
+def _progress(found: Any) -> Progress:
+    phase = _PHASES[found.phase]
+    return Progress(phase, found.step, found.steps, found.loss if phase == "step" else None, found.footprint_bytes)
+
+
+def _until_none(told: queue.SimpleQueue[Progress | None]) -> Iterator[Progress | None]:
+    """What is told as it comes, and None every POLL_SECONDS in which nothing comes, until the call has ended."""
     while True:
         try:
-            step = steps.get(timeout=POLL_SECONDS)
+            progress = told.get(timeout=POLL_SECONDS)
         except queue.Empty:
             yield None
             continue
-        if step is None:
+        if progress is None:
             return
-        yield step
+        yield progress
 
 
 def reset_for_new_base(library: Library, place: Place) -> None:

@@ -22,7 +22,7 @@ from bespoke.core.runtime import evaluation, train_report
 from bespoke.core.torch_engine import TorchEngine
 from bespoke.errors import BespokeError
 from bespoke.rules.records import AnswerPiece
-from bespoke.rules.report import Evaluation, TrainReport
+from bespoke.rules.report import Evaluation, Listener, TrainReport
 from bespoke.system.guard import MemoryMeter
 
 __all__ = ["InProcess"]
@@ -57,9 +57,9 @@ class InProcess:
         self._core.set_pace(share)
 
     def train(
-        self, asked: Request, seconds: float | None, on_step: Callable[[int, float], None] | None, stop: Callable[[], bool] | None
+        self, asked: Request, seconds: float | None, on_progress: Listener | None, stop: Callable[[], bool] | None
     ) -> TrainReport:
-        found = self.computed(lambda: self._core.train(asked, seconds, on_step, stop))
+        found = self.computed(lambda: self._core.train(asked, seconds, on_progress, stop))
         report = train_report({**found, "enforced_by": "none"})
         memory = replace(
             report.memory, idle_bytes=self._idle, peak_bytes=max(0, report.memory.peak_bytes - self._idle),

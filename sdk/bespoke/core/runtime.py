@@ -16,7 +16,7 @@ from bespoke.core.child import Orders, Started, run, started
 from bespoke.core.finding import find
 from bespoke.core.handle import Place, Request
 from bespoke.errors import ConfigError, MissingDependency
-from bespoke.rules.report import STAGES, Evaluation, JudgedStep, MemoryReport, RuntimeName, TrainReport
+from bespoke.rules.report import STAGES, Evaluation, JudgedStep, Listener, MemoryReport, RuntimeName, TrainReport
 
 __all__ = ["TARGET", "CoreRuntime", "RuntimeName", "chosen_runtime"]
 
@@ -66,13 +66,13 @@ class CoreRuntime:
         self._answering.close()
 
     def train(
-        self, asked: Request, seconds: float | None, on_step: Callable[[int, float], None] | None, stop: Callable[[], bool] | None
+        self, asked: Request, seconds: float | None, on_progress: Listener | None, stop: Callable[[], bool] | None
     ) -> TrainReport:
         request = {
             "verb": "train", "method": asked.method, "steps": asked.steps or 0, "seed": asked.seed,
             "deadline_seconds": seconds or 0.0, "settings": dict(asked.settings or {}),
         }  # fmt: skip
-        return train_report(self._ask(request, on_step, stop))
+        return train_report(self._ask(request, on_progress, stop))
 
     def evaluate(self, split: str, examples: Sequence[str] | None = None) -> Evaluation:
         """Of the user's examples of a split, or of these, each a JSON text."""
@@ -115,14 +115,14 @@ class CoreRuntime:
         return {**self._request, "memory_mb": _megabytes(limit), **more}
 
     def _ask(
-        self, more: dict[str, Any], on_step: Callable[[int, float], None] | None = None, stop: Callable[[], bool] | None = None
+        self, more: dict[str, Any], on_progress: Listener | None = None, stop: Callable[[], bool] | None = None
     ) -> dict[str, Any]:
         orders = Orders()
         if self._share < 1:
             orders.put(_pace(self._share))
         self._running, limit = orders, self._memory_bytes
         try:
-            return run(self._whole(more, limit), limit, on_step, stop, orders)
+            return run(self._whole(more, limit), limit, on_progress, stop, orders)
         finally:
             self._running = None
 

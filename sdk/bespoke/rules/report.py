@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
@@ -14,6 +14,20 @@ Phase = Literal["open", "judge", "step", "commit", "decode"]  # of a call, told 
 Stage = Literal["forward", "head", "backward", "update"]  # of a step's calls
 STAGES: tuple[str, ...] = get_args(Stage)
 _UNFINISHED = ("steps_done", "stop_requested", "deadline")  # the run goes on with the next call
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a call of `train` is, told as it goes on."""
+
+    phase: Phase
+    step: int  # of the run: done
+    steps: int  # planned; 0 where there is none yet
+    loss: float | None  # nats a token, of the step that has ended; else None
+    footprint_bytes: int  # of the process that computes, as the system judges it
+
+
+Listener = Callable[[Progress], None]
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ import pytest
 from bespoke import errors
 from bespoke.core import child, run
 from bespoke.errors import BespokeError, BudgetExceeded, MissingDependency
+from bespoke.rules.report import Progress
 
 pytestmark = pytest.mark.usefixtures("fake_core")
 MB = 10**6
@@ -37,19 +38,21 @@ def ask(bundle: str, **more: object) -> dict[str, object]:
 
 
 def test_steps_are_reported_and_the_report_is_what_the_core_said() -> None:
-    steps: list[tuple[int, float]] = []
-    report = run(ask("steps:5", settings={"steps": 5}), on_step=lambda step, loss: steps.append((step, loss)))
-    assert [step for step, _ in steps] == [1, 2, 3, 4, 5]
-    assert steps[1][1] == 0.5
-    assert math.isnan(steps[3][1])  # JSON has no NaN
+    told: list[Progress] = []
+    report = run(ask("steps:5", settings={"steps": 5}), on_progress=told.append)
+    assert [(one.phase, one.step) for one in told] == [(phase, step) for step in range(1, 6) for phase in ("step", "commit")]
+    losses = [one.loss for one in told]
+    assert losses[2:6] == [0.5, None, 1 / 3, None]
+    assert losses[6] is not None
+    assert math.isnan(losses[6])  # JSON has no NaN
     assert report["asked"] == {"verb": "train", "bundle": "steps:5", "settings": {"steps": 5}}
     assert report["enforced_by"] == "none"
 
 
 def test_ten_thousand_steps_and_foreign_lines_do_not_confuse_it() -> None:
     steps: list[int] = []
-    run(ask("steps:10000"), on_step=lambda step, loss: steps.append(step))
-    assert steps == list(range(1, 10001))
+    run(ask("steps:10000"), on_progress=lambda progress: steps.append(progress.step))
+    assert steps[::2] == steps[1::2] == list(range(1, 10001))
     assert run(ask("noise"))["stopped"] is False
 
 
@@ -65,32 +68,32 @@ def test_a_stop_that_comes_before_the_core_listens_is_not_lost() -> None:
 
 
 def test_an_error_in_a_callback_stops_the_child_and_is_raised() -> None:
-    def wrong(step: int, loss: float) -> None:
+    def wrong(progress: Progress) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        run(ask("until_stopped"), on_step=wrong)
+        run(ask("until_stopped"), on_progress=wrong)
 
 
-def interrupt(step: int, loss: float) -> None:
+def interrupt(*_: object) -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_an_interrupt_stops_the_child() -> None:
     with pytest.raises(KeyboardInterrupt):
-        run(ask("until_stopped"), on_step=interrupt)
+        run(ask("until_stopped"), on_progress=interrupt)
 
 
 def test_a_second_interrupt_does_not_wait_for_a_child_that_does_not_end() -> None:
-    again = threading.Timer(0.5, interrupt, (0, 0.0))
+    again = threading.Timer(0.5, interrupt)
 
-    def twice(step: int, loss: float) -> None:
+    def twice(progress: Progress) -> None:
         again.start()
-        interrupt(step, loss)
+        interrupt()
 
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        run(ask("deaf"), on_step=twice)
+        run(ask("deaf"), on_progress=twice)
     again.join()
     assert time.monotonic() - began < child.STOP_SECONDS / 2
 
@@ -176,7 +179,7 @@ def test_the_child_dies_with_its_parent(tmp_path: Path) -> None:
     program = """
 import sys
 from bespoke.core import child, run
-run({"verb": "train", "bundle": "deaf"}, on_step=lambda step, loss: print("started", flush=True))
+run({"verb": "train", "bundle": "deaf"}, on_progress=lambda progress: print("started", flush=True))
 """
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None

@@ -12,6 +12,7 @@ import pytest
 
 from bespoke import PersonalModel
 from bespoke.errors import ConfigError, DataError
+from bespoke.rules.report import Progress
 from bespoke.rules.schedule import learning_rate_at
 from tests import reading
 from tests.unit.personal_model.conftest import Open
@@ -171,6 +172,16 @@ def test_on_step_gets_each_step_and_its_loss(alice: PersonalModel) -> None:
     steps: list[tuple[int, float]] = []
     report = alice.train(3, on_step=lambda step, loss: steps.append((step, loss)))
     assert steps == list(enumerate(report.losses, 1))
+
+
+def test_on_progress_is_told_what_goes_on_and_the_memory_that_it_takes(alice: PersonalModel) -> None:
+    told: list[Progress] = []
+    report = alice.train(on_progress=told.append)
+    assert [one.loss for one in told if one.phase == "step"] == list(report.losses)
+    assert {one.phase for one in told} == {"open", "step", "commit", "judge"}
+    assert all(one.loss is None for one in told if one.phase != "step")
+    assert told[-1].step == told[-1].steps == STEPS
+    assert all(one.footprint_bytes > 0 for one in told)
 
 
 @pytest.fixture

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`bespoke ui`: the page in the browser."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bespoke.cli.session import PATH, Trust, runtime_option, state_option, trust_options
+from bespoke.errors import MissingDependency
+
+
+@click.command(short_help="Show it on a page in the browser.")
+@click.argument("bundle", type=PATH)
+@state_option
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port of the page, on this machine only [any free one].")
+@click.option("--memory-mb", type=float, help="What training may take [the bundle's budget].")
+@runtime_option("What trains and answers [core, where the bundle was built for it].")
+@trust_options
+def ui(bundle: Path, state: Path, port: int, memory_mb: float | None, runtime: Any, trust: Trust) -> None:
+    """A page for the user's model: add and forget notes, watch it train, compare answers before and after, go back a version.
+
+    It listens on this machine only, and the link that is printed lets in one browser. Ctrl-C ends; a training is committed first.
+
+    \b
+    bespoke ui chat.bundle --state alice
+    """
+    try:
+        from bespoke.ui.server import listening, serve
+    except ModuleNotFoundError as error:
+        if error.name not in ("starlette", "uvicorn"):
+            raise
+        raise MissingDependency.of("The page", error.name, "ui") from None
+    from bespoke.bundle.reader import open_bundle
+    from bespoke.personal_model import PersonalModel
+    from bespoke.ui.desk import Desk
+
+    with open_bundle(bundle, **trust) as opened:
+        turns = opened.manifest.text.turns is not None
+    token = secrets.token_urlsafe(24)
+    with listening(port) as here, PersonalModel.open(bundle, state, memory_mb=memory_mb, runtime=runtime, **trust) as model:
+        desk = Desk(model, turns=turns)
+        try:
+            host, found = here.getsockname()
+            click.echo(f"http://{host}:{found}/?token={token}")
+            serve(desk, here, token)
+        finally:
+            desk.close()

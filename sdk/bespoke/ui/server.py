@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page's server: on the loopback interface only, for one browser, which has been given the token.
+
+The token comes in the link that `bespoke ui` prints and stays in a cookie of that browser. Pages of other sites cannot use the
+cookie (SameSite, and the origin is compared), and other names for this machine are refused (DNS rebinding).
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from bespoke.errors import BespokeError, ConfigError
+from bespoke.ui.desk import Desk
+
+__all__ = ["application", "listening", "serve"]
+
+HOST = "127.0.0.1"
+COOKIE = "bespoke_token"
+LARGEST_REQUEST = 1 << 20  # bytes
+_HERE = Path(__file__).parent
+_FILES = {"/": ("page.html", "text/html"), "/page.css": ("page.css", "text/css"), "/page.js": ("page.js", "text/javascript")}
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; form-action 'none'",
+    "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+}  # fmt: skip
+
+
+def listening(port: int) -> socket.socket:
+    """A socket on the loopback interface; 0: any free port."""
+    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((HOST, port))
+        found.listen()  # from here on a browser waits for an answer
+    except OSError as error:
+        found.close()
+        raise ConfigError(
+            "--port", got=f"{port}: {error.strerror}", expected="a free port", next_step="Give another one, or 0 for any"
+        ) from None
+    return found
+
+
+def serve(desk: Desk, opened: socket.socket, token: str) -> None:
+    """Until Ctrl-C or SIGTERM."""
+    config = uvicorn.Config(
+        application(desk, opened.getsockname()[1], token), log_level="warning", timeout_graceful_shutdown=2, server_header=False
+    )
+    uvicorn.Server(config).run(sockets=[opened])
+
+
+def application(desk: Desk, port: int, token: str) -> ASGIApp:
+    def does(action: Callable[[dict[str, Any]], Any]) -> Callable[..., Any]:
+        """An endpoint that takes a JSON object and answers with one: {"error": words} where it was refused."""
+
+        async def endpoint(request: Request) -> Response:
+            given = await _object_of(request)
+            if given is None:
+                return JSONResponse({"error": "The request: got something else; expected a small JSON object."}, 400)
+            return await _in_a_thread(lambda: JSONResponse({"done": action(given)}))
+
+        return endpoint
+
+    async def ask(request: Request) -> Response:
+        given = await _object_of(request)
+        if given is None:
+            return JSONResponse({"error": "The request: got something else; expected a small JSON object."}, 400)
+
+        def begin() -> Response:
+            pieces = desk.ask(_text(given, "question"))
+            first = next(pieces, None)  # what is wrong is an error, not half an answer
+            return StreamingResponse(_lines(chain([] if first is None else [first], pieces)), media_type="application/x-ndjson")
+
+        return await _in_a_thread(begin)
+
+    def train(given: dict[str, Any]) -> None:
+        steps = given.get("steps")
+        desk.train(int(steps) if isinstance(steps, int) and steps else None)
+
+    def add(given: dict[str, Any]) -> Any:
+        return desk.add(_text(given, "prompt"), _text(given, "completion"), must_know=given.get("must_know") is True)
+
+    actions: dict[str, Callable[[dict[str, Any]], Any]] = {
+        "/view": lambda _: desk.view(), "/add": add, "/forget": lambda given: desk.forget(_text(given, "id")), "/train": train,
+        "/stop": lambda _: desk.stop(), "/rollback": lambda _: desk.rollback(), "/reset": lambda _: desk.reset(),
+    }  # fmt: skip
+    routes = [
+        *(Route(path, _file(name, kind)) for path, (name, kind) in _FILES.items()),
+        *(Route(path, does(action), methods=["POST"]) for path, action in actions.items()),
+        Route("/ask", ask, methods=["POST"]),
+    ]
+    return Door(Starlette(routes=routes), port, token)
+
+
+class Door:
+    """Lets in one browser, under this machine's own names."""
+
+    def __init__(self, inside: ASGIApp, port: int, token: str) -> None:
+        self._inside, self._token = inside, token
+        self._hosts = (f"{HOST}:{port}", f"localhost:{port}")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            answer = self._refusal(Request(scope))
+            if answer is not None:
+                answer.headers.update(_HEADERS)
+                return await answer(scope, receive, send)
+
+        async def with_headers(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                ours = ((name.lower().encode(), text.encode()) for name, text in _HEADERS.items())
+                message["headers"] = [*message["headers"], *ours]
+            await send(message)
+
+        return await self._inside(scope, receive, with_headers)
+
+    def _refusal(self, request: Request) -> Response | None:
+        """None: come in."""
+        host, origin = request.headers.get("host", ""), request.headers.get("origin")
+        if host not in self._hosts or (origin is not None and origin != f"http://{host}"):
+            return PlainTextResponse("This page is for a browser on this machine, under the address that bespoke ui printed.", 403)
+        if request.method == "GET" and "token" in request.query_params and self._is_token(request.query_params["token"]):
+            answer = RedirectResponse("/", 303)  # the token leaves the address line
+            answer.set_cookie(COOKIE, self._token, httponly=True, samesite="strict")
+            return answer
+        if not self._is_token(request.cookies.get(COOKIE, "")):
+            return PlainTextResponse("Open the link that bespoke ui printed: it has the token.", 403)
+        return None
+
+    def _is_token(self, given: str) -> bool:
+        return secrets.compare_digest(given.encode(), self._token.encode())
+
+
+def _file(name: str, kind: str) -> Callable[[Request], Response]:
+    def endpoint(_: Request) -> Response:
+        return Response((_HERE / name).read_bytes(), media_type=f"{kind}; charset=utf-8")
+
+    return endpoint
+
+
+async def _object_of(request: Request) -> dict[str, Any] | None:
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > LARGEST_REQUEST:
+            return None
+    try:
+        found = json.loads(body or b"{}")
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+async def _in_a_thread(work: Callable[[], Response]) -> Response:
+    from starlette.concurrency import run_in_threadpool
+
+    try:
+        return await run_in_threadpool(work)
+    except BespokeError as error:
+        return JSONResponse({"error": str(error)}, 409)
+
+
+def _lines(pieces: Iterator[str]) -> Iterator[str]:
+    """A JSON object a line: what the answer grows by, or the error that ended it."""
+    try:
+        for piece in pieces:
+            yield json.dumps({"text": piece}) + "\n"
+    except BespokeError as error:
+        yield json.dumps({"error": str(error)}) + "\n"
+
+
+def _text(given: dict[str, Any], name: str) -> str:
+    found = given.get(name)
+    return found if isinstance(found, str) else ""
