@@ -78,13 +78,13 @@ def parts_of(rows: Sequence[Row]) -> list[Row]:
 
 
 def least_gain(before: np.ndarray, after: np.ndarray, tokens: np.ndarray) -> float:
-    """The standard error of sum(gains) / sum(tokens), a ratio of sums (Cochran, Sampling Techniques, 6.4), times the 95% quantile
+    """The standard error of sum(gains) / sum(tokens), a ratio of sums (Cochran, Sampling Techniques, 6.4), times the 97.5% quantile
     of Student's t: of equally long rows that is the one-sided t test on the mean gain."""
     n = len(tokens)
     gains = (before - after) * tokens
     apart = gains - gains.sum() / tokens.sum() * tokens
     error = np.sqrt(n / (n - 1) * (apart**2).sum()) / tokens.sum()
-    return float(scipy.stats.t.ppf(0.95, n - 1) * error)
+    return float(scipy.stats.t.ppf(0.975, n - 1) * error)
 
 
 def judging(state: Path) -> list[Row]:

@@ -125,7 +125,7 @@ void judge(Steps& machine, const GateData& data, const AdapterView& answering, K
   const auto& now_general = judgement.general_after = loss_on(machine, *data.general, nullptr, data.rules, of_new);
   const std::vector<Pair> pairs = paired(before, after);
   const auto& least = judgement.least_gain = standard_error(pairs);
-  if (least) *judgement.least_gain *= student_t95(static_cast<int64_t>(pairs.size()) - 1);
+  if (least) *judgement.least_gain *= student_t975(static_cast<int64_t>(pairs.size()) - 1);
   bool better = changed && (old || old_general);
   if (old) better = better && now && *old - *now > least.value_or(0);
   if (old_general && old) better = better && now_general && *now_general <= *old_general * (1 + data.general_tolerance);

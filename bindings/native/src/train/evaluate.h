@@ -60,7 +60,7 @@ struct GateData {
 // Measures the adapter that answers now, then the machine's. Accepted if it has `changed`, the user's loss is better by more than luck
 // would make it and the general one not worse than the tolerance; what is absent is left out. The user's rows are looked at one by one,
 // so that their gains can be compared; fewer than eight are cut into parts, with as many trained tokens in each. More than luck is more
-// than the 95% quantile of Student's t times the standard error: adapters that are equally good pass in one of twenty. Throws Abandoned
+// than the 97.5% quantile of Student's t times the standard error: adapters that are equally good pass in one of forty. Throws Abandoned
 // where the call must end; `judgement` then has what was measured.
 void judge(Steps& machine, const GateData& data, const AdapterView& answering, KnownLosses& of_answering, KnownLosses& of_new,
            bool changed, Judgement& judgement);
