@@ -55,7 +55,7 @@ def expected_of(bundle: Path, state: Path) -> Expected:
         parts = parts_of(user)
         by_part = np.array([[loss_of(adapter, [part]) for adapter in adapters] for part in parts])
         trained_tokens = np.array([part.mask.sum() for part in parts])
-        least = least_gain(by_part[:, 0], by_part[:, 1], trained_tokens)
+        least = least_gain(by_part[:, 0], by_part[:, 1], trained_tokens, few=len(held_out_of_run(state)) < 10)
         assert before is not None
         assert after is not None
         tokens = sum(len(row.tokens) - 1 for row in user)
@@ -77,14 +77,14 @@ def parts_of(rows: Sequence[Row]) -> list[Row]:
     return found
 
 
-def least_gain(before: np.ndarray, after: np.ndarray, tokens: np.ndarray) -> float:
-    """The standard error of sum(gains) / sum(tokens), a ratio of sums (Cochran, Sampling Techniques, 6.4), times the 97.5% quantile
-    of Student's t: of equally long rows that is the one-sided t test on the mean gain."""
+def least_gain(before: np.ndarray, after: np.ndarray, tokens: np.ndarray, few: bool) -> float:
+    """The standard error of sum(gains) / sum(tokens), a ratio of sums (Cochran, Sampling Techniques, 6.4), times a quantile of
+    Student's t: of equally long rows that is the one-sided t test on the mean gain, where luck passes once in forty, or in ten."""
     n = len(tokens)
     gains = (before - after) * tokens
     apart = gains - gains.sum() / tokens.sum() * tokens
     error = np.sqrt(n / (n - 1) * (apart**2).sum()) / tokens.sum()
-    return float(scipy.stats.t.ppf(0.975, n - 1) * error)
+    return float(scipy.stats.t.ppf(0.9 if few else 0.975, n - 1) * error)
 
 
 def judging(state: Path) -> list[Row]:

@@ -77,30 +77,30 @@ def trained(bundle: Path, words: list[str], place: Path, seed: int) -> dict[str,
 
 @pytest.mark.benchmark
 def test_of_runs_that_learned_nothing_at_most_one_in_twenty_is_accepted(bundle: Path, tmp_path: Path) -> None:
-    """On texts drawn from the model itself, which no model predicts better, the loss falls or rises by chance."""
+    """On texts drawn from the model itself, which no model predicts better: at a tiny rate the loss falls or rises by chance."""
     from bespoke import PersonalModel
 
     with PersonalModel.open(bundle, tmp_path / "pool", runtime="core") as model:
         drawn = [list(model.generate_ids([1], max_tokens=LENGTH - 1, temperature=1.0, seed=seed)) for seed in range(POOL)]
     pool = [[1, *tokens] for tokens in drawn]
     rows: list[list[Cell]] = []
-    for count in (12, 30, 120):
+    for rate, count in ((RATE, 12), (RATE, 30), (RATE, 120), (1e-5, 12), (1e-5, 30), (1e-5, 120)):
         accepted = better = 0
         for seed in range(LUCKY_SEEDS):
-            chance = random.Random(f"{count} {seed}")
-            with PersonalModel.open(bundle, tmp_path / f"{count}-{seed}", runtime="core") as model:
+            chance = random.Random(f"{rate} {count} {seed}")
+            with PersonalModel.open(bundle, tmp_path / f"{rate}-{count}-{seed}", runtime="core") as model:
                 for number, tokens in enumerate(chance.sample(pool, count)):
                     model.examples.add({"tokens": tokens}, id=f"{seed}-{number}")
-                report = model.train(steps=40, seed=seed, learning_rate=1e-5)
+                report = model.train(steps=40, seed=seed, learning_rate=rate)
             accepted += report.accepted
             better += report.gain > 0
-        rows.append([count, f"{better} of {LUCKY_SEEDS}", f"{accepted} of {LUCKY_SEEDS}"])
+        rows.append([f"{rate:g}", count, f"{better} of {LUCKY_SEEDS}", f"{accepted} of {LUCKY_SEEDS}"])
         print(rows[-1], flush=True)
     write_table(
-        "luck", ("examples of the user", "runs whose loss was better", "accepted"), rows,
-        "stories260K, `mesp`, 40 steps at a rate of 1e-5 on texts that were drawn from the model itself at temperature 1: nothing "
-        f"can be learned from them. {LUCKY_SEEDS} seeds.",
+        "luck", ("learning rate", "examples of the user", "runs whose loss was better", "accepted"), rows,
+        "stories260K, `mesp`, 40 steps on texts that were drawn from the model itself at temperature 1: nothing can be learned "
+        f"from them. At 1e-3, a rate that teaches, training does harm; at 1e-5 it is better or worse by chance. {LUCKY_SEEDS} seeds.",
         machine="",
     )  # fmt: skip
-    lucky = max(int(str(row[2]).split()[0]) for row in rows)
-    assert lucky <= MOST_LUCKY * LUCKY_SEEDS + 2 * (LUCKY_SEEDS * 0.05 * 0.95) ** 0.5, rows
+    taught = [int(str(row[3]).split()[0]) for row in rows if row[0] == f"{RATE:g}"]
+    assert max(taught) <= MOST_LUCKY * LUCKY_SEEDS, rows

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <queue>
+#include <optional>
 #include <string>
 
 #include "error.h"
@@ -68,11 +68,25 @@ void fill(const Beginning& beginning, const std::vector<Candidate>& candidates, 
   for (const Beginning& next : longer(beginning, candidates, next_logits)) fill(next, candidates, next_logits, found);
 }
 
-struct LessLikely {
-  bool operator()(const Beginning& a, const Beginning& b) const {
-    return a.log_probability != b.log_probability ? a.log_probability < b.log_probability : a.candidates[0] > b.candidates[0];
+// The likeliest candidate behind a beginning, where it is likelier than `best`. A branch is read to its end before the next one: what it
+// shares with the one before is in the cache then.
+void search(const Beginning& beginning, const std::vector<Candidate>& candidates, const NextLogits& next_logits,
+            std::optional<Likeliest>& best) {
+  for (const size_t i : beginning.candidates) {
+    if (candidates[i].tokens.size() != beginning.tokens.size()) continue;
+    const Likeliest found = {i, beginning.log_probability};
+    if (!best || found.log_probability > best->log_probability ||
+        (found.log_probability == best->log_probability && found.candidate < best->candidate))
+      best = found;
   }
-};
+  std::vector<Beginning> branches = longer(beginning, candidates, next_logits);
+  std::stable_sort(branches.begin(), branches.end(),
+                   [](const Beginning& a, const Beginning& b) { return a.log_probability > b.log_probability; });
+  for (const Beginning& branch : branches) {
+    if (best && branch.log_probability < best->log_probability) return;  // an answer is at most as likely as its beginning
+    search(branch, candidates, next_logits, best);
+  }
+}
 
 }  // namespace
 
@@ -83,16 +97,9 @@ std::vector<double> log_probabilities(const std::vector<Candidate>& candidates, 
 }
 
 Likeliest likeliest(const std::vector<Candidate>& candidates, const NextLogits& next_logits) {
-  std::priority_queue<Beginning, std::vector<Beginning>, LessLikely> open;
-  for (Beginning& prompt : prompts_of(candidates)) open.push(std::move(prompt));
-  for (;;) {
-    const Beginning best = open.top();
-    open.pop();
-    // Every answer that is open yet is at most as likely as its beginning, and so at most as likely as this one.
-    for (const size_t i : best.candidates)
-      if (candidates[i].tokens.size() == best.tokens.size()) return {i, best.log_probability};
-    for (Beginning& next : longer(best, candidates, next_logits)) open.push(std::move(next));
-  }
+  std::optional<Likeliest> best;
+  for (const Beginning& prompt : prompts_of(candidates)) search(prompt, candidates, next_logits, best);
+  return *best;
 }
 
 }  // namespace bespoke

@@ -46,6 +46,9 @@ std::pair<double, double> remembered(Steps& machine, const Batch& batch, const A
 
 // ---- parts of the user's rows, which the gate compares one by one ---------------------------------------------------------------
 
+// Quantiles of the normal distribution, by how many runs that learned nothing may pass.
+constexpr double kOneInTen = 1.2815515655446004, kOneInForty = 1.9599639845400545;
+
 constexpr int64_t kLeastParts = 8;  // with fewer, Student's t asks for more than twice the standard error
 
 // One row, trained on in the `part`-th of `parts` pieces alone, with as many of its trained tokens in each; none where that has none.
@@ -125,7 +128,8 @@ void judge(Steps& machine, const GateData& data, const AdapterView& answering, K
   const auto& now_general = judgement.general_after = loss_on(machine, *data.general, nullptr, data.rules, of_new);
   const std::vector<Pair> pairs = paired(before, after);
   const auto& least = judgement.least_gain = standard_error(pairs);
-  if (least) *judgement.least_gain *= student_t975(static_cast<int64_t>(pairs.size()) - 1);
+  const double normal_quantile = data.few ? kOneInTen : kOneInForty;
+  if (least) *judgement.least_gain *= student_t(normal_quantile, static_cast<int64_t>(pairs.size()) - 1);
   bool better = changed && (old || old_general);
   if (old) better = better && now && *old - *now > least.value_or(0);
   if (old_general && old) better = better && now_general && *now_general <= *old_general * (1 + data.general_tolerance);

@@ -53,6 +53,7 @@ struct GateData {
   std::optional<JudgedOn> judged_on;
   std::unique_ptr<RowSource> user, general;
   int64_t examples = 0, tokens = 0, of_tokens = 0;
+  bool few = false;  // of the user's examples are held out: what they can show is asked for
   double general_tolerance = 0;
   EvaluationRules rules{};
 };
@@ -60,7 +61,8 @@ struct GateData {
 // Measures the adapter that answers now, then the machine's. Accepted if it has `changed`, the user's loss is better by more than luck
 // would make it and the general one not worse than the tolerance; what is absent is left out. The user's rows are looked at one by one,
 // so that their gains can be compared; fewer than eight are cut into parts, with as many trained tokens in each. More than luck is more
-// than the 97.5% quantile of Student's t times the standard error: adapters that are equally good pass in one of forty. Throws Abandoned
+// than a quantile of Student's t times the standard error, which adapters that are equally good reach in one of forty, or, where few are
+// held out, in one of ten. Throws Abandoned
 // where the call must end; `judgement` then has what was measured.
 void judge(Steps& machine, const GateData& data, const AdapterView& answering, KnownLosses& of_answering, KnownLosses& of_new,
            bool changed, Judgement& judgement);

@@ -10,6 +10,7 @@
 namespace bespoke {
 
 constexpr int64_t JUDGED_POSITIONS = 4096;
+constexpr int64_t kFewHeldOut = 10;  // examples: with fewer held out, the gate asks for less
 
 std::vector<RowPlace> judged_rows(const std::vector<RowPlace>& rows);
 

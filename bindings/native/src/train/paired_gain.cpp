@@ -5,9 +5,8 @@
 
 namespace bespoke {
 
-double student_t975(int64_t degrees) {
-  const double x = 1.9599639845400545;  // of the normal distribution
-  const double n = static_cast<double>(degrees), x2 = x * x;
+double student_t(double normal_quantile, int64_t degrees) {
+  const double x = normal_quantile, n = static_cast<double>(degrees), x2 = x * x;
   const double first = (x2 + 1) * x / 4, second = ((5 * x2 + 16) * x2 + 3) * x / 96;
   const double third = (((3 * x2 + 19) * x2 + 17) * x2 - 15) * x / 384;
   return x + first / n + second / (n * n) + third / (n * n * n);

@@ -18,8 +18,8 @@ struct Pair {  // sums of the losses of one text, with the one adapter and with 
 // than two pairs.
 std::optional<double> standard_error(const std::vector<Pair>& pairs);
 
-// The 97.5% quantile of Student's t, by the expansion of Cornish and Fisher (Abramowitz and Stegun, 26.7.5): too low by at most 0.8% from
-// three degrees of freedom on.
-double student_t975(int64_t degrees);
+// A quantile of Student's t by that of the normal distribution and the expansion of Cornish and Fisher (Abramowitz and Stegun, 26.7.5):
+// too low by at most 0.8% from three degrees of freedom on.
+double student_t(double normal_quantile, int64_t degrees);
 
 }  // namespace bespoke

@@ -54,8 +54,10 @@ Adapter start_of(Personal& personal, const Run& run) {
 
 GateData gate_of(Personal& personal, const Run& run, const Method& method) {
   const Manifest& manifest = personal.bundle.manifest();
-  std::vector<RowPlace> places = personal.store.held_out(run.id).judging;
+  HeldOut held_out = personal.store.held_out(run.id);
+  std::vector<RowPlace> places = std::move(held_out.judging);
   GateData gate;
+  gate.few = examples_of(places) + examples_of(held_out.choosing) < kFewHeldOut;
   gate.judged_on = JudgedOn::validation;
   if (places.empty()) {
     places = personal.store.rows(run.id, Split::train);
