@@ -62,11 +62,11 @@ class Desk:
 
     def view(self) -> dict[str, Any]:
         """All that the page shows, as JSON has it."""
-        version = self._version()
-        training = self._training
+        versions, training = self._model.versions(), self._training
+        version = versions[-1].id if versions else 0
         return {
             "examples": [{"id": one.id, "split": one.split, "words": words_of(one.json)} for one in self._model.examples.list()],
-            "versions": [{"id": one.id, "step": one.step, "accepted_at": one.accepted_at} for one in self._model.versions()],
+            "versions": [{"id": one.id, "step": one.step, "accepted_at": one.accepted_at} for one in versions],
             "version": version,
             "unfinished": self._model.current_run() is not None,
             "limit_bytes": self._model.limit_bytes,

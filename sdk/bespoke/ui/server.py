@@ -17,6 +17,7 @@ from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -63,27 +64,12 @@ def serve(desk: Desk, opened: socket.socket, token: str) -> None:
 
 def application(desk: Desk, port: int, token: str) -> ASGIApp:
     def does(action: Callable[[dict[str, Any]], Any]) -> Callable[..., Any]:
-        """An endpoint that takes a JSON object and answers with one: {"error": words} where it was refused."""
+        return _answered(lambda given: JSONResponse({"done": action(given)}))
 
-        async def endpoint(request: Request) -> Response:
-            given = await _object_of(request)
-            if given is None:
-                return JSONResponse({"error": "The request: got something else; expected a small JSON object."}, 400)
-            return await _in_a_thread(lambda: JSONResponse({"done": action(given)}))
-
-        return endpoint
-
-    async def ask(request: Request) -> Response:
-        given = await _object_of(request)
-        if given is None:
-            return JSONResponse({"error": "The request: got something else; expected a small JSON object."}, 400)
-
-        def begin() -> Response:
-            pieces = desk.ask(_text(given, "question"))
-            first = next(pieces, None)  # what is wrong is an error, not half an answer
-            return StreamingResponse(_lines(chain([] if first is None else [first], pieces)), media_type="application/x-ndjson")
-
-        return await _in_a_thread(begin)
+    def ask(given: dict[str, Any]) -> Response:
+        pieces = desk.ask(_text(given, "question"))
+        first = next(pieces, None)  # what is wrong is an error, not half an answer
+        return StreamingResponse(_lines(chain([] if first is None else [first], pieces)), media_type="application/x-ndjson")
 
     def train(given: dict[str, Any]) -> None:
         steps = given.get("steps")
@@ -99,7 +85,7 @@ def application(desk: Desk, port: int, token: str) -> ASGIApp:
     routes = [
         *(Route(path, _file(name, kind)) for path, (name, kind) in _FILES.items()),
         *(Route(path, does(action), methods=["POST"]) for path, action in actions.items()),
-        Route("/ask", ask, methods=["POST"]),
+        Route("/ask", _answered(ask), methods=["POST"]),
     ]
     return Door(Starlette(routes=routes), port, token)
 
@@ -163,13 +149,19 @@ async def _object_of(request: Request) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-async def _in_a_thread(work: Callable[[], Response]) -> Response:
-    from starlette.concurrency import run_in_threadpool
+def _answered(answer: Callable[[dict[str, Any]], Response]) -> Callable[..., Any]:
+    """An endpoint that takes a JSON object, and says {"error": words} where it was refused."""
 
-    try:
-        return await run_in_threadpool(work)
-    except BespokeError as error:
-        return JSONResponse({"error": str(error)}, 409)
+    async def endpoint(request: Request) -> Response:
+        given = await _object_of(request)
+        if given is None:
+            return JSONResponse({"error": "The request: got something else; expected a small JSON object."}, 400)
+        try:
+            return await run_in_threadpool(answer, given)  # the model's calls wait for locks and for the disk
+        except BespokeError as error:
+            return JSONResponse({"error": str(error)}, 409)
+
+    return endpoint
 
 
 def _lines(pieces: Iterator[str]) -> Iterator[str]:

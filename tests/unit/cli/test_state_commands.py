@@ -60,10 +60,10 @@ def test_an_example_is_forgotten_with_the_adapters_that_saw_it(alice: Alice) -> 
 
 
 def test_versions_are_listed_and_rolled_back_to_the_base(alice: Alice) -> None:
-    alice("train", flags="--steps 2").ok()
+    alice("train", flags="--steps 20").ok()
     versions = alice("versions").ok().json["versions"]
     assert [version["run_id"] for version in versions] == [1, 2]
-    assert alice.text("versions").splitlines()[-1].split()[:4] == ["2", "run", "2", "2"]
+    assert alice.text("versions").splitlines()[-1].split()[:4] == ["2", "run", "2", "20"]
     assert alice("rollback").ok().json == {"answers": versions[0]}
     assert alice.text("rollback") == "the base model answers\n"
     assert alice("versions").ok().json["versions"] == []

@@ -26,7 +26,7 @@ from tests.unit.cli.commands import bespoke
 
 pytestmark = pytest.mark.xdist_group("cli")
 CHROMIUM = shutil.which("chromium")
-STEPS = 40
+STEPS = 600  # seconds of training: long enough to be seen
 SLOW = 30_000  # milliseconds that a busy machine may take
 
 
@@ -57,7 +57,7 @@ def bundle(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """stories260K, which answers in words."""
 
     def make(folder: Path) -> None:
-        training = Training(sequence_lengths=(64,), batch_size=2, steps=STEPS, learning_rate=5e-3)
+        training = Training(sequence_lengths=(64,), batch_size=4, steps=STEPS, learning_rate=2e-3)
         settings = {"context": 192, "training": training, "budget": Budget(memory_mb=20), "data": None}
         Personalizer(stories, {"mesp": {"update": "adamw"}}, "executorch", **settings).build(folder / "bundle")
 
@@ -153,7 +153,7 @@ def test_training_is_seen_as_it_goes_on_and_answers_stand_side_by_side(page: Any
     expect(page, "#ask-button").to_be_enabled()
     before = now.inner_text()
     page.click("#begin")
-    expect(page, "#phase").to_have_text(re.compile(r"step \d+ of 40"))
+    expect(page, "#phase").to_have_text(re.compile(r"step \d+ of 600"))
     expect(page, "#losses polyline").to_have_count(1)
     assert "limit" in page.locator("#memory-words").inner_text()
     trained(page)
@@ -181,7 +181,7 @@ def pictures(page: Any) -> None:
 
 
 def test_a_training_that_is_stopped_goes_on(page: Any) -> None:
-    page.fill("#steps", "40")
+    page.fill("#steps", "600")
     page.click("#begin")
     expect(page, "#losses polyline").to_have_count(1)
     page.click("#stop")
