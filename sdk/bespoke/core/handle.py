@@ -203,7 +203,7 @@ class Handle:
         cancel = self._library.plain("bespoke_cancel_new")
 
         def tell(_: Any, found: Any) -> int:
-            if not gone.is_set():
+            if on_progress is not None and not gone.is_set():  # a token of an answer waits for nobody
                 told.put(_progress(found.contents))
                 heard.acquire()
             return 0
@@ -219,8 +219,8 @@ class Handle:
                     for progress in _until_none(told):
                         if progress is not None:
                             try:
-                                if on_progress is not None:
-                                    on_progress(progress)
+                                assert on_progress is not None
+                                on_progress(progress)
                             finally:
                                 heard.release()
                         if stop is not None and stop():

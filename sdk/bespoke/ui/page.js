@@ -70,10 +70,10 @@ function draw(view) {
 function drawTraining(training, limit) {
   const losses = training.losses.filter(([, loss]) => loss !== null);
   const values = losses.map(([, loss]) => loss);
-  plot("losses", values, Math.min(...values), Math.max(...values));
+  plot("losses", values, extreme(Math.min, values), extreme(Math.max, values));
   at("losses-words").textContent = values.length
     ? `Loss ${values[0].toFixed(3)} at step ${losses[0][0]}, now ${values.at(-1).toFixed(3)} at step ${losses.at(-1)[0]}` : "Loss of each step";
-  const peak = Math.max(0, ...training.footprints);
+  const peak = extreme(Math.max, training.footprints) || 0;
   plot("memory", training.footprints, 0, Math.max(peak, limit || 0) * 1.05, limit);
   const of = limit ? `, limit ${megabytes(limit)} (dashed)` : "";
   at("memory-words").textContent = peak ? `Memory at most ${megabytes(peak)}${of}` : `Memory${of}`;
@@ -86,6 +86,11 @@ function drawReport(report) {
   at("verdict").textContent = verdict[report.accepted] + gain;
   at("verdict").className = report.accepted ? "good" : report.accepted === false ? "refused" : "";
   at("table").textContent = report.table;
+}
+
+// Of any number of values; as arguments of one call a long run has too many.
+function extreme(of, values) {
+  return values.reduce((found, value) => of(found, value), values[0]);
 }
 
 // A line over the whole width; nothing where there are no two values.

@@ -98,11 +98,7 @@ class Door:
         self._hosts = (f"{HOST}:{port}", f"localhost:{port}")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            answer = self._refusal(Request(scope))
-            if answer is not None:
-                answer.headers.update(_HEADERS)
-                return await answer(scope, receive, send)
+        answer = (self._refusal(Request(scope)) if scope["type"] == "http" else None) or self._inside
 
         async def with_headers(message: Any) -> None:
             if message["type"] == "http.response.start":
@@ -110,7 +106,7 @@ class Door:
                 message["headers"] = [*message["headers"], *ours]
             await send(message)
 
-        return await self._inside(scope, receive, with_headers)
+        return await answer(scope, receive, with_headers)
 
     def _refusal(self, request: Request) -> Response | None:
         """None: come in."""

@@ -62,8 +62,7 @@ struct GateData {
 // would make it and the general one not worse than the tolerance; what is absent is left out. The user's rows are looked at one by one,
 // so that their gains can be compared; fewer than eight are cut into parts, with as many trained tokens in each. More than luck is more
 // than a quantile of Student's t times the standard error, which adapters that are equally good reach in one of forty, or, where few are
-// held out, in one of ten. Throws Abandoned
-// where the call must end; `judgement` then has what was measured.
+// held out, in one of ten. Throws Abandoned where the call must end; `judgement` then has what was measured.
 void judge(Steps& machine, const GateData& data, const AdapterView& answering, KnownLosses& of_answering, KnownLosses& of_new,
            bool changed, Judgement& judgement);
 
