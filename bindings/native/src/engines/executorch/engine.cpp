@@ -98,11 +98,37 @@ std::unique_ptr<TensorImpl> tensor_of(Spec& spec) {
   return std::make_unique<TensorImpl>(spec.type, static_cast<ssize_t>(spec.sizes.size()), spec.sizes.data(), nullptr, spec.order.data());
 }
 
+// What ExecuTorch keeps of a loaded program. It fills some of its lists without asking whether their memory was given, and its own
+// assertion then ends the process (method.cpp, parse_values). So it never sees that an allocation failed: the memory comes from a
+// reserve that was taken before, and loaded() throws. A reserve that is not needed is never written, so it has no pages.
+class Structures : public executorch::extension::MallocMemoryAllocator {
+ public:
+  // The structures of our programs take up to 1.7 times their file.
+  explicit Structures(size_t file_bytes)
+      : reserve_(new uint8_t[2 * file_bytes + 4096]), rest_(static_cast<uint32_t>(2 * file_bytes + 4096), reserve_.get()) {}
+
+  void* allocate(size_t size, size_t alignment) override {
+    if (void* memory = MallocMemoryAllocator::allocate(size, alignment)) return memory;
+    fell_short_ = true;
+    return reserve_ ? rest_.allocate(size, alignment) : nullptr;
+  }
+  void loaded() {  // std::bad_alloc where an allocation failed
+    if (fell_short_) throw std::bad_alloc();
+    reserve_.reset();
+  }
+
+ private:
+  std::unique_ptr<uint8_t[]> reserve_;
+  rt::MemoryAllocator rest_;
+  bool fell_short_ = false;
+};
+
 class LoadedProgram {
  public:
   explicit LoadedProgram(const bespoke_artifact& artifact)
       : loader_(artifact.bytes, artifact.size),
-        program_(take(rt::Program::load(&loader_, rt::Program::Verification::InternalConsistency), "read the program")) {
+        program_(take(rt::Program::load(&loader_, rt::Program::Verification::InternalConsistency), "read the program")),
+        structures_(artifact.size) {
     auto meta = take(program_.method_meta(kMethod), "find the program's method");
     for (size_t i = 0; i < meta.num_inputs(); i++) takes_.emplace_back(take(meta.input_tensor_meta(i), "read an operand"));
     for (size_t i = 0; i < meta.num_outputs(); i++) gives_.emplace_back(take(meta.output_tensor_meta(i), "read a result"));
@@ -122,7 +148,8 @@ class LoadedProgram {
     manager_ = std::make_unique<rt::MemoryManager>(&structures_, memory_.get(), temporary_.get());
     for (Spec& spec : takes_) operands_.push_back(tensor_of(spec));
     method_ = std::make_unique<rt::Method>(take(program_.load_method(kMethod, manager_.get()), "load the method"));
-    if (program_.method_meta(kReserve).ok()) reserve();
+    structures_.loaded();
+    if (program_.method_meta(kReserve).ok()) reserve(artifact.size);
   }
 
   void run(const bespoke_tensor* const* operands, const bespoke_tensor* const* results) {
@@ -139,11 +166,12 @@ class LoadedProgram {
 
  private:
   // From one number to one number: the workspace stays for as long as `forward` is loaded.
-  void reserve() {
-    executorch::extension::MallocMemoryAllocator structures;
+  void reserve(size_t file_bytes) {
+    Structures structures(file_bytes);
     rt::HierarchicalAllocator nothing({});
     rt::MemoryManager manager(&structures, &nothing, temporary_.get());
     rt::Method method = take(program_.load_method(kReserve, &manager), "load the reserving method");
+    structures.loaded();
     alignas(kAlignment) float given[kAlignment] = {}, result[kAlignment];  // XNNPACK may read 128 bytes past an operand
     if (method.inputs_size() != 1 || method.outputs_size() != 1) throw Failure{"the reserving method has another signature"};
     Spec spec(take(take(program_.method_meta(kReserve), "find the reserving method").input_tensor_meta(0), "read its operand"));
@@ -160,7 +188,7 @@ class LoadedProgram {
   std::vector<rt::Span<uint8_t>> planned_;
   std::unique_ptr<rt::HierarchicalAllocator> memory_;
   std::unique_ptr<rt::MemoryAllocator> temporary_;
-  executorch::extension::MallocMemoryAllocator structures_;
+  Structures structures_;
   std::unique_ptr<rt::MemoryManager> manager_;
   std::vector<Spec> takes_, gives_;
   std::vector<std::unique_ptr<TensorImpl>> operands_;
