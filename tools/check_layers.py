@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # which only re-exports, and `bespoke_plugins` is all of plugins/bespoke_plugins.
 LAYERS = (
     "version", "errors", "arguments", "format", "config", "rules", "plan", "ops", "model", "bundle", "system", "graph", "methods",
-    "data", "hookspecs", "contracts", "plugins", "reference", "core", "delivery", "merging", "golden",
+    "data", "hookspecs", "contracts", "plugins", "reference", "core", "delivery", "exports", "golden",
     "compiler", "personalizer", "examples", "session", "personal_model", "testing", "plot", "doctor", "ui", "cli", "bespoke",
     "bespoke_plugins",
 )  # fmt: skip

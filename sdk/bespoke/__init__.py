@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bespoke.config import Budget, Lora, Training
     from bespoke.delivery import install
     from bespoke.errors import BespokeError
+    from bespoke.exports.gguf_base import export_base
     from bespoke.personal_model import PersonalModel
     from bespoke.personalizer import Personalizer
 
@@ -27,11 +28,14 @@ _HOME = {
     "PersonalModel": "bespoke.personal_model",
     "Personalizer": "bespoke.personalizer",
     "Training": "bespoke.config",
+    "export_base": "bespoke.exports.gguf_base",
     "install": "bespoke.delivery",
     "pack": "bespoke.bundle.archive",
 }
 
-__all__ = ["BespokeError", "Budget", "Lora", "PersonalModel", "Personalizer", "Training", "__version__", "install", "pack"]
+__all__ = [
+    "BespokeError", "Budget", "Lora", "PersonalModel", "Personalizer", "Training", "__version__", "export_base", "install", "pack",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -82,7 +82,7 @@ class ConfigError(BespokeError):
 
 
 # What is not installed with bespoke-sdk alone, and the extra that brings it. Torch alone is rarely enough: `build` brings it too.
-EXTRAS = {"torch": "build", "transformers": "build", "jinja2": "build"}
+EXTRAS = {"torch": "build", "transformers": "build", "jinja2": "build", "gguf": "gguf"}
 
 
 class MissingDependency(BespokeError):

@@ -363,7 +363,7 @@ class PersonalModel:
         Its weights are the bundle's, int4 decoded, to which the adapter belongs. `model` is the folder that the bundle was built
         from: it gives configuration and tokenizer. Refused where the base model answers; `base` exports that.
         """
-        from bespoke.merging import write_merged
+        from bespoke.exports.merged import write_merged
         from bespoke.reference.exported import exported_adapter
 
         folder, model = arguments.folder("folder", folder), arguments.folder("model", model)

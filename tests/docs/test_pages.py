@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from bespoke import PersonalModel
 from tests.benchmarks.figures import pages
 from tests.bundles import stories_bundle
 from tests.conftest import REPOSITORY
@@ -97,6 +98,16 @@ def test_a_bundle_is_delivered_as_its_page_says(stories: Path, tmp_path: Path) -
     printed = run_page(REPOSITORY / "docs" / "how_to" / "deliver.md", tmp_path)
     assert "installed" in printed[-1]
     assert contents(tmp_path / "app" / "chat.bundle") == contents(tmp_path / "v2.bundle")
+
+
+def test_other_engines_are_given_what_their_page_says(stories: Path, stories_bundle: Path, tmp_path: Path) -> None:
+    shutil.copytree(stories, tmp_path / "everyday", copy_function=shutil.copyfile)
+    (tmp_path / "chat.bundle").symlink_to(stories_bundle)
+    with PersonalModel.open(stories_bundle, tmp_path / "alice") as model:
+        model.import_adapter(model.export_adapter(tmp_path / "first", base=True))
+    run_page(REPOSITORY / "docs" / "how_to" / "use_another_engine.md", tmp_path)
+    for file in ("adapter_mlx/adapters.safetensors", "adapter_gguf/adapter.gguf", "merged/model.safetensors", "llama/base.gguf"):
+        assert (tmp_path / file).is_file()
 
 
 @pytest.mark.slow

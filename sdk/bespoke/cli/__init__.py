@@ -17,7 +17,7 @@ import click
 from bespoke.cli.answering import export, generate
 from bespoke.cli.building import build
 from bespoke.cli.chatting import chat
-from bespoke.cli.delivering import install, pack
+from bespoke.cli.delivering import export_base, install, pack
 from bespoke.cli.hints import on_the_command_line, option_names
 from bespoke.cli.inspecting import doctor, inspect, plugins, verify
 from bespoke.cli.managing import abandon, examples, reset, rollback, versions
@@ -66,8 +66,8 @@ def cli(session: Session, debug: bool) -> None:
 
 
 for _command in (
-    build, inspect, verify, pack, install, train, evaluate, generate, chat, ui, export, examples, versions, rollback, reset,
-    abandon, plugins, doctor,
+    build, inspect, verify, pack, install, export_base, train, evaluate, generate, chat, ui, export, examples, versions, rollback,
+    reset, abandon, plugins, doctor,
 ):  # fmt: skip
     cli.add_command(_command)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`bespoke pack` and `bespoke install`: a bundle's way to a device."""
+"""`bespoke pack`, `bespoke install` and `bespoke export-base`: a bundle's way to a device, and its model's to llama.cpp."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from bespoke.cli.session import PATH, Session, Trust, format_option, print_json, trust_options
+from bespoke.errors import MissingDependency
 from bespoke.rules.report import megabytes
 
 
@@ -54,3 +55,30 @@ def install(session: Session, archives: tuple[Path, ...], folder: Path, trust: T
         print_json({"bundle": str(path)})
     else:
         click.echo(f"{path}: installed")
+
+
+@click.command("export-base", short_help="Write the base model for llama.cpp.")
+@click.argument("bundle", type=PATH)
+@click.argument("out", type=PATH)
+@trust_options
+@format_option
+@click.pass_obj
+def export_base(session: Session, bundle: Path, out: Path, trust: Trust) -> None:
+    """Write base.gguf into the folder OUT: the int4 weights of BUNDLE, to which its adapters belong, as Q4_0.
+
+    \b
+    bespoke export-base chat.bundle llama
+    bespoke export chat.bundle learned --state alice --format gguf
+    llama-cli --model llama/base.gguf --lora learned/adapter.gguf
+    """
+    try:
+        from bespoke.exports.gguf_base import export_base as write_base
+    except ModuleNotFoundError as error:
+        if error.name != "gguf":
+            raise
+        raise MissingDependency.of("bespoke export-base", "gguf", "gguf") from None
+    path = write_base(bundle, out, **trust)
+    if session.json:
+        print_json({"base": str(path), "bytes": path.stat().st_size})
+    else:
+        click.echo(f"{path}: {megabytes(path.stat().st_size)}")

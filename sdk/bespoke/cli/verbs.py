@@ -55,6 +55,7 @@ VERBS = (
     Verb("move a state to another base model", "PersonalModel.reset_for_new_base", None, "bespoke_reset_for_new_base"),
     Verb("write the adapter to a folder", "PersonalModel.export_adapter", "bespoke export", "bespoke_export_adapter"),
     Verb("write the model with the adapter merged into it", "PersonalModel.export_merged", "bespoke export --format merged", None),
+    Verb("write the base model for llama.cpp, onto which a GGUF adapter goes", "bespoke.export_base", "bespoke export-base", None),
     Verb("take an adapter from a folder", "PersonalModel.import_adapter", None, "bespoke_import_adapter"),
     Verb("do all this on a page in the browser", None, "bespoke ui", None),
     Verb("say what is installed, what is missing", None, "bespoke doctor, bespoke plugins", "bespoke_instruction_set"),

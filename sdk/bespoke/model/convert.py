@@ -25,6 +25,7 @@ from bespoke.model.rope import rope_tables
 
 __all__ = ["base_sha256", "combine_sha256", "convert", "file_sha256", "hollow_weights"]
 
+HEAD = "lm_head.weight"
 _PREFIXES = ("model.", "model.language_model.", "language_model.model.", "")
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 
@@ -115,7 +116,13 @@ def file_sha256(path: Path) -> str:
 
 
 def sources_of(checkpoint: Checkpoint, config: ModelConfig) -> dict[str, list[Source]]:
-    prefix = _prefix(checkpoint)
+    """By group, what `checkpoint` calls the tensors of the model."""
+    heads = [name for name in (HEAD, "language_model.lm_head.weight") if name in checkpoint]
+    return named_sources(config, _prefix(checkpoint), heads[0] if heads else HEAD)
+
+
+def named_sources(config: ModelConfig, prefix: str = "model.", head: str = HEAD) -> dict[str, list[Source]]:
+    """By group, the tensors of the model as transformers names them where its decoder is `prefix`."""
     d, head_dim = config.hidden_size, config.head_dim
     one = 1.0 if config.output_norms else 0.0
     table = (config.vocab_size, d)
@@ -141,8 +148,7 @@ def sources_of(checkpoint: Checkpoint, config: ModelConfig) -> dict[str, list[So
         groups[group] = sources
     groups["head"] = [Source("norm", f"{prefix}norm.weight", (d,), one)]
     if not config.tied_head:
-        heads = [name for name in ("lm_head.weight", "language_model.lm_head.weight") if name in checkpoint]
-        groups["head"].append(Source("table", heads[0] if heads else "lm_head.weight", table))
+        groups["head"].append(Source("table", head, table))
     return groups
 
 

@@ -15,6 +15,7 @@ from safetensors.numpy import load_file
 
 from bespoke import PersonalModel
 from bespoke.errors import AdapterError, ConfigError
+from tests.models import dequantized_reference
 from tests.native.test_sessions import VOCABULARY, family, folder
 
 __all__ = ["family", "folder"]
@@ -30,12 +31,15 @@ def model(folder: Path, tmp_path: Path) -> Any:
         yield opened
 
 
-def effect_in_peft(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Logits of transformers without the adapter, and what peft's adds to them, [rows, tokens, V]."""
+def effect_in_peft(folder: Path, decoded: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Logits of transformers without the adapter, and what peft's adds to them, [rows, tokens, V]; `decoded`: of int4 weights."""
     import peft
     from transformers import AutoModelForCausalLM
 
-    base = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32, attn_implementation="eager")
+    def original() -> Any:
+        return AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32, attn_implementation="eager")
+
+    base = dequantized_reference(folder / "model") if decoded else original()
     with torch.no_grad():
         without = base(input_ids=torch.tensor(TOKENS)).logits.numpy()
         adapted = peft.PeftModel.from_pretrained(base, str(folder / "adapters" / "0"))

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A bundle's base model for llama.cpp: its int4 weights bit for bit, as GGUF's Q4_0, onto which adapter.gguf goes.
+
+Format: ggml/docs/gguf.md, written by its owner's package. A block of Q4_0 is the fp16 scale of 32 weights and 16 bytes, the low
+nibbles the first 16 weights, the high ones the others (block_q4_0 in ggml-common.h); a weight is (code - 8) * scale, as here. Rows
+whose length is no multiple of 32 cannot be Q4_0 and are written as the same numbers in float32. Names, and the order of the rows of
+q_proj and k_proj in models of the family "llama", are those of convert_hf_to_gguf.py.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+
+from bespoke import arguments
+from bespoke.bundle.reader import Bundle, open_bundle
+from bespoke.errors import BundleError, UnsupportedModel
+from bespoke.exports.gguf_vocabulary import read_vocabulary
+from bespoke.format.whole_folder import WholeFolder
+from bespoke.model.architecture import ModelConfig, RopeConfig
+from bespoke.model.convert import Source, named_sources
+from bespoke.model.quantize import GROUP, dequantize
+from bespoke.model.rope import rope_frequencies
+
+__all__ = ["export_base"]
+
+FILE = "base.gguf"
+_FAMILIES = {"llama": "LLAMA", "qwen2": "QWEN2", "qwen3": "QWEN3", "gemma3_text": "GEMMA3"}  # names of gguf.MODEL_ARCH
+_TURNED = {"q_proj": "num_heads", "k_proj": "num_kv_heads"}  # linears of "llama" whose rows change places, and whose heads count
+_LICENCES = "licences/"
+
+
+def export_base(
+    bundle: Path | str, folder: Path | str, *, pin_sha256: str | None = None, public_key: bytes | None = None,
+    require_authenticated: bool = False,
+) -> Path:  # fmt: skip
+    """Writes `folder`/base.gguf, the base model of `bundle` for llama.cpp, and returns its path.
+
+    With an adapter of `PersonalModel.export_adapter(..., "gguf")`, llama.cpp answers from the weights that it was trained on. The
+    file has no chat template, which a bundle does not keep. Needs the package gguf (extra "gguf").
+
+    UnsupportedModel for what llama.cpp would compute in another way, ModelError for a tokenizer that it has no name for.
+    """
+    trust = {"pin_sha256": pin_sha256, "public_key": public_key, "require_authenticated": require_authenticated}
+    whole = WholeFolder(arguments.folder("folder", folder), BundleError, _replaceable)
+    try:
+        with open_bundle(arguments.folder("bundle", bundle), **trust) as opened:  # type: ignore[arg-type]
+            _check(opened.manifest.model.config)
+            _write(opened, whole.work / FILE)
+            for name in opened.names:
+                if name.startswith(_LICENCES):
+                    (whole.work / name.removeprefix(_LICENCES)).write_bytes(opened.read(name))
+        return whole.finish() / FILE
+    finally:
+        whole.abandon()
+
+
+def _check(config: ModelConfig) -> None:
+    """Refuses what llama.cpp cannot be told by a file."""
+    window = config.sliding_window if config.family != "gemma3_text" else None
+    local = config.rope_local.kind if config.rope_local is not None else "default"
+    for subject, given, expected in (("sliding_window", window, None), ("rope_local.kind", local, "default")):
+        if given != expected:
+            raise UnsupportedModel(
+                f"the base for llama.cpp: {subject}", got=str(given), expected=f"{expected}, as llama.cpp has it",
+                next_step="Use the bundle itself, or export_merged for transformers",
+            )  # fmt: skip
+
+
+def _write(bundle: Bundle, path: Path) -> None:
+    model, config = bundle.manifest.model, bundle.manifest.model.config
+    architecture = gguf.MODEL_ARCH[_FAMILIES[config.family]]
+    writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[architecture])
+    try:
+        writer.add_type(gguf.GGUFType.MODEL)
+        writer.add_name(model.name)
+        _add_sizes(writer, config)
+        _add_text(writer, bundle)
+        tensors = list(_tensors(bundle, gguf.get_tensor_name_map(architecture, config.num_layers)))
+        for name, source, _ in tensors:
+            _announce(writer, name, source)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        for _, source, group in tensors:
+            writer.write_tensor_data(_data(bundle, source, group))
+        writer.flush()
+        for file in writer.fout or []:
+            os.fsync(file.fileno())
+    finally:
+        writer.close()
+
+
+def _add_sizes(writer: gguf.GGUFWriter, config: ModelConfig) -> None:
+    writer.add_context_length(config.max_positions)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_heads)
+    writer.add_head_count_kv(config.num_kv_heads)
+    writer.add_key_length(config.head_dim)
+    writer.add_value_length(config.head_dim)
+    writer.add_rope_dimension_count(config.head_dim)
+    writer.add_layer_norm_rms_eps(config.norm_eps)
+    writer.add_rope_freq_base(config.rope.theta)
+    if config.rope.kind == "linear":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(float(config.rope.factor or 1.0))
+    if config.rope_local is not None:
+        writer.add_rope_freq_base_swa(config.rope_local.theta)
+    if config.sliding_window is not None:
+        writer.add_sliding_window(config.sliding_window)
+        writer.add_sliding_window_pattern(list(config.sliding_layers))
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_0)
+    writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+
+
+def _add_text(writer: gguf.GGUFWriter, bundle: Bundle) -> None:
+    text, size = bundle.manifest.text, bundle.manifest.model.config.vocab_size
+    writer.add_vocab_size(size)
+    if text.tokenizer is None:
+        writer.add_tokenizer_model("none")
+        return
+    vocabulary = read_vocabulary(bundle.read(text.tokenizer), size)
+    writer.add_tokenizer_model(vocabulary.model)
+    writer.add_tokenizer_pre(vocabulary.pre)
+    writer.add_token_list(vocabulary.tokens)
+    writer.add_token_types(vocabulary.types)
+    if vocabulary.scores is not None:
+        writer.add_token_scores(vocabulary.scores)
+        writer.add_add_space_prefix(vocabulary.space_first)
+    if vocabulary.merges is not None:
+        writer.add_token_merges(vocabulary.merges)
+    writer.add_add_bos_token(text.bos_id is not None)
+    writer.add_add_eos_token(False)
+    if text.bos_id is not None:
+        writer.add_bos_token_id(text.bos_id)
+    if text.eos_id is not None:
+        writer.add_eos_token_id(text.eos_id)
+
+
+def _tensors(bundle: Bundle, names: gguf.TensorNameMap) -> Iterator[tuple[str, Source, str]]:
+    """(name in GGUF, tensor, its group), and `rope_freqs.weight` where frequencies are stretched one by one."""
+    config = bundle.manifest.model.config
+    for group, sources in named_sources(config).items():
+        for source in sources:
+            name = names.get_name(source.name, try_suffixes=(".weight", ".bias"))
+            if name is None:
+                raise UnsupportedModel(
+                    f"tensor {source.name}", got=f"no name for it in llama.cpp's {config.family}", expected="a tensor that it has",
+                    next_step="Install a newer gguf",
+                )  # fmt: skip
+            yield name, source, group
+    if config.rope.kind == "llama3":
+        yield "rope_freqs.weight", Source("rope_freqs", "", (config.head_dim // 2,)), "rope"
+
+
+def _announce(writer: gguf.GGUFWriter, name: str, source: Source) -> None:
+    if _is_q4_0(source):
+        rows, columns = source.shape
+        of_bytes = (rows, columns // GROUP * 18)
+        writer.add_tensor_info(name, of_bytes, np.dtype(np.uint8), rows * of_bytes[1], gguf.GGMLQuantizationType.Q4_0)
+    else:
+        writer.add_tensor_info(name, source.shape, np.dtype(np.float32), 4 * int(np.prod(source.shape)))
+
+
+def _is_q4_0(source: Source) -> bool:
+    return source.quantized and source.shape[1] % GROUP == 0
+
+
+def _data(bundle: Bundle, source: Source, group: str) -> np.ndarray:
+    config = bundle.manifest.model.config
+    if group == "rope":
+        return _stretch(config.rope, config.head_dim)
+    tensors = bundle.mapped(next(record.file for record in bundle.manifest.weights if record.group == group))
+    if not source.quantized:
+        share = config.attention_scale / _attention_scale(config) if source.target == "q_norm" else 1.0
+        return tensors[source.target] * np.float32(share)
+    codes, scales = _turned(config, source, tensors)
+    return q4_0(codes, scales) if _is_q4_0(source) else np.ascontiguousarray(dequantize(codes, scales, source.shape[1]))
+
+
+def _attention_scale(config: ModelConfig) -> float:
+    """llama.cpp's, which it reads out of no file; of another one the norm of the queries takes the difference."""
+    is_27b = config.family == "gemma3_text" and config.num_layers == 62
+    width = config.hidden_size // config.num_heads if is_27b else config.head_dim
+    return float(width**-0.5)
+
+
+def _turned(config: ModelConfig, source: Source, tensors: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
+    """Codes and scales in llama.cpp's order of rows: in "llama" it rotates neighbours, transformers what is half a head apart."""
+    codes, scales = tensors[f"{source.target}.codes"], tensors[f"{source.target}.scales"]
+    if config.family != "llama" or source.target not in _TURNED:
+        return codes, scales
+    heads = getattr(config, _TURNED[source.target])
+    order = np.arange(len(codes)).reshape(heads, 2, -1).swapaxes(1, 2).reshape(-1)
+    return codes[order], scales[order]
+
+
+def q4_0(codes: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Blocks of Q4_0, uint8 [rows, 18 * groups], of codes uint8 [rows, 16 * groups] and scales float16 [rows, groups]."""
+    rows, groups = scales.shape
+    pairs = codes.reshape(rows, groups, GROUP // 2)
+    blocks = np.empty((rows, groups, 2 + GROUP // 2), np.uint8)
+    blocks[:, :, :2] = np.ascontiguousarray(scales).view(np.uint8).reshape(rows, groups, 2)
+    first, second = pairs[:, :, : GROUP // 4], pairs[:, :, GROUP // 4 :]  # weights 0 to 15, 16 to 31
+    blocks[:, :, 2::2] = (first & 0x0F) | (second << 4)
+    blocks[:, :, 3::2] = (first >> 4) | (second & 0xF0)
+    return blocks.reshape(rows, -1)
+
+
+def _stretch(rope: RopeConfig, head_dim: int) -> np.ndarray:
+    """What llama.cpp divides each frequency by, float32 [head_dim / 2]."""
+    plain = rope_frequencies(rope.model_copy(update={"kind": "default"}), head_dim)
+    return plain / rope_frequencies(rope, head_dim)
+
+
+def _replaceable(folder: Path) -> None:
+    """Only what was written here before."""
+    if not (folder / FILE).is_file():
+        raise BundleError(
+            str(folder), got="a folder with something else in it", expected=f"no folder, or one that holds {FILE}",
+            next_step="Choose another folder, or delete this one",
+        )  # fmt: skip

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A tokenizer.json as GGUF's vocabulary, the fields `tokenizer.ggml.*` that llama.cpp tokenizes by.
+
+Byte-level BPE keeps its merges; llama.cpp knows the pre-tokenizer by a name. SentencePiece's BPE has scores instead: of two
+possible merges the one whose result scores higher comes first, so that a token's score is its merge's rank, negated.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import tokenizers
+from gguf import TokenType
+
+from bespoke.data.tokenizer_kind import Pattern, Prefix, TokenizerKind, read_kind, refuse
+
+__all__ = ["Vocabulary", "read_vocabulary"]
+
+_LLAMA_CPP = "the tokenizer for llama.cpp"
+_MOST_NUMBERS = {3: "llama-bpe", 1: "qwen2"}  # in one word, with letters that are \p{L} alone
+_UNREACHED = -1e9  # score of a token that no merge makes
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Lists by token id. `merges` of byte-level BPE, `scores` of SentencePiece's; the other is None."""
+
+    model: str  # GGUF's tokenizer.ggml.model
+    pre: str  # its tokenizer.ggml.pre
+    tokens: list[str]
+    types: list[int]  # gguf.TokenType
+    scores: list[float] | None
+    merges: list[str] | None
+    space_first: bool  # one is put before a text
+
+
+def read_vocabulary(tokenizer_json: bytes, size: int) -> Vocabulary:
+    """`size`: rows of the embedding; ids beyond the tokenizer's become unused tokens. ModelError where llama.cpp lacks the kind."""
+    document = json.loads(tokenizers.Tokenizer.from_buffer(tokenizer_json).to_str())
+    kind = read_kind(document, _LLAMA_CPP)
+    tokens, types = _tokens(document, size, bytewise=kind.pattern == Pattern.sentencepiece)
+    pairs = [tuple(pair) if isinstance(pair, list) else tuple(pair.split(" ")) for pair in document["model"]["merges"]]
+    if kind.pattern == Pattern.sentencepiece:
+        ranks: dict[str, int] = {}
+        for rank, (left, right) in enumerate(pairs):
+            ranks.setdefault(left + right, rank)
+        scores = [-float(ranks[token]) if token in ranks else _UNREACHED for token in tokens]
+        return Vocabulary("llama", "default", tokens, types, scores, None, kind.prefix != Prefix.none)
+    return Vocabulary("gpt2", _name(kind), tokens, types, None, [f"{left} {right}" for left, right in pairs], False)
+
+
+def _name(kind: TokenizerKind) -> str:
+    """Of the pre-tokenizer in llama.cpp."""
+    if kind.prefix != Prefix.none:
+        refuse(f"{_LLAMA_CPP}: pre_tokenizer", "add_prefix_space = true", "none: llama.cpp puts no space before byte-level BPE")
+    if kind.pattern == Pattern.gpt2:
+        return "smollm" if kind.single_digits else "gpt-2"
+    return _MOST_NUMBERS[kind.most_numbers] if kind.letters == r"\p{L}" else "qwen35"
+
+
+def _tokens(document: dict[str, Any], size: int, bytewise: bool) -> tuple[list[str], list[int]]:
+    tokens = [f"[PAD{token_id}]" for token_id in range(size)]
+    types = [int(TokenType.UNUSED)] * size
+    unknown = document["model"].get("unk_token")
+    for text, token_id in document["model"]["vocab"].items():
+        tokens[token_id] = text
+        is_byte = bytewise and len(text) == 6 and text.startswith("<0x") and text.endswith(">")
+        types[token_id] = int(TokenType.BYTE if is_byte else TokenType.UNKNOWN if text == unknown else TokenType.NORMAL)
+    for added in document["added_tokens"]:
+        tokens[added["id"]] = added["content"]
+        if added["content"] != unknown:
+            types[added["id"]] = int(TokenType.CONTROL if added["special"] else TokenType.USER_DEFINED)
+    return tokens, types
