@@ -8,7 +8,7 @@ CORE := $(shell find bindings/native bindings/schema -type f \( -path '*/src/*' 
 # Two processes share the cores; torch's own threads would only wait for each other.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: install demo test test-all bench lint schema wheel clean
+.PHONY: install demo test test-all llama bench lint schema wheel clean
 
 install: $(STAMP)
 
@@ -33,6 +33,10 @@ test: $(STAMP) lint
 
 test-all: $(STAMP) lint
 	BESPOKE_FULL=1 $(PYTEST) -n 2 --dist loadgroup -m 'not benchmark'  # full counts, written to docs/reference/checks.md
+
+# llama.cpp compiled for this processor, which the benchmark of answers compares with: some eight minutes on two cores.
+llama: $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt 'llama-cpp-python>=0.3.36,<0.4'
 
 bench: $(STAMP)
 	$(BIN)/python -m pytest -m benchmark -s tests/benchmarks

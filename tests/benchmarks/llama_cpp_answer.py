@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Child process: answers of llama.cpp from the base that `bespoke.export_base` wrote, a prompt and an answer at each turn.
+
+    python -m tests.benchmarks.llama_cpp_answer '{"base": FILE, "threads": 2, "vocab_size": 151936}'
+
+Needs llama-cpp-python, which compiles llama.cpp for this processor (`make llama`). Settings are llama.cpp's own. Reports as
+our_answer; of the memory what was there before the model was loaded, Python's, is taken off.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+import time
+from typing import Any
+
+import numpy as np
+from tests.benchmarks.answers import ANSWER_TOKENS, CONTEXT, Footprint, prompt
+from tests.benchmarks.footprint import Phases
+
+
+def main(settings: dict[str, Any]) -> None:
+    import llama_cpp
+
+    phases = Phases()
+    quiet = llama_cpp.llama_log_callback(lambda *_: None)
+    llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
+    idle = Footprint(os.getpid())
+    idle.read()
+    model = llama_cpp.llama_model_load_from_file(settings["base"].encode(), llama_cpp.llama_model_default_params())
+    asked = llama_cpp.llama_context_default_params()
+    asked.n_ctx, asked.n_threads, asked.n_threads_batch = CONTEXT, settings["threads"], settings["threads"]
+    context = llama_cpp.llama_init_from_model(model, asked)
+    assert model, "llama.cpp did not load the model"
+    assert context, "llama.cpp made no context"
+    vocab_size = settings["vocab_size"]
+
+    def after(tokens: list[int]) -> int:
+        """The likeliest token."""
+        batch = llama_cpp.llama_batch_get_one((llama_cpp.llama_token * len(tokens))(*tokens), len(tokens))
+        assert llama_cpp.llama_decode(context, batch) == 0
+        logits = np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(context, -1), shape=(vocab_size,))
+        return int(logits.argmax())
+
+    turn = 0
+    while phases.enter("turn"):
+        turn += 1
+        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(context), True)
+        with Footprint(os.getpid()) as seen:
+            began = time.perf_counter()
+            token = after(prompt(turn, vocab_size))
+            first = time.perf_counter()
+            for _ in range(ANSWER_TOKENS - 1):
+                token = after([token])
+            ended = time.perf_counter()
+        phases.report({"prefill": first - began, "decode": ended - first, "decoded": ANSWER_TOKENS - 1, **seen.bytes(idle)})
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
