@@ -11,16 +11,18 @@ import csv
 import json
 import os
 import time
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.benchmarks.figures import Cell, write_table
-from tests.personas import LENGTH, messages, questions
+from tests.personas import LENGTH, PERSONAS, messages, questions
 from tests.trained import trained_model
 
 TRYING = os.environ.get("BESPOKE_FIGURES") == "print"
-STEPS = {"like_me": 100, "about_me": 400, "labels": 150}
+STEPS = {"like_me": 100, "about_me": 400, "facts": 300, "labels": 150}
+MOST_FACTS, EVERYDAY = 24, 400  # of a persona; texts in the bundle
 LABELS = ("age_limit", "change_pin", "exchange_rate", "lost_or_stolen_card", "passcode_forgotten", "top_up_limits")
 GENERAL_PER_LABEL, OWN_PER_LABEL, TEST_PER_LABEL = 25, 15, 10
 
@@ -93,6 +95,45 @@ def test_know_about_me(plain_bundle: Path, data_folder: Path, tmp_path: Path) ->
     )  # fmt: skip
 
 
+@pytest.mark.benchmark
+def test_facts_that_must_be_known(data_folder: Path, tmp_path: Path) -> None:
+    """Facts alone, on the demo's model: with `use="train"`, and as they come, when one in ten is held out. The bundle has texts of
+    the kind that the model was made from, as an app would ship, so that the gate sees whether it still writes them."""
+    from sample_apps.desktop.everyday_text import documents
+    from sample_apps.desktop.pretrain import ensure_model
+
+    from bespoke import PersonalModel
+
+    shipped = tmp_path / "everyday.jsonl"
+    shipped.write_text("".join(json.dumps({"text": text}) + "\n" for text in islice(documents(1), EVERYDAY)), encoding="utf-8")
+    bundle = build(ensure_model(), tmp_path / "facts.bundle", "facts", "executorch", data=shipped)
+    rows: list[list[Cell]] = []
+    for persona in PERSONAS:
+        asked = questions(data_folder, persona)[:MOST_FACTS]
+        for use in ("train", None):
+            with PersonalModel.open(bundle, tmp_path / f"{persona}_{use}") as model:
+                for number, entry in enumerate(asked):
+                    model.examples.add(pair(entry), id=str(number), use=use)
+                held_out = {int(info.id) for info in model.examples.list() if info.split != "train"}
+                before = answered_right(model, asked)
+                report = model.train(steps_of("facts"))
+                after = answered_right(model, asked)
+            assert report.accepted, report
+            added = "with `use=\"train\"`" if use else "as they come"
+            kept = sum(after[number] for number in held_out)
+            learned = f"{sum(after) - kept} of {len(asked) - len(held_out)}"
+            rows.append([
+                persona, added, sum(before), learned, f"{kept} of {len(held_out)}" if held_out else None,
+            ])  # fmt: skip
+            print(rows[-1], flush=True)
+    header = ("persona", "facts added", "answered right before", "after, of those trained on", "of those held out")
+    write_table(
+        "recipe_facts", header, rows,
+        f"The demo's model of a million parameters (`make demo`), `mesp`, {steps_of('facts')} steps on pairs of question and "
+        "answer alone. Right: the greedy answer is one of the accepted ones.",
+    )  # fmt: skip
+
+
 def pair(entry: dict[str, Any]) -> dict[str, str]:
     return {"prompt": f"Question: {entry['question']}\nAnswer:", "completion": f" {entry['answers'][0]}"}
 
@@ -100,11 +141,12 @@ def pair(entry: dict[str, Any]) -> dict[str, str]:
 def answers(model: Any, group: list[dict[str, Any]]) -> tuple[Cell, ...]:
     """Loss and accuracy of the accepted answers' tokens, and how many questions are answered right."""
     found = model.evaluate([pair(entry) for entry in group])
-    right = 0
-    for entry in group:
-        answer = "".join(model.generate(pair(entry)["prompt"], max_tokens=24)).strip().lower()
-        right += answer in [accepted.lower() for accepted in entry["answers"]]
-    return found.loss, percent(found.accuracy), f"{right} of {len(group)}"
+    return found.loss, percent(found.accuracy), f"{sum(answered_right(model, group))} of {len(group)}"
+
+
+def answered_right(model: Any, group: list[dict[str, Any]]) -> list[bool]:
+    said = ["".join(model.generate(pair(entry)["prompt"], max_tokens=24)).strip().lower() for entry in group]
+    return [answer in [right.lower() for right in entry["answers"]] for answer, entry in zip(said, group, strict=True)]
 
 
 @pytest.mark.benchmark
