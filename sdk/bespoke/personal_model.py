@@ -123,6 +123,11 @@ class PersonalModel:
         return tuple(target.name for target in self._bundle.manifest.targets)
 
     @property
+    def has_turns(self) -> bool:
+        """Whether the model has chat turns: a prompt may then be messages; else it is a text to go on with."""
+        return self._bundle.manifest.text.turns is not None
+
+    @property
     def limit_bytes(self) -> int | None:
         """What training may take: of the whole process that trains with runtime "core", else of what it adds to this one."""
         return self._memory_bytes

@@ -60,10 +60,10 @@ def make(model: Path, place: Path) -> None:
 class Oracle:
     """transformers and peft on the dequantized weights."""
 
-    def __init__(self, folder: Path, adapter: int) -> None:
+    def __init__(self, folder: Path, adapter: int, model: Path | None = None) -> None:
         import peft
 
-        base = dequantized_reference(folder / "model")
+        base = dequantized_reference(model or folder / "model")
         self.model = peft.PeftModel.from_pretrained(base, str(folder / "adapters" / str(adapter)))
 
     def logits(self, tokens: list[int]) -> np.ndarray:
@@ -88,8 +88,8 @@ def model(folder: Path, tmp_path: Path) -> Iterator[PersonalModel]:
 one_family = pytest.mark.parametrize("family", ["llama"], indirect=True)  # where families make no difference
 
 
-def random_turns(numbers: np.random.Generator, turns: int, most: int) -> Conversation:
-    return [numbers.integers(3, VOCABULARY, numbers.integers(1, most)).tolist() for _ in range(turns)]
+def random_turns(numbers: np.random.Generator, turns: int, most: int, vocabulary: int = VOCABULARY) -> Conversation:
+    return [numbers.integers(3, vocabulary, numbers.integers(1, most)).tolist() for _ in range(turns)]
 
 
 def answered(session: Session, prompt: Any) -> list[int]:
@@ -107,13 +107,30 @@ def agreement(oracle: Oracle, seen: list[int], answered: list[int]) -> tuple[int
 
 
 def test_greedy_tokens_are_those_of_transformers_over_several_turns(model: PersonalModel, oracle: Oracle, family: str) -> None:
+    check_greedy_tokens(model, oracle, VOCABULARY, family)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["stories260K", "the demo's model"])
+def test_greedy_tokens_of_a_trained_model_are_those_of_transformers(name: str, stories: Path, tmp_path: Path) -> None:
+    from sample_apps.desktop.pretrain import ensure_model
+
+    trained = stories if name == "stories260K" else ensure_model()
+    make(trained, tmp_path)
+    with PersonalModel.open(tmp_path / "bundle", tmp_path / "state", runtime="core") as model:
+        model.import_adapter(tmp_path / "adapters" / "0", trust_base=True)
+        check_greedy_tokens(model, Oracle(tmp_path, 0, trained), 512, name)
+
+
+def check_greedy_tokens(model: PersonalModel, oracle: Oracle, vocabulary: int, name: str) -> None:
+    """Of conversations of random tokens, three turns each."""
     conversations = 20 if full() else 2
     numbers = np.random.default_rng(seed := new_seed())
     same = clear = tokens = 0
     for _ in range(conversations):
         seen: list[int] = []
         with model.session(max_tokens=45) as session:
-            for turn in random_turns(numbers, 3, 12):
+            for turn in random_turns(numbers, 3, 12, vocabulary):
                 seen += turn
                 said = answered(session, turn)
                 found = agreement(oracle, seen, said)
@@ -121,7 +138,7 @@ def test_greedy_tokens_are_those_of_transformers_over_several_turns(model: Perso
                 seen += said
     assert clear >= 0.98 * tokens
     counts = {"turns": 3 * conversations, "tokens": tokens, "as in transformers and peft": same, "of them clear": clear}
-    record_check(f"greedy tokens of sessions, {family}", counts, seed)
+    record_check(f"greedy tokens of sessions, {name}", counts, seed)
 
 
 def test_drawn_tokens_are_those_of_the_reference(model: PersonalModel, folder: Path) -> None:

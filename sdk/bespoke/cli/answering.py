@@ -45,16 +45,13 @@ def generate(
     \b
     bespoke generate chat.bundle --state alice "What do I take to the lake?" --temperature 0.7
     """
-    from bespoke.bundle.reader import open_bundle
     from bespoke.personal_model import PersonalModel
 
     need_state(bundle, state, trust)
     if prompt == "-":
         prompt = sys.stdin.read()
-    with open_bundle(bundle, **trust) as opened:
-        chat = opened.manifest.text.turns is not None and not text
     with PersonalModel.open(bundle, state, **trust) as model:
-        question: str | list[dict[str, str]] = [{"role": "user", "content": prompt}] if chat else prompt
+        question: str | list[dict[str, str]] = [{"role": "user", "content": prompt}] if model.has_turns and not text else prompt
         for piece in model.generate(question, **sampling):
             click.echo(piece, nl=False)  # click flushes, so each piece is seen as it comes
         click.echo()

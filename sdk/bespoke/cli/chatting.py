@@ -36,18 +36,16 @@ def chat(bundle: Path, state: Path, system: str | None, trust: Trust, **sampling
     \b
     bespoke chat chat.bundle --state alice
     """
-    from bespoke.bundle.reader import open_bundle
     from bespoke.personal_model import PersonalModel
 
     need_state(bundle, state, trust)
-    with open_bundle(bundle, **trust) as opened:
-        if opened.manifest.text.turns is None:
+    start = [{"role": "system", "content": system}] if system else []
+    with PersonalModel.open(bundle, state, **trust) as model:
+        if not model.has_turns:
             raise ConfigError(
                 str(bundle), got="a model without a chat template", expected="one with chat turns",
                 next_step="Let it go on with a text: bespoke generate",
             )  # fmt: skip
-    start = [{"role": "system", "content": system}] if system else []
-    with PersonalModel.open(bundle, state, **trust) as model:
         conversation = Conversation(model, start, sampling)
         for line in _lines():
             if line == "/new":

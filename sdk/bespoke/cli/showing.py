@@ -34,15 +34,12 @@ def ui(bundle: Path, state: Path, port: int, memory_mb: float | None, runtime: A
         if error.name not in ("starlette", "uvicorn"):
             raise
         raise MissingDependency.of("The page", error.name, "ui") from None
-    from bespoke.bundle.reader import open_bundle
     from bespoke.personal_model import PersonalModel
     from bespoke.ui.desk import Desk
 
-    with open_bundle(bundle, **trust) as opened:
-        turns = opened.manifest.text.turns is not None
     token = secrets.token_urlsafe(24)
     with listening(port) as here, PersonalModel.open(bundle, state, memory_mb=memory_mb, runtime=runtime, **trust) as model:
-        desk = Desk(model, turns=turns)
+        desk = Desk(model)
         try:
             host, found = here.getsockname()
             click.echo(f"http://{host}:{found}/?token={token}")

@@ -45,10 +45,8 @@ class _Training:
 class Desk:
     """From any thread. `close` stops a training in a committed state."""
 
-    def __init__(self, model: PersonalModel, *, turns: bool) -> None:
-        """`turns`: the bundle has a chat template, so that a question is a message; else it is a text to go on with."""
+    def __init__(self, model: PersonalModel) -> None:
         self._model = model
-        self._turns = turns
         self._lock = threading.Lock()
         self._training = _Training()
         self._report: dict[str, Any] | None = None
@@ -88,7 +86,7 @@ class Desk:
             raise DataError("the note", got="no words", expected="what you write yourself", next_step="Write something")
         if not prompt:
             example: dict[str, Any] = {"text": completion}
-        elif self._turns:
+        elif self._model.has_turns:
             example = {"messages": [{"role": "user", "content": prompt}, {"role": "assistant", "content": completion}]}
         else:
             example = {"prompt": prompt, "completion": completion}
@@ -134,7 +132,7 @@ class Desk:
         if self._runs():
             raise Busy("the model", got="a question while it trains", expected="no training", next_step="Wait for its end")
         version = self._version()
-        prompt = [{"role": "user", "content": question}] if self._turns else question
+        prompt = [{"role": "user", "content": question}] if self._model.has_turns else question
         return self._answer(question, version, self._model.generate(prompt, max_tokens=ANSWER_TOKENS))
 
     def _answer(self, question: str, version: int, pieces: Iterator[str]) -> Iterator[str]:
