@@ -27,6 +27,7 @@ def main(settings: dict[str, Any]) -> None:
     phases = Phases()
     quiet = llama_cpp.llama_log_callback(lambda *_: None)
     llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
+    llama_cpp.llama_backend_init()
     idle = Footprint(os.getpid())
     idle.read()
     model = llama_cpp.llama_model_load_from_file(settings["base"].encode(), llama_cpp.llama_model_default_params())
@@ -39,8 +40,8 @@ def main(settings: dict[str, Any]) -> None:
 
     def after(tokens: list[int]) -> int:
         """The likeliest token."""
-        batch = llama_cpp.llama_batch_get_one((llama_cpp.llama_token * len(tokens))(*tokens), len(tokens))
-        assert llama_cpp.llama_decode(context, batch) == 0
+        given = (llama_cpp.llama_token * len(tokens))(*tokens)
+        assert llama_cpp.llama_decode(context, llama_cpp.llama_batch_get_one(given, len(tokens))) == 0
         logits = np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(context, -1), shape=(vocab_size,))
         return int(logits.argmax())
 
