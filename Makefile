@@ -8,7 +8,7 @@ CORE := $(shell find bindings/native bindings/schema -type f \( -path '*/src/*' 
 # Two processes share the cores; torch's own threads would only wait for each other.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: install demo test test-all llama bench lint schema wheel clean
+.PHONY: install demo test test-all test-kotlin llama bench lint schema wheel clean
 
 install: $(STAMP)
 
@@ -29,10 +29,14 @@ demo: $(STAMP)
 	$(BIN)/python sample_apps/desktop/demo.py
 
 test: $(STAMP) lint
-	$(PYTEST) -n 2 --dist loadgroup -m 'not slow and not benchmark'
+	$(PYTEST) -n 2 --dist loadgroup -m 'not slow and not benchmark and not kotlin'
 
 test-all: $(STAMP) lint
-	BESPOKE_FULL=1 $(PYTEST) -n 2 --dist loadgroup -m 'not benchmark'  # full counts, written to docs/reference/checks.md
+	BESPOKE_FULL=1 $(PYTEST) -n 2 --dist loadgroup -m 'not benchmark and not kotlin'  # full counts, written to docs/reference/checks.md
+
+# The Kotlin binding on a JVM: needs a JDK 17 and Maven.
+test-kotlin: $(STAMP)
+	BESPOKE_REQUIRE_KOTLIN=1 $(PYTEST) -m kotlin tests/kotlin
 
 # llama.cpp compiled for this processor, which the benchmark of answers compares with: some eight minutes on two cores.
 llama: $(STAMP)

@@ -8,6 +8,7 @@ import json
 import re
 from pathlib import Path
 
+import kotlin_types
 from cpp_tables import LICENCE, tables
 from record_schemas import record_schemas
 
@@ -29,6 +30,7 @@ CORE_ERRORS = {
 BINDINGS = Path(__file__).resolve().parents[1] / "bindings"
 FOLDER = BINDINGS / "schema"
 HEADER = BINDINGS / "native" / "include" / "bespoke.h"
+KOTLIN = BINDINGS / "kotlin" / "core" / "src" / "main" / "kotlin" / "dev" / "bespoke"
 BEGIN, END = "/* <statuses> */\n", "/* </statuses> */\n"
 
 
@@ -42,6 +44,16 @@ def schemas() -> dict[str, str]:
     }  # fmt: skip
     texts = {name: json.dumps(document, indent=2, sort_keys=True) + "\n" for name, document in documents.items()}
     return {**texts, **tables(), "error_kinds.inc": error_kinds(), "errors.json": json.dumps(error_table(), indent=2) + "\n"}
+
+
+def kotlin() -> dict[str, str]:
+    """File name -> contents."""
+    found = record_schemas()
+    given = found.pop("example.schema.json")
+    return {
+        "Records.kt": kotlin_types.records(found), "Example.kt": kotlin_types.example(given),
+        "BespokeErrors.kt": kotlin_types.errors(error_table()),
+    }  # fmt: skip
 
 
 def error_kinds() -> str:
@@ -78,3 +90,6 @@ if __name__ == "__main__":
         (FOLDER / name).write_text(text)
         print(FOLDER / name)
     HEADER.write_text(header())
+    for name, text in kotlin().items():
+        (KOTLIN / name).write_text(text)
+        print(KOTLIN / name)

@@ -33,6 +33,7 @@ def written(tool: ModuleType) -> dict[str, str]:
 def test_schemas_are_what_the_models_generate(tool: ModuleType) -> None:
     """`make schema` writes them; run it after a change."""
     assert written(tool) == tool.schemas()
+    assert {name: (tool.KOTLIN / name).read_text(encoding="utf-8") for name in tool.kotlin()} == tool.kotlin()
 
 
 @pytest.mark.parametrize(

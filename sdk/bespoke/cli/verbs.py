@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be done, and what it is called in Python, on the command line and in C: the table of docs/reference/command_line.md.
+"""What can be done, and what it is called in Python, on the command line, in C and in Kotlin.
 
-The command line's hints name its own verbs with it; a test holds it against PersonalModel, the commands and bespoke.h.
+It is the table of docs/reference/command_line.md, and the command line's hints name its own verbs with it. A test holds it against
+PersonalModel, the commands, bespoke.h and Kotlin's classes.
 """
 
 from __future__ import annotations
@@ -18,54 +19,103 @@ class Verb(NamedTuple):
     python: str | None
     command: str | None
     c: str | None
+    kotlin: str | None
 
 
 VERBS = (
-    Verb("build a bundle", "Personalizer.build, Personalizer.build_with_report", "bespoke build", None),
-    Verb("say what a build and its training will take", "Personalizer.estimate", "bespoke build --dry-run", None),
-    Verb("say what each budget buys", "Personalizer.dial", None, None),
-    Verb("say what a bundle is", None, "bespoke inspect", None),
-    Verb("check files, plans and golden vectors", None, "bespoke verify", "bespoke_verify"),
-    Verb("make archives of a bundle, or a delta to an older one", "bespoke.pack", "bespoke pack", None),
-    Verb("make a bundle of its archives, in the place of an older one", "bespoke.install", "bespoke install", "bespoke_install"),
-    Verb("open a bundle and a user's state", "PersonalModel.open", "--state", "bespoke_open"),
-    Verb("say what the open bundle is known by", "PersonalModel.authenticated", "bespoke inspect", "bespoke_authenticated"),
-    Verb("close them", "PersonalModel.close", None, "bespoke_close"),
-    Verb("add an example", "examples.add", "bespoke train --examples", "bespoke_add_example"),
-    Verb("list the examples", "examples.list", "bespoke examples list", "bespoke_list_examples, bespoke_count_examples"),
-    Verb("forget an example and what was learned from it", "examples.forget", "bespoke examples forget", "bespoke_forget_example"),
-    Verb("train, or go on with the unfinished run", "PersonalModel.train", "bespoke train", "bespoke_train"),
-    Verb("stop in a committed state", "train(stop=...)", "Ctrl-C, SIGTERM", "bespoke_cancel_set, bespoke_cancel_new"),
-    Verb("change the memory limit, also while it trains", "PersonalModel.set_limit", None, "bespoke_set_limit"),
-    Verb("slow it down, also while it trains", "PersonalModel.set_pace", None, "bespoke_set_pace"),
-    Verb("ask whether settings could train, and do nothing", "PersonalModel.check_settings", None, "bespoke_check_training"),
-    Verb("say which run is unfinished", "PersonalModel.current_run", None, "bespoke_current_run"),
-    Verb("end it", "PersonalModel.abandon_run", "bespoke abandon", "bespoke_abandon_run"),
-    Verb("loss, perplexity and accuracy of what answers", "PersonalModel.evaluate", "bespoke evaluate", "bespoke_evaluate"),
-    Verb("answer a prompt", "PersonalModel.generate, PersonalModel.generate_ids", "bespoke generate", None),
-    Verb("begin a conversation", "PersonalModel.session", "bespoke chat", "bespoke_session_open"),
-    Verb("go on with it", "session.feed", None, "bespoke_session_feed"),
-    Verb("take the answer, token by token", "session.__next__", None, "bespoke_session_next"),
-    Verb("end it", "session.close", None, "bespoke_session_close"),
-    Verb("say how likely given answers are", "PersonalModel.score", None, "bespoke_score"),
-    Verb("say which of some labels fits", "PersonalModel.classify", None, "bespoke_classify"),
-    Verb("list the accepted adapters", "PersonalModel.versions", "bespoke versions", "bespoke_list_versions"),
-    Verb("go back to the adapter before", "PersonalModel.rollback", "bespoke rollback", "bespoke_rollback"),
-    Verb("forget all that was learned", "PersonalModel.reset", "bespoke reset", "bespoke_reset"),
-    Verb("move a state to another base model", "PersonalModel.reset_for_new_base", None, "bespoke_reset_for_new_base"),
-    Verb("write the adapter to a folder", "PersonalModel.export_adapter", "bespoke export", "bespoke_export_adapter"),
-    Verb("write the model with the adapter merged into it", "PersonalModel.export_merged", "bespoke export --format merged", None),
-    Verb("write the base model for llama.cpp, onto which a GGUF adapter goes", "bespoke.export_base", "bespoke export-base", None),
-    Verb("take an adapter from a folder", "PersonalModel.import_adapter", None, "bespoke_import_adapter"),
-    Verb("do all this on a page in the browser", None, "bespoke ui", None),
-    Verb("say what is installed, what is missing", None, "bespoke doctor, bespoke plugins", "bespoke_instruction_set"),
-    Verb("say the version", "bespoke.__version__", "bespoke --version", "bespoke_version"),
-)
+    Verb("build a bundle", "Personalizer.build, Personalizer.build_with_report", "bespoke build", None, None),
+    Verb("say what a build and its training will take", "Personalizer.estimate", "bespoke build --dry-run", None, None),
+    Verb("say what each budget buys", "Personalizer.dial", None, None, None),
+    Verb("say what a bundle is", None, "bespoke inspect", None, None),
+    Verb("check files, plans and golden vectors", None, "bespoke verify", "bespoke_verify", "PersonalModel.verify"),
+    Verb("make archives of a bundle, or a delta to an older one", "bespoke.pack", "bespoke pack", None, None),
+    Verb(
+        "make a bundle of its archives, in the place of an older one", "bespoke.install", "bespoke install",
+        "bespoke_install", "PersonalModel.install",
+    ),
+    Verb("open a bundle and a user's state", "PersonalModel.open", "--state", "bespoke_open", "PersonalModel.open"),
+    Verb(
+        "say what the open bundle is known by", "PersonalModel.authenticated", "bespoke inspect",
+        "bespoke_authenticated", "PersonalModel.authenticated",
+    ),
+    Verb("close them", "PersonalModel.close", None, "bespoke_close", "PersonalModel.close"),
+    Verb("add an example", "examples.add", "bespoke train --examples", "bespoke_add_example", "examples.add"),
+    Verb(
+        "list the examples", "examples.list", "bespoke examples list",
+        "bespoke_list_examples, bespoke_count_examples", "examples.list, examples.count",
+    ),
+    Verb(
+        "forget an example and what was learned from it", "examples.forget", "bespoke examples forget",
+        "bespoke_forget_example", "examples.forget",
+    ),
+    Verb("train, or go on with the unfinished run", "PersonalModel.train", "bespoke train", "bespoke_train", "PersonalModel.train"),
+    Verb("stop in a committed state", "train(stop=...)", "Ctrl-C, SIGTERM", "bespoke_cancel_set, bespoke_cancel_new", "Job.cancel"),
+    Verb(
+        "change the memory limit, also while it trains", "PersonalModel.set_limit", None,
+        "bespoke_set_limit", "PersonalModel.setLimit",
+    ),
+    Verb("slow it down, also while it trains", "PersonalModel.set_pace", None, "bespoke_set_pace", "PersonalModel.setPace"),
+    Verb(
+        "ask whether settings could train, and do nothing", "PersonalModel.check_settings", None,
+        "bespoke_check_training", "PersonalModel.checkTraining",
+    ),
+    Verb("say which run is unfinished", "PersonalModel.current_run", None, "bespoke_current_run", "PersonalModel.currentRun"),
+    Verb("end it", "PersonalModel.abandon_run", "bespoke abandon", "bespoke_abandon_run", "PersonalModel.abandonRun"),
+    Verb(
+        "loss, perplexity and accuracy of what answers", "PersonalModel.evaluate", "bespoke evaluate",
+        "bespoke_evaluate", "PersonalModel.evaluate",
+    ),
+    Verb(
+        "answer a prompt", "PersonalModel.generate, PersonalModel.generate_ids", "bespoke generate",
+        None, "PersonalModel.generate",
+    ),
+    Verb("begin a conversation", "PersonalModel.session", "bespoke chat", "bespoke_session_open", "PersonalModel.conversation"),
+    Verb("go on with it", "session.feed", None, "bespoke_session_feed", "conversation.say"),
+    Verb("take the answer, token by token", "session.__next__", None, "bespoke_session_next", "conversation.next"),
+    Verb("end it", "session.close", None, "bespoke_session_close", "conversation.close"),
+    Verb("say how likely given answers are", "PersonalModel.score", None, "bespoke_score", "PersonalModel.score"),
+    Verb("say which of some labels fits", "PersonalModel.classify", None, "bespoke_classify", "PersonalModel.classify"),
+    Verb(
+        "list the accepted adapters", "PersonalModel.versions", "bespoke versions",
+        "bespoke_list_versions", "PersonalModel.versions",
+    ),
+    Verb(
+        "go back to the adapter before", "PersonalModel.rollback", "bespoke rollback",
+        "bespoke_rollback", "PersonalModel.rollback",
+    ),
+    Verb("forget all that was learned", "PersonalModel.reset", "bespoke reset", "bespoke_reset", "PersonalModel.reset"),
+    Verb(
+        "move a state to another base model", "PersonalModel.reset_for_new_base", None,
+        "bespoke_reset_for_new_base", "PersonalModel.resetForNewBase",
+    ),
+    Verb(
+        "write the adapter to a folder", "PersonalModel.export_adapter", "bespoke export",
+        "bespoke_export_adapter", "PersonalModel.exportAdapter",
+    ),
+    Verb(
+        "write the model with the adapter merged into it", "PersonalModel.export_merged", "bespoke export --format merged",
+        None, None,
+    ),
+    Verb(
+        "write the base model for llama.cpp, onto which a GGUF adapter goes", "bespoke.export_base", "bespoke export-base",
+        None, None,
+    ),
+    Verb(
+        "take an adapter from a folder", "PersonalModel.import_adapter", None,
+        "bespoke_import_adapter", "PersonalModel.importAdapter",
+    ),
+    Verb("do all this on a page in the browser", None, "bespoke ui", None, None),
+    Verb(
+        "say what is installed, what is missing", None, "bespoke doctor, bespoke plugins",
+        "bespoke_instruction_set", "PersonalModel.instructionSet",
+    ),
+    Verb("say the version", "bespoke.__version__", "bespoke --version", "bespoke_version", "PersonalModel.version"),
+)  # fmt: skip
 
 
 def verbs_table() -> str:
     """Markdown."""
-    rows = [("to", "Python", "command line", "C"), ("---",) * 4, *((verb.what, *map(_cell, verb[1:])) for verb in VERBS)]
+    rows = [("to", "Python", "command line", "C", "Kotlin"), ("---",) * 5, *((verb.what, *map(_cell, verb[1:])) for verb in VERBS)]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

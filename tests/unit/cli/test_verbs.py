@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one table of verbs in the docs, held against what is there in Python, on the command line and in C."""
+"""The one table of verbs in the docs, held against what is there in Python, on the command line, in C and in Kotlin."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def column(number: int) -> set[str]:
     section = page.partition("## What can be done")[2].partition("\n## ")[0]
     rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("|")]
     assert len(rows) > 20
-    assert all(len(row) == 4 for row in rows)
+    assert all(len(row) == 5 for row in rows)
     return set(re.findall(r"`([^`]+)`", " ".join(row[number] for row in rows)))
 
 
@@ -56,3 +56,18 @@ def test_the_table_has_every_function_of_the_header_and_no_other() -> None:
     functions = set(re.findall(r"^BESPOKE_API [^;]*?\b(bespoke_\w+)\(", header, re.MULTILINE))
     assert len(functions) > 6
     assert column(3) == {name for name in functions if not name.endswith("_free")}
+
+
+def test_the_table_has_every_public_member_in_kotlin_and_no_other() -> None:
+    assert column(4) - {"Job.cancel"} == {name for name in kotlin_members() if not name.endswith((".examples", ".progress"))}
+
+
+def kotlin_members() -> Iterator[str]:
+    """`PersonalModel.train`, `examples.add`, ...: functions and properties of the classes that an app calls."""
+    sources = REPOSITORY / "bindings" / "kotlin" / "core" / "src" / "main" / "kotlin" / "dev" / "bespoke"
+    text = "".join((sources / name).read_text(encoding="utf-8") for name in ("PersonalModel.kt", "Conversation.kt"))
+    for owner, name in (("PersonalModel", "PersonalModel"), ("Examples", "examples"), ("Conversation", "conversation")):
+        body = text.partition(f"\nclass {owner} ")[2].partition("\n}\n")[0]
+        members = re.findall(r"^ {4}(?:override |suspend )*(?:fun|val) (\w+)", body, re.MULTILINE)
+        of_companion = re.findall(r"^ {8}(?:suspend fun (\w+)|val (\w+): \w+ get\(\))", body, re.MULTILINE)
+        yield from (f"{name}.{member}" for member in (*members, *map("".join, of_companion)))

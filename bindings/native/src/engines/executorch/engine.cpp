@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <iterator>
 #include <memory>
 #include <mutex>
@@ -149,7 +150,7 @@ class LoadedProgram {
     for (Spec& spec : takes_) operands_.push_back(tensor_of(spec));
     method_ = std::make_unique<rt::Method>(take(program_.load_method(kMethod, manager_.get()), "load the method"));
     structures_.loaded();
-    if (program_.method_meta(kReserve).ok()) reserve(artifact.size);
+    if (has_reserve()) reserve(artifact.size);
   }
 
   void run(const bespoke_tensor* const* operands, const bespoke_tensor* const* results) {
@@ -165,6 +166,15 @@ class LoadedProgram {
   }
 
  private:
+  // Asked by its name, a method that is not there would be logged as an error.
+  bool has_reserve() const {
+    for (size_t i = 0; i < program_.num_methods(); i++) {
+      const auto name = program_.get_method_name(i);
+      if (name.ok() && std::strcmp(*name, kReserve) == 0) return true;
+    }
+    return false;
+  }
+
   // From one number to one number: the workspace stays for as long as `forward` is loaded.
   void reserve(size_t file_bytes) {
     Structures structures(file_bytes);

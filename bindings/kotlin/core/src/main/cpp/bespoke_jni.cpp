@@ -1,0 +1,458 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C API of bespoke.h for Kotlin (NativeApi.kt), call by call, without logic of its own. Texts cross as UTF-8 bytes, since JNI's
+// own encoding is another one; handles as numbers; a failed call throws NativeFailure with the four parts of its error.
+#include <jni.h>
+
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "bespoke.h"
+
+namespace {
+
+struct Classes {
+  jclass failure;
+  jmethodID make_failure, on_progress;
+} classes;
+
+struct Thrown {};  // within this file: a Java exception is pending
+
+void check_java(JNIEnv* env) {
+  if (env->ExceptionCheck()) throw Thrown{};
+}
+
+std::string bytes_of(JNIEnv* env, jbyteArray array) {
+  if (!array) return {};
+  std::string found(static_cast<size_t>(env->GetArrayLength(array)), '\0');
+  env->GetByteArrayRegion(array, 0, static_cast<jsize>(found.size()), reinterpret_cast<jbyte*>(found.data()));
+  check_java(env);
+  return found;
+}
+
+jbyteArray array_of(JNIEnv* env, const char* text) {
+  const auto size = static_cast<jsize>(std::strlen(text));
+  jbyteArray array = env->NewByteArray(size);
+  if (!array) throw Thrown{};
+  env->SetByteArrayRegion(array, 0, size, reinterpret_cast<const jbyte*>(text));
+  return array;
+}
+
+bespoke_text text(const std::string& given) { return {given.data(), given.size()}; }
+
+template <class T>
+T* pointer(jlong handle) {
+  return reinterpret_cast<T*>(handle);
+}
+
+[[noreturn]] void throw_failure(JNIEnv* env, bespoke_status status, bespoke_error* error) {
+  if (!env->ExceptionCheck()) {  // what the app's progress has thrown comes first
+    jbyteArray parts[4] = {};
+    const char* words[] = {error ? error->subject : "", error ? error->got : "", error ? error->expected : "", error ? error->next_step : ""};
+    bool whole = true;
+    for (size_t i = 0; i < 4 && whole; i++) {
+      const auto size = static_cast<jsize>(std::strlen(words[i]));
+      parts[i] = env->NewByteArray(size);
+      if ((whole = parts[i] != nullptr)) env->SetByteArrayRegion(parts[i], 0, size, reinterpret_cast<const jbyte*>(words[i]));
+    }
+    if (whole)
+      if (auto* failure = static_cast<jthrowable>(env->NewObject(classes.failure, classes.make_failure, static_cast<jint>(status), parts[0],
+                                                                 parts[1], parts[2], parts[3])))
+        env->Throw(failure);
+  }
+  bespoke_error_free(error);
+  throw Thrown{};
+}
+
+// A call of the C API, by `call(&error)`.
+template <class F>
+void checked(JNIEnv* env, F call) {
+  bespoke_error* error = nullptr;
+  if (const bespoke_status status = call(&error)) throw_failure(env, status, error);
+  check_java(env);
+}
+
+// A text that a call gives, as bytes.
+template <class F>
+jbyteArray taken(JNIEnv* env, F call) {
+  char* found = nullptr;
+  checked(env, [&](bespoke_error** error) { return call(&found, error); });
+  struct Freed {
+    char* text;
+    ~Freed() { bespoke_free(text); }
+  } freed{found};
+  return array_of(env, found);
+}
+
+// The border: no C++ exception crosses it.
+template <class T, class F>
+T guarded(JNIEnv* env, T failed, F body) {
+  try {
+    return body();
+  } catch (const Thrown&) {
+  } catch (const std::bad_alloc&) {
+    if (jclass none = env->FindClass("java/lang/OutOfMemoryError")) env->ThrowNew(none, "no memory for a call of bespoke");
+  } catch (const std::exception& error) {
+    if (jclass other = env->FindClass("java/lang/IllegalStateException")) env->ThrowNew(other, error.what());
+  }
+  return failed;
+}
+
+struct Bundle {
+  std::string path;
+  bespoke_bundle given{};
+
+  Bundle(JNIEnv* env, jbyteArray where, jint descriptor, jlong offset, jlong size) : path(bytes_of(env, where)) {
+    given.struct_size = sizeof given;
+    given.path = text(path);
+    given.descriptor = descriptor;
+    given.offset = static_cast<uint64_t>(offset), given.size = static_cast<uint64_t>(size);
+  }
+};
+
+struct Options {
+  std::string pin, key, cache;
+  bespoke_options given{};
+
+  Options(JNIEnv* env, jbyteArray pin_sha256, jbyteArray public_key, jboolean require_authenticated)
+      : pin(bytes_of(env, pin_sha256)), key(bytes_of(env, public_key)) {
+    given.struct_size = sizeof given;
+    given.pin_sha256 = text(pin);
+    given.public_key = key.empty() ? nullptr : reinterpret_cast<const uint8_t*>(key.data());
+    given.require_authenticated = require_authenticated;
+  }
+};
+
+// Token, deadline and progress of a call that computes; `receiver` is a ProgressReceiver or null.
+struct Call {
+  JNIEnv* env;
+  jobject receiver;
+  bespoke_call given{};
+
+  Call(JNIEnv* on, jlong cancel, jdouble deadline_seconds, jobject to) : env(on), receiver(to) {
+    given.struct_size = sizeof given;
+    given.cancel = pointer<bespoke_cancel>(cancel);
+    given.deadline_seconds = deadline_seconds;
+    given.context = this;
+    if (receiver) given.progress = tell;
+  }
+  static int32_t tell(void* context, const bespoke_progress* progress) {
+    const Call& call = *static_cast<Call*>(context);
+    if (call.env->ExceptionCheck()) return 1;
+    const jboolean goes_on =
+        call.env->CallBooleanMethod(call.receiver, classes.on_progress, static_cast<jint>(progress->phase), static_cast<jlong>(progress->step),
+                                    static_cast<jlong>(progress->steps), progress->loss, static_cast<jlong>(progress->footprint_bytes));
+    return call.env->ExceptionCheck() || !goes_on;
+  }
+};
+
+struct Training {
+  std::string method, settings;
+  bespoke_training given{};
+
+  Training(JNIEnv* env, jbyteArray of, jlong steps, jlong seed, jboolean has_seed, jbyteArray with, jboolean new_run)
+      : method(bytes_of(env, of)), settings(bytes_of(env, with)) {
+    given.struct_size = sizeof given;
+    given.method = text(method), given.settings = text(settings);
+    given.steps = steps, given.seed = seed, given.has_seed = has_seed, given.new_run = new_run;
+  }
+};
+
+// ---- a model ------------------------------------------------------------------------------------------------------------
+
+jlong open(JNIEnv* env, jclass, jbyteArray path, jint descriptor, jlong offset, jlong size, jbyteArray state, jdouble memory_mb,
+           jbyteArray pin, jbyteArray key, jboolean require_authenticated, jint threads, jbyteArray cache) {
+  return guarded<jlong>(env, 0, [&] {
+    const Bundle bundle(env, path, descriptor, offset, size);
+    Options options(env, pin, key, require_authenticated);
+    options.cache = bytes_of(env, cache);
+    options.given.cache = text(options.cache);
+    options.given.memory_mb = memory_mb, options.given.threads = threads;
+    const std::string folder = bytes_of(env, state);
+    bespoke_model* model = nullptr;
+    checked(env, [&](bespoke_error** error) { return bespoke_open(&bundle.given, text(folder), &options.given, &model, error); });
+    return reinterpret_cast<jlong>(model);
+  });
+}
+
+void close(JNIEnv*, jclass, jlong model) { bespoke_close(pointer<bespoke_model>(model)); }
+
+void install(JNIEnv* env, jclass, jobjectArray archives, jbyteArray folder, jbyteArray pin, jbyteArray key, jboolean require_authenticated) {
+  guarded(env, 0, [&] {
+    std::vector<std::string> paths;
+    for (jsize i = 0; i < env->GetArrayLength(archives); i++) {
+      auto* path = static_cast<jbyteArray>(env->GetObjectArrayElement(archives, i));
+      paths.push_back(bytes_of(env, path));
+      env->DeleteLocalRef(path);
+    }
+    std::vector<bespoke_text> given;
+    for (const std::string& path : paths) given.push_back(text(path));
+    const Options options(env, pin, key, require_authenticated);
+    const std::string target = bytes_of(env, folder);
+    checked(env, [&](bespoke_error** error) { return bespoke_install(given.data(), given.size(), text(target), &options.given, error); });
+    return 0;
+  });
+}
+
+jbyteArray authenticated(JNIEnv* env, jclass, jlong model) {
+  return guarded<jbyteArray>(env, nullptr, [&] { return array_of(env, bespoke_authenticated(pointer<bespoke_model>(model))); });
+}
+
+void set_limit(JNIEnv* env, jclass, jlong model, jdouble memory_mb) {
+  guarded(env, 0, [&] {
+    checked(env, [&](bespoke_error** error) { return bespoke_set_limit(pointer<bespoke_model>(model), memory_mb, error); });
+    return 0;
+  });
+}
+
+void set_pace(JNIEnv* env, jclass, jlong model, jdouble share) {
+  guarded(env, 0, [&] {
+    checked(env, [&](bespoke_error** error) { return bespoke_set_pace(pointer<bespoke_model>(model), share, error); });
+    return 0;
+  });
+}
+
+// ---- verbs of the store -------------------------------------------------------------------------------------------------
+
+jbyteArray add_example(JNIEnv* env, jclass, jlong model, jbyteArray json, jbyteArray id, jbyteArray use) {
+  return guarded<jbyteArray>(env, nullptr, [&] {
+    const std::string words = bytes_of(env, json), name = bytes_of(env, id), purpose = bytes_of(env, use);
+    bespoke_example example{};
+    example.struct_size = sizeof example;
+    example.json = text(words), example.id = text(name), example.use = text(purpose);
+    return taken(env, [&](char** added, bespoke_error** error) {
+      return bespoke_add_example(pointer<bespoke_model>(model), &example, added, error);
+    });
+  });
+}
+
+// Of functions that take a model and give a text.
+template <bespoke_status (*function)(bespoke_model*, char**, bespoke_error**)>
+jbyteArray listed(JNIEnv* env, jclass, jlong model) {
+  return guarded<jbyteArray>(env, nullptr, [&] {
+    return taken(env, [&](char** found, bespoke_error** error) { return function(pointer<bespoke_model>(model), found, error); });
+  });
+}
+
+jlong count_examples(JNIEnv* env, jclass, jlong model) {
+  return guarded<jlong>(env, 0, [&] {
+    int64_t count = 0;
+    checked(env, [&](bespoke_error** error) { return bespoke_count_examples(pointer<bespoke_model>(model), &count, error); });
+    return count;
+  });
+}
+
+jbyteArray forget_example(JNIEnv* env, jclass, jlong model, jbyteArray id) {
+  return guarded<jbyteArray>(env, nullptr, [&] {
+    const std::string name = bytes_of(env, id);
+    return taken(env, [&](char** forgotten, bespoke_error** error) {
+      return bespoke_forget_example(pointer<bespoke_model>(model), text(name), forgotten, error);
+    });
+  });
+}
+
+jboolean abandon_run(JNIEnv* env, jclass, jlong model) {
+  return guarded<jboolean>(env, JNI_FALSE, [&] {
+    int32_t ended = 0;
+    checked(env, [&](bespoke_error** error) { return bespoke_abandon_run(pointer<bespoke_model>(model), &ended, error); });
+    return static_cast<jboolean>(ended != 0);
+  });
+}
+
+void reset(JNIEnv* env, jclass, jlong model) {
+  guarded(env, 0, [&] {
+    checked(env, [&](bespoke_error** error) { return bespoke_reset(pointer<bespoke_model>(model), error); });
+    return 0;
+  });
+}
+
+void export_adapter(JNIEnv* env, jclass, jlong model, jbyteArray folder, jbyteArray format, jboolean base) {
+  guarded(env, 0, [&] {
+    const std::string where = bytes_of(env, folder), as = bytes_of(env, format);
+    checked(env, [&](bespoke_error** error) {
+      return bespoke_export_adapter(pointer<bespoke_model>(model), text(where), text(as), base, error);
+    });
+    return 0;
+  });
+}
+
+jlong import_adapter(JNIEnv* env, jclass, jlong model, jbyteArray folder, jboolean trust_base) {
+  return guarded<jlong>(env, 0, [&] {
+    const std::string where = bytes_of(env, folder);
+    int64_t version = 0;
+    checked(env, [&](bespoke_error** error) {
+      return bespoke_import_adapter(pointer<bespoke_model>(model), text(where), trust_base, &version, error);
+    });
+    return version;
+  });
+}
+
+void reset_for_new_base(JNIEnv* env, jclass, jbyteArray path, jint descriptor, jlong offset, jlong size, jbyteArray state, jbyteArray pin,
+                        jbyteArray key, jboolean require_authenticated) {
+  guarded(env, 0, [&] {
+    const Bundle bundle(env, path, descriptor, offset, size);
+    const Options options(env, pin, key, require_authenticated);
+    const std::string folder = bytes_of(env, state);
+    checked(env, [&](bespoke_error** error) { return bespoke_reset_for_new_base(&bundle.given, text(folder), &options.given, error); });
+    return 0;
+  });
+}
+
+// ---- calls that compute -------------------------------------------------------------------------------------------------
+
+jlong cancel_new(JNIEnv* env, jclass) {
+  return guarded<jlong>(env, 0, [&] {
+    bespoke_cancel* made = bespoke_cancel_new();
+    if (!made) throw std::bad_alloc();
+    return reinterpret_cast<jlong>(made);
+  });
+}
+void cancel_set(JNIEnv*, jclass, jlong cancel) { bespoke_cancel_set(pointer<bespoke_cancel>(cancel)); }
+void cancel_free(JNIEnv*, jclass, jlong cancel) { bespoke_cancel_free(pointer<bespoke_cancel>(cancel)); }
+
+jbyteArray train(JNIEnv* env, jclass, jlong model, jbyteArray method, jlong steps, jlong seed, jboolean has_seed, jbyteArray settings,
+                 jboolean new_run, jlong cancel, jdouble deadline_seconds, jobject progress) {
+  return guarded<jbyteArray>(env, nullptr, [&] {
+    const Training training(env, method, steps, seed, has_seed, settings, new_run);
+    const Call call(env, cancel, deadline_seconds, progress);
+    return taken(env, [&](char** report, bespoke_error** error) {
+      return bespoke_train(pointer<bespoke_model>(model), &training.given, &call.given, report, error);
+    });
+  });
+}
+
+void check_training(JNIEnv* env, jclass, jlong model, jbyteArray method, jlong steps, jlong seed, jboolean has_seed, jbyteArray settings,
+                    jboolean new_run) {
+  guarded(env, 0, [&] {
+    const Training training(env, method, steps, seed, has_seed, settings, new_run);
+    checked(env, [&](bespoke_error** error) { return bespoke_check_training(pointer<bespoke_model>(model), &training.given, error); });
+    return 0;
+  });
+}
+
+jbyteArray verify(JNIEnv* env, jclass, jlong model, jlong cancel, jdouble deadline_seconds, jobject progress) {
+  return guarded<jbyteArray>(env, nullptr, [&] {
+    const Call call(env, cancel, deadline_seconds, progress);
+    return taken(env, [&](char** report, bespoke_error** error) {
+      return bespoke_verify(pointer<bespoke_model>(model), &call.given, report, error);
+    });
+  });
+}
+
+// Of functions that take two texts: evaluate, score, classify.
+template <bespoke_status (*function)(bespoke_model*, bespoke_text, bespoke_text, const bespoke_call*, char**, bespoke_error**)>
+jbyteArray asked(JNIEnv* env, jclass, jlong model, jbyteArray one, jbyteArray other, jlong cancel, jdouble deadline_seconds, jobject progress) {
+  return guarded<jbyteArray>(env, nullptr, [&] {
+    const std::string first = bytes_of(env, one), second = bytes_of(env, other);
+    const Call call(env, cancel, deadline_seconds, progress);
+    return taken(env, [&](char** found, bespoke_error** error) {
+      return function(pointer<bespoke_model>(model), text(first), text(second), &call.given, found, error);
+    });
+  });
+}
+
+// ---- answers ------------------------------------------------------------------------------------------------------------
+
+jlong session_open(JNIEnv* env, jclass, jlong model, jlong max_tokens, jdouble temperature, jdouble top_p, jlong top_k, jlong seed,
+                   jbyteArray stop_texts) {
+  return guarded<jlong>(env, 0, [&] {
+    const std::string stops = bytes_of(env, stop_texts);
+    bespoke_generation generation{};
+    generation.struct_size = sizeof generation;
+    generation.max_tokens = max_tokens, generation.temperature = temperature, generation.top_p = top_p, generation.top_k = top_k;
+    generation.seed = static_cast<uint64_t>(seed), generation.stop_texts = text(stops);
+    bespoke_session* session = nullptr;
+    checked(env, [&](bespoke_error** error) {
+      return bespoke_session_open(pointer<bespoke_model>(model), &generation, &session, error);
+    });
+    return reinterpret_cast<jlong>(session);
+  });
+}
+
+void session_close(JNIEnv*, jclass, jlong session) { bespoke_session_close(pointer<bespoke_session>(session)); }
+
+void session_feed(JNIEnv* env, jclass, jlong session, jbyteArray prompt) {
+  guarded(env, 0, [&] {
+    const std::string words = bytes_of(env, prompt);
+    checked(env, [&](bespoke_error** error) { return bespoke_session_feed(pointer<bespoke_session>(session), text(words), error); });
+    return 0;
+  });
+}
+
+jbyteArray session_next(JNIEnv* env, jclass, jlong session, jlong cancel, jdouble deadline_seconds, jobject progress) {
+  return guarded<jbyteArray>(env, nullptr, [&] {
+    const Call call(env, cancel, deadline_seconds, progress);
+    return taken(env, [&](char** piece, bespoke_error** error) {
+      return bespoke_session_next(pointer<bespoke_session>(session), &call.given, piece, error);
+    });
+  });
+}
+
+jbyteArray version(JNIEnv* env, jclass) {
+  return guarded<jbyteArray>(env, nullptr, [&] { return array_of(env, bespoke_version()); });
+}
+jbyteArray instruction_set(JNIEnv* env, jclass) {
+  return guarded<jbyteArray>(env, nullptr, [&] { return array_of(env, bespoke_instruction_set()); });
+}
+
+template <class F>
+JNINativeMethod method(const char* name, const char* signature, F* function) {
+  return {const_cast<char*>(name), const_cast<char*>(signature), reinterpret_cast<void*>(function)};
+}
+
+#define PROGRESS "Ldev/bespoke/ProgressReceiver;"
+
+bool register_all(JNIEnv* env, jclass api) {
+  const JNINativeMethod methods[] = {
+      method("open", "([BIJJ[BD[B[BZI[B)J", open),
+      method("close", "(J)V", close),
+      method("install", "([[B[B[B[BZ)V", install),
+      method("authenticated", "(J)[B", authenticated),
+      method("setLimit", "(JD)V", set_limit),
+      method("setPace", "(JD)V", set_pace),
+      method("addExample", "(J[B[B[B)[B", add_example),
+      method("listExamples", "(J)[B", listed<bespoke_list_examples>),
+      method("countExamples", "(J)J", count_examples),
+      method("forgetExample", "(J[B)[B", forget_example),
+      method("currentRun", "(J)[B", listed<bespoke_current_run>),
+      method("listVersions", "(J)[B", listed<bespoke_list_versions>),
+      method("abandonRun", "(J)Z", abandon_run),
+      method("rollback", "(J)[B", listed<bespoke_rollback>),
+      method("reset", "(J)V", reset),
+      method("exportAdapter", "(J[B[BZ)V", export_adapter),
+      method("importAdapter", "(J[BZ)J", import_adapter),
+      method("resetForNewBase", "([BIJJ[B[B[BZ)V", reset_for_new_base),
+      method("cancelNew", "()J", cancel_new),
+      method("cancelSet", "(J)V", cancel_set),
+      method("cancelFree", "(J)V", cancel_free),
+      method("train", "(J[BJJZ[BZJD" PROGRESS ")[B", train),
+      method("checkTraining", "(J[BJJZ[BZ)V", check_training),
+      method("evaluate", "(J[B[BJD" PROGRESS ")[B", asked<bespoke_evaluate>),
+      method("verify", "(JJD" PROGRESS ")[B", verify),
+      method("sessionOpen", "(JJDDJJ[B)J", session_open),
+      method("sessionClose", "(J)V", session_close),
+      method("sessionFeed", "(J[B)V", session_feed),
+      method("sessionNext", "(JJD" PROGRESS ")[B", session_next),
+      method("score", "(J[B[BJD" PROGRESS ")[B", asked<bespoke_score>),
+      method("classify", "(J[B[BJD" PROGRESS ")[B", asked<bespoke_classify>),
+      method("version", "()[B", version),
+      method("instructionSet", "()[B", instruction_set),
+  };
+  return env->RegisterNatives(api, methods, static_cast<jint>(sizeof methods / sizeof *methods)) == 0;
+}
+
+}  // namespace
+
+extern "C" JNIEXPORT jint JNI_OnLoad(JavaVM* vm, void*) {
+  JNIEnv* env = nullptr;
+  if (vm->GetEnv(reinterpret_cast<void**>(&env), JNI_VERSION_1_6) != JNI_OK) return JNI_ERR;
+  jclass api = env->FindClass("dev/bespoke/NativeApi"), receiver = env->FindClass("dev/bespoke/ProgressReceiver");
+  jclass failure = env->FindClass("dev/bespoke/NativeFailure");
+  if (!api || !receiver || !failure || !register_all(env, api)) return JNI_ERR;
+  classes.failure = static_cast<jclass>(env->NewGlobalRef(failure));
+  classes.make_failure = env->GetMethodID(failure, "<init>", "(I[B[B[B[B)V");
+  classes.on_progress = env->GetMethodID(receiver, "onProgress", "(IJJDJ)Z");
+  return classes.failure && classes.make_failure && classes.on_progress ? JNI_VERSION_1_6 : JNI_ERR;
+}

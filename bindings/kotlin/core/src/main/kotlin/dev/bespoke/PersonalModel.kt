@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.bespoke
+
+import kotlinx.coroutines.Dispatchers
+import kotlinx.coroutines.channels.BufferOverflow
+import kotlinx.coroutines.flow.Flow
+import kotlinx.coroutines.flow.MutableSharedFlow
+import kotlinx.coroutines.flow.asSharedFlow
+import kotlinx.coroutines.flow.flow
+import kotlinx.coroutines.withContext
+import kotlinx.serialization.KSerializer
+import kotlinx.serialization.builtins.ListSerializer
+import kotlinx.serialization.builtins.nullable
+import kotlinx.serialization.builtins.serializer
+import kotlinx.serialization.json.JsonElement
+import kotlinx.serialization.json.JsonObject
+
+/**
+ * A bundle and one user's state: it takes the user's words, trains, accepts or refuses what was learned, answers, exports, forgets.
+ *
+ * Functions may be called from any thread. Those that may take long suspend and run off the caller's dispatcher; a coroutine that is
+ * cancelled ends its call in a committed state. Calls that compute run one at a time for each model, a second one gets [Busy]. Every
+ * failure is a [BespokeError].
+ */
+class PersonalModel private constructor(private val handle: Handle) : AutoCloseable {
+    /** The user's examples. */
+    val examples = Examples(handle)
+
+    private val told = MutableSharedFlow<Progress>(replay = 1, onBufferOverflow = BufferOverflow.DROP_OLDEST)
+
+    /** Where the calls of this model that compute are; a slow collector misses what came between. */
+    val progress: Flow<Progress> = told.asSharedFlow()
+
+    /** What the bundle is known by: "pin", "signature" or "none". */
+    val authenticated: String get() = handle.use { NativeApi.authenticated(it).text() }
+
+    /** Starts a run or goes on with the unfinished one; at its end the gate accepts or refuses. */
+    suspend fun train(training: Training = Training()): TrainReport = handle.compute { model, cancel ->
+        val found = NativeApi.train(
+            model, training.method?.bytes(), training.steps ?: 0, training.seed ?: 0, training.seed != null,
+            training.settings?.toString()?.bytes(), training.newRun, cancel, training.seconds ?: 0.0, receiver,
+        )
+        decoded(TrainReport.serializer(), found)
+    }
+
+    /** Raises what [train] would, and does nothing else. */
+    suspend fun checkTraining(training: Training = Training()): Unit = handle.compute { model, _ ->
+        NativeApi.checkTraining(
+            model, training.method?.bytes(), training.steps ?: 0, training.seed ?: 0, training.seed != null,
+            training.settings?.toString()?.bytes(), training.newRun,
+        )
+    }
+
+    /** Loss, perplexity and next-token accuracy of what answers: on [examples], of which nothing is kept, or on the user's of a [split]. */
+    suspend fun evaluate(examples: List<Example>? = null, split: Split = Split.VALIDATION): Evaluation = handle.compute { model, cancel ->
+        val given = examples?.let { json.encodeToString(ListSerializer(ExampleSerializer), it).bytes() }
+        val of = if (examples == null) json.encodeToString(Split.serializer(), split).trim('"').bytes() else null
+        decoded(Evaluation.serializer(), NativeApi.evaluate(model, of, given, cancel, 0.0, receiver))
+    }
+
+    /** Runs the bundle's golden vectors; [GoldenMismatch] where one fails. One entry for each check. */
+    suspend fun verify(): JsonElement = handle.compute { model, cancel ->
+        decoded(JsonElement.serializer(), NativeApi.verify(model, cancel, 0.0, receiver))
+    }
+
+    /** The pieces of one answer as they come. To go on with it, use a [conversation]. */
+    fun generate(prompt: Prompt, generation: Generation = Generation()): Flow<String> = flow {
+        val conversation = conversation(generation)
+        try {
+            conversation.say(prompt).collect { emit(it) }
+        } finally {
+            conversation.close()
+        }
+    }
+
+    /** A conversation: it is fed what is new, and keeps what was said. */
+    suspend fun conversation(generation: Generation = Generation()): Conversation = withContext(Dispatchers.IO) {
+        val stops = generation.stopTexts.takeIf { it.isNotEmpty() }
+            ?.let { json.encodeToString(ListSerializer(String.serializer()), it).bytes() }
+        val session = handle.child("the conversation", NativeApi::sessionClose) {
+            NativeApi.sessionOpen(
+                it, generation.maxTokens ?: 0, generation.temperature, generation.topP ?: 0.0, generation.topK ?: 0, generation.seed, stops,
+            )
+        }
+        Conversation(session, receiver)
+    }
+
+    /** How likely what answers finds each of [answers] to a prompt, as it was trained on both, in their order. */
+    suspend fun score(prompt: Prompt, answers: List<String>): List<Score> = handle.compute { model, cancel ->
+        decoded(ListSerializer(Score.serializer()), NativeApi.score(model, prompt.bytes(), texts(answers), cancel, 0.0, receiver))
+    }
+
+    /** The likeliest of [labels] as an answer to a prompt. */
+    suspend fun classify(prompt: Prompt, labels: List<String>): Classification = handle.compute { model, cancel ->
+        decoded(Classification.serializer(), NativeApi.classify(model, prompt.bytes(), texts(labels), cancel, 0.0, receiver))
+    }
+
+    /** The unfinished run, or null. */
+    suspend fun currentRun(): Run? = stored { decoded(Run.serializer().nullable, NativeApi.currentRun(it)) }
+
+    /** Accepted adapters, oldest first; the last one answers. */
+    suspend fun versions(): List<Version> = stored { decoded(ListSerializer(Version.serializer()), NativeApi.listVersions(it)) }
+
+    /** Ends the unfinished run; whether there was one. */
+    suspend fun abandonRun(): Boolean = stored(NativeApi::abandonRun)
+
+    /** Back to the adapter accepted before this one; null: the base model answers. */
+    suspend fun rollback(): Version? = stored { decoded(Version.serializer().nullable, NativeApi.rollback(it)) }
+
+    /** Forgets everything that was learned; examples stay. */
+    suspend fun reset(): Unit = stored(NativeApi::reset)
+
+    /** The adapter that answers, as a folder for the original model. [base]: also where nothing was accepted yet. */
+    suspend fun exportAdapter(folder: String, format: AdapterFormat = AdapterFormat.PEFT, base: Boolean = false): Unit =
+        stored { NativeApi.exportAdapter(it, folder.bytes(), format.name.lowercase().bytes(), base) }
+
+    /** Takes a PEFT folder as the adapter that answers, and returns its version. [trustBase]: also one that does not say its base. */
+    suspend fun importAdapter(folder: String, trustBase: Boolean = false): Long =
+        stored { NativeApi.importAdapter(it, folder.bytes(), trustBase) }
+
+    /** The limit of the whole process from now on, also of a call that runs; null: the bundle's budget. */
+    fun setLimit(memoryMb: Double?): Unit = handle.use { NativeApi.setLimit(it, memoryMb ?: 0.0) }
+
+    /** The share of its time in which a call computes, more than 0 and at most 1. */
+    fun setPace(share: Double): Unit = handle.use { NativeApi.setPace(it, share) }
+
+    /** Cancels the calls that run, waits for them, and gives all memory back. Closing again does nothing. */
+    override fun close(): Unit = handle.close()
+
+    private val receiver = ProgressReceiver { phase, step, steps, loss, footprint ->
+        told.tryEmit(Progress(Phase.entries[phase], step, steps, loss.takeUnless(Double::isNaN), footprint))
+        true
+    }
+
+    private suspend fun <T> stored(call: (model: Long) -> T): T = withContext(Dispatchers.IO) { handle.use(call) }
+
+    companion object {
+        /** Opens a bundle and the user's state folder, which is made where there is none. */
+        suspend fun open(bundle: BundleSource, state: String, options: Options = Options()): PersonalModel = withContext(Dispatchers.IO) {
+            val (path, descriptor, offset, size) = bundle.parts()
+            val trust = options.trust
+            val model = native {
+                NativeApi.open(
+                    path, descriptor, offset, size, state.bytes(), options.memoryMb ?: 0.0, trust.pinSha256?.bytes(), trust.publicKey,
+                    trust.required, options.threads ?: 0, options.cache?.bytes(),
+                )
+            }
+            PersonalModel(Handle("the model", model, free = NativeApi::close))
+        }
+
+        /** Makes the bundle [folder] out of its archives, in the place of an older bundle or of nothing. */
+        suspend fun install(archives: List<String>, folder: String, trust: Trust = Trust()): Unit = withContext(Dispatchers.IO) {
+            val paths = archives.map(String::bytes).toTypedArray()
+            native { NativeApi.install(paths, folder.bytes(), trust.pinSha256?.bytes(), trust.publicKey, trust.required) }
+        }
+
+        /** Moves a state to a bundle with another base model: adapters go, examples are kept. No model has the state open. */
+        suspend fun resetForNewBase(bundle: BundleSource, state: String, trust: Trust = Trust()): Unit = withContext(Dispatchers.IO) {
+            val (path, descriptor, offset, size) = bundle.parts()
+            native {
+                NativeApi.resetForNewBase(
+                    path, descriptor, offset, size, state.bytes(), trust.pinSha256?.bytes(), trust.publicKey, trust.required,
+                )
+            }
+        }
+
+        /** Of the device core. */
+        val version: String get() = NativeApi.version().text()
+
+        /** What the kernels use of this processor: "AVX2", "NEON", ... */
+        val instructionSet: String get() = NativeApi.instructionSet().text()
+    }
+}
+
+/** The user's examples. Tokenized when added, never while training. */
+class Examples internal constructor(private val handle: Handle) {
+    /**
+     * Keeps an example. The same [id] with the same content changes nothing; without one it is the sha256 of the example.
+     * [mustKnow]: it is never held out to judge by.
+     */
+    suspend fun add(example: Example, id: String? = null, mustKnow: Boolean = false): AddedExample = stored {
+        val words = json.encodeToString(ExampleSerializer, example)
+        decoded(AddedExample.serializer(), NativeApi.addExample(it, words.bytes(), id?.bytes(), if (mustKnow) "train".bytes() else null))
+    }
+
+    /** All of them, in the order in which they were added. */
+    suspend fun list(): List<ExampleInfo> = stored { decoded(ListSerializer(ExampleInfo.serializer()), NativeApi.listExamples(it)) }
+
+    suspend fun count(): Long = stored(NativeApi::countExamples)
+
+    /** Deletes an example at once, with every adapter that saw it; stops a run that uses it. */
+    suspend fun forget(id: String): Forgotten = stored { decoded(Forgotten.serializer(), NativeApi.forgetExample(it, id.bytes())) }
+
+    private suspend fun <T> stored(call: (model: Long) -> T): T = withContext(Dispatchers.IO) { handle.use(call) }
+}
+
+private data class Place(val path: ByteArray?, val descriptor: Int, val offset: Long, val size: Long)
+
+private fun BundleSource.parts() = when (this) {
+    is BundleSource.At -> Place(path.bytes(), 0, 0, 0)
+    is BundleSource.Within -> Place(null, descriptor, offset, size)
+}
+
+private fun texts(of: List<String>): ByteArray = json.encodeToString(ListSerializer(String.serializer()), of).bytes()
+
+internal fun <T> decoded(serializer: KSerializer<T>, found: ByteArray): T = json.decodeFromString(serializer, found.text())

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.bespoke
+
+import kotlinx.serialization.json.JsonObject
+
+/** Where a bundle is. It is code: what is in it runs with the app's rights. */
+sealed interface BundleSource {
+    /** A folder, a folder with weights.zip and method.zip in it, or a zip. */
+    data class At(val path: String) : BundleSource
+
+    /** A zip within an open file, for instance an asset that an APK stores uncompressed. The descriptor may be closed after `open`. */
+    data class Within(val descriptor: Int, val offset: Long, val size: Long) : BundleSource
+}
+
+/**
+ * By what the app knows its bundle.
+ *
+ * @property pinSha256 of manifest.json, in hexadecimal
+ * @property publicKey ed25519, 32 bytes, of the one who signs
+ * @property required refuse to open without either
+ */
+class Trust(val pinSha256: String? = null, val publicKey: ByteArray? = null, val required: Boolean = false)
+
+/**
+ * @property memoryMb limit of the whole process in MB of 10^6 bytes; null: the bundle's budget
+ * @property threads null: as many as there are processors
+ * @property cache a folder of the app's that an engine may fill and the system may empty
+ */
+class Options(val trust: Trust = Trust(), val memoryMb: Double? = null, val threads: Int? = null, val cache: String? = null)
+
+/**
+ * A call of `train`.
+ *
+ * @property method null: that of the unfinished run, else the bundle's first
+ * @property steps of a run that starts here its length, of an unfinished one at most so many more; null: the bundle's length, to the end
+ * @property seconds time for this call, its commits and judgement included; null: none
+ * @property seed, [settings] (fields of Training, docs/reference/settings.md) of a run that starts here
+ * @property newRun an unfinished run ends, and another one starts
+ */
+class Training(
+    val method: String? = null,
+    val steps: Long? = null,
+    val seconds: Double? = null,
+    val seed: Long? = null,
+    val settings: JsonObject? = null,
+    val newRun: Boolean = false,
+)
+
+/**
+ * How an answer is made.
+ *
+ * @property maxTokens of one answer; null: as many as the bundle's context has room for
+ * @property temperature 0 takes the likeliest token
+ * @property topP, [topK] of the likeliest tokens those that hold this share together; so many; null: all
+ * @property seed same seed, same answer
+ * @property stopTexts texts that end an answer and are no part of it
+ */
+class Generation(
+    val maxTokens: Long? = null,
+    val temperature: Double = 0.0,
+    val topP: Double? = null,
+    val topK: Long? = null,
+    val seed: Long = 0,
+    val stopTexts: List<String> = emptyList(),
+)
+
+/** What begins now; of a step: what has ended. */
+enum class Phase { OPEN, JUDGE, STEP, COMMIT, DECODE }
+
+/**
+ * Where a call is.
+ *
+ * @property step, [steps] of the run: done, and planned; of a prompt that is read: tokens; 0 where there is neither
+ * @property loss of the step that has ended
+ * @property footprintBytes of the process, as the system judges it
+ */
+data class Progress(val phase: Phase, val step: Long, val steps: Long, val loss: Double?, val footprintBytes: Long)
+
+/** Formats of an exported adapter. */
+enum class AdapterFormat { PEFT, MLX, GGUF }

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.bespoke
+
+import java.io.File
+import java.nio.file.Files
+import java.nio.file.Path
+import kotlinx.coroutines.runBlocking
+import kotlinx.serialization.Serializable
+import kotlinx.serialization.json.Json
+
+/** What tests/kotlin/prepare.py has made: a bundle of stories260K, notes, and what Python does with them. */
+object Fixture {
+    private val folder = File(checkNotNull(System.getProperty("bespoke.fixture")) { "run make test-kotlin" })
+    val bundle = BundleSource.At(File(folder, "chat.bundle").path)
+    val notes: List<String> = Json.decodeFromString(File(folder, "notes.json").readText())
+    val python: Python = Json.decodeFromString(File(folder, "python.json").readText())
+
+    @Serializable
+    class Python(val losses: List<Double>, val accepted: Boolean, val turns: List<String>)
+}
+
+/** A model of its own for a test, with the notes in it where asked for. */
+fun <T> withModel(notes: Boolean = true, block: suspend (PersonalModel, Path) -> T): T = runBlocking {
+    val state = Files.createTempDirectory("bespoke").resolve("alice")
+    try {
+        PersonalModel.open(Fixture.bundle, state.toString()).use { model ->
+            if (notes) Fixture.notes.forEachIndexed { number, note -> model.examples.add(Example.Text(note), "note-$number", mustKnow = true) }
+            block(model, state)
+        }
+    } finally {
+        state.parent.toFile().deleteRecursively()
+    }
+}

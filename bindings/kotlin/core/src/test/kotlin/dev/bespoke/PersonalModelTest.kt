@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.bespoke
+
+import java.io.File
+import kotlin.random.Random
+import kotlinx.coroutines.CancellationException
+import kotlinx.coroutines.Dispatchers
+import kotlinx.coroutines.async
+import kotlinx.coroutines.cancelAndJoin
+import kotlinx.coroutines.coroutineScope
+import kotlinx.coroutines.delay
+import kotlinx.coroutines.flow.first
+import kotlinx.coroutines.flow.take
+import kotlinx.coroutines.flow.toList
+import kotlinx.coroutines.launch
+import org.junit.jupiter.api.Assertions.assertEquals
+import org.junit.jupiter.api.Assertions.assertNotNull
+import org.junit.jupiter.api.Assertions.assertNull
+import org.junit.jupiter.api.Assertions.assertTrue
+import org.junit.jupiter.api.Test
+import org.junit.jupiter.api.assertThrows
+
+class PersonalModelTest {
+    @Test
+    fun `slices have the losses of Python's run, and what was learned answers in two turns`() = withModel { model, _ ->
+        model.setPace(0.05)
+        val slices = mutableListOf(model.train(Training(seconds = 0.8)))
+        while (slices.last().accepted == null) {
+            if (slices.size == 2) model.setPace(1.0)
+            slices += model.train(Training(seconds = if (slices.size < 3) 0.8 else null))
+        }
+        assertTrue(slices.size >= 3 && slices[1].steps > 0)
+        assertEquals(Fixture.python.losses, slices.flatMap { it.losses })
+        assertEquals(Fixture.python.accepted, model.versions().isNotEmpty())
+        model.conversation(Generation(maxTokens = 20)).use { conversation ->
+            val turns = listOf("Once upon", " Then Tom").map { conversation.say(Prompt.Text(it)).toList().joinToString("") }
+            assertEquals(Fixture.python.turns, turns)
+        }
+    }
+
+    @Test
+    fun `words come back as they went in, whatever they are written in`() = withModel(notes = false) { model, _ ->
+        val words = "👩🏽‍🚀 \u0000 naïve 日本語 \"quoted\" \\ \n ﷽ 🇩🇪"
+        val added = model.examples.add(Example.PromptCompletion("Wer ist das? 🚀", words), "🦊", mustKnow = true)
+        assertTrue(added.created)
+        assertEquals(Split.TRAIN, added.split)
+        val kept = model.examples.list().single()
+        assertEquals("🦊", kept.id)
+        assertEquals(words, kept.json["completion"].toString().let { json.decodeFromString<String>(it) })
+        assertEquals(1, model.examples.count())
+        assertTrue(model.examples.forget("🦊").example)
+        assertEquals(0, model.examples.count())
+    }
+
+    @Test
+    fun `an error says what it is about, what was got and expected, and what to do`() = withModel(notes = false) { model, _ ->
+        val error = assertThrows<DataError> { kotlinx.coroutines.runBlocking { model.examples.add(Example.Text("")) } }
+        listOf(error.subject, error.got, error.expected, error.nextStep).forEach { assertTrue(it.isNotBlank()) }
+        assertThrows<BundleError> { kotlinx.coroutines.runBlocking { PersonalModel.open(BundleSource.At("/nowhere/🐚"), "/tmp/x") } }
+        assertThrows<AdapterError> { kotlinx.coroutines.runBlocking { model.exportAdapter("/tmp/never") } }
+        Unit
+    }
+
+    @Test
+    fun `progress is told while it trains`() = withModel { model, _ ->
+        coroutineScope {
+            val seen = async(Dispatchers.Default) { model.progress.first { it.phase == Phase.STEP } }
+            model.train(Training(steps = 5))
+            val step = seen.await()
+            assertTrue(step.step in 1..5 && step.footprintBytes > 0)
+            assertNotNull(step.loss)
+        }
+    }
+
+    @Test
+    fun `a cancelled training goes on later where it stood`() = withModel { model, _ ->
+        val chance = Random(7)
+        repeat(CANCELLATIONS) {
+            coroutineScope {
+                val training = launch { model.train() }
+                delay(chance.nextLong(0, 60))
+                training.cancelAndJoin()
+            }
+        }
+        while (model.currentRun() != null) model.train(Training(steps = 10))
+        assertTrue(model.versions().isNotEmpty())
+    }
+
+    @Test
+    fun `an answer may be left in the middle, and the next one begins anew`() = withModel(notes = false) { model, _ ->
+        val first = model.generate(Prompt.Text("Once upon"), Generation(maxTokens = 30)).toList()
+        val left = model.generate(Prompt.Text("Once upon"), Generation(maxTokens = 30)).take(3).toList()
+        assertEquals(first.take(3), left)
+        assertEquals(first, model.generate(Prompt.Text("Once upon"), Generation(maxTokens = 30)).toList())
+    }
+
+    @Test
+    fun `closing from another thread ends what runs, once, and later calls throw`() = withModel { model, _ ->
+        val conversation = model.conversation()
+        coroutineScope {
+            val training = async(Dispatchers.Default) { runCatching { model.train() } }
+            model.progress.first { it.phase == Phase.STEP }
+            val closings = List(3) { launch(Dispatchers.IO) { model.close() } }
+            closings.forEach { it.join() }
+            val ended = training.await()
+            assertTrue(ended.isSuccess || ended.exceptionOrNull() is StateError)
+        }
+        assertThrows<StateError> { kotlinx.coroutines.runBlocking { model.examples.count() } }
+        assertThrows<StateError> { kotlinx.coroutines.runBlocking { conversation.next() } }
+        Unit
+    }
+
+    @Test
+    fun `a second call that computes is told that the model is busy`() = withModel { model, _ ->
+        coroutineScope {
+            val training = launch(Dispatchers.Default) { model.train() }
+            model.progress.first { it.phase == Phase.STEP }
+            assertThrows<Busy> { kotlinx.coroutines.runBlocking { model.evaluate() } }
+            assertEquals(Fixture.notes.size.toLong(), model.examples.count())  // the store answers at once
+            training.cancelAndJoin()
+        }
+    }
+
+    @Test
+    fun `what was learned is exported, imported, rolled back and forgotten`() = withModel { model, state ->
+        assertTrue(model.train(Training(steps = null)).accepted == true)
+        val folder = state.resolveSibling("adapter").toString()
+        model.exportAdapter(folder)
+        assertEquals(setOf("adapter_config.json", "adapter_model.safetensors"), File(folder).list()!!.toSet())
+        val version = model.importAdapter(folder, trustBase = true)
+        assertEquals(version, model.versions().last().id)
+        assertNotNull(model.rollback())
+        model.reset()
+        assertNull(model.currentRun())
+        assertTrue(model.versions().isEmpty())
+    }
+
+    @Test
+    fun `scores and labels come as Python has them`() = withModel(notes = false) { model, _ ->
+        val scores = model.score(Prompt.Text("Once upon a"), listOf(" time", " tim"))
+        assertEquals(2, scores.size)
+        assertTrue(scores[0].logProbability!! > scores[1].logProbability!!)
+        assertEquals(" time", model.classify(Prompt.Text("Once upon a"), listOf(" time", " tim")).label)
+    }
+
+    @Test
+    fun `a thousand models opened and closed leave no descriptors behind`() {
+        val before = File("/proc/self/fd").list()!!.size
+        withModel(notes = false) { model, state ->
+            model.close()
+            repeat(OPENINGS) { PersonalModel.open(Fixture.bundle, state.toString()).close() }
+        }
+        assertTrue(File("/proc/self/fd").list()!!.size <= before + 2)
+    }
+
+    private companion object {
+        val FULL = System.getenv("BESPOKE_FULL") == "1"
+        val CANCELLATIONS = if (FULL) 200 else 20
+        val OPENINGS = if (FULL) 1000 else 20
+    }
+}

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of the Kotlin binding need: libbespoke_jni over the installed core, a bundle, and what Python does with it.
+
+A folder then holds native/libbespoke_jni.so, chat.bundle (stories260K), notes.json, and python.json: the losses of a run of STEPS
+steps in one go, and the greedy answers to two turns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+STEPS = 50
+NOTES = [
+    "Once upon a time there was a small dog 🐕 that liked the sea.",
+    "Lily and Tom built a boat of paper. It was red.",
+    "The moon was big. Tim said: “How far is it?” — nobody knew.",
+    "Das Mädchen aß Äpfel, naïve façade, 日本語, 👩🏽‍🚀 and 🇩🇪.",
+    "A bird sang in the tree, and the cat listened.",
+    "Mom made soup. It was hot, so they waited.",
+    "Ben lost his hat in the wind and laughed.",
+    "They ran to the park and played until dark.",
+]
+
+
+def build_native(out: Path) -> None:
+    from bespoke.core.finding import find
+
+    core = find()
+    assert core.path is not None, f"no device core: {core.reason}. {core.next_step}"
+    sources = REPOSITORY / "bindings" / "kotlin" / "core"
+    work = out / "native"
+    java = Path(shutil.which("javac") or "javac").resolve().parents[1]
+    environment = {**os.environ, "JAVA_HOME": str(java)}
+    configure = ["cmake", "-S", sources, "-B", work, "-DCMAKE_BUILD_TYPE=Release", f"-DBESPOKE_CORE={core.path.parents[1]}"]
+    subprocess.run(configure, check=True, env=environment, stdout=subprocess.DEVNULL)
+    subprocess.run(["cmake", "--build", work], check=True, env=environment, stdout=subprocess.DEVNULL)
+
+
+def build_bundle(model: Path, out: Path) -> Path:
+    from bespoke import Lora, Personalizer, Training
+
+    shutil.rmtree(out / "chat.bundle", ignore_errors=True)
+    training = Training(learning_rate=1e-3, sequence_lengths=(32,), batch_size=2, steps=STEPS, seed=1)
+    personalizer = Personalizer(model, "mesp", "executorch", context=128, lora=Lora(rank=4), training=training, data=None)
+    return personalizer.build(out / "chat.bundle")
+
+
+def what_python_does(bundle: Path, out: Path) -> None:
+    from bespoke import PersonalModel
+
+    shutil.rmtree(out / "python", ignore_errors=True)
+    with PersonalModel.open(bundle, out / "python") as model:
+        for number, note in enumerate(NOTES):
+            model.examples.add({"text": note}, id=f"note-{number}", use="train")
+        report = model.train()
+        with model.session(max_tokens=20) as session:
+            turns = ["".join(piece.text for piece in session.feed(text)) for text in ("Once upon", " Then Tom")]
+    found = {"losses": report.losses, "accepted": report.accepted, "turns": turns}
+    (out / "python.json").write_text(json.dumps(found))
+    (out / "notes.json").write_text(json.dumps(NOTES, ensure_ascii=False), encoding="utf-8")

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kotlin's classes of what passes through the C API as JSON, from the schemas, and its exceptions, from the kinds of errors.
+
+A report may grow: Kotlin ignores fields that it does not know, and a value of an enumeration that it does not know is UNKNOWN.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+HEAD = (
+    "// SPDX-License-Identifier: Apache-2.0\n"
+    "// Written by tools/write_schemas.py from bindings/schema.\n"
+    "package dev.bespoke\n"
+)  # fmt: skip
+_PRIMITIVES = {"string": "String", "integer": "Long", "number": "Double", "boolean": "Boolean"}
+_WIDTH = 116
+_RECORDS_IMPORTS = (
+    "import kotlinx.serialization.SerialName\nimport kotlinx.serialization.Serializable\n"
+    "import kotlinx.serialization.json.JsonObject\n"
+)  # fmt: skip
+
+
+def records(schemas: Mapping[str, dict[str, Any]]) -> str:
+    """Records.kt, of the schemas of records and reports by file name."""
+    writer = _Writer(_ambiguous(schemas.values()))
+    for name in sorted(schemas):
+        schema = schemas[name]
+        for part, nested in schema.get("$defs", {}).items():
+            writer.record(part, nested)
+        writer.record(schema["title"], schema)
+    return HEAD + "\n" + _RECORDS_IMPORTS + "\n" + "\n".join([*writer.enumerations.values(), *writer.classes.values()])
+
+
+def example(schema: Mapping[str, Any]) -> str:
+    """Example.kt: a sealed interface with a class for each form of an example."""
+    writer = _Writer(frozenset(), grows=False)
+    titled = [(_capital(form["title"]), form) for form in schema["oneOf"]]
+    forms = [writer.data_class(name, form, owner="Example", implements=" : Example") for name, form in titled]
+    members = "\n".join(textwrap.indent(text, "    ") for text in [*writer.enumerations.values(), *writer.classes.values(), *forms])
+    imports = "import kotlinx.serialization.SerialName\nimport kotlinx.serialization.Serializable\n"
+    return f"{HEAD}\n{imports}\n{_doc(schema['description'])}@Serializable\nsealed interface Example {{\n{members}}}\n"
+
+
+def errors(table: Iterable[Mapping[str, Any]]) -> str:
+    """BespokeErrors.kt: an exception for each status of the C API."""
+    kinds = [dict(row) for row in table]
+    base, *others = kinds
+    classes = "".join(
+        f"{_doc(row['means'])}class {row['kind']} internal constructor(details: ErrorDetails) : {base['kind']}(details)\n\n"
+        for row in others
+    )
+    branches = "".join(f"    {row['status']} -> {row['kind']}(details)\n" for row in others)
+    return (
+        f"{HEAD}\n{_doc(base['means'])}"
+        f"open class {base['kind']} internal constructor(private val details: ErrorDetails) : "
+        "RuntimeException(details.toString()) {\n"
+        "    val subject: String get() = details.subject\n    val got: String get() = details.got\n"
+        "    val expected: String get() = details.expected\n    val nextStep: String get() = details.nextStep\n}\n\n"
+        f"{classes}/** Of a status that this version does not know yet: the base of all. */\n"
+        f"internal fun errorOf(status: Int, details: ErrorDetails): {base['kind']} = when (status) {{\n{branches}"
+        f"    else -> {base['kind']}(details)\n}}\n"
+    )
+
+
+class _Writer:
+    """Classes in the order in which they are needed; an enumeration that several records share is one class.
+
+    ambiguous: fields whose enumerations differ between records
+    grows:     values may come that are not known yet
+    """
+
+    def __init__(self, ambiguous: frozenset[str], grows: bool = True) -> None:
+        self.enumerations: dict[str, str] = {}
+        self.classes: dict[str, str] = {}
+        self._ambiguous, self._grows = ambiguous, grows
+
+    def record(self, name: str, schema: Mapping[str, Any]) -> None:
+        if name not in self.classes:
+            text = self.data_class(name, schema, owner=name)
+            self.classes[name] = text
+
+    def data_class(self, name: str, schema: Mapping[str, Any], owner: str, implements: str = "") -> str:
+        fields = [self._field(owner, field, schema) for field in schema["properties"]]
+        return f"{_doc(schema.get('description', ''))}@Serializable\ndata class {name}(\n{''.join(fields)}){implements}\n"
+
+    def _field(self, owner: str, name: str, schema: Mapping[str, Any]) -> str:
+        kind = self._type(owner, name, schema["properties"][name])
+        default = ""
+        if self._grows and kind.removesuffix("?") in self.enumerations:
+            default = " = null" if kind.endswith("?") else f" = {kind}.UNKNOWN"
+        elif name not in schema["required"]:
+            kind, default = f"{kind.removesuffix('?')}?", " = null"
+        return f'    @SerialName("{name}") val {_camel(name)}: {kind}{default},\n'
+
+    def _type(self, owner: str, name: str, schema: Mapping[str, Any]) -> str:
+        if "$ref" in schema:
+            return str(schema["$ref"].rsplit("/", 1)[-1])
+        kinds = schema.get("type")
+        if "anyOf" in schema or isinstance(kinds, list):
+            options = schema.get("anyOf") or [{"type": kind} for kind in kinds]
+            (inner,) = (option for option in options if option.get("type") != "null")
+            return f"{self._type(owner, name, inner)}?"
+        if "enum" in schema:
+            if all(isinstance(value, int) for value in schema["enum"]):
+                return "Int"
+            return self._enumeration(owner, name, tuple(schema["enum"]))
+        if kinds == "array":
+            return f"List<{self._type(owner, name, schema['items'])}>"
+        if kinds == "object":
+            if "properties" not in schema:
+                return "JsonObject"
+            inner_name = _capital(name).removesuffix("s") if name == "messages" else f"{owner}{_capital(name)}"
+            if inner_name not in self.classes:
+                self.classes[inner_name] = self.data_class(inner_name, schema, owner)
+            return inner_name
+        return _PRIMITIVES[kinds]
+
+    def _enumeration(self, owner: str, name: str, values: tuple[str, ...]) -> str:
+        kind = f"{owner if name in self._ambiguous else ''}{_capital(name)}"
+        entries = "".join(f'    @SerialName("{value}") {value.upper()},\n' for value in values)
+        unknown = "    UNKNOWN,\n" if self._grows else ""
+        self.enumerations[kind] = f"@Serializable\nenum class {kind} {{\n{entries}{unknown}}}\n"
+        return kind
+
+
+def _ambiguous(schemas: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """Fields that are one enumeration here and another one there."""
+    found: dict[str, set[tuple[str, ...]]] = {}
+    for schema in schemas:
+        for name, field in schema["properties"].items():
+            for option in field.get("anyOf", [field]):
+                if "enum" in option:
+                    found.setdefault(name, set()).add(tuple(option["enum"]))
+    return frozenset(name for name, values in found.items() if len(values) > 1)
+
+
+def _camel(name: str) -> str:
+    return re.sub(r"_(\w)", lambda found: found[1].upper(), name)
+
+
+def _capital(name: str) -> str:
+    return _camel(f"_{name}")
+
+
+def _doc(text: str) -> str:
+    """KDoc; lines of Python's docstrings are wrapped again, paragraph by paragraph."""
+    if not text:
+        return ""
+    lines = [line for part in re.split(r"\n\s*\n", text.strip()) for line in (*_wrapped(part), "")][:-1]
+    if len(lines) == 1 and len(lines[0]) <= _WIDTH - 7:
+        return f"/** {lines[0]} */\n"
+    return "/**\n" + "".join(f" * {line}".rstrip() + "\n" for line in lines) + " */\n"
+
+
+def _wrapped(part: str) -> list[str]:
+    """Lists of fields, `name:  words`, keep their lines."""
+    if re.search(r"^\w[\w, ]*:  ", part, re.MULTILINE):
+        return [line.rstrip() for line in part.splitlines()]
+    return textwrap.wrap(" ".join(part.split()), _WIDTH - 3)
