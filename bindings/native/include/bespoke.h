@@ -196,6 +196,8 @@ typedef struct bespoke_options {
                                     number), or their calls are BESPOKE_CONFIG_ERROR */
   int32_t require_authenticated; /* not 0: BESPOKE_SIGNATURE_ERROR where neither pin nor key is given */
   bespoke_text cache;            /* a folder of the app's that an engine may fill and the system may empty, or empty: none */
+  int32_t limit_is_added;        /* not 0: a limit, also that of bespoke_set_limit, counts what is added to what the process held when
+                                    bespoke_open was called: for a process that is more than its model, an app's or a JVM's */
 } bespoke_options;
 
 /* Opens a bundle and the user's state folder, which is made where there is none. `options` may be null. */

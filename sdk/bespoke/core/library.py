@@ -44,6 +44,7 @@ class Options(c.Structure):
     _fields_ = (
         ("struct_size", c.c_size_t), ("memory_mb", c.c_double), ("pin_sha256", Text), ("public_key", c.c_char_p),
         ("engine", c.c_void_p), ("threads", c.c_int32), ("require_authenticated", c.c_int32), ("cache", Text),
+        ("limit_is_added", c.c_int32),
     )  # fmt: skip
 
 

@@ -146,7 +146,8 @@ bespoke_status bespoke_open(const bespoke_bundle* bundle, bespoke_text state, co
     if (engine) engine->cache = text_of(options.cache, "bespoke_options.cache");
     check_threads(options.threads);
     const auto make_engine = [threads = options.threads] { return own_engine(threads); };
-    const auto opened = std::make_shared<bespoke_model>(place, folder, trust_of(options), std::move(engine), make_engine, options.memory_mb);
+    const auto opened = std::make_shared<bespoke_model>(place, folder, trust_of(options), std::move(engine), make_engine, options.memory_mb,
+                                                        options.limit_is_added != 0);
     opened->open = opened;
     *model = opened.get();
   });

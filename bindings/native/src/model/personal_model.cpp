@@ -13,6 +13,7 @@
 #include "format/number_text.h"
 #include "model/answering.h"
 #include "model/records_json.h"
+#include "platform/memory.h"
 #include "state/folder.h"
 #include "state/stored_text.h"
 #include "verify/golden.h"
@@ -28,9 +29,9 @@ void check_limit(double memory_mb) {
     throw Error(Kind::Config, "memory_mb", repr_of(memory_mb), "a number of at most 1e12", "Give 0 for the bundle's budget, less for none");
 }
 
-int64_t limit_of(double memory_mb, const Manifest& manifest) {
-  if (memory_mb > 0) return static_cast<int64_t>(memory_mb * 1e6);
-  return memory_mb == 0 && manifest.memory_bytes ? static_cast<int64_t>(*manifest.memory_bytes) : Limits::kNone;
+int64_t limit_of(double memory_mb, const Manifest& manifest, int64_t idle_bytes) {
+  if (memory_mb > 0) return idle_bytes + static_cast<int64_t>(memory_mb * 1e6);
+  return memory_mb == 0 && manifest.memory_bytes ? idle_bytes + static_cast<int64_t>(*manifest.memory_bytes) : Limits::kNone;
 }
 
 std::vector<StateTensor> adapter_shapes(Bundle& bundle) {
@@ -49,13 +50,14 @@ struct SaveAtEnd {
 }  // namespace
 
 PersonalModel::PersonalModel(const BundlePlace& bundle, const std::string& state, const Trust& trust, std::unique_ptr<Engine> engine,
-                             MakeEngine make_engine, double memory_mb)
+                             MakeEngine make_engine, double memory_mb, bool limit_is_added)
     : engine_(std::move(engine)), make_engine_(std::move(make_engine)), state_(state), authenticated_(trust.pin_sha256 ? "pin" : trust.public_key ? "signature" : "none") {
   check_limit(memory_mb);  // before anything is read
+  if (limit_is_added) limits_.idle_bytes = MemoryColumns().read().total();
   if (!bundle.path.empty()) check_apart(state, bundle.path);
   bundle_ = Bundle::open(bundle, trust);
   text_ = std::make_unique<BundleText>(*bundle_);
-  limits_.memory_bytes = limit_of(memory_mb, bundle_->manifest());
+  limits_.memory_bytes = limit_of(memory_mb, bundle_->manifest(), limits_.idle_bytes);
   store_ = open_store();
   hashes_ = std::make_unique<KnownHashes>(store_->folder() + "/" + kHashesFile);
   bundle_->remember(*hashes_);
@@ -223,7 +225,7 @@ int64_t PersonalModel::import_adapter(const std::string& folder, bool trust_base
 
 void PersonalModel::set_limit(double memory_mb) {
   check_limit(memory_mb);
-  limits_.memory_bytes = limit_of(memory_mb, bundle_->manifest());
+  limits_.memory_bytes = limit_of(memory_mb, bundle_->manifest(), limits_.idle_bytes);
 }
 
 void PersonalModel::set_pace(double share) {

@@ -31,10 +31,10 @@ class PersonalModel {
  public:
   using MakeEngine = std::function<std::unique_ptr<Engine>()>;
 
-  // `memory_mb` as in bespoke_options. Without an `engine`, the first call that computes makes one. ConfigError where the state lies in
+  // `memory_mb` and `limit_is_added` as in bespoke_options. Without an `engine`, the first call that computes makes one. ConfigError where the state lies in
   // the bundle or holds it.
   PersonalModel(const BundlePlace& bundle, const std::string& state, const Trust& trust, std::unique_ptr<Engine> engine,
-                MakeEngine make_engine, double memory_mb);
+                MakeEngine make_engine, double memory_mb, bool limit_is_added);
   ~PersonalModel();  // waits for the calls that run
 
   // Moves a state to a bundle of another base: adapters go, examples are kept and tokenized again. All files of the bundle are read and

@@ -101,9 +101,9 @@ bool ends_run(Stopped reason) {
   return reason == Stopped::finished || reason == Stopped::no_better || reason == Stopped::diverged;
 }
 
-void refuse_what_cannot_fit(const Method& method, int64_t estimate, MemoryGuard& guard) {
-  // The estimate is of the whole process, which holds some of it already.
-  guard.ask(std::max<int64_t>(0, estimate - guard.observe()),
+void refuse_what_cannot_fit(const Method& method, int64_t estimate, int64_t idle, MemoryGuard& guard) {
+  // The estimate is of a process of the model's own, which holds some of it already.
+  guard.ask(std::max<int64_t>(0, idle + estimate - guard.observe()),
             "Training with '" + method.name + "' (estimated peak " + megabytes(estimate) + ")");
 }
 
@@ -171,7 +171,7 @@ std::string train(Personal& personal, const TrainRequest& request) {
     report.memory.estimate_bytes = std::max(report.memory.estimate_bytes, static_cast<int64_t>(plan.estimate.peak_bytes));
 
   MemoryGuard guard(personal.control.limits());
-  refuse_what_cannot_fit(method, report.memory.estimate_bytes, guard);
+  refuse_what_cannot_fit(method, report.memory.estimate_bytes, personal.control.limits().idle_bytes, guard);
   const std::unique_ptr<Steps> machine = personal.make_machine(method, guard, personal.store.scratch_path());
   const auto user = user_rows(personal.store, personal.store.rows(run.id, Split::train));
   const auto general = general_rows(personal.bundle, personal.bundle.manifest().data_train);
@@ -200,6 +200,7 @@ std::string train(Personal& personal, const TrainRequest& request) {
   report.longest_call_seconds = machine->longest_call_seconds();
   guard.observe();
   if (const int64_t limit = personal.control.limits().memory_bytes; limit >= 0) report.memory.limit_bytes = limit;
+  report.memory.idle_bytes = personal.control.limits().idle_bytes;
   report.memory.peak_bytes = guard.peak();
   report.memory.mapped_dirty_bytes = dirty_mapped_bytes();
   report.memory.file_bytes = guard.columns().read().file;

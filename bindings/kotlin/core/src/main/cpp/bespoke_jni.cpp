@@ -163,13 +163,13 @@ struct Training {
 // ---- a model ------------------------------------------------------------------------------------------------------------
 
 jlong open(JNIEnv* env, jclass, jbyteArray path, jint descriptor, jlong offset, jlong size, jbyteArray state, jdouble memory_mb,
-           jbyteArray pin, jbyteArray key, jboolean require_authenticated, jint threads, jbyteArray cache) {
+           jbyteArray pin, jbyteArray key, jboolean require_authenticated, jint threads, jbyteArray cache, jboolean limit_is_added) {
   return guarded<jlong>(env, 0, [&] {
     const Bundle bundle(env, path, descriptor, offset, size);
     Options options(env, pin, key, require_authenticated);
     options.cache = bytes_of(env, cache);
     options.given.cache = text(options.cache);
-    options.given.memory_mb = memory_mb, options.given.threads = threads;
+    options.given.memory_mb = memory_mb, options.given.threads = threads, options.given.limit_is_added = limit_is_added;
     const std::string folder = bytes_of(env, state);
     bespoke_model* model = nullptr;
     checked(env, [&](bespoke_error** error) { return bespoke_open(&bundle.given, text(folder), &options.given, &model, error); });
@@ -406,7 +406,7 @@ JNINativeMethod method(const char* name, const char* signature, F* function) {
 
 bool register_all(JNIEnv* env, jclass api) {
   const JNINativeMethod methods[] = {
-      method("open", "([BIJJ[BD[B[BZI[B)J", open),
+      method("open", "([BIJJ[BD[B[BZI[BZ)J", open),
       method("close", "(J)V", close),
       method("install", "([[B[B[B[BZ)V", install),
       method("authenticated", "(J)[B", authenticated),

@@ -12,7 +12,7 @@ internal object NativeApi {
 
     @JvmStatic external fun open(
         path: ByteArray?, descriptor: Int, offset: Long, size: Long, state: ByteArray, memoryMb: Double, pinSha256: ByteArray?,
-        publicKey: ByteArray?, requireAuthenticated: Boolean, threads: Int, cache: ByteArray?,
+        publicKey: ByteArray?, requireAuthenticated: Boolean, threads: Int, cache: ByteArray?, limitIsAdded: Boolean,
     ): Long
 
     @JvmStatic external fun close(model: Long)

@@ -38,7 +38,7 @@ class PersonalModel private constructor(private val handle: Handle) : AutoClosea
     suspend fun train(training: Training = Training()): TrainReport = handle.compute { model, cancel ->
         val found = NativeApi.train(
             model, training.method?.bytes(), training.steps ?: 0, training.seed ?: 0, training.seed != null,
-            training.settings?.toString()?.bytes(), training.newRun, cancel, training.seconds ?: 0.0, receiver,
+            training.settings?.toString()?.bytes(), training.newRun, cancel, training.seconds ?: 0.0, receiver(training.stop),
         )
         decoded(TrainReport.serializer(), found)
     }
@@ -54,7 +54,7 @@ class PersonalModel private constructor(private val handle: Handle) : AutoClosea
     /** Loss, perplexity and next-token accuracy of what answers: on [examples], of which nothing is kept, or on the user's of a [split]. */
     suspend fun evaluate(examples: List<Example>? = null, split: Split = Split.VALIDATION): Evaluation = handle.compute { model, cancel ->
         val given = examples?.let { json.encodeToString(ListSerializer(ExampleSerializer), it).bytes() }
-        val of = if (examples == null) json.encodeToString(Split.serializer(), split).trim('"').bytes() else null
+        val of = if (examples == null) split.name.lowercase().bytes() else null
         decoded(Evaluation.serializer(), NativeApi.evaluate(model, of, given, cancel, 0.0, receiver))
     }
 
@@ -118,7 +118,7 @@ class PersonalModel private constructor(private val handle: Handle) : AutoClosea
     suspend fun importAdapter(folder: String, trustBase: Boolean = false): Long =
         stored { NativeApi.importAdapter(it, folder.bytes(), trustBase) }
 
-    /** The limit of the whole process from now on, also of a call that runs; null: the bundle's budget. */
+    /** What may be added to what the process held at `open` from now on, also by a call that runs; null: the bundle's budget. */
     fun setLimit(memoryMb: Double?): Unit = handle.use { NativeApi.setLimit(it, memoryMb ?: 0.0) }
 
     /** The share of its time in which a call computes, more than 0 and at most 1. */
@@ -127,9 +127,12 @@ class PersonalModel private constructor(private val handle: Handle) : AutoClosea
     /** Cancels the calls that run, waits for them, and gives all memory back. Closing again does nothing. */
     override fun close(): Unit = handle.close()
 
-    private val receiver = ProgressReceiver { phase, step, steps, loss, footprint ->
-        told.tryEmit(Progress(Phase.entries[phase], step, steps, loss.takeUnless(Double::isNaN), footprint))
-        true
+    private val receiver = receiver(stop = null)
+
+    private fun receiver(stop: ((Progress) -> Boolean)?) = ProgressReceiver { phase, step, steps, loss, footprint ->
+        val progress = Progress(Phase.entries[phase], step, steps, loss.takeUnless(Double::isNaN), footprint)
+        told.tryEmit(progress)
+        stop == null || !stop(progress)
     }
 
     private suspend fun <T> stored(call: (model: Long) -> T): T = withContext(Dispatchers.IO) { handle.use(call) }
@@ -142,7 +145,7 @@ class PersonalModel private constructor(private val handle: Handle) : AutoClosea
             val model = native {
                 NativeApi.open(
                     path, descriptor, offset, size, state.bytes(), options.memoryMb ?: 0.0, trust.pinSha256?.bytes(), trust.publicKey,
-                    trust.required, options.threads ?: 0, options.cache?.bytes(),
+                    trust.required, options.threads ?: 0, options.cache?.bytes(), true,
                 )
             }
             PersonalModel(Handle("the model", model, free = NativeApi::close))

@@ -22,7 +22,8 @@ sealed interface BundleSource {
 class Trust(val pinSha256: String? = null, val publicKey: ByteArray? = null, val required: Boolean = false)
 
 /**
- * @property memoryMb limit of the whole process in MB of 10^6 bytes; null: the bundle's budget
+ * @property memoryMb what training and answering may add to what the process held at `open`, in MB of 10^6 bytes; null: the bundle's
+ *     budget. Reports say both ([MemoryReport.idleBytes], [MemoryReport.peakBytes] of the whole process)
  * @property threads null: as many as there are processors
  * @property cache a folder of the app's that an engine may fill and the system may empty
  */
@@ -36,6 +37,8 @@ class Options(val trust: Trust = Trust(), val memoryMb: Double? = null, val thre
  * @property seconds time for this call, its commits and judgement included; null: none
  * @property seed, [settings] (fields of Training, docs/reference/settings.md) of a run that starts here
  * @property newRun an unfinished run ends, and another one starts
+ * @property stop asked whenever the call says where it is, on its thread: true ends it in a committed state, and it reports. A
+ *     coroutine that is cancelled ends it too, without a report
  */
 class Training(
     val method: String? = null,
@@ -44,6 +47,7 @@ class Training(
     val seed: Long? = null,
     val settings: JsonObject? = null,
     val newRun: Boolean = false,
+    val stop: ((Progress) -> Boolean)? = null,
 )
 
 /**

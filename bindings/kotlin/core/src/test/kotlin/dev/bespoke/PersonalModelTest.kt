@@ -2,6 +2,7 @@
 package dev.bespoke
 
 import java.io.File
+import java.nio.file.Files
 import kotlin.random.Random
 import kotlinx.coroutines.CancellationException
 import kotlinx.coroutines.Dispatchers
@@ -13,6 +14,7 @@ import kotlinx.coroutines.flow.first
 import kotlinx.coroutines.flow.take
 import kotlinx.coroutines.flow.toList
 import kotlinx.coroutines.launch
+import kotlinx.coroutines.runBlocking
 import org.junit.jupiter.api.Assertions.assertEquals
 import org.junit.jupiter.api.Assertions.assertNotNull
 import org.junit.jupiter.api.Assertions.assertNull
@@ -23,13 +25,11 @@ import org.junit.jupiter.api.assertThrows
 class PersonalModelTest {
     @Test
     fun `slices have the losses of Python's run, and what was learned answers in two turns`() = withModel { model, _ ->
-        model.setPace(0.05)
-        val slices = mutableListOf(model.train(Training(seconds = 0.8)))
-        while (slices.last().accepted == null) {
-            if (slices.size == 2) model.setPace(1.0)
-            slices += model.train(Training(seconds = if (slices.size < 3) 0.8 else null))
+        val slices = listOf(17L, 33L, Long.MAX_VALUE).map { last ->
+            model.train(Training(stop = { it.phase == Phase.STEP && it.step >= last }))
         }
-        assertTrue(slices.size >= 3 && slices[1].steps > 0)
+        assertEquals(listOf(17L, 16L, 17L), slices.map { it.steps })
+        assertEquals(TrainReportStoppedBecause.STOP_REQUESTED, slices.first().stoppedBecause)
         assertEquals(Fixture.python.losses, slices.flatMap { it.losses })
         assertEquals(Fixture.python.accepted, model.versions().isNotEmpty())
         model.conversation(Generation(maxTokens = 20)).use { conversation ->
@@ -54,10 +54,27 @@ class PersonalModelTest {
 
     @Test
     fun `an error says what it is about, what was got and expected, and what to do`() = withModel(notes = false) { model, _ ->
-        val error = assertThrows<DataError> { kotlinx.coroutines.runBlocking { model.examples.add(Example.Text("")) } }
+        val error = assertThrows<DataError> { runBlocking { model.examples.add(Example.Text("")) } }
         listOf(error.subject, error.got, error.expected, error.nextStep).forEach { assertTrue(it.isNotBlank()) }
-        assertThrows<BundleError> { kotlinx.coroutines.runBlocking { PersonalModel.open(BundleSource.At("/nowhere/🐚"), "/tmp/x") } }
-        assertThrows<AdapterError> { kotlinx.coroutines.runBlocking { model.exportAdapter("/tmp/never") } }
+        assertThrows<BundleError> { runBlocking { PersonalModel.open(BundleSource.At("/nowhere/🐚"), "/tmp/x") } }
+        assertThrows<AdapterError> { runBlocking { model.exportAdapter("/tmp/never") } }
+        Unit
+    }
+
+    @Test
+    fun `a limit counts what is added to what the process held`() = runBlocking {
+        val state = Files.createTempDirectory("bespoke")
+        val ample = Options(memoryMb = 60.0)
+        PersonalModel.open(Fixture.bundle, state.resolve("ample").toString(), ample).use { model ->
+            model.examples.add(Example.Text(Fixture.notes[0]), mustKnow = true)
+            val memory = model.train(Training(steps = 3)).memory
+            assertTrue(memory.idleBytes > 20_000_000)  // a JVM's, which no test takes away
+            assertEquals(memory.idleBytes + 60_000_000, memory.limitBytes)
+            assertTrue(memory.peakBytes > memory.idleBytes && memory.peakBytes <= memory.limitBytes!!)
+            model.setLimit(0.5)
+            assertThrows<BudgetExceeded> { runBlocking { model.train(Training(steps = 3)) } }
+        }
+        state.toFile().deleteRecursively()
         Unit
     }
 
@@ -97,6 +114,7 @@ class PersonalModelTest {
     @Test
     fun `closing from another thread ends what runs, once, and later calls throw`() = withModel { model, _ ->
         val conversation = model.conversation()
+        model.setPace(SLOW)
         coroutineScope {
             val training = async(Dispatchers.Default) { runCatching { model.train() } }
             model.progress.first { it.phase == Phase.STEP }
@@ -105,17 +123,18 @@ class PersonalModelTest {
             val ended = training.await()
             assertTrue(ended.isSuccess || ended.exceptionOrNull() is StateError)
         }
-        assertThrows<StateError> { kotlinx.coroutines.runBlocking { model.examples.count() } }
-        assertThrows<StateError> { kotlinx.coroutines.runBlocking { conversation.next() } }
+        assertThrows<StateError> { runBlocking { model.examples.count() } }
+        assertThrows<StateError> { runBlocking { conversation.next() } }
         Unit
     }
 
     @Test
     fun `a second call that computes is told that the model is busy`() = withModel { model, _ ->
+        model.setPace(SLOW)
         coroutineScope {
             val training = launch(Dispatchers.Default) { model.train() }
             model.progress.first { it.phase == Phase.STEP }
-            assertThrows<Busy> { kotlinx.coroutines.runBlocking { model.evaluate() } }
+            assertThrows<Busy> { runBlocking { model.evaluate() } }
             assertEquals(Fixture.notes.size.toLong(), model.examples.count())  // the store answers at once
             training.cancelAndJoin()
         }
@@ -154,6 +173,7 @@ class PersonalModelTest {
     }
 
     private companion object {
+        const val SLOW = 0.02  // a share of the time, so that a training is still there when it is looked at
         val FULL = System.getenv("BESPOKE_FULL") == "1"
         val CANCELLATIONS = if (FULL) 200 else 20
         val OPENINGS = if (FULL) 1000 else 20
