@@ -68,7 +68,7 @@ def _check(config: ModelConfig) -> None:
         if given != expected:
             raise UnsupportedModel(
                 f"the base for llama.cpp: {subject}", got=str(given), expected=f"{expected}, as llama.cpp has it",
-                next_step="Use the bundle itself, or export_merged for transformers",
+                next_step="Use the bundle itself, or the model merged for transformers",
             )  # fmt: skip
 
 
