@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -39,6 +40,21 @@ def build_native(out: Path) -> None:
     configure = ["cmake", "-S", sources, "-B", work, "-DCMAKE_BUILD_TYPE=Release", f"-DBESPOKE_CORE={core.path.parents[1]}"]
     subprocess.run(configure, check=True, env=environment, stdout=subprocess.DEVNULL)
     subprocess.run(["cmake", "--build", work], check=True, env=environment, stdout=subprocess.DEVNULL)
+
+
+def write_pages(sources: Path) -> int:
+    """The Kotlin of the docs as files that the binding's tests compile; how many blocks there were."""
+    shutil.rmtree(sources, ignore_errors=True)
+    sources.mkdir(parents=True)
+    imports = "import dev.bespoke.*\nimport kotlinx.coroutines.*\nimport kotlinx.coroutines.flow.*\n"
+    blocks = 0
+    for page in sorted((REPOSITORY / "docs").rglob("*.md")):
+        found = re.findall(r"^```kotlin\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+        if found:
+            text = f"package pages.{page.stem}\n\n{imports}\n" + "\n".join(found)
+            (sources / f"{page.stem}.kt").write_text(text, encoding="utf-8")
+        blocks += len(found)
+    return blocks
 
 
 def build_bundle(model: Path, out: Path) -> Path:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Kotlin binding on a JVM: its own tests, by Maven, on the device core that is installed. `make test-kotlin` runs this."""
+"""The Kotlin binding on a JVM: its own tests and the code of the docs, by Maven, on the installed core; `make test-kotlin`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.kotlin.prepare import build_bundle, build_native, what_python_does
+from tests.kotlin.prepare import build_bundle, build_native, what_python_does, write_pages
 
 pytestmark = pytest.mark.kotlin
 BINDING = REPOSITORY / "bindings" / "kotlin"
@@ -32,6 +32,7 @@ def prepared(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_tests_of_the_binding_pass(prepared: Path) -> None:
+    assert write_pages(BINDING / "core" / "target" / "pages") >= 4
     reports = BINDING / "core" / "target" / "surefire-reports"
     shutil.rmtree(reports, ignore_errors=True)
     properties = [f"-Dbespoke.native={prepared / 'native'}", f"-Dbespoke.fixture={prepared}"]
