@@ -40,6 +40,8 @@ void MemoryGuard::hold(int64_t bytes_to_add, const std::string& subject) {
               "Raise the memory budget, or build with shorter sequences, a lower rank or a smaller batch");
 }
 
+int64_t footprint_now() { return MemoryColumns().read().total(); }
+
 std::string megabytes(int64_t bytes) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1f MB", static_cast<double>(bytes) / 1e6);

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "exec/machine.h"
+#include "exec/memory_guard.h"
 #include "format/adapter/gguf.h"
 #include "format/adapter/mlx.h"
 #include "format/adapter/peft.h"
@@ -13,7 +14,6 @@
 #include "format/number_text.h"
 #include "model/answering.h"
 #include "model/records_json.h"
-#include "platform/memory.h"
 #include "state/folder.h"
 #include "state/stored_text.h"
 #include "verify/golden.h"
@@ -53,7 +53,7 @@ PersonalModel::PersonalModel(const BundlePlace& bundle, const std::string& state
                              MakeEngine make_engine, double memory_mb, bool limit_is_added)
     : engine_(std::move(engine)), make_engine_(std::move(make_engine)), state_(state), authenticated_(trust.pin_sha256 ? "pin" : trust.public_key ? "signature" : "none") {
   check_limit(memory_mb);  // before anything is read
-  if (limit_is_added) limits_.idle_bytes = MemoryColumns().read().total();
+  if (limit_is_added) limits_.idle_bytes = footprint_now();
   if (!bundle.path.empty()) check_apart(state, bundle.path);
   bundle_ = Bundle::open(bundle, trust);
   text_ = std::make_unique<BundleText>(*bundle_);
