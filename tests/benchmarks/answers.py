@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
+from tests.benchmarks.footprint import anonymous_in
 
 PROMPT_TOKENS, ANSWER_TOKENS, CONTEXT = 512, 64, 1024
 _INTERVAL_S = 0.002
-_ANONYMOUS = re.compile(rb"^(?:RssAnon|RssShmem|VmSwap):\s+(\d+) kB", re.MULTILINE)
 _FILES = re.compile(rb"^RssFile:\s+(\d+) kB", re.MULTILINE)
 
 
@@ -34,7 +34,7 @@ class Footprint:
 
     def read(self) -> None:
         text = self._status.read_bytes()
-        self.anonymous = max(self.anonymous, 1024 * sum(map(int, _ANONYMOUS.findall(text))))
+        self.anonymous = max(self.anonymous, anonymous_in(text))
         self.files = max(self.files, 1024 * sum(map(int, _FILES.findall(text))))
 
     def bytes(self, without: Self | None = None) -> dict[str, int]:

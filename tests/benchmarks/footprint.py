@@ -82,9 +82,14 @@ def watch(module: str, settings: dict[str, Any]) -> Watched:
 def _anonymous_bytes(status: int) -> int:
     """0 once the process is gone."""
     try:
-        return sum(int(found) for found in _COUNTED.findall(os.pread(status, 8192, 0))) * 1024
+        return anonymous_in(os.pread(status, 8192, 0))
     except ProcessLookupError:
         return 0
+
+
+def anonymous_in(status: bytes) -> int:
+    """Of /proc/PID/status, in bytes."""
+    return sum(int(found) for found in _COUNTED.findall(status)) * 1024
 
 
 class Phases:

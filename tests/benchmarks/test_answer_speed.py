@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import statistics
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from tests.benchmarks.answers import ANSWER_TOKENS, CONTEXT, PROMPT_TOKENS
 from tests.benchmarks.core_build import BUNDLE_SOURCES, sources_digest
 from tests.benchmarks.core_bundles import BUNDLES, model_folder
 from tests.benchmarks.figures import Cell, this_machine, write_table
-from tests.benchmarks.paced import PacedPython, take_turns
+from tests.benchmarks.paced import PacedPython, paired_ratio, take_turns
 
 MODELS = ("Qwen2.5-0.5B", "Qwen2.5-1.5B")
 ROUNDS = 5
@@ -63,7 +62,7 @@ def test_answers_compared_with_llama_cpp(tmp_path: Path, monkeypatch: pytest.Mon
             written = cache * (PROMPT_TOKENS + ANSWER_TOKENS) / CONTEXT  # rows that nobody wrote have no pages
             if engine == OURS and anonymous > written + MOST_ANONYMOUS:
                 problems.append(f"{name}: {(anonymous - written) / 1e6:.1f} MB beside the KV cache")
-        ratios = [median_ratio(rates[OURS], rates[PEER]) for rates in (prefill, decode)]
+        ratios = [paired_ratio(rates[OURS], rates[PEER]) for rates in (prefill, decode)]
         notes.append(
             f"{name}: prefill {ratios[0]:.2f} and decode {ratios[1]:.2f} times llama.cpp's (medians of the ratios within rounds), "
             f"weights of {weight_bytes / 1e6:.0f} MB, {bandwidth:.1f} GB/s read in the same rounds."
@@ -121,7 +120,3 @@ def kv_bytes(config: dict[str, Any], number_bytes: int) -> int:
     """Keys and values of the whole context."""
     width = config["num_kv_heads"] * config["head_dim"]
     return int(2 * config["num_layers"] * CONTEXT * width * number_bytes)
-
-
-def median_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))

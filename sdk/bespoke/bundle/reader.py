@@ -143,6 +143,10 @@ class Bundle:
         finally:
             os.close(extent.descriptor)
 
+    def weights(self, group: str) -> dict[str, np.ndarray]:
+        """The tensors of a group of weights, as `mapped` gives them."""
+        return self.mapped(next(record.file for record in self.manifest.weights if record.group == group))
+
     def mapped(self, name: str) -> dict[str, np.ndarray]:
         """Read-only views of the tensors of a safetensors file over one mapping, hash checked.
 

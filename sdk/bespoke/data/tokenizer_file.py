@@ -30,7 +30,7 @@ from bespoke.data.characters import matching, normalization, single_digits
 from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_kind import SPACE_SIGN, Pattern, TokenizerKind, read_kind, refuse
 
-__all__ = ["write_tokenizer_file"]
+__all__ = ["BYTE_TOKEN", "merge_pairs", "write_tokenizer_file"]
 
 _MAGIC = b"bsptok\0\0"
 _VERSION = 1
@@ -56,7 +56,7 @@ _SECTIONS = (
     "decomposed",  # uint32: code points
     "compositions",  # uint32 first, second, composed; ascending
 )
-_BYTE_TOKEN = re.compile("<0x[0-9A-F]{2}>")
+BYTE_TOKEN = re.compile("<0x[0-9A-F]{2}>")
 
 
 def write_tokenizer_file(tokenizer: Tokenizer, subject: str = "tokenizer.json") -> bytes:
@@ -80,7 +80,7 @@ def write_tokenizer_file(tokenizer: Tokenizer, subject: str = "tokenizer.json") 
         refuse(f"{subject}: token {longest}", f"{len(tokens[longest])} bytes", f"at most {_LARGEST_TOKEN}")
 
     pairs = _merges(document["model"]["merges"], vocabulary)
-    crosses = any(b.startswith(SPACE_SIGN) and not a.endswith(SPACE_SIGN) for a, b in _pairs(document["model"]["merges"]))
+    crosses = any(b.startswith(SPACE_SIGN) and not a.endswith(SPACE_SIGN) for a, b in merge_pairs(document["model"]["merges"]))
     merges, merge_slots = _hash_table([(_pair_hash(left, right), (left, right, *pair)) for (left, right), pair in pairs.items()], 4)
     words: list[tuple[int, Sequence[int]]] = []
     letters: list[tuple[int, Sequence[int]]] = []
@@ -162,12 +162,13 @@ def _byte_level_decoder(characters_of_bytes: Sequence[str]) -> Any:
 
 
 def _decode_sentencepiece(token: str) -> bytes:
-    if _BYTE_TOKEN.fullmatch(token):
+    if BYTE_TOKEN.fullmatch(token):
         return bytes([int(token[3:5], 16)])
     return token.replace(SPACE_SIGN, " ").encode()
 
 
-def _pairs(merges: Iterable[Any]) -> Iterable[tuple[str, str]]:
+def merge_pairs(merges: Iterable[Any]) -> Iterable[tuple[str, str]]:
+    """Of tokenizer.json, which writes a pair as a list or as a text with a space."""
     for merge in merges:
         left, right = merge.split(" ") if isinstance(merge, str) else merge
         yield left, right
@@ -176,7 +177,8 @@ def _pairs(merges: Iterable[Any]) -> Iterable[tuple[str, str]]:
 def _merges(merges: Iterable[Any], vocabulary: Mapping[str, int]) -> dict[tuple[int, int], tuple[int, int]]:
     """(left, right) to (rank, result); of a pair that is listed twice the last counts, as in the tokenizers package."""
     return {
-        (vocabulary[left], vocabulary[right]): (rank, vocabulary[left + right]) for rank, (left, right) in enumerate(_pairs(merges))
+        (vocabulary[left], vocabulary[right]): (rank, vocabulary[left + right])
+        for rank, (left, right) in enumerate(merge_pairs(merges))
     }
 
 

@@ -177,7 +177,7 @@ def _data(bundle: Bundle, source: Source, group: str) -> np.ndarray:
     config = bundle.manifest.model.config
     if group == "rope":
         return _stretch(config.rope, config.head_dim)
-    tensors = bundle.mapped(next(record.file for record in bundle.manifest.weights if record.group == group))
+    tensors = bundle.weights(group)
     if not source.quantized:
         share = config.attention_scale / _attention_scale(config) if source.target == "q_norm" else 1.0
         return tensors[source.target] * np.float32(share)

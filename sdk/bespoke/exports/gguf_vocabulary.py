@@ -14,6 +14,7 @@ from typing import Any
 import tokenizers
 from gguf import TokenType
 
+from bespoke.data.tokenizer_file import BYTE_TOKEN, merge_pairs
 from bespoke.data.tokenizer_kind import Pattern, Prefix, TokenizerKind, read_kind, refuse
 
 __all__ = ["Vocabulary", "read_vocabulary"]
@@ -41,7 +42,7 @@ def read_vocabulary(tokenizer_json: bytes, size: int) -> Vocabulary:
     document = json.loads(tokenizers.Tokenizer.from_buffer(tokenizer_json).to_str())
     kind = read_kind(document, _LLAMA_CPP)
     tokens, types = _tokens(document, size, bytewise=kind.pattern == Pattern.sentencepiece)
-    pairs = [tuple(pair) if isinstance(pair, list) else tuple(pair.split(" ")) for pair in document["model"]["merges"]]
+    pairs = list(merge_pairs(document["model"]["merges"]))
     if kind.pattern == Pattern.sentencepiece:
         ranks: dict[str, int] = {}
         for rank, (left, right) in enumerate(pairs):
@@ -66,7 +67,7 @@ def _tokens(document: dict[str, Any], size: int, bytewise: bool) -> tuple[list[s
     unknown = document["model"].get("unk_token")
     for text, token_id in document["model"]["vocab"].items():
         tokens[token_id] = text
-        is_byte = bytewise and len(text) == 6 and text.startswith("<0x") and text.endswith(">")
+        is_byte = bytewise and BYTE_TOKEN.fullmatch(text)
         types[token_id] = int(TokenType.BYTE if is_byte else TokenType.UNKNOWN if text == unknown else TokenType.NORMAL)
     for added in document["added_tokens"]:
         tokens[added["id"]] = added["content"]

@@ -48,7 +48,7 @@ def write_merged(bundle: Bundle, adapter: Mapping[str, np.ndarray], model: Path,
         layout = {source.name: (np.float16, source.shape) for of in sources.values() for source in of}
         with TensorWriter(whole.work / SINGLE, layout) as writer:
             for group, of in sources.items():
-                tensors = _tensors(bundle, group)
+                tensors = bundle.weights(group)
                 for source in of:
                     for rows in _merged_rows(bundle, tensors, adapter, group, source):
                         writer.write(source.name, _rounded(rows, source.name))
@@ -86,10 +86,6 @@ def _added(source: Source) -> np.float32:
     return np.float32(source.add)
 
 
-def _tensors(bundle: Bundle, group: str) -> dict[str, np.ndarray]:
-    return bundle.mapped(next(record.file for record in bundle.manifest.weights if record.group == group))
-
-
 def _rounded(rows: np.ndarray, name: str) -> np.ndarray:
     with np.errstate(over="ignore"):
         rounded = rows.astype(np.float16)
@@ -104,7 +100,7 @@ def _rounded(rows: np.ndarray, name: str) -> np.ndarray:
 def _check_base(bundle: Bundle, checkpoint: Checkpoint, sources: Mapping[str, list[Source]], model: Path) -> None:
     """The norms, which a bundle keeps as they are: of another model, or another training of it, they differ."""
     for group, of in sources.items():
-        tensors = _tensors(bundle, group)
+        tensors = bundle.weights(group)
         for source in of:
             there = source.name in checkpoint and checkpoint.shape(source.name) == source.shape
             if there and source.quantized:

@@ -7,6 +7,7 @@ import kotlinx.coroutines.CancellationException
 import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.async
 import kotlinx.coroutines.coroutineScope
+import kotlinx.coroutines.withContext
 
 /**
  * A pointer of the native side with those who use it. [close] closes its children, cancels the calls that compute, waits for all calls
@@ -40,6 +41,9 @@ internal class Handle(
             }
         }
     }
+
+    /** A call that waits for the disk at most: off the caller's dispatcher. */
+    suspend fun <T> stored(call: (pointer: Long) -> T): T = withContext(Dispatchers.IO) { use(call) }
 
     /** A call that may take long: never on the caller's dispatcher, and cancelled with the coroutine. It has ended when this returns. */
     suspend fun <T> compute(call: (pointer: Long, cancel: Long) -> T): T {

@@ -96,27 +96,27 @@ class PersonalModel private constructor(private val handle: Handle) : AutoClosea
     }
 
     /** The unfinished run, or null. */
-    suspend fun currentRun(): Run? = stored { decoded(Run.serializer().nullable, NativeApi.currentRun(it)) }
+    suspend fun currentRun(): Run? = handle.stored { decoded(Run.serializer().nullable, NativeApi.currentRun(it)) }
 
     /** Accepted adapters, oldest first; the last one answers. */
-    suspend fun versions(): List<Version> = stored { decoded(ListSerializer(Version.serializer()), NativeApi.listVersions(it)) }
+    suspend fun versions(): List<Version> = handle.stored { decoded(ListSerializer(Version.serializer()), NativeApi.listVersions(it)) }
 
     /** Ends the unfinished run; whether there was one. */
-    suspend fun abandonRun(): Boolean = stored(NativeApi::abandonRun)
+    suspend fun abandonRun(): Boolean = handle.stored(NativeApi::abandonRun)
 
     /** Back to the adapter accepted before this one; null: the base model answers. */
-    suspend fun rollback(): Version? = stored { decoded(Version.serializer().nullable, NativeApi.rollback(it)) }
+    suspend fun rollback(): Version? = handle.stored { decoded(Version.serializer().nullable, NativeApi.rollback(it)) }
 
     /** Forgets everything that was learned; examples stay. */
-    suspend fun reset(): Unit = stored(NativeApi::reset)
+    suspend fun reset(): Unit = handle.stored(NativeApi::reset)
 
     /** The adapter that answers, as a folder for the original model. [base]: also where nothing was accepted yet. */
     suspend fun exportAdapter(folder: String, format: AdapterFormat = AdapterFormat.PEFT, base: Boolean = false): Unit =
-        stored { NativeApi.exportAdapter(it, folder.bytes(), format.name.lowercase().bytes(), base) }
+        handle.stored { NativeApi.exportAdapter(it, folder.bytes(), format.name.lowercase().bytes(), base) }
 
     /** Takes a PEFT folder as the adapter that answers, and returns its version. [trustBase]: also one that does not say its base. */
     suspend fun importAdapter(folder: String, trustBase: Boolean = false): Long =
-        stored { NativeApi.importAdapter(it, folder.bytes(), trustBase) }
+        handle.stored { NativeApi.importAdapter(it, folder.bytes(), trustBase) }
 
     /** What may be added to what the process held at `open` from now on, also by a call that runs; null: the bundle's budget. */
     fun setLimit(memoryMb: Double?): Unit = handle.use { NativeApi.setLimit(it, memoryMb ?: 0.0) }
@@ -134,8 +134,6 @@ class PersonalModel private constructor(private val handle: Handle) : AutoClosea
         told.tryEmit(progress)
         stop == null || !stop(progress)
     }
-
-    private suspend fun <T> stored(call: (model: Long) -> T): T = withContext(Dispatchers.IO) { handle.use(call) }
 
     companion object {
         /** Opens a bundle and the user's state folder, which is made where there is none. */
@@ -181,20 +179,18 @@ class Examples internal constructor(private val handle: Handle) {
      * Keeps an example. The same [id] with the same content changes nothing; without one it is the sha256 of the example.
      * [mustKnow]: it is never held out to judge by.
      */
-    suspend fun add(example: Example, id: String? = null, mustKnow: Boolean = false): AddedExample = stored {
+    suspend fun add(example: Example, id: String? = null, mustKnow: Boolean = false): AddedExample = handle.stored {
         val words = json.encodeToString(ExampleSerializer, example)
         decoded(AddedExample.serializer(), NativeApi.addExample(it, words.bytes(), id?.bytes(), if (mustKnow) "train".bytes() else null))
     }
 
     /** All of them, in the order in which they were added. */
-    suspend fun list(): List<ExampleInfo> = stored { decoded(ListSerializer(ExampleInfo.serializer()), NativeApi.listExamples(it)) }
+    suspend fun list(): List<ExampleInfo> = handle.stored { decoded(ListSerializer(ExampleInfo.serializer()), NativeApi.listExamples(it)) }
 
-    suspend fun count(): Long = stored(NativeApi::countExamples)
+    suspend fun count(): Long = handle.stored(NativeApi::countExamples)
 
     /** Deletes an example at once, with every adapter that saw it; stops a run that uses it. */
-    suspend fun forget(id: String): Forgotten = stored { decoded(Forgotten.serializer(), NativeApi.forgetExample(it, id.bytes())) }
-
-    private suspend fun <T> stored(call: (model: Long) -> T): T = withContext(Dispatchers.IO) { handle.use(call) }
+    suspend fun forget(id: String): Forgotten = handle.stored { decoded(Forgotten.serializer(), NativeApi.forgetExample(it, id.bytes())) }
 }
 
 private data class Place(val path: ByteArray?, val descriptor: Int, val offset: Long, val size: Long)
