@@ -17,7 +17,16 @@ from bespoke.plan.instructions import DType, Instruction, Lifetime, Place, Resul
 from bespoke.rules.batches import Source
 from bespoke.rules.noise import Distribution, Stream
 from bespoke.rules.records import AdapterFormat, AnswerEnd
-from bespoke.rules.report import Evaluation, JudgedOn, MemoryReport, Phase, Stage, StoppedBecause, TrainReport
+from bespoke.rules.report import (
+    Evaluation,
+    JudgedOn,
+    MemoryReport,
+    Phase,
+    RefusedBecause,
+    Stage,
+    StoppedBecause,
+    TrainReport,
+)
 
 LICENCE = "// SPDX-License-Identifier: Apache-2.0\n"
 PLAIN = {int: "int64_t", float: "double", bool: "bool", str: "std::string"}
@@ -51,6 +60,7 @@ ENUMS: dict[str, tuple[str, ...]] = {
     "Phase": get_args(Phase),
     "JudgedOn": get_args(JudgedOn),
     "Stopped": get_args(StoppedBecause),
+    "Refused": get_args(RefusedBecause),
     "AnswerEnd": get_args(AnswerEnd),
     "AdapterFormat": get_args(AdapterFormat),
 }

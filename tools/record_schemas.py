@@ -13,10 +13,20 @@ from pydantic import TypeAdapter
 from bespoke.core.runtime import fields_of_the_core
 from bespoke.data.shapes import FIELDS, OPTIONAL_FIELDS
 from bespoke.data.turns import ROLES
-from bespoke.rules.records import AddedExample, AnswerPiece, Classification, ExampleInfo, Forgotten, Run, Score, Version
+from bespoke.rules.records import (
+    AddedExample,
+    AnswerPiece,
+    Classification,
+    ExampleInfo,
+    Forgotten,
+    PlannedTraining,
+    Run,
+    Score,
+    Version,
+)
 from bespoke.rules.report import STAGES, Evaluation, JudgedStep, MemoryReport, TrainReport
 
-RECORDS = (AddedExample, AnswerPiece, Classification, ExampleInfo, Forgotten, Run, Score, Version)
+RECORDS = (AddedExample, AnswerPiece, Classification, ExampleInfo, Forgotten, PlannedTraining, Run, Score, Version)
 REPORTS = (TrainReport, Evaluation)
 # null where the number is not finite, for which JSON has no word
 NOT_FINITE = ("losses", "loss", "perplexity", "accuracy", "log_probability")

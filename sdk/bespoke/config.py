@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError
+from pydantic_core import PydanticKnownError
 
 from bespoke.errors import ConfigError, shown
 from bespoke.format.json_strict import shown_json
 
 MEGABYTE = 10**6  # MB = 10**6 bytes, everywhere
+MAX_BUDGETS = 8
 JUDGED_POSITIONS = 4096  # most that the gate looks at of the user's rows, and of the bundle's own
 
 Schedule = Literal["constant", "linear", "cosine"]
@@ -110,15 +113,46 @@ class Training(Settings):
         return self.accumulation > 1 or self.clip_norm is not None
 
 
+def _budgets(value: Any) -> float | tuple[float, ...] | None:
+    if value is None:
+        return None
+    budgets = tuple(value) if isinstance(value, list | tuple) else (value,)
+    for budget in budgets:
+        if isinstance(budget, bool) or not isinstance(budget, int | float):
+            raise PydanticKnownError("float_type")
+        if not math.isfinite(budget):
+            raise PydanticKnownError("finite_number")
+        if not budget > 0:
+            raise PydanticKnownError("greater_than", {"gt": 0})
+    if not 1 <= len(set(budgets)) == len(budgets) <= MAX_BUDGETS:
+        raise ValueError(f"a number, or up to {MAX_BUDGETS} different ones")
+    return float(budgets[0]) if len(budgets) == 1 else tuple(sorted(map(float, budgets), reverse=True))
+
+
 class Budget(Settings):
     """Anonymous memory of the process that trains, in MB of 10**6 bytes; on torch, what training adds to the idle process.
-    None: the fastest plan."""
+    None: the fastest plan.
 
-    memory_mb: float | None = Field(default=None, gt=0)
+    Of several, in any order, the largest is the bundle's budget. The bundle has plans for each of the others too, over the same
+    weights and the same state: a device whose limit is lower goes on with the same run by them.
+    """
+
+    memory_mb: Annotated[float | tuple[float, ...] | None, PlainValidator(_budgets)] = None
 
     @property
     def memory_bytes(self) -> int | None:
-        return None if self.memory_mb is None else int(self.memory_mb * MEGABYTE)
+        """The largest."""
+        return self._bytes[0] if self._bytes else None
+
+    @property
+    def smaller_bytes(self) -> tuple[int, ...]:
+        """The others, from the largest."""
+        return self._bytes[1:]
+
+    @property
+    def _bytes(self) -> tuple[int, ...]:
+        budgets = self.memory_mb if isinstance(self.memory_mb, tuple) else () if self.memory_mb is None else (self.memory_mb,)
+        return tuple(int(budget * MEGABYTE) for budget in budgets)
 
 
 def settings_from(kind: type[Settings], subject: str, values: dict[str, Any]) -> Settings:

@@ -21,7 +21,6 @@ from bespoke.core.runtime import CoreRuntime, RuntimeName, chosen_runtime
 from bespoke.data.example_json import example_json
 from bespoke.errors import (
     AdapterError,
-    BudgetExceeded,
     ConfigError,
     DataError,
     GenerationError,
@@ -35,11 +34,12 @@ from bespoke.rules.records import (
     AdapterFormat,
     AnswerPiece,
     Classification,
+    PlannedTraining,
     Run,
     Score,
     Version,
 )
-from bespoke.rules.report import Evaluation, Progress, TrainReport, megabytes
+from bespoke.rules.report import Evaluation, Progress, TrainReport
 from bespoke.session import Session, answers_json, check_prompt, generation_of, prompt_json, token_ids
 from bespoke.system.malloc import steady_malloc
 
@@ -183,21 +183,11 @@ class PersonalModel:
 
         if self.runtime == "core":
             return self._child.train(request, seconds, tell, stop)
-        self._ask_for_the_estimate(method)
         return self._on_torch("Training with the runtime 'torch'").train(request, seconds, tell, stop)
 
-    def _ask_for_the_estimate(self, method: str | None) -> None:
-        """BudgetExceeded where training is to add less to this process than the plan says: what malloc kept of earlier work would
-        hide it from the core."""
-        run = self._core.current_run() if method is None else None
-        record = self._bundle.method(method if run is None else run.method)
-        estimate = max(plan.estimate.peak_bytes for plan in record.plans)
-        if self._memory_bytes is not None and estimate > self._memory_bytes:
-            raise BudgetExceeded(
-                f"Training with '{record.name}' (estimated peak {megabytes(estimate)})", got=f"{megabytes(estimate)} to come",
-                expected=f"at most {megabytes(self._memory_bytes)} over the idle process",
-                next_step="Raise the memory budget, or build with shorter sequences, a lower rank or a smaller batch",
-            )  # fmt: skip
+    def planned_training(self) -> list[PlannedTraining]:
+        """What each method takes by its plans for each budget, the largest first. `train` runs by the first that have room."""
+        return self._core.planned_training()
 
     def check_settings(
         self, steps: int | None = None, *, method: str | None = None, seed: int | None = None, new_run: bool = False,

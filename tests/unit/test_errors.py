@@ -261,7 +261,7 @@ MISUSES = [
     Misuse(errors.StateLocked, _two_trainers, "trainer.lock", "a lock held by process", "no other trainer", "Wait until", 9),
     Misuse(errors.DiskFull, _disk_that_fills_up, "slot", os.strerror(errno.EFBIG), "room on the disk", "Free some space", 9),
     Misuse(
-        errors.BudgetExceeded, _more_than_the_limit, "Training with 'mesp'", "MB to come", "at most 2.0 MB",
+        errors.BudgetExceeded, _more_than_the_limit, "Training with 'mesp'", "more to come", "2.0 MB over what it held",
         "Raise the memory budget", 10,
     ),
     Misuse(errors.AdapterError, _adapter_of_other_rank, "adapter_config.json", "2", "4", "", 12),

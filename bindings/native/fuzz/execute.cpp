@@ -199,7 +199,8 @@ bool execute(fuzz::MemoryBundle& bundle, Case& one, Random& random, fuzz::Seen& 
   for (Plan& plan : plans) verify_plan(plan, "plan", bundle.manifest());
   for (Plan& plan : plans) keep_what_runs(plan);
   MemoryGuard guard(no_limits);
-  Machine machine(bundle, one.answers ? nullptr : &one.method, plans, engine, guard, control, "");
+  Machine machine(bundle, one.answers ? nullptr : &one.method, one.answers ? &one.method.plans.front() : nullptr, plans, engine, guard, control,
+                  "");
   const Poison poison(machine, plans);
   const Adapter adapter(one);
   machine.fill(adapter.source);

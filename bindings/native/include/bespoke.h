@@ -184,6 +184,10 @@ typedef struct bespoke_bundle {
   int32_t descriptor;    /* of that file. It may be closed after bespoke_open */
 } bespoke_bundle;
 
+/* All of the process; or what is added to what it held when bespoke_open was called, or when the call that computes began: for a process
+ * that is more than its model, an app's, a JVM's, Python's. */
+enum { BESPOKE_LIMIT_OF_PROCESS = 0, BESPOKE_LIMIT_SINCE_OPEN = 1, BESPOKE_LIMIT_SINCE_CALL = 2 };
+
 typedef struct bespoke_options {
   size_t struct_size;
   double memory_mb;              /* limit of the whole process; 0: the bundle's budget; negative: none */
@@ -196,8 +200,7 @@ typedef struct bespoke_options {
                                     number), or their calls are BESPOKE_CONFIG_ERROR */
   int32_t require_authenticated; /* not 0: BESPOKE_SIGNATURE_ERROR where neither pin nor key is given */
   bespoke_text cache;            /* a folder of the app's that an engine may fill and the system may empty, or empty: none */
-  int32_t limit_is_added;        /* not 0: a limit, also that of bespoke_set_limit, counts what is added to what the process held when
-                                    bespoke_open was called: for a process that is more than its model, an app's or a JVM's */
+  int32_t limit_is_added;        /* what a limit counts, also that of bespoke_set_limit: one of the numbers above */
 } bespoke_options;
 
 /* Opens a bundle and the user's state folder, which is made where there is none. `options` may be null. */
@@ -249,6 +252,11 @@ BESPOKE_API bespoke_status bespoke_count_examples(bespoke_model *model, int64_t 
 /* Deletes an example at once, with every adapter that saw it, and stops a run that uses it (forgotten). When it returns, no file of the
  * state holds a byte of the example. One that is not there is no error. */
 BESPOKE_API bespoke_status bespoke_forget_example(bespoke_model *model, bespoke_text id, char **forgotten, bespoke_error **error);
+
+/* What training takes with each method by its plans for each budget of the bundle (planned_training, a list), those for the bundle's own
+ * budget first. bespoke_train runs by the first of its method's whose estimate has room within the limit. All of a method's are over the
+ * same weights and the same state: a run may go on by others than it began by, and computes the same but for rounding. */
+BESPOKE_API bespoke_status bespoke_planned_training(bespoke_model *model, char **planned, bespoke_error **error);
 
 /* The unfinished run, or null. */
 BESPOKE_API bespoke_status bespoke_current_run(bespoke_model *model, char **run, bespoke_error **error);

@@ -118,18 +118,28 @@ Json document_of(const PlanRecord& plan) {
   return {{"sequence_length", plan.sequence_length}, {"file", plan.file}, {"estimate", document_of(plan.estimate)}};
 }
 
+Json documents_of(const std::vector<PlanRecord>& plans) {
+  Json out = Json::array();
+  for (const PlanRecord& plan : plans) out.push_back(document_of(plan));
+  return out;
+}
+
 // In the form of manifest.json, so that a test takes the fields from there.
 Json document_of(const Manifest& m) {
   Json methods = Json::array(), weights = Json::array(), graphs = Json::array(), targets = Json::array(), files = Json::object();
   for (const Method& method : m.methods) {
-    Json plans = Json::array();
-    for (const PlanRecord& plan : method.plans) plans.push_back(document_of(plan));
+    Json smaller = Json::array();
+    for (const SmallerPlans& one : method.smaller) smaller.push_back({{"memory_bytes", one.memory_bytes}, {"plans", documents_of(one.plans)}});
     methods.push_back({{"name", method.name},
                        {"training", Json::parse(training_json(method.training))},
                        {"scalars", method.scalars},
                        {"replayable", method.replayable},
-                       {"plans", plans}});
+                       {"plans", documents_of(method.plans)},
+                       {"smaller_plans", smaller}});
   }
+  Json smaller_generation = Json::array();
+  for (const SmallerPlans& one : m.smaller_generation)
+    smaller_generation.push_back({{"memory_bytes", one.memory_bytes}, {"plan", document_of(one.plans.front())}});
   for (const auto& [group, file] : m.weights) weights.push_back({{"group", group}, {"file", file}});
   for (const GraphRecord& graph : m.graphs) {
     graphs.push_back({{"key", graph.key}, {"name", graph.name}, {"file", graph.file}, {"inputs", specs_of(graph.inputs)}, {"outputs", specs_of(graph.outputs)}});
@@ -156,6 +166,7 @@ Json document_of(const Manifest& m) {
           {"budget", {{"memory_bytes", maybe(m.memory_bytes)}}},
           {"methods", methods},
           {"generation", m.generation ? document_of(*m.generation) : Json()},
+          {"smaller_generation", smaller_generation},
           {"weights", weights},
           {"adapter", m.adapter},
           {"data", {{"train", maybe(m.data_train)}, {"valid", maybe(m.data_valid)}}},

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include "exec/fitting_plans.h"
 #include "loop_fakes.h"
 #include "train/evaluate.h"
 
@@ -134,6 +135,64 @@ TEST_CASE("what cannot fit is refused before anything is run, against the whole 
   CHECK(train_on(device)["steps"] == 12);
 }
 
+TEST_CASE("a lower limit takes plans of a smaller budget, and the run goes on by them") {
+  constexpr uint64_t megabyte = 1'000'000;
+  Device device;
+  const auto plans = [](const char* at_4, const char* at_8, uint64_t peak) {
+    std::vector<PlanRecord> made = {{4, at_4, {}}, {8, at_8, {}}};
+    made[1].estimate.peak_bytes = peak;
+    return made;
+  };
+  Manifest& manifest = device.bundle.manifest();
+  manifest.memory_bytes = 600 * megabyte;
+  manifest.methods[0].plans = plans("4", "8", 590 * megabyte);
+  manifest.methods[0].smaller = {{500 * megabyte, plans("4-500", "8-500", 480 * megabyte)}, {400 * megabyte, plans("4-400", "8-400", 390 * megabyte)}};
+  std::vector<std::string> made_by;
+  const auto trained = [&](int64_t limit, int64_t steps) {
+    device.script.limits.memory_bytes = limit;
+    Personal personal = device.personal();
+    personal.make_machine = [&](const Method& method, MemoryGuard&, const std::string&) {
+      made_by.push_back(method.plans[1].file);
+      return std::make_unique<Machine>(device.script, method);
+    };
+    device.script.listener = [&, steps, done = int64_t{0}](const Told& told) mutable {
+      if (told.phase == Phase::step && ++done == steps) device.script.stop = true;
+    };
+    TrainRequest request;
+    request.settings = made_by.empty() ? "{\"steps\": 12}" : "";
+    const Report report = Report::parse(train(personal, request));
+    device.script.stop = false;
+    return report["memory"];
+  };
+  CHECK(trained(Limits::kNone, 2)["planned_for_bytes"] == 600 * megabyte);
+  CHECK(trained(590'000'000, 2)["planned_for_bytes"] == 600 * megabyte);
+  const Report smaller = trained(589'999'999, 2);
+  CHECK(smaller["planned_for_bytes"] == 500 * megabyte);
+  CHECK(smaller["estimate_bytes"] == 480 * megabyte);
+  CHECK(smaller["limit_bytes"] == 589'999'999);
+  CHECK(trained(400'000'000, 2)["planned_for_bytes"] == 400 * megabyte);
+  CHECK(made_by == std::vector<std::string>{"8", "8", "8-500", "8-400"});
+  CHECK(device.store->current_run()->step == 8);  // one run
+  CHECK(error_of([&] { trained(389'000'000, 2); }).subject == "Training with 'first' (estimated peak 390.0 MB)");
+  CHECK(trained(400'000'000, 99)["planned_for_bytes"] == 400 * megabyte);
+  CHECK_FALSE(device.store->current_run());
+}
+
+TEST_CASE("the process that held something before has so much less room for plans") {
+  const PlanRecord large{8, "large", {0, 0, 0, 0, 0, 0, 0, 0, 500, 0}}, small{8, "small", {0, 0, 0, 0, 0, 0, 0, 0, 300, 0}};
+  const std::vector<SmallerPlans> smaller = {{400, {small}}};
+  Limits limits;
+  limits.idle_bytes = 1000;
+  CHECK(fitting_plans({large}, smaller, limits) == nullptr);  // no limit
+  limits.memory_bytes = 1500;
+  CHECK(fitting_plans({large}, smaller, limits) == nullptr);
+  limits.memory_bytes = 1499;
+  CHECK(fitting_plans({large}, smaller, limits) == &smaller[0]);
+  limits.memory_bytes = 100;  // where none has room, the smallest is what is asked for
+  CHECK(fitting_plans({large}, smaller, limits) == &smaller[0]);
+  CHECK(fitting_plans({large}, {}, limits) == nullptr);
+}
+
 TEST_CASE("without a row to train on there is no run") {
   Device device;
   device.bundle.manifest().data_train.reset();
@@ -170,16 +229,17 @@ TEST_CASE("the gate wants better on the user's rows and not much worse in genera
     Judgement judgement;
     NothingKnown of_answering, of_new;
     judge(machine, gate, {{"x.lora_A", {&a, {1}}}, {"x.lora_B", {&answering, {1}}}}, of_answering, of_new, changed, judgement);
-    return *judgement.accepted;
+    CHECK(*judgement.accepted == !judgement.refused_because);
+    return judgement.refused_because;
   };
-  CHECK(judged(0.0f, 0.1f, true));
-  CHECK_FALSE(judged(0.0f, 0.1f, false));
-  CHECK_FALSE(judged(0.1f, 0.1f, true));
-  CHECK_FALSE(judged(0.2f, 0.1f, true));
-  CHECK_FALSE(judged(0.0f, std::numeric_limits<float>::quiet_NaN(), true));
+  CHECK(judged(0.0f, 0.1f, true) == std::nullopt);
+  CHECK(judged(0.0f, 0.1f, false) == Refused::nothing_to_judge_by);
+  CHECK(judged(0.1f, 0.1f, true) == Refused::no_better);
+  CHECK(judged(0.2f, 0.1f, true) == Refused::no_better);
+  CHECK(judged(0.0f, std::numeric_limits<float>::quiet_NaN(), true) == Refused::no_better);
   std::swap(gate.user, gate.general);  // general rows alone: better is asked of them
-  CHECK(judged(0.0f, 0.1f, true));
-  CHECK_FALSE(judged(0.05f, 0.0f, true));
+  CHECK(judged(0.0f, 0.1f, true) == std::nullopt);
+  CHECK(judged(0.05f, 0.0f, true) == Refused::general_worse);
   gate.general = no_rows();
-  CHECK_FALSE(judged(0.0f, 0.1f, true));  // nothing to look at: nothing is accepted
+  CHECK(judged(0.0f, 0.1f, true) == Refused::nothing_to_judge_by);  // nothing is accepted
 }

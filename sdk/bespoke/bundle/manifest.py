@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -27,6 +27,7 @@ __all__ = [
     "ArtifactRecord",
     "BakedRecord",
     "BudgetRecord",
+    "BundlePlan",
     "CreatorRecord",
     "DataRecord",
     "FileRecord",
@@ -37,6 +38,8 @@ __all__ = [
     "MethodRecord",
     "ModelRecord",
     "PlanRecord",
+    "SmallerGenerationRecord",
+    "SmallerPlansRecord",
     "TargetRecord",
     "TensorRecord",
     "TextRecord",
@@ -45,10 +48,12 @@ __all__ = [
 ]
 
 FORMAT = "bespoke-bundle"
-MAJOR, MINOR = 1, 2
+MAJOR, MINOR = 1, 3
 # Dotted path of a field (list and key positions left out) -> minor that brought it. Such a field has a default, for documents of
 # before; a document of its minor has to hold it like any other.
-ADDED: Mapping[str, int] = {"text.tokenizer_bin": 1, "targets.artifacts.baked": 1, "generation": 2}
+ADDED: Mapping[str, int] = {
+    "text.tokenizer_bin": 1, "targets.artifacts.baked": 1, "generation": 2, "methods.smaller_plans": 3, "smaller_generation": 3,
+}  # fmt: skip
 
 MAX_MANIFEST_BYTES = 8 * 2**20
 MAX_FILES = 16_384
@@ -174,6 +179,22 @@ class PlanRecord(Settings):
     choices: dict[Name, OptionValue] = Field(max_length=256, description="what the planner chose, by the builder's names")
 
 
+class SmallerPlansRecord(Settings):
+    """Plans of a method for a smaller budget, over the same weights and the same state: a run may go on by them."""
+
+    memory_bytes: Bytes = Field(description="the budget that they fit")
+    plans: Annotated[tuple[PlanRecord, ...], BeforeValidator(as_tuple)] = Field(
+        min_length=1, max_length=64, description="one for each sequence length, shortest first"
+    )
+
+
+class SmallerGenerationRecord(Settings):
+    """The plan for answers for a smaller budget."""
+
+    memory_bytes: Bytes = Field(description="the budget that it fits")
+    plan: PlanRecord = Field(description="the plan")
+
+
 class MethodRecord(Settings):
     """A way of training: an optimizer plugin with its options, lowered to plans."""
 
@@ -185,6 +206,15 @@ class MethodRecord(Settings):
     plans: Annotated[tuple[PlanRecord, ...], BeforeValidator(as_tuple)] = Field(
         min_length=1, max_length=64, description="one for each sequence length, shortest first"
     )
+    smaller_plans: Annotated[tuple[SmallerPlansRecord, ...], BeforeValidator(as_tuple)] = Field(
+        default=(), max_length=64, description="the same for each smaller budget, the largest first"
+    )
+
+    @property
+    def variants(self) -> tuple[tuple[int | None, MethodRecord], ...]:
+        """(None, itself), then each smaller budget in bytes, and itself with the plans for that in the place of its own."""
+        smaller = ((one.memory_bytes, self.model_copy(update={"plans": one.plans})) for one in self.smaller_plans)
+        return ((None, self), *smaller)
 
 
 class WeightsRecord(Settings):
@@ -290,6 +320,9 @@ class Manifest(Settings):
     generation: PlanRecord | None = Field(
         default=None, description="the plan for answers; null: the bundle does not answer"
     )
+    smaller_generation: Annotated[tuple[SmallerGenerationRecord, ...], BeforeValidator(as_tuple)] = Field(
+        default=(), max_length=64, description="the plan for answers for each smaller budget, the largest first"
+    )
     weights: Annotated[tuple[WeightsRecord, ...], BeforeValidator(as_tuple)] = Field(
         min_length=1, max_length=4096, description="groups of frozen weights"
     )
@@ -310,7 +343,21 @@ class Manifest(Settings):
     )
 
     @property
-    def plans(self) -> tuple[tuple[str, PlanRecord], ...]:
-        """All plans, with the method that each is of."""
-        of_methods = tuple((method.name, plan) for method in self.methods for plan in method.plans)
-        return of_methods if self.generation is None else (*of_methods, (GENERATION, self.generation))
+    def plans(self) -> tuple[BundlePlan, ...]:
+        """All of them, those of a smaller budget behind those of the larger one."""
+        whole = self.budget.memory_bytes
+        found = []
+        for method in self.methods:
+            found += [BundlePlan(method.name, whole, plan) for plan in method.plans]
+            found += [BundlePlan(method.name, one.memory_bytes, plan) for one in method.smaller_plans for plan in one.plans]
+        found += [] if self.generation is None else [BundlePlan(GENERATION, whole, self.generation)]
+        found += [BundlePlan(GENERATION, one.memory_bytes, one.plan) for one in self.smaller_generation]
+        return tuple(found)
+
+
+class BundlePlan(NamedTuple):
+    """A plan of a bundle: of a method, or for answers ("generation")."""
+
+    method: str
+    memory_bytes: int | None  # the budget that it was made for
+    record: PlanRecord

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -82,11 +83,13 @@ def check_manifest(manifest: Manifest) -> None:
     _check_files(manifest)
     lengths = set(manifest.sequence_lengths)
     for method in manifest.methods:
-        for plan in method.plans:
-            if plan.sequence_length not in lengths:
-                raise _refused(
-                    f"methods.{method.name}", f"a plan for length {plan.sequence_length}", f"one of {lengths}"
-                )
+        for _, variant in method.variants:
+            for plan in variant.plans:
+                if plan.sequence_length not in lengths:
+                    raise _refused(
+                        f"methods.{method.name}", f"a plan for length {plan.sequence_length}", f"one of {lengths}"
+                    )
+    _check_budgets(manifest)
     graphs = {graph.key: graph for graph in manifest.graphs}
     groups = {record.group for record in manifest.weights}
     for target in manifest.targets:
@@ -99,6 +102,18 @@ def check_manifest(manifest: Manifest) -> None:
             if foreign:
                 raise _refused(path, f"the operand {min(foreign)!r}", "its operands")
             _check_baked(artifact, groups, path)
+
+
+def _check_budgets(manifest: Manifest) -> None:
+    """Each of the smaller budgets is smaller than the one before it."""
+    whole = manifest.budget.memory_bytes
+    named = {f"methods.{one.name}.smaller_plans": [plans.memory_bytes for plans in one.smaller_plans] for one in manifest.methods}
+    named["smaller_generation"] = [one.memory_bytes for one in manifest.smaller_generation]
+    for path, smaller in named.items():
+        budgets = [0 if whole is None else whole, *smaller]
+        for larger, budget in pairwise(budgets):
+            if budget >= larger:
+                raise _refused(path, f"plans for {budget} bytes", f"fewer than {larger}, the budget before it")
 
 
 def _check_baked(artifact: ArtifactRecord, groups: set[str], path: str) -> None:
@@ -130,7 +145,7 @@ def referenced_files(manifest: Manifest) -> set[str]:
     ]
     names = {name for name in single if name is not None}
     names.update(record.file for record in manifest.weights)
-    names.update(plan.file for _, plan in manifest.plans)
+    names.update(plan.record.file for plan in manifest.plans)
     names.update(graph.file for graph in manifest.graphs)
     names.update(artifact.file for target in manifest.targets for artifact in target.artifacts)
     names.update(manifest.licences)
@@ -214,7 +229,8 @@ def _unique_names(manifest: Manifest) -> Iterator[tuple[str, list[Any]]]:
     yield "sequence_lengths", list(manifest.sequence_lengths)
     yield "lora.linears", list(manifest.lora.linears)
     for method in manifest.methods:
-        yield f"methods.{method.name}.plans", [plan.sequence_length for plan in method.plans]
+        for _, variant in method.variants:
+            yield f"methods.{method.name}.plans", [plan.sequence_length for plan in variant.plans]
     for target in manifest.targets:
         yield f"targets.{target.name}.artifacts", [_artifact_key(artifact) for artifact in target.artifacts]
 

@@ -78,10 +78,10 @@ def _lines(bundle: Bundle) -> str:
     made_by = f"{m.created_by.name} {m.created_by.version}"
     plans = [
         (
-            method, plan.sequence_length, round(plan.estimate.peak_bytes / 1e6, 1), round(plan.estimate.work_flops / 1e9, 3),
-            ", ".join(f"{name}={value}" for name, value in plan.choices.items()),
+            method, plan.sequence_length, megabytes(budget), round(plan.estimate.peak_bytes / 1e6, 1),
+            round(plan.estimate.work_flops / 1e9, 3), ", ".join(f"{name}={value}" for name, value in plan.choices.items()),
         )
-        for method, plan in m.plans
+        for method, budget, plan in m.plans
     ]  # fmt: skip
     data = ", ".join(name for name in (m.data.train, m.data.valid) if name) or "none"
     return "\n".join(
@@ -97,20 +97,21 @@ def _lines(bundle: Bundle) -> str:
             f"budget      {megabytes(m.budget.memory_bytes)}",
             f"graphs      {len(m.graphs)}, for {', '.join(target.name for target in m.targets)}",
             "",
-            table(("method", "length", "peak MB", "GFLOP/step", "choices"), plans),
+            table(("method", "length", "budget", "peak MB", "GFLOP/step", "choices"), plans),
         ]
     )
 
 
 def _plan(bundle: Bundle, method: str | None, length: int | None) -> Plan:
-    """The plan of a method (by default the first) at a length (by default the longest)."""
-    methods = dict.fromkeys(name for name, _ in bundle.manifest.plans)
+    """The plan of a method (by default the first) at a length (by default the longest), for the largest budget."""
+    whole = [plan for plan in bundle.manifest.plans if plan.memory_bytes == bundle.manifest.budget.memory_bytes]
+    methods = dict.fromkeys(plan.method for plan in whole)
     name = method or next(iter(methods))
     if name not in methods:
         raise ConfigError(
             f"--method {name}", got="no such method", expected=f"one of {', '.join(methods)}", next_step="Name one of them"
         )
-    plans = {record.sequence_length: record for of, record in bundle.manifest.plans if of == name}
+    plans = {plan.record.sequence_length: plan.record for plan in whole if plan.method == name}
     wanted = max(plans) if length is None else length
     if wanted not in plans:
         raise ConfigError(
@@ -152,7 +153,7 @@ def verify(
             "signature_checked": trust["public_key"] is not None,
             "authenticated": opened.authenticated,
             "files": opened.verify_files(lambda name, size: tell("files", next(numbers), len(opened.names))),
-            "plans": len([_read(opened, record) for _, record in opened.manifest.plans]),
+            "plans": len([_read(opened, plan.record) for plan in opened.manifest.plans]),
             "golden": None,
         }
         if opened.manifest.golden is not None and not files_only:

@@ -62,6 +62,16 @@ def _lengths(_: click.Context, __: click.Parameter, value: str | None) -> tuple[
         raise click.BadParameter(f"{value!r} is not a list of numbers such as 64,128") from None
 
 
+class _Budgets(click.ParamType):
+    name = "float,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
+        try:
+            return tuple(float(part) for part in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not a number, or a list of them such as 200,120,80", param, ctx)
+
+
 def _names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...] | None:
     return None if value is None else tuple(value.split(","))
 
@@ -91,7 +101,7 @@ FLAGS = (
     Flag("training", "commit_seconds", float, "Time between commits [30]."),
     Flag("training", "write_mb_per_second", float, "Most that commits may write [2]."),
     Flag("training", "packing", bool, "Pack rows of the bundle's own texts [no].", True),
-    Flag("budget", "memory_mb", float, f"{_BUDGET} [no limit]."),
+    Flag("budget", "memory_mb", _Budgets(), f"{_BUDGET}; as 200,120,80 also plans for smaller ones [no limit]."),
 )
 
 TRAIN_FLAGS = (

@@ -59,6 +59,10 @@ VERBS = (
         "ask whether settings could train, and do nothing", "PersonalModel.check_settings", None,
         "bespoke_check_training", "PersonalModel.checkTraining",
     ),
+    Verb(
+        "say what training takes, by which of its plans", "PersonalModel.planned_training", "bespoke inspect",
+        "bespoke_planned_training", "PersonalModel.plannedTraining",
+    ),
     Verb("say which run is unfinished", "PersonalModel.current_run", None, "bespoke_current_run", "PersonalModel.currentRun"),
     Verb("end it", "PersonalModel.abandon_run", "bespoke abandon", "bespoke_abandon_run", "PersonalModel.abandonRun"),
     Verb(

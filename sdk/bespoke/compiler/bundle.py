@@ -24,6 +24,8 @@ from bespoke.bundle.manifest import (
     MethodRecord,
     ModelRecord,
     PlanRecord,
+    SmallerGenerationRecord,
+    SmallerPlansRecord,
     TensorRecord,
     TextRecord,
     WeightsRecord,
@@ -34,8 +36,9 @@ from bespoke.compiler.encoding import core_encoder
 from bespoke.compiler.estimate import BuildEstimate, Dial
 from bespoke.compiler.general import base_samples, general_texts, hollow_samples
 from bespoke.compiler.planner import Planned, remeasured
-from bespoke.compiler.plans import ANSWERS, Key, Plans, context_length
+from bespoke.compiler.plans import ANSWERS, Key, Plans, Subject, context_length
 from bespoke.compiler.request import AUTO, BuildRequest, Progress
+from bespoke.config import MEGABYTE
 from bespoke.data.prepare import DataReport, prepare
 from bespoke.data.rows import TokenRows
 from bespoke.data.template import compile_turns, find_template
@@ -56,13 +59,13 @@ from bespoke.model.licence import find_licence
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.costs import Workspace
 from bespoke.plan.instructions import Plan
+from bespoke.plan.same_state import check_same_state
 from bespoke.plan.verify import verify
 from bespoke.rules.noise import noise
 from bespoke.version import __version__
 
 if TYPE_CHECKING:
     from bespoke.graph.trace import Graph
-    from bespoke.plan.costs import Costs
 
 PROGRAMS = "graphs/exported"
 
@@ -140,7 +143,7 @@ def _files(request: BuildRequest, writer: BundleWriter, progress: Progress, *, h
     for one in compiled:
         one(used)
     targets = [one.record(used) for one in compiled]
-    methods, generation = _write_plans(request, planned, plans.costs, compiled[0].workspaces, graphs, writer)
+    methods, generation = _write_plans(request, planned, plans, compiled[0].workspaces, graphs, writer)
     for file in licence.files:
         writer.add_file(f"licences/{file.name}", file)
     golden = _write_golden(request, folder, model, planned, files, used, text, writer, progress, hollow)
@@ -158,7 +161,8 @@ def _files(request: BuildRequest, writer: BundleWriter, progress: Progress, *, h
         sequence_lengths=request.sequence_lengths,
         budget=BudgetRecord(memory_bytes=request.budget.memory_bytes),
         methods=tuple(methods),
-        generation=generation,
+        generation=generation[0].plan,
+        smaller_generation=tuple(generation[1:]),
         weights=tuple(WeightsRecord(group=group, file=f"weights/{group}.safetensors") for group in files),
         adapter="adapter/initial.safetensors",
         data=data,
@@ -274,14 +278,16 @@ def _write_programs(graphs: list[Graph], writer: BundleWriter, progress: Progres
 
 
 def _write_plans(
-    request: BuildRequest, planned: dict[Key, Planned], costs: Costs, workspaces: dict[str, Workspace],
+    request: BuildRequest, planned: dict[Key, Planned], plans: Plans, workspaces: dict[str, Workspace],
     graphs: list[GraphRecord], writer: BundleWriter,
-) -> tuple[list[MethodRecord], PlanRecord]:
-    """Of the methods, and of answers."""
+) -> tuple[list[MethodRecord], list[SmallerGenerationRecord]]:
+    """Of the methods, and of answers: for each budget, the largest first."""
     signatures = {graph.key: graph for graph in graphs}
+    largest, *smaller = plans.budgets
 
-    def write(key: Key, file: str) -> tuple[Plan, PlanRecord]:
-        plan = remeasured(planned[key], costs, workspaces)
+    def write(subject: Subject, budget: int | None, name: str) -> tuple[Plan, PlanRecord]:
+        file = f"plans/{name}.json" if budget == largest else f"plans/{name}-{(budget or 0) / MEGABYTE:.15g}mb.json"
+        plan = remeasured(planned[Key(*subject, budget)], plans.costs, workspaces)
         verify(plan, file, signatures)
         writer.add_bytes(file, dumps_canonical(plan.model_dump(mode="json")))
         length = plan.sequence_length
@@ -289,14 +295,22 @@ def _write_plans(
 
     methods = []
     for method in request.methods:
-        made = [write((method.name, length), f"plans/{method.name}-{length}.json") for length in request.sequence_lengths]
+        made = {
+            budget: [write((method.name, length), budget, f"{method.name}-{length}") for length in request.sequence_lengths]
+            for budget in plans.budgets
+        }
+        every = [plan for of_budget in made.values() for plan, _ in of_budget]
+        check_same_state(method.name, every)
+        records = {budget: tuple(record for _, record in of_budget) for budget, of_budget in made.items()}
         methods.append(
             MethodRecord(
                 name=method.name, training=method.training, options=method.options.model_dump(), scalars=method.scalars,
-                replayable=all(plan.replayable for plan, _ in made), plans=tuple(record for _, record in made),
+                replayable=all(plan.replayable for plan in every), plans=records[largest],
+                smaller_plans=tuple(SmallerPlansRecord(memory_bytes=budget, plans=records[budget]) for budget in smaller if budget),
             )
         )
-    return methods, write(ANSWERS, "plans/generation.json")[1]
+    answers = [(budget, write(ANSWERS, budget, "generation")[1]) for budget in plans.budgets]
+    return methods, [SmallerGenerationRecord(memory_bytes=budget or 0, plan=record) for budget, record in answers]
 
 
 # ---- golden vectors ----------------------------------------------------------------------------------------------------
@@ -310,7 +324,7 @@ def _write_golden(
     methods = [
         GoldenMethod(
             method.name, method.plugin.promises, method.options, method.training,
-            [p.plan for (name, _), p in planned.items() if name == method.name], method.scalars,
+            [one.plan for key, one in planned.items() if key.method == method.name], method.scalars,
             {graph.key: graph.module for graph in graphs},
         )
         for method in request.methods

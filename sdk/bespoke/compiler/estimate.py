@@ -16,11 +16,13 @@ class PlanEstimate:
     """What one plan will take, of a method or for answers ("generation"). Bytes of anonymous memory over the idle process;
     floating-point operations a step.
 
-    `seconds` of a step by the planner's formula: for comparing plans. `least` and `fastest` are the ends of what can be had.
+    `budget_bytes`: what it was made to fit; None: anything. `seconds` of a step by the planner's formula: for comparing plans.
+    `least` and `fastest` are the ends of what can be had.
     """
 
     method: str
     sequence_length: int
+    budget_bytes: int | None
     choices: dict[str, int | str | bool]
     estimate: Estimate
     seconds: float
@@ -68,9 +70,9 @@ class BuildEstimate:
     """What `build` would make: its plans as they will stand in the bundle, and the size of all files, golden values (which are not
     computed for this) as long as they can get."""
 
-    plans: tuple[PlanEstimate, ...]
+    plans: tuple[PlanEstimate, ...]  # those for the largest budget first
     bundle_bytes: int
-    budget_bytes: int | None
+    budget_bytes: int | None  # the largest
 
     @property
     def peak_bytes(self) -> int:
@@ -81,11 +83,12 @@ class BuildEstimate:
         budget = "none" if self.budget_bytes is None else f"{self.budget_bytes / 1e6:.1f} MB"
         lines = [
             f"bundle at most {self.bundle_bytes / 1e6:.1f} MB, budget {budget}",
-            "method     length   peak MB   GFLOP/step   least MB   GFLOP/step  fastest MB   GFLOP/step  choices",
+            "method     length budget MB   peak MB   GFLOP/step   least MB   GFLOP/step  fastest MB   GFLOP/step  choices",
         ]
         for plan in self.plans:
+            asked = "none" if plan.budget_bytes is None else f"{plan.budget_bytes / 1e6:.1f}"
             ends = (plan.estimate, plan.least, plan.fastest)
             widths = (9, 10, 11)
             figures = [f"{e.peak_bytes / 1e6:>{w}.1f} {e.work_flops / 1e9:>12.2f}" for e, w in zip(ends, widths, strict=True)]
-            lines.append(f"{plan.method:<10} {plan.sequence_length:>6} {' '.join(figures)}  {_words(plan.choices)}")
+            lines.append(f"{plan.method:<10} {plan.sequence_length:>6} {asked:>9} {' '.join(figures)}  {_words(plan.choices)}")
         return "\n".join(lines)

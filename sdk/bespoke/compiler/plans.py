@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bespoke.compiler.estimate import DialPoint, PlanEstimate
 from bespoke.compiler.generation import GenerationPlanner, generation_requests
@@ -22,11 +22,20 @@ if TYPE_CHECKING:
 DEFAULT_CONTEXT = 1024  # rows of the KV cache
 MAX_ROUNDS = 6  # of planning, because a target measured other workspaces than were estimated
 
-Key = tuple[str, int | None]
+Subject = tuple[str, int | None]
 """Method and sequence length; `ANSWERS` for the plan whose length follows from the budget."""
-ANSWERS: Key = (GENERATION, None)
+ANSWERS: Subject = (GENERATION, None)
+AnyPlanner = Planner | GenerationPlanner
 Compile = Callable[[Sequence[Graph]], Mapping[str, "Workspace"]]
 """Compiles graphs that it has not met, and gives the workspaces of all that it has, by key."""
+
+
+class Key(NamedTuple):
+    """A plan of a bundle: what it is of, and the bytes of the budget that it is made for."""
+
+    method: str
+    length: int | None
+    budget: int | None
 
 
 class Plans:
@@ -44,41 +53,49 @@ class Plans:
         return found
 
     @property
-    def budget(self) -> int | None:
-        return self._request.budget.memory_bytes
+    def budgets(self) -> tuple[int | None, ...]:
+        """In bytes, the largest first."""
+        budget = self._request.budget
+        return (budget.memory_bytes, *budget.smaller_bytes)
 
-    def planners(self, workspaces: Mapping[str, Workspace] | None = None) -> dict[Key, Planner | GenerationPlanner]:
+    def planners(self, workspaces: Mapping[str, Workspace] | None = None) -> dict[Subject, AnyPlanner]:
         """One for each method and sequence length, and one for answers, by what targets have measured."""
         context = context_length(self._request, self._model.config)
-        made: dict[Key, Planner | GenerationPlanner] = {}
+        largest = self.budgets[0]
+        made: dict[Subject, AnyPlanner] = {}
         for method in self._request.methods:
             for length in self._request.sequence_lengths:
                 wanted = PlanRequest(
-                    method.name, method.plugin, method.options, method.training, length, context, self.budget, self.costs
+                    method.name, method.plugin, method.options, method.training, length, context, largest, self.costs
                 )
                 made[method.name, length] = Planner(wanted, self._model, self.tracer, workspaces)
-        answers = generation_requests(context, self.budget, self.costs)
+        answers = generation_requests(context, largest, self.costs)
         made[ANSWERS] = GenerationPlanner([Planner(wanted, self._model, self.tracer, workspaces) for wanted in answers])
         return made
 
     def estimated(self, progress: Progress) -> dict[Key, Planned]:
         """Plans by workspaces estimated from the graphs, before anything is compiled; the smallest plan where none seems to fit."""
         planners, planned = self.planners(), {}
-        for done, (key, planner) in enumerate(planners.items()):
-            progress("plans", done, len(planners))
+        keys = _keys(planners, self.budgets)
+        for done, (key, planner) in enumerate(keys.items()):
+            progress("plans", done, len(keys))
             try:
-                planned[key] = planner.plan(self.budget)
+                planned[key] = planner.plan(key.budget)
             except PlanDoesNotFit:
                 planned[key] = planner.smallest()
-        progress("plans", len(planners), len(planners))
+        progress("plans", len(keys), len(keys))
         return planned
 
     def fitted(self, planned: dict[Key, Planned], compiled: Compile) -> dict[Key, Planned]:
         """Plans that fit with measured workspaces: planned again until all graphs that they use are measured."""
         compiled(self.graphs(planned))
-        return planned if self.budget is None else self._settled(compiled, lambda planner: planner.plan(self.budget))
+        if self.budgets == (None,):
+            return planned
+        return self._settled(compiled, lambda planner, budget: planner.plan(budget), self.budgets)
 
-    def _settled(self, compiled: Compile, choose: Callable[[Planner | GenerationPlanner], Planned]) -> dict[Key, Planned]:
+    def _settled(
+        self, compiled: Compile, choose: Callable[[AnyPlanner, int | None], Planned], budgets: Sequence[int | None] = (None,)
+    ) -> dict[Key, Planned]:
         """Plans chosen by measured workspaces: chosen again until all graphs that they use are measured.
 
         A refusal too: the smallest and the fastest plan that it names are measured first.
@@ -86,9 +103,9 @@ class Plans:
         measured = compiled([])
         for _ in range(MAX_ROUNDS):
             planned, ends, refusal, needed = {}, {}, None, 0
-            for key, planner in self.planners(measured).items():
+            for key, planner in _keys(self.planners(measured), budgets).items():
                 try:
-                    planned[key] = choose(planner)
+                    planned[key] = choose(planner, key.budget)
                 except PlanDoesNotFit as error:
                     planned[key], ends[key] = planner.smallest(), planner.plan(None)
                     if planned[key].peak > needed:  # what it names is then enough for the others
@@ -116,18 +133,19 @@ class Plans:
         found = []
         for key, one in planned.items():
             plan = remeasured(one, self.costs, measured)
+            ends = key._replace(budget=None)
             found.append(
                 PlanEstimate(
-                    plan.method, plan.sequence_length, plan.choices, plan.estimate, one.seconds, least[key].plan.estimate,
-                    fastest[key].plan.estimate,
+                    plan.method, plan.sequence_length, key.budget, plan.choices, plan.estimate, one.seconds,
+                    least[ends].plan.estimate, fastest[ends].plan.estimate,
                 )
-            )
+            )  # fmt: skip
         return tuple(found)
 
     def _ends(self, compiled: Compile) -> tuple[dict[Key, Planned], dict[Key, Planned]]:
         return (
-            self._settled(compiled, lambda planner: planner.smallest()),
-            self._settled(compiled, lambda planner: planner.plan(None)),
+            self._settled(compiled, lambda planner, _: planner.smallest()),
+            self._settled(compiled, lambda planner, _: planner.plan(None)),
         )
 
     def dial(self, budgets: Sequence[int], compiled: Compile) -> tuple[DialPoint, ...]:
@@ -151,3 +169,8 @@ def context_length(request: BuildRequest, config: ModelConfig) -> int:
     if request.context is not None:
         return request.context
     return max(request.sequence_lengths[-1], min(DEFAULT_CONTEXT, config.max_positions))
+
+
+def _keys(planners: Mapping[Subject, AnyPlanner], budgets: Sequence[int | None]) -> dict[Key, AnyPlanner]:
+    """All plans that a bundle has, those of the largest budget first."""
+    return {Key(*of, budget): planner for budget in budgets for of, planner in planners.items()}

@@ -23,7 +23,7 @@ from bespoke.core.answers import Generation
 from bespoke.core.library import Bundle, Call, Example, Library, OnProgress, Options, Training, made, record, text
 from bespoke.core.library import Generation as GenerationStruct
 from bespoke.errors import StateError
-from bespoke.rules.records import AddedExample, AnswerPiece, ExampleInfo, Forgotten, Run, Version
+from bespoke.rules.records import AddedExample, AnswerPiece, ExampleInfo, Forgotten, PlannedTraining, Run, Version
 from bespoke.rules.report import Listener, Phase, Progress
 
 __all__ = ["Handle", "Place", "Request"]
@@ -138,6 +138,9 @@ class Handle:
     def current_run(self) -> Run | None:
         found = self._ask("bespoke_current_run")
         return None if found is None else record(Run, {**found, "example_ids": tuple(found["example_ids"])})
+
+    def planned_training(self) -> list[PlannedTraining]:
+        return [record(PlannedTraining, one) for one in self._ask("bespoke_planned_training")]
 
     def check_training(self, request: Request) -> None:
         self._call("bespoke_check_training", c.byref(request.struct()))

@@ -2,8 +2,8 @@
 """The core's calls that compute, in this process, with torch as the engine: for a graphics card, and for bundles that were compiled
 for nothing else.
 
-The core's limit is that of a whole process. Here most of it is Python and torch, so the limit counts from the process as it is when
-a call begins, and reports say what came on top.
+Most of this process is Python and torch, so the limit counts from the process as it is when a call begins, and reports say what
+came on top.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any, TypeVar
 from bespoke.core.answers import Generation
 from bespoke.core.handle import Handle, HandleSession, Place, Request
 from bespoke.core.library import Library
-from bespoke.core.runtime import evaluation, train_report
+from bespoke.core.runtime import evaluation, limit_megabytes, train_report
 from bespoke.core.torch_engine import TorchEngine
 from bespoke.errors import BespokeError
 from bespoke.rules.records import AnswerPiece
 from bespoke.rules.report import Evaluation, Listener, TrainReport
-from bespoke.system.guard import MemoryMeter
 
 __all__ = ["InProcess"]
 
+SINCE_THE_CALL = 2  # bespoke_options.limit_is_added
 Found = TypeVar("Found")
 
 
@@ -41,16 +41,15 @@ class InProcess:
         self._memory_bytes = memory_bytes
         self._limited = limited
         self._alone = threading.Lock()
-        self._idle = MemoryMeter().idle
         self._engine = TorchEngine(device)
         table = c.cast(c.pointer(self._engine.table), c.c_void_p)
-        self._core = Handle(library, place, engine=table, memory_mb=self._limit(memory_bytes))
+        self._core = Handle(library, place, engine=table, memory_mb=limit_megabytes(memory_bytes), limit_is_added=SINCE_THE_CALL)
 
     def close(self) -> None:
         self._core.close()
 
     def set_limit(self, memory_bytes: int | None) -> None:
-        self._core.set_limit(self._limit(memory_bytes))
+        self._core.set_limit(limit_megabytes(memory_bytes))
         self._memory_bytes = memory_bytes
 
     def set_pace(self, share: float) -> None:
@@ -61,11 +60,11 @@ class InProcess:
     ) -> TrainReport:
         found = self.computed(lambda: self._core.train(asked, seconds, on_progress, stop))
         report = train_report({**found, "enforced_by": "none"})
+        idle = report.memory.idle_bytes
         memory = replace(
-            report.memory, idle_bytes=self._idle, peak_bytes=max(0, report.memory.peak_bytes - self._idle),
-            limit_bytes=self._memory_bytes,
-        )  # fmt: skip
-        peaks = tuple(max(0, peak - self._idle) for peak in report.step_peak_bytes)
+            report.memory, peak_bytes=max(0, report.memory.peak_bytes - idle), limit_bytes=self._memory_bytes
+        )
+        peaks = tuple(max(0, peak - idle) for peak in report.step_peak_bytes)
         return replace(report, runtime="torch", memory=memory, step_peak_bytes=peaks)
 
     def evaluate(self, split: str, examples: Sequence[str] | None) -> Evaluation:
@@ -82,8 +81,6 @@ class InProcess:
         if not self._alone.acquire(blocking=False):
             return work()  # the core refuses it
         try:
-            self._idle = MemoryMeter().idle
-            self._core.set_limit(self._limit(self._memory_bytes))
             self._engine.failure = None
             with self._limited():
                 return work()
@@ -91,9 +88,6 @@ class InProcess:
             raise error from self._engine.failure
         finally:
             self._alone.release()
-
-    def _limit(self, memory_bytes: int | None) -> float:
-        return -1.0 if memory_bytes is None else (self._idle + memory_bytes) / 1e6
 
 
 class InProcessSession:

@@ -108,6 +108,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "bespoke_count_examples": (_STATUS, (_MODEL, c.POINTER(c.c_int64), _ERROR)),
     "bespoke_forget_example": (_STATUS, (_MODEL, Text, _OUT, _ERROR)),
     "bespoke_current_run": (_STATUS, (_MODEL, _OUT, _ERROR)),
+    "bespoke_planned_training": (_STATUS, (_MODEL, _OUT, _ERROR)),
     "bespoke_check_training": (_STATUS, (_MODEL, c.POINTER(Training), _ERROR)),
     "bespoke_abandon_run": (_STATUS, (_MODEL, c.POINTER(c.c_int32), _ERROR)),
     "bespoke_list_versions": (_STATUS, (_MODEL, _OUT, _ERROR)),

@@ -18,7 +18,7 @@ from bespoke.core.handle import Place, Request
 from bespoke.errors import ConfigError, MissingDependency
 from bespoke.rules.report import STAGES, Evaluation, JudgedStep, Listener, MemoryReport, RuntimeName, TrainReport
 
-__all__ = ["TARGET", "CoreRuntime", "RuntimeName", "chosen_runtime"]
+__all__ = ["TARGET", "CoreRuntime", "RuntimeName", "chosen_runtime", "limit_megabytes"]
 
 TARGET = "executorch"  # whose artifacts the core runs
 
@@ -95,7 +95,7 @@ class CoreRuntime:
     def set_limit(self, memory_bytes: int | None) -> None:
         """From now on, also of a call that runs, which keeps within what the system allows it."""
         self._memory_bytes = memory_bytes
-        self._tell({"do": "limit", "memory_mb": _megabytes(memory_bytes)})
+        self._tell({"do": "limit", "memory_mb": limit_megabytes(memory_bytes)})
 
     def set_pace(self, share: float) -> None:
         self._share = share
@@ -112,7 +112,7 @@ class CoreRuntime:
         return started(self._whole({"verb": "answer"}, limit), limit)
 
     def _whole(self, more: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
-        return {**self._request, "memory_mb": _megabytes(limit), **more}
+        return {**self._request, "memory_mb": limit_megabytes(limit), **more}
 
     def _ask(
         self, more: dict[str, Any], on_progress: Listener | None = None, stop: Callable[[], bool] | None = None
@@ -131,8 +131,9 @@ def _pace(share: float) -> dict[str, Any]:
     return {"do": "pace", "share": share}
 
 
-def _megabytes(size: int | None) -> float:
-    return -1.0 if size is None else size / 1e6
+def limit_megabytes(size: int | None) -> float:
+    """A limit in bytes as the core takes it, to which 0 is the bundle's budget."""
+    return -1.0 if size is None else max(1, size) / 1e6
 
 
 def _threads() -> int:

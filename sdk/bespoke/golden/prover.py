@@ -28,6 +28,7 @@ from bespoke.golden.document import Golden, Known, MethodGolden, filled_adapter,
 from bespoke.plan.kinds import GENERATION
 from bespoke.reference.machine import AnsweringMachine, Machine, adapter_tensors
 from bespoke.rules.batches import Batch
+from bespoke.rules.report import megabytes
 from bespoke.rules.schedule import learning_rate_at
 
 __all__ = ["Check", "VerifyReport", "verify_bundle"]
@@ -101,15 +102,18 @@ class _Prover:
     def prove(self) -> None:
         self._texts()
         known = {method.name: method for method in self.document.methods}
-        for record in self.bundle.manifest.methods:
+        variants = [variant for method in self.bundle.manifest.methods for variant in method.variants]
+        for budget, record in variants:
             machine = Machine(self.bundle, record)
             for length in machine.sequence_lengths:
-                run = _MethodRun(self, machine, length)
+                run = _MethodRun(self, machine, length, budget)
                 run.evaluate()
                 if record.name in known and known[record.name].learning_rates:
                     run.train(known[record.name])
-        if self.bundle.manifest.generation is not None:
-            self._next_token(AnsweringMachine(self.bundle))
+        smaller = [one.plan for one in self.bundle.manifest.smaller_generation]
+        for plan in (self.bundle.manifest.generation, *smaller):
+            if plan is not None:
+                self._next_token(AnsweringMachine(self.bundle, plan))
 
     def _next_token(self, machine: AnsweringMachine) -> None:
         """The last token of the first row, from a prefill of those before it and one decode."""
@@ -172,11 +176,12 @@ class _Found:
 
 
 class _MethodRun(_Found):
-    """One method at one sequence length."""
+    """One method at one sequence length, by its plan for a smaller `budget` where there is one."""
 
-    def __init__(self, prover: _Prover, machine: Machine, length: int) -> None:
+    def __init__(self, prover: _Prover, machine: Machine, length: int, budget: int | None) -> None:
         name = machine.method.name
-        super().__init__(prover, f"Method '{name}' at sequence length {length}", name, length)
+        of = "" if budget is None else f", planned for {megabytes(budget)}"
+        super().__init__(prover, f"Method '{name}' at sequence length {length}{of}", name, length)
         self.document = prover.document
         self.machine = machine
         self.batch = _batch(prover.golden, machine.method, length)

@@ -124,8 +124,9 @@ class Machine(_Plans):
 class AnsweringMachine(_Plans):
     """Runs the plan for answers: a KV cache that tokens go into, by `prefill` and `decode`, until `end_session`."""
 
-    def __init__(self, bundle: Bundle, *, device: torch.device | None = None) -> None:
-        record = bundle.manifest.generation
+    def __init__(self, bundle: Bundle, plan: PlanRecord | None = None, *, device: torch.device | None = None) -> None:
+        """`plan`: by default the one for the largest budget."""
+        record = plan or bundle.manifest.generation
         if record is None:
             raise GenerationError(
                 "the bundle", got="no plan for answers: it was built before there were any, or by another program",

@@ -80,6 +80,21 @@ class Version:
 
 
 @dataclass(frozen=True)
+class PlannedTraining:
+    """What training takes with a method by its plans for one budget.
+
+    memory_bytes: the budget that they were made for; None: the bundle was built without one
+    peak_bytes:   of their estimates: anonymous memory over the idle process
+    replayable:   a step follows from a few numbers, as with methods that run forward passes only, which take the least memory
+    """
+
+    method: str
+    memory_bytes: int | None
+    peak_bytes: int
+    replayable: bool
+
+
+@dataclass(frozen=True)
 class AnswerPiece:
     """What an answer grew by: a token, and the text that it completes.
 

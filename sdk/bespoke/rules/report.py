@@ -10,6 +10,8 @@ from typing import Any, Literal, get_args
 RuntimeName = Literal["core", "torch"]
 StoppedBecause = Literal["finished", "steps_done", "stop_requested", "example_forgotten", "diverged", "deadline", "no_better"]
 JudgedOn = Literal["validation", "train"]  # which of the user's examples: those held out, or those trained on where none are
+# Why a run was not accepted; "luck": its gain may be no more; "withdrawn": an example was forgotten meanwhile, or rolled back.
+RefusedBecause = Literal["diverged", "nothing_to_judge_by", "no_better", "luck", "general_worse", "withdrawn"]
 Phase = Literal["open", "judge", "step", "commit", "decode"]  # of a call, told as it begins; of a step: as it ends
 Stage = Literal["forward", "head", "backward", "update"]  # of a step's calls
 STAGES: tuple[str, ...] = get_args(Stage)
@@ -54,7 +56,8 @@ class Evaluation:
 @dataclass(frozen=True)
 class MemoryReport:
     """Bytes. `peak_bytes` is what training took in anonymous memory: on the core all of the process, on torch what came on top of
-    the idle process. The others are not in it."""
+    the idle process. The others are not in it. `planned_for_bytes`: the budget that the plans it ran by were made for, one of the
+    bundle's; `limit_bytes` what was allowed."""
 
     idle_bytes: int
     estimate_bytes: int
@@ -62,6 +65,7 @@ class MemoryReport:
     limit_bytes: int | None
     mapped_dirty_bytes: int
     file_bytes: int
+    planned_for_bytes: int | None = None
     enforced_by: str = "none"  # what of the system would have ended the process beyond the limit: cgroup2, cgroup1, rlimit_data
 
 
@@ -98,7 +102,9 @@ class TrainReport:
     judged_tokens: int = 0  # of the user's held-out rows, of which the gate takes a sample where they are many
     judged_of_tokens: int = 0  # in all of them
     judged_examples: int = 0  # of the user's, that the gate looked at
-    least_gain: float | None = None  # nats a token that the user's loss had to be better by, not to be so by luck
+    gain: float | None = None  # nats a token by which the loss on the user's examples is better than it was
+    least_gain: float | None = None  # that it had to be better by, not to be so by luck
+    refused_because: RefusedBecause | None = None
     judgements: tuple[JudgedStep, ...] = ()  # of the whole run so far
     best_step: int | None = None  # of these, which is what the gate judges; None: it judges the last step
     runtime: RuntimeName = "torch"
@@ -141,11 +147,13 @@ class TrainReport:
         rows += [("accepted", self._verdict()), ("stopped because", self.stopped_because)]
         if (spent := sum(self.seconds_by_stage.values())) > 0:
             rows.append(("share", ", ".join(f"{stage} {s / spent:.0%}" for stage, s in self.seconds_by_stage.items())))
+        planned_for = memory.planned_for_bytes
+        by = f" by the plans for {megabytes(planned_for)}" if planned_for not in (None, memory.limit_bytes) else ""
         over = "of the whole process" if self.runtime == "core" else f"over an idle process of {megabytes(memory.idle_bytes)}"
         rows += [
             (
                 "memory",
-                f"peak {megabytes(memory.peak_bytes)}, estimate {megabytes(memory.estimate_bytes)}, "
+                f"peak {megabytes(memory.peak_bytes)}, estimate {megabytes(memory.estimate_bytes)}{by}, "
                 f"limit {megabytes(memory.limit_bytes)} (enforced by {memory.enforced_by}); {over}",
             ),
             ("mapped", f"dirty {megabytes(memory.mapped_dirty_bytes)}, file pages {megabytes(memory.file_bytes)}"),
@@ -166,28 +174,25 @@ class TrainReport:
         return losses + (f", {self.rejected_steps} steps rejected" if self.rejected_steps else "")
 
     @property
-    def gain(self) -> float | None:
-        """Nats a token by which the loss on the user's examples is better than it was."""
-        if self.validation_loss_before is None or self.validation_loss is None:
-            return None
-        return self.validation_loss_before - self.validation_loss
-
-    @property
     def why_refused(self) -> str | None:
         """In words; None where nothing was refused."""
-        if self.accepted is not False:
-            return None
-        if self.stopped_because == "diverged":
-            return "the loss was no number in three steps in a row"
-        gain, least = self.gain, self.least_gain or 0.0
-        if self.judged_on is not None and (gain is None or not gain > 0):
-            return f"the {self.judged_on} loss is not better"
-        if gain is not None and not gain > least:
-            return f"the {self.judged_on} loss is better by {gain:.4f}, and luck alone may make {least:.4f}"
-        if self.general_loss is not None and self.general_loss_before:
-            change = self.general_loss / self.general_loss_before - 1
-            return f"the loss on the bundle's own texts is {abs(change):.1%} {'worse' if change > 0 else 'better'}"
-        return "an example was forgotten meanwhile, or the adapter rolled back"
+        match self.refused_because:
+            case None:
+                return None
+            case "diverged":
+                return "the loss was no number in three steps in a row"
+            case "nothing_to_judge_by":
+                return "there is no example and no text of the bundle's to judge it by"
+            case "no_better":
+                return f"the {self.judged_on} loss is not better"
+            case "luck":
+                return f"the {self.judged_on} loss is better by {self.gain:.4f}, and luck alone may make {self.least_gain:.4f}"
+            case "general_worse":
+                before, after = self.general_loss_before or 0.0, self.general_loss
+                change = f"{after / before - 1:.1%} worse" if after is not None and before and after > before else "not better"
+                return f"the loss on the bundle's own texts is {change}"
+            case "withdrawn":
+                return "an example was forgotten meanwhile, or the adapter rolled back"
 
     def _judged(self) -> str:
         """On how much, and what of that luck could be."""

@@ -76,7 +76,7 @@ ROWS = [
     (f"{TRAIN} --general-share 2", "ConfigError", "--general-share: got 2.0; expected at most 1. Change --general-share."),
     (f"{TRAIN} --method mexp", "ConfigError", "method 'mexp': got no method of that name in the bundle; expected one of mesp. Name one of them, or build the bundle with it."),
     (f"{TRAIN} --runtime gpu", "BadParameter", "Invalid value for '--runtime': 'gpu' is not one of 'core', 'torch'."),
-    (f"{TRAIN} --memory-mb 0.5", "BudgetExceeded", "Training with 'mesp' (estimated peak ...): got ... to come; expected at most 0.5 MB over the idle process. Raise the memory budget, ..."),
+    (f"{TRAIN} --memory-mb 0.5", "BudgetExceeded", "Training with 'mesp' (estimated peak ...): got ... more to come; expected at most ... together, 0.5 MB over what it held before. Raise the memory budget, ..."),
     (f"{TRAIN} --plot {{tmp}}/p.gif", "ConfigError", "plot {tmp}/p.gif: got the suffix '.gif'; expected .svg or .png. Name the file so."),
     (f"{TRAIN} --examples {{tmp}}/nosuch.jsonl", "DataError", "{tmp}/nosuch.jsonl: got No such file or directory; expected a readable file. Check the path."),
     (f"{TRAIN} --examples {{tmp}}/file", "DataError", "{tmp}/file: got a file without an ending; expected one of .csv, .json, .jsonl, .txt. Write the examples as JSONL, one object per line."),

@@ -31,6 +31,14 @@ def program() -> bytes:
     return program_bytes(torch.export.export(Scale(), (torch.ones(4, 8), torch.ones(8))))
 
 
+def smaller(file: str, length: int) -> dict[str, Any]:
+    """A plan for half of the budget."""
+    sizes = {"arena_bytes": 1024, "workspace_bytes": 512, "engine_bytes": 512, "session_bytes": 2048, "state_bytes": 4096}
+    nothing = dict.fromkeys(("constant_bytes", "step_bytes", "scratch_bytes"), 0)
+    estimate = {**sizes, **nothing, "peak_bytes": 4096, "work_flops": 120_000}
+    return {"sequence_length": length, "file": file, "estimate": estimate, "choices": {"head_rows": 8}}
+
+
 def manifest_document() -> dict[str, Any]:
     """A manifest without its files: every list has an entry, every optional field a value."""
     key = hashlib.sha256(b"scale").hexdigest()
@@ -44,7 +52,7 @@ def manifest_document() -> dict[str, Any]:
     }
     return {
         "format": "bespoke-bundle",
-        "format_version": {"major": 1, "minor": 2},
+        "format_version": {"major": 1, "minor": 3},
         "created_by": {"name": "bespoke-sdk", "version": "0.1.0"},
         "model": {
             "name": "tests/tiny",
@@ -131,6 +139,7 @@ def manifest_document() -> dict[str, Any]:
                         "choices": {"head_rows": 16},
                     }
                 ],
+                "smaller_plans": [{"memory_bytes": 500_000, "plans": [smaller("plans/mesp_16-0.5mb.json", 16)]}],
             }
         ],
         "generation": {
@@ -150,6 +159,7 @@ def manifest_document() -> dict[str, Any]:
             },
             "choices": {"head_chunk": 32},
         },
+        "smaller_generation": [{"memory_bytes": 500_000, "plan": smaller("plans/generation-0.5mb.json", 16)}],
         "weights": [
             {"group": "embedding", "file": "weights/embedding.safetensors"},
             {"group": "block_00", "file": "weights/block_00.safetensors"},
@@ -244,6 +254,8 @@ def write_example(folder: Path, document: dict[str, Any] | None = None, graph: b
         writer.add_bytes("graphs/cuda/scale-block_00.json", code)
         writer.add_bytes("plans/mesp_16.json", b'{"sections": []}\n')
         writer.add_bytes("plans/generation.json", b'{"sections": []}\n')
+        writer.add_bytes("plans/mesp_16-0.5mb.json", b'{"sections": []}\n')
+        writer.add_bytes("plans/generation-0.5mb.json", b'{"sections": []}\n')
         writer.add_bytes("text/tokenizer.json", b'{"model": {}}\n')
         writer.add_bytes("text/tokenizer_config.json", b"{}\n")
         writer.add_bytes("text/tokenizer.bin", b"bsptok\0\0")

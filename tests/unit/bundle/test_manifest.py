@@ -104,16 +104,25 @@ def test_an_unknown_field_is_refused_at_every_level(document: dict[str, Any]) ->
             read_manifest(as_bytes(doctored))
 
 
-@pytest.mark.parametrize("version", [{"major": 2, "minor": 0}, {"major": 0, "minor": 9}, {"major": 1, "minor": 3}])
+@pytest.mark.parametrize("version", [{"major": 2, "minor": 0}, {"major": 0, "minor": 9}, {"major": 1, "minor": 4}])
 def test_other_versions_are_refused_as_such(document: dict[str, Any], version: dict[str, int]) -> None:
     with pytest.raises(BundleVersionError) as caught:
         read_manifest(as_bytes({**document, "format_version": version, "unknown": 1}))
     assert caught.value.got == f"{version['major']}.{version['minor']}"
 
 
+def of_1_2(document: dict[str, Any]) -> dict[str, Any]:
+    """The same bundle as the format of before smaller plans has it."""
+    old = copy.deepcopy(document)
+    old["format_version"]["minor"] = 2
+    del old["smaller_generation"], old["files"]["plans/generation-0.5mb.json"]
+    del old["methods"][0]["smaller_plans"], old["files"]["plans/mesp_16-0.5mb.json"]
+    return old
+
+
 def of_1_1(document: dict[str, Any]) -> dict[str, Any]:
     """The same bundle as the format of before the plan for answers has it."""
-    old = copy.deepcopy(document)
+    old = of_1_2(document)
     old["format_version"]["minor"] = 1
     del old["generation"], old["files"]["plans/generation.json"]
     return old
@@ -122,7 +131,7 @@ def of_1_1(document: dict[str, Any]) -> dict[str, Any]:
 def without_methods(document: dict[str, Any]) -> dict[str, Any]:
     """The same bundle, which answers and does not train."""
     doctored = {**copy.deepcopy(document), "methods": []}
-    del doctored["files"]["plans/mesp_16.json"]
+    del doctored["files"]["plans/mesp_16.json"], doctored["files"]["plans/mesp_16-0.5mb.json"]
     return doctored
 
 
@@ -157,14 +166,30 @@ def test_a_document_of_1_0_is_read_and_has_nothing_of_later_ones(document: dict[
 def test_a_document_of_1_1_is_read_without_a_plan_for_answers(document: dict[str, Any]) -> None:
     manifest = read_manifest(as_bytes(of_1_1(document)))
     assert manifest.generation is None
-    assert [name for name, _ in manifest.plans] == ["mesp"]
+    assert [plan.method for plan in manifest.plans] == ["mesp"]
     with pytest.raises(BundleError, match="generation"):
         read_manifest(as_bytes({**of_1_1(document), "format_version": {"major": 1, "minor": 2}}))
 
 
+def test_a_document_of_1_2_is_read_without_smaller_plans(document: dict[str, Any]) -> None:
+    manifest = read_manifest(as_bytes(of_1_2(document)))
+    assert (manifest.methods[0].smaller_plans, manifest.smaller_generation) == ((), ())
+    with pytest.raises(BundleError, match="smaller"):
+        read_manifest(as_bytes({**of_1_2(document), "format_version": {"major": 1, "minor": 3}}))
+
+
+def test_plans_of_smaller_budgets_stand_behind_their_own(document: dict[str, Any]) -> None:
+    manifest = read_manifest(as_bytes(document))
+    found = [(plan.method, plan.memory_bytes, plan.record.file) for plan in manifest.plans]
+    assert found == [
+        ("mesp", 1_000_000, "plans/mesp_16.json"), ("mesp", 500_000, "plans/mesp_16-0.5mb.json"),
+        ("generation", 1_000_000, "plans/generation.json"), ("generation", 500_000, "plans/generation-0.5mb.json"),
+    ]  # fmt: skip
+
+
 def test_a_document_may_have_no_method(document: dict[str, Any]) -> None:
     manifest = read_manifest(as_bytes(without_methods(document)))
-    assert [name for name, _ in manifest.plans] == ["generation"]
+    assert [plan.method for plan in manifest.plans] == ["generation", "generation"]
 
 
 def later_fields(old: dict[str, Any]) -> list[tuple[str, dict[str, Any], Any, str]]:
@@ -173,6 +198,8 @@ def later_fields(old: dict[str, Any]) -> list[tuple[str, dict[str, Any], Any, st
         ("text.tokenizer_bin", old["text"], None, "1.1"),
         ("targets.0.artifacts.0.baked", old["targets"][0]["artifacts"][0], [], "1.1"),
         ("generation", old, None, "1.2"),
+        ("methods.0.smaller_plans", old["methods"][0], [], "1.3"),
+        ("smaller_generation", old, [], "1.3"),
     ]
 
 
@@ -244,6 +271,14 @@ def edits(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     yield "methods", edit("methods", value="mesp")
     yield "no record of 'plans/answers.json'", edit("generation", "file", value="plans/answers.json")
     yield "generation.sequence_length", edit("generation", "sequence_length", value=0)
+    (smaller,) = document["methods"][0]["smaller_plans"]
+    yield "1000000 bytes", edit("methods", 0, "smaller_plans", value=[{**smaller, "memory_bytes": 1_000_000}])
+    yield "500000 bytes", edit("methods", 0, "smaller_plans", value=[smaller, smaller])
+    yield "500000 bytes", edit("budget", "memory_bytes", value=None)
+    yield "a plan for length 32", edit("methods", 0, "smaller_plans", 0, "plans", 0, "sequence_length", value=32)
+    yield "16 twice", edit("methods", 0, "smaller_plans", 0, "plans", value=smaller["plans"] * 2)
+    yield "1500000 bytes", edit("smaller_generation", 0, "memory_bytes", value=1_500_000)
+    yield "no record of 'plans/less.json'", edit("smaller_generation", 0, "plan", "file", value="plans/less.json")
     yield "methods.0.options", edit("methods", 0, "options", "deep", value={"a": 1})
     yield "methods.0.scalars", edit("methods", 0, "scalars", "epsilon", value=None)
     yield "methods.0.training", edit("methods", 0, "training", "seed", value=-1)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 
 from bespoke import Budget, Lora, Personalizer, Training
-from bespoke.compiler.plans import ANSWERS, Plans, context_length
-from bespoke.errors import ConfigError, PlanDoesNotFit
+from bespoke.compiler.planner import Planned
+from bespoke.compiler.plans import ANSWERS, Key, Plans, Subject, context_length
+from bespoke.errors import ConfigError, PlanDoesNotFit, PlanError
 from bespoke.graph.trace import Graph, Tracer
 from bespoke.model.architecture import ModelConfig
 from bespoke.model.families import read_config
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.costs import Costs, Workspace
+from bespoke.plan.same_state import check_same_state
 from tests.models import tiny_config, tiny_model
 
 LENGTH = 70
@@ -38,7 +40,9 @@ def tracer() -> Tracer:
 def made(tmp_path: Path, tracer: Tracer) -> Made:
     """Plans of a tiny model for a target of COSTS, which compiles nothing."""
 
-    def plans(memory_mb: float | None, costs: Costs = COSTS, methods: Any = "mesp", context: int = LENGTH) -> Plans:
+    def plans(
+        memory_mb: float | tuple[float, ...] | None, costs: Costs = COSTS, methods: Any = "mesp", context: int = LENGTH
+    ) -> Plans:
         tiny_config("llama", num_hidden_layers=2).save_pretrained(tmp_path)
         training = Training(sequence_lengths=(LENGTH,), batch_size=2)
         personalizer = Personalizer(
@@ -75,22 +79,27 @@ def quiet(stage: str, done: int, total: int) -> None:
     """No progress."""
 
 
+def only(planned: Mapping[Key, Planned], subject: Subject = MESP) -> Planned:
+    (found,) = (one for key, one in planned.items() if (key.method, key.length) == subject)
+    return found
+
+
 def test_estimates_are_made_for_the_costs_of_the_first_target(made: Made) -> None:
-    estimated = made(None).estimated(quiet)[MESP]
+    estimated = only(made(None).estimated(quiet))
     e = estimated.plan.estimate
     assert e.constant_bytes == 1000
     in_place = {graph.key: graph.workspace_bytes for graph in estimated.plan.graphs}
-    whole = made(None, Costs(constant_bytes=1000)).estimated(quiet)[MESP]
+    whole = only(made(None, Costs(constant_bytes=1000)).estimated(quiet))
     larger = [graph for graph in whole.plan.graphs if graph.key in in_place and graph.workspace_bytes > in_place[graph.key]]
     assert len(larger) > 10
 
 
 def test_measured_workspaces_that_no_longer_fit_give_another_plan(made: Made) -> None:
-    fastest = made(None).estimated(quiet)[MESP]
+    fastest = only(made(None).estimated(quiet))
     plans = made(fastest.peak / 1e6)
     estimated = plans.estimated(quiet)
     measures = Measures(lambda graph: 2.0)
-    fitted, before = plans.fitted(estimated, measures)[MESP], estimated[MESP]
+    fitted, before = only(plans.fitted(estimated, measures)), only(estimated)
     remeasured = {graph.key: (graph.workspace_bytes, graph.engine_bytes) for graph in fitted.plan.graphs}
     assert remeasured == {key: measures.met[key] for key in remeasured}
     assert fitted.peak <= fastest.peak
@@ -101,7 +110,7 @@ def test_measured_workspaces_that_no_longer_fit_give_another_plan(made: Made) ->
 def test_measured_workspaces_that_leave_room_are_used(made: Made) -> None:
     plans = made(1.0)
     estimated = plans.estimated(quiet)
-    assert plans.fitted(estimated, Measures(lambda graph: 0.1))[MESP].seconds < estimated[MESP].seconds
+    assert only(plans.fitted(estimated, Measures(lambda graph: 0.1))).seconds < only(estimated).seconds
 
 
 def test_workspaces_that_fit_nowhere_are_refused_with_the_measured_smallest(made: Made) -> None:
@@ -118,6 +127,43 @@ def test_without_a_budget_nothing_is_planned_again(made: Made) -> None:
     measures = Measures(lambda graph: 50.0)
     assert plans.fitted(estimated, measures) is estimated
     assert measures.calls == 1
+
+
+def test_each_budget_has_plans_that_fit_it(made: Made) -> None:
+    """In any order; they keep the same state and record the same, whatever they keep within a step."""
+    whole = made(None)
+    ends = whole.planners()[MESP]
+    least, most = ends.smallest().peak, ends.plan(None).peak
+    budgets = [most + 1, (least + most) // 2, least]
+    plans = made(tuple(budget / 1e6 for budget in reversed(budgets)))
+    assert list(plans.budgets) == budgets
+    fitted = plans.fitted(plans.estimated(quiet), Measures(lambda graph: 1.0))
+    assert [key.budget for key in fitted if key.method == "mesp"] == budgets
+    mesp = [fitted[Key(*MESP, budget)] for budget in budgets]
+    assert all(one.peak <= budget for one, budget in zip(mesp, budgets, strict=True))
+    assert mesp[0].peak > mesp[1].peak > mesp[2].peak
+    assert mesp[0].seconds < mesp[1].seconds <= mesp[2].seconds
+    answers = [fitted[Key(*ANSWERS, budget)].peak for budget in budgets]
+    assert all(peak <= budget for peak, budget in zip(answers, budgets, strict=True))
+    check_same_state("mesp", [one.plan for one in mesp])
+
+
+def test_plans_that_keep_other_state_are_no_plans_of_one_method(made: Made) -> None:
+    plan = only(made(None).estimated(quiet)).plan
+    others = {value.place.name for value in plan.values if value.lifetime == "state"}  # type: ignore[union-attr]
+    longer = plan.model_copy(deep=True)
+    value = next(value for value in longer.values if value.lifetime == "state")
+    value.shape.append(2)
+    with pytest.raises(PlanError, match="as in its other plans") as caught:
+        check_same_state("mesp", [plan, longer])
+    assert any(name in caught.value.subject for name in others)
+
+
+def test_the_smallest_of_several_budgets_has_to_be_enough(made: Made) -> None:
+    least = made(None).planners()[MESP].smallest().peak
+    plans = made((2 * least / 1e6, (least - 1000) / 1e6))
+    with pytest.raises(PlanDoesNotFit, match=f"a budget of {(least - 1000) / 1e6:.1f} MB"):
+        plans.fitted(plans.estimated(quiet), Measures(lambda graph: 1.0))
 
 
 def test_an_estimate_tells_the_ends_of_what_can_be_had(made: Made) -> None:
@@ -158,7 +204,7 @@ def test_a_dial_prints_as_a_table(tmp_path: Path) -> None:
 def test_the_plan_for_answers_takes_the_longest_chunk_that_fits(made: Made) -> None:
     """Its KV cache counts, and a refusal names the smallest peak of the shortest chunk."""
     context = 200
-    longest = made(None, context=context).estimated(quiet)[ANSWERS]
+    longest = only(made(None, context=context).estimated(quiet), ANSWERS)
     assert (longest.plan.method, longest.plan.sequence_length, longest.plan.batch_size) == ("generation", 128, 1)
     assert list(longest.plan.sections) == ["prefill", "decode"]
     found = {}
@@ -189,7 +235,7 @@ def test_a_context_shorter_than_a_chunk_is_one_chunk(tmp_path: Path) -> None:
     tiny_config("llama", num_hidden_layers=1).save_pretrained(tmp_path)
     request = Personalizer(tmp_path, [], context=10, training=Training(sequence_lengths=(8,))).request
     plans = Plans(request, ModelSpec(read_config(tmp_path), request.lora))
-    assert [(key, planned.plan.sequence_length) for key, planned in plans.estimated(quiet).items()] == [(ANSWERS, 10)]
+    assert [(key, planned.plan.sequence_length) for key, planned in plans.estimated(quiet).items()] == [(Key(*ANSWERS, None), 10)]
 
 
 def test_the_context_is_what_was_asked_for_or_1024_or_what_the_model_knows(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_a_program_takes_what_was_estimated_from_its_graph(method: str) -> None:
 def test_a_plan_for_torch_estimates_what_its_programs_say(stories_bundle: Path) -> None:  # noqa: F811
     with open_bundle(stories_bundle) as bundle:
         graphs = {graph.key: graph for graph in bundle.manifest.graphs}
-        for _, record in bundle.manifest.plans:
+        for _, _, record in bundle.manifest.plans:
             plan = read_plan(bundle.read(record.file), record.file, list(graphs.values()))
             called = {i.graph for code in plan.sections.values() for i in code if isinstance(i, Call)}
             programs = [graphs[plan.graphs[number].key] for number in called]

@@ -23,7 +23,8 @@ def report(**fields: Any) -> TrainReport:
         "method": "mesp", "run": 3, "steps": 2, "total_steps": 2, "tokens": 60, "losses": (2.0, 1.5), "rejected_steps": 0,
         "validation_loss_before": 2.0, "validation_loss": 2.1, "general_loss_before": None, "general_loss": None,
         "judged_on": "validation", "accepted": False, "stopped_because": "finished", "memory": MEMORY,
-        "step_peak_bytes": (1_900_000, 1_900_000), "bytes_written": 0, "seconds": 0.5, "runtime": "core",
+        "step_peak_bytes": (1_900_000, 1_900_000), "bytes_written": 0, "seconds": 0.5, "runtime": "core", "gain": -0.1,
+        "refused_because": "no_better",
     }  # fmt: skip
     return TrainReport(**{**refused, **fields})
 
@@ -33,20 +34,26 @@ def said(of: TrainReport, row: str) -> str:
     return value
 
 
-WORSE = {"general_loss_before": 2.0, "general_loss": 2.2}
-UNJUDGED = {"validation_loss_before": None, "validation_loss": None, "judged_on": None, "accepted": None}
+WORSE = {"general_loss_before": 2.0, "general_loss": 2.2, "refused_because": "general_worse"}
+UNJUDGED = {
+    "validation_loss_before": None, "validation_loss": None, "gain": None, "judged_on": None, "accepted": None,
+    "refused_because": None,
+}  # fmt: skip
+LUCK = {"validation_loss": 1.9, "gain": 0.1, "least_gain": 0.2, "refused_because": "luck"}
 
 
 @pytest.mark.parametrize(
     ("fields", "judged", "words"),
     [
-        ({"accepted": True, "validation_loss": 1.2}, True, "yes"),
+        ({"accepted": True, "validation_loss": 1.2, "refused_because": None}, True, "yes"),
         ({}, True, "no: the validation loss is not better; the adapter before it answers"),
-        ({"validation_loss": 1.9, "least_gain": 0.2}, True, "no: the validation loss is better by 0.1000, and luck alone may"),
-        ({"validation_loss": 1.9, "least_gain": 0.05, **WORSE}, True, "no: the loss on the bundle's own texts is 10.0% worse"),
-        ({"validation_loss": 1.9, "least_gain": 0.05}, True, "no: an example was forgotten meanwhile"),
-        ({"judged_on": None, "validation_loss": None, **WORSE}, True, "no: the loss on the bundle's own texts is 10.0% worse"),
-        ({"stopped_because": "diverged"}, True, "no: the loss was no number in three steps in a row"),
+        (LUCK, True, "no: the validation loss is better by 0.1000, and luck alone may make 0.2000"),
+        (WORSE, True, "no: the loss on the bundle's own texts is 10.0% worse"),
+        ({**WORSE, "general_loss": 2.0}, True, "no: the loss on the bundle's own texts is not better"),
+        ({**WORSE, "general_loss": None}, True, "no: the loss on the bundle's own texts is not better"),
+        ({"refused_because": "withdrawn"}, True, "no: an example was forgotten meanwhile"),
+        ({"refused_because": "nothing_to_judge_by"}, True, "no: there is no example and no text of the bundle's"),
+        ({"refused_because": "diverged"}, True, "no: the loss was no number in three steps in a row"),
         ({"stopped_because": "steps_done", **UNJUDGED}, False, "not judged yet"),
         ({"stopped_because": "stop_requested", **UNJUDGED}, False, "not judged yet"),
         ({"stopped_because": "deadline", **UNJUDGED}, False, "not judged yet"),
@@ -63,8 +70,9 @@ def test_what_was_not_judged_is_not_called_refused(fields: dict[str, Any], judge
 def test_it_says_better_by_how_much_on_how_many_and_at_which_step() -> None:
     judged = {"judged_examples": 3, "judged_tokens": 120, "judged_of_tokens": 120, "least_gain": 0.05}
     losses = tuple(JudgedStep(step, loss) for step, loss in ((1, 1.5), (2, 1.7)))
-    made = report(accepted=True, validation_loss=1.2, judgements=losses, best_step=1, **judged)
-    assert made.gain == pytest.approx(0.8)
+    made = report(
+        accepted=True, validation_loss=1.2, gain=0.8, refused_because=None, judgements=losses, best_step=1, **judged
+    )
     assert made.why_refused is None
     expected = "2.0000 -> 1.2000 (better by 0.8000, of which luck may be 0.0500), on 120 tokens of 3 examples"
     assert said(made, "validation loss") == expected

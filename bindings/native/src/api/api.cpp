@@ -88,6 +88,12 @@ void check_threads(int threads) {
     throw Error(Kind::Config, "threads", std::to_string(threads), "0 or more", "Give 0 for as many as there are processors");
 }
 
+LimitCounts limit_counts_of(int32_t given) {
+  if (given < BESPOKE_LIMIT_OF_PROCESS || given > BESPOKE_LIMIT_SINCE_CALL)
+    throw Error(Kind::Config, "limit_is_added", std::to_string(given), "0, 1 or 2", "Say what the limit counts");
+  return static_cast<LimitCounts>(given);
+}
+
 std::unique_ptr<Engine> own_engine(int threads) {
 #ifdef BESPOKE_EXECUTORCH
   return std::make_unique<Engine>(executorch_engine(threads));
@@ -147,7 +153,7 @@ bespoke_status bespoke_open(const bespoke_bundle* bundle, bespoke_text state, co
     check_threads(options.threads);
     const auto make_engine = [threads = options.threads] { return own_engine(threads); };
     const auto opened = std::make_shared<bespoke_model>(place, folder, trust_of(options), std::move(engine), make_engine, options.memory_mb,
-                                                        options.limit_is_added != 0);
+                                                        limit_counts_of(options.limit_is_added));
     opened->open = opened;
     *model = opened.get();
   });

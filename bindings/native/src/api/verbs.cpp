@@ -51,6 +51,10 @@ bespoke_status bespoke_forget_example(bespoke_model* model, bespoke_text id, cha
   return stored(model, forgotten, error, [&](bespoke_model& model) { return model.forget_example(text_of(id, "id")); });
 }
 
+bespoke_status bespoke_planned_training(bespoke_model* model, char** planned, bespoke_error** error) {
+  return stored(model, planned, error, [](bespoke_model& model) { return model.planned_training(); });
+}
+
 bespoke_status bespoke_current_run(bespoke_model* model, char** run, bespoke_error** error) {
   return stored(model, run, error, [](bespoke_model& model) { return model.current_run(); });
 }

@@ -22,7 +22,7 @@ struct Limits {  // of a model; they may change while it computes
   static constexpr int64_t kNone = -1;
   std::atomic<int64_t> memory_bytes{kNone};  // of the whole process
   std::atomic<double> pace{1};               // share of its time in which a call computes
-  int64_t idle_bytes = 0;                    // what the process held before, where a limit counts what is added to it
+  std::atomic<int64_t> idle_bytes{0};        // what the process held before, where a limit counts what is added to it
 };
 
 struct Told {  // to whom follows a call

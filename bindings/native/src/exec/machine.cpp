@@ -29,27 +29,21 @@ std::vector<Plan> plans_of(Bundle& bundle, const std::vector<PlanRecord>& record
 
 }  // namespace
 
-const PlanRecord& plan_for_answers(const Manifest& manifest) {
-  if (manifest.generation) return *manifest.generation;
-  throw Error(Kind::Generation, "the bundle", "no plan for answers: it was built before there were any, or by another program",
-              "a bundle of format 1.2 or later", "Build it again");
-}
-
 Machine::Machine(Bundle& bundle, const Method& method, const Engine& engine, MemoryGuard& guard, Control& control,
                  const std::string& scratch_path)
-    : Machine(bundle, &method, plans_of(bundle, method.plans), engine, guard, control, scratch_path) {}
+    : Machine(bundle, &method, nullptr, plans_of(bundle, method.plans), engine, guard, control, scratch_path) {}
 
-Machine::Machine(Bundle& bundle, const Engine& engine, MemoryGuard& guard, Control& control)
-    : Machine(bundle, nullptr, plans_of(bundle, {plan_for_answers(bundle.manifest())}), engine, guard, control, "") {}
+Machine::Machine(Bundle& bundle, const PlanRecord& plan, const Engine& engine, MemoryGuard& guard, Control& control)
+    : Machine(bundle, nullptr, &plan, plans_of(bundle, {plan}), engine, guard, control, "") {}
 
-Machine::Machine(Bundle& bundle, const Method* method, std::vector<Plan> verified, const Engine& engine, MemoryGuard& guard,
-                 Control& control, const std::string& scratch_path)
+Machine::Machine(Bundle& bundle, const Method* method, const PlanRecord* answers, std::vector<Plan> verified, const Engine& engine,
+                 MemoryGuard& guard, Control& control, const std::string& scratch_path)
     : method_(method), control_(control), context_length_(bundle.manifest().context_length), plans_(std::move(verified)),
       memory_(engine.table()), programs_(bundle, engine, memory_) {
   if (method)
     verify_method(*method, plans_, bundle.manifest());
   else
-    verify_generation(plan_for_answers(bundle.manifest()), plans_.front(), bundle.manifest());
+    verify_generation(*answers, plans_.front(), bundle.manifest());
   std::vector<const Plan*> plans;
   size_t temporaries = 0;
   for (const Plan& plan : plans_) {

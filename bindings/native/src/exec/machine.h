@@ -13,11 +13,11 @@ class Machine : public Steps {
   // Of a method. `scratch_path` empty: to evaluate only, nothing is kept on disk.
   Machine(Bundle& bundle, const Method& method, const Engine& engine, MemoryGuard& guard, Control& control,
           const std::string& scratch_path);
-  // Of the plan for answers: `prefill` and `decode`, and no step.
-  Machine(Bundle& bundle, const Engine& engine, MemoryGuard& guard, Control& control);
-  // The same with plans that are verified, each by itself; how they fit is checked here. `method` null: of the plan for answers.
-  Machine(Bundle& bundle, const Method* method, std::vector<Plan> plans, const Engine& engine, MemoryGuard& guard,
-          Control& control, const std::string& scratch_path);
+  // Of a plan for answers: `prefill` and `decode`, and no step.
+  Machine(Bundle& bundle, const PlanRecord& plan, const Engine& engine, MemoryGuard& guard, Control& control);
+  // The same with plans that are verified, each by itself; how they fit is checked here. Of a method, or of `answers`, which is null then.
+  Machine(Bundle& bundle, const Method* method, const PlanRecord* answers, std::vector<Plan> plans, const Engine& engine,
+          MemoryGuard& guard, Control& control, const std::string& scratch_path);
   ~Machine() override { memory_.settle(); }
 
   Outcome train_step(const std::vector<Batch>& batches, double learning_rate, int64_t step, uint64_t seed) override;
@@ -67,7 +67,5 @@ class Machine : public Steps {
   Programs programs_;
   std::map<int64_t, Interpreter> interpreters_;
 };
-
-const PlanRecord& plan_for_answers(const Manifest& manifest);  // GenerationError where the bundle has none
 
 }  // namespace bespoke

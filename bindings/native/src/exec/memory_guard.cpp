@@ -35,12 +35,17 @@ void MemoryGuard::hold(int64_t bytes_to_add, const std::string& subject) {
   held = observe();
   asked_ = bytes_to_add;
   if (held + bytes_to_add <= limit) return;
+  const int64_t idle = limits_.idle_bytes;
+  const std::string over = idle ? ", " + megabytes(limit - idle) + " over what it held before" : "";
   throw Error(Kind::Budget, subject, megabytes(held) + " held by the process and " + megabytes(bytes_to_add) + " more to come",
-              "at most " + megabytes(limit) + " together",
+              "at most " + megabytes(limit) + " together" + over,
               "Raise the memory budget, or build with shorter sequences, a lower rank or a smaller batch");
 }
 
-int64_t footprint_now() { return MemoryColumns().read().total(); }
+int64_t footprint_now() {
+  release_free_memory();
+  return MemoryColumns().read().total();
+}
 
 std::string megabytes(int64_t bytes) {
   char text[32];

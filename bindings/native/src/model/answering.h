@@ -15,8 +15,11 @@ namespace bespoke {
 
 class Answering {
  public:
-  Answering(Bundle& bundle, StateStore& store, const Engine& engine, Control& control)
-      : bundle_(bundle), store_(store), guard_(control.limits()), machine_(bundle, engine, guard_, control), cached_(machine_) {}
+  Answering(Bundle& bundle, const PlanRecord& plan, StateStore& store, const Engine& engine, Control& control)
+      : bundle_(bundle), plan_(plan), store_(store), guard_(control.limits()), machine_(bundle, plan, engine, guard_, control),
+        cached_(machine_) {}
+
+  const PlanRecord& plan() const { return plan_; }  // of the bundle's manifest
 
   // Logits of what follows `tokens`. An answer is of one adapter: its `version` is none before the first token, which sets it to the one
   // that answers then. Where that one has gone before the answer has ended, and is not held any more, the one that answers now goes on.
@@ -27,6 +30,7 @@ class Answering {
   void use_adapter(std::optional<int64_t>& version);
 
   Bundle& bundle_;
+  const PlanRecord& plan_;
   StateStore& store_;
   MemoryGuard guard_;
   Machine machine_;

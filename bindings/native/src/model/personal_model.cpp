@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <iterator>
 
+#include "exec/fitting_plans.h"
 #include "exec/machine.h"
 #include "exec/memory_guard.h"
 #include "format/adapter/gguf.h"
@@ -50,14 +51,15 @@ struct SaveAtEnd {
 }  // namespace
 
 PersonalModel::PersonalModel(const BundlePlace& bundle, const std::string& state, const Trust& trust, std::unique_ptr<Engine> engine,
-                             MakeEngine make_engine, double memory_mb, bool limit_is_added)
-    : engine_(std::move(engine)), make_engine_(std::move(make_engine)), state_(state), authenticated_(trust.pin_sha256 ? "pin" : trust.public_key ? "signature" : "none") {
+                             MakeEngine make_engine, double memory_mb, LimitCounts limit_counts)
+    : engine_(std::move(engine)), make_engine_(std::move(make_engine)), state_(state),
+      authenticated_(trust.pin_sha256 ? "pin" : trust.public_key ? "signature" : "none"), limit_counts_(limit_counts), memory_mb_(memory_mb) {
   check_limit(memory_mb);  // before anything is read
-  if (limit_is_added) limits_.idle_bytes = footprint_now();
+  if (limit_counts != LimitCounts::process) limits_.idle_bytes = footprint_now();
   if (!bundle.path.empty()) check_apart(state, bundle.path);
   bundle_ = Bundle::open(bundle, trust);
   text_ = std::make_unique<BundleText>(*bundle_);
-  limits_.memory_bytes = limit_of(memory_mb, bundle_->manifest(), limits_.idle_bytes);
+  limit();
   store_ = open_store();
   hashes_ = std::make_unique<KnownHashes>(store_->folder() + "/" + kHashesFile);
   bundle_->remember(*hashes_);
@@ -94,6 +96,10 @@ std::string PersonalModel::compute(CallSettings settings, Work work) {
   const SaveAtEnd what_was_hashed{*hashes_};
   if (!engine_) engine_ = make_engine_();
   if (!computing_store_) computing_store_ = open_store();
+  if (limit_counts_ == LimitCounts::added_since_call) {
+    limits_.idle_bytes = footprint_now();
+    limit();
+  }
   control_.begin(settings.cancel, settings.deadline_seconds, std::move(settings.listener));
   return work();
 }
@@ -111,7 +117,9 @@ std::string PersonalModel::compute_by_method(CallSettings settings, Work work) {
 
 std::string PersonalModel::answer(CallSettings settings, const std::function<std::string(Answering&)>& work) {
   return compute(std::move(settings), [&] {
-    if (!answering_) answering_ = std::make_unique<Answering>(*bundle_, *computing_store_, *engine_, control_);
+    const PlanRecord& plan = plan_for_answers(bundle_->manifest(), limits_);
+    if (answering_ && &answering_->plan() != &plan) answering_.reset();  // the limit has changed; sessions have their words
+    if (!answering_) answering_ = std::make_unique<Answering>(*bundle_, plan, *computing_store_, *engine_, control_);
     return work(*answering_);
   });
 }
@@ -133,7 +141,9 @@ std::string PersonalModel::evaluate(const std::string& split, const std::string&
 std::string PersonalModel::verify(CallSettings settings) {
   return compute_by_method(std::move(settings), [&](Personal& personal) {
     return bespoke::verify(personal.bundle, personal.make_machine,
-                           [&](MemoryGuard& guard) { return std::make_unique<Machine>(*bundle_, *engine_, guard, control_); });
+                           [&](const PlanRecord& plan, MemoryGuard& guard) {
+                             return std::make_unique<Machine>(*bundle_, plan, *engine_, guard, control_);
+                           });
   });
 }
 
@@ -153,6 +163,18 @@ std::string PersonalModel::list_examples() {
 std::string PersonalModel::forget_example(const std::string& id) {
   const std::lock_guard<std::mutex> alone(storing_);
   return record_json(store_->forget(id));
+}
+
+std::string PersonalModel::planned_training() const {
+  const auto size = [](uint64_t bytes) { return static_cast<int64_t>(bytes); };
+  std::vector<PlannedTraining> planned;
+  for (const Method& method : manifest().methods) {
+    const std::optional<uint64_t>& whole = manifest().memory_bytes;
+    planned.push_back({method.name, whole ? std::optional(size(*whole)) : std::nullopt, size(peak_of(method.plans)), method.replayable});
+    for (const SmallerPlans& smaller : method.smaller)
+      planned.push_back({method.name, size(smaller.memory_bytes), size(peak_of(smaller.plans)), method.replayable});
+  }
+  return record_json(planned);
 }
 
 std::string PersonalModel::current_run() {
@@ -225,8 +247,11 @@ int64_t PersonalModel::import_adapter(const std::string& folder, bool trust_base
 
 void PersonalModel::set_limit(double memory_mb) {
   check_limit(memory_mb);
-  limits_.memory_bytes = limit_of(memory_mb, bundle_->manifest(), limits_.idle_bytes);
+  memory_mb_ = memory_mb;
+  limit();
 }
+
+void PersonalModel::limit() { limits_.memory_bytes = limit_of(memory_mb_, bundle_->manifest(), limits_.idle_bytes); }
 
 void PersonalModel::set_pace(double share) {
   if (!(share > 0 && share <= 1)) throw Error(Kind::Config, "pace", repr_of(share), "more than 0 and at most 1", "Change the share");

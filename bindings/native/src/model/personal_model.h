@@ -2,6 +2,7 @@
 // One bundle and one user's state, opened once: what a handle of the C API stands for. Its functions may be called from any thread.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -27,14 +28,16 @@ struct CallSettings {  // of one call that computes
   Control::Listener listener;
 };
 
+enum class LimitCounts { process, added_since_open, added_since_call };
+
 class PersonalModel {
  public:
   using MakeEngine = std::function<std::unique_ptr<Engine>()>;
 
-  // `memory_mb` and `limit_is_added` as in bespoke_options. Without an `engine`, the first call that computes makes one. ConfigError where the state lies in
+  // `memory_mb` as in bespoke_options. Without an `engine`, the first call that computes makes one. ConfigError where the state lies in
   // the bundle or holds it.
   PersonalModel(const BundlePlace& bundle, const std::string& state, const Trust& trust, std::unique_ptr<Engine> engine,
-                MakeEngine make_engine, double memory_mb, bool limit_is_added);
+                MakeEngine make_engine, double memory_mb, LimitCounts limit_counts);
   ~PersonalModel();  // waits for the calls that run
 
   // Moves a state to a bundle of another base: adapters go, examples are kept and tokenized again. All files of the bundle are read and
@@ -47,6 +50,7 @@ class PersonalModel {
   std::string list_examples();
   int64_t count_examples();
   std::string forget_example(const std::string& id);
+  std::string planned_training() const;
   std::string current_run();  // or null
   bool abandon_run();
   std::string list_versions();
@@ -76,6 +80,7 @@ class PersonalModel {
   const char* authenticated() const { return authenticated_; }
 
  private:
+  void limit();  // as it was last set, over what the process held
   template <class Work>
   std::string compute(CallSettings settings, Work work);
   template <class Work>
@@ -91,6 +96,8 @@ class PersonalModel {
   std::unique_ptr<StateStore> store_;            // of the store's verbs, under `storing_`
   std::unique_ptr<StateStore> computing_store_;  // of the call that computes, under `computing_`; opened by the first
   const char* authenticated_;
+  const LimitCounts limit_counts_;
+  std::atomic<double> memory_mb_;
   Limits limits_;
   Control control_{limits_};              // of the call that computes
   std::unique_ptr<Answering> answering_;  // between the calls of sessions too

@@ -92,6 +92,14 @@ std::string record_json(const Forgotten& forgotten) {
   return object.text();
 }
 
+std::string record_json(const PlannedTraining& planned) {
+  Object object;
+#define BESPOKE_FIELD(name) object.add(#name, planned.name);
+#include "../../../schema/planned_training.inc"
+#undef BESPOKE_FIELD
+  return object.text();
+}
+
 std::string record_json(const Score& score) {
   Object object;
 #define BESPOKE_FIELD(name) object.add(#name, score.name);

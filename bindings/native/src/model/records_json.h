@@ -18,6 +18,13 @@ struct Added {  // `truncated_tokens`: how many found no room in the bundle's lo
   int64_t truncated_tokens = 0, truncated_trained_tokens = 0;
 };
 
+struct PlannedTraining {  // what training takes with a method by its plans for one budget
+  std::string method;
+  std::optional<int64_t> memory_bytes;
+  int64_t peak_bytes = 0;
+  bool replayable = false;
+};
+
 struct StoredRun {
   Run run;
   std::vector<std::string> example_ids;
@@ -28,6 +35,7 @@ std::string record_json(const AnswerPiece& piece);
 std::string record_json(const Classification& classification);
 std::string record_json(const ExampleInfo& info);
 std::string record_json(const Forgotten& forgotten);
+std::string record_json(const PlannedTraining& planned);
 std::string record_json(const Score& score);
 std::string record_json(const StoredRun& stored);
 std::string record_json(const Version& version);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/scoring.h"
 
-#include "exec/machine.h"
+#include "exec/fitting_plans.h"
 #include "format/json.h"
 #include "model/answering.h"
 #include "model/records_json.h"
@@ -22,7 +22,7 @@ OwnedJson listed(const std::string& json, const char* what) {
 
 // `what` names each of them in errors: "labels[3]".
 std::vector<Candidate> candidates_of(PersonalModel& model, const std::string& prompt, const Json& answers, const std::string& what) {
-  plan_for_answers(model.manifest());
+  plan_for_answers(model.manifest(), Limits());
   const ExampleEncoder& encoder = model.text().encoder();
   const Prompt asked = model.text().read_prompt(prompt);
   const auto context = static_cast<size_t>(model.manifest().context_length);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/session.h"
 
-#include "exec/machine.h"
+#include "exec/fitting_plans.h"
 #include "model/answering.h"
 #include "model/records_json.h"
 
@@ -15,7 +15,7 @@ std::string tokens_of(size_t count) { return std::to_string(count) + " tokens"; 
 
 Session::Session(PersonalModel& model, const AnswerSettings& settings)
     : model_(model), settings_(settings), conversation_(model.text().encoder()) {
-  plan_for_answers(model.manifest());
+  plan_for_answers(model.manifest(), Limits());
   check(settings_);
 }
 

@@ -130,11 +130,15 @@ void judge(Steps& machine, const GateData& data, const AdapterView& answering, K
   const auto& least = judgement.least_gain = standard_error(pairs);
   const double normal_quantile = data.few ? kOneInTen : kOneInForty;
   if (least) *judgement.least_gain *= student_t(normal_quantile, static_cast<int64_t>(pairs.size()) - 1);
-  bool better = changed && (old || old_general);
-  if (old) better = better && now && *old - *now > least.value_or(0);
-  if (old_general && old) better = better && now_general && *now_general <= *old_general * (1 + data.general_tolerance);
-  if (old_general && !old) better = better && now_general && *now_general < *old_general;
-  judgement.accepted = better;
+  const double gain = old && now ? *old - *now : 0;
+  judgement.accepted = true;
+  if (!changed || (!old && !old_general)) return judgement.refuse(Refused::nothing_to_judge_by);
+  if (old && !(gain > 0)) return judgement.refuse(Refused::no_better);
+  if (old && !(gain > least.value_or(0))) return judgement.refuse(Refused::luck);
+  if (!old_general) return;
+  const double most = *old_general * (1 + data.general_tolerance);
+  const bool holds = now_general && (old ? *now_general <= most : *now_general < *old_general);
+  if (!holds) judgement.refuse(Refused::general_worse);
 }
 
 }  // namespace bespoke

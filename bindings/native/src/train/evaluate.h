@@ -33,6 +33,9 @@ struct Judgement {
   int64_t examples = 0;               // of the user's, that the rows are of
   int64_t tokens = 0, of_tokens = 0;  // of the user's rows: looked at, and in all of them; without the first of a row
   std::optional<bool> accepted;       // none: not judged, or not to the end
+  std::optional<Refused> refused_because;
+
+  void refuse(Refused why) { accepted = false, refused_because = why; }
 };
 
 // Where the sums of losses of one adapter stand that were measured before, batch by batch. So a gate that a deadline cuts short goes on

@@ -49,6 +49,9 @@ std::string report_json(const TrainReport& report, const Trained& trained) {
   for (const JudgedStep& one : report.judgements) judgements.push_back({{"step", one.step}, {"loss", one.loss}});
   const auto& best_step = report.best_step;
   const auto& accepted = judgement.accepted;
+  std::optional<double> gain;
+  if (judgement.before && judgement.after) gain = *judgement.before - *judgement.after;
+  const auto& refused_because = judgement.refused_because;
   const auto& stopped_because = report.stopped_because;
   const Ordered memory = document_of(report.memory);
   Ordered step_peak_bytes = Ordered::array();

@@ -16,7 +16,7 @@ namespace bespoke {
 struct MemoryReport {
   int64_t idle_bytes = 0;  // what the process held before, where a limit counts what is added to it
   int64_t estimate_bytes = 0, peak_bytes = 0;
-  std::optional<int64_t> limit_bytes;
+  std::optional<int64_t> planned_for_bytes, limit_bytes;
   int64_t mapped_dirty_bytes = 0, file_bytes = 0;
 };
 

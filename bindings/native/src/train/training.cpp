@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "exec/fitting_plans.h"
 #include "train/judged.h"
 #include "train/report.h"
 #include "train/stored_losses.h"
@@ -79,7 +80,7 @@ void decide(Personal& personal, Steps& machine, const Run& run, int64_t step, Ju
     const std::vector<NamedTensor> adapter = machine.adapter();
     const std::string metrics = judgement_json(judgement.after ? &*judgement.after : nullptr,
                                                judgement.before ? &*judgement.before : nullptr);
-    judgement.accepted = personal.store.accept(run.id, step, state_tensors(adapter), metrics).has_value();
+    if (!personal.store.accept(run.id, step, state_tensors(adapter), metrics)) judgement.refuse(Refused::withdrawn);
   }
   personal.store.end_run(run.id, name_of(reason));
 }
@@ -94,6 +95,7 @@ void judge_run(Personal& personal, Steps& machine, const Run& run, const Method&
   StoredLosses of_answering(personal.store, answering.version), of_new(personal.store, -run.id, step);
   const bool changed = step > 0 && report.stopped_because != Stopped::diverged;
   judge(machine, gate_of(personal, run, method), answering.tensors, of_answering, of_new, changed, report.judgement);
+  if (report.stopped_because == Stopped::diverged) report.judgement.refuse(Refused::diverged);
   decide(personal, machine, run, step, report.judgement, report.stopped_because);
 }
 
@@ -101,16 +103,26 @@ bool ends_run(Stopped reason) {
   return reason == Stopped::finished || reason == Stopped::no_better || reason == Stopped::diverged;
 }
 
+struct Fitting {
+  Method method;                        // with the plans that the limit leaves room for
+  std::optional<uint64_t> memory_bytes;  // the budget that they were made for, where it is a smaller one
+};
+
+Fitting by_fitting_plans(const Method& method, const Limits& limits) {
+  const SmallerPlans* smaller = fitting_plans(method.plans, method.smaller, limits);
+  return smaller ? Fitting{method.by(*smaller), smaller->memory_bytes} : Fitting{method, std::nullopt};
+}
+
 void refuse_what_cannot_fit(const Method& method, int64_t estimate, int64_t idle, MemoryGuard& guard) {
-  // The estimate is of a process of the model's own, which holds some of it already.
-  guard.ask(std::max<int64_t>(0, idle + estimate - guard.observe()),
+  // The estimate is of a process of the model's own, which holds some of it already; not what malloc holds of earlier work.
+  guard.ask(std::max<int64_t>(0, idle + estimate - footprint_now()),
             "Training with '" + method.name + "' (estimated peak " + megabytes(estimate) + ")");
 }
 
 // What the adapter that answers is worth on some rows, which are asked for once the machine is there.
 template <class Rows>
 std::string judged(Personal& personal, const std::string& subject, Rows rows_of, int64_t examples) {
-  const Method& method = personal.bundle.manifest().method("");
+  const Method method = by_fitting_plans(personal.bundle.manifest().method(""), personal.control.limits()).method;
   MemoryGuard guard(personal.control.limits());
   const std::unique_ptr<Steps> machine = personal.make_machine(method, guard, "");
   const std::unique_ptr<RowSource> rows = rows_of();
@@ -162,19 +174,22 @@ std::string train(Personal& personal, const TrainRequest& request) {
   const Run run = chosen_run(personal, request, chosen);
   const Method& method = chosen.method;
   const Training& training = method.training;
+  const Fitting fitting = by_fitting_plans(method, personal.control.limits());
 
   TrainReport report;
   report.method = run.method;
   report.run = run.id;
   report.total_steps = run.step;
-  for (const PlanRecord& plan : method.plans)
-    report.memory.estimate_bytes = std::max(report.memory.estimate_bytes, static_cast<int64_t>(plan.estimate.peak_bytes));
+  report.memory.estimate_bytes = static_cast<int64_t>(peak_of(fitting.method.plans));
+  const std::optional<uint64_t> planned_for = fitting.memory_bytes ? fitting.memory_bytes : personal.bundle.manifest().memory_bytes;
+  if (planned_for) report.memory.planned_for_bytes = static_cast<int64_t>(*planned_for);
 
   MemoryGuard guard(personal.control.limits());
   refuse_what_cannot_fit(method, report.memory.estimate_bytes, personal.control.limits().idle_bytes, guard);
-  const std::unique_ptr<Steps> machine = personal.make_machine(method, guard, personal.store.scratch_path());
+  const std::unique_ptr<Steps> machine = personal.make_machine(fitting.method, guard, personal.store.scratch_path());
   const auto user = user_rows(personal.store, personal.store.rows(run.id, Split::train));
   const auto general = general_rows(personal.bundle, personal.bundle.manifest().data_train);
+  // What is judged when follows from the run, by whichever plans it goes on: from the work of those for the bundle's budget.
   BestStepSearch search(*machine, personal.store, run,
                         choosing_of(method, personal.store.held_out(run.id).choosing, *user, *general),
                         {training.batch_size, personal.bundle.manifest().vocab_size});

@@ -85,9 +85,10 @@ class Held {  // what a plan computed, held against what is known
 
 class MethodRun : private Held {  // one method at one sequence length
  public:
-  MethodRun(const Golden& golden, const GoldenAdapter& adapter, const Method& method, Steps& machine, int64_t length,
+  // `of`: by which plans, where they are not those for the bundle's budget.
+  MethodRun(const Golden& golden, const GoldenAdapter& adapter, const Method& method, const std::string& of, Steps& machine, int64_t length,
             const Passed& passed)
-      : Held("Method '" + method.name + "' at sequence length " + std::to_string(length), method.name, length, passed),
+      : Held("Method '" + method.name + "' at sequence length " + std::to_string(length) + of, method.name, length, passed),
         golden_(golden), adapter_(adapter), method_(method), machine_(machine) {
     pad_batch();
   }
@@ -287,21 +288,28 @@ void prove(Bundle& bundle, const Golden& golden, const MakeMachine& make_machine
            const Passed& passed) {
   const GoldenAdapter adapter(bundle.tensors(bundle.manifest().adapter), golden);
   const Limits no_limits;
-  for (const Method& method : bundle.manifest().methods) {
+  const auto prove_method = [&](const Method& method, const std::string& of) {
     MemoryGuard guard(no_limits);
     const std::unique_ptr<Steps> machine = make_machine(method, guard, "");
     const auto known = std::find_if(golden.methods.begin(), golden.methods.end(),
                                     [&](const MethodGolden& one) { return one.name == method.name; });
     for (int64_t length : machine->sequence_lengths()) {
-      MethodRun run(golden, adapter, method, *machine, length, passed);
+      MethodRun run(golden, adapter, method, of, *machine, length, passed);
       run.evaluate();
       if (known != golden.methods.end() && !known->learning_rates.empty()) run.train(*known);
     }
+  };
+  for (const Method& method : bundle.manifest().methods) {
+    prove_method(method, "");
+    for (const SmallerPlans& smaller : method.smaller)
+      prove_method(method.by(smaller), ", planned for " + megabytes(static_cast<int64_t>(smaller.memory_bytes)));
   }
-  if (bundle.manifest().generation) {
+  const auto prove_answers = [&](const PlanRecord& plan) {
     MemoryGuard guard(no_limits);
-    prove_answer(*make_answering(guard), golden, adapter, passed);
-  }
+    prove_answer(*make_answering(plan, guard), golden, adapter, passed);
+  };
+  if (bundle.manifest().generation) prove_answers(*bundle.manifest().generation);
+  for (const SmallerPlans& smaller : bundle.manifest().smaller_generation) prove_answers(smaller.plans.front());
 }
 
 }  // namespace

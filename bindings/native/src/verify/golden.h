@@ -13,7 +13,7 @@
 
 namespace bespoke {
 
-using MakeAnswering = std::function<std::unique_ptr<Machine>(MemoryGuard& guard)>;
+using MakeAnswering = std::function<std::unique_ptr<Machine>(const PlanRecord& plan, MemoryGuard& guard)>;
 
 struct Check {  // something that held: `compared` numbers or files, the worst of them at this share of its tolerance
   std::string what;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kNextStep = "Get the bundle again from where it was built, or build it anew";
 constexpr const char* kFormat = "bespoke-bundle";
-constexpr int64_t kMajor = 1, kMinor = 2;
+constexpr int64_t kMajor = 1, kMinor = 3;
 constexpr size_t kMaxBytes = 8u << 20, kMaxDepth = 16, kMaxItems = 500'000;
 
 const char* printable(const std::string& text) { return is_printable(text) ? nullptr : "a text without control characters"; }
@@ -132,10 +132,20 @@ PlanRecord plan_record(Json& record) {
   return {record["sequence_length"].get<int64_t>(), text(record, "file"), estimate_of(record["estimate"])};
 }
 
+std::vector<PlanRecord> plan_records(Json& list) {
+  std::vector<PlanRecord> out;
+  out.reserve(list.size());
+  for (Json& plan : list) out.push_back(plan_record(plan));
+  return out;
+}
+
 Method method_record(Json& record) {
-  Method out{text(record, "name"), training_of(record["training"]), {}, record["replayable"].get<bool>(), {}};
+  Method out{text(record, "name"), training_of(record["training"]), {}, record["replayable"].get<bool>(), {}, {}};
   for (const auto& [name, number] : record["scalars"].items()) out.scalars[name] = number.get<double>();
-  for (Json& plan : record["plans"]) out.plans.push_back(plan_record(plan));
+  out.plans = plan_records(record["plans"]);
+  if (!record.contains("smaller_plans")) return out;
+  for (Json& smaller : record["smaller_plans"])
+    out.smaller.push_back({smaller["memory_bytes"].get<uint64_t>(), plan_records(smaller["plans"])});
   return out;
 }
 
@@ -150,6 +160,8 @@ class ManifestPieces : public PieceTaker {
     else if (container == "methods") m_.methods.push_back(method_record(value));
     else if (container == "files") m_.files[key] = {text(value, "sha256"), value["size"].get<uint64_t>()};
     else if (container == "weights") take_weights(value);
+    else if (container == "smaller_generation")
+      m_.smaller_generation.push_back({value["memory_bytes"].get<uint64_t>(), {plan_record(value["plan"])}});
     else take_top(key, value);
   }
 
@@ -231,6 +243,18 @@ const GraphRecord* Manifest::graph(const std::string& key) const {
   return nullptr;
 }
 
+Method Method::by(const SmallerPlans& others) const {
+  Method same = *this;
+  same.plans = others.plans;
+  return same;
+}
+
+uint64_t peak_of(const std::vector<PlanRecord>& plans) {
+  uint64_t peak = 0;
+  for (const PlanRecord& plan : plans) peak = std::max(peak, plan.estimate.peak_bytes);
+  return peak;
+}
+
 const Method& Manifest::method(const std::string& name) const {
   if (methods.empty())
     throw Error(Kind::Config, "method", "a bundle without methods, which answers and does not train", "a bundle with a method",
@@ -252,7 +276,7 @@ Manifest read_manifest(Bytes document, const std::string& subject) {
   std::vector<std::string> named;
   ManifestPieces pieces(manifest, named);
   Faults faults;
-  read_pieces(document, rules, &schema, {"", "graphs", "targets", "methods", "weights", "files"}, faults, pieces);
+  read_pieces(document, rules, &schema, {"", "graphs", "targets", "methods", "weights", "files", "smaller_generation"}, faults, pieces);
   if (!faults.empty()) refuse_faults(faults, subject);
   manifest.sha256 = sha256_hex(document);
   if (!pieces.twice.empty()) refuse_manifest(subject, "weights", in_quotes(pieces.twice) + " twice", "each of them once");

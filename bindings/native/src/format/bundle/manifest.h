@@ -51,6 +51,11 @@ struct PlanRecord {
   Estimate estimate;
 };
 
+struct SmallerPlans {  // over the same weights and the same state: a run may go on by them
+  uint64_t memory_bytes;  // the budget that they fit
+  std::vector<PlanRecord> plans;
+};
+
 struct Training {  // no field has a default on the device
 #define BESPOKE_FIELD(name, type) type name;
 #include "../../../../schema/training.inc"
@@ -64,8 +69,13 @@ struct Method {
   Training training;
   std::map<std::string, double> scalars;
   bool replayable;
-  std::vector<PlanRecord> plans;
+  std::vector<PlanRecord> plans;  // for the bundle's budget
+  std::vector<SmallerPlans> smaller;  // for smaller ones, the largest first
+
+  Method by(const SmallerPlans& others) const;  // itself, with the plans of a smaller budget in the place of its own
 };
+
+uint64_t peak_of(const std::vector<PlanRecord>& plans);  // bytes: the largest of their estimates
 
 struct FileRecord {
   std::string sha256;
@@ -95,6 +105,7 @@ struct Manifest {
   std::optional<uint64_t> memory_bytes;  // of the budget
   std::vector<Method> methods;  // none: the bundle answers and does not train
   std::optional<PlanRecord> generation;  // the plan for answers
+  std::vector<SmallerPlans> smaller_generation;  // one plan in each
   std::map<std::string, std::string> weights;  // group -> file
   std::string adapter;
   std::optional<std::string> data_train, data_valid, golden;

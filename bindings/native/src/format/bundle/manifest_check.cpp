@@ -36,6 +36,7 @@ class ManifestChecker {
     check_names();
     check_files(named);
     check_lengths();
+    check_budgets();
     check_artifacts();
   }
 
@@ -48,6 +49,14 @@ class ManifestChecker {
     if (!seen.insert(name).second) refuse(path, (number ? name : in_quotes(name)) + " twice", "each of them once");
   }
 
+  template <class Check>  // of the plans of a method for one budget
+  void for_each_set(Check check) const {
+    for (const Method& method : m_.methods) {
+      check(method, method.plans);
+      for (const SmallerPlans& smaller : method.smaller) check(method, smaller.plans);
+    }
+  }
+
   void check_names() const {
     std::set<std::string> methods, targets, graphs, lengths, linears;
     for (const Method& method : m_.methods) once(methods, "methods", method.name);
@@ -55,12 +64,10 @@ class ManifestChecker {
     for (const GraphRecord& graph : m_.graphs) once(graphs, "graphs", graph.key);
     for (const int64_t length : m_.sequence_lengths) once(lengths, "sequence_lengths", std::to_string(length), true);
     for (const std::string& linear : m_.lora_linears) once(linears, "lora.linears", linear);
-    for (const Method& method : m_.methods) {
-      std::set<std::string> plans;
-      for (const PlanRecord& plan : method.plans) {
-        once(plans, "methods." + method.name + ".plans", std::to_string(plan.sequence_length), true);
-      }
-    }
+    for_each_set([&](const Method& method, const std::vector<PlanRecord>& plans) {
+      std::set<std::string> known;
+      for (const PlanRecord& plan : plans) once(known, "methods." + method.name + ".plans", std::to_string(plan.sequence_length), true);
+    });
     for (const Target& target : m_.targets) {
       std::set<std::string> artifacts;
       for (const Artifact& artifact : target.artifacts) once(artifacts, "targets." + target.name + ".artifacts", key_of(artifact));
@@ -74,10 +81,11 @@ class ManifestChecker {
       if (*file) names.insert(**file);
     }
     for (const auto& [_, file] : m_.weights) names.insert(file);
-    for (const Method& method : m_.methods) {
-      for (const PlanRecord& plan : method.plans) names.insert(plan.file);
-    }
+    for_each_set([&](const Method&, const std::vector<PlanRecord>& plans) {
+      for (const PlanRecord& plan : plans) names.insert(plan.file);
+    });
     if (m_.generation) names.insert(m_.generation->file);
+    for (const SmallerPlans& smaller : m_.smaller_generation) names.insert(smaller.plans.front().file);
     for (const GraphRecord& graph : m_.graphs) names.insert(graph.file);
     for (const Target& target : m_.targets) {
       for (const Artifact& artifact : target.artifacts) names.insert(artifact.file);
@@ -105,13 +113,28 @@ class ManifestChecker {
   }
 
   void check_lengths() const {
-    for (const Method& method : m_.methods) {
-      for (const PlanRecord& plan : method.plans) {
+    for_each_set([&](const Method& method, const std::vector<PlanRecord>& plans) {
+      for (const PlanRecord& plan : plans) {
         if (std::count(m_.sequence_lengths.begin(), m_.sequence_lengths.end(), plan.sequence_length)) continue;
         std::string lengths;
         for (const int64_t length : m_.sequence_lengths) lengths += (lengths.empty() ? "" : ", ") + std::to_string(length);
         refuse("methods." + method.name, "a plan for length " + std::to_string(plan.sequence_length), "one of " + lengths);
       }
+    });
+  }
+
+  // Each of the smaller budgets is smaller than the one before it.
+  void check_budgets() const {
+    for (const Method& method : m_.methods) check_budgets("methods." + method.name + ".smaller_plans", method.smaller);
+    check_budgets("smaller_generation", m_.smaller_generation);
+  }
+
+  void check_budgets(const std::string& path, const std::vector<SmallerPlans>& smaller) const {
+    uint64_t larger = m_.memory_bytes.value_or(0);
+    for (const SmallerPlans& one : smaller) {
+      if (one.memory_bytes >= larger)
+        refuse(path, "plans for " + std::to_string(one.memory_bytes) + " bytes", "fewer than " + std::to_string(larger) + ", the budget before it");
+      larger = one.memory_bytes;
     }
   }
 

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// By which of a bundle's plans a call computes: those for the largest budget that have room within the limit.
+#pragma once
+
+#include <vector>
+
+#include "exec/control.h"
+#include "format/bundle/manifest.h"
+
+namespace bespoke {
+
+// Null: by `whole`, the plans for the bundle's own budget. Where no plans have room, the smallest: what they take is then refused by name.
+const SmallerPlans* fitting_plans(const std::vector<PlanRecord>& whole, const std::vector<SmallerPlans>& smaller, const Limits& limits);
+
+// GenerationError where the bundle has none.
+const PlanRecord& plan_for_answers(const Manifest& manifest, const Limits& limits);
+
+}  // namespace bespoke
