@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of the Kotlin binding need: libbespoke_jni over the installed core, a bundle, and what Python does with it.
 
-A folder then holds native/libbespoke_jni.so, chat.bundle (stories260K), notes.json, and python.json: the losses of a run of STEPS
-steps in one go, and the greedy answers to two turns.
+A folder then holds native/libbespoke_jni.so, chat.bundle (stories260K, for three budgets), notes.json, and python.json: the losses
+of a run of STEPS steps in one go, and the greedy answers to two turns.
 """
 
 from __future__ import annotations
@@ -58,12 +58,20 @@ def write_pages(sources: Path) -> int:
 
 
 def build_bundle(model: Path, out: Path) -> Path:
-    from bespoke import Lora, Personalizer, Training
+    from bespoke import Budget, Lora, Personalizer, Training
 
     shutil.rmtree(out / "chat.bundle", ignore_errors=True)
-    training = Training(learning_rate=1e-3, sequence_lengths=(32,), batch_size=2, steps=STEPS, seed=1)
-    personalizer = Personalizer(model, "mesp", "executorch", context=128, lora=Lora(rank=4), training=training, data=None)
-    return personalizer.build(out / "chat.bundle")
+    # A JVM takes some megabytes on its way: the plans for rows of 512 tokens, which no note needs, leave room for them.
+    training = Training(learning_rate=1e-3, sequence_lengths=(128, 512), batch_size=2, steps=STEPS, seed=1)
+    methods = {"mesp": {}, "mezo": {"learning_rate": 1e-4}}
+
+    def personalizer(budget: Budget) -> Personalizer:
+        return Personalizer(
+            model, methods, "executorch", context=512, lora=Lora(rank=4), training=training, budget=budget, data=None
+        )
+
+    most = max(plan.fastest.peak_bytes for plan in personalizer(Budget()).estimate().plans) / 1e6
+    return personalizer(Budget(memory_mb=(most, 0.75 * most, 0.55 * most))).build(out / "chat.bundle")
 
 
 def what_python_does(bundle: Path, out: Path) -> None:

@@ -100,6 +100,14 @@ T guarded(JNIEnv* env, T failed, F body) {
   return failed;
 }
 
+template <class F>
+void guarded(JNIEnv* env, F body) {
+  guarded(env, 0, [&] {
+    body();
+    return 0;
+  });
+}
+
 struct Bundle {
   std::string path;
   bespoke_bundle given{};
@@ -180,7 +188,7 @@ jlong open(JNIEnv* env, jclass, jbyteArray path, jint descriptor, jlong offset, 
 void close(JNIEnv*, jclass, jlong model) { bespoke_close(pointer<bespoke_model>(model)); }
 
 void install(JNIEnv* env, jclass, jobjectArray archives, jbyteArray folder, jbyteArray pin, jbyteArray key, jboolean require_authenticated) {
-  guarded(env, 0, [&] {
+  guarded(env, [&] {
     std::vector<std::string> paths;
     for (jsize i = 0; i < env->GetArrayLength(archives); i++) {
       auto* path = static_cast<jbyteArray>(env->GetObjectArrayElement(archives, i));
@@ -192,7 +200,6 @@ void install(JNIEnv* env, jclass, jobjectArray archives, jbyteArray folder, jbyt
     const Options options(env, pin, key, require_authenticated);
     const std::string target = bytes_of(env, folder);
     checked(env, [&](bespoke_error** error) { return bespoke_install(given.data(), given.size(), text(target), &options.given, error); });
-    return 0;
   });
 }
 
@@ -201,16 +208,14 @@ jbyteArray authenticated(JNIEnv* env, jclass, jlong model) {
 }
 
 void set_limit(JNIEnv* env, jclass, jlong model, jdouble memory_mb) {
-  guarded(env, 0, [&] {
+  guarded(env, [&] {
     checked(env, [&](bespoke_error** error) { return bespoke_set_limit(pointer<bespoke_model>(model), memory_mb, error); });
-    return 0;
   });
 }
 
 void set_pace(JNIEnv* env, jclass, jlong model, jdouble share) {
-  guarded(env, 0, [&] {
+  guarded(env, [&] {
     checked(env, [&](bespoke_error** error) { return bespoke_set_pace(pointer<bespoke_model>(model), share, error); });
-    return 0;
   });
 }
 
@@ -262,19 +267,17 @@ jboolean abandon_run(JNIEnv* env, jclass, jlong model) {
 }
 
 void reset(JNIEnv* env, jclass, jlong model) {
-  guarded(env, 0, [&] {
+  guarded(env, [&] {
     checked(env, [&](bespoke_error** error) { return bespoke_reset(pointer<bespoke_model>(model), error); });
-    return 0;
   });
 }
 
 void export_adapter(JNIEnv* env, jclass, jlong model, jbyteArray folder, jbyteArray format, jboolean base) {
-  guarded(env, 0, [&] {
+  guarded(env, [&] {
     const std::string where = bytes_of(env, folder), as = bytes_of(env, format);
     checked(env, [&](bespoke_error** error) {
       return bespoke_export_adapter(pointer<bespoke_model>(model), text(where), text(as), base, error);
     });
-    return 0;
   });
 }
 
@@ -291,12 +294,11 @@ jlong import_adapter(JNIEnv* env, jclass, jlong model, jbyteArray folder, jboole
 
 void reset_for_new_base(JNIEnv* env, jclass, jbyteArray path, jint descriptor, jlong offset, jlong size, jbyteArray state, jbyteArray pin,
                         jbyteArray key, jboolean require_authenticated) {
-  guarded(env, 0, [&] {
+  guarded(env, [&] {
     const Bundle bundle(env, path, descriptor, offset, size);
     const Options options(env, pin, key, require_authenticated);
     const std::string folder = bytes_of(env, state);
     checked(env, [&](bespoke_error** error) { return bespoke_reset_for_new_base(&bundle.given, text(folder), &options.given, error); });
-    return 0;
   });
 }
 
@@ -325,10 +327,9 @@ jbyteArray train(JNIEnv* env, jclass, jlong model, jbyteArray method, jlong step
 
 void check_training(JNIEnv* env, jclass, jlong model, jbyteArray method, jlong steps, jlong seed, jboolean has_seed, jbyteArray settings,
                     jboolean new_run) {
-  guarded(env, 0, [&] {
+  guarded(env, [&] {
     const Training training(env, method, steps, seed, has_seed, settings, new_run);
     checked(env, [&](bespoke_error** error) { return bespoke_check_training(pointer<bespoke_model>(model), &training.given, error); });
-    return 0;
   });
 }
 
@@ -374,10 +375,9 @@ jlong session_open(JNIEnv* env, jclass, jlong model, jlong max_tokens, jdouble t
 void session_close(JNIEnv*, jclass, jlong session) { bespoke_session_close(pointer<bespoke_session>(session)); }
 
 void session_feed(JNIEnv* env, jclass, jlong session, jbyteArray prompt) {
-  guarded(env, 0, [&] {
+  guarded(env, [&] {
     const std::string words = bytes_of(env, prompt);
     checked(env, [&](bespoke_error** error) { return bespoke_session_feed(pointer<bespoke_session>(session), text(words), error); });
-    return 0;
   });
 }
 
@@ -416,6 +416,7 @@ bool register_all(JNIEnv* env, jclass api) {
       method("listExamples", "(J)[B", listed<bespoke_list_examples>),
       method("countExamples", "(J)J", count_examples),
       method("forgetExample", "(J[B)[B", forget_example),
+      method("plannedTraining", "(J)[B", listed<bespoke_planned_training>),
       method("currentRun", "(J)[B", listed<bespoke_current_run>),
       method("listVersions", "(J)[B", listed<bespoke_list_versions>),
       method("abandonRun", "(J)Z", abandon_run),

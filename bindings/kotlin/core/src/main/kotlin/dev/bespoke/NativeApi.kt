@@ -35,6 +35,8 @@ internal object NativeApi {
 
     @JvmStatic external fun forgetExample(model: Long, id: ByteArray): ByteArray
 
+    @JvmStatic external fun plannedTraining(model: Long): ByteArray
+
     @JvmStatic external fun currentRun(model: Long): ByteArray
 
     @JvmStatic external fun listVersions(model: Long): ByteArray

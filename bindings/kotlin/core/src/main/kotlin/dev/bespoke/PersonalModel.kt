@@ -95,6 +95,13 @@ class PersonalModel private constructor(private val handle: Handle) : AutoClosea
         decoded(Classification.serializer(), NativeApi.classify(model, prompt.bytes(), texts(labels), cancel, 0.0, receiver))
     }
 
+    /**
+     * What training takes with each method, by its plans for each budget of the bundle, the largest first. [train] runs by the first of
+     * its method's that have room within the limit; a run may go on by others.
+     */
+    suspend fun plannedTraining(): List<PlannedTraining> =
+        handle.stored { decoded(ListSerializer(PlannedTraining.serializer()), NativeApi.plannedTraining(it)) }
+
     /** The unfinished run, or null. */
     suspend fun currentRun(): Run? = handle.stored { decoded(Run.serializer().nullable, NativeApi.currentRun(it)) }
 

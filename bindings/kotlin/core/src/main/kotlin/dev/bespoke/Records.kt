@@ -48,6 +48,17 @@ enum class TrainReportStoppedBecause {
     UNKNOWN,
 }
 
+@Serializable
+enum class RefusedBecause {
+    @SerialName("diverged") DIVERGED,
+    @SerialName("nothing_to_judge_by") NOTHING_TO_JUDGE_BY,
+    @SerialName("no_better") NO_BETTER,
+    @SerialName("luck") LUCK,
+    @SerialName("general_worse") GENERAL_WORSE,
+    @SerialName("withdrawn") WITHDRAWN,
+    UNKNOWN,
+}
+
 /**
  * `created` is False where the same id with the same content was there already.
  *
@@ -118,6 +129,21 @@ data class Forgotten(
     @SerialName("run_stopped") val runStopped: Boolean,
 )
 
+/**
+ * What training takes with a method by its plans for one budget.
+ *
+ * memory_bytes: the budget that they were made for; None: the bundle was built without one
+ * peak_bytes:   of their estimates: anonymous memory over the idle process
+ * replayable:   a step follows from a few numbers, as with methods that run forward passes only, which take the least memory
+ */
+@Serializable
+data class PlannedTraining(
+    @SerialName("method") val method: String,
+    @SerialName("memory_bytes") val memoryBytes: Long?,
+    @SerialName("peak_bytes") val peakBytes: Long,
+    @SerialName("replayable") val replayable: Boolean,
+)
+
 /** A training run. `step` and `cursor` are those of the last commit, by slot or by journal. */
 @Serializable
 data class Run(
@@ -153,7 +179,8 @@ data class JudgedStep(
 
 /**
  * Bytes. `peak_bytes` is what training took in anonymous memory: on the core all of the process, on torch what came
- * on top of the idle process. The others are not in it.
+ * on top of the idle process. The others are not in it. `planned_for_bytes`: the budget that the plans it ran by
+ * were made for, one of the bundle's; `limit_bytes` what was allowed.
  */
 @Serializable
 data class MemoryReport(
@@ -163,6 +190,7 @@ data class MemoryReport(
     @SerialName("limit_bytes") val limitBytes: Long?,
     @SerialName("mapped_dirty_bytes") val mappedDirtyBytes: Long,
     @SerialName("file_bytes") val fileBytes: Long,
+    @SerialName("planned_for_bytes") val plannedForBytes: Long?,
 )
 
 @Serializable
@@ -205,7 +233,9 @@ data class TrainReport(
     @SerialName("judged_tokens") val judgedTokens: Long,
     @SerialName("judged_of_tokens") val judgedOfTokens: Long,
     @SerialName("judged_examples") val judgedExamples: Long,
+    @SerialName("gain") val gain: Double?,
     @SerialName("least_gain") val leastGain: Double?,
+    @SerialName("refused_because") val refusedBecause: RefusedBecause? = null,
     @SerialName("judgements") val judgements: List<JudgedStep>,
     @SerialName("best_step") val bestStep: Long?,
     @SerialName("runtime") val runtime: Runtime = Runtime.UNKNOWN,

@@ -2,6 +2,7 @@
 package dev.bespoke
 
 import java.io.File
+import java.lang.management.ManagementFactory
 import java.nio.file.Files
 import kotlin.random.Random
 import kotlinx.coroutines.CancellationException
@@ -172,10 +173,47 @@ class PersonalModelTest {
         assertTrue(File("/proc/self/fd").list()!!.size <= before + 2)
     }
 
+    @Test
+    fun `answers leave the heap as it was`() = withModel(notes = false) { model, _ ->
+        suspend fun generated(tokens: Int) {
+            var left = tokens
+            while (left > 0) {
+                model.conversation(Generation(maxTokens = 50)).use { it.say(Prompt.Text("Once upon")).collect {} }
+                left -= 50
+            }
+        }
+        generated(500)  // classes are loaded and caches filled
+        val before = usedHeap()
+        generated(TOKENS)
+        val grown = usedHeap() - before
+        assertTrue(grown < 100_000) { "$grown bytes more" }
+    }
+
+    @Test
+    fun `it says what training takes by each of its plans, and runs by the one that has room`() = withModel { model, _ ->
+        val planned = model.plannedTraining()
+        assertEquals(List(3) { "mesp" } + List(3) { "mezo" }, planned.map { it.method })
+        assertEquals(List(3) { false } + List(3) { true }, planned.map { it.replayable })
+        assertTrue(planned.all { it.peakBytes <= it.memoryBytes!! })
+        assertEquals(planned[0].memoryBytes, model.train(Training(stop = { it.step == 2L })).memory.plannedForBytes)
+        model.setLimit(planned[2].memoryBytes!! / 1e6)
+        val report = model.train()
+        assertEquals(planned[2].memoryBytes, report.memory.plannedForBytes)
+        assertEquals(1, report.run)
+        assertEquals(report.accepted, report.refusedBecause == null)
+        Fixture.python.losses.takeLast(40).zip(report.losses.takeLast(40)).forEach { (one, other) -> assertEquals(one, other!!, 1e-5 * one) }
+    }
+
+    private fun usedHeap(): Long {
+        repeat(3) { System.gc() }
+        return ManagementFactory.getMemoryMXBean().heapMemoryUsage.used
+    }
+
     private companion object {
         const val SLOW = 0.02  // a share of the time, so that a training is still there when it is looked at
         val FULL = System.getenv("BESPOKE_FULL") == "1"
         val CANCELLATIONS = if (FULL) 200 else 20
         val OPENINGS = if (FULL) 1000 else 20
+        val TOKENS = if (FULL) 10_000 else 1_000
     }
 }

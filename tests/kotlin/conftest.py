@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every test of the binding starts from, made once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.kotlin.prepare import build_bundle, build_native, what_python_does
+
+
+@pytest.fixture(scope="session")
+def prepared(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """See tests/kotlin/prepare.py."""
+    missing = [tool for tool in ("javac", "mvn", "cmake") if shutil.which(tool) is None]
+    if missing:
+        reason = f"the Kotlin binding is not tested without {', '.join(missing)}"
+        assert os.environ.get("BESPOKE_REQUIRE_KOTLIN") != "1", reason
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("kotlin")
+    build_native(folder)
+    what_python_does(build_bundle(stories, folder), folder)
+    return folder

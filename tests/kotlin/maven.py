@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Maven in the binding's folder."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tests.conftest import REPOSITORY
+
+BINDING = REPOSITORY / "bindings" / "kotlin"
+
+
+def mvn(*arguments: str) -> None:
+    done = subprocess.run(["mvn", "-B", "-q", *arguments], cwd=BINDING, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+
+
+def dependency(artifact: str, folder: Path) -> Path:
+    """group:artifact:version as a jar in this folder."""
+    mvn("dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={folder}", "-N")
+    _, name, version = artifact.split(":")
+    return folder / f"{name}-{version}.jar"
