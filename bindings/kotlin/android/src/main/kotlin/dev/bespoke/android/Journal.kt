@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.bespoke.android
+
+import android.content.Context
+import android.os.UserManager
+import android.util.AtomicFile
+import dev.bespoke.RefusedBecause
+import dev.bespoke.TrainReport
+import dev.bespoke.TrainReportStoppedBecause
+import java.io.File
+import java.io.FileNotFoundException
+import kotlinx.serialization.Serializable
+import kotlinx.serialization.SerializationException
+import kotlinx.serialization.json.Json
+
+/** Where a user's model and what is kept about its training lie: never in a backup, and not before the first unlock. */
+internal class Place(context: Context, name: String) {
+    private val folder: File
+    val state: File
+    val journal: Journal
+
+    init {
+        require(name.matches(Regex("[A-Za-z0-9_-]{1,64}"))) { "the name of a state is letters, digits, _ and -: got '$name'" }
+        requireUnlocked(context)
+        folder = File(context.noBackupFilesDir, "bespoke/$name")
+        state = File(folder, "state")
+        folder.mkdirs()
+        journal = Journal(AtomicFile(File(folder, "training.json")))
+    }
+
+    /** Everything that was learned and everything that it was learned from. */
+    fun delete(): Boolean = folder.deleteRecursively()
+}
+
+/** Nothing of the user's can be read before the first unlock after the device was started. */
+internal fun requireUnlocked(context: Context) {
+    check(context.getSystemService(UserManager::class.java).isUserUnlocked) {
+        "The user's files: got a device that was not unlocked since it started; expected an unlocked one. Try again later."
+    }
+}
+
+/** What the last slice did, for the app to show. */
+@Serializable
+data class LastSlice(
+    val at: Long,
+    val run: Long,
+    val method: String,
+    val steps: Long,
+    val totalSteps: Long,
+    val stoppedBecause: TrainReportStoppedBecause,
+    val accepted: Boolean?,
+    val refusedBecause: RefusedBecause?,
+    val gain: Double?,
+    val firstLoss: Double?,
+    val lastLoss: Double?,
+    val peakBytes: Long,
+    val limitBytes: Long?,
+    val plannedForBytes: Long?,
+    val bytesWritten: Long,
+    val seconds: Double,
+    val isLastResort: Boolean,
+) {
+    companion object {
+        internal fun of(report: TrainReport, at: Long, isLastResort: Boolean) = LastSlice(
+            at, report.run, report.method, report.steps, report.totalSteps, report.stoppedBecause, report.accepted, report.refusedBecause, report.gain,
+            report.losses.firstOrNull(), report.losses.lastOrNull(), report.memory.peakBytes, report.memory.limitBytes,
+            report.memory.plannedForBytes, report.bytesWritten, report.seconds, isLastResort,
+        )
+    }
+}
+
+/**
+ * What is known between slices.
+ *
+ * @property seenExit when the newest end of the training process was that is counted here, in ms since the epoch
+ * @property pause why the last slice ended before its time
+ * @property crashes of the training process, one after the other
+ */
+@Serializable
+internal data class Kept(
+    val ladder: PlanLadder = PlanLadder(),
+    val seenExit: Long = 0,
+    val rungs: Int = 1,
+    val last: LastSlice? = null,
+    val pause: Pause? = null,
+    val crashes: Int = 0,
+) {
+    /** After an end of the training process. */
+    fun after(exit: Exits.Exit): Kept = copy(seenExit = exit.at).run {
+        when (exit.means) {
+            ExitMeans.MEMORY_KILL -> copy(ladder = ladder.killed(rungs))
+            ExitMeans.CRASH -> copy(crashes = crashes + 1)
+            ExitMeans.OTHER_END -> this
+        }
+    }
+
+    /** After a slice; null: its process died, and where the system does not tell why, it was for its memory. */
+    fun after(end: SliceEnd?, exitsAreTold: Boolean): Kept {
+        if (end == null) return copy(pause = null, ladder = if (exitsAreTold) ladder else ladder.killed(rungs))
+        val known = if (end.rungs > 0) end.rungs else rungs
+        val next = when {
+            end.tookTooMuch -> ladder.killed(known)
+            end.failure != null || end.pause == Pause.MEMORY || end.pause == Pause.BUSY -> ladder
+            else -> ladder.clean()
+        }
+        return copy(ladder = next, rungs = known, last = end.last ?: last, pause = end.pause, crashes = if (end.failure == null) 0 else crashes)
+    }
+}
+
+/** [Kept] in a file that is replaced whole; of the app's process alone. A file that cannot be read is as none. */
+internal class Journal(private val file: AtomicFile) {
+    fun read(): Kept = synchronized(alone) {  // a reader of an AtomicFile deletes what is being written
+        try {
+            Json.decodeFromString(Kept.serializer(), file.readFully().decodeToString())
+        } catch (_: FileNotFoundException) {
+            Kept()
+        } catch (_: SerializationException) {
+            Kept()
+        }
+    }
+
+    fun update(change: (Kept) -> Kept): Kept = synchronized(alone) {
+        val kept = change(read())
+        val stream = file.startWrite()
+        try {
+            stream.write(Json.encodeToString(Kept.serializer(), kept).toByteArray())
+            file.finishWrite(stream)
+        } catch (problem: Throwable) {
+            file.failWrite(stream)
+            throw problem
+        }
+        kept
+    }
+
+    private companion object {
+        val alone = Any()
+    }
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.bespoke.android
+
+import android.content.Context
+import androidx.work.BackoffPolicy
+import androidx.work.Constraints
+import androidx.work.Data
+import androidx.work.ExistingWorkPolicy
+import androidx.work.OneTimeWorkRequestBuilder
+import androidx.work.WorkInfo
+import androidx.work.WorkManager
+import androidx.work.WorkQuery
+import androidx.work.await
+import androidx.work.workDataOf
+import dev.bespoke.PersonalModel
+import java.time.Duration
+import java.util.concurrent.TimeUnit
+import kotlinx.coroutines.Dispatchers
+import kotlinx.coroutines.flow.Flow
+import kotlinx.coroutines.flow.first
+import kotlinx.coroutines.flow.flowOn
+import kotlinx.coroutines.flow.map
+import kotlinx.coroutines.withContext
+import kotlinx.serialization.Serializable
+import kotlinx.serialization.json.Json
+
+/**
+ * What is learned, and when. It is kept with the scheduled work, so it holds data and no code.
+ *
+ * @property bundle where the app's bundle is
+ * @property name of the user's state: one for each user of the app
+ * @property method null: the bundle's first
+ * @property whenIdle also wait until nobody uses the device
+ * @property sliceSeconds of one slice, its last commit included; the system ends work that takes ten minutes
+ * @property restHours from the end of a run to the next one
+ */
+@Serializable
+data class Learning(
+    val bundle: AppBundle,
+    val name: String = "user",
+    val method: String? = null,
+    val whenIdle: Boolean = true,
+    val sliceSeconds: Double = 540.0,
+    val restHours: Long = 20,
+    val texts: NotificationTexts = NotificationTexts(),
+) {
+    internal fun data(isForeground: Boolean): Data =
+        workDataOf(KEY to Json.encodeToString(serializer(), this), PersonalizationWorker.FOREGROUND to isForeground)
+
+    internal companion object {
+        private const val KEY = "learning"
+
+        fun of(data: Data): Learning = Json.decodeFromString(serializer(), checkNotNull(data.getString(KEY)) { "work without what is to be learned" })
+    }
+}
+
+/** Of the notification of "learn now", in the user's language. */
+@Serializable
+data class NotificationTexts(val title: String = "Learning on this device", val stop: String = "Stop", val channel: String = "Learning")
+
+/** What the app can show. [last] is what the last slice did. */
+sealed interface LearningStatus {
+    val last: LastSlice?
+
+    /** Nothing is scheduled. [failure]: why not any more, where an error ended it. */
+    data class Off(override val last: LastSlice?, val failure: String? = null) : LearningStatus
+
+    /** For the charger, an idle device, or its turn. [pause]: why the last slice ended before its time. */
+    data class Waiting(override val last: LastSlice?, val pause: Pause? = null) : LearningStatus
+
+    /** [step] of [steps], 0 of 0 while it opens; [limitBytes] is what it may take now. */
+    data class Running(
+        override val last: LastSlice?, val step: Long, val steps: Long, val loss: Double?, val footprintBytes: Long, val limitBytes: Long?,
+    ) : LearningStatus
+}
+
+/** Learning from the user in the background. */
+object Personalization {
+    internal const val NAME = "dev.bespoke.personalization"
+    internal const val NOW = "dev.bespoke.personalization.now"
+    private const val BACKOFF_SECONDS = 10L
+
+    /** From now on, while the device is charged and, by default, idle, until [cancel]. Scheduling again takes the new settings. */
+    fun schedule(context: Context, learning: Learning) = begin(context, learning, isForeground = false)
+
+    /** At once, with a notification that shows how far it is and stops it. Ask for `POST_NOTIFICATIONS` before, from Android 13 on. */
+    fun learnNow(context: Context, learning: Learning) = begin(context, learning, isForeground = true)
+
+    /** What runs ends at the next instruction, in a committed state. What was learned stays. */
+    fun cancel(context: Context) {
+        WorkManager.getInstance(context).run {
+            cancelUniqueWork(NAME)
+            cancelUniqueWork(NOW)
+        }
+    }
+
+    /** Where learning is, as it goes on. */
+    fun status(context: Context, learning: Learning): Flow<LearningStatus> {
+        val manager = WorkManager.getInstance(context)
+        return manager.getWorkInfosFlow(WorkQuery.fromUniqueWorkNames(NAME, NOW)).map { found ->
+            status(found, Place(context, learning.name).journal.read())
+        }.flowOn(Dispatchers.IO)
+    }
+
+    /** The user's model in the app's process: to add examples and to answer, also while it is trained in the background. */
+    suspend fun open(context: Context, learning: Learning): PersonalModel = withContext(Dispatchers.IO) {
+        learning.bundle.opened(context, Place(context, learning.name).state.path)
+    }
+
+    /** Deletes everything that was learned and everything that it was learned from, once what runs has ended. No model of it is open. */
+    suspend fun forgetEverything(context: Context, learning: Learning): Boolean = withContext(Dispatchers.IO) {
+        val manager = WorkManager.getInstance(context)
+        for (name in listOf(NAME, NOW)) {
+            manager.cancelUniqueWork(name).await()
+            manager.getWorkInfosForUniqueWorkFlow(name).first { all -> all.all { it.state.isFinished } }
+        }
+        PersonalizationWorker.slices.first { it == 0 }
+        Place(context, learning.name).delete()
+    }
+
+    private fun begin(context: Context, learning: Learning, isForeground: Boolean) {
+        Place(context, learning.name).journal.update { it.copy(crashes = 0, pause = null) }  // what somebody asks for is tried again
+        enqueue(context, learning, isForeground, Duration.ZERO, append = false)
+    }
+
+    internal fun enqueue(context: Context, learning: Learning, isForeground: Boolean, delay: Duration, append: Boolean) {
+        val constraints = Constraints.Builder().setRequiresStorageNotLow(true)
+        if (!isForeground) constraints.setRequiresCharging(true).setRequiresBatteryNotLow(true).setRequiresDeviceIdle(learning.whenIdle)
+        val request = OneTimeWorkRequestBuilder<PersonalizationWorker>()
+            .setConstraints(constraints.build())
+            .setInputData(learning.data(isForeground))
+            .setInitialDelay(delay)
+        // The system refuses a backoff where idle is asked for. Linear: a lost charger counts as an attempt.
+        if (isForeground || !learning.whenIdle) request.setBackoffCriteria(BackoffPolicy.LINEAR, BACKOFF_SECONDS, TimeUnit.SECONDS)
+        val policy = if (append) ExistingWorkPolicy.APPEND_OR_REPLACE else ExistingWorkPolicy.REPLACE
+        WorkManager.getInstance(context).enqueueUniqueWork(if (isForeground) NOW else NAME, policy, request.build())
+    }
+
+    private fun status(found: List<WorkInfo>, kept: Kept): LearningStatus {
+        val running = found.firstOrNull { it.state == WorkInfo.State.RUNNING }
+        if (running != null) {
+            val at = running.progress.getString(PersonalizationWorker.PROGRESS)?.let { Json.decodeFromString(SliceProgress.serializer(), it) }
+            return LearningStatus.Running(kept.last, at?.step ?: 0, at?.steps ?: 0, at?.loss, at?.footprintBytes ?: 0, at?.limitBytes)
+        }
+        if (found.any { !it.state.isFinished }) return LearningStatus.Waiting(kept.last, kept.pause)
+        return LearningStatus.Off(kept.last, found.firstNotNullOfOrNull { it.outputData.getString(PersonalizationWorker.FAILURE) })
+    }
+}

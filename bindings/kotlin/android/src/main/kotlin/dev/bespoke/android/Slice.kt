@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.bespoke.android
+
+import dev.bespoke.Phase
+import kotlinx.serialization.Serializable
+
+/**
+ * Where the app's bundle is.
+ *
+ * @property asset name of an asset that the APK stores uncompressed (`noCompress`), a zip that `bespoke pack` wrote
+ * @property path of a folder or zip, where there is no asset
+ * @property pinSha256 of manifest.json, in hexadecimal: what the app knows it by
+ * @property publicKey ed25519, in hexadecimal, of the one who signs
+ */
+@Serializable
+data class AppBundle(val asset: String? = null, val path: String? = null, val pinSha256: String? = null, val publicKey: String? = null) {
+    init {
+        require((asset == null) != (path == null)) { "a bundle is an asset or a path: got ${if (asset == null) "neither" else "both"}" }
+        require(publicKey == null || publicKey.matches(Regex("[0-9a-fA-F]{64}"))) { "a public key is 64 hexadecimal digits" }
+    }
+}
+
+/** Why a slice ended before its time, in a committed state. The next one waits. */
+@Serializable
+enum class Pause {
+    /** The device is about to be slowed down for its heat. */
+    HOT,
+
+    /** The user asked the device to save power. */
+    POWER_SAVE,
+
+    /** The system has no memory left for any of the bundle's plans. */
+    MEMORY,
+
+    /** "Learn now" trains. */
+    BUSY,
+}
+
+/** What the training process is asked for. */
+@Serializable
+internal data class SliceOrder(
+    val bundle: AppBundle,
+    val name: String,
+    val seconds: Double,
+    val method: String?,
+    val ladder: PlanLadder,
+    val isForeground: Boolean,
+)
+
+/** Where it is. */
+@Serializable
+internal data class SliceProgress(
+    val phase: Phase, val step: Long, val steps: Long, val loss: Double?, val footprintBytes: Long, val limitBytes: Long?,
+)
+
+/**
+ * How a slice ended in the training process.
+ *
+ * @property last what it did; null where its call did not come to a report
+ * @property isWhole no run is left to go on with
+ * @property rungs of the bundle, for the ladder; 0 where it was not opened
+ * @property tookTooMuch the plans of its rung took more than their own budget: as a memory kill to the ladder
+ * @property failure what an error said
+ */
+@Serializable
+internal data class SliceEnd(
+    val last: LastSlice? = null,
+    val isWhole: Boolean = false,
+    val rungs: Int = 0,
+    val pause: Pause? = null,
+    val tookTooMuch: Boolean = false,
+    val failure: String? = null,
+)
+
+/** What a message without contents says. */
+@Serializable
+internal data object Stop

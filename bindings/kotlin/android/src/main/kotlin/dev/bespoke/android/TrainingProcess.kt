@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.bespoke.android
+
+import android.content.ComponentName
+import android.content.Context
+import android.content.Intent
+import android.content.ServiceConnection
+import android.os.Handler
+import android.os.IBinder
+import android.os.Looper
+import android.os.Messenger
+import kotlinx.coroutines.CompletableDeferred
+import kotlinx.coroutines.NonCancellable
+import kotlinx.coroutines.withContext
+import kotlinx.coroutines.withTimeoutOrNull
+
+/** The client of [TrainingService]: one slice by one binding. */
+internal class TrainingProcess(private val context: Context, private val onProgress: (SliceProgress) -> Unit) {
+    private val ended = CompletableDeferred<SliceEnd?>()
+    private val connected = CompletableDeferred<Messenger>()
+    private val answers = Messenger(
+        Handler(Looper.getMainLooper()) { message ->
+            when (message.what) {
+                Words.PROGRESS -> onProgress(message.said(SliceProgress.serializer()))
+                Words.ENDED -> ended.complete(message.said(SliceEnd.serializer()))
+            }
+            true
+        },
+    )
+    private val connection = object : ServiceConnection {
+        override fun onServiceConnected(name: ComponentName?, service: IBinder) {
+            connected.complete(Messenger(service))
+        }
+
+        override fun onServiceDisconnected(name: ComponentName?) = died()
+
+        override fun onBindingDied(name: ComponentName?) = died()
+
+        override fun onNullBinding(name: ComponentName?) = died()
+    }
+
+    /** How the slice ended; null where the process died. Cancelled, it asks the process to stop and waits for its last commit. */
+    suspend fun train(order: SliceOrder): SliceEnd? {
+        val intent = Intent(context, TrainingService::class.java)
+        check(context.bindService(intent, connection, Context.BIND_AUTO_CREATE)) {
+            "TrainingService: got no binding; expected it in the app's merged manifest. Add the bespoke-android library's manifest."
+        }
+        try {
+            connected.await().say(Words.START, SliceOrder.serializer(), order, answers)
+            return ended.await()
+        } finally {
+            withContext(NonCancellable) {
+                if (!ended.isCompleted && connected.isCompleted) {
+                    connected.await().say(Words.STOP, Stop.serializer(), Stop)
+                    withTimeoutOrNull(STOP_MS) { ended.await() }
+                }
+                context.unbindService(connection)
+            }
+        }
+    }
+
+    private fun died() {
+        ended.complete(null)
+    }
+
+    private companion object {
+        const val STOP_MS = 8_000L  // what a stopped worker may take; an instruction and a commit take less
+    }
+}

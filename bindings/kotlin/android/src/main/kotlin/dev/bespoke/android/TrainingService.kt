@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.bespoke.android
+
+import android.app.Service
+import android.content.Intent
+import android.os.Bundle
+import android.os.Handler
+import android.os.IBinder
+import android.os.Looper
+import android.os.Message
+import android.os.Messenger
+import android.os.RemoteException
+import kotlinx.coroutines.CancellationException
+import kotlinx.coroutines.CoroutineScope
+import kotlinx.coroutines.Dispatchers
+import kotlinx.coroutines.Job
+import kotlinx.coroutines.SupervisorJob
+import kotlinx.coroutines.cancel
+import kotlinx.coroutines.cancelAndJoin
+import kotlinx.coroutines.launch
+import kotlinx.serialization.KSerializer
+import kotlinx.serialization.json.Json
+
+/**
+ * Trains in a process of its own (`:training` in the manifest), so that what the system does about its memory does not end the app. Bound
+ * by [PersonalizationWorker]; it takes an order, tells where it is, and ends with its slice, its client or its binding.
+ */
+class TrainingService : Service() {
+    private val scope = CoroutineScope(SupervisorJob() + Dispatchers.Default)
+    private val messenger by lazy { Messenger(Handler(Looper.getMainLooper()) { onMessage(it) }) }
+    private val sensors by lazy { Sensors(applicationContext) }
+    private var slice: Job? = null
+
+    override fun onBind(intent: Intent?): IBinder = messenger.binder
+
+    override fun onUnbind(intent: Intent?): Boolean {
+        slice?.cancel()
+        return false
+    }
+
+    override fun onTrimMemory(level: Int) {
+        super.onTrimMemory(level)
+        sensors.trim(level)
+    }
+
+    override fun onDestroy() {
+        scope.cancel()
+        super.onDestroy()
+    }
+
+    private fun onMessage(message: Message): Boolean {
+        when (message.what) {
+            Words.START -> start(message.said(SliceOrder.serializer()), message.replyTo)
+            Words.STOP -> slice?.cancel()
+            else -> return false
+        }
+        return true
+    }
+
+    private fun start(order: SliceOrder, client: Messenger) {
+        val before = slice?.takeIf { it.isActive }
+        if (before != null && !order.isForeground) return client.say(Words.ENDED, SliceEnd.serializer(), SliceEnd(pause = Pause.BUSY))
+        val job = scope.launch {
+            before?.cancelAndJoin()  // the user waits for this one
+            val end = try {
+                SliceRunner(applicationContext, sensors, order) { client.say(Words.PROGRESS, SliceProgress.serializer(), it) }.run()
+            } catch (_: CancellationException) {
+                SliceEnd(pause = Pause.BUSY)
+            } catch (problem: Exception) {
+                SliceEnd(failure = problem.message ?: problem.javaClass.name)
+            }
+            client.say(Words.ENDED, SliceEnd.serializer(), end)
+        }
+        slice = job
+        try {
+            client.binder.linkToDeath({ job.cancel() }, 0)
+        } catch (_: RemoteException) {  // it is dead already
+            job.cancel()
+        }
+    }
+}
+
+/** The protocol between the worker and the training process: a number, and JSON. */
+internal object Words {
+    const val START = 1
+    const val STOP = 2
+    const val PROGRESS = 3
+    const val ENDED = 4
+}
+
+private const val SAID = "json"
+private val words = Json { allowSpecialFloatingPointValues = true }  // a loss may be no number
+
+internal fun <T> Messenger.say(what: Int, serializer: KSerializer<T>, value: T, replyTo: Messenger? = null) {
+    val message = Message.obtain(null, what)
+    message.data = Bundle().apply { putString(SAID, words.encodeToString(serializer, value)) }
+    message.replyTo = replyTo
+    try {
+        send(message)
+    } catch (_: RemoteException) {
+        // Who is gone needs no answer; its death is heard by linkToDeath and by the binding.
+    }
+}
+
+internal fun <T> Message.said(serializer: KSerializer<T>): T = words.decodeFromString(serializer, checkNotNull(data.getString(SAID)))

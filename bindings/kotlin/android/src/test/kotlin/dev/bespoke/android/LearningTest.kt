@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.bespoke.android
+
+import android.app.ActivityManager
+import android.app.ApplicationExitInfo
+import android.app.job.JobParameters
+import android.content.ComponentCallbacks2
+import android.os.PowerManager
+import android.os.UserManager
+import androidx.work.WorkInfo
+import androidx.work.impl.background.systemjob.SystemJobService
+import dev.bespoke.TrainReportStoppedBecause
+import java.time.Duration
+import kotlinx.coroutines.runBlocking
+import org.junit.After
+import org.junit.Assert.assertEquals
+import org.junit.Assert.assertFalse
+import org.junit.Assert.assertNull
+import org.junit.Assert.assertThrows
+import org.junit.Assert.assertTrue
+import org.junit.Before
+import org.junit.Test
+import org.junit.runner.RunWith
+import org.robolectric.Robolectric
+import org.robolectric.RobolectricTestRunner
+import org.robolectric.RuntimeEnvironment
+import org.robolectric.Shadows.shadowOf
+import org.robolectric.shadows.ShadowActivityManager
+
+/** Learning in the background, by the real WorkManager and the real device core, on a run of [STEPS] steps. */
+@RunWith(RobolectricTestRunner::class)
+class LearningTest {
+    private val app get() = RuntimeEnvironment.getApplication() as TestApp
+    private val user by lazy { User(app) }
+    private val learning get() = user.learning
+    private val kept get() = user.kept
+    private val budgets by lazy { user.opened { it.plannedTraining() }.filter { it.method == "mesp" }.map { it.memoryBytes } }
+
+    @Before
+    fun notes() {
+        HotPowerManager.headroom = 0f
+        app.charging(false)
+        user.addNotes()
+    }
+
+    @After
+    fun leave() = user.leave()
+
+    @Test
+    fun `it waits for the charger and an idle device, and a run that has ended rests`() {
+        Personalization.schedule(app, learning.copy(whenIdle = true))
+        app.await("a system job") { app.jobs().isNotEmpty() }
+        val job = app.jobs().single()
+        assertTrue(job.isRequireCharging && job.isRequireDeviceIdle && job.isRequireBatteryNotLow && job.isRequireStorageNotLow)
+        app.charging(true)
+        Thread.sleep(200)
+        assertEquals("only the system knows idle", listOf(WorkInfo.State.ENQUEUED), app.work().map { it.state })
+        assertNull(user.run())
+
+        assertTrue(Robolectric.buildService(SystemJobService::class.java).create().get().onStartJob(parameters(job)))
+        app.await("a slice") { kept.last != null }
+        assertEquals(STEPS, kept.last!!.totalSteps)
+        assertEquals(kept.last!!.accepted, user.opened { it.versions() }.isNotEmpty())
+        val next = app.next()
+        assertEquals(Duration.ofHours(learning.restHours).toMillis(), next.initialDelayMillis)
+        assertEquals("a new request, not a retry", 0, next.runAttemptCount)
+    }
+
+    @Test
+    fun `without the charger it stops, and with it goes on where it stood`() {
+        HotPowerManager.headroom = SLOW
+        app.charging(true)
+        Personalization.schedule(app, learning)
+        user.running()
+        app.charging(false)
+        user.idle()
+        val stopped = checkNotNull(user.run())
+        assertTrue("${stopped.step} steps are kept", stopped.step in 1 until STEPS)
+        HotPowerManager.headroom = 0f
+        app.charging(true)
+        app.later(Duration.ofSeconds(10))  // a stop counts as an attempt
+        app.await("the end of the run") { kept.last?.totalSteps == STEPS }
+        assertEquals(STEPS - stopped.step, kept.last!!.steps)
+        assertNull(user.run())
+    }
+
+    @Test
+    fun `what is cancelled ends committed and stays off`() {
+        HotPowerManager.headroom = SLOW
+        app.charging(true)
+        Personalization.schedule(app, learning)
+        user.running()
+        Personalization.cancel(app)
+        user.idle()
+        assertTrue(checkNotNull(user.run()).step > 0)
+        assertTrue(user.status() is LearningStatus.Off)
+        app.later(Duration.ofDays(2))
+        assertTrue(app.work().all { it.state.isFinished })
+    }
+
+    @Test
+    fun `a job that the system ends comes back`() {
+        HotPowerManager.headroom = SLOW
+        Personalization.schedule(app, learning.copy(whenIdle = true))
+        app.charging(true)
+        app.await("a system job") { app.jobs().isNotEmpty() }
+        val job = app.jobs().single()
+        val service = Robolectric.buildService(SystemJobService::class.java).create().get()
+        assertTrue(service.onStartJob(parameters(job)))
+        user.running()
+        assertTrue("asks to be rescheduled", service.onStopJob(parameters(job, JobParameters.STOP_REASON_TIMEOUT)))
+        user.idle()
+        assertTrue(checkNotNull(user.run()).step > 0)
+        assertEquals(listOf(WorkInfo.State.ENQUEUED), app.work().map { it.state })
+    }
+
+    @Test
+    fun `a slice ends by its own deadline, and the next one follows at once`() {
+        HotPowerManager.headroom = SLOW
+        app.charging(true)
+        Personalization.schedule(app, learning.copy(sliceSeconds = 1.0))
+        app.await("a slice") { kept.last != null }
+        val first = kept.last!!
+        assertEquals(TrainReportStoppedBecause.DEADLINE, first.stoppedBecause)
+        assertTrue(first.totalSteps < STEPS)
+        app.await("the next one") { kept.last!!.totalSteps > first.totalSteps }
+    }
+
+    @Test
+    fun `the app sees what waits, runs and was done`() {
+        assertEquals(LearningStatus.Off(null), user.status())
+        Personalization.schedule(app, learning)
+        app.await("waiting") { user.status() == LearningStatus.Waiting(null) }
+        HotPowerManager.headroom = SLOW
+        app.charging(true)
+        val at = user.running()
+        assertTrue(at.steps == STEPS && at.loss != null && at.footprintBytes > 0 && at.limitBytes!! <= budgets[0]!!)
+        HotPowerManager.headroom = 0f
+        app.await("the end") { (user.status() as? LearningStatus.Waiting)?.last?.totalSteps == STEPS }
+        val last = user.status().last!!
+        assertEquals("mesp", last.method)
+        assertTrue(last.lastLoss!! < last.firstLoss!! && last.bytesWritten > 0 && last.seconds > 0 && last.peakBytes > 0)
+        assertEquals(last.accepted == true, last.refusedBecause == null)
+    }
+
+    @Test
+    fun `what cannot be done is said, and not tried again`() {
+        app.charging(true)
+        val elsewhere = learning.copy(bundle = AppBundle(path = "/nowhere/chat.bundle"))
+        Personalization.schedule(app, elsewhere)
+        app.await("the end") { app.work().single().state == WorkInfo.State.FAILED }
+        assertTrue((user.status() as LearningStatus.Off).failure!!.contains("/nowhere/chat.bundle"))
+    }
+
+    @Test
+    fun `in power save it pauses`() {
+        HotPowerManager.headroom = SLOW
+        app.charging(true)
+        Personalization.schedule(app, learning)
+        user.running()
+        shadowOf(app.getSystemService(PowerManager::class.java)).setIsPowerSaveMode(true)
+        paused(Pause.POWER_SAVE)
+        assertTrue(checkNotNull(user.run()).step > 0)
+    }
+
+    @Test
+    fun `a hot device pauses`() {
+        HotPowerManager.headroom = SLOW
+        app.charging(true)
+        Personalization.schedule(app, learning)
+        user.running()
+        HotPowerManager.headroom = 1.1f
+        paused(Pause.HOT)
+        HotPowerManager.headroom = 0f
+        app.later(Duration.ofMinutes(15))
+        app.await("the end of the run") { kept.last?.totalSteps == STEPS }
+    }
+
+    @Test
+    fun `where the system wants memory back the run goes on by the smallest plans`() {
+        HotPowerManager.headroom = SLOW
+        app.charging(true)
+        Personalization.schedule(app, learning)
+        user.running()
+        HotPowerManager.headroom = 0f
+        @Suppress("DEPRECATION")
+        app.training!!.get().onTrimMemory(ComponentCallbacks2.TRIM_MEMORY_RUNNING_LOW)
+        app.await("the end of the run") { kept.last?.totalSteps == STEPS }
+        assertEquals(budgets.last(), kept.last!!.plannedForBytes)
+    }
+
+    @Test
+    fun `where no plan has room it pauses`() {
+        app.charging(true)
+        app.memory(available = 1)
+        Personalization.schedule(app, learning)
+        paused(Pause.MEMORY)
+    }
+
+    @Test
+    fun `each memory kill takes smaller plans, and two clean slices climb again`() {
+        HotPowerManager.headroom = SLOW
+        app.charging(true)
+        val short = learning.copy(sliceSeconds = 1.5)
+        val plans = mutableListOf<Pair<String, Long?>>()
+        for (kills in 0..3) {
+            if (kills > 0) ended(ApplicationExitInfo.REASON_LOW_MEMORY, at = kills * 1000L)
+            plans += slice(short)
+        }
+        assertEquals(listOf("mesp" to budgets[0], "mesp" to budgets[1], "mesp" to budgets[2], "mezo" to budgets[0]), plans)
+        assertTrue(kept.last!!.isLastResort)
+        assertEquals(PlanLadder(3, 1), kept.ladder)
+        slice(short)
+        assertEquals(PlanLadder(2), kept.ladder)
+    }
+
+    @Test
+    fun `only what says so is a memory kill`() {
+        val kinds = mapOf(
+            ApplicationExitInfo.REASON_LOW_MEMORY to ExitMeans.MEMORY_KILL,
+            ApplicationExitInfo.REASON_EXCESSIVE_RESOURCE_USAGE to ExitMeans.MEMORY_KILL,
+            ApplicationExitInfo.REASON_CRASH to ExitMeans.CRASH,
+            ApplicationExitInfo.REASON_CRASH_NATIVE to ExitMeans.CRASH,
+            ApplicationExitInfo.REASON_ANR to ExitMeans.CRASH,
+            ApplicationExitInfo.REASON_INITIALIZATION_FAILURE to ExitMeans.CRASH,
+            ApplicationExitInfo.REASON_USER_REQUESTED to ExitMeans.OTHER_END,
+            ApplicationExitInfo.REASON_USER_STOPPED to ExitMeans.OTHER_END,
+            ApplicationExitInfo.REASON_EXIT_SELF to ExitMeans.OTHER_END,
+            ApplicationExitInfo.REASON_DEPENDENCY_DIED to ExitMeans.OTHER_END,
+            ApplicationExitInfo.REASON_PERMISSION_CHANGE to ExitMeans.OTHER_END,
+            ApplicationExitInfo.REASON_FREEZER to ExitMeans.OTHER_END,
+            ApplicationExitInfo.REASON_PACKAGE_STATE_CHANGE to ExitMeans.OTHER_END,
+            ApplicationExitInfo.REASON_PACKAGE_UPDATED to ExitMeans.OTHER_END,
+            ApplicationExitInfo.REASON_OTHER to ExitMeans.OTHER_END,
+            ApplicationExitInfo.REASON_UNKNOWN to ExitMeans.OTHER_END,
+        )
+        for ((reason, means) in kinds) assertEquals("reason $reason", means, Exits.meaning(reason, 0, reportsLowMemory = true))
+        assertEquals(ExitMeans.MEMORY_KILL, Exits.meaning(ApplicationExitInfo.REASON_SIGNALED, 9, reportsLowMemory = false))
+        assertEquals(ExitMeans.OTHER_END, Exits.meaning(ApplicationExitInfo.REASON_SIGNALED, 9, reportsLowMemory = true))
+        assertEquals(ExitMeans.OTHER_END, Exits.meaning(ApplicationExitInfo.REASON_SIGNALED, 15, reportsLowMemory = false))
+    }
+
+    @Test
+    fun `ends of other processes and those seen before do not count`() {
+        ended(ApplicationExitInfo.REASON_LOW_MEMORY, at = 1000, process = app.packageName)
+        ended(ApplicationExitInfo.REASON_LOW_MEMORY, at = 2000)
+        ended(ApplicationExitInfo.REASON_CRASH_NATIVE, at = 3000)
+        val process = trainingProcess(app)
+        assertEquals(listOf(ExitMeans.MEMORY_KILL, ExitMeans.CRASH), Exits.since(app, process, 0).map { it.means })
+        assertEquals(listOf(3000L), Exits.since(app, process, 2000).map { it.at })
+    }
+
+    @Test
+    fun `a process that dies is followed by another, and one that crashes three times is not`() {
+        HotPowerManager.headroom = SLOW
+        app.charging(true)
+        Personalization.schedule(app, learning)
+        for (crash in 1..3) {
+            user.running()
+            ended(ApplicationExitInfo.REASON_CRASH_NATIVE, at = crash * 1000L)
+            app.trainingDies()
+            user.idle()
+        }
+        app.await("the end") { app.work().any { it.state == WorkInfo.State.FAILED } }
+        assertTrue((user.status() as LearningStatus.Off).failure!!.contains("crashed 3 times"))
+        Personalization.schedule(app, learning)  // what somebody asks for is tried again
+        user.running()
+    }
+
+    @Test
+    fun `nothing is read before the first unlock`() {
+        shadowOf(app.getSystemService(UserManager::class.java)).setUserUnlocked(false)
+        assertThrows(IllegalStateException::class.java) { Personalization.schedule(app, learning) }
+        shadowOf(app.getSystemService(UserManager::class.java)).setUserUnlocked(true)
+    }
+
+    @Test
+    fun `forgetting everything stops what runs and leaves no file`() {
+        HotPowerManager.headroom = SLOW
+        app.charging(true)
+        Personalization.schedule(app, learning)
+        user.running()
+        val folder = Place(app, learning.name).state.parentFile!!
+        assertTrue(folder.path.startsWith(app.noBackupFilesDir.path) && folder.exists())
+        var deleted: Boolean? = null
+        Thread { deleted = runBlocking { Personalization.forgetEverything(app, learning) } }.start()
+        app.await("deleted") { deleted != null }
+        assertEquals(true, deleted)
+        assertFalse(folder.exists())
+    }
+
+    @Test
+    fun `without an example there is nothing to learn, and it rests`() {
+        val empty = learning.copy(name = "nobody")
+        app.charging(true)
+        Personalization.schedule(app, empty)
+        app.await("a slice") { app.work().size == 2 }
+        assertEquals(Duration.ofHours(learning.restHours).toMillis(), app.next().initialDelayMillis)
+        assertNull(Place(app, "nobody").journal.read().last)
+    }
+
+    private fun paused(why: Pause) {
+        app.await("a pause") { kept.pause == why }
+        assertEquals(Duration.ofMinutes(15).toMillis(), app.next().initialDelayMillis)
+        assertEquals(LearningStatus.Waiting(kept.last, why), user.status())
+    }
+
+    /** By which method and plans one slice trains. */
+    private fun slice(of: Learning): Pair<String, Long?> {
+        val before = kept.last?.at
+        Personalization.schedule(app, of)
+        app.await("a slice") { kept.last?.at != before }
+        Personalization.cancel(app)
+        user.idle()
+        return kept.last!!.let { it.method to it.plannedForBytes }
+    }
+
+    private fun ended(reason: Int, at: Long, process: String = trainingProcess(app)) {
+        val exit = ShadowActivityManager.ApplicationExitInfoBuilder.newBuilder().setProcessName(process).setReason(reason).setTimestamp(at).build()
+        shadowOf(app.getSystemService(ActivityManager::class.java)).addApplicationExitInfo(exit)
+    }
+}

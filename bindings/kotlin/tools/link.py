@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""link.py MODULE MANIFEST ANDROID_ALL.jar [LIBRARY_MANIFEST ...]: the resources of an app as Gradle and aapt2 would make them.
+
+In MODULE/target/android: AndroidManifest.xml (merged), resources.apk, gen (R classes as Java), r-classes (compiled), and the file
+that tells Robolectric where they are. The libraries are those that explode.py has opened, and the manifests that are named.
+"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from framework import main as write_framework
+from manifests import merged, package_of
+
+BINDING = Path(__file__).resolve().parents[1]
+MIN_SDK, TARGET_SDK = "26", "36"
+
+
+def main(module: Path, manifest: Path, android: Path, libraries: list[Path]) -> None:
+    out, exploded = module / "target" / "android", sorted((BINDING / "androidx" / "target" / "exploded").iterdir())
+    shutil.rmtree(out, ignore_errors=True)
+    for name in ("compiled", "gen", "r-classes", "assets", "robolectric/com/android/tools"):
+        (out / name).mkdir(parents=True)
+    framework = BINDING / "androidx" / "target" / "framework.apk"
+    if not framework.exists():
+        write_framework(str(android), str(framework))
+    manifests = [*libraries, *(folder / "AndroidManifest.xml" for folder in exploded)]
+    merged(manifest, manifests).write(out / "AndroidManifest.xml", encoding="utf-8", xml_declaration=True)
+    resources = [folder / "res" for folder in exploded] + [module / "src" / "main" / "res"]
+    for number, folder in enumerate(filter(Path.is_dir, resources)):
+        _run("aapt2", "compile", "--dir", folder, "-o", out / "compiled" / f"{number:03}.zip")
+    versions = ["--min-sdk-version", MIN_SDK, "--target-sdk-version", TARGET_SDK, "--version-code", "1", "--version-name", "0.1.0"]
+    _run(
+        "aapt2", "link", "-I", framework, "--manifest", out / "AndroidManifest.xml", "-o", out / "resources.apk",
+        "--java", out / "gen", "--extra-packages", ":".join(map(package_of, manifests)), "--auto-add-overlay", *versions,
+        *sorted((out / "compiled").iterdir()),
+    )  # fmt: skip
+    _run("javac", "-nowarn", "--release", "17", "-d", out / "r-classes", *sorted((out / "gen").rglob("*.java")))
+    (out / "robolectric" / "com" / "android" / "tools" / "test_config.properties").write_text(
+        f"android_merged_manifest={out / 'AndroidManifest.xml'}\n"
+        f"android_resource_apk={out / 'resources.apk'}\n"
+        f"android_merged_assets={out / 'assets'}\n"
+        f"android_custom_package={package_of(manifest)}\n",
+        encoding="utf-8",
+    )
+
+
+def _run(*command: object) -> None:
+    subprocess.run(list(map(str, command)), check=True)
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:4]), libraries=list(map(Path, sys.argv[4:])))
