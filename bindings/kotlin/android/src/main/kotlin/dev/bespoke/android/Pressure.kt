@@ -6,7 +6,6 @@ import android.content.ComponentCallbacks2
 import android.content.Context
 import android.os.Build
 import android.os.PowerManager
-import android.os.SystemClock
 import java.io.File
 import kotlinx.coroutines.flow.MutableStateFlow
 import kotlinx.coroutines.flow.StateFlow
@@ -62,7 +61,7 @@ internal class Sensors(context: Context) {
     private val trims = MutableStateFlow(0)
     private var before = 0L
     private var headroom: Float? = null
-    private var headroomAt = 0L
+    private var headroomAt: Long? = null
 
     /** The highest level of `onTrimMemory` since the slice began. */
     val trimLevel: StateFlow<Int> get() = trims
@@ -82,8 +81,8 @@ internal class Sensors(context: Context) {
 
     /** The system answers once a second at most. */
     private fun headroom(): Float? {
-        val now = SystemClock.elapsedRealtime()
-        if (Build.VERSION.SDK_INT >= Build.VERSION_CODES.R && (headroom == null || now >= headroomAt + 1_000)) {
+        val now = System.nanoTime()
+        if (Build.VERSION.SDK_INT >= Build.VERSION_CODES.R && (headroomAt == null || now - headroomAt!! >= 1_000_000_000)) {
             headroom = power.getThermalHeadroom(FORECAST_SECONDS).takeUnless(Float::isNaN)
             headroomAt = now
         }

@@ -177,16 +177,26 @@ class LearningTest {
     }
 
     @Test
-    fun `where the system wants memory back the run goes on by the smallest plans`() {
+    fun `where the system wants memory back the limit falls to what the smallest plans take`() {
         HotPowerManager.headroom = SLOW
         app.charging(true)
         Personalization.schedule(app, learning)
         user.running()
-        HotPowerManager.headroom = 0f
         @Suppress("DEPRECATION")
         app.training!!.get().onTrimMemory(ComponentCallbacks2.TRIM_MEMORY_RUNNING_LOW)
+        val smallest = user.opened { it.plannedTraining() }.filter { it.method == "mesp" }.minOf { it.peakBytes }
+        app.await("the lower limit") { (user.status() as? LearningStatus.Running)?.limitBytes == smallest }
+        HotPowerManager.headroom = 0f
         app.await("the end of the run") { kept.last?.totalSteps == STEPS }
-        assertEquals(budgets.last(), kept.last!!.plannedForBytes)
+    }
+
+    @Test
+    fun `with little memory left it trains by the plans that have room`() {
+        app.charging(true)
+        app.memory(available = budgets[2]!! + 1_000_000)
+        Personalization.schedule(app, learning)
+        app.await("the end of the run") { kept.last?.totalSteps == STEPS }
+        assertEquals(budgets[2], kept.last!!.plannedForBytes)
     }
 
     @Test
