@@ -58,12 +58,17 @@ def errors(table: Iterable[Mapping[str, Any]]) -> str:
         f"{HEAD}\n{_doc(base['means'])}"
         f"open class {base['kind']} internal constructor(private val details: ErrorDetails) : "
         "RuntimeException(details.toString()) {\n"
-        "    val subject: String get() = details.subject\n    val got: String get() = details.got\n"
-        "    val expected: String get() = details.expected\n    val nextStep: String get() = details.nextStep\n}\n\n"
+        f"{''.join(_error_fields())}}}\n\n"
         f"{classes}/** Of a status that this version does not know yet: the base of all. */\n"
         f"internal fun errorOf(status: Int, details: ErrorDetails): {base['kind']} = when (status) {{\n{branches}"
         f"    else -> {base['kind']}(details)\n}}\n"
     )
+
+
+def _error_fields() -> Iterable[str]:
+    meanings = {"subject": "What it is about.", "got": "What was found there.", "expected": "What should be.", "nextStep": "What to do."}
+    for number, (name, means) in enumerate(meanings.items()):
+        yield ("\n" if number else "") + f"    /** {means} */\n    val {name}: String get() = details.{name}\n"
 
 
 class _Writer:
@@ -115,7 +120,8 @@ class _Writer:
                 return "JsonObject"
             inner_name = _capital(name).removesuffix("s") if name == "messages" else f"{owner}{_capital(name)}"
             if inner_name not in self.classes:
-                self.classes[inner_name] = self.data_class(inner_name, schema, owner)
+                described = schema if "description" in schema else {**schema, "description": f"`{name}` of [{owner}]."}
+                self.classes[inner_name] = self.data_class(inner_name, described, owner)
             return inner_name
         return _PRIMITIVES[kinds]
 
@@ -123,7 +129,7 @@ class _Writer:
         kind = f"{owner if name in self._ambiguous else ''}{_capital(name)}"
         entries = "".join(f'    @SerialName("{value}") {value.upper()},\n' for value in values)
         unknown = "    UNKNOWN,\n" if self._grows else ""
-        self.enumerations[kind] = f"@Serializable\nenum class {kind} {{\n{entries}{unknown}}}\n"
+        self.enumerations[kind] = f"{_doc(f'What `{name}` may say.')}@Serializable\nenum class {kind} {{\n{entries}{unknown}}}\n"
         return kind
 
 

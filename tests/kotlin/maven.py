@@ -11,9 +11,12 @@ from tests.conftest import REPOSITORY
 BINDING = REPOSITORY / "bindings" / "kotlin"
 
 
-def mvn(*arguments: str) -> None:
-    done = subprocess.run(["mvn", "-B", "-q", *arguments], cwd=BINDING, capture_output=True, text=True)
+def mvn(*arguments: str, quiet: bool = True) -> str:
+    """What it said."""
+    command = ["mvn", "-B", *(["-q"] if quiet else []), *arguments]
+    done = subprocess.run(command, cwd=BINDING, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+    return done.stdout
 
 
 def dependency(artifact: str, folder: Path) -> Path:

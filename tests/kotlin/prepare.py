@@ -42,17 +42,24 @@ def build_native(out: Path) -> None:
     subprocess.run(["cmake", "--build", work], check=True, env=environment, stdout=subprocess.DEVNULL)
 
 
-def write_pages(sources: Path) -> int:
-    """The Kotlin of the docs as files that the binding's tests compile; how many blocks there were."""
-    shutil.rmtree(sources, ignore_errors=True)
-    sources.mkdir(parents=True)
-    imports = "import dev.bespoke.*\nimport kotlinx.coroutines.*\nimport kotlinx.coroutines.flow.*\n"
+ANDROID_PAGES = ("use_android", "add_to_a_chat_app")
+
+
+def write_pages(binding: Path) -> int:
+    """The Kotlin of the docs as files that the tests of core and android compile; how many blocks there were."""
     blocks = 0
+    for module in ("core", "android"):
+        shutil.rmtree(binding / module / "target" / "pages", ignore_errors=True)
+        (binding / module / "target" / "pages").mkdir(parents=True)
     for page in sorted((REPOSITORY / "docs").rglob("*.md")):
         found = re.findall(r"^```kotlin\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
         if found:
-            text = f"package pages.{page.stem}\n\n{imports}\n" + "\n".join(found)
-            (sources / f"{page.stem}.kt").write_text(text, encoding="utf-8")
+            imports = ["dev.bespoke.*", "kotlinx.coroutines.*", "kotlinx.coroutines.flow.*"]
+            module = "android" if page.stem in ANDROID_PAGES else "core"
+            imports += ["android.content.Context", "dev.bespoke.android.*"] if module == "android" else []
+            head = "".join(f"import {name}\n" for name in imports)
+            text = f"package pages.{page.stem}\n\n{head}\n" + "\n".join(found)
+            (binding / module / "target" / "pages" / f"{page.stem}.kt").write_text(text, encoding="utf-8")
         blocks += len(found)
     return blocks
 

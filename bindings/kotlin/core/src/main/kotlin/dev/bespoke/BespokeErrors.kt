@@ -4,9 +4,16 @@ package dev.bespoke
 
 /** Base of all errors of the SDK. */
 open class BespokeError internal constructor(private val details: ErrorDetails) : RuntimeException(details.toString()) {
+    /** What it is about. */
     val subject: String get() = details.subject
+
+    /** What was found there. */
     val got: String get() = details.got
+
+    /** What should be. */
     val expected: String get() = details.expected
+
+    /** What to do. */
     val nextStep: String get() = details.nextStep
 }
 

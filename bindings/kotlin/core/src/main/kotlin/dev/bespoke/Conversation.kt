@@ -8,14 +8,28 @@ import kotlinx.serialization.builtins.serializer
 
 /** What is answered to. */
 sealed interface Prompt {
-    /** A text to go on with. */
+    /**
+     * A text to go on with.
+     *
+     * @property text what comes before the answer
+     */
     data class Text(val text: String) : Prompt
 
-    /** Messages, for a model with chat turns. */
+    /**
+     * Messages, for a model with chat turns.
+     *
+     * @property messages what is new, the oldest first
+     */
     data class Messages(val messages: List<Example.Message>) : Prompt
 
+    /**
+     * Tokens, for a bundle without a tokenizer.
+     *
+     * @property tokens ids in the model's vocabulary
+     */
     data class Tokens(val tokens: List<Long>) : Prompt
 
+    /** Short forms. */
     companion object {
         /** One message of the user. */
         fun user(content: String): Prompt = Messages(listOf(Example.Message(Example.Role.USER, content)))

@@ -8,6 +8,7 @@ import kotlinx.serialization.Serializable
 /** What the user gives to learn from. */
 @Serializable
 sealed interface Example {
+    /** What `role` may say. */
     @Serializable
     enum class Role {
         @SerialName("system") SYSTEM,
@@ -15,6 +16,7 @@ sealed interface Example {
         @SerialName("assistant") ASSISTANT,
     }
 
+    /** `messages` of [Example]. */
     @Serializable
     data class Message(
         @SerialName("role") val role: Role,

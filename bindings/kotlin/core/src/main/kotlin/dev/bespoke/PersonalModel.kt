@@ -142,6 +142,7 @@ class PersonalModel private constructor(private val handle: Handle) : AutoClosea
         stop == null || !stop(progress)
     }
 
+    /** What needs no open model. */
     companion object {
         /** Opens a bundle and the user's state folder, which is made where there is none. */
         suspend fun open(bundle: BundleSource, state: String, options: Options = Options()): PersonalModel = withContext(Dispatchers.IO) {
@@ -194,6 +195,7 @@ class Examples internal constructor(private val handle: Handle) {
     /** All of them, in the order in which they were added. */
     suspend fun list(): List<ExampleInfo> = handle.stored { decoded(ListSerializer(ExampleInfo.serializer()), NativeApi.listExamples(it)) }
 
+    /** How many there are. */
     suspend fun count(): Long = handle.stored(NativeApi::countExamples)
 
     /** Deletes an example at once, with every adapter that saw it; stops a run that uses it. */

@@ -6,6 +6,7 @@ import kotlinx.serialization.SerialName
 import kotlinx.serialization.Serializable
 import kotlinx.serialization.json.JsonObject
 
+/** What `split` may say. */
 @Serializable
 enum class Split {
     @SerialName("train") TRAIN,
@@ -13,6 +14,7 @@ enum class Split {
     UNKNOWN,
 }
 
+/** What `stopped_because` may say. */
 @Serializable
 enum class AnswerPieceStoppedBecause {
     @SerialName("stop_token") STOP_TOKEN,
@@ -22,6 +24,7 @@ enum class AnswerPieceStoppedBecause {
     UNKNOWN,
 }
 
+/** What `runtime` may say. */
 @Serializable
 enum class Runtime {
     @SerialName("core") CORE,
@@ -29,6 +32,7 @@ enum class Runtime {
     UNKNOWN,
 }
 
+/** What `judged_on` may say. */
 @Serializable
 enum class JudgedOn {
     @SerialName("validation") VALIDATION,
@@ -36,6 +40,7 @@ enum class JudgedOn {
     UNKNOWN,
 }
 
+/** What `stopped_because` may say. */
 @Serializable
 enum class TrainReportStoppedBecause {
     @SerialName("finished") FINISHED,
@@ -48,6 +53,7 @@ enum class TrainReportStoppedBecause {
     UNKNOWN,
 }
 
+/** What `refused_because` may say. */
 @Serializable
 enum class RefusedBecause {
     @SerialName("diverged") DIVERGED,
@@ -193,6 +199,7 @@ data class MemoryReport(
     @SerialName("planned_for_bytes") val plannedForBytes: Long?,
 )
 
+/** `seconds_by_stage` of [TrainReport]. */
 @Serializable
 data class TrainReportSecondsByStage(
     @SerialName("forward") val forward: Double,
@@ -201,6 +208,7 @@ data class TrainReportSecondsByStage(
     @SerialName("update") val update: Double,
 )
 
+/** `memory_columns` of [TrainReport]. */
 @Serializable
 data class TrainReportMemoryColumns(
     @SerialName("anonymous") val anonymous: List<Long>,

@@ -5,10 +5,20 @@ import kotlinx.serialization.json.JsonObject
 
 /** Where a bundle is. It is code: what is in it runs with the app's rights. */
 sealed interface BundleSource {
-    /** A folder, a folder with weights.zip and method.zip in it, or a zip. */
+    /**
+     * A folder, a folder with weights.zip and method.zip in it, or a zip.
+     *
+     * @property path of it
+     */
     data class At(val path: String) : BundleSource
 
-    /** A zip within an open file, for instance an asset that an APK stores uncompressed. The descriptor may be closed after `open`. */
+    /**
+     * A zip within an open file, for instance an asset that an APK stores uncompressed.
+     *
+     * @property descriptor of the file; it may be closed after `open`
+     * @property offset in bytes, where the zip begins
+     * @property size of the zip, in bytes
+     */
     data class Within(val descriptor: Int, val offset: Long, val size: Long) : BundleSource
 }
 
@@ -22,6 +32,9 @@ sealed interface BundleSource {
 class Trust(val pinSha256: String? = null, val publicKey: ByteArray? = null, val required: Boolean = false)
 
 /**
+ * How a model is opened.
+ *
+ * @property trust by what its bundle is known
  * @property memoryMb what training and answering may add to what the process held at `open`, in MB of 10^6 bytes; null: the bundle's
  *     budget. Reports say both ([MemoryReport.idleBytes], [MemoryReport.peakBytes] of the whole process)
  * @property threads null: as many as there are processors
@@ -35,7 +48,8 @@ class Options(val trust: Trust = Trust(), val memoryMb: Double? = null, val thre
  * @property method null: that of the unfinished run, else the bundle's first
  * @property steps of a run that starts here its length, of an unfinished one at most so many more; null: the bundle's length, to the end
  * @property seconds time for this call, its commits and judgement included; null: none
- * @property seed, [settings] (fields of Training, docs/reference/settings.md) of a run that starts here
+ * @property seed of a run that starts here
+ * @property settings of a run that starts here: fields of Training, docs/reference/settings.md
  * @property newRun an unfinished run ends, and another one starts
  * @property stop asked whenever the call says where it is, on its thread: true ends it in a committed state, and it reports. A
  *     coroutine that is cancelled ends it too, without a report
@@ -55,7 +69,8 @@ class Training(
  *
  * @property maxTokens of one answer; null: as many as the bundle's context has room for
  * @property temperature 0 takes the likeliest token
- * @property topP, [topK] of the likeliest tokens those that hold this share together; so many; null: all
+ * @property topP of the likeliest tokens those that hold this share together; null: all
+ * @property topK so many of the likeliest tokens; null: all
  * @property seed same seed, same answer
  * @property stopTexts texts that end an answer and are no part of it
  */
@@ -69,16 +84,42 @@ class Generation(
 )
 
 /** What begins now; of a step: what has ended. */
-enum class Phase { OPEN, JUDGE, STEP, COMMIT, DECODE }
+enum class Phase {
+    /** Files are opened and memory is taken. */
+    OPEN,
+
+    /** Examples are looked at, before and after. */
+    JUDGE,
+
+    /** One step of a run has ended. */
+    STEP,
+
+    /** What was learned is written. */
+    COMMIT,
+
+    /** An answer is made, or its prompt is read. */
+    DECODE,
+}
 
 /**
  * Where a call is.
  *
- * @property step, [steps] of the run: done, and planned; of a prompt that is read: tokens; 0 where there is neither
+ * @property phase what begins, or of a step what has ended
+ * @property step of the run: how many are done; of a prompt that is read: tokens; 0 where there is neither
+ * @property steps of the run: how many are planned; of a prompt that is read: its tokens; 0 where there is neither
  * @property loss of the step that has ended
  * @property footprintBytes of the process, as the system judges it
  */
 data class Progress(val phase: Phase, val step: Long, val steps: Long, val loss: Double?, val footprintBytes: Long)
 
 /** Formats of an exported adapter. */
-enum class AdapterFormat { PEFT, MLX, GGUF }
+enum class AdapterFormat {
+    /** A folder for Hugging Face's peft. */
+    PEFT,
+
+    /** A folder for mlx-lm. */
+    MLX,
+
+    /** A file for llama.cpp. */
+    GGUF,
+}

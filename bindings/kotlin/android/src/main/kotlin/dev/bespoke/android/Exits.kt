@@ -8,7 +8,7 @@ import android.os.Build
 import androidx.annotation.RequiresApi
 
 /** What an end of the training process says of the plan that it ran. */
-enum class ExitMeans {
+internal enum class ExitMeans {
     /** The system took the process for its memory: the next slice takes smaller plans. */
     MEMORY_KILL,
 

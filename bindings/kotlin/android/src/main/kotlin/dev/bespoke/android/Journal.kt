@@ -39,7 +39,27 @@ internal fun requireUnlocked(context: Context) {
     }
 }
 
-/** What the last slice did, for the app to show. */
+/**
+ * What the last slice did, for the app to show.
+ *
+ * @property at when it ended, in ms since the epoch
+ * @property run its number
+ * @property method by which it trained
+ * @property steps of this slice
+ * @property totalSteps of the run so far
+ * @property stoppedBecause why it ended
+ * @property accepted whether what was learned answers now; null: not judged yet
+ * @property refusedBecause why it does not
+ * @property gain nats a token by which the loss on the user's examples is better than it was
+ * @property firstLoss of the first step of this slice
+ * @property lastLoss of its last step
+ * @property peakBytes of the training process
+ * @property limitBytes of the training process: what it held before, and what was allowed on top
+ * @property plannedForBytes the budget that its plans were made for, one of the bundle's
+ * @property bytesWritten to the flash
+ * @property seconds that it took
+ * @property isLastResort it trained by forward passes only, because every other plan took too much memory
+ */
 @Serializable
 data class LastSlice(
     val at: Long,
@@ -60,8 +80,8 @@ data class LastSlice(
     val seconds: Double,
     val isLastResort: Boolean,
 ) {
-    companion object {
-        internal fun of(report: TrainReport, at: Long, isLastResort: Boolean) = LastSlice(
+    internal companion object {
+        fun of(report: TrainReport, at: Long, isLastResort: Boolean) = LastSlice(
             at, report.run, report.method, report.steps, report.totalSteps, report.stoppedBecause, report.accepted, report.refusedBecause, report.gain,
             report.losses.firstOrNull(), report.losses.lastOrNull(), report.memory.peakBytes, report.memory.limitBytes,
             report.memory.plannedForBytes, report.bytesWritten, report.seconds, isLastResort,

@@ -33,6 +33,7 @@ import kotlinx.serialization.json.Json
  * @property whenIdle also wait until nobody uses the device
  * @property sliceSeconds of one slice, its last commit included; the system ends work that takes ten minutes
  * @property restHours from the end of a run to the next one
+ * @property texts of the notification while "learn now" trains
  */
 @Serializable
 data class Learning(
@@ -54,21 +55,44 @@ data class Learning(
     }
 }
 
-/** Of the notification of "learn now", in the user's language. */
+/**
+ * Of the notification of "learn now", in the user's language.
+ *
+ * @property title what happens
+ * @property stop of the button that ends it
+ * @property channel of its kind, in the system's settings
+ */
 @Serializable
 data class NotificationTexts(val title: String = "Learning on this device", val stop: String = "Stop", val channel: String = "Learning")
 
-/** What the app can show. [last] is what the last slice did. */
+/** What the app can show. */
 sealed interface LearningStatus {
+    /** What the last slice did; null: there was none. */
     val last: LastSlice?
 
-    /** Nothing is scheduled. [failure]: why not any more, where an error ended it. */
+    /**
+     * Nothing is scheduled.
+     *
+     * @property failure why not any more, where an error ended it
+     */
     data class Off(override val last: LastSlice?, val failure: String? = null) : LearningStatus
 
-    /** For the charger, an idle device, or its turn. [pause]: why the last slice ended before its time. */
+    /**
+     * For the charger, an idle device, or its turn.
+     *
+     * @property pause why the last slice ended before its time
+     */
     data class Waiting(override val last: LastSlice?, val pause: Pause? = null) : LearningStatus
 
-    /** [step] of [steps], 0 of 0 while it opens; [limitBytes] is what it may take now. */
+    /**
+     * A slice is trained.
+     *
+     * @property step of the run: how many are done; 0 while it opens
+     * @property steps of the run: how many are planned; 0 while it opens
+     * @property loss of the last step
+     * @property footprintBytes of the training process, as the system judges it
+     * @property limitBytes what training may add to that process now
+     */
     data class Running(
         override val last: LastSlice?, val step: Long, val steps: Long, val loss: Double?, val footprintBytes: Long, val limitBytes: Long?,
     ) : LearningStatus

@@ -22,7 +22,7 @@ import kotlinx.serialization.json.Json
  * Constraints that are lost, a cancellation and the system's time-out stop it at the next instruction, in a committed state; WorkManager
  * asks for it again then.
  */
-class PersonalizationWorker(context: Context, parameters: WorkerParameters) : CoroutineWorker(context, parameters) {
+internal class PersonalizationWorker(context: Context, parameters: WorkerParameters) : CoroutineWorker(context, parameters) {
     private val learning = Learning.of(inputData)
     private val isForeground = inputData.getBoolean(FOREGROUND, false)
 

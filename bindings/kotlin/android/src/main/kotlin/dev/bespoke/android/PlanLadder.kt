@@ -15,7 +15,7 @@ import kotlinx.serialization.Serializable
  * @property clean slices since the rung last changed that nothing killed
  */
 @Serializable
-data class PlanLadder(val rung: Int = 0, val clean: Int = 0) {
+internal data class PlanLadder(val rung: Int = 0, val clean: Int = 0) {
     /** After the system has ended a slice for its memory. */
     fun killed(rungs: Int) = PlanLadder((rung + 1).coerceIn(0, rungs - 1))
 
@@ -47,4 +47,4 @@ data class PlanLadder(val rung: Int = 0, val clean: Int = 0) {
  * @property memoryBytes the budget of the plans; null: that of the bundle
  * @property isLastResort a method that runs forward passes only, because all plans of the other one took too much
  */
-data class Rung(val method: String, val memoryBytes: Long?, val isLastResort: Boolean = false)
+internal data class Rung(val method: String, val memoryBytes: Long?, val isLastResort: Boolean = false)

@@ -25,7 +25,7 @@ import kotlinx.serialization.json.Json
  * Trains in a process of its own (`:training` in the manifest), so that what the system does about its memory does not end the app. Bound
  * by [PersonalizationWorker]; it takes an order, tells where it is, and ends with its slice, its client or its binding.
  */
-class TrainingService : Service() {
+internal class TrainingService : Service() {
     private val scope = CoroutineScope(SupervisorJob() + Dispatchers.Default)
     private val messenger by lazy { Messenger(Handler(Looper.getMainLooper()) { onMessage(it) }) }
     private val sensors by lazy { Sensors(applicationContext) }

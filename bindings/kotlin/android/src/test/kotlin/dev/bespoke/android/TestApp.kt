@@ -37,7 +37,7 @@ class TestApp : Application() {
     private val offset = AtomicLong()
     private val main by lazy { Handler(Looper.getMainLooper()) }
     private val bound = mutableSetOf<ServiceConnection>()
-    var training: ServiceController<TrainingService>? = null
+    internal var training: ServiceController<TrainingService>? = null
         private set
 
     override fun onCreate() {

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The public API of the Kotlin modules is documented, as Dokka sees it. Of the classes that are written from the schemas, the classes
+are: what each field means stands on the pages of the reports, once for all languages."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.kotlin.maven import BINDING, mvn
+
+pytestmark = pytest.mark.kotlin
+WRITTEN = ("Records.kt", "Example.kt")
+
+
+@pytest.mark.parametrize("module", ["core", "android"])
+def test_what_is_public_is_documented(module: str) -> None:
+    said = mvn("test-compile", "org.jetbrains.dokka:dokka-maven-plugin:dokka", "-pl", f"core,androidx,{module}", quiet=False)
+    undocumented = re.findall(r"Undocumented: dev\.bespoke(?:\.android)?/(\S+)", said)
+    generated = {name for file in WRITTEN for name in classes_of(BINDING / "core/src/main/kotlin/dev/bespoke" / file)}
+    assert [one for one in undocumented if member_of(one) not in generated and not one.endswith("/last/#/")] == []  # overrides
+    assert (BINDING / module / "target" / "dokka" / "index.html").exists()
+
+
+def classes_of(file: Path) -> list[str]:
+    return re.findall(r"^ *(?:sealed interface|(?:data|enum) class) (\w+)", file.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def member_of(path: str) -> str:
+    """The class of a field or of an entry: "Run/step/#/" and "Split.TRAIN/" are members, "Run/" is not."""
+    parts = [part for part in re.split(r"[/.]", path) if part and not part.startswith("#")]
+    return parts[-2] if len(parts) > 1 else ""
