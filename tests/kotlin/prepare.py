@@ -2,7 +2,7 @@
 """What the tests of the Kotlin binding need: libbespoke_jni over the installed core, a bundle, and what Python does with it.
 
 A folder then holds native/libbespoke_jni.so, chat.bundle (stories260K, for three budgets), notes.json, and python.json: the losses
-of a run of STEPS steps in one go, and the greedy answers to two turns.
+of a run of STEPS steps in one go, the greedy answers to two turns, and what a program in C takes for that run.
 """
 
 from __future__ import annotations
@@ -28,16 +28,22 @@ NOTES = [
 ]
 
 
-def build_native(out: Path) -> None:
+def core_folder() -> Path:
+    """With include/ and lib/ of the installed core."""
     from bespoke.core.finding import find
 
     core = find()
     assert core.path is not None, f"no device core: {core.reason}. {core.next_step}"
+    return core.path.parents[1]
+
+
+def build_native(out: Path) -> None:
+    core = core_folder()
     sources = REPOSITORY / "bindings" / "kotlin" / "core"
     work = out / "native"
     java = Path(shutil.which("javac") or "javac").resolve().parents[1]
     environment = {**os.environ, "JAVA_HOME": str(java)}
-    configure = ["cmake", "-S", sources, "-B", work, "-DCMAKE_BUILD_TYPE=Release", f"-DBESPOKE_CORE={core.path.parents[1]}"]
+    configure = ["cmake", "-S", sources, "-B", work, "-DCMAKE_BUILD_TYPE=Release", f"-DBESPOKE_CORE={core}"]
     subprocess.run(configure, check=True, env=environment, stdout=subprocess.DEVNULL)
     subprocess.run(["cmake", "--build", work], check=True, env=environment, stdout=subprocess.DEVNULL)
 
@@ -91,6 +97,20 @@ def what_python_does(bundle: Path, out: Path) -> None:
         report = model.train()
         with model.session(max_tokens=20) as session:
             turns = ["".join(piece.text for piece in session.feed(text)) for text in ("Once upon", " Then Tom")]
-    found = {"losses": report.losses, "accepted": report.accepted, "turns": turns}
+    found = {"losses": report.losses, "accepted": report.accepted, "turns": turns, "added_bytes": c_client_adds(bundle, out)}
     (out / "python.json").write_text(json.dumps(found))
     (out / "notes.json").write_text(json.dumps(NOTES, ensure_ascii=False), encoding="utf-8")
+
+
+def c_client_adds(bundle: Path, out: Path) -> int:
+    """Bytes that training takes at most, over what the process held before, in a program in C."""
+    core, program, states = core_folder(), out / "added_memory", out / "c"
+    shutil.rmtree(states, ignore_errors=True)
+    states.mkdir()
+    source = Path(__file__).with_name("added_memory.c")
+    lib = core / "lib"
+    subprocess.run(["cc", source, f"-I{core / 'include'}", f"-L{lib}", "-lbespoke_core", f"-Wl,-rpath,{lib}", "-o", program], check=True)
+    examples = [json.dumps({"text": note}) for note in NOTES]
+    done = subprocess.run([program, bundle, states, *examples], check=True, capture_output=True, text=True)
+    memory = json.loads(done.stdout)["memory"]
+    return int(memory["peak_bytes"] - memory["idle_bytes"])

@@ -5,6 +5,7 @@ import java.io.File
 import java.nio.file.Files
 import java.nio.file.Path
 import kotlinx.coroutines.runBlocking
+import kotlinx.serialization.SerialName
 import kotlinx.serialization.Serializable
 import kotlinx.serialization.json.Json
 
@@ -16,7 +17,7 @@ object Fixture {
     val python: Python = Json.decodeFromString(File(folder, "python.json").readText())
 
     @Serializable
-    class Python(val losses: List<Double>, val accepted: Boolean, val turns: List<String>)
+    class Python(val losses: List<Double>, val accepted: Boolean, val turns: List<String>, @SerialName("added_bytes") val addedBytes: Long)
 }
 
 /** A model of its own for a test, with the notes in it where asked for. */

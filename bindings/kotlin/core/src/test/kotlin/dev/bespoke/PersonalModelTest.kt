@@ -190,6 +190,20 @@ class PersonalModelTest {
     }
 
     @Test
+    fun `training takes what it takes in a program in C, the JVM's own memory aside`() {
+        var added = 0L
+        repeat(3) {  // the last one: by then the JVM has loaded its classes and compiled what runs often
+            withModel { model, _ ->
+                val ofJvm = nativeMemoryOfTheJvm()
+                val memory = model.train().memory
+                added = memory.peakBytes - memory.idleBytes
+                println("added $added bytes, in C ${Fixture.python.addedBytes}; the JVM itself ${nativeMemoryOfTheJvm() - ofJvm}")
+            }
+        }
+        assertTrue(added <= Fixture.python.addedBytes + 1_000_000) { "$added against ${Fixture.python.addedBytes}" }
+    }
+
+    @Test
     fun `it says what training takes by each of its plans, and runs by the one that has room`() = withModel { model, _ ->
         val planned = model.plannedTraining()
         assertEquals(List(3) { "mesp" } + List(3) { "mezo" }, planned.map { it.method })
@@ -203,6 +217,9 @@ class PersonalModelTest {
         assertEquals(report.accepted, report.refusedBecause == null)
         Fixture.python.losses.takeLast(40).zip(report.losses.takeLast(40)).forEach { (one, other) -> assertEquals(one, other!!, 1e-5 * one) }
     }
+
+    /** Outside of its heap, which is resident from the start: classes, compiled code. */
+    private fun nativeMemoryOfTheJvm(): Long = ManagementFactory.getMemoryMXBean().nonHeapMemoryUsage.committed
 
     private fun usedHeap(): Long {
         repeat(3) { System.gc() }
