@@ -1,4 +1,4 @@
-# Each of `make demo` and `make test` works alone on a fresh machine: it installs what it needs into .venv and does its job.
+# Each target works alone on a fresh machine: it installs what it needs into .venv and does its job.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,7 +8,7 @@ CORE := $(shell find bindings/native bindings/schema -type f \( -path '*/src/*' 
 # Two processes share the cores; torch's own threads would only wait for each other.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: install demo test test-all test-kotlin llama bench lint schema wheel clean
+.PHONY: install demo check test test-all test-kotlin llama bench lint schema wheel clean
 
 install: $(STAMP)
 
@@ -34,8 +34,13 @@ test: $(STAMP) lint
 test-all: $(STAMP) lint
 	BESPOKE_FULL=1 $(PYTEST) -n 2 --dist loadgroup -m 'not benchmark and not kotlin'  # full counts, written to docs/reference/checks.md
 
-# The Kotlin binding on a JVM: needs a JDK 17 and Maven.
+# All languages, and the demo: what CI runs.
+check:
+	@sh tools/check.sh test test-kotlin demo
+
+# The Kotlin binding and the Android library on a JVM. BESPOKE_FULL=1: with full counts.
 test-kotlin: $(STAMP)
+	sh tools/install_kotlin.sh
 	BESPOKE_REQUIRE_KOTLIN=1 $(PYTEST) -m kotlin tests/kotlin
 
 # llama.cpp compiled for this processor, which the benchmark of answers compares with: some eight minutes on two cores.

@@ -15,7 +15,7 @@ from tests.kotlin.prepare import build_bundle, build_native, what_python_does
 @pytest.fixture(scope="session")
 def prepared(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """See tests/kotlin/prepare.py."""
-    missing = [tool for tool in ("javac", "mvn", "cmake") if shutil.which(tool) is None]
+    missing = [tool for tool in ("javac", "mvn", "cmake", "aapt2") if shutil.which(tool) is None]
     if missing:
         reason = f"the Kotlin binding is not tested without {', '.join(missing)}"
         assert os.environ.get("BESPOKE_REQUIRE_KOTLIN") != "1", reason
