@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.checks import count, new_seed, record_check
+from tests.checks import count, full, new_seed, record_check
 from tests.native.conftest import compile_core
 from tests.unit.plan.test_kinds import ALLOWED
 
@@ -72,7 +72,9 @@ def test_mutated_plans_that_passed_the_verifier_run(program: Path, corpus: Path,
     assert set(found["instructions"]) == {"load", "call", "zero", "noise", "record", "store", "emit", "free"}
     assert set(found["sections"]) == {"train_step", "micro_step", "apply_step", "evaluate_step", "prefill", "decode"}
     kinds = {tuple(kind) for kind in found["kinds"]}
-    assert kinds == {(*kind, rank) for kind, ranks in ALLOWED.items() for rank in ranks}
+    allowed = {(*kind, rank) for kind, ranks in ALLOWED.items() for rank in ranks}
+    assert kinds <= allowed
+    assert len(allowed - kinds) <= (0 if full() else 2)  # the rarest of them come once in some thousand plans
     passed = {name: counts["passed"] for name, counts in found["mutations"].items()}
     record_check(
         "mutated plans that passed the verifier, executed under ASan and UBSan",

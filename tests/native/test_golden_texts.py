@@ -106,7 +106,9 @@ def test_a_bundle_of_before_tokenizer_bin_counts_its_texts_as_skipped(bundle: Pa
     content = json.loads((old / "manifest.json").read_bytes())
     content["format_version"]["minor"] = 0
     plan = content.pop("generation")["file"]
-    del content["text"]["tokenizer_bin"], content["files"][BIN], content["files"][plan]
+    del content["text"]["tokenizer_bin"], content["files"][BIN], content["files"][plan], content["smaller_generation"]
+    for method in content["methods"]:
+        del method["smaller_plans"]
     for target in content["targets"]:
         for artifact in target["artifacts"]:
             del artifact["baked"]

@@ -23,6 +23,8 @@ static void verbs_refuse_nulls(void) {
   EXPECT(is(error, code, "ConfigError"));
   code = bespoke_forget_example(NULL, text("id"), &given, &error);
   EXPECT(is(error, code, "ConfigError"));
+  code = bespoke_planned_training(NULL, &given, &error);
+  EXPECT(is(error, code, "ConfigError"));
   code = bespoke_current_run(NULL, &given, &error);
   EXPECT(is(error, code, "ConfigError"));
   code = bespoke_rollback(NULL, &given, &error);

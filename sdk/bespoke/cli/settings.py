@@ -65,9 +65,10 @@ def _lengths(_: click.Context, __: click.Parameter, value: str | None) -> tuple[
 class _Budgets(click.ParamType):
     name = "float,..."
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | tuple[float, ...]:
         try:
-            return tuple(float(part) for part in str(value).split(","))
+            budgets = tuple(float(part) for part in str(value).split(","))
+            return budgets if len(budgets) > 1 else budgets[0]
         except ValueError:
             self.fail(f"{value!r} is not a number, or a list of them such as 200,120,80", param, ctx)
 

@@ -15,7 +15,7 @@ import org.junit.jupiter.api.Test
 /** Two JVMs on one state: one trains and is killed, the other one has the state open all the while. */
 class KilledProcessTest {
     @Test
-    fun `a process that is killed loses nothing that it was told, and the run ends as if nothing had happened`() = runBlocking {
+    fun `a process that is killed loses nothing that it was told and the run ends as if nothing had happened`() = runBlocking {
         val folder = Files.createTempDirectory("bespoke")
         val state = folder.resolve("alice")
         try {

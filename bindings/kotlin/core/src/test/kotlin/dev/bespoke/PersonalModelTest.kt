@@ -23,9 +23,10 @@ import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.assertThrows
 
+/** Their names have no punctuation, which R8 does not take (tests/kotlin/test_shrunk.py). */
 class PersonalModelTest {
     @Test
-    fun `slices have the losses of Python's run, and what was learned answers in two turns`() = withModel { model, _ ->
+    fun `slices have the losses of a run in Python and what was learned answers in two turns`() = withModel { model, _ ->
         val slices = listOf(17L, 33L, Long.MAX_VALUE).map { last ->
             model.train(Training(stop = { it.phase == Phase.STEP && it.step >= last }))
         }
@@ -40,7 +41,7 @@ class PersonalModelTest {
     }
 
     @Test
-    fun `words come back as they went in, whatever they are written in`() = withModel(notes = false) { model, _ ->
+    fun `words in any script come back as they went in`() = withModel(notes = false) { model, _ ->
         val words = "👩🏽‍🚀 \u0000 naïve 日本語 \"quoted\" \\ \n ﷽ 🇩🇪"
         val added = model.examples.add(Example.PromptCompletion("Wer ist das? 🚀", words), "🦊", mustKnow = true)
         assertTrue(added.created)
@@ -54,7 +55,7 @@ class PersonalModelTest {
     }
 
     @Test
-    fun `an error says what it is about, what was got and expected, and what to do`() = withModel(notes = false) { model, _ ->
+    fun `an error has its four parts and its class`() = withModel(notes = false) { model, _ ->
         val error = assertThrows<DataError> { runBlocking { model.examples.add(Example.Text("")) } }
         listOf(error.subject, error.got, error.expected, error.nextStep).forEach { assertTrue(it.isNotBlank()) }
         assertThrows<BundleError> { runBlocking { PersonalModel.open(BundleSource.At("/nowhere/🐚"), "/tmp/x") } }
@@ -105,7 +106,7 @@ class PersonalModelTest {
     }
 
     @Test
-    fun `an answer may be left in the middle, and the next one begins anew`() = withModel(notes = false) { model, _ ->
+    fun `an answer may be left in the middle and the next one begins anew`() = withModel(notes = false) { model, _ ->
         val first = model.generate(Prompt.Text("Once upon"), Generation(maxTokens = 30)).toList()
         val left = model.generate(Prompt.Text("Once upon"), Generation(maxTokens = 30)).take(3).toList()
         assertEquals(first.take(3), left)
@@ -113,7 +114,7 @@ class PersonalModelTest {
     }
 
     @Test
-    fun `closing from another thread ends what runs, once, and later calls throw`() = withModel { model, _ ->
+    fun `closing from another thread ends what runs once and later calls throw`() = withModel { model, _ ->
         val conversation = model.conversation()
         model.setPace(SLOW)
         coroutineScope {
@@ -142,7 +143,7 @@ class PersonalModelTest {
     }
 
     @Test
-    fun `what was learned is exported, imported, rolled back and forgotten`() = withModel { model, state ->
+    fun `what was learned is exported and imported and rolled back and forgotten`() = withModel { model, state ->
         assertTrue(model.train(Training(steps = null)).accepted == true)
         val folder = state.resolveSibling("adapter").toString()
         model.exportAdapter(folder)
@@ -190,7 +191,7 @@ class PersonalModelTest {
     }
 
     @Test
-    fun `training takes what it takes in a program in C, the JVM's own memory aside`() {
+    fun `training takes what it takes in a program in C without the memory of the JVM`() {
         var added = 0L
         repeat(3) {  // the last one: by then the JVM has loaded its classes and compiled what runs often
             withModel { model, _ ->
@@ -204,7 +205,7 @@ class PersonalModelTest {
     }
 
     @Test
-    fun `it says what training takes by each of its plans, and runs by the one that has room`() = withModel { model, _ ->
+    fun `it says what training takes by each of its plans and runs by the one that has room`() = withModel { model, _ ->
         val planned = model.plannedTraining()
         assertEquals(List(3) { "mesp" } + List(3) { "mezo" }, planned.map { it.method })
         assertEquals(List(3) { false } + List(3) { true }, planned.map { it.replayable })

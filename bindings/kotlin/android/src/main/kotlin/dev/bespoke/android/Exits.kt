@@ -23,12 +23,9 @@ internal enum class ExitMeans {
 internal object Exits {
     data class Exit(val means: ExitMeans, val at: Long)
 
-    /** Not before Android 11. */
-    val areTold get() = Build.VERSION.SDK_INT >= Build.VERSION_CODES.R
-
-    /** Ends of the process `process` after `seen` (ms since the epoch), oldest first. None where they are not told. */
-    fun since(context: Context, process: String, seen: Long): List<Exit> {
-        if (Build.VERSION.SDK_INT < Build.VERSION_CODES.R) return emptyList()
+    /** Ends of the process `process` after `seen` (ms since the epoch), oldest first; null before Android 11, which does not tell. */
+    fun since(context: Context, process: String, seen: Long): List<Exit>? {
+        if (Build.VERSION.SDK_INT < Build.VERSION_CODES.R) return null
         val manager = context.getSystemService(ActivityManager::class.java)
         return manager.getHistoricalProcessExitReasons(context.packageName, 0, MOST)
             .filter { it.processName == process && it.timestamp > seen }

@@ -92,38 +92,53 @@ data class LastSlice(
 /**
  * What is known between slices.
  *
- * @property seenExit when the newest end of the training process was that is counted here, in ms since the epoch
+ * @property slice when the slice began that has not said how it ended, in ms since the epoch; null: there is none
+ * @property seenExit when the newest end of the training process was that has been looked at, in ms since the epoch
  * @property pause why the last slice ended before its time
  * @property crashes of the training process, one after the other
+ * @property scheduled what is learned in the background
  */
 @Serializable
 internal data class Kept(
     val ladder: PlanLadder = PlanLadder(),
+    val slice: Long? = null,
     val seenExit: Long = 0,
     val rungs: Int = 1,
     val last: LastSlice? = null,
     val pause: Pause? = null,
     val crashes: Int = 0,
+    val scheduled: Learning? = null,
 ) {
-    /** After an end of the training process. */
-    fun after(exit: Exits.Exit): Kept = copy(seenExit = exit.at).run {
-        when (exit.means) {
-            ExitMeans.MEMORY_KILL -> copy(ladder = ladder.killed(rungs))
-            ExitMeans.CRASH -> copy(crashes = crashes + 1)
-            ExitMeans.OTHER_END -> this
+    /**
+     * Before a slice: after the ends of the training process that nobody has looked at yet; null: the system does not tell them. Only an end
+     * within a slice counts: what is done to a process that waits for work says nothing of plans.
+     */
+    fun after(exits: List<Exits.Exit>?): Kept {
+        val seen = copy(slice = null, seenExit = exits?.lastOrNull()?.at ?: seenExit)
+        return when {
+            slice == null -> seen
+            exits == null -> seen.copy(ladder = ladder.killed(rungs))
+            else -> exits.filter { it.at >= slice }.fold(seen) { kept, exit ->
+                when (exit.means) {
+                    ExitMeans.MEMORY_KILL -> kept.copy(ladder = kept.ladder.killed(rungs))
+                    ExitMeans.CRASH -> kept.copy(crashes = kept.crashes + 1)
+                    ExitMeans.OTHER_END -> kept
+                }
+            }
         }
     }
 
-    /** After a slice; null: its process died, and where the system does not tell why, it was for its memory. */
-    fun after(end: SliceEnd?, exitsAreTold: Boolean): Kept {
-        if (end == null) return copy(pause = null, ladder = if (exitsAreTold) ladder else ladder.killed(rungs))
+    /** After a slice; null: its process died, and why is looked at before the next one. */
+    fun after(end: SliceEnd?): Kept {
+        if (end == null) return copy(pause = null)
         val known = if (end.rungs > 0) end.rungs else rungs
         val next = when {
             end.tookTooMuch -> ladder.killed(known)
             end.failure != null || end.pause == Pause.MEMORY || end.pause == Pause.BUSY -> ladder
             else -> ladder.clean()
         }
-        return copy(ladder = next, rungs = known, last = end.last ?: last, pause = end.pause, crashes = if (end.failure == null) 0 else crashes)
+        val inARow = if (end.failure == null) 0 else crashes
+        return copy(ladder = next, slice = null, rungs = known, last = end.last ?: last, pause = end.pause, crashes = inARow)
     }
 }
 

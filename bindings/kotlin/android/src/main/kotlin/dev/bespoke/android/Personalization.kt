@@ -104,7 +104,10 @@ object Personalization {
     internal const val NOW = "dev.bespoke.personalization.now"
     private const val BACKOFF_SECONDS = 10L
 
-    /** From now on, while the device is charged and, by default, idle, until [cancel]. Scheduling again takes the new settings. */
+    /**
+     * From now on, while the device is charged and, by default, idle, until [cancel]. Doing so again, for instance at each start of the app,
+     * changes nothing; other settings take the place of those before.
+     */
     fun schedule(context: Context, learning: Learning) = begin(context, learning, isForeground = false)
 
     /** At once, with a notification that shows how far it is and stops it. Ask for `POST_NOTIFICATIONS` before, from Android 13 on. */
@@ -143,11 +146,15 @@ object Personalization {
     }
 
     private fun begin(context: Context, learning: Learning, isForeground: Boolean) {
-        Place(context, learning.name).journal.update { it.copy(crashes = 0, pause = null) }  // what somebody asks for is tried again
-        enqueue(context, learning, isForeground, Duration.ZERO, append = false)
+        var isKnown = true
+        Place(context, learning.name).journal.update {
+            isKnown = isForeground || it.scheduled == learning
+            it.copy(crashes = 0, scheduled = if (isForeground) it.scheduled else learning)  // what somebody asks for is tried again
+        }
+        enqueue(context, learning, isForeground, Duration.ZERO, if (isKnown) ExistingWorkPolicy.KEEP else ExistingWorkPolicy.REPLACE)
     }
 
-    internal fun enqueue(context: Context, learning: Learning, isForeground: Boolean, delay: Duration, append: Boolean) {
+    internal fun enqueue(context: Context, learning: Learning, isForeground: Boolean, delay: Duration, policy: ExistingWorkPolicy) {
         val constraints = Constraints.Builder().setRequiresStorageNotLow(true)
         if (!isForeground) constraints.setRequiresCharging(true).setRequiresBatteryNotLow(true).setRequiresDeviceIdle(learning.whenIdle)
         val request = OneTimeWorkRequestBuilder<PersonalizationWorker>()
@@ -156,7 +163,6 @@ object Personalization {
             .setInitialDelay(delay)
         // The system refuses a backoff where idle is asked for. Linear: a lost charger counts as an attempt.
         if (isForeground || !learning.whenIdle) request.setBackoffCriteria(BackoffPolicy.LINEAR, BACKOFF_SECONDS, TimeUnit.SECONDS)
-        val policy = if (append) ExistingWorkPolicy.APPEND_OR_REPLACE else ExistingWorkPolicy.REPLACE
         WorkManager.getInstance(context).enqueueUniqueWork(if (isForeground) NOW else NAME, policy, request.build())
     }
 

@@ -3,6 +3,7 @@ package dev.bespoke.android
 
 import android.content.Context
 import androidx.work.CoroutineWorker
+import androidx.work.ExistingWorkPolicy
 import androidx.work.ForegroundInfo
 import androidx.work.WorkerParameters
 import androidx.work.workDataOf
@@ -28,14 +29,15 @@ internal class PersonalizationWorker(context: Context, parameters: WorkerParamet
 
     override suspend fun doWork(): Result = withContext(Dispatchers.Default) {
         val journal = Place(applicationContext, learning.name).journal
-        val before = journal.update(::withExits)
+        val before = journal.update { it.after(Exits.since(applicationContext, trainingProcess(applicationContext), it.seenExit)) }
         if (before.crashes >= MOST_CRASHES) return@withContext failed("the training process crashed $MOST_CRASHES times")
         if (isForeground) show(null)
+        journal.update { it.copy(slice = System.currentTimeMillis()) }
         val end = slice(before.ladder)
-        journal.update { it.after(end, Exits.areTold) }
+        journal.update { it.after(end) }
         end?.failure?.let { return@withContext failed(it) }
         // A new request and not a retry, whose waiting time would grow from slice to slice.
-        rest(end)?.let { Personalization.enqueue(applicationContext, learning, isForeground, it, append = true) }
+        rest(end)?.let { Personalization.enqueue(applicationContext, learning, isForeground, it, ExistingWorkPolicy.APPEND_OR_REPLACE) }
         Result.success()
     }
 
@@ -70,8 +72,6 @@ internal class PersonalizationWorker(context: Context, parameters: WorkerParamet
         }
         delay(SHOW_MS)
     }
-
-    private fun withExits(kept: Kept): Kept = Exits.since(applicationContext, trainingProcess(applicationContext), kept.seenExit).fold(kept, Kept::after)
 
     private fun failed(why: String) = Result.failure(workDataOf(FAILURE to why))
 

@@ -85,6 +85,19 @@ class LearningTest {
     }
 
     @Test
+    fun `scheduling again changes nothing, and other settings take the place`() {
+        Personalization.schedule(app, learning)
+        app.await("a request") { app.work().isNotEmpty() }
+        val first = app.work().single().id
+        Personalization.schedule(app, learning)
+        Thread.sleep(200)
+        assertEquals(listOf(first), app.work().map { it.id })
+        Personalization.schedule(app, learning.copy(whenIdle = true))
+        app.await("another request") { app.work().single().id != first }
+        assertTrue(app.work().single().constraints.requiresDeviceIdle())
+    }
+
+    @Test
     fun `what is cancelled ends committed and stays off`() {
         HotPowerManager.headroom = SLOW
         app.charging(true)
@@ -208,20 +221,20 @@ class LearningTest {
     }
 
     @Test
-    fun `each memory kill takes smaller plans, and two clean slices climb again`() {
+    fun `each memory kill takes smaller plans, the third one a run of forward passes, and two clean slices climb again`() {
         HotPowerManager.headroom = SLOW
         app.charging(true)
-        val short = learning.copy(sliceSeconds = 1.5)
-        val plans = mutableListOf<Pair<String, Long?>>()
-        for (kills in 0..3) {
-            if (kills > 0) ended(ApplicationExitInfo.REASON_LOW_MEMORY, at = kills * 1000L)
-            plans += slice(short)
+        Personalization.schedule(app, learning.copy(sliceSeconds = 2.0))
+        for (kills in 1..3) {
+            user.running()
+            assertEquals(budgets[kills - 1], user.running().limitBytes)
+            died(ApplicationExitInfo.REASON_LOW_MEMORY)
+            app.await("the next slice") { kept.ladder.rung == kills }
         }
-        assertEquals(listOf("mesp" to budgets[0], "mesp" to budgets[1], "mesp" to budgets[2], "mezo" to budgets[0]), plans)
+        app.await("a slice by forward passes") { kept.last?.method == "mezo" }
         assertTrue(kept.last!!.isLastResort)
-        assertEquals(PlanLadder(3, 1), kept.ladder)
-        slice(short)
-        assertEquals(PlanLadder(2), kept.ladder)
+        assertEquals(2, kept.last!!.run)
+        app.await("two clean slices") { kept.ladder.rung == 2 }
     }
 
     @Test
@@ -252,12 +265,12 @@ class LearningTest {
 
     @Test
     fun `ends of other processes and those seen before do not count`() {
-        ended(ApplicationExitInfo.REASON_LOW_MEMORY, at = 1000, process = app.packageName)
+        ended(ApplicationExitInfo.REASON_LOW_MEMORY, at = 1000, process = app.packageName)  // the app's own process
         ended(ApplicationExitInfo.REASON_LOW_MEMORY, at = 2000)
         ended(ApplicationExitInfo.REASON_CRASH_NATIVE, at = 3000)
         val process = trainingProcess(app)
-        assertEquals(listOf(ExitMeans.MEMORY_KILL, ExitMeans.CRASH), Exits.since(app, process, 0).map { it.means })
-        assertEquals(listOf(3000L), Exits.since(app, process, 2000).map { it.at })
+        assertEquals(listOf(ExitMeans.MEMORY_KILL, ExitMeans.CRASH), Exits.since(app, process, 0)!!.map { it.means })
+        assertEquals(listOf(3000L), Exits.since(app, process, 2000)!!.map { it.at })
     }
 
     @Test
@@ -267,8 +280,7 @@ class LearningTest {
         Personalization.schedule(app, learning)
         for (crash in 1..3) {
             user.running()
-            ended(ApplicationExitInfo.REASON_CRASH_NATIVE, at = crash * 1000L)
-            app.trainingDies()
+            died(ApplicationExitInfo.REASON_CRASH_NATIVE)
             user.idle()
         }
         app.await("the end") { app.work().any { it.state == WorkInfo.State.FAILED } }
@@ -315,14 +327,10 @@ class LearningTest {
         assertEquals(LearningStatus.Waiting(kept.last, why), user.status())
     }
 
-    /** By which method and plans one slice trains. */
-    private fun slice(of: Learning): Pair<String, Long?> {
-        val before = kept.last?.at
-        Personalization.schedule(app, of)
-        app.await("a slice") { kept.last?.at != before }
-        Personalization.cancel(app)
-        user.idle()
-        return kept.last!!.let { it.method to it.plannedForBytes }
+    /** The training process ends within a slice. */
+    private fun died(reason: Int) {
+        ended(reason, at = System.currentTimeMillis())
+        app.trainingDies()
     }
 
     private fun ended(reason: Int, at: Long, process: String = trainingProcess(app)) {

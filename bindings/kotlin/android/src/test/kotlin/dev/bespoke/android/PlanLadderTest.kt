@@ -40,17 +40,33 @@ class PlanLadderTest {
         assertEquals(PlanLadder(), PlanLadder().clean())
     }
 
+    private val kept = Kept(ladder = PlanLadder(1, 1), slice = 2000, rungs = 4, crashes = 2)
+
     @Test
     fun `what a slice ends by moves the ladder, or does not`() {
-        val kept = Kept(ladder = PlanLadder(1, 1), rungs = 4, crashes = 2)
-        assertEquals(PlanLadder(0), kept.after(SliceEnd(rungs = 4), true).ladder)
-        assertEquals(PlanLadder(2), kept.after(SliceEnd(rungs = 4, tookTooMuch = true), true).ladder)
-        for (pause in listOf(Pause.MEMORY, Pause.BUSY)) assertEquals(PlanLadder(1, 1), kept.after(SliceEnd(rungs = 4, pause = pause), true).ladder)
-        for (pause in listOf(Pause.HOT, Pause.POWER_SAVE)) assertEquals(PlanLadder(0), kept.after(SliceEnd(rungs = 4, pause = pause), true).ladder)
-        assertEquals(PlanLadder(1, 1), kept.after(SliceEnd(failure = "no bundle"), true).ladder)
-        assertEquals(listOf(0, 2), listOf(SliceEnd(rungs = 4), SliceEnd(failure = "no bundle")).map { kept.after(it, true).crashes })
-        // It died: where the system tells why, that is read before the next slice; else it was for its memory.
-        assertEquals(PlanLadder(1, 1), kept.after(null, exitsAreTold = true).ladder)
-        assertEquals(PlanLadder(2), kept.after(null, exitsAreTold = false).ladder)
+        assertEquals(PlanLadder(0), kept.after(SliceEnd(rungs = 4)).ladder)
+        assertEquals(PlanLadder(2), kept.after(SliceEnd(rungs = 4, tookTooMuch = true)).ladder)
+        for (pause in listOf(Pause.MEMORY, Pause.BUSY)) assertEquals(PlanLadder(1, 1), kept.after(SliceEnd(rungs = 4, pause = pause)).ladder)
+        for (pause in listOf(Pause.HOT, Pause.POWER_SAVE)) assertEquals(PlanLadder(0), kept.after(SliceEnd(rungs = 4, pause = pause)).ladder)
+        assertEquals(PlanLadder(1, 1), kept.after(SliceEnd(failure = "no bundle")).ladder)
+        assertEquals(listOf(0, 2), listOf(SliceEnd(rungs = 4), SliceEnd(failure = "no bundle")).map { kept.after(it).crashes })
+        assertEquals(null, kept.after(SliceEnd(rungs = 4)).slice)
+        assertEquals(kept, kept.after(null as SliceEnd?))  // why its process died is looked at before the next one
+    }
+
+    @Test
+    fun `only an end of the process within a slice counts`() {
+        fun after(slice: Long?, vararg exits: Exits.Exit) = kept.copy(slice = slice).after(exits.toList())
+        val kill = Exits.Exit(ExitMeans.MEMORY_KILL, 3000)
+        assertEquals(PlanLadder(2), after(2000, kill).ladder)
+        assertEquals(3000, after(2000, kill).seenExit)
+        assertEquals(PlanLadder(1, 1), after(null, kill).ladder)  // it waited for work
+        assertEquals(3000, after(null, kill).seenExit)
+        assertEquals(PlanLadder(1, 1), after(4000, kill).ladder)  // before the slice began
+        assertEquals(PlanLadder(1, 1), after(2000).ladder)  // the worker was stopped, the process lives
+        assertEquals(3, after(2000, Exits.Exit(ExitMeans.CRASH, 3000)).crashes)
+        assertEquals(kept.copy(slice = null, seenExit = 3000), after(2000, Exits.Exit(ExitMeans.OTHER_END, 3000)))
+        assertEquals(PlanLadder(2), kept.after(null as List<Exits.Exit>?).ladder)  // the system does not tell why
+        assertEquals(PlanLadder(1, 1), kept.copy(slice = null).after(null as List<Exits.Exit>?).ladder)
     }
 }
