@@ -66,8 +66,8 @@ def errors(table: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _error_fields() -> Iterable[str]:
-    meanings = {"subject": "What it is about.", "got": "What was found there.", "expected": "What should be.", "nextStep": "What to do."}
-    for number, (name, means) in enumerate(meanings.items()):
+    means_of = {"subject": "What it is about.", "got": "What was found.", "expected": "What should be.", "nextStep": "What to do."}
+    for number, (name, means) in enumerate(means_of.items()):
         yield ("\n" if number else "") + f"    /** {means} */\n    val {name}: String get() = details.{name}\n"
 
 

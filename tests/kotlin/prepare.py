@@ -109,7 +109,8 @@ def c_client_adds(bundle: Path, out: Path) -> int:
     states.mkdir()
     source = Path(__file__).with_name("added_memory.c")
     lib = core / "lib"
-    subprocess.run(["cc", source, f"-I{core / 'include'}", f"-L{lib}", "-lbespoke_core", f"-Wl,-rpath,{lib}", "-o", program], check=True)
+    link = [f"-L{lib}", "-lbespoke_core", f"-Wl,-rpath,{lib}"]
+    subprocess.run(["cc", source, f"-I{core / 'include'}", *link, "-o", program], check=True)
     examples = [json.dumps({"text": note}) for note in NOTES]
     done = subprocess.run([program, bundle, states, *examples], check=True, capture_output=True, text=True)
     memory = json.loads(done.stdout)["memory"]

@@ -7,7 +7,7 @@ open class BespokeError internal constructor(private val details: ErrorDetails) 
     /** What it is about. */
     val subject: String get() = details.subject
 
-    /** What was found there. */
+    /** What was found. */
     val got: String get() = details.got
 
     /** What should be. */
