@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The public API of the Kotlin modules is documented, as Dokka sees it. Of what is written from the schemas, the classes are: what each
-field means stands on the pages of the reports, once for all languages."""
+"""The public API of the Kotlin modules is documented, as Dokka sees it. Of what is written from the schemas, the classes are: what
+each field means stands on the pages of the reports, once for all languages."""
 
 from __future__ import annotations
 
