@@ -171,7 +171,8 @@ bool range(Case& one, const Corpus&, Random& random) {
   Plan& plan = a_plan(one, random);
   Reference* reference = a_reference(one, plan, random);
   if (reference == nullptr) return false;
-  const int32_t starts[] = {0, 1, reference->start + 1, -1, INT32_MAX};
+  const int32_t next = reference->start == INT32_MAX ? INT32_MIN : reference->start + 1;  // an earlier mutation may have been here
+  const int32_t starts[] = {0, 1, next, -1, INT32_MAX};
   reference->start = starts[random(5)];
   if (random(2)) reference->rows = static_cast<int32_t>(random(5)) - 1;
   return true;
