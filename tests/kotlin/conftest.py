@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kotlin.prepare import build_bundle, build_native, what_python_does
+from tests.kotlin.prepare import build_bundle, build_native, pack_archives, what_python_does
 
 
 @pytest.fixture(scope="session")
@@ -23,4 +23,5 @@ def prepared(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("kotlin")
     build_native(folder)
     what_python_does(build_bundle(stories, folder), folder)
+    pack_archives(stories, folder)
     return folder

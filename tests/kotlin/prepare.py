@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of the Kotlin binding need: libbespoke_jni over the installed core, a bundle, and what Python does with it.
 
-A folder then holds native/libbespoke_jni.so, chat.bundle (stories260K, for three budgets), notes.json, and python.json: the losses
-of a run of STEPS steps in one go, the greedy answers to two turns, and what a program in C takes for that run.
+A folder then holds native/libbespoke_jni.so, chat.bundle (stories260K, for three budgets), notes.json, python.json (the losses of a run
+of STEPS steps in one go, the greedy answers to two turns, what a program in C takes for that run), and in archives/ what is delivered:
+weights.zip and method.zip of chat, of older (another method on the same weights), delta/delta.zip from older to chat, and
+chat/whole.zip, all of it as an app's asset.
 """
 
 from __future__ import annotations
@@ -85,6 +87,22 @@ def build_bundle(model: Path, out: Path) -> Path:
 
     most = max(plan.fastest.peak_bytes for plan in personalizer(Budget()).estimate().plans) / 1e6
     return personalizer(Budget(memory_mb=(most, 0.75 * most, 0.55 * most))).build(out / "chat.bundle")
+
+
+def pack_archives(model: Path, out: Path) -> None:
+    from bespoke import Lora, Personalizer, Training, pack
+    from bespoke.bundle.stored_zip import write_zip
+
+    archives, older, chat = out / "archives", out / "older.bundle", out / "chat.bundle"
+    for folder in (archives, older):
+        shutil.rmtree(folder, ignore_errors=True)
+    training = Training(learning_rate=1e-4, sequence_lengths=(128,), batch_size=2, steps=STEPS, seed=1)
+    Personalizer(model, "mezo", "executorch", context=512, lora=Lora(rank=4), training=training, data=None).build(older)
+    pack(older, archives / "older")
+    pack(chat, archives / "chat")
+    pack(chat, archives / "delta", since=older)
+    files = sorted(path.relative_to(chat).as_posix() for path in chat.rglob("*") if path.is_file())
+    write_zip(archives / "chat" / "whole.zip", ((name, chat / name) for name in files))
 
 
 def what_python_does(bundle: Path, out: Path) -> None:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """link.py MODULE MANIFEST ANDROID_ALL.jar [LIBRARY_MANIFEST ...]: the resources of an app as Gradle and aapt2 would make them.
 
-In MODULE/target/android: AndroidManifest.xml (merged), resources.apk, gen (R classes as Java), r-classes (compiled), and the file
-that tells Robolectric where they are. The libraries are those that explode.py has opened, and the manifests that are named.
+In MODULE/target/android: AndroidManifest.xml (merged), resources.apk, gen (R classes as Java), r-classes (compiled),
+manifest-rules.pro (R8 keeps what the manifest names), and the file that tells Robolectric where they are. The libraries are those
+that explode.py has opened, and the manifests that are named.
 """
 
 import shutil
@@ -34,6 +35,7 @@ def main(module: Path, manifest: Path, android: Path, libraries: list[Path]) -> 
     _run(
         "aapt2", "link", "-I", framework, "--manifest", out / "AndroidManifest.xml", "-o", out / "resources.apk",
         "--java", out / "gen", "--extra-packages", ":".join(map(package_of, manifests)), "--auto-add-overlay", *versions,
+        "--proguard", out / "manifest-rules.pro",
         *sorted((out / "compiled").iterdir()),
     )  # fmt: skip
     _run("javac", "-nowarn", "--release", "17", "-d", out / "r-classes", *sorted((out / "gen").rglob("*.java")))

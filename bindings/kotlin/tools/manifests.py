@@ -2,7 +2,7 @@
 """What Gradle's manifest merger does, as far as the libraries here need it.
 
 Elements are joined by tag and android:name, the app's win, and so do its attributes; ${applicationId} is filled in; what the app
-marks tools:node="remove" goes.
+marks tools:node="remove" goes. Native libraries are loaded out of the APK, as Gradle sets it from API 23 on.
 """
 
 import xml.etree.ElementTree as ElementTree
@@ -20,6 +20,8 @@ def merged(app: Path, libraries: Sequence[Path]) -> ElementTree.ElementTree:
     root = tree.getroot()
     for library in libraries:
         _merge(root, ElementTree.parse(library).getroot())
+    for application in root.iter("application"):
+        application.attrib.setdefault(ANDROID + "extractNativeLibs", "false")
     for parent in root.iter():
         for child in [one for one in parent if one.get(TOOLS + "node") == "remove"]:
             parent.remove(child)

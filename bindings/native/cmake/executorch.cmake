@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# ExecuTorch from its Python wheel. Variables and not imported targets: those need CMake 3.28.
+# ExecuTorch from its Python wheel (variables and not imported targets: those need CMake 3.28), or as it installs itself when it is built
+# from its sources, as for Android: static libraries, which bring along the options to link whole what registers itself.
 if(NOT executorch_DIR)
   find_package(Python3 COMPONENTS Interpreter QUIET)
   execute_process(COMMAND ${Python3_EXECUTABLE} -c "import importlib.util as u; print(list(u.find_spec('executorch').submodule_search_locations)[0])"
@@ -7,6 +8,10 @@ if(NOT executorch_DIR)
   set(executorch_DIR ${_executorch}/share/cmake)
 endif()
 find_package(executorch REQUIRED CONFIG)
+if(TARGET optimized_native_cpu_ops_lib)
+  set(EXECUTORCH_LIBRARIES optimized_native_cpu_ops_lib xnnpack_backend extension_threadpool executorch_core)  # no operator twice
+  set(EXECUTORCH_COMPILE_DEFINITIONS C10_USING_CUSTOM_GENERATED_MACROS)
+endif()
 list(FILTER EXECUTORCH_LIBRARIES EXCLUDE REGEX "openvino|etdump|qnn")  # another engine, a profiler: nothing here uses them
 
 file(GLOB ENGINE_SOURCES CONFIGURE_DEPENDS src/engines/executorch/*.cpp)

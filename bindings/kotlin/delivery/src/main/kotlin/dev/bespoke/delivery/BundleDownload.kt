@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.bespoke.delivery
+
+import androidx.work.Data
+import androidx.work.workDataOf
+import dev.bespoke.Trust
+import kotlinx.serialization.Serializable
+import kotlinx.serialization.json.Json
+import okhttp3.HttpUrl.Companion.toHttpUrlOrNull
+
+/**
+ * A bundle as `bespoke pack` wrote it and a server has it. It is kept with the scheduled work, so it holds data and no code.
+ *
+ * @property weights, [method] the two archives; the weights are not asked for where the installed bundle has the same
+ * @property deltas each goes over one older bundle and is smaller than [method]: those that the app knows
+ * @property name of the bundle on this device: one for each that the app uses
+ * @property pinSha256 of manifest.json, in hexadecimal, where the app knows its bundle by that
+ * @property publicKey ed25519, 64 hexadecimal digits, where it knows its bundle by who signed it
+ */
+@Serializable
+data class BundleDownload(
+    val weights: Archive,
+    val method: Archive,
+    val deltas: List<Delta> = emptyList(),
+    val name: String = "chat",
+    val pinSha256: String? = null,
+    val publicKey: String? = null,
+) {
+    init {
+        requireName(name)
+        require(publicKey == null || publicKey.matches(Regex("[0-9a-fA-F]{64}"))) { "a public key is 64 hexadecimal digits" }
+    }
+
+    internal val trust: Trust
+        get() = Trust(pinSha256, publicKey?.chunked(2)?.map { it.toInt(16).toByte() }?.toByteArray(), pinSha256 != null || publicKey != null)
+
+    internal fun data(): Data = workDataOf(KEY to Json.encodeToString(serializer(), this))
+
+    internal companion object {
+        private const val KEY = "download"
+
+        fun of(data: Data): BundleDownload =
+            Json.decodeFromString(serializer(), checkNotNull(data.getString(KEY)) { "work without what is to be downloaded" })
+    }
+}
+
+/** It becomes a folder's. */
+internal fun requireName(name: String) =
+    require(name.matches(Regex("[A-Za-z0-9_-]{1,64}"))) { "the name of a bundle is letters, digits, _ and -: got '$name'" }
+
+/** A file of a server. [sha256] and [bytes] are the app's word against the server's: what differs is not used. */
+@Serializable
+data class Archive(val url: String, val sha256: String, val bytes: Long) {
+    init {
+        require(sha256.matches(Regex("[0-9a-f]{64}"))) { "a sha256 is 64 hexadecimal digits in lower case: got '$sha256'" }
+        require(bytes > 0) { "an archive has bytes: got $bytes of $url" }
+        val parsed = url.toHttpUrlOrNull()
+        require(parsed != null && (parsed.isHttps || parsed.host == "127.0.0.1")) { "an archive comes by https: got '$url'" }
+    }
+}
+
+/** What makes the new bundle of the one whose manifest.json has the sha256 [since]. */
+@Serializable
+data class Delta(val since: String, val archive: Archive)
+
+/** A delivery that goes on failing if it is tried again. */
+class DeliveryError internal constructor(val subject: String, val got: String, val expected: String, val nextStep: String) :
+    RuntimeException("$subject: got $got; expected $expected. $nextStep")
