@@ -95,7 +95,7 @@ def replay(bundle: Path, place: Path, steps: int = FEW) -> None:
     state = place / "written"
     with PersonalModel.open(bundle, state, runtime="core") as model:
         length = max(model._bundle.manifest.sequence_lengths) + 1
-        model.examples.add({"tokens": [5] * length, "mask": [1] * length})  # all of it gets better alike, which the gate takes for no luck
+        model.examples.add({"tokens": [5] * length, "mask": [1] * length})  # it gets better everywhere: no luck to the gate
         report = model.train(steps, method="mezo", seed=3)
     assert report.accepted, report.why_refused
     made = accepted(state)
