@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""link.py MODULE MANIFEST ANDROID_ALL.jar [LIBRARY_MANIFEST ...]: the resources of an app as Gradle and aapt2 would make them.
+"""link.py MODULE MANIFEST ANDROID_ALL.jar [LIBRARY_MANIFEST | EXPLODED ...]: the resources of an app as Gradle and aapt2 would make them.
 
 In MODULE/target/android: AndroidManifest.xml (merged), resources.apk, gen (R classes as Java), r-classes (compiled), and the file
-that tells Robolectric where they are. The libraries are those that explode.py has opened, and the manifests that are named.
+that tells Robolectric where they are. The libraries are those that explode.py has opened for the binding and
+in the folders that are named, and the manifests that are named.
 """
 
 import shutil
@@ -18,14 +19,16 @@ MIN_SDK, TARGET_SDK = "26", "36"
 
 
 def main(module: Path, manifest: Path, android: Path, libraries: list[Path]) -> None:
-    out, exploded = module / "target" / "android", sorted((BINDING / "androidx" / "target" / "exploded").iterdir())
+    out = module / "target" / "android"
+    opened = [BINDING / "androidx" / "target" / "exploded", *filter(Path.is_dir, libraries)]
+    exploded = [library for folder in opened for library in sorted(folder.iterdir())]
     shutil.rmtree(out, ignore_errors=True)
     for name in ("compiled", "gen", "r-classes", "assets", "robolectric/com/android/tools"):
         (out / name).mkdir(parents=True)
     framework = BINDING / "androidx" / "target" / "framework.apk"
     if not framework.exists():
         write_framework(str(android), str(framework))
-    manifests = [*libraries, *(folder / "AndroidManifest.xml" for folder in exploded)]
+    manifests = [*filter(Path.is_file, libraries), *(folder / "AndroidManifest.xml" for folder in exploded)]
     merged(manifest, manifests).write(out / "AndroidManifest.xml", encoding="utf-8", xml_declaration=True)
     resources = [folder / "res" for folder in exploded] + [module / "src" / "main" / "res"]
     for number, folder in enumerate(filter(Path.is_dir, resources)):
@@ -34,7 +37,8 @@ def main(module: Path, manifest: Path, android: Path, libraries: list[Path]) -> 
     _run(
         "aapt2", "link", "-I", framework, "--manifest", out / "AndroidManifest.xml", "-o", out / "resources.apk",
         "--java", out / "gen", "--extra-packages", ":".join(map(package_of, manifests)), "--auto-add-overlay", *versions,
-        *sorted((out / "compiled").iterdir()),
+        # Each as an overlay of those before it: libraries name the same styleable, and the app's values win.
+        *(part for compiled in sorted((out / "compiled").iterdir()) for part in ("-R", compiled)),
     )  # fmt: skip
     _run("javac", "-nowarn", "--release", "17", "-d", out / "r-classes", *sorted((out / "gen").rglob("*.java")))
     (out / "robolectric" / "com" / "android" / "tools" / "test_config.properties").write_text(
