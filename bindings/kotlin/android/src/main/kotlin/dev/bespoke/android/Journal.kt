@@ -39,7 +39,12 @@ internal fun requireUnlocked(context: Context) {
     }
 }
 
-/** What the last slice did, for the app to show. */
+/**
+ * What the last slice did, for the app to show.
+ *
+ * @property peakBytes of all of the training process
+ * @property limitBytes of what training adds to [idleBytes], what its process held before; [addedBytes] counts as it does
+ */
 @Serializable
 data class LastSlice(
     val at: Long,
@@ -59,12 +64,15 @@ data class LastSlice(
     val bytesWritten: Long,
     val seconds: Double,
     val isLastResort: Boolean,
+    val idleBytes: Long = 0,
 ) {
+    val addedBytes: Long get() = (peakBytes - idleBytes).coerceAtLeast(0)
+
     companion object {
         internal fun of(report: TrainReport, at: Long, isLastResort: Boolean) = LastSlice(
             at, report.run, report.method, report.steps, report.totalSteps, report.stoppedBecause, report.accepted, report.refusedBecause, report.gain,
             report.losses.firstOrNull(), report.losses.lastOrNull(), report.memory.peakBytes, report.memory.limitBytes,
-            report.memory.plannedForBytes, report.bytesWritten, report.seconds, isLastResort,
+            report.memory.plannedForBytes, report.bytesWritten, report.seconds, isLastResort, report.memory.idleBytes,
         )
     }
 }
