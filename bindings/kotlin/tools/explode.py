@@ -2,7 +2,8 @@
 """explode.py TARGET: every TARGET/aar/*.aar as a folder in TARGET/exploded, and the classes of all put together in TARGET/classes;
 the classes of TARGET/robolectric/NAME.aar, which tests alone need, as NAME.jar beside it.
 
-Macros in resources (`@macro/NAME`, of material) are written out: Debian's aapt2 is older than they are."""
+Macros in resources (`@macro/NAME`, of material) are written out: Debian's aapt2 is older than they are.
+"""
 
 import io
 import re
@@ -30,8 +31,9 @@ def main(target: Path) -> None:
 def write_macros_out(resources: Path) -> None:
     files = {path: path.read_text(encoding="utf-8") for path in resources.rglob("*.xml")}
     macros = {name: value for text in files.values() for name, value in MACRO.findall(text)}
-    for path, text in files.items() if macros else ():
-        path.write_text(USE.sub(lambda use: macros[use[1]], MACRO.sub("", text)), encoding="utf-8")
+    for path, text in files.items():
+        if "macro" in text:
+            path.write_text(USE.sub(lambda use: macros[use[1]], MACRO.sub("", text)), encoding="utf-8")
 
 
 if __name__ == "__main__":

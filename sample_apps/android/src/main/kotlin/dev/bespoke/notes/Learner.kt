@@ -24,8 +24,13 @@ class Learner(
 
     suspend fun switchOn() {
         notebook.change { it.copy(learns = true, hasTaught = true) }
-        follow()
-        withContext(Dispatchers.IO) { Personalization.schedule(context, learning) }
+        try {
+            follow()  // before anything is scheduled: a slice without examples would rest for hours
+            withContext(Dispatchers.IO) { Personalization.schedule(context, learning) }
+        } catch (problem: Exception) {
+            notebook.change { it.copy(learns = false) }
+            throw problem
+        }
     }
 
     suspend fun switchOff() {

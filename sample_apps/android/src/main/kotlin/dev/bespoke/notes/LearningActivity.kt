@@ -37,7 +37,7 @@ class LearningActivity : Screen(R.layout.learning, R.string.learning_title) {
         val said = words.of(status, book)
         card(R.id.status_title, R.id.status_text, R.id.status_facts, said.copy(title = getString(R.string.learning_open, said.title)))
         bar(said)
-        val last = words.last(status.last)
+        val last = words.last(status.last.takeIf { book.hasTaught })  // forgetting changes no work, so the status does not tell of it
         visible(R.id.last, last != null)
         last?.let { card(R.id.last_title, R.id.last_text, R.id.last_facts, it) }
         visible(R.id.explanation, !book.learns)

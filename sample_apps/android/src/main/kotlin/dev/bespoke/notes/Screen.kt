@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package dev.bespoke.notes
 
+import android.app.Dialog
 import android.os.Bundle
 import android.view.View
 import android.widget.TextView
@@ -20,6 +21,8 @@ import kotlinx.coroutines.launch
 
 /** A screen with its name on top and a way back. What it shows follows the app's parts, so that a rotation loses nothing. */
 abstract class Screen(@LayoutRes layout: Int, @param:StringRes private val name: Int) : AppCompatActivity(layout) {
+    private var asking: Dialog? = null
+
     override fun onCreate(savedInstanceState: Bundle?) {
         super.onCreate(savedInstanceState)
         setTitle(name)  // what TalkBack says when the screen opens
@@ -41,18 +44,29 @@ abstract class Screen(@LayoutRes layout: Int, @param:StringRes private val name:
             } catch (left: CancellationException) {
                 throw left
             } catch (problem: Exception) {
-                MaterialAlertDialogBuilder(this@Screen).setMessage(words(problem)).setPositiveButton(android.R.string.ok, null).show()
+                ask(MaterialAlertDialogBuilder(this@Screen).setMessage(words(problem)).setPositiveButton(R.string.ok, null))
             }
         }
     }
 
     protected fun confirm(@StringRes title: Int, @StringRes text: Int, @StringRes yes: Int, block: () -> Unit) {
-        MaterialAlertDialogBuilder(this)
-            .setTitle(title)
-            .setMessage(text)
-            .setNegativeButton(R.string.cancel, null)
-            .setPositiveButton(yes) { _, _ -> block() }
-            .show()
+        ask(
+            MaterialAlertDialogBuilder(this)
+                .setTitle(title)
+                .setMessage(text)
+                .setNegativeButton(R.string.cancel, null)
+                .setPositiveButton(yes) { _, _ -> block() },
+        )
+    }
+
+    private fun ask(dialog: MaterialAlertDialogBuilder) {
+        asking?.dismiss()
+        asking = dialog.show()
+    }
+
+    override fun onDestroy() {
+        asking?.dismiss()
+        super.onDestroy()
     }
 
     protected fun words(problem: Throwable): String = when (problem) {

@@ -8,6 +8,7 @@ import android.widget.LinearLayout
 import android.widget.TextView
 import dev.bespoke.Version
 import java.time.OffsetDateTime
+import kotlinx.coroutines.flow.combine
 import kotlinx.coroutines.flow.distinctUntilChanged
 import kotlinx.coroutines.flow.map
 
@@ -23,10 +24,12 @@ class VersionsActivity : Screen(R.layout.versions, R.string.versions_title) {
         findViewById<View>(R.id.forget).setOnClickListener {
             confirm(R.string.forget_title, R.string.forget_text, R.string.forget_yes) {
                 say(getString(R.string.working))
-                act({ parts.learner.forgetEverything() }, then = { load() })
+                act({ parts.learner.forgetEverything() })
             }
         }
-        follow(parts.learner.status.map { it.last }.distinctUntilChanged()) { load() }  // a version may come while one looks
+        // A version may come, and a forgetting end, while somebody looks.
+        val changes = combine(parts.learner.status.map { it.last }, parts.notebook.now.map { it?.hasTaught }, ::Pair)
+        follow(changes.distinctUntilChanged()) { load() }
     }
 
     private fun load() {

@@ -39,6 +39,13 @@ class Driver {
         return open()
     }
 
+    /** The last screen as it is made anew after a rotation. */
+    fun <T : Activity> turned(): T {
+        RuntimeEnvironment.setQualifiers("+land")
+        @Suppress("UNCHECKED_CAST")
+        return (opened.last() as ActivityController<T>).recreate().get()
+    }
+
     fun touch(activity: Activity, id: Int) = touch(activity.findViewById<View>(id))
 
     fun touch(view: View) {
@@ -68,9 +75,14 @@ class Driver {
 
     fun writeNotes() = asked { parts -> NotesTestApp.NOTES.forEach { parts.learner.write(it) } }
 
+    fun closeAll() {
+        opened.forEach { it.pause().stop().destroy() }
+        opened.clear()
+    }
+
     /** WorkManager and the models leave before Robolectric takes the application away under their threads. */
     fun leave() {
-        opened.forEach { if (!it.get().isDestroyed) it.pause().stop().destroy() }
+        closeAll()
         HotPowerManager.headroom = 0f
         User(app).leave()
         asked { it.giveMemoryBack().await() }

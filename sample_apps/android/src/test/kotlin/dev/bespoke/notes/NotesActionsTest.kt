@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package dev.bespoke.notes
 
+import android.Manifest
 import android.view.View
 import android.widget.LinearLayout
+import android.widget.TextView
 import androidx.recyclerview.widget.RecyclerView
+import dev.bespoke.android.AppBundle
 import dev.bespoke.android.HotPowerManager
 import dev.bespoke.android.SLOW
 import kotlinx.coroutines.flow.first
@@ -11,10 +14,12 @@ import org.junit.After
 import org.junit.Assert.assertEquals
 import org.junit.Assert.assertFalse
 import org.junit.Assert.assertNotEquals
+import org.junit.Assert.assertNotSame
 import org.junit.Assert.assertTrue
 import org.junit.Test
 import org.junit.runner.RunWith
 import org.robolectric.RobolectricTestRunner
+import org.robolectric.Shadows.shadowOf
 
 /** Everything that can be touched, with the real WorkManager and the real device core. */
 @RunWith(RobolectricTestRunner::class)
@@ -89,5 +94,90 @@ class NotesActionsTest {
         assertFalse(book.learns || book.hasTaught)
         assertEquals("the notes stay", NotesTestApp.NOTES.reversed(), list)
         driver.await("off") { driver.shows(screen, R.id.switch_on) && !driver.shows(screen, R.id.last) }
+    }
+
+    @Test
+    fun `a deleted note takes along what was learned from it`() {
+        learned()
+        val before = driver.asked { it.learner.versions().size }
+        val notes = driver.open<NotesActivity>()
+        val rows = notes.findViewById<RecyclerView>(R.id.list)
+        driver.await("the notes") { rows.childCount > 0 }
+        driver.touch(rows.getChildAt(0).findViewById<View>(R.id.delete))
+        driver.yes()
+        driver.await("one note less") { list.size == NotesTestApp.NOTES.size - 1 }
+        driver.await("$before versions, then none") { driver.asked { it.learner.versions() }.isEmpty() }
+    }
+
+    @Test
+    fun `switched off, nothing new is learned, and what was learned stays`() {
+        learned()
+        val before = driver.asked { it.learner.versions() }
+        val screen = driver.open<LearningActivity>()
+        driver.await("on") { driver.shows(screen, R.id.switch_off) }
+        driver.touch(screen, R.id.switch_off)
+        driver.await("off") { driver.shows(screen, R.id.switch_on) && driver.shows(screen, R.id.explanation) }
+        driver.await("no work") { app.work().all { it.state.isFinished } }
+        assertEquals(before, driver.asked { it.learner.versions() })
+        assertTrue("they can still be undone", driver.shows(screen, R.id.versions))
+    }
+
+    @Test
+    fun `learn now asks for the notification, and learns without the charger`() {
+        driver.writeNotes()
+        driver.asked { it.learner.switchOn() }
+        val screen = driver.open<LearningActivity>()
+        driver.await("on") { driver.shows(screen, R.id.learn_now) }
+        driver.touch(screen, R.id.learn_now)
+        assertEquals(listOf(Manifest.permission.POST_NOTIFICATIONS), shadowOf(screen).lastRequestedPermission.requestedPermissions.toList())
+        shadowOf(app).grantPermissions(Manifest.permission.POST_NOTIFICATIONS)
+        HotPowerManager.headroom = SLOW
+        driver.touch(screen, R.id.learn_now)
+        driver.await("learning") { driver.text(screen, R.id.status_title) == "Learning: learning" }
+        assertFalse("it is at work already", driver.shows(screen, R.id.learn_now))
+    }
+
+    @Test
+    fun `a pause says why`() {
+        driver.writeNotes()
+        app.memory(available = 1)
+        app.charging(true)
+        driver.asked { it.learner.switchOn() }
+        val screen = driver.open<LearningActivity>()
+        driver.await("a pause") { driver.text(screen, R.id.status_title) == "Learning: paused" }
+        assertEquals(app.getString(R.string.pause_memory), driver.text(screen, R.id.status_text))
+    }
+
+    @Test
+    fun `a problem is shown, and learning stays off`() {
+        app.bundle = AppBundle(path = "/nowhere/chat.bundle")
+        val screen = driver.open<LearningActivity>()
+        driver.await("off") { driver.shows(screen, R.id.switch_on) }
+        driver.touch(screen, R.id.switch_on)
+        val told = driver.dialog().findViewById<TextView>(android.R.id.message).text.toString()
+        assertTrue(told, told.contains("/nowhere/chat.bundle"))
+        assertFalse(driver.asked { it.notebook.read() }.learns)
+        assertTrue(app.work().isEmpty())
+    }
+
+    @Test
+    fun `answers outlive a rotation, and before anything is learned both are alike`() {
+        val ask = driver.open<AskActivity>()
+        driver.type(ask, R.id.question, "Once upon")
+        driver.touch(ask, R.id.go)
+        driver.await("both answers") { driver.text(ask, R.id.hint).startsWith("Nothing has been learned yet") }
+        val answer = driver.text(ask, R.id.before)
+        assertTrue(answer, answer.length > 10)
+        assertEquals(answer, driver.text(ask, R.id.after))
+        val turned = driver.turned<AskActivity>()
+        assertNotSame(ask, turned)
+        assertEquals(listOf("Once upon", answer), listOf(R.id.question, R.id.before).map { driver.text(turned, it) })
+    }
+
+    private fun learned() {
+        driver.writeNotes()
+        app.charging(true)
+        driver.asked { it.learner.switchOn() }
+        driver.await("the end of a run") { driver.asked { it.learner.status.first() }.last?.accepted != null }
     }
 }

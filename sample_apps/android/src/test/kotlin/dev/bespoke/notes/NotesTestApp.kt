@@ -9,8 +9,9 @@ import kotlinx.serialization.json.Json
 
 /** The app's parts in the library's test app, on the bundle that tests/kotlin/prepare.py makes: its model has no chat turns. */
 class NotesTestApp : TestApp(), HasParts {
+    var bundle = AppBundle(path = File(FIXTURE, "chat.bundle").path)
+
     override val parts by lazy {
-        val bundle = AppBundle(path = File(FIXTURE, "chat.bundle").path)
         Parts(this, learning(bundle).copy(whenIdle = false), Prompt::Text)
     }
 
