@@ -28,15 +28,18 @@ def main(module: Path, manifest: Path, android: Path, libraries: list[Path]) -> 
     framework = BINDING / "androidx" / "target" / "framework.apk"
     if not framework.exists():
         write_framework(str(android), str(framework))
-    manifests = [*filter(Path.is_file, libraries), *(folder / "AndroidManifest.xml" for folder in exploded)]
-    merged(manifest, manifests).write(out / "AndroidManifest.xml", encoding="utf-8", xml_declaration=True)
+    named = list(filter(Path.is_file, libraries))
+    whole = merged(manifest, [*named, *(folder / "AndroidManifest.xml" for folder in exploded)])
+    whole.write(out / "AndroidManifest.xml", encoding="utf-8", xml_declaration=True)
+    # An R class for each library that has resources: each of them lists all of the app's.
+    packages = [*named, *(folder / "AndroidManifest.xml" for folder in exploded if (folder / "R.txt").stat().st_size)]
     resources = [folder / "res" for folder in exploded] + [module / "src" / "main" / "res"]
     for number, folder in enumerate(filter(Path.is_dir, resources)):
         _run("aapt2", "compile", "--dir", folder, "-o", out / "compiled" / f"{number:03}.zip")
     versions = ["--min-sdk-version", MIN_SDK, "--target-sdk-version", TARGET_SDK, "--version-code", "1", "--version-name", "0.1.0"]
     _run(
         "aapt2", "link", "-I", framework, "--manifest", out / "AndroidManifest.xml", "-o", out / "resources.apk",
-        "--java", out / "gen", "--extra-packages", ":".join(map(package_of, manifests)), "--auto-add-overlay", *versions,
+        "--java", out / "gen", "--extra-packages", ":".join(map(package_of, packages)), "--auto-add-overlay", *versions,
         # Each as an overlay of those before it: libraries name the same styleable, and the app's values win.
         *(part for compiled in sorted((out / "compiled").iterdir()) for part in ("-R", compiled)),
     )  # fmt: skip
