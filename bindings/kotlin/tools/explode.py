@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """explode.py TARGET: every TARGET/aar/*.aar as a folder in TARGET/exploded, and the classes of all put together in TARGET/classes;
-the classes of TARGET/robolectric/NAME.aar, which tests alone need, as NAME.jar beside it."""
+the classes of TARGET/robolectric/NAME.aar, which tests alone need, as NAME.jar beside it.
+
+Macros in resources (`@macro/NAME`, of material) are written out: Debian's aapt2 is older than they are.
+"""
 
 import io
+import re
 import sys
 import zipfile
 from pathlib import Path
+
+MACRO = re.compile(r'<macro name="(\w+)">([^<]*)</macro>')
+USE = re.compile(r"@macro/(\w+)")
 
 
 def main(target: Path) -> None:
@@ -15,9 +22,18 @@ def main(target: Path) -> None:
             archive.extractall(folder)
             with zipfile.ZipFile(io.BytesIO(archive.read("classes.jar"))) as classes:
                 classes.extractall(target / "classes", [name for name in classes.namelist() if name != "META-INF/MANIFEST.MF"])
+        write_macros_out(folder / "res")
     for aar in (target / "robolectric").glob("*.aar"):
         with zipfile.ZipFile(aar) as archive:
             aar.with_suffix(".jar").write_bytes(archive.read("classes.jar"))
+
+
+def write_macros_out(resources: Path) -> None:
+    files = {path: path.read_text(encoding="utf-8") for path in resources.rglob("*.xml")}
+    macros = {name: value for text in files.values() for name, value in MACRO.findall(text)}
+    for path, text in files.items():
+        if "macro" in text:
+            path.write_text(USE.sub(lambda use: macros[use[1]], MACRO.sub("", text)), encoding="utf-8")
 
 
 if __name__ == "__main__":

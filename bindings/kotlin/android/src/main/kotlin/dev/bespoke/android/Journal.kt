@@ -53,12 +53,13 @@ internal fun requireUnlocked(context: Context) {
  * @property gain nats a token by which the loss on the user's examples is better than it was
  * @property firstLoss of the first step of this slice
  * @property lastLoss of its last step
- * @property peakBytes of the training process
- * @property limitBytes of the training process: what it held before, and what was allowed on top
+ * @property peakBytes of all of the training process
+ * @property limitBytes of all of the training process: [idleBytes], and what was allowed on top
  * @property plannedForBytes the budget that its plans were made for, one of the bundle's
  * @property bytesWritten to the flash
  * @property seconds that it took
  * @property isLastResort it trained by forward passes only, because every other plan took too much memory
+ * @property idleBytes what the training process held before
  */
 @Serializable
 data class LastSlice(
@@ -79,12 +80,16 @@ data class LastSlice(
     val bytesWritten: Long,
     val seconds: Double,
     val isLastResort: Boolean,
+    val idleBytes: Long = 0,
 ) {
+    /** What training took on top of what its process held before. */
+    val addedBytes: Long get() = (peakBytes - idleBytes).coerceAtLeast(0)
+
     internal companion object {
         fun of(report: TrainReport, at: Long, isLastResort: Boolean) = LastSlice(
             at, report.run, report.method, report.steps, report.totalSteps, report.stoppedBecause, report.accepted, report.refusedBecause, report.gain,
             report.losses.firstOrNull(), report.losses.lastOrNull(), report.memory.peakBytes, report.memory.limitBytes,
-            report.memory.plannedForBytes, report.bytesWritten, report.seconds, isLastResort,
+            report.memory.plannedForBytes, report.bytesWritten, report.seconds, isLastResort, report.memory.idleBytes,
         )
     }
 }

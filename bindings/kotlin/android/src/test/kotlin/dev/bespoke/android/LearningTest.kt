@@ -154,6 +154,7 @@ class LearningTest {
         assertEquals("mesp", last.method)
         assertTrue(last.lastLoss!! < last.firstLoss!! && last.bytesWritten > 0 && last.seconds > 0 && last.peakBytes > 0)
         assertEquals(last.accepted == true, last.refusedBecause == null)
+        assertTrue("what counts against the limit", last.idleBytes > 0 && last.addedBytes in 1..last.limitBytes!!)
     }
 
     @Test

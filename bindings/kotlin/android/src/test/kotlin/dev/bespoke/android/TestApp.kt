@@ -33,7 +33,7 @@ import org.robolectric.util.ReflectionHelpers
  * An app with the real WorkManager, a clock that the test moves, and what the system does about [TrainingService]: it makes the service for
  * the first binding and ends it after the last one. The service runs in the test's process; KilledProcessTest has a process of its own.
  */
-class TestApp : Application() {
+open class TestApp : Application() {
     private val offset = AtomicLong()
     private val main by lazy { Handler(Looper.getMainLooper()) }
     private val bound = mutableSetOf<ServiceConnection>()

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.bespoke.notes
+
+import dev.bespoke.Prompt
+import dev.bespoke.android.AppBundle
+import dev.bespoke.android.TestApp
+import java.io.File
+import kotlinx.serialization.json.Json
+
+/** The app's parts in the library's test app, on the bundle that tests/kotlin/prepare.py makes: its model has no chat turns. */
+class NotesTestApp : TestApp(), HasParts {
+    var bundle = AppBundle(path = File(FIXTURE, "chat.bundle").path)
+
+    override val parts by lazy {
+        Parts(this, learning(bundle).copy(whenIdle = false), Prompt::Text)
+    }
+
+    companion object {
+        private val FIXTURE = File(checkNotNull(System.getProperty("bespoke.fixture")) { "run make test-kotlin" })
+        val NOTES: List<String> by lazy { Json.decodeFromString(File(FIXTURE, "notes.json").readText()) }
+    }
+}
