@@ -62,8 +62,8 @@ class StatusWords(private val context: Context, private val restHours: Long) {
         if (status.steps == 0L) return Said(word(R.string.status_opening), word(R.string.status_opening_text), steps = steps)
         val limit = status.limitBytes
         val memory = when (limit) {
-            null -> context.getString(R.string.fact_memory_no_limit, bytes(status.footprintBytes))
-            else -> context.getString(R.string.fact_memory_now_value, bytes(status.footprintBytes), bytes(limit))
+            null -> context.getString(R.string.fact_memory_no_limit, bytes(status.addedBytes))
+            else -> context.getString(R.string.fact_memory_now_value, bytes(status.addedBytes), bytes(limit))
         }
         val facts = listOfNotNull(
             status.loss?.let { Fact(word(R.string.fact_error_now), decimal(it)) },

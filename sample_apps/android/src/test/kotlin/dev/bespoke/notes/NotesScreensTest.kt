@@ -126,7 +126,7 @@ class NotesScreensTest {
         val STATES = mapOf(
             "waiting" to LearningStatus.Waiting(null),
             "opening" to LearningStatus.Running(null, 0, 0, null, 0, null),
-            "running" to LearningStatus.Running(SLICE, 174, 300, 2.79, 398_000_000, 350_000_000),
+            "running" to LearningStatus.Running(SLICE, 174, 300, 2.79, 318_000_000, 350_000_000),
             "accepted" to LearningStatus.Waiting(SLICE.copy(totalSteps = 300, accepted = true, gain = 0.12)),
             "refused" to LearningStatus.Waiting(SLICE.copy(totalSteps = 300, accepted = false, refusedBecause = RefusedBecause.LUCK)),
             "paused" to LearningStatus.Waiting(SLICE, Pause.HOT),

@@ -45,10 +45,10 @@ class NotesStatusWordsTest {
     fun `learning says how far, and its memory as the limit counts it`() {
         val opening = words.of(LearningStatus.Running(null, 0, 0, null, 0, null), learning)
         assertEquals(0 to 0, opening.steps)
-        val running = words.of(LearningStatus.Running(null, 174, 300, 2.789, 398_000_000, 350_000_000), learning)
+        val running = words.of(LearningStatus.Running(null, 174, 300, 2.789, 318_000_000, 350_000_000), learning)
         assertEquals(174 to 300, running.steps)
         assertTrue(running.text, running.text.startsWith("Step 174 of 300."))
-        assertEquals(listOf("2.79", "398 MB now; it may take 350 MB more than at its start"), running.facts.map { it.value })
+        assertEquals(listOf("2.79", "318 MB now; it may take 350 MB more than at its start"), running.facts.map { it.value })
     }
 
     @Test
@@ -78,8 +78,8 @@ class NotesStatusWordsTest {
         val SLICE = LastSlice(
             at = 1_770_000_000_000, run = 2, method = "mesp", steps = 120, totalSteps = 300,
             stoppedBecause = TrainReportStoppedBecause.DEADLINE, accepted = null, refusedBecause = null, gain = null,
-            firstLoss = 3.41, lastLoss = 2.87, peakBytes = 412_000_000, limitBytes = 350_000_000, plannedForBytes = 350_000_000,
-            bytesWritten = 18_400_000, seconds = 537.0, isLastResort = false, idleBytes = 91_000_000,
+            firstLoss = 3.41, lastLoss = 2.87, idleBytes = 91_000_000, addedBytes = 321_000_000, limitBytes = 350_000_000, plannedForBytes = 350_000_000,
+            bytesWritten = 18_400_000, seconds = 537.0, isLastResort = false,
         )
     }
 }

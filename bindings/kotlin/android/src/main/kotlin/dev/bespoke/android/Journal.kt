@@ -53,13 +53,13 @@ internal fun requireUnlocked(context: Context) {
  * @property gain nats a token by which the loss on the user's examples is better than it was
  * @property firstLoss of the first step of this slice
  * @property lastLoss of its last step
- * @property peakBytes of all of the training process
- * @property limitBytes of all of the training process: [idleBytes], and what was allowed on top
+ * @property idleBytes what the training process held before
+ * @property addedBytes what training took at most on top of that
+ * @property limitBytes what it was allowed to take on top; null: anything
  * @property plannedForBytes the budget that its plans were made for, one of the bundle's
  * @property bytesWritten to the flash
  * @property seconds that it took
  * @property isLastResort it trained by forward passes only, because every other plan took too much memory
- * @property idleBytes what the training process held before
  */
 @Serializable
 data class LastSlice(
@@ -74,23 +74,24 @@ data class LastSlice(
     val gain: Double?,
     val firstLoss: Double?,
     val lastLoss: Double?,
-    val peakBytes: Long,
+    val idleBytes: Long,
+    val addedBytes: Long,
     val limitBytes: Long?,
     val plannedForBytes: Long?,
     val bytesWritten: Long,
     val seconds: Double,
     val isLastResort: Boolean,
-    val idleBytes: Long = 0,
 ) {
-    /** What training took on top of what its process held before. */
-    val addedBytes: Long get() = (peakBytes - idleBytes).coerceAtLeast(0)
-
     internal companion object {
-        fun of(report: TrainReport, at: Long, isLastResort: Boolean) = LastSlice(
-            at, report.run, report.method, report.steps, report.totalSteps, report.stoppedBecause, report.accepted, report.refusedBecause, report.gain,
-            report.losses.firstOrNull(), report.losses.lastOrNull(), report.memory.peakBytes, report.memory.limitBytes,
-            report.memory.plannedForBytes, report.bytesWritten, report.seconds, isLastResort, report.memory.idleBytes,
-        )
+        fun of(report: TrainReport, at: Long, isLastResort: Boolean): LastSlice {
+            val memory = report.memory
+            return LastSlice(
+                at, report.run, report.method, report.steps, report.totalSteps, report.stoppedBecause, report.accepted, report.refusedBecause,
+                report.gain, report.losses.firstOrNull(), report.losses.lastOrNull(), memory.idleBytes,
+                (memory.peakBytes - memory.idleBytes).coerceAtLeast(0), memory.limitBytes?.minus(memory.idleBytes), memory.plannedForBytes,
+                report.bytesWritten, report.seconds, isLastResort,
+            )
+        }
     }
 }
 

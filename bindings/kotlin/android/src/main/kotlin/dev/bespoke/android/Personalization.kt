@@ -90,11 +90,11 @@ sealed interface LearningStatus {
      * @property step of the run: how many are done; 0 while it opens
      * @property steps of the run: how many are planned; 0 while it opens
      * @property loss of the last step
-     * @property footprintBytes of the training process, as the system judges it
-     * @property limitBytes what training may add to that process now
+     * @property addedBytes what training holds on top of what its process held before
+     * @property limitBytes what it may hold so now; null: anything
      */
     data class Running(
-        override val last: LastSlice?, val step: Long, val steps: Long, val loss: Double?, val footprintBytes: Long, val limitBytes: Long?,
+        override val last: LastSlice?, val step: Long, val steps: Long, val loss: Double?, val addedBytes: Long, val limitBytes: Long?,
     ) : LearningStatus
 }
 
@@ -170,7 +170,7 @@ object Personalization {
         val running = found.firstOrNull { it.state == WorkInfo.State.RUNNING }
         if (running != null) {
             val at = running.progress.getString(PersonalizationWorker.PROGRESS)?.let { Json.decodeFromString(SliceProgress.serializer(), it) }
-            return LearningStatus.Running(kept.last, at?.step ?: 0, at?.steps ?: 0, at?.loss, at?.footprintBytes ?: 0, at?.limitBytes)
+            return LearningStatus.Running(kept.last, at?.step ?: 0, at?.steps ?: 0, at?.loss, at?.addedBytes ?: 0, at?.limitBytes)
         }
         if (found.any { !it.state.isFinished }) return LearningStatus.Waiting(kept.last, kept.pause)
         return LearningStatus.Off(kept.last, found.firstNotNullOfOrNull { it.outputData.getString(PersonalizationWorker.FAILURE) })

@@ -74,9 +74,12 @@ internal class Sensors(context: Context) {
         trims.value = 0
     }
 
+    /** What a footprint of this process holds for the slice. */
+    fun added(footprintBytes: Long) = (footprintBytes - before).coerceAtLeast(0)
+
     fun read(): Signals {
-        val held = (footprint() - before).coerceAtLeast(0)
-        return Signals(headroom(), power.isPowerSaveMode, held + (listOfNotNull(available(), cgroupRoom()).min()), trims.value)
+        val left = listOfNotNull(available(), cgroupRoom()).min()
+        return Signals(headroom(), power.isPowerSaveMode, added(footprint()) + left, trims.value)
     }
 
     /** The system answers once a second at most. */

@@ -50,7 +50,7 @@ internal data class SliceOrder(
 /** Where it is. */
 @Serializable
 internal data class SliceProgress(
-    val phase: Phase, val step: Long, val steps: Long, val loss: Double?, val footprintBytes: Long, val limitBytes: Long?,
+    val phase: Phase, val step: Long, val steps: Long, val loss: Double?, val addedBytes: Long, val limitBytes: Long?,
 )
 
 /**

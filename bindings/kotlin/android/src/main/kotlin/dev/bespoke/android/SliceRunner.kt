@@ -52,7 +52,7 @@ internal class SliceRunner(
         }
         val telling = launch {
             model.progress.conflate().collect {
-                tell(SliceProgress(it.phase, it.step, it.steps, it.loss, it.footprintBytes, limit.bytes))
+                tell(SliceProgress(it.phase, it.step, it.steps, it.loss, sensors.added(it.footprintBytes), limit.bytes))
                 delay(TELL_MS)
             }
         }

@@ -147,12 +147,12 @@ class LearningTest {
         HotPowerManager.headroom = SLOW
         app.charging(true)
         val at = user.running()
-        assertTrue(at.steps == STEPS && at.loss != null && at.footprintBytes > 0 && at.limitBytes!! <= budgets[0]!!)
+        assertTrue(at.steps == STEPS && at.loss != null && at.addedBytes > 0 && at.limitBytes!! <= budgets[0]!!)
         HotPowerManager.headroom = 0f
         app.await("the end") { (user.status() as? LearningStatus.Waiting)?.last?.totalSteps == STEPS }
         val last = user.status().last!!
         assertEquals("mesp", last.method)
-        assertTrue(last.lastLoss!! < last.firstLoss!! && last.bytesWritten > 0 && last.seconds > 0 && last.peakBytes > 0)
+        assertTrue(last.lastLoss!! < last.firstLoss!! && last.bytesWritten > 0 && last.seconds > 0)
         assertEquals(last.accepted == true, last.refusedBecause == null)
         assertTrue("what counts against the limit", last.idleBytes > 0 && last.addedBytes in 1..last.limitBytes!!)
     }
