@@ -30,7 +30,7 @@ class StatusWords(private val context: Context, private val restHours: Long) {
             Fact(word(R.string.fact_when), DateUtils.formatDateTime(context, it.at, DATE)),
             Fact(word(R.string.fact_steps), "%d".format(it.totalSteps)),
             fromTo(it)?.let { values -> Fact(word(R.string.fact_error), values) },
-            Fact(word(R.string.fact_memory), memory(it)),
+            Fact(word(R.string.fact_memory), memory(it.addedBytes, it.limitBytes)),
             Fact(word(R.string.fact_written), bytes(it.bytesWritten)),
             Fact(word(R.string.fact_time), time(it.seconds)),
         )
@@ -60,14 +60,9 @@ class StatusWords(private val context: Context, private val restHours: Long) {
     private fun running(status: LearningStatus.Running): Said {
         val steps = status.step.toInt() to status.steps.toInt()
         if (status.steps == 0L) return Said(word(R.string.status_opening), word(R.string.status_opening_text), steps = steps)
-        val limit = status.limitBytes
-        val memory = when (limit) {
-            null -> context.getString(R.string.fact_memory_no_limit, bytes(status.addedBytes))
-            else -> context.getString(R.string.fact_memory_now_value, bytes(status.addedBytes), bytes(limit))
-        }
         val facts = listOfNotNull(
             status.loss?.let { Fact(word(R.string.fact_error_now), decimal(it)) },
-            Fact(word(R.string.fact_memory_now), memory),
+            Fact(word(R.string.fact_memory_now), memory(status.addedBytes, status.limitBytes)),
         )
         val text = context.getString(R.string.status_learning_text, steps.first, steps.second)
         return Said(word(R.string.status_learning), text, facts, steps)
@@ -96,11 +91,9 @@ class StatusWords(private val context: Context, private val restHours: Long) {
         Pause.BUSY -> R.string.pause_busy
     }
 
-    /** A limit counts what training adds to what its process held before; a figure against it must count the same. */
-    private fun memory(last: LastSlice): String {
-        val limit = last.limitBytes ?: return context.getString(R.string.fact_memory_no_limit, bytes(last.addedBytes))
-        return context.getString(R.string.fact_memory_value, bytes(last.addedBytes), bytes(limit))
-    }
+    private fun memory(added: Long, limit: Long?): String =
+        if (limit == null) context.getString(R.string.fact_memory_no_limit, bytes(added))
+        else context.getString(R.string.fact_memory_value, bytes(added), bytes(limit))
 
     private fun fromTo(last: LastSlice): String? {
         val (first, end) = (last.firstLoss ?: return null) to (last.lastLoss ?: return null)

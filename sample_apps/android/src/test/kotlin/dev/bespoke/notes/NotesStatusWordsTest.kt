@@ -48,7 +48,7 @@ class NotesStatusWordsTest {
         val running = words.of(LearningStatus.Running(null, 174, 300, 2.789, 318_000_000, 350_000_000), learning)
         assertEquals(174 to 300, running.steps)
         assertTrue(running.text, running.text.startsWith("Step 174 of 300."))
-        assertEquals(listOf("2.79", "318 MB now; it may take 350 MB more than at its start"), running.facts.map { it.value })
+        assertEquals(listOf("2.79", "318 MB, 350 MB allowed"), running.facts.map { it.value })
     }
 
     @Test
