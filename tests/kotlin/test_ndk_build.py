@@ -99,7 +99,8 @@ def test_what_cannot_be_shipped_is_refused(built: Path) -> None:
         (["arm64-v8a", built / "arm64-v8a", "--glibc", "--absent", "bespoke_train"], "a path of this machine"),
     ):
         done = subprocess.run(list(map(str, [*check, *wrong])), capture_output=True, text=True)
-        assert done.returncode != 0 and said in done.stderr, said
+        assert done.returncode != 0, said
+        assert said in done.stderr
 
 
 def test_called_as_a_jvm_calls_it_it_trains_as_here(built: Path, executorch: Path, prepared: Path, tmp_path: Path) -> None:
