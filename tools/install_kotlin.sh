@@ -1,6 +1,6 @@
 #!/bin/sh
-# What the tests of Kotlin and Android need beside what install_system.sh installs: a JDK 17, Maven, CMake, and Android's tools for resources
-# and signatures. Everything else comes from Maven. Installs what is missing where apt-get exists and is allowed, else lists it.
+# What the tests of Kotlin and Android need beside what install_system.sh installs: a JDK 17, Maven, CMake, Android's tools for resources
+# and signatures, and shellcheck. Everything else comes from Maven. Installs what is missing where apt-get exists and is allowed, else lists it.
 set -eu
 
 missing=""
@@ -9,6 +9,7 @@ command -v mvn >/dev/null 2>&1 || missing="$missing maven"
 command -v cmake >/dev/null 2>&1 || missing="$missing cmake"
 command -v aapt2 >/dev/null 2>&1 || missing="$missing aapt"
 command -v apksigner >/dev/null 2>&1 || missing="$missing apksigner"
+command -v shellcheck >/dev/null 2>&1 || missing="$missing shellcheck"
 [ -n "$missing" ] || exit 0
 
 if command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" = 0 ]; then

@@ -23,9 +23,6 @@ command -v llvm-cov >/dev/null 2>&1 || tests="$tests llvm"
 ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer*.a >/dev/null 2>&1 || tests="$tests libclang-rt-14-dev"
 command -v chromium >/dev/null 2>&1 || tests="$tests chromium"
 # What packs and reads an Android app, for the tests of the Kotlin binding.
-command -v aapt >/dev/null 2>&1 && command -v aapt2 >/dev/null 2>&1 || tests="$tests aapt"
-command -v apksigner >/dev/null 2>&1 || tests="$tests apksigner"
-command -v shellcheck >/dev/null 2>&1 || tests="$tests shellcheck"
 
 # install NAME...: all of them, or 1 where that is not possible here
 install() {

@@ -50,7 +50,8 @@ def maven_dependencies(folder: str) -> set[str]:
 def gradle_dependencies(module: str) -> set[str]:
     block = script(f"{module}/build.gradle.kts").split("\ndependencies {", 1)[1]
     libraries = {name.replace("-", "."): one["module"] for name, one in CATALOG["libraries"].items()}
-    return {libraries[name] for name in re.findall(r"\(libs\.([a-z.]+)\)", block)} | set(re.findall(r'project\(":([a-z-]+)"\)', block))
+    own = set(re.findall(r'project\(":([a-z-]+)"\)', block))
+    return own | {libraries[name] for name in re.findall(r"\(libs\.([a-z.]+)\)", block)}
 
 
 def test_versions_agree() -> None:
@@ -90,7 +91,8 @@ def test_systems_and_packages_agree(module: str) -> None:
     root = ElementTree.parse(manifest).getroot()
     assert f'namespace = "{root.get("package")}"' in text
     (sdk,) = root.findall("uses-sdk")
-    assert (sdk.get(ANDROID + "minSdkVersion"), sdk.get(ANDROID + "targetSdkVersion")) == (VERSIONS["min-sdk"], VERSIONS["target-sdk"])
+    assert sdk.get(ANDROID + "minSdkVersion") == VERSIONS["min-sdk"]
+    assert sdk.get(ANDROID + "targetSdkVersion") == VERSIONS["target-sdk"]
     for name in ("compileSdk = libs.versions.compile", "minSdk = libs.versions.min", "targetSdk = libs.versions.target"):
         assert f"{name}.sdk.get().toInt()" in text
     assert (VERSIONS["min-sdk"], VERSIONS["compile-sdk"], VERSIONS["target-sdk"]) == ("26", "36", "36")
@@ -105,10 +107,13 @@ def test_the_tools_pack_for_the_same_systems() -> None:
 def test_sources_rules_and_warnings_agree(module: str) -> None:
     text = script(f"{module}/build.gradle.kts")
     sources = pom(".").findtext(f"{POM}build/{POM}sourceDirectory")
-    assert f'.kotlin.srcDir("{sources}")' in text and (BINDING / module / str(sources)).is_dir()
-    assert 'consumerProguardFiles("consumer-rules.pro")' in text and (BINDING / module / "consumer-rules.pro").is_file()
+    assert f'.kotlin.srcDir("{sources}")' in text
+    assert (BINDING / module / str(sources)).is_dir()
+    assert 'consumerProguardFiles("consumer-rules.pro")' in text
+    assert (BINDING / module / "consumer-rules.pro").is_file()
     maven = (BINDING / module / "pom.xml").read_text(encoding="utf-8")
-    assert "<arg>-Werror</arg>" in maven and "allWarningsAsErrors = true" in text
+    assert "<arg>-Werror</arg>" in maven
+    assert "allWarningsAsErrors = true" in text
     assert ("kotlinx-serialization</plugin>" in maven) == ("libs.plugins.kotlin.serialization" in text)
 
 

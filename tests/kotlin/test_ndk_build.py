@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""build_with_ndk.sh, as far as it goes without an NDK: shellcheck reads it, and it builds the same sources with a compiler for glibc's
-arm64 and ExecuTorch's wheel for that. What it made trains under qemu, called as a JVM calls it. What an NDK makes is not checked here.
+"""build_with_ndk.sh, as far as it goes without an NDK: shellcheck reads it, and it builds the same sources with a compiler for
+glibc's arm64 and ExecuTorch's wheel for that. What it made trains under qemu, called as a JVM calls it. What an NDK makes is not
+checked here.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def test_shellcheck_finds_nothing() -> None:
 
 def test_without_an_ndk_it_says_what_to_get(executorch: Path) -> None:
     done = script(executorch / "share" / "cmake")
-    assert done.returncode != 0 and "ANDROID_NDK" in done.stderr
+    assert done.returncode != 0
+    assert "ANDROID_NDK" in done.stderr
     assert script().returncode == 2
 
 
@@ -71,7 +73,8 @@ def test_another_executorch_is_refused(tmp_path: Path) -> None:
     toolchain = tmp_path / "any.cmake"
     toolchain.touch()
     done = script(tmp_path, OUT=tmp_path / "out", TOOLCHAIN=toolchain)
-    assert done.returncode != 0 and "got ExecuTorch 0.7.0; expected 1.5.1" in done.stderr
+    assert done.returncode != 0
+    assert "got ExecuTorch 0.7.0; expected 1.5.1" in done.stderr
 
 
 def test_the_system_s_own_tool_reads_the_libraries_as_ours_does(built: Path) -> None:
@@ -96,7 +99,8 @@ def test_what_cannot_be_shipped_is_refused(built: Path) -> None:
         (["arm64-v8a", built / "arm64-v8a", "--glibc", "--absent", "bespoke_train"], "a path of this machine"),
     ):
         done = subprocess.run(list(map(str, [*check, *wrong])), capture_output=True, text=True)
-        assert done.returncode != 0 and said in done.stderr, said
+        assert done.returncode != 0, said
+        assert said in done.stderr
 
 
 def test_called_as_a_jvm_calls_it_it_trains_as_here(built: Path, executorch: Path, prepared: Path, tmp_path: Path) -> None:
@@ -107,10 +111,11 @@ def test_called_as_a_jvm_calls_it_it_trains_as_here(built: Path, executorch: Pat
     path = f"LD_LIBRARY_PATH={built / 'arm64-v8a'}:{executorch / 'lib'}"
     notes = [json.dumps({"text": note}) for note in NOTES]
     said = run(
-        "qemu-aarch64-static", "-L", SYSTEM_ROOT, "-E", path, host, built / "arm64-v8a" / "libbespoke_jni.so", prepared / "chat.bundle",
-        tmp_path / "state", *notes,
+        "qemu-aarch64-static", "-L", SYSTEM_ROOT, "-E", path, host, built / "arm64-v8a" / "libbespoke_jni.so",
+        prepared / "chat.bundle", tmp_path / "state", *notes,
     )  # fmt: skip
     natives, instructions, report = said.splitlines()
-    assert int(natives) >= 34 and instructions == "NEON"
+    assert int(natives) >= 34
+    assert instructions == "NEON"
     here = json.loads((prepared / "python.json").read_text())["losses"]
     assert json.loads(report)["losses"] == pytest.approx(here[:STEPS], rel=1e-5)  # other instructions round otherwise

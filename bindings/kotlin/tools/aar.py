@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """aar.py MODULE OUT [--lib ABI=FOLDER ...]: a module that Maven has compiled, as the AAR that Gradle would make of it.
 
-Its name is ARTIFACT-VERSION.aar. Libraries for Linux with glibc may stand in for those that `build_with_ndk.sh` makes; the AAR then is
-ARTIFACT-VERSION-glibc-standin.aar, since no Android loads them.
+Its name is ARTIFACT-VERSION.aar. Libraries for Linux with glibc may stand in for those that `build_with_ndk.sh` makes; the AAR then
+is ARTIFACT-VERSION-glibc-standin.aar, since no Android loads them.
 """
 
 import argparse
@@ -42,7 +42,8 @@ def parts(module: Path) -> Iterator[tuple[str, bytes]]:
 
 def write_aar(module: Path, out: Path, libraries: Mapping[str, Path]) -> Path:
     found = [(abi, path) for abi, folder in libraries.items() for path in sorted(folder.glob("*.so"))]
-    is_standin = any([elf.check(path, abi).is_glibc for abi, path in found])
+    checked = [elf.check(path, abi) for abi, path in found]
+    is_standin = any(library.is_glibc for library in checked)
     target = out / f"{artifact(module)}{'-glibc-standin' if is_standin else ''}.aar"
     with zipfile.ZipFile(target, "w") as archive:
         for name, data in parts(module):

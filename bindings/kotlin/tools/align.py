@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """align.py IN.apk OUT.apk: what an app maps out of its APK, at a multiple of 16,384 bytes.
 
-That is every stored lib/**.so, which Android 15 loads from there into pages of 16 KB, and every stored bundle (*.zip). All else that is
-stored begins at a multiple of 4, as Android wants of resources.arsc. Debian's zipalign knows pages of 4 KB only. The padding is an extra
-field that names its multiple, as apksig writes it, so that who signs the APK afterwards keeps to it.
+That is every stored lib/**.so, which Android 15 loads from there into pages of 16 KB, and every stored bundle (*.zip). All else
+that is stored begins at a multiple of 4, as Android wants of resources.arsc. Debian's zipalign knows pages of 4 KB only. The
+padding is an extra field that names its multiple, as apksig writes it, so that who signs the APK afterwards keeps to it.
 """
 
 import copy

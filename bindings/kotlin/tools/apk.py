@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """apk.py OUT.apk: an app as Gradle would pack it, out of what Maven, explode.py and link.py have made.
 
-Its code goes through R8 in full mode, under no rules but those that libraries bring along (--rules, those in jars and AARs) and those
-that aapt2 writes for what the manifest names; so an app needs no rules of its own. Then link.py's resources, libraries and bundles
+Its code goes through R8 in full mode, under no rules but those that libraries bring along (--rules, those in jars) and those that
+aapt2 writes for what the manifest names; so an app needs no rules of its own. Then link.py's resources, libraries and bundles
 stored, all of it aligned (align.py) and signed with a key for tests (v2 and v3).
 """
 
@@ -22,12 +22,17 @@ PASSWORD = "android"  # of every debug key; nothing rests on it
 
 
 def dex(out: Path, r8: Path, android: Path, classpath: Sequence[Path], rules: Sequence[Path]) -> None:
-    """classes.dex of jars and folders of classes."""
-    jars = [part if part.is_file() else Path(shutil.make_archive(str(out / f"{i:03}"), "zip", part)) for i, part in enumerate(classpath)]
+    """classes.dex of jars and folders of classes. The JDK stands in for android.jar's java.*, which android-all does not have."""
+    java = Path(shutil.which("javac") or "javac").resolve().parents[1]
+    zipped = {part: out / f"{i:03}.zip" for i, part in enumerate(classpath) if part.is_dir()}
+    for part, jar in zipped.items():
+        shutil.make_archive(str(jar.with_suffix("")), "zip", part)
+    jars = [zipped.get(part, part) for part in classpath]
     given = [word for path in rules for word in ("--pg-conf", path)]
     _run(
-        "java", "-Xmx2g", "-cp", r8, "com.android.tools.r8.R8", "--release", "--min-api", MIN_SDK, "--lib", android, *given,
-        "--pg-map-output", out / "mapping.txt", "--output", out, *jars,
+        "java", "-Xmx2g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", r8, "com.android.tools.r8.R8", "--release",
+        "--min-api", MIN_SDK, "--lib", android, "--lib", java, *given, "--pg-map-output", out / "mapping.txt", "--output", out,
+        *jars,
     )  # fmt: skip
 
 
@@ -49,12 +54,12 @@ def pack(out: Path, resources: Path, dexes: Path, libraries: Mapping[str, Path],
 def sign(unsigned: Path, out: Path, key: Path) -> None:
     if not key.exists():
         _run(
-            "keytool", "-genkeypair", "-keystore", key, "-storepass", PASSWORD, "-keypass", PASSWORD, "-alias", "debug", "-keyalg", "RSA",
-            "-keysize", "2048", "-validity", "10000", "-dname", "CN=Debug",
+            "keytool", "-genkeypair", "-keystore", key, "-storepass", PASSWORD, "-keypass", PASSWORD, "-alias", "debug",
+            "-keyalg", "RSA", "-keysize", "2048", "-validity", "10000", "-dname", "CN=Debug",
         )  # fmt: skip
     _run(
-        "apksigner", "sign", "--ks", key, "--ks-pass", f"pass:{PASSWORD}", "--min-sdk-version", MIN_SDK, "--v1-signing-enabled", "false",
-        "--v2-signing-enabled", "true", "--v3-signing-enabled", "true", "--out", out, unsigned,
+        "apksigner", "sign", "--ks", key, "--ks-pass", f"pass:{PASSWORD}", "--min-sdk-version", MIN_SDK,
+        "--v1-signing-enabled", "false", "--v2-signing-enabled", "true", "--v3-signing-enabled", "true", "--out", out, unsigned,
     )  # fmt: skip
 
 

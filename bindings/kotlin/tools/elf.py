@@ -67,7 +67,7 @@ def exports(path: Path) -> set[str]:
 
 
 def check(path: Path, abi: str) -> Library:
-    """Of this ABI and aligned to pages of 16 KB. Libraries that no Android loads stand in for others: of them, ours alone are aligned."""
+    """Of this ABI, and aligned to pages of 16 KB; of libraries that no Android loads and that only stand in, ours alone are."""
     library = read(path)
     if library.abi != abi:
         raise SystemExit(f"{path}: got a library for {library.abi}; expected one for {abi}")
@@ -77,5 +77,6 @@ def check(path: Path, abi: str) -> Library:
             "Link it with -Wl,-z,max-page-size=16384"
         )
     if library.run_paths and not library.is_glibc:
-        raise SystemExit(f"{path}: got the run path {':'.join(library.run_paths)}; expected none, since Android has an app's libraries together")
+        found = ":".join(library.run_paths)
+        raise SystemExit(f"{path}: got the run path {found}; expected none, since Android has an app's libraries together")
     return library

@@ -32,7 +32,10 @@ data class BundleDownload(
     }
 
     internal val trust: Trust
-        get() = Trust(pinSha256, publicKey?.chunked(2)?.map { it.toInt(16).toByte() }?.toByteArray(), pinSha256 != null || publicKey != null)
+        get() {
+            val key = publicKey?.chunked(2)?.map { it.toInt(16).toByte() }?.toByteArray()
+            return Trust(pinSha256, key, required = pinSha256 != null || key != null)
+        }
 
     internal fun data(): Data = workDataOf(KEY to Json.encodeToString(serializer(), this))
 

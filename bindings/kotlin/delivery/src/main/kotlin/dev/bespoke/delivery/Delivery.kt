@@ -46,7 +46,7 @@ object Delivery {
     private val client by lazy { OkHttpClient.Builder().followSslRedirects(false).build() }  // https stays https
     internal val alone = Mutex()
 
-    /** At once where there is such a network, else later. What is there already is not asked for again, so an app may say it at each start. */
+    /** At once where there is such a network, else later. What is there is not asked for again, so an app may say it at each start. */
     fun request(context: Context, download: BundleDownload) {
         val constraints = Constraints.Builder().setRequiredNetworkType(NetworkType.UNMETERED).setRequiresStorageNotLow(true).build()
         val request = OneTimeWorkRequestBuilder<DownloadWorker>()
@@ -86,8 +86,9 @@ object Delivery {
     private fun status(info: WorkInfo?): DeliveryStatus = when (info?.state) {
         null, WorkInfo.State.CANCELLED -> DeliveryStatus.Off
         WorkInfo.State.ENQUEUED, WorkInfo.State.BLOCKED -> DeliveryStatus.Waiting
-        WorkInfo.State.RUNNING ->
-            DeliveryStatus.Running(info.progress.getString(DownloadWorker.PROGRESS)?.let { Json.decodeFromString(DeliveryProgress.serializer(), it) })
+        WorkInfo.State.RUNNING -> DeliveryStatus.Running(
+            info.progress.getString(DownloadWorker.PROGRESS)?.let { Json.decodeFromString(DeliveryProgress.serializer(), it) },
+        )
         WorkInfo.State.SUCCEEDED -> DeliveryStatus.Done
         WorkInfo.State.FAILED -> DeliveryStatus.Failed(info.outputData.getString(DownloadWorker.FAILURE).orEmpty())
     }

@@ -2,6 +2,8 @@
 package dev.bespoke.delivery
 
 import java.io.File
+import java.net.InetAddress
+import java.security.MessageDigest
 import java.util.concurrent.CopyOnWriteArrayList
 import java.util.concurrent.TimeUnit
 import okhttp3.mockwebserver.Dispatcher
@@ -35,7 +37,7 @@ class ArchiveServer : AutoCloseable {
         server.dispatcher = object : Dispatcher() {
             override fun dispatch(request: RecordedRequest): MockResponse = synchronized(this@ArchiveServer) { answer(request) }
         }
-        server.start(java.net.InetAddress.getByName("127.0.0.1"), 0)
+        server.start(InetAddress.getByName("127.0.0.1"), 0)
     }
 
     fun put(name: String, bytes: ByteArray): Archive {
@@ -78,4 +80,4 @@ class ArchiveServer : AutoCloseable {
     override fun close() = server.shutdown()
 }
 
-fun sha256Of(bytes: ByteArray): String = java.security.MessageDigest.getInstance("SHA-256").digest(bytes).joinToString("") { "%02x".format(it) }
+fun sha256Of(bytes: ByteArray): String = MessageDigest.getInstance("SHA-256").digest(bytes).joinToString("") { "%02x".format(it) }

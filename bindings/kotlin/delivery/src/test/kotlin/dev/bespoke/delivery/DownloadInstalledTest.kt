@@ -33,8 +33,8 @@ class DownloadInstalledTest {
     }
 
     private fun download(of: String, deltas: List<Delta> = emptyList(), pin: String? = null) = BundleDownload(
-        server.put("$of/weights.zip", File(ARCHIVES, "$of/weights.zip")), server.put("$of/method.zip", File(ARCHIVES, "$of/method.zip")), deltas,
-        pinSha256 = pin,
+        server.put("$of/weights.zip", File(ARCHIVES, "$of/weights.zip")), server.put("$of/method.zip", File(ARCHIVES, "$of/method.zip")),
+        deltas, pinSha256 = pin,
     )
 
     private fun bring(download: BundleDownload): List<String> {
@@ -50,7 +50,8 @@ class DownloadInstalledTest {
 
     /** It is a bundle: it opens, and takes an example. */
     private fun opens() = runBlocking {
-        PersonalModel.open(BundleSource.At(delivered.bundle.path), File(place, "state-$manifest").path).use { it.examples.add(Example.Text("A dog.")) }
+        val state = File(place, "state-$manifest").path
+        PersonalModel.open(BundleSource.At(delivered.bundle.path), state).use { it.examples.add(Example.Text("A dog.")) }
     }
 
     @Test

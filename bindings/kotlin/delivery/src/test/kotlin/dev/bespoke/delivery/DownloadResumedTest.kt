@@ -31,7 +31,9 @@ class DownloadResumedTest {
         folder.deleteRecursively()
     }
 
-    private fun fetch(of: Archive = archive, told: (Long) -> Unit = {}): File = runBlocking { ResumedFile(folder, of, OkHttpClient()).fetch(told) }
+    private fun fetch(of: Archive = archive, told: (Long) -> Unit = {}): File = runBlocking {
+        ResumedFile(folder, of, OkHttpClient()).fetch(told)
+    }
 
     private fun fetched(of: Archive = archive) = assertArrayEquals(bytes, fetch(of).readBytes())
 
@@ -169,7 +171,7 @@ class DownloadResumedTest {
         server.bytesPerSecond = 400_000
         repeat(KILLS) {
             val child = ProcessBuilder(
-                "${System.getProperty("java.home")}/bin/java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", System.getProperty("java.class.path"),
+                "${System.getProperty("java.home")}/bin/java", "-XX:TieredStopAtLevel=1", "-cp", System.getProperty("java.class.path"),
                 FetchingProcess::class.java.name, folder.path, archive.url, archive.sha256, "${archive.bytes}",
             ).inheritIO().start()
             val partial = File(folder, "${archive.sha256}.partial")

@@ -19,14 +19,15 @@ import org.robolectric.annotation.RealObject
 import org.robolectric.shadows.ShadowJobScheduler
 import org.robolectric.util.ReflectionHelpers
 
-/** An app with the real WorkManager and a clock that the test moves. The system's part, to start a job when its time has come, is the test's. */
+/** An app with the real WorkManager and a clock that the test moves. The system's part, to start a job in its time, is the test's. */
 class TestApp : Application() {
     private val offset = AtomicLong()
 
     override fun onCreate() {
         super.onCreate()
         // As WorkManagerTestInitHelper of work-testing does, but with the real schedulers.
-        WorkManagerImpl.setDelegate(WorkManagerImpl(this, Configuration.Builder().setClock(Clock { System.currentTimeMillis() + offset.get() }).build()))
+        val configuration = Configuration.Builder().setClock(Clock { System.currentTimeMillis() + offset.get() }).build()
+        WorkManagerImpl.setDelegate(WorkManagerImpl(this, configuration))
     }
 
     fun jobs(): List<JobInfo> = getSystemService(JobScheduler::class.java).allPendingJobs
