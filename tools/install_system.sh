@@ -22,7 +22,6 @@ command -v clang++ >/dev/null 2>&1 || tests="$tests clang"
 command -v llvm-cov >/dev/null 2>&1 || tests="$tests llvm"
 ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer*.a >/dev/null 2>&1 || tests="$tests libclang-rt-14-dev"
 command -v chromium >/dev/null 2>&1 || tests="$tests chromium"
-# What packs and reads an Android app, for the tests of the Kotlin binding.
 
 # install NAME...: all of them, or 1 where that is not possible here
 install() {

@@ -225,13 +225,13 @@ class LearningTest {
     fun `each memory kill takes smaller plans, the third one a run of forward passes, and two clean slices climb again`() {
         HotPowerManager.headroom = SLOW
         app.charging(true)
-        Personalization.schedule(app, learning.copy(sliceSeconds = 2.0))
+        Personalization.schedule(app, learning)
         for (kills in 1..3) {
-            user.running()
             assertEquals(budgets[kills - 1], user.running().limitBytes)
             died(ApplicationExitInfo.REASON_LOW_MEMORY)
             app.await("the next slice") { kept.ladder.rung == kills }
         }
+        Personalization.schedule(app, learning.copy(sliceSeconds = 1.0))
         app.await("a slice by forward passes") { kept.last?.method == "mezo" }
         assertTrue(kept.last!!.isLastResort)
         assertEquals(2, kept.last!!.run)
