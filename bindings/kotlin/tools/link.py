@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""link.py MODULE MANIFEST ANDROID_ALL.jar [LIBRARY_MANIFEST | EXPLODED ...]: an app's resources as Gradle and aapt2 would make them.
+"""link.py MODULE MANIFEST ANDROID_ALL.jar [LIBRARY_MANIFEST | EXPLODED ...]: an app's resources as Gradle and aapt2 make them.
 
 In MODULE/target/android: AndroidManifest.xml (merged), resources.apk, gen (R classes as Java), r-classes (compiled),
 manifest-rules.pro (R8 keeps what the manifest names), and the file that tells Robolectric where they are. The libraries are those
