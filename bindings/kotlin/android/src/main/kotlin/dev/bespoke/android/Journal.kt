@@ -109,7 +109,6 @@ internal data class Kept(
     val ladder: PlanLadder = PlanLadder(),
     val slice: Long? = null,
     val seenExit: Long = 0,
-    val rungs: Int = 1,
     val last: LastSlice? = null,
     val pause: Pause? = null,
     val crashes: Int = 0,
@@ -123,10 +122,10 @@ internal data class Kept(
         val seen = copy(slice = null, seenExit = exits?.lastOrNull()?.at ?: seenExit)
         return when {
             slice == null -> seen
-            exits == null -> seen.copy(ladder = ladder.killed(rungs))
+            exits == null -> seen.copy(ladder = ladder.killed())
             else -> exits.filter { it.at >= slice }.fold(seen) { kept, exit ->
                 when (exit.means) {
-                    ExitMeans.MEMORY_KILL -> kept.copy(ladder = kept.ladder.killed(rungs))
+                    ExitMeans.MEMORY_KILL -> kept.copy(ladder = kept.ladder.killed())
                     ExitMeans.CRASH -> kept.copy(crashes = kept.crashes + 1)
                     ExitMeans.OTHER_END -> kept
                 }
@@ -137,14 +136,14 @@ internal data class Kept(
     /** After a slice; null: its process died, and why is looked at before the next one. */
     fun after(end: SliceEnd?): Kept {
         if (end == null) return copy(pause = null)
-        val known = if (end.rungs > 0) end.rungs else rungs
+        val at = if (end.rungs > 0) ladder.within(end.rungs) else ladder
         val next = when {
-            end.tookTooMuch -> ladder.killed(known)
-            end.failure != null || end.pause == Pause.MEMORY || end.pause == Pause.BUSY -> ladder
-            else -> ladder.clean()
+            end.tookTooMuch -> at.killed()
+            end.failure != null || end.pause == Pause.MEMORY || end.pause == Pause.BUSY -> at
+            else -> at.clean()
         }
         val inARow = if (end.failure == null) 0 else crashes
-        return copy(ladder = next, slice = null, rungs = known, last = end.last ?: last, pause = end.pause, crashes = inARow)
+        return copy(ladder = next, slice = null, last = end.last ?: last, pause = end.pause, crashes = inARow)
     }
 }
 

@@ -16,8 +16,11 @@ import kotlinx.serialization.Serializable
  */
 @Serializable
 internal data class PlanLadder(val rung: Int = 0, val clean: Int = 0) {
-    /** After the system has ended a slice for its memory. */
-    fun killed(rungs: Int) = PlanLadder((rung + 1).coerceIn(0, rungs - 1))
+    /** After the system has ended a slice for its memory; how many rungs the bundle has is not known then. */
+    fun killed() = PlanLadder((rung + 1).coerceAtMost(MOST_RUNGS - 1))
+
+    /** The same on a bundle of so many rungs. */
+    fun within(rungs: Int) = if (rung < rungs) this else PlanLadder(rungs - 1)
 
     /** After a slice that nothing has killed. */
     fun clean() = when {
@@ -28,6 +31,7 @@ internal data class PlanLadder(val rung: Int = 0, val clean: Int = 0) {
 
     companion object {
         private const val CLEAN_TO_CLIMB = 2
+        private const val MOST_RUNGS = 4
 
         /** The rungs of a bundle for a method, by default its first one. Empty where the bundle has no method. */
         fun rungs(planned: List<PlannedTraining>, method: String? = null): List<Rung> {

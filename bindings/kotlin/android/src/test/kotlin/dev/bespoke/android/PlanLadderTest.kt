@@ -10,13 +10,13 @@ class PlanLadderTest {
     private val mesp = listOf(200L, 120, 100, 80).map { PlannedTraining("mesp", it, it, false) }
     private val mezo = listOf(200L, 120, 100, 80).map { PlannedTraining("mezo", it, it / 2, true) }
 
-    private fun kills(number: Int, rungs: Int) = (1..number).fold(PlanLadder()) { ladder, _ -> ladder.killed(rungs) }.rung
+    private fun kills(number: Int) = (1..number).fold(PlanLadder()) { ladder, _ -> ladder.killed() }.rung
 
     @Test
     fun `one kill takes the next smaller plans, two the smallest, three a method of forward passes`() {
         val rungs = PlanLadder.rungs(mesp + mezo)
         assertEquals(listOf(Rung("mesp", 200), Rung("mesp", 120), Rung("mesp", 80), Rung("mezo", 80, true)), rungs)
-        assertEquals(listOf(0, 1, 2, 3, 3), (0..4).map { kills(it, rungs.size) })
+        assertEquals(listOf(0, 1, 2, 3, 3), (0..4).map { kills(it) })
     }
 
     @Test
@@ -31,21 +31,22 @@ class PlanLadderTest {
 
     @Test
     fun `two clean slices go one up, and a kill begins to count anew`() {
-        val down = PlanLadder().killed(4).killed(4)
+        val down = PlanLadder().killed().killed()
         assertEquals(PlanLadder(2), down)
         assertEquals(PlanLadder(1), down.clean().clean())
         assertEquals(PlanLadder(0), down.clean().clean().clean().clean())
-        assertEquals(PlanLadder(3), down.clean().killed(4))
-        assertEquals(PlanLadder(2), down.clean().killed(4).clean().clean())
+        assertEquals(PlanLadder(3), down.clean().killed())
+        assertEquals(PlanLadder(2), down.clean().killed().clean().clean())
         assertEquals(PlanLadder(), PlanLadder().clean())
     }
 
-    private val kept = Kept(ladder = PlanLadder(1, 1), slice = 2000, rungs = 4, crashes = 2)
+    private val kept = Kept(ladder = PlanLadder(1, 1), slice = 2000, crashes = 2)
 
     @Test
     fun `what a slice ends by moves the ladder, or does not`() {
         assertEquals(PlanLadder(0), kept.after(SliceEnd(rungs = 4)).ladder)
         assertEquals(PlanLadder(2), kept.after(SliceEnd(rungs = 4, tookTooMuch = true)).ladder)
+        assertEquals(PlanLadder(1, 1), kept.copy(ladder = PlanLadder(3)).after(SliceEnd(rungs = 2)).ladder)  // a bundle with two rungs
         for (pause in listOf(Pause.MEMORY, Pause.BUSY)) assertEquals(PlanLadder(1, 1), kept.after(SliceEnd(rungs = 4, pause = pause)).ladder)
         for (pause in listOf(Pause.HOT, Pause.POWER_SAVE)) assertEquals(PlanLadder(0), kept.after(SliceEnd(rungs = 4, pause = pause)).ladder)
         assertEquals(PlanLadder(1, 1), kept.after(SliceEnd(failure = "no bundle")).ladder)
