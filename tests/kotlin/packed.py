@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.conftest import REPOSITORY
-from tests.kotlin.maven import BINDING, dependency, mvn
+from tests.kotlin.maven import BINDING, LIBRARIES, dependency, mvn
 
 TOOLS = BINDING / "tools"
 APPS = REPOSITORY / "tests" / "kotlin" / "smallest_app"
@@ -36,7 +36,7 @@ class Workshop:
     def __init__(self, work: Path) -> None:
         self.work = work
         self.android, self.r8 = dependency(ANDROID, work), dependency(R8, work)
-        mvn("compile", "dependency:build-classpath", "-Dmdep.outputFile=target/classpath", "-DincludeScope=runtime")
+        mvn("compile", "dependency:build-classpath", *LIBRARIES, "-Dmdep.outputFile=target/classpath", "-DincludeScope=runtime")
 
     def classpath(self, module: str) -> list[Path]:
         listed = (BINDING / module / "target" / "classpath").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kotlin.maven import BINDING, mvn
+from tests.kotlin.maven import BINDING, LIBRARIES, mvn
 from tests.kotlin.packed import TOOLS, run, tool
 
 pytestmark = pytest.mark.kotlin
@@ -21,7 +21,7 @@ PAGED = "-Wl,-z,max-page-size=16384"
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled() -> None:
-    mvn("compile")
+    mvn("compile", *LIBRARIES)
 
 
 def library(folder: Path, abi: str, *flags: str, name: str = "libbespoke_core.so") -> Path:

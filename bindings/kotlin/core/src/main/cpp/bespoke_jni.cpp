@@ -17,7 +17,7 @@ jlong open(JNIEnv* env, jclass, jbyteArray path, jint descriptor, jlong offset, 
     Options options(env, pin, key, require_authenticated);
     options.cache = bytes_of(env, cache);
     options.given.cache = text(options.cache);
-    options.given.memory_mb = memory_mb, options.given.threads = threads, options.given.limit_is_added = limit_is_added;
+    options.given.memory_mb = memory_mb, options.given.threads = threads, options.given.limit_is_added = limit_is_added ? BESPOKE_LIMIT_SINCE_CALL : BESPOKE_LIMIT_OF_PROCESS;
     const std::string folder = bytes_of(env, state);
     bespoke_model* model = nullptr;
     checked(env, [&](bespoke_error** error) { return bespoke_open(&bundle.given, text(folder), &options.given, &model, error); });

@@ -125,7 +125,7 @@ class PersonalModel private constructor(private val handle: Handle) : AutoClosea
     suspend fun importAdapter(folder: String, trustBase: Boolean = false): Long =
         handle.stored { NativeApi.importAdapter(it, folder.bytes(), trustBase) }
 
-    /** What may be added to what the process held at `open` from now on, also by a call that runs; null: the bundle's budget. */
+    /** What a call may add to what the process held when it began, also one that runs; null: the bundle's budget. */
     fun setLimit(memoryMb: Double?): Unit = handle.use { NativeApi.setLimit(it, memoryMb ?: 0.0) }
 
     /** The share of its time in which a call computes, more than 0 and at most 1. */

@@ -35,8 +35,8 @@ class Trust(val pinSha256: String? = null, val publicKey: ByteArray? = null, val
  * How a model is opened.
  *
  * @property trust by what its bundle is known
- * @property memoryMb what training and answering may add to what the process held at `open`, in MB of 10^6 bytes; null: the bundle's
- *     budget. Reports say both ([MemoryReport.idleBytes], [MemoryReport.peakBytes] of the whole process)
+ * @property memoryMb what a call may add to what the process held when it began, in MB of 10^6 bytes; null: the bundle's budget. So what
+ *     the app itself takes meanwhile does not count. Reports say both ([MemoryReport.idleBytes], [MemoryReport.peakBytes] of the whole process)
  * @property threads null: as many as there are processors
  * @property cache a folder of the app's that an engine may fill and the system may empty
  */

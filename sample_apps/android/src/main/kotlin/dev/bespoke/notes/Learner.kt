@@ -64,7 +64,7 @@ class Learner(
             for (note in book.notes.asReversed()) {
                 if (note.id in taught) continue
                 try {
-                    model.examples.add(Example.Text(note.text), note.id)
+                    model.examples.add(Example.Text(note.text), note.id, mustKnow = true)  // what somebody noted down is to be known
                 } catch (problem: DataError) {
                     Log.i("Notes", "a note that nothing can be learned from: ${problem.expected}")  // for instance a single letter
                 }

@@ -57,10 +57,10 @@ private fun faint(picture: Picture): List<String> = picture.window.shown().filte
         if (contrast < LEAST_CONTRAST) "contrast %.2f: %s".format(contrast, say(view)) else null
     }.toList()
 
-/** WCAG 2: (L1 + 0.05) / (L2 + 0.05) of relative luminances. Null: nothing of it can be seen. */
+/** WCAG 2: (L1 + 0.05) / (L2 + 0.05) of relative luminances. Null: it is not seen whole; another page of what scrolls shows it. */
 fun contrast(picture: Picture, view: View): Double? {
     val place = view.seen()
-    if (place.isEmpty) return null
+    if (place.isEmpty || place.height() < view.height || place.width() < view.width) return null
     val counts = mutableMapOf<Int, Int>()
     val colours = IntArray(place.width() * place.height())
     picture.pixels.getPixels(colours, 0, place.width(), place.left, place.top, place.width(), place.height())

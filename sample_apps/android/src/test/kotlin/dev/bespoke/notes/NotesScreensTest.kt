@@ -15,38 +15,30 @@ import org.junit.After
 import org.junit.Assert.assertEquals
 import org.junit.Test
 import org.junit.runner.RunWith
-import org.robolectric.RobolectricTestRunner
+import org.robolectric.ParameterizedRobolectricTestRunner
 import org.robolectric.RuntimeEnvironment
 import org.robolectric.Shadows.shadowOf
 
 /** Every screen in every state: light and dark, in both languages, with the usual font and with one twice as large. */
-@RunWith(RobolectricTestRunner::class)
-class NotesScreensTest {
+@RunWith(ParameterizedRobolectricTestRunner::class)
+class NotesScreensTest(private val language: String, private val night: String, private val scale: Float) {
     private val driver = Driver()
     private val found = mutableListOf<String>()
-    private var variant = ""
+    private val variant = listOfNotNull(language, if (night == "night") "dark" else "light", "large".takeIf { scale > 1 }).joinToString("_")
 
     @After
     fun leave() = driver.leave()
 
     @Test
     fun `in every screen all words can be read, and every control has a name`() {
-        variants { empty() }
+        RuntimeEnvironment.setQualifiers("+$language-$night")
+        RuntimeEnvironment.setFontScale(scale)
+        empty()
         driver.writeNotes()
-        variants { beforeLearning() }
+        beforeLearning()
         learned()
-        variants { afterLearning() }
+        afterLearning()
         assertEquals("", found.distinct().joinToString("\n"))
-    }
-
-    private fun variants(screens: () -> Unit) {
-        for (language in listOf("en", "de")) for (night in listOf("notnight", "night")) for (scale in listOf(1f, 2f)) {
-            RuntimeEnvironment.setQualifiers("+$language-$night")
-            RuntimeEnvironment.setFontScale(scale)
-            variant = listOfNotNull(language, if (night == "night") "dark" else "light", "large".takeIf { scale > 1 }).joinToString("_")
-            screens()
-            driver.closeAll()
-        }
     }
 
     private fun empty() {
@@ -70,7 +62,6 @@ class NotesScreensTest {
     }
 
     private fun learned() {
-        RuntimeEnvironment.setFontScale(1f)
         driver.app.charging(true)
         driver.asked { it.learner.switchOn() }
         driver.await("the end of a run") { driver.asked { it.learner.status.first() }.last?.accepted != null }
@@ -121,9 +112,15 @@ class NotesScreensTest {
         Picture(window).save("${name}_$variant")
     }
 
-    private companion object {
-        val SLICE = NotesStatusWordsTest.SLICE
-        val STATES = mapOf(
+    companion object {
+        /** One test each: colours that one of them has loaded stay in Robolectric's cache for the test. */
+        @JvmStatic
+        @ParameterizedRobolectricTestRunner.Parameters(name = "{0} {1} {2}")
+        fun variants(): List<Array<Any>> =
+            listOf("en", "de").flatMap { language -> listOf("notnight", "night").flatMap { night -> listOf(1f, 2f).map { arrayOf<Any>(language, night, it) } } }
+
+        private val SLICE = NotesStatusWordsTest.SLICE
+        private val STATES = mapOf(
             "waiting" to LearningStatus.Waiting(null),
             "opening" to LearningStatus.Running(null, 0, 0, null, 0, null),
             "running" to LearningStatus.Running(SLICE, 174, 300, 2.79, 318_000_000, 350_000_000),

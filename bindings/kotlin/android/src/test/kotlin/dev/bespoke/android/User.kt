@@ -15,7 +15,7 @@ const val STEPS = 50L  // of a run of the bundle that tests/kotlin/prepare.py ma
 const val SLOW = 0.9f  // a thermal headroom at which a quarter of the time is computed
 
 /** Somebody whose app learns: what a test asks of their model, and waits for. */
-internal class User(private val app: TestApp) {
+class User(private val app: TestApp) {
     val learning = Learning(AppBundle(path = File(FIXTURE, "chat.bundle").path), whenIdle = false)
     internal val kept get() = Place(app, learning.name).journal.read()
 
