@@ -67,7 +67,6 @@ class NotesActionsTest {
         HotPowerManager.headroom = 0f
         driver.await("the end") { driver.text(screen, R.id.status_title).contains("done for now") }
         val last = checkNotNull(driver.asked { it.learner.status.first() }.last)
-        println("LAST $last ${last.addedBytes}")
         assertTrue(driver.text(screen, R.id.last_text).startsWith(if (last.accepted == true) "Kept" else "Not kept"))
         val facts = screen.findViewById<LinearLayout>(R.id.last_facts)
         assertEquals(6, facts.childCount)

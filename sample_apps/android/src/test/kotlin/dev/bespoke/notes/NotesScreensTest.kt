@@ -43,7 +43,7 @@ class NotesScreensTest(private val language: String, private val night: String, 
 
     private fun empty() {
         val notes = driver.open<NotesActivity>()
-        driver.await("the empty screen") { driver.shows(notes, R.id.empty) }
+        driver.await("the empty screen") { driver.shows(notes, R.id.empty) && driver.text(notes, R.id.learning).isNotEmpty() }
         look("notes_empty", notes)
         look("write", driver.open<WriteNoteActivity>().also { driver.type(it, R.id.text, "Bread, milk, a red pencil.") })
     }
@@ -51,7 +51,7 @@ class NotesScreensTest(private val language: String, private val night: String, 
     private fun beforeLearning() {
         val notes = driver.open<NotesActivity>()
         val rows = notes.findViewById<RecyclerView>(R.id.list)
-        driver.await("the notes") { rows.childCount > 0 }
+        driver.await("the notes") { rows.childCount > 0 && driver.text(notes, R.id.learning).isNotEmpty() }
         look("notes", notes)
         driver.touch(rows.getChildAt(0).findViewById<View>(R.id.delete))
         look("notes_delete", driver.dialog())
