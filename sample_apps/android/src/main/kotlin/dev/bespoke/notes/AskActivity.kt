@@ -9,10 +9,14 @@ import android.widget.EditText
 import android.widget.LinearLayout
 import android.widget.TextView
 import androidx.lifecycle.ViewModelProvider
+import androidx.lifecycle.viewmodel.initializer
+import androidx.lifecycle.viewmodel.viewModelFactory
 
 /** One question, answered as the app came and with what was learned, side by side. */
 class AskActivity : Screen(R.layout.ask, R.string.ask_title) {
-    private val asked by lazy { ViewModelProvider(this)[AskViewModel::class.java] }
+    private val asked by lazy {
+        ViewModelProvider(this, viewModelFactory { initializer { AskViewModel(parts.assistant) } })[AskViewModel::class.java]
+    }
 
     override fun onCreate(savedInstanceState: Bundle?) {
         super.onCreate(savedInstanceState)

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package dev.bespoke.notes
 
-import android.app.Application
-import androidx.lifecycle.AndroidViewModel
+import androidx.lifecycle.ViewModel
 import androidx.lifecycle.viewModelScope
 import kotlinx.coroutines.CancellationException
 import kotlinx.coroutines.flow.MutableStateFlow
@@ -14,7 +13,7 @@ import kotlinx.coroutines.launch
 data class Asked(val answers: Answers? = null, val isAsking: Boolean = false, val problem: Throwable? = null)
 
 /** A question and its two answers, which outlive a rotation. */
-class AskViewModel(application: Application) : AndroidViewModel(application) {
+class AskViewModel(private val assistant: Assistant) : ViewModel() {
     private val asked = MutableStateFlow(Asked())
     val now: StateFlow<Asked> = asked
 
@@ -23,8 +22,7 @@ class AskViewModel(application: Application) : AndroidViewModel(application) {
         asked.value = Asked(Answers(), isAsking = true)
         viewModelScope.launch {
             try {
-                val answering = getApplication<Application>().parts.assistant.ask(question.trim())
-                answering.collect { answers -> asked.update { it.copy(answers = answers) } }
+                assistant.ask(question.trim()).collect { answers -> asked.update { it.copy(answers = answers) } }
                 asked.update { it.copy(isAsking = false) }
             } catch (left: CancellationException) {
                 throw left
