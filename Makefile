@@ -41,7 +41,7 @@ check:
 # The Kotlin binding and the Android library on a JVM. BESPOKE_FULL=1: with full counts.
 test-kotlin: $(STAMP)
 	sh tools/install_kotlin.sh
-	BESPOKE_REQUIRE_KOTLIN=1 $(PYTEST) -m kotlin tests/kotlin
+	BESPOKE_REQUIRE_KOTLIN=1 $(PYTEST) -m '$(if $(BESPOKE_FULL),kotlin,kotlin and not slow)' tests/kotlin
 
 # llama.cpp compiled for this processor, which the benchmark of answers compares with: some eight minutes on two cores.
 llama: $(STAMP)
