@@ -33,7 +33,7 @@ class AssetTest {
 
     @ParameterizedTest
     @ValueSource(longs = [0, 4096, 16384])
-    fun `it trains as the folder does, also when the app has closed its file`(offset: Long) = within(offset) { bundle, file ->
+    fun `it trains as the folder does also when the app has closed its file`(offset: Long) = within(offset) { bundle, file ->
         val state = Files.createTempDirectory("bespoke")
         runBlocking {
             PersonalModel.open(bundle, state.toString()).use { model ->
@@ -48,7 +48,7 @@ class AssetTest {
     }
 
     @Test
-    fun `where the APK was not aligned it says so, and what to do`() = within(offset = 4100) { bundle, _ ->
+    fun `where the APK was not aligned it says so and what to do`() = within(offset = 4100) { bundle, _ ->
         val error = assertThrows<BundleError> { runBlocking { PersonalModel.open(bundle, "/tmp/never") } }
         assertEquals("the bundle at byte 4100 of a file", error.subject)
         assertTrue("zipalign" in error.nextStep) { error.toString() }
