@@ -96,7 +96,9 @@ def test_a_bundle_of_before_opens_and_trains_but_has_to_be_built_again_to_answer
     document["format_version"]["minor"] = 1
     record = document.pop("generation")
     (old / record["file"]).unlink()
-    del document["files"][record["file"]]
+    del document["files"][record["file"]], document["smaller_generation"]
+    for method in document["methods"]:
+        del method["smaller_plans"]
     rewrite_manifest(old, document)
     with PersonalModel.open(old, tmp_path / "state") as model:
         for number in range(6):
