@@ -18,6 +18,8 @@ pytestmark = pytest.mark.kotlin
 RULES = BINDING / "core" / "consumer-rules.pro"
 R8 = "com.android.tools:r8:8.7.18"
 CONSOLE = "org.junit.platform:junit-platform-console-standalone:1.11.4"
+# As in core/pom.xml: what the heap grows by is not taken for the training's.
+RESIDENT = ("-Xms256m", "-Xmx256m", "-XX:+AlwaysPreTouch", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 # The app: the tests themselves, which JUnit finds by name.
 APP = """
 -keep class dev.bespoke.PersonalModelTest { *; }
@@ -54,9 +56,10 @@ class Shrinker:
 
     def tested(self, jar: Path) -> subprocess.CompletedProcess[str]:
         command = [
-            "java", f"-Djava.library.path={self.prepared / 'native'}", f"-Dbespoke.fixture={self.prepared}", "-jar", self.console,
+            "java", *RESIDENT, f"-Djava.library.path={self.prepared / 'native'}", f"-Dbespoke.fixture={self.prepared}", "-jar", self.console,
             "execute", "--class-path", jar, "--select-class", "dev.bespoke.PersonalModelTest", "--disable-banner",
-            "--details=summary",
+            "--details=summary", "--config=junit.jupiter.execution.timeout.default=20s",
+            "--config=junit.jupiter.execution.timeout.thread.mode.default=SEPARATE_THREAD",
         ]  # fmt: skip
         return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600)
 
