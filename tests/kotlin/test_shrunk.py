@@ -57,7 +57,8 @@ class Shrinker:
     def tested(self, jar: Path) -> subprocess.CompletedProcess[str]:
         command = [
             "java", *RESIDENT, f"-Djava.library.path={self.prepared / 'native'}", f"-Dbespoke.fixture={self.prepared}",
-            "-jar", self.console, "execute", "--class-path", jar, "--select-class", "dev.bespoke.PersonalModelTest", "--disable-banner",
+            "-jar", self.console, "execute", "--class-path", jar, "--select-class", "dev.bespoke.PersonalModelTest",
+            "--disable-banner",
             "--details=summary", "--config=junit.jupiter.execution.timeout.default=20s",
             "--config=junit.jupiter.execution.timeout.thread.mode.default=SEPARATE_THREAD",
         ]  # fmt: skip
