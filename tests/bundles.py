@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,3 +79,10 @@ def tiny_core_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
         personalizer.build(folder / "bundle")
 
     return made_once(tmp_path_factory, "tiny_core", make) / "bundle"
+
+
+def drop_smaller_plans(document: dict[str, Any]) -> None:
+    """A manifest's document as it was before format 1.3, of a bundle that has no smaller budgets."""
+    del document["smaller_generation"]
+    for method in document["methods"]:
+        del method["smaller_plans"]

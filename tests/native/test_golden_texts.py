@@ -18,6 +18,7 @@ from bespoke.core import finding, run
 from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_file import write_tokenizer_file
 from bespoke.errors import BundleError, GoldenMismatch
+from tests.bundles import drop_smaller_plans
 from tests.native.test_loop_golden import edited
 from tests.unit.golden.bundles import build, changed, rewrite_manifest, tensors
 
@@ -106,9 +107,8 @@ def test_a_bundle_of_before_tokenizer_bin_counts_its_texts_as_skipped(bundle: Pa
     content = json.loads((old / "manifest.json").read_bytes())
     content["format_version"]["minor"] = 0
     plan = content.pop("generation")["file"]
-    del content["text"]["tokenizer_bin"], content["files"][BIN], content["files"][plan], content["smaller_generation"]
-    for method in content["methods"]:
-        del method["smaller_plans"]
+    del content["text"]["tokenizer_bin"], content["files"][BIN], content["files"][plan]
+    drop_smaller_plans(content)
     for target in content["targets"]:
         for artifact in target["artifacts"]:
             del artifact["baked"]

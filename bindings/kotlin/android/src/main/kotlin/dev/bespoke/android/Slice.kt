@@ -7,7 +7,7 @@ import kotlinx.serialization.Serializable
 /**
  * Where the app's bundle is.
  *
- * @property asset name of an asset that the APK stores uncompressed (`noCompress`), a zip that `bespoke pack` wrote
+ * @property asset name of an asset that the APK stores uncompressed (`noCompress`): the whole bundle in one stored zip
  * @property path of a folder or zip, where there is no asset
  * @property pinSha256 of manifest.json, in hexadecimal: what the app knows it by
  * @property publicKey ed25519, in hexadecimal, of the one who signs
