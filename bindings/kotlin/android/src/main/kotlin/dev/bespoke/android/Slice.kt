@@ -7,7 +7,8 @@ import kotlinx.serialization.Serializable
 /**
  * Where the app's bundle is.
  *
- * @property asset name of an asset that the APK stores uncompressed (`noCompress`): the whole bundle in one stored zip
+ * @property asset name of an asset: the whole bundle in one stored zip. Read in place where the APK stores it uncompressed (`noCompress`) at
+ *     a multiple of 64 bytes, else copied once for each version of the app, which costs its size
  * @property path of a folder or zip, where there is no asset
  * @property pinSha256 of manifest.json, in hexadecimal: what the app knows it by
  * @property publicKey ed25519, in hexadecimal, of the one who signs

@@ -3,13 +3,9 @@ package dev.bespoke.android
 
 import android.content.Context
 import dev.bespoke.BudgetExceeded
-import dev.bespoke.BundleSource
-import dev.bespoke.Options
 import dev.bespoke.PersonalModel
 import dev.bespoke.TrainReport
 import dev.bespoke.Training
-import dev.bespoke.Trust
-import java.io.FileNotFoundException
 import kotlinx.coroutines.coroutineScope
 import kotlinx.coroutines.delay
 import kotlinx.coroutines.flow.conflate
@@ -115,24 +111,5 @@ internal class SliceRunner(
         const val WATCH_MS = 2_000L
         const val TELL_MS = 200L
         const val MOST_ATTEMPTS = 8
-    }
-}
-
-/** The user's model, by the bundle's place in the app. */
-internal suspend fun AppBundle.opened(context: Context, state: String): PersonalModel {
-    val key = publicKey?.chunked(2)?.map { it.toInt(16).toByte() }?.toByteArray()
-    val options = Options(trust = Trust(pinSha256, key))
-    if (path != null) return PersonalModel.open(BundleSource.At(path), state, options)
-    val file = try {
-        context.assets.openFd(checkNotNull(asset))
-    } catch (problem: FileNotFoundException) {
-        throw IllegalStateException(
-            "The asset '$asset': got ${problem.message}; expected one that the APK stores uncompressed. " +
-                "Add it, and androidResources { noCompress += \"zip\" } to the app's build.",
-            problem,
-        )
-    }
-    return file.use {
-        PersonalModel.open(BundleSource.Within(it.parcelFileDescriptor.fd, it.startOffset, it.length), state, options)
     }
 }
