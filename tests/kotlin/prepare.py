@@ -4,7 +4,7 @@
 A folder then holds native/libbespoke_jni.so, chat.bundle (stories260K, for three budgets), notes.json, python.json (the losses of a
 run of STEPS steps in one go, the greedy answers to two turns, what a program in C takes for that run), and in archives/ what is
 delivered: weights.zip and method.zip of chat and of older (another method on the same weights), delta/delta.zip from older to chat,
-and chat/whole.zip, an app's asset.
+and chat/bundle.zip, an app's asset.
 """
 
 from __future__ import annotations
@@ -91,7 +91,6 @@ def build_bundle(model: Path, out: Path) -> Path:
 
 def pack_archives(model: Path, out: Path) -> None:
     from bespoke import Lora, Personalizer, Training, pack
-    from bespoke.bundle.stored_zip import write_zip
 
     archives, older, chat = out / "archives", out / "older.bundle", out / "chat.bundle"
     for folder in (archives, older):
@@ -101,8 +100,7 @@ def pack_archives(model: Path, out: Path) -> None:
     pack(older, archives / "older")
     pack(chat, archives / "chat")
     pack(chat, archives / "delta", since=older)
-    files = sorted(path.relative_to(chat).as_posix() for path in chat.rglob("*") if path.is_file())
-    write_zip(archives / "chat" / "whole.zip", ((name, chat / name) for name in files))
+    pack(chat, archives / "chat", whole=True)
 
 
 def what_python_does(bundle: Path, out: Path) -> None:

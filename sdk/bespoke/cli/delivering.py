@@ -16,18 +16,20 @@ from bespoke.rules.report import megabytes
 @click.argument("bundle", type=PATH)
 @click.argument("out", type=PATH)
 @click.option("--since", type=PATH, metavar="OLD", help="An older bundle: write delta.zip, with what differs from it.")
+@click.option("--whole", is_flag=True, help="Write bundle.zip, with all of it: an app's asset.")
 @format_option
 @click.pass_obj
-def pack(session: Session, bundle: Path, out: Path, since: Path | None) -> None:
+def pack(session: Session, bundle: Path, out: Path, since: Path | None, whole: bool) -> None:
     """Write weights.zip and method.zip of BUNDLE into the folder OUT.
 
     \b
     bespoke pack chat.bundle zips
     bespoke pack chat.bundle zips --since shipped.bundle
+    bespoke pack chat.bundle assets --whole
     """
     from bespoke.bundle.archive import pack as write_archives
 
-    paths = write_archives(bundle, out, since)
+    paths = write_archives(bundle, out, since, whole=whole)
     if session.json:
         print_json({"archives": [{"file": str(path), "bytes": path.stat().st_size} for path in paths]})
         return

@@ -17,7 +17,7 @@ from bespoke.bundle.archive import pack
 from bespoke.bundle.reader import Bundle, open_bundle
 from bespoke.bundle.signature import generate_key, public_key_of, sign_bundle
 from bespoke.bundle.writer import BundleWriter
-from bespoke.errors import BundleError, SignatureError
+from bespoke.errors import BundleError, ConfigError, SignatureError
 from tests.unit.bundle.example import groups, manifest_document, replace_manifest, write_example
 
 
@@ -92,6 +92,17 @@ def test_the_standard_zip_reader_agrees(folder: Path, tmp_path: Path) -> None:
                 assert info.compress_type == zipfile.ZIP_STORED
                 read[info.filename] = archive.read(info)
     assert read == contents(folder)
+
+
+def test_one_zip_holds_the_whole_bundle(folder: Path, tmp_path: Path) -> None:
+    (whole,) = pack(folder, tmp_path / "assets", whole=True)
+    with open_bundle(whole) as bundle:
+        check(bundle)
+    with zipfile.ZipFile(whole) as archive:
+        assert {name: archive.read(name) for name in archive.namelist()} == contents(folder)
+    assert contents(install(whole, tmp_path / "again")) == contents(folder)
+    with pytest.raises(ConfigError, match="since and whole"):
+        pack(folder, tmp_path / "assets", since=folder, whole=True)
 
 
 def test_the_weights_zip_does_not_change_with_the_method(folder: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import org.junit.jupiter.params.provider.ValueSource
 
 /** A bundle within another file, as an APK has it among its assets: a descriptor, an offset and a size. */
 class AssetTest {
-    private val zip = File(System.getProperty("bespoke.fixture"), "archives/chat/whole.zip")
+    private val zip = File(System.getProperty("bespoke.fixture"), "archives/chat/bundle.zip")
 
     private fun <T> within(offset: Long, block: (BundleSource.Within, RandomAccessFile) -> T): T {
         val apk = Files.createTempFile("app", ".apk").toFile()

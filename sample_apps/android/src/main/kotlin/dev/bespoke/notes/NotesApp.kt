@@ -19,7 +19,7 @@ val Context.parts: Parts get() = (applicationContext as HasParts).parts
 
 /** The training process makes one too: nothing here is made before it is asked for. */
 class NotesApp : Application(), HasParts, Configuration.Provider {
-    override val parts by lazy { Parts(this, learning(AppBundle(asset = "chat.bundle.zip")), Prompt::user) }
+    override val parts by lazy { Parts(this, learning(AppBundle(asset = "bundle.zip")), Prompt::user) }
 
     /** WorkManager is initialised when it is first used, and so not in the training process. */
     override val workManagerConfiguration: Configuration get() = Configuration.Builder().build()
