@@ -110,6 +110,8 @@ def test_llama_cpp_tokenizes_as_the_model_does(kind: str, data_folder: Path, tmp
     network = LlamaCpp(bespoke.export_base(bundle, tmp_path / "base"))
     oracle = tokenizers.Tokenizer.from_file(str(tmp_path / "model" / "tokenizer.json"))
     texts = [text.removeprefix(" ") for text in (*real_texts(data_folder)[: count(1000)], *pages()) if "<0x41>" not in text]
+    # Where a text names a special token, llama.cpp reads words there, as the core does; the oracle reads the token.
+    texts = [text.replace("<unk>", "unknown") for text in texts]
     assert len(texts) > 60
     for text in texts:
         assert network.tokens(text) == oracle.encode(text, add_special_tokens=False).ids
