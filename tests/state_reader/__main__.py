@@ -32,7 +32,7 @@ def read(folder: Path, bundle: Path | None, forgotten: list[str]) -> dict[str, A
     findings = Findings()
     found: dict[str, Any] = {"made": False}
     if not _made(folder):
-        # A process that is killed while it makes the database leaves nothing that counts: the next open begins anew.
+        # A process that is killed while it makes the database leaves nothing that counts: the next open begins again.
         left = check_folder(folder, {f"{FILE}-journal"}, findings)
         check_forgotten(None, folder, forgotten, findings)
         return {**found, "digest": "", "left": left, "broken": findings.broken}

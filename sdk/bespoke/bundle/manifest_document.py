@@ -296,5 +296,5 @@ def _refused(path: str, got: str, expected: str) -> BundleError:
         f"{SUBJECT}: {path}" if path else SUBJECT,
         got=got,
         expected=expected,
-        next_step="Get the bundle again from where it was built, or build it anew",
+        next_step="Get the bundle again from where it was built, or build it again",
     )

@@ -200,7 +200,7 @@ class Tokenizer:
         first = pattern.search(text) if inside and self._prefix == "stretch" and pattern else None
         if first is None:
             return self._encode(text, inside, as_content=False)
-        # Up to its first added token the piece goes on where another ended; behind it, stretches begin anew.
+        # Up to its first added token the piece goes on where another ended; behind it, stretches begin again.
         head = self._encode(text[: first.start()], True, as_content=False)
         return head + self._encode(text[first.start() :], False, as_content=False)
 

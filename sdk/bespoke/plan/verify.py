@@ -281,7 +281,7 @@ class _Checker:
             self._refuse(f"{self.at}, value {number}", "a write to a recorded value", "a record")
         if value.lifetime != "section":
             if how in ("make", "record"):
-                self._refuse(f"{self.at}, value {number}", f"a {value.lifetime} value made anew", "`into` or `add_to`")
+                self._refuse(f"{self.at}, value {number}", f"a {value.lifetime} value made again", "`into` or `add_to`")
             return
         if how == "add_to":
             return  # read before, so it is alive

@@ -218,7 +218,7 @@ def _check_row(
             f"row {number} of the {source} data",
             got=f"{len(row.tokens)} tokens and a mask of {len(row.mask)}",
             expected="one mask entry for each token",
-            next_step="Tokenize the data anew",
+            next_step="Tokenize the data again",
         )
     length = _length_for(len(row.tokens) - 1, lengths, number, source)
     low, high = int(np.min(row.tokens)), int(np.max(row.tokens))
@@ -227,14 +227,14 @@ def _check_row(
             f"row {number} of the {source} data",
             got=f"token {low if low < 0 else high}",
             expected="0 or more" if vocab_size is None else f"0 to {vocab_size - 1}, which the model knows",
-            next_step="Tokenize the data anew",
+            next_step="Tokenize the data again",
         )
     if np.max(row.mask) > 1:
         raise DataError(
             f"row {number} of the {source} data",
             got=f"a mask of {int(np.max(row.mask))}",
             expected="0 or 1 for each token",
-            next_step="Tokenize the data anew",
+            next_step="Tokenize the data again",
         )
     if not np.any(row.mask[1:]):
         raise DataError(

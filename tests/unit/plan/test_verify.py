@@ -184,7 +184,7 @@ RULES: dict[str, tuple[Callable[[Sample, Document], Any], Callable[[Sample], str
         lambda s: f"value {s.weight}", "a write to a bundle value",
     ),
     "values of a session are filled, not made": (
-        lambda s, d: s.code(d, "prefill").append({"op": "zero", "value": s.cache}), lambda s: f"value {s.cache}", "made anew",
+        lambda s, d: s.code(d, "prefill").append({"op": "zero", "value": s.cache}), lambda s: f"value {s.cache}", "made again",
     ),
     "state is stored once": (
         lambda s, d: s.at(d, "store", 1).update(state=s.adapter), lambda s: f"value {s.adapter}", "stored twice",

@@ -32,14 +32,14 @@ void check_row(const Row& row, int64_t vocab_size, int64_t number, Source source
   if (row.tokens.size() != row.mask.size())
     throw Error(Kind::Data, about(number, source),
                 std::to_string(row.tokens.size()) + " tokens and a mask of " + std::to_string(row.mask.size()),
-                "one mask entry for each token", "Tokenize the data anew");
+                "one mask entry for each token", "Tokenize the data again");
   for (int32_t token : row.tokens)
     if (token < 0 || token >= vocab_size)
       throw Error(Kind::Data, about(number, source), "token " + std::to_string(token),
-                  "0 to " + std::to_string(vocab_size - 1) + ", which the model knows", "Tokenize the data anew");
+                  "0 to " + std::to_string(vocab_size - 1) + ", which the model knows", "Tokenize the data again");
   for (uint8_t trained : row.mask)
     if (trained > 1)
-      throw Error(Kind::Data, about(number, source), "a mask of " + std::to_string(trained), "0 or 1 for each token", "Tokenize the data anew");
+      throw Error(Kind::Data, about(number, source), "a mask of " + std::to_string(trained), "0 or 1 for each token", "Tokenize the data again");
   if (std::none_of(row.mask.begin() + 1, row.mask.end(), [](uint8_t trained) { return trained != 0; }))
     throw Error(Kind::Data, about(number, source), "no token to train on", "at least one unmasked token after the first",
                 "Leave the row out, or check train_on");

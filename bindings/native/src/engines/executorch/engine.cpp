@@ -94,7 +94,7 @@ void check_signature(const char* what, const std::vector<Spec>& specs, const bes
       throw Failure{std::string(what) + " " + std::to_string(i) + " of " + shown(specs[i]), BESPOKE_ENGINE_OTHER_SIGNATURE};
 }
 
-// Its memory is set anew for each run. ExecuTorch keeps pointers to the sizes of `spec`.
+// Its memory is set again for each run. ExecuTorch keeps pointers to the sizes of `spec`.
 std::unique_ptr<TensorImpl> tensor_of(Spec& spec) {
   return std::make_unique<TensorImpl>(spec.type, static_cast<ssize_t>(spec.sizes.size()), spec.sizes.data(), nullptr, spec.order.data());
 }

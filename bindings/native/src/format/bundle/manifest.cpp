@@ -14,7 +14,7 @@ namespace bespoke {
 
 namespace {
 
-constexpr const char* kNextStep = "Get the bundle again from where it was built, or build it anew";
+constexpr const char* kNextStep = "Get the bundle again from where it was built, or build it again";
 constexpr const char* kFormat = "bespoke-bundle";
 constexpr int64_t kMajor = 1, kMinor = 3;
 constexpr size_t kMaxBytes = 8u << 20, kMaxDepth = 16, kMaxItems = 500'000;

@@ -341,7 +341,7 @@ class PlanChecker {
     check_given(id);
     if (v.role == Role::recorded && !by_record && in_force("record")) refuse(at(id), "a write to a recorded value", "a record");
     if (v.lifetime != Lifetime::section) {
-      if (how == How::make) refuse(at(id), std::string("a ") + say(kLifetimeNames, v.lifetime) + " value made anew", "`into` or `add_to`");
+      if (how == How::make) refuse(at(id), std::string("a ") + say(kLifetimeNames, v.lifetime) + " value made again", "`into` or `add_to`");
       return;
     }
     if (how == How::add_to) return;  // read before, so it is alive
