@@ -30,7 +30,7 @@ def pack(
     for `since` and `whole` together.
     """
     if whole and since is not None:
-        raise ConfigError("pack", got="since and whole", expected="one of them", next_step="Call it twice for both kinds of archive")
+        raise ConfigError("pack", got="since and whole", expected="one of them", next_step="Call it once for each")
     folder, target = Path(bundle), Path(out)
     with open_bundle(folder) as opened:
         opened.verify_files()

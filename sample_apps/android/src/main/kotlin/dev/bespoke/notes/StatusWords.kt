@@ -89,6 +89,7 @@ class StatusWords(private val context: Context, private val restHours: Long) {
         Pause.POWER_SAVE -> R.string.pause_power_save
         Pause.MEMORY -> R.string.pause_memory
         Pause.BUSY -> R.string.pause_busy
+        Pause.NO_EXAMPLES -> R.string.pause_no_examples
     }
 
     private fun memory(added: Long, limit: Long?): String =

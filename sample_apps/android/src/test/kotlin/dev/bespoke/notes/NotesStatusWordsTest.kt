@@ -36,7 +36,7 @@ class NotesStatusWordsTest {
         val done = words.of(LearningStatus.Waiting(SLICE.copy(accepted = true)), learning)
         assertEquals("done for now", done.title)
         assertTrue(done.text, done.text.contains("after 20 hours"))
-        assertEquals(4, Pause.entries.map { words.of(LearningStatus.Waiting(SLICE, it), learning).text }.distinct().size)
+        assertEquals(Pause.entries.size, Pause.entries.map { words.of(LearningStatus.Waiting(SLICE, it), learning).text }.distinct().size)
         val failed = words.of(LearningStatus.Off(null, "no such file"), learning)
         assertEquals(listOf("stopped", "no such file"), listOf(failed.title, failed.facts.single().value))
     }

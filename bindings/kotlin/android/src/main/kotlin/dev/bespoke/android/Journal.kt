@@ -139,11 +139,15 @@ internal data class Kept(
         val at = if (end.rungs > 0) ladder.within(end.rungs) else ladder
         val next = when {
             end.tookTooMuch -> at.killed()
-            end.failure != null || end.pause == Pause.MEMORY || end.pause == Pause.BUSY -> at
+            end.failure != null || end.pause in SAYS_NOTHING_OF_PLANS -> at
             else -> at.clean()
         }
         val inARow = if (end.failure == null) 0 else crashes
         return copy(ladder = next, slice = null, last = end.last ?: last, pause = end.pause, crashes = inARow)
+    }
+
+    private companion object {
+        val SAYS_NOTHING_OF_PLANS = setOf(Pause.MEMORY, Pause.BUSY, Pause.NO_EXAMPLES)
     }
 }
 

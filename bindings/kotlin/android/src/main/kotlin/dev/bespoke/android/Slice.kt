@@ -35,6 +35,9 @@ enum class Pause {
 
     /** "Learn now" trains. */
     BUSY,
+
+    /** The user has given nothing to learn from yet. */
+    NO_EXAMPLES,
 }
 
 /** What the training process is asked for. */

@@ -35,7 +35,7 @@ internal class SliceRunner(
         val planned = model.plannedTraining()
         val rungs = PlanLadder.rungs(planned, order.method)
         check(rungs.isNotEmpty()) { "The bundle: got one without methods; expected one that trains. Build it with an optimizer." }
-        if (model.examples.count() == 0L) return@coroutineScope SliceEnd(isWhole = true, rungs = rungs.size)
+        if (model.examples.count() == 0L) return@coroutineScope SliceEnd(rungs = rungs.size, pause = Pause.NO_EXAMPLES)
         val rung = rungs[order.ladder.rung.coerceAtMost(rungs.lastIndex)]
         val limit = Limit(model, rung.memoryBytes, planned.filter { it.method == rung.method }.minOf { it.peakBytes })
         limit.follow(sensors.read())

@@ -83,7 +83,7 @@ class BundleAssetTest {
             Personalization.open(installed, learning).use { model ->
                 val order = SliceOrder(learning.bundle, learning.name, 1.0, null, PlanLadder(), isForeground = false)
                 val end = SliceRunner(installed, Sensors(installed), order) {}.run()
-                assertEquals("it has no example yet", SliceEnd(isWhole = true, rungs = 4), end)
+                assertEquals("it has no example yet", SliceEnd(rungs = 4, pause = Pause.NO_EXAMPLES), end)
                 assertEquals(0, model.examples.count())
             }
         }

@@ -313,13 +313,15 @@ class LearningTest {
     }
 
     @Test
-    fun `without an example there is nothing to learn, and it rests`() {
-        val empty = learning.copy(name = "nobody")
+    fun `without an example it waits for one, and not as long as after a run`() {
+        user.opened { model -> model.examples.list().forEach { model.examples.forget(it.id) } }
         app.charging(true)
-        Personalization.schedule(app, empty)
-        app.await("a slice") { app.work().size == 2 }
-        assertEquals(Duration.ofHours(learning.restHours).toMillis(), app.next().initialDelayMillis)
-        assertNull(Place(app, "nobody").journal.read().last)
+        Personalization.schedule(app, learning)
+        paused(Pause.NO_EXAMPLES)
+        assertNull(kept.last)
+        user.addNotes()
+        app.later(Duration.ofMinutes(15))
+        app.await("the end of a run") { kept.last?.totalSteps == STEPS }
     }
 
     private fun paused(why: Pause) {
