@@ -145,11 +145,9 @@ internal data class Kept(
         val inARow = if (end.failure == null) 0 else crashes
         return copy(ladder = next, slice = null, last = end.last ?: last, pause = end.pause, crashes = inARow)
     }
-
-    private companion object {
-        val SAYS_NOTHING_OF_PLANS = setOf(Pause.MEMORY, Pause.BUSY, Pause.NO_EXAMPLES)
-    }
 }
+
+private val SAYS_NOTHING_OF_PLANS = setOf(Pause.MEMORY, Pause.BUSY, Pause.NO_EXAMPLES)
 
 /** [Kept] in a file that is replaced whole; of the app's process alone. A file that cannot be read is as none. */
 internal class Journal(private val file: AtomicFile) {
