@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of the Kotlin binding need: libbespoke_jni over the installed core, a bundle, and what Python does with it.
 
-A folder then holds native/libbespoke_jni.so, chat.bundle (stories260K, for three budgets), notes.json, python.json (the losses of a
-run of STEPS steps in one go, the greedy answers to two turns, what a program in C takes for that run), and in archives/ what is
-delivered: weights.zip and method.zip of chat and of older (another method on the same weights), delta/delta.zip from older to chat,
-and chat/bundle.zip, an app's asset.
+A folder then holds native/libbespoke_jni.so, chat.bundle (stories260K, for three budgets, signed), signer.txt (its public key),
+notes.json, python.json (the losses of a run of STEPS steps in one go, the greedy answers to two turns, what a program in C takes for
+that run), and in archives/ what is delivered: weights.zip and method.zip of chat and of older (another method on the same weights),
+delta/delta.zip from older to chat, and chat/bundle.zip, an app's asset.
 """
 
 from __future__ import annotations
@@ -74,15 +74,19 @@ def write_pages(binding: Path) -> int:
 
 def build_bundle(model: Path, out: Path) -> Path:
     from bespoke import Budget, Lora, Personalizer, Training
+    from bespoke.bundle.signature import generate_key
 
     shutil.rmtree(out / "chat.bundle", ignore_errors=True)
     # A JVM takes some megabytes on its way: the plans for rows of 512 tokens, which no note needs, leave room for them.
     training = Training(learning_rate=1e-3, sequence_lengths=(128, 512), batch_size=2, steps=STEPS, seed=1)
     methods = {"mesp": {}, "mezo": {"learning_rate": 1e-4}}
+    key, signer = generate_key()
+    (out / "signer.txt").write_text(signer.hex())
 
     def personalizer(budget: Budget) -> Personalizer:
         return Personalizer(
-            model, methods, "executorch", context=512, lora=Lora(rank=4), training=training, budget=budget, data=None
+            model, methods, "executorch", context=512, lora=Lora(rank=4), training=training, budget=budget, data=None,
+            signing_key=key,
         )
 
     most = max(plan.fastest.peak_bytes for plan in personalizer(Budget()).estimate().plans) / 1e6

@@ -26,10 +26,15 @@ sealed interface BundleSource {
  * By what the app knows its bundle.
  *
  * @property pinSha256 of manifest.json, in hexadecimal
- * @property publicKey ed25519, 32 bytes, of the one who signs
+ * @property publicKey ed25519, 64 hexadecimal digits, of the one who signs; IllegalArgumentException for anything else
  * @property required refuse to open without either
  */
-class Trust(val pinSha256: String? = null, val publicKey: ByteArray? = null, val required: Boolean = false)
+class Trust(val pinSha256: String? = null, val publicKey: String? = null, val required: Boolean = false) {
+    internal val publicKeyBytes: ByteArray? = publicKey?.let { key ->
+        require(key.matches(Regex("[0-9a-fA-F]{64}"))) { "a public key is 64 hexadecimal digits: got '$key'" }
+        key.chunked(2).map { it.toInt(16).toByte() }.toByteArray()
+    }
+}
 
 /**
  * How a model is opened.

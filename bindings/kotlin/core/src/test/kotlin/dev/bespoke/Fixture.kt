@@ -13,6 +13,8 @@ import kotlinx.serialization.json.Json
 object Fixture {
     private val folder = File(checkNotNull(System.getProperty("bespoke.fixture")) { "run make test-kotlin" })
     val bundle = BundleSource.At(File(folder, "chat.bundle").path)
+    val manifest = File(folder, "chat.bundle/manifest.json")
+    val signer = File(folder, "signer.txt").readText()
     val notes: List<String> = Json.decodeFromString(File(folder, "notes.json").readText())
     val python: Python = Json.decodeFromString(File(folder, "python.json").readText())
 

@@ -7,7 +7,6 @@ import android.content.res.AssetManager
 import dev.bespoke.BundleSource
 import dev.bespoke.Options
 import dev.bespoke.PersonalModel
-import dev.bespoke.Trust
 import java.io.File
 import java.io.FileNotFoundException
 import java.io.FileOutputStream
@@ -27,8 +26,7 @@ private const val ALIGNMENT = 64L  // what the core asks of where a bundle begin
 
 /** The user's model, by the bundle's place in the app: an asset that cannot be mapped where it lies is opened as a copy. */
 internal suspend fun AppBundle.opened(context: Context, state: String): PersonalModel {
-    val key = publicKey?.chunked(2)?.map { it.toInt(16).toByte() }?.toByteArray()
-    val options = Options(trust = Trust(pinSha256, key))
+    val options = Options(trust = trust)
     val copies = AssetCopies(context)
     copies.deleteOlder()  // also where this version needs none: what is left over is as large as the bundle
     if (path != null) return PersonalModel.open(BundleSource.At(path), state, options)

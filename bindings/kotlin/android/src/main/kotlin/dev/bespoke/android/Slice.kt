@@ -2,6 +2,7 @@
 package dev.bespoke.android
 
 import dev.bespoke.Phase
+import dev.bespoke.Trust
 import kotlinx.serialization.Serializable
 
 /**
@@ -17,8 +18,10 @@ import kotlinx.serialization.Serializable
 data class AppBundle(val asset: String? = null, val path: String? = null, val pinSha256: String? = null, val publicKey: String? = null) {
     init {
         require((asset == null) != (path == null)) { "a bundle is an asset or a path: got ${if (asset == null) "neither" else "both"}" }
-        require(publicKey == null || publicKey.matches(Regex("[0-9a-fA-F]{64}"))) { "a public key is 64 hexadecimal digits" }
+        trust  // it refuses what is no key
     }
+
+    internal val trust get() = Trust(pinSha256, publicKey)
 }
 
 /** Why a slice ended before its time, in a committed state. The next one waits. */

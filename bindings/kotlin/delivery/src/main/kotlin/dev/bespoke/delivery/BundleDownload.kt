@@ -28,14 +28,10 @@ data class BundleDownload(
 ) {
     init {
         requireName(name)
-        require(publicKey == null || publicKey.matches(Regex("[0-9a-fA-F]{64}"))) { "a public key is 64 hexadecimal digits" }
+        trust  // it refuses what is no key
     }
 
-    internal val trust: Trust
-        get() {
-            val key = publicKey?.chunked(2)?.map { it.toInt(16).toByte() }?.toByteArray()
-            return Trust(pinSha256, key, required = pinSha256 != null || key != null)
-        }
+    internal val trust get() = Trust(pinSha256, publicKey, required = pinSha256 != null || publicKey != null)
 
     internal fun data(): Data = workDataOf(KEY to Json.encodeToString(serializer(), this))
 
