@@ -2,9 +2,9 @@
 """What the tests of the Kotlin binding need: libbespoke_jni over the installed core, a bundle, and what Python does with it.
 
 A folder then holds native/libbespoke_jni.so, chat.bundle (stories260K, for three budgets, signed), signer.txt (its public key),
-notes.json, python.json (the losses of a run of STEPS steps in one go, the greedy answers to two turns, what a program in C takes for
-that run), and in archives/ what is delivered: weights.zip and method.zip of chat and of older (another method on the same weights),
-delta/delta.zip from older to chat, and chat/bundle.zip, an app's asset.
+notes.json, python.json (the losses of a run of STEPS steps in one go, the greedy answers to two turns, what a program in C takes
+for that run), and in archives/ what is delivered: weights.zip and method.zip of chat and of older (another method on the same
+weights), delta/delta.zip from older to chat, and chat/bundle.zip, an app's asset.
 """
 
 from __future__ import annotations
