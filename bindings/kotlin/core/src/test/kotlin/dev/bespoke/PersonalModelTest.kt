@@ -184,9 +184,11 @@ class PersonalModelTest {
             }
         }
         generated(500)  // classes are loaded and caches filled
-        val before = usedHeap()
-        generated(TOKENS)
-        val grown = usedHeap() - before
+        val grown = (1..3).minOf {  // what a class or a pool takes once comes once, and what answers leave behind each time
+            val before = usedHeap()
+            generated(TOKENS)
+            usedHeap() - before
+        }
         assertTrue(grown < 100_000) { "$grown bytes more" }
     }
 
