@@ -10,14 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from bespoke.contracts import TORCH_COSTS, Artifact, Graph, Settings, Target, hookimpl
+from bespoke.contracts import TORCH_COSTS, Artifact, Baked, Graph, Settings, Target, hookimpl
 
 
 class CoreMLOptions(Settings):
-    """weights: how packed codes cross: "int32" (iOS 18) or "int8" (iOS 26), views of their bytes.
+    """weights: how packed codes cross: "int32" (iOS 18) or "int8" (iOS 26), views of their bytes; or "baked" (iOS 18): constants of
+    many more specs, which shows what that costs.
     precision: "fp32", or "fp16" for products of forward graphs (evaluation, answers, zeroth-order methods)."""
 
-    weights: Literal["int32", "int8"] = "int32"
+    weights: Literal["int32", "int8", "baked"] = "int32"
     precision: Literal["fp32", "fp16"] = "fp32"
 
 
@@ -28,7 +29,10 @@ class CoreML:
     Options = CoreMLOptions
     costs = TORCH_COSTS  # nothing was measured on Apple's runtime yet: plans are made as for the runtime that runs specs here
 
-    def lower(self, graph: Graph, folder: Path, options: CoreMLOptions) -> Artifact:
+    def bakes(self, options: CoreMLOptions) -> bool:
+        return options.weights == "baked"
+
+    def lower(self, graph: Graph, folder: Path, options: CoreMLOptions, baked: Baked | None = None) -> Artifact:
         from bespoke_plugins.targets.coreml.vendor import load_coremltools
 
         load_coremltools()
@@ -37,9 +41,9 @@ class CoreML:
         from bespoke_plugins.targets.coreml.spec import compiled
 
         half = half_nodes(graph) if options.precision == "fp16" else frozenset()
-        lowering = Lowering(graph, options.weights, half, {})
+        lowering = Lowering(graph, options.weights, half, {} if baked is None else baked.operands)
         made = compiled(lowering.program(), lowering.opset, lowering.inputs, lowering.outputs)
-        path = folder / f"{graph.name}-{graph.key[:16]}.mlmodel"
+        path = folder / f"{graph.name}-{(graph if baked is None else baked).key[:16]}.mlmodel"
         path.write_bytes(made.data)
         return Artifact(path, made.workspace_bytes)
 
