@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
@@ -29,6 +29,8 @@ __all__ = [
     "Batch",
     "CompilingTarget",
     "Costs",
+    "DescribingTarget",
+    "Feature",
     "Graph",
     "ModelSpec",
     "Optimizer",
@@ -70,6 +72,17 @@ class Baked:
 
     key: str
     operands: Mapping[str, np.ndarray]
+
+
+class Feature(NamedTuple):
+    """A tensor of a graph as an artifact takes or gives it, where that is another one than the graph's. `name`: of the artifact's;
+    `tensor`: the graph's; `shape` and `dtype` as the runtime names them; `view`: in a word, how one becomes the other."""
+
+    name: str
+    tensor: str
+    shape: tuple[int, ...]
+    dtype: str
+    view: str
 
 
 Promise = Literal["exact_gradients", "two_sided_loss_difference"]
@@ -145,6 +158,16 @@ class BakingTarget(CompilingTarget, Protocol):
 
     def lower(self, graph: Graph, folder: Path, options: Any, baked: Baked | None = None) -> Artifact:
         """Once for each key. `baked` is None for a graph without quantized weights, and where the target does not bake."""
+
+
+@runtime_checkable
+class DescribingTarget(CompilingTarget, Protocol):
+    """A target whose artifacts take other tensors than the graph's: `bespoke inspect --features` prints which."""
+
+    def features(
+        self, operands: Sequence[TensorSpec], results: Sequence[TensorSpec], options: Any
+    ) -> tuple[Sequence[Feature], Sequence[Feature]]:
+        """Of the operands that an artifact takes, and of its results, in order. Needs no vendor's package."""
 
 
 def bakes(target: Target, options: Any) -> bool:

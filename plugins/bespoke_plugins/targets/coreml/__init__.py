@@ -6,11 +6,11 @@ Weights are operands, as everywhere: one spec serves every block. Load it with `
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from bespoke.contracts import TORCH_COSTS, Artifact, Baked, Graph, Settings, Target, hookimpl
+from bespoke.contracts import TORCH_COSTS, Artifact, Baked, Feature, Graph, Settings, Target, TensorSpec, hookimpl
 
 
 class CoreMLOptions(Settings):
@@ -46,6 +46,15 @@ class CoreML:
         path = folder / f"{graph.name}-{(graph if baked is None else baked).key[:16]}.mlmodel"
         path.write_bytes(made.data)
         return Artifact(path, made.workspace_bytes)
+
+    def features(
+        self, operands: Sequence[TensorSpec], results: Sequence[TensorSpec], options: CoreMLOptions
+    ) -> tuple[list[Feature], list[Feature]]:
+        from bespoke_plugins.targets.coreml.features import features_of
+
+        sides = (features_of(operands, "x", options.weights), features_of(results, "y", options.weights))
+        takes, gives = ([Feature(f.name, f.tensor.name, f.shape, f.dtype, f.view) for f in side] for side in sides)
+        return takes, gives
 
     def open(self, path: Path, options: CoreMLOptions) -> Callable[..., tuple[Any, ...]] | None:
         from bespoke_plugins.targets.coreml.run import open_spec
