@@ -27,7 +27,7 @@ Schema = Mapping[str, Mapping[int, Field]]
 
 
 def refused(got: str, expected: str) -> DataError:
-    return DataError("A MIL spec", got=got, expected=expected, next_step="Write it with the target 'coreml' of this version")
+    return DataError("A MIL spec", got=got, expected=expected, next_step="Build it with the target of this version")
 
 
 def read_message(data: bytes, kind: str, schema: Schema) -> Message:
