@@ -71,7 +71,8 @@ class BakedKey:
 
 
 def quantized_operands(graph: Graph) -> list[QuantizedOperands]:
-    """Codes and scales that come as operands of a graph, in the order of the operands, each once for each way it is cut."""
+    """Codes and scales that come as operands of a graph and are used, in the order of the operands, each once for each way it is
+    cut."""
     position = {node: number for number, node in enumerate(n for n in graph.module.graph.nodes if n.op == "placeholder")}
     found: dict[QuantizedOperands, None] = {}
     for node in graph.module.graph.nodes:
