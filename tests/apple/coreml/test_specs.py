@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,10 +19,11 @@ from bespoke.errors import BespokeError, DataError, MissingDependency, Unsupport
 from bespoke.graph.trace import Graph, TensorSpec, Tracer
 from bespoke.graph.tree import flatten
 from bespoke.testing import check_target
-from bespoke.testing.mil import read_spec
+from bespoke.testing.mil import Interpreter, read_spec
 from bespoke.testing.rig import Case
 from bespoke.testing.target import CASES
 from tests.apple.coreml.graphs import Recorded, distance, recorded
+from tests.apple.coreml.vectors import write_vectors
 
 pytestmark = pytest.mark.apple
 
@@ -303,3 +305,19 @@ def test_a_wrong_attribute_shows(
         if tried == 3:
             break
     assert tried
+
+
+def test_golden_vectors_hold_in_the_interpreter(of_mesp: Recorded, tmp_path: Path) -> None:
+    """What the script for a Mac reads: files of the features' sizes, of which the specs make the results that are written."""
+    written = dict(list(of_mesp.items())[:6])
+    assert write_vectors(tmp_path, written) == 6
+    kinds = {"fp32": np.float32, "fp16": np.float16, "int32": np.int32}
+
+    def read(tensor: dict[str, Any]) -> np.ndarray:
+        return np.fromfile(tmp_path / tensor["file"], kinds[tensor["dtype"]]).reshape(tensor["shape"])
+
+    for vector in json.loads((tmp_path / "index.json").read_text()):
+        made = Interpreter(read_spec(tmp_path / vector["spec"])).run({one["name"]: read(one) for one in vector["inputs"]})
+        for one in vector["outputs"]:
+            expected = read(one)
+            assert np.abs(made[one["name"]] - expected).max() <= 1e-5 * max(1.0, np.abs(expected).max())
