@@ -26,7 +26,8 @@ from bespoke.plan.instructions import Call, Named, Number, Plan
 
 __all__ = ["BakedKey", "baked_keys", "quantized_operands"]
 
-_OPERATORS = {  # -> positions of codes, scales and column_start, and of the number of columns, among an operator's arguments
+# -> positions of codes, scales and column_start, and of the number of columns, among an operator's arguments
+_OPERATORS: Mapping[str, tuple[int, int, int | None, int | None]] = {
     "bespoke.linear_int4.default": (1, 2, 3, 4),
     "bespoke.linear_int4_transposed.default": (1, 2, 3, 4),
     "bespoke.embedding_int4.default": (1, 2, None, 3),

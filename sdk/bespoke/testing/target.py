@@ -118,11 +118,12 @@ class _Check:
     def lower(self, graph: Graph, baked: Baked | None = None) -> Artifact | Unsupported:
         """Compiles into two folders, which must come out alike; a refusal must say what it is about."""
         more = [] if baked is None else [baked]
+        compiled: Callable[..., Any] = self.compiling.lower
         found = []
         for folder in self.folders:
             before = {path.name for path in folder.iterdir()}
             try:
-                artifact = self.compiling.lower(graph, folder, self.options, *more)
+                artifact = compiled(graph, folder, self.options, *more)
             except Unsupported as refusal:
                 self._check_refusal(graph, refusal)
                 return refusal

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ LARGEST = 2**30
 """Of an integer that crosses: two of them add up within int32. A plan's numbers are below it (tokens, positions, sizes), but for
 the window of a layer that sees everything (2**40), which is more than any position at 2**30, too."""
 
-_NUMPY = {"fp32": np.float32, "fp16": np.float16, "int32": np.int32, "int8": np.int8}
+_NUMPY: dict[str, Any] = {"fp32": np.float32, "fp16": np.float16, "int32": np.int32, "int8": np.int8}
 _PLAIN = {"float32": "fp32", "float16": "fp16", "int64": "int32", "int32": "int32"}
 
 

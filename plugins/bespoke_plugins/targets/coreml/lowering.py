@@ -76,7 +76,7 @@ class Lowering:
 
     def _called(self, node: torch.fx.Node) -> Any:
         if node.target is operator.getitem:
-            return self._values[node.args[0]][node.args[1]]  # type: ignore[index]
+            return self._values[node.args[0]][node.args[1]]
         name = str(node.target)
         dtype = "fp16" if node in self._half else "fp32"
         try:

@@ -20,7 +20,7 @@ from coremltools.converters.mil.mil import Var, types
 Record = Callable[..., Any]
 
 _DTYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.int64: "int32", torch.int32: "int32", torch.bool: "bool"}
-_NUMPY = {"fp32": np.float32, "fp16": np.float16, "int32": np.int32, "bool": np.bool_}
+_NUMPY: dict[str, Any] = {"fp32": np.float32, "fp16": np.float16, "int32": np.int32, "bool": np.bool_}
 _LIMITS = {"fp32": 1e30, "fp16": 6e4}  # of a number in a graph; beyond them is what a graph calls infinite
 _TINY = {"fp32": 1e-37, "fp16": 6.2e-5}  # about the smallest normal number: what an operator adds where it must add something
 
@@ -30,13 +30,13 @@ def dtype_of(x: Var) -> str:
     return str(types.builtin_to_string(x.dtype))
 
 
-def typed(number: float, dtype: str) -> np.generic:
+def typed(number: float, dtype: str) -> Any:
     """A Python number as a constant. Raises ValueError for an integer that int32 does not hold."""
     if dtype == "int32" and not -(2**31) <= number < 2**31:
         raise ValueError(f"the integer {number}, which int32 does not hold")
     if dtype in _LIMITS:
         number = min(max(number, -_LIMITS[dtype]), _LIMITS[dtype])
-    return _NUMPY[dtype](number)  # type: ignore[no-any-return, operator]
+    return _NUMPY[dtype](number)
 
 
 def _both(a: Any, b: Any) -> tuple[Any, Any]:

@@ -56,29 +56,31 @@ def _operator(
 # ---- one element at a time -----------------------------------------------------------------------------------------------
 
 
-def _unary(function: Callable[[Array], Array]) -> Callable[..., Array]:
+def _unary(function: Callable[..., Array]) -> Callable[..., Array]:
     return lambda x: function(x)
 
 
-def _binary(function: Callable[[Array, Array], Array]) -> Callable[..., Array]:
+def _binary(function: Callable[..., Array]) -> Callable[..., Array]:
     return lambda x, y: function(x, y)
 
 
-for _name, _function in {
+_FLOATING: dict[str, Callable[..., Array]] = {
     "ceil": np.ceil, "exp": np.exp, "floor": np.floor, "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "sinh": np.sinh,
     "sqrt": np.sqrt, "tanh": np.tanh,
-}.items():  # fmt: skip
-    _operator(_name)(_unary(_function))
-for _name, _function in {"abs": np.abs, "sign": np.sign}.items():
-    _operator(_name, of=NUMBERS)(_unary(_function))
-for _name, _function in {
+}  # fmt: skip
+_SIGNED: dict[str, Callable[..., Array]] = {"abs": np.abs, "sign": np.sign}
+_PAIRS: dict[str, Callable[..., Array]] = {
     "add": np.add, "equal": np.equal, "floor_div": np.floor_divide, "greater": np.greater, "greater_equal": np.greater_equal,
     "less": np.less, "less_equal": np.less_equal, "maximum": np.maximum, "minimum": np.minimum, "mul": np.multiply,
     "sub": np.subtract,
-}.items():  # fmt: skip
-    _operator(_name, of=NUMBERS)(_binary(_function))
-for _name, _function in {"pow": np.power, "real_div": np.divide}.items():
-    _operator(_name)(_binary(_function))
+}  # fmt: skip
+_FLOATING_PAIRS: dict[str, Callable[..., Array]] = {"pow": np.power, "real_div": np.divide}
+for _table, _of in ((_FLOATING, FLOATS), (_SIGNED, NUMBERS)):
+    for _name, _function in _table.items():
+        _operator(_name, of=_of)(_unary(_function))
+for _table, _of in ((_PAIRS, NUMBERS), (_FLOATING_PAIRS, FLOATS)):
+    for _name, _function in _table.items():
+        _operator(_name, of=_of)(_binary(_function))
 _operator("logical_and", of=BOOL)(_binary(np.logical_and))
 
 
