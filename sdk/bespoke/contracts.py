@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
+
+import numpy as np
 
 from bespoke.bundle.manifest import file_name_problem
 from bespoke.config import Scalar, Settings, settings_from
@@ -22,9 +24,13 @@ from bespoke.system.quiet_imports import quiet_imports
 __all__ = [
     "TORCH_COSTS",
     "Artifact",
+    "Baked",
+    "BakingTarget",
     "Batch",
     "CompilingTarget",
     "Costs",
+    "DescribingTarget",
+    "Feature",
     "Graph",
     "ModelSpec",
     "Optimizer",
@@ -53,6 +59,30 @@ class Artifact:
     path: Path
     workspace_bytes: int
     engine_bytes: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Baked:
+    """Weights that become part of an artifact, where the graph has operands: for a target that bakes them.
+
+    `key`: 64 hexadecimal digits that stand for graph, weights, rows and columns; the artifact's file is named after it. `operands`,
+    by the graph's names: codes (uint8) and scales (fp16) of the rows that the call uses, with all columns, and column_start (int64,
+    a scalar) where the graph cuts columns. What is not among them the artifact takes, in the graph's order.
+    """
+
+    key: str
+    operands: Mapping[str, np.ndarray]
+
+
+class Feature(NamedTuple):
+    """A tensor of a graph as an artifact takes or gives it, where that is another one than the graph's. `name`: of the artifact's;
+    `tensor`: the graph's; `shape` and `dtype` as the runtime names them; `view`: in a word, how one becomes the other."""
+
+    name: str
+    tensor: str
+    shape: tuple[int, ...]
+    dtype: str
+    view: str
 
 
 Promise = Literal["exact_gradients", "two_sided_loss_difference"]
@@ -114,6 +144,35 @@ class CompilingTarget(Target, Protocol):
 
     def open(self, path: Path, options: Any) -> Callable[..., tuple[Any, ...]] | None:
         """The artifact as a function of the graph's operands (torch tensors), or None where it cannot run here."""
+
+
+@runtime_checkable
+class BakingTarget(CompilingTarget, Protocol):
+    """A target whose runtime wants weights as constants: an artifact for each graph and each set of weights that it is called with.
+
+    Plans are made with few and large calls for it: of what `b.choose` leaves open, the candidate with the largest tiles.
+    """
+
+    def bakes(self, options: Any) -> bool:
+        """Whether it does so with these options; if not, it is as any other."""
+
+    def lower(self, graph: Graph, folder: Path, options: Any, baked: Baked | None = None) -> Artifact:
+        """Once for each key. `baked` is None for a graph without quantized weights, and where the target does not bake."""
+
+
+@runtime_checkable
+class DescribingTarget(CompilingTarget, Protocol):
+    """A target whose artifacts take other tensors than the graph's: `bespoke inspect --features` prints which."""
+
+    def features(
+        self, operands: Sequence[TensorSpec], results: Sequence[TensorSpec], options: Any
+    ) -> tuple[Sequence[Feature], Sequence[Feature]]:
+        """Of the operands that an artifact takes, and of its results, in order. Needs no vendor's package."""
+
+
+def bakes(target: Target, options: Any) -> bool:
+    """Whether quantized weights become part of what a target makes of graphs."""
+    return isinstance(target, BakingTarget) and target.bakes(options)
 
 
 # ---- what is checked before a plugin does anything -----------------------------------------------------------------------

@@ -65,5 +65,5 @@ def test_a_target_without_artifacts_keeps_it_too(name: str) -> None:
 
 def test_every_installed_plugin_is_in_the_table() -> None:
     found = {name for entry in plugins.installed() for name in entry.provides}
-    targets = {f"target {name}" for name in ("cuda", "executorch", "listing", "torch")}
+    targets = {f"target {name}" for name in ("coreml", "cuda", "executorch", "listing", "torch")}
     assert found == {f"optimizer {method.name}" for method in METHODS} | targets

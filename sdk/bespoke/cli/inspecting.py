@@ -39,11 +39,13 @@ _AUTHENTICATED = {"pin": "by the pinned sha256", "signature": "by the given key"
 @click.option("--plot", type=PATH, metavar="FILE", help="Draw a plan's memory (.svg or .png).")
 @click.option("--method", help="Method whose plan is drawn, or generation [the first].")
 @click.option("--sequence-length", type=int, help="Length whose plan is drawn [the longest].")
+@click.option("--features", metavar="TARGET", help="Say how tensors cross to a target's artifacts, where as other ones.")
 @trust_options
 @format_option
 @click.pass_obj
 def inspect(
-    session: Session, bundle: Path, plot: Path | None, method: str | None, sequence_length: int | None, trust: Trust,
+    session: Session, bundle: Path, plot: Path | None, method: str | None, sequence_length: int | None, features: str | None,
+    trust: Trust,
 ) -> None:  # fmt: skip
     """Say what BUNDLE is: model, methods, plans with their memory, targets, files.
 
@@ -58,7 +60,14 @@ def inspect(
             from bespoke.plot import plot_plan
 
             plot_plan(_plan(opened, method, sequence_length), plot, manifest.budget.memory_bytes)
-        if session.json:
+        if features is not None:
+            found = _features(opened, features)
+            columns = ("graph", "feature", "tensor", "shape", "dtype", "view")
+            if session.json:
+                print_json([dict(zip(columns, line, strict=True)) for line in found])
+            else:
+                click.echo(table(columns, found))
+        elif session.json:
             print_json(
                 {
                     "bundle": str(bundle), "manifest_sha256": opened.manifest_sha256, "signed": opened.signed,
@@ -100,6 +109,34 @@ def _lines(bundle: Bundle) -> str:
             table(("method", "length", "budget", "peak MB", "GFLOP/step", "choices"), plans),
         ]
     )
+
+
+def _features(bundle: Bundle, name: str) -> list[tuple[str, ...]]:
+    """Graph, feature, tensor, shape, dtype and view of everything that the artifacts of a target take and give."""
+    from bespoke import plugins
+    from bespoke.config import settings_from
+    from bespoke.contracts import DescribingTarget
+    from bespoke.graph import TensorSpec
+
+    records = {record.name: record for record in bundle.manifest.targets}
+    target = plugins.get("target", name) if name in records else None
+    if not isinstance(target, DescribingTarget):
+        raise ConfigError(
+            f"--features {name}", got="a target that takes the graph's own tensors" if target else "no such target in the bundle",
+            expected=f"one of {', '.join(records)} whose artifacts take other ones", next_step="Leave --features out",
+        )  # fmt: skip
+    options = settings_from(target.Options, f"targets.{name}", records[name].options)
+    graphs = {graph.key: graph for graph in bundle.manifest.graphs}
+    lines: dict[tuple[str, ...], None] = {}
+    for artifact in records[name].artifacts:
+        graph = graphs[artifact.graph]
+        specs = {spec.name: TensorSpec(spec.name, spec.shape, spec.dtype) for spec in graph.inputs}  # type: ignore[arg-type]
+        results = [TensorSpec(spec.name, spec.shape, spec.dtype) for spec in graph.outputs]  # type: ignore[arg-type]
+        for side in target.features([specs[operand] for operand in artifact.operands], results, options):
+            for one in side:
+                shape = " x ".join(map(str, one.shape))
+                lines[f"{graph.name}-{graph.key[:8]}", one.name, one.tensor, shape, one.dtype, one.view] = None
+    return list(lines)
 
 
 def _plan(bundle: Bundle, method: str | None, length: int | None) -> Plan:

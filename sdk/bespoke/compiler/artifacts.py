@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Artifacts of one target: compiled as plans come to use their graphs, measured, and recorded in the manifest."""
+"""Artifacts of one target: compiled as plans come to use their graphs, measured, and recorded in the manifest.
+
+A target that bakes weights compiles when these are there, once for each key; until then its workspaces are estimates."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from bespoke.bundle.manifest import ArtifactRecord, TargetRecord
+from bespoke.compiler.baking import BakedKey, baked_keys
 from bespoke.compiler.lower import lower
 from bespoke.compiler.request import Progress, TargetChoice
-from bespoke.contracts import Artifact, CompilingTarget
+from bespoke.contracts import Artifact, CompilingTarget, bakes
 from bespoke.graph.trace import Graph
 from bespoke.plan.costs import Workspace
+from bespoke.plan.instructions import Plan
 
 __all__ = ["Artifacts"]
 
@@ -26,13 +30,14 @@ class Artifacts:
         self._target = target
         self.folder = folder
         self._progress = progress
-        self._artifacts: dict[str, Artifact] = {}
+        self._artifacts: dict[str, Artifact] = {}  # by key of the graph
+        self._baked: dict[BakedKey, Artifact] = {}
         self.workspaces: dict[str, Workspace] = {}
 
     def __call__(self, graphs: Sequence[Graph]) -> dict[str, Workspace]:
         new = [graph for graph in graphs if graph.key not in self.workspaces]
         target = self._target.plugin
-        if not isinstance(target, CompilingTarget):
+        if not isinstance(target, CompilingTarget) or self.bakes:
             self.workspaces |= {graph.key: Workspace(target.costs.workspace_bytes(graph)) for graph in new}
             return self.workspaces
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -43,19 +48,36 @@ class Artifacts:
             self.workspaces[graph.key] = Workspace(artifact.workspace_bytes, artifact.engine_bytes)
         return self.workspaces
 
+    @property
+    def bakes(self) -> bool:
+        return bakes(self._target.plugin, self._target.options)
+
+    def bake(self, plans: Iterable[Plan], graphs: Mapping[str, Graph], weights: Mapping[str, Path]) -> None:
+        """Compiles what plans call, each key once, with `weights`, files by group. Of a graph the largest workspace counts."""
+        target = self._target.plugin
+        assert isinstance(target, CompilingTarget)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        keys = baked_keys(plans, graphs)
+        sizes: dict[str, list[Workspace]] = {}
+        for done, key in enumerate(keys):
+            self._progress(f"target {self._target.name}", done, len(keys))
+            baked = key.baked(weights) if key.records else None
+            artifact = self._baked[key] = lower(target, self._target.options, key.graph, self.folder, baked)
+            sizes.setdefault(key.graph.key, []).append(Workspace(artifact.workspace_bytes, artifact.engine_bytes))
+        self.workspaces |= {key: Workspace(*map(max, zip(*found, strict=True))) for key, found in sizes.items()}
+
     def record(self, graphs: Sequence[Graph]) -> TargetRecord:
         """Of these graphs; artifacts that no plan came to use are removed."""
         for key in self._artifacts.keys() - {graph.key for graph in graphs}:
             self._artifacts.pop(key).path.unlink()
             del self.workspaces[key]
+        made = [(BakedKey(graph, (), ()), self._artifacts[graph.key]) for graph in graphs if graph.key in self._artifacts]
         artifacts = [
             ArtifactRecord(
-                graph=graph.key, operands=tuple(spec.name for spec in graph.inputs), baked=(),
-                file=f"graphs/{self._target.name}/{self._artifacts[graph.key].path.name}",
-                workspace_bytes=self._artifacts[graph.key].workspace_bytes,
-                engine_bytes=self._artifacts[graph.key].engine_bytes,
+                graph=key.graph.key, operands=key.operands, baked=key.records,
+                file=f"graphs/{self._target.name}/{artifact.path.name}",
+                workspace_bytes=artifact.workspace_bytes, engine_bytes=artifact.engine_bytes,
             )
-            for graph in graphs
-            if graph.key in self._artifacts
+            for key, artifact in (*made, *self._baked.items())
         ]  # fmt: skip
         return TargetRecord(name=self._target.name, options=self._target.options.model_dump(), artifacts=tuple(artifacts))

@@ -45,7 +45,7 @@ from bespoke.data.template import compile_turns, find_template
 from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_file import write_tokenizer_file
 from bespoke.data.turns import protect_markers, stop_ids
-from bespoke.errors import ConfigError
+from bespoke.errors import ConfigError, PlanDoesNotFit
 from bespoke.format.json_strict import dumps_canonical
 from bespoke.format.tensors import write_arrays
 from bespoke.golden.make import longest_golden, make_golden
@@ -141,7 +141,10 @@ def _files(request: BuildRequest, writer: BundleWriter, progress: Progress, *, h
     used = plans.graphs(planned)
     graphs = _write_programs(used, writer, progress)
     for one in compiled:
-        one(used)
+        if one.bakes:
+            one.bake([found.plan for found in planned.values()], plans.tracer.graphs, files)
+        else:
+            one(used)
     targets = [one.record(used) for one in compiled]
     methods, generation = _write_plans(request, planned, plans, compiled[0].workspaces, graphs, writer)
     for file in licence.files:
@@ -288,6 +291,11 @@ def _write_plans(
     def write(subject: Subject, budget: int | None, name: str) -> tuple[Plan, PlanRecord]:
         file = f"plans/{name}.json" if budget == largest else f"plans/{name}-{(budget or 0) / MEGABYTE:.15g}mb.json"
         plan = remeasured(planned[Key(*subject, budget)], plans.costs, workspaces)
+        if budget is not None and plan.estimate.peak_bytes > budget:  # a target that bakes is measured when weights are there
+            raise PlanDoesNotFit(
+                f"The plan {file}", got=f"{plan.estimate.peak_bytes / 1e6:.1f} MB with the workspaces that the target measured",
+                expected=f"at most {budget / 1e6:.1f} MB", next_step="Raise the budget a little",
+            )  # fmt: skip
         verify(plan, file, signatures)
         writer.add_bytes(file, dumps_canonical(plan.model_dump(mode="json")))
         length = plan.sequence_length

@@ -16,14 +16,15 @@ __all__ = ["GenerationPlanner", "generation_request", "generation_requests"]
 CHUNKS = (128, 64, 32, 16)  # a longer one reads the weights less often, and holds more rows at once
 
 
-def generation_request(chunk: int, context_length: int, budget_bytes: int | None, costs: Costs) -> PlanRequest:
-    return PlanRequest(GENERATION, None, Settings(), Training(batch_size=1), chunk, context_length, budget_bytes, costs)
+def generation_request(chunk: int, context_length: int, budget_bytes: int | None, costs: Costs, bakes: bool = False) -> PlanRequest:
+    training = Training(batch_size=1)
+    return PlanRequest(GENERATION, None, Settings(), training, chunk, context_length, budget_bytes, costs, bakes)
 
 
-def generation_requests(context_length: int, budget_bytes: int | None, costs: Costs) -> list[PlanRequest]:
+def generation_requests(context_length: int, budget_bytes: int | None, costs: Costs, bakes: bool = False) -> list[PlanRequest]:
     """One for each length of a chunk within the context, the longest first."""
     chunks = [length for length in CHUNKS if length <= context_length] or [context_length]
-    return [generation_request(chunk, context_length, budget_bytes, costs) for chunk in chunks]
+    return [generation_request(chunk, context_length, budget_bytes, costs, bakes) for chunk in chunks]
 
 
 class GenerationPlanner:

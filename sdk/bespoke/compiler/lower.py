@@ -8,15 +8,17 @@ from pathlib import Path
 
 from bespoke import plugins
 from bespoke.config import Settings
-from bespoke.contracts import Artifact, CompilingTarget
+from bespoke.contracts import Artifact, Baked, CompilingTarget
 from bespoke.errors import BespokeError, Unsupported
 from bespoke.graph.trace import Graph
 
 
-def lower(target: CompilingTarget, options: Settings, graph: Graph, folder: Path) -> Artifact:
+def lower(target: CompilingTarget, options: Settings, graph: Graph, folder: Path, baked: Baked | None = None) -> Artifact:
     """The artifact of `graph`. Raises Unsupported naming graph, operator, reason and the targets that can."""
     try:
-        return target.lower(graph, folder, options)
+        if baked is None:
+            return target.lower(graph, folder, options)
+        return target.lower(graph, folder, options, baked)  # type: ignore[call-arg]  # of a BakingTarget
     except Unsupported as error:
         able = ", ".join(targets_that_can(graph, besides=target.name)) or "none of the installed ones"
         raise Unsupported(

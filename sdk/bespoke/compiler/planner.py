@@ -62,6 +62,7 @@ class PlanRequest:
     context_length: int
     budget_bytes: int | None
     costs: Costs
+    bakes: bool = False  # weights become part of artifacts: of an ordinary choice the last candidate, which makes the fewest calls
 
     @property
     def subject(self) -> str:
@@ -176,9 +177,10 @@ class Planner:
     @cached_property
     def _candidates(self) -> tuple[dict[str, tuple[Any, ...]], dict[str, int]]:
         """Candidates of ordinary choices by name, and the most that counts may be."""
-        two, three = (self._record(model, {}).candidates for model in self._shallow)
+        two, three = (record_sections(self.request, model, self._tracer, {}).candidates for model in self._shallow)
         counts = {name: len(three[name]) - 1 for name in three if len(three[name]) != len(two[name])}
-        return {name: found for name, found in three.items() if name not in counts}, counts
+        first = -1 if self.request.bakes else 0
+        return {name: found[first:] for name, found in three.items() if name not in counts}, counts
 
     def _figures(self, choices: Choices, model: ModelSpec) -> _Figures:
         builder = self._record(model, choices)
@@ -300,7 +302,8 @@ class Planner:
         return planned
 
     def _record(self, model: ModelSpec, choices: Choices) -> PlanBuilder:
-        return record_sections(self.request, model, self._tracer, choices)
+        firsts = {name: candidates[0] for name, candidates in self._candidates[0].items()}
+        return record_sections(self.request, model, self._tracer, {**firsts, **choices})
 
     def _compiled(
         self, builder: PlanBuilder, spilled: Collection[int] | None, live: LiveSections | None = None

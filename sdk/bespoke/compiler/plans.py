@@ -10,6 +10,7 @@ from bespoke.compiler.estimate import DialPoint, PlanEstimate
 from bespoke.compiler.generation import GenerationPlanner, generation_requests
 from bespoke.compiler.planner import Planned, Planner, PlanRequest, remeasured
 from bespoke.compiler.request import BuildRequest, Progress
+from bespoke.contracts import bakes
 from bespoke.errors import PlanDoesNotFit
 from bespoke.graph.trace import Graph, Tracer
 from bespoke.model.architecture import ModelConfig
@@ -53,6 +54,11 @@ class Plans:
         return found
 
     @property
+    def bakes(self) -> bool:
+        """Whether any target bakes weights: all run the same plans, and such a one compiles each call for itself."""
+        return any(bakes(target.plugin, target.options) for target in self._request.targets)
+
+    @property
     def budgets(self) -> tuple[int | None, ...]:
         """In bytes, the largest first."""
         budget = self._request.budget
@@ -66,10 +72,10 @@ class Plans:
         for method in self._request.methods:
             for length in self._request.sequence_lengths:
                 wanted = PlanRequest(
-                    method.name, method.plugin, method.options, method.training, length, context, largest, self.costs
+                    method.name, method.plugin, method.options, method.training, length, context, largest, self.costs, self.bakes
                 )
                 made[method.name, length] = Planner(wanted, self._model, self.tracer, workspaces)
-        answers = generation_requests(context, largest, self.costs)
+        answers = generation_requests(context, largest, self.costs, self.bakes)
         made[ANSWERS] = GenerationPlanner([Planner(wanted, self._model, self.tracer, workspaces) for wanted in answers])
         return made
 

@@ -81,6 +81,7 @@ class PythonEngine(Protocol):
     """What `table_of` makes a table of. Handles are numbers but 0; tensors are given as in bespoke.h, by their places."""
 
     name: str
+    runs_graphs: bool  # the exported programs of any bundle; else the artifacts of the target `name`
     failure: BaseException | None  # set here: what the last function raised
 
     def open(self, artifact: Artifact) -> int: ...
@@ -106,12 +107,11 @@ _numbers = itertools.count(1)
 
 
 def table_of(engine: PythonEngine, optional: Sequence[str] = ()) -> EngineTable:
-    """The table of an engine that runs the exported programs of a bundle, with these functions besides those that all have. The
-    engine lives until the core destroys it."""
+    """The table of an engine, with these functions besides those that all have. The engine lives until the core destroys it."""
     number = next(_numbers)
     _engines[number] = engine
     table = EngineTable(
-        struct_size=c.sizeof(EngineTable), target=engine.name.encode(), context=number, runs_graphs=1
+        struct_size=c.sizeof(EngineTable), target=engine.name.encode(), context=number, runs_graphs=int(engine.runs_graphs)
     )
     for name in ("open", "run", "close", "destroy", *optional):
         setattr(table, name, _functions()[name])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes as c
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,7 +19,7 @@ import torch
 from bespoke.core.engine_table import Artifact, EngineTable, NoMemory, OtherSignature, Tensor, listed, table_of
 from bespoke.ops.load_program import load_program
 
-__all__ = ["TorchEngine"]
+__all__ = ["TorchEngine", "wanted_specs"]
 
 _DTYPES = (torch.float32, torch.float16, torch.uint8, torch.int64, torch.int32)  # by their numbers in bespoke.h
 _NO_MEMORY = "can't allocate memory"  # torch has no error of its own for it on the CPU
@@ -36,11 +36,12 @@ class TorchEngine:
     """
 
     name = "torch"
+    runs_graphs = True
 
     def __init__(self, device: str = "cpu", *, own_memory: bool | None = None) -> None:
         self.failure: BaseException | None = None
         self._device = torch.device(device)
-        self._programs: dict[int, tuple[torch.fx.GraphModule, list[Spec], list[Spec]]] = {}
+        self._programs: dict[int, tuple[Callable[..., Sequence[torch.Tensor]], list[Spec], list[Spec]]] = {}
         self._memory: dict[int, torch.Tensor] = {}  # bytes, by their handle
         self._views: dict[tuple[int, Spec], torch.Tensor] = {}
         self._handles = itertools.count(1)
@@ -51,10 +52,7 @@ class TorchEngine:
 
     def open(self, artifact: Artifact) -> int:
         module = load_program(c.string_at(artifact.bytes, artifact.size), "the exported program", device=self._device.type)
-        operands, results = (
-            [_spec(tensor) for tensor in listed(tensors, count)]
-            for tensors, count in ((artifact.operands, artifact.operand_count), (artifact.results, artifact.result_count))
-        )
+        operands, results = wanted_specs(artifact)
         for what, wanted in (("operand", operands), ("result", results)):
             own: list[Spec] = module.meta[f"{what}s"]
             if len(own) != len(wanted):
@@ -62,8 +60,12 @@ class TorchEngine:
             for number, (spec, found) in enumerate(zip(wanted, own, strict=True)):
                 if spec != found:
                     raise OtherSignature(f"{what} {number} of {_shown(found)}")
+        return self._hold(module, operands, results)
+
+    def _hold(self, program: Callable[..., Sequence[torch.Tensor]], operands: list[Spec], results: list[Spec]) -> int:
+        """The handle of a program that `run` calls with tensors."""
         handle = next(self._handles)
-        self._programs[handle] = module, operands, results
+        self._programs[handle] = program, operands, results
         return handle
 
     def run(self, program: int, operands: Sequence[Tensor], results: Sequence[Tensor]) -> None:
@@ -153,6 +155,12 @@ def _view(address: int | None, shape: tuple[int, ...], dtype: torch.dtype) -> to
         return torch.empty(shape, dtype=dtype)
     memory: Any = (c.c_char * (count * dtype.itemsize)).from_address(address or 0)
     return torch.frombuffer(memory, dtype=dtype).view(shape)
+
+
+def wanted_specs(artifact: Artifact) -> tuple[list[Spec], list[Spec]]:
+    """What it must take, and what it must give."""
+    operands = [_spec(tensor) for tensor in listed(artifact.operands, artifact.operand_count)]
+    return operands, [_spec(tensor) for tensor in listed(artifact.results, artifact.result_count)]
 
 
 def _spec(tensor: Tensor) -> Spec:

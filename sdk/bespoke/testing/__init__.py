@@ -3,5 +3,6 @@
 
 from bespoke.testing.optimizer import OptimizerReport, check_optimizer
 from bespoke.testing.target import TargetReport, check_target
+from bespoke.testing.target_engine import TargetEngine
 
-__all__ = ["OptimizerReport", "TargetReport", "check_optimizer", "check_target"]
+__all__ = ["OptimizerReport", "TargetEngine", "TargetReport", "check_optimizer", "check_target"]

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import tempfile
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ import torch
 
 from bespoke import plugins
 from bespoke.bundle.manifest import file_name_problem
+from bespoke.compiler.baking import quantized_operands
 from bespoke.config import Settings
-from bespoke.contracts import Artifact, CompilingTarget, Optimizer, Target
+from bespoke.contracts import Artifact, Baked, CompilingTarget, Optimizer, Target, bakes
 from bespoke.errors import ConfigError, PluginError, Unsupported
 from bespoke.graph.trace import Graph, TensorSpec
 from bespoke.graph.tree import flatten
@@ -28,11 +30,12 @@ from bespoke.testing.tiny import shared_tracer, tiny_adapter, tiny_batch, tiny_m
 CASES = (Case.of("plain", 7, 2), Case.of("normed", 9, 2, accumulation=2, clip_norm=0.5))
 CHUNK = 7  # tokens of a prompt
 RARE_OPERATOR = "special_bessel_j0"
+KEYS_OF_A_GRAPH = 2  # with weights baked into them
 
 
 @dataclass(frozen=True)
 class TargetReport:
-    """What was found: graphs compiled, those refused, how many could be opened here, and the largest relative error."""
+    """What was found: artifacts compiled, graphs refused, how many could be opened here, and the largest relative error."""
 
     name: str
     lowered: int
@@ -112,13 +115,15 @@ class _Check:
 
     # ---- lower ---------------------------------------------------------------------------------------------------------------
 
-    def lower(self, graph: Graph) -> Artifact | Unsupported:
+    def lower(self, graph: Graph, baked: Baked | None = None) -> Artifact | Unsupported:
         """Compiles into two folders, which must come out alike; a refusal must say what it is about."""
+        more = [] if baked is None else [baked]
+        compiled: Callable[..., Any] = self.compiling.lower
         found = []
         for folder in self.folders:
             before = {path.name for path in folder.iterdir()}
             try:
-                artifact = self.compiling.lower(graph, folder, self.options)
+                artifact = compiled(graph, folder, self.options, *more)
             except Unsupported as refusal:
                 self._check_refusal(graph, refusal)
                 return refusal
@@ -128,7 +133,8 @@ class _Check:
                     "an artifact, or bespoke.contracts.Unsupported",
                     "Raise Unsupported naming graph, operator and reason",
                 ) from error
-            self._check_artifact(graph, artifact, folder, {path.name for path in folder.iterdir()} - before)
+            new = {path.name for path in folder.iterdir()} - before
+            self._check_artifact((graph if baked is None else baked).key, graph, artifact, folder, new)
             found.append(artifact)
         one, other = (artifact.path for artifact in found)
         if one.name != other.name or one.read_bytes() != other.read_bytes():
@@ -148,7 +154,7 @@ class _Check:
                 "Write Unsupported(f\"Graph '{graph.name}', operator {operator}\", got=..., expected=..., next_step=...)",
             )  # fmt: skip
 
-    def _check_artifact(self, graph: Graph, artifact: Any, folder: Path, new: set[str]) -> None:
+    def _check_artifact(self, key: str, graph: Graph, artifact: Any, folder: Path, new: set[str]) -> None:
         sizes = (artifact.workspace_bytes, artifact.engine_bytes) if isinstance(artifact, Artifact) else (None,)
         if not all(isinstance(size, int) and size >= 0 for size in sizes):
             raise self.fail(
@@ -160,11 +166,11 @@ class _Check:
             raise self.fail(f"the artifact {path}", f"a plain file in {folder}", "Write into the folder that lower is given")
         if file_name_problem(path.name):
             raise self.fail(f"the file name '{path.name}'", "letters, digits and _.@+=-", "Use graph.name and graph.key")
-        if new - {path.name} or (path.name not in new and graph.key not in self.artifacts):
+        if new - {path.name} or (path.name not in new and key not in self.artifacts):
             others = ", ".join(sorted(new - {path.name})) or f"the file '{path.name}' of another graph"
             raise self.fail(
-                f"{others} next to the artifact of graph '{graph.name}'", "one new file for each graph",
-                "Put graph.key into the file's name, and intermediate files into a temporary folder",
+                f"{others} next to the artifact of graph '{graph.name}'", "one new file for each key",
+                "Put graph.key, or baked.key, into the file's name, and intermediate files into a temporary folder",
             )  # fmt: skip
 
     def _check_content(self, graph: Graph, path: Path) -> None:
@@ -234,6 +240,8 @@ class _Check:
 
     def _function(self, graph: Graph) -> Function:
         """The traced graph; its first call is compared with the artifact."""
+        if bakes(self.target, self.options) and quantized_operands(graph):
+            return self._baking(graph)
         if graph.key in self.functions or graph.key in self.refused:
             return graph.module
         artifact = self.lower(graph)
@@ -257,10 +265,36 @@ class _Check:
 
         return function
 
-    def _compare(self, graph: Graph, opened: Callable[..., Any], operands: Sequence[torch.Tensor]) -> None:
+    def _baking(self, graph: Graph) -> Function:
+        """The traced graph; calls with the first few weights are compared with artifacts made of these."""
+        positions = {one.weight for one in quantized_operands(graph)}
+        positions |= {one.column_start for one in quantized_operands(graph) if one.column_start is not None}
+        seen: set[str] = set()
+
+        def function(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            arrays = {graph.inputs[at].name: operands[at].numpy() for at in sorted(positions)}
+            key = hashlib.sha256(graph.key.encode() + b"".join(array.tobytes() for array in arrays.values())).hexdigest()
+            if key not in self.artifacts and graph.key not in self.refused and len(seen) < KEYS_OF_A_GRAPH:
+                seen.add(key)
+                artifact = self.lower(graph, Baked(key, arrays))
+                if isinstance(artifact, Unsupported):
+                    self.refused[graph.key] = artifact
+                else:
+                    self.artifacts[key] = artifact
+                    opened = self.open(graph, artifact)
+                    self.opened += opened is not None
+                    if opened is not None:
+                        self._compare(graph, opened, operands, positions)
+            return graph.module(*operands)
+
+        return function
+
+    def _compare(
+        self, graph: Graph, opened: Callable[..., Any], operands: Sequence[torch.Tensor], baked: Collection[int] = ()
+    ) -> None:
         before = [operand.clone() for operand in operands]
         expected = graph.module(*before)
-        got = opened(*operands)
+        got = opened(*[operand for position, operand in enumerate(operands) if position not in baked])
         at = f"graph '{graph.name}'"
         for spec, operand, kept in zip(graph.inputs, operands, before, strict=True):
             if not torch.equal(operand, kept):

@@ -40,7 +40,7 @@ ROWS = [
     (f"{BUILD} --sequence-lengths ''", "BadParameter", "Invalid value for '--sequence-lengths': '' is not a list of numbers such as 64,128"),
     (f"{BUILD} --optimizers executorch", "ConfigError", "optimizer 'executorch': got no plugin of that name; expected one of the installed optimizers: mebp, mesp, mezo...Install the package that provides the optimizer 'executorch'."),
     (f"{BUILD} --optimizers mexp", "ConfigError", "optimizer 'mexp': got no plugin of that name; expected one of the installed optimizers: mebp, mesp, mezo... Did you mean 'mesp'?"),
-    (f"{BUILD} --targets coreml", "ConfigError", "target 'coreml': got no plugin of that name; expected one of the installed targets: cuda, executorch... Install the package that provides the target 'coreml'."),
+    (f"{BUILD} --targets openvino", "ConfigError", "target 'openvino': got no plugin of that name; expected one of the installed targets: coreml, cuda... Install the package that provides the target 'openvino'."),
     (f"{BUILD} --option nope", "ConfigError", "--option: got 'nope'; expected NAME=VALUE. Write --option name=value."),
     (f"{BUILD} --signing-key {{tmp}}/nosuch.pem", "ConfigError", "signing key {tmp}/nosuch.pem: got No such file or directory; expected a file. Check the path."),
     ("build {tmp}/out --config {tmp}/nosuch.toml", "ConfigError", "{tmp}/nosuch.toml: got No such file or directory; expected a readable TOML file. Check --config."),

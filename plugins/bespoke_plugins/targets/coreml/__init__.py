@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Target `coreml`: graphs as Core ML specs, one file each, which an app on iOS or macOS opens with `MLModelAsset(specification:)`.
+
+Weights are operands, as everywhere: one spec serves every block. Load it with `computeUnits = .cpuOnly` where precision is fp32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from bespoke.contracts import TORCH_COSTS, Artifact, Baked, Feature, Graph, Settings, Target, TensorSpec, hookimpl
+
+
+class CoreMLOptions(Settings):
+    """weights: how packed codes cross: "int32" (iOS 18) or "int8" (iOS 26), views of their bytes; or "baked" (iOS 18): constants of
+    many more specs, which shows what that costs.
+    precision: "fp32", or "fp16" for products of forward graphs (evaluation, answers, zeroth-order methods)."""
+
+    weights: Literal["int32", "int8", "baked"] = "int32"
+    precision: Literal["fp32", "fp16"] = "fp32"
+
+
+class CoreML:
+    """ML programs of iOS 18 and later."""
+
+    name = "coreml"
+    Options = CoreMLOptions
+    costs = TORCH_COSTS  # nothing was measured on Apple's runtime yet: plans are made as for the runtime that runs specs here
+
+    def bakes(self, options: CoreMLOptions) -> bool:
+        return options.weights == "baked"
+
+    def lower(self, graph: Graph, folder: Path, options: CoreMLOptions, baked: Baked | None = None) -> Artifact:
+        from bespoke_plugins.targets.coreml.vendor import load_coremltools
+
+        load_coremltools()
+        from bespoke_plugins.targets.coreml.lowering import Lowering
+        from bespoke_plugins.targets.coreml.precision import half_nodes
+        from bespoke_plugins.targets.coreml.spec import compiled
+
+        half = half_nodes(graph) if options.precision == "fp16" else frozenset()
+        lowering = Lowering(graph, options.weights, half, {} if baked is None else baked.operands)
+        made = compiled(lowering.program(), lowering.opset, lowering.inputs, lowering.outputs)
+        path = folder / f"{graph.name}-{(graph if baked is None else baked).key[:16]}.mlmodel"
+        path.write_bytes(made.data)
+        return Artifact(path, made.workspace_bytes)
+
+    def features(
+        self, operands: Sequence[TensorSpec], results: Sequence[TensorSpec], options: CoreMLOptions
+    ) -> tuple[list[Feature], list[Feature]]:
+        from bespoke_plugins.targets.coreml.features import features_of
+
+        sides = (features_of(operands, "x", options.weights), features_of(results, "y", options.weights))
+        takes, gives = ([Feature(f.name, f.tensor.name, f.shape, f.dtype, f.view) for f in side] for side in sides)
+        return takes, gives
+
+    def open(self, path: Path, options: CoreMLOptions) -> Callable[..., tuple[Any, ...]] | None:
+        from bespoke_plugins.targets.coreml.run import open_spec
+
+        return open_spec(path)
+
+
+@hookimpl
+def register_targets(register: Callable[[Target], None]) -> None:
+    register(CoreML())

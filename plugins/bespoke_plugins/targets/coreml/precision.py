@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which operators of a graph compute in fp16 where that was asked for: products and what is between them, in forward graphs alone.
+
+The Neural Engine knows fp16 only. A square overflows it from 256 on, and a gradient of 1e-6 loses bits or all of it, so norms,
+losses, updates and the noise stay in fp32, and a graph of a backward pass is refused. Every first-order method has one: what it
+sends back through frozen weights.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+
+from bespoke.errors import Unsupported
+from bespoke.graph import Graph
+
+__all__ = ["half_nodes"]
+
+_PRODUCTS = frozenset({
+    "aten.bmm.default", "aten.mm.default", "bespoke.embedding_int4.default", "bespoke.head_chunk_int4.default",
+    "bespoke.linear_int4.default",
+})  # fmt: skip
+_BACKWARD = frozenset({
+    "aten._softmax_backward_data.default", "aten.sigmoid_backward.default", "aten.slice_backward.default",
+    "aten.tanh_backward.default", "bespoke.head_chunk_gradient_int4.default", "bespoke.linear_int4_transposed.default",
+})  # fmt: skip
+_BEFORE_RSQRT = ("aten.add.Tensor", "aten.mean.dim", "aten.mul.Tensor", "aten.pow.Tensor_Scalar")
+
+
+def half_nodes(graph: Graph) -> frozenset[torch.fx.Node]:
+    """Those that compute in fp16. Raises Unsupported for a graph of a backward pass, naming the operator that tells."""
+    nodes = [node for node in graph.module.graph.nodes if node.op == "call_function" and node.target is not operator.getitem]
+    for node in nodes:
+        if str(node.target) in _BACKWARD:
+            raise Unsupported(
+                f"Graph '{graph.name}', operator {node.target}", got="a backward pass with precision = \"fp16\"",
+                expected="forward graphs alone: gradients are too small for fp16",
+                next_step="Set precision = \"fp32\", or train with a zeroth-order method",
+            )  # fmt: skip
+    if not any(str(node.target) in _PRODUCTS for node in nodes):
+        return frozenset()
+    return frozenset(nodes) - _norms(nodes)
+
+
+def _norms(nodes: list[torch.fx.Node]) -> set[torch.fx.Node]:
+    """x rsqrt(mean(x^2) + eps), from the square to the product."""
+    found: set[torch.fx.Node] = set()
+    for node in nodes:
+        if str(node.target) == "aten.rsqrt.default":
+            found |= {node, *node.users}
+            step: Any = node.args[0]
+            while isinstance(step, torch.fx.Node) and str(step.target) in _BEFORE_RSQRT:
+                found.add(step)
+                step = step.args[0]
+    return found

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a target that bakes weights must compile: each graph once for every set of quantized weights that plans call it with.
+
+Two calls share an artifact if they give the same rows of the same weights to the same graph, with the same column_start. Codes,
+scales and column_start become part of it; all else (activations, adapter, norms, the vocabulary's first row) stays an operand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import operator
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from bespoke.bundle.manifest import BakedRecord
+from bespoke.contracts import Baked
+from bespoke.errors import PlanError
+from bespoke.format.tensors import map_tensors
+from bespoke.graph.trace import Graph
+from bespoke.plan.instructions import Call, Named, Number, Plan
+
+__all__ = ["BakedKey", "baked_keys", "quantized_operands"]
+
+# -> positions of codes, scales and column_start, and of the number of columns, among an operator's arguments
+_OPERATORS: Mapping[str, tuple[int, int, int | None, int | None]] = {
+    "bespoke.linear_int4.default": (1, 2, 3, 4),
+    "bespoke.linear_int4_transposed.default": (1, 2, 3, 4),
+    "bespoke.embedding_int4.default": (1, 2, None, 3),
+    "bespoke.head_chunk_int4.default": (1, 2, None, None),
+    "bespoke.head_chunk_gradient_int4.default": (1, 2, None, None),
+}
+
+
+@dataclass(frozen=True)
+class QuantizedOperands:
+    """Positions of a graph's operands that an artifact may be made of. `columns`: how many of a weight are used; None: all."""
+
+    weight: int  # codes or scales
+    column_start: int | None
+    columns: int | None
+
+
+@dataclass(frozen=True)
+class BakedKey:
+    """What one artifact is made for: none of `records`: it serves every call of the graph."""
+
+    graph: Graph
+    records: tuple[BakedRecord, ...]
+    numbers: tuple[tuple[str, int], ...]  # column_start by the operand's name
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """Names of what the artifact still takes, in order."""
+        gone = {*(record.operand for record in self.records), *(name for name, _ in self.numbers)}
+        return tuple(spec.name for spec in self.graph.inputs if spec.name not in gone)
+
+    def baked(self, weights: Mapping[str, Path]) -> Baked:
+        """With the tensors: rows that are used, of all columns, as the bundle's files (by group) have them."""
+        arrays: dict[str, np.ndarray] = {}
+        for record in self.records:
+            group, _, tensor = record.weight.partition(".")
+            whole = map_tensors(weights[group])[tensor]
+            arrays[record.operand] = whole if record.rows is None else whole[record.rows[0] : record.rows[1]]
+        arrays |= {name: np.array(number, np.int64) for name, number in self.numbers}
+        said = [self.graph.key, [record.model_dump(mode="json") for record in self.records], self.numbers]
+        return Baked(hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest(), arrays)
+
+
+def quantized_operands(graph: Graph) -> list[QuantizedOperands]:
+    """Codes and scales that come as operands of a graph and are used, in the order of the operands, each once for each way it is
+    cut."""
+    position = {node: number for number, node in enumerate(n for n in graph.module.graph.nodes if n.op == "placeholder")}
+    found: dict[QuantizedOperands, None] = {}
+    for node in graph.module.graph.nodes:
+        if node.op != "call_function" or node.target is operator.getitem or str(node.target) not in _OPERATORS:
+            continue
+        *weights, start, columns = _OPERATORS[str(node.target)]
+        cut = node.args[start] if start is not None else None
+        for place in weights:
+            if not isinstance(node.args[place], torch.fx.Node) or node.args[place] not in position:
+                raise PlanError(
+                    f"Graph '{graph.name}'", got="a weight that the graph itself computes", expected="operands",
+                    next_step="Give codes and scales to the function as they are",
+                )  # fmt: skip
+            found[QuantizedOperands(
+                position[node.args[place]], None if cut is None else position[cut],
+                None if columns is None or cut is None else node.args[columns],
+            )] = None  # fmt: skip
+    return sorted(found, key=lambda one: one.weight)
+
+
+def baked_keys(plans: Iterable[Plan], graphs: Mapping[str, Graph]) -> list[BakedKey]:
+    """Of all calls, each once, in the order in which plans come to them."""
+    found: dict[BakedKey, None] = {}
+    operands = {key: quantized_operands(graph) for key, graph in graphs.items()}
+    for plan in plans:
+        for code in plan.sections.values():
+            for call in code:
+                if isinstance(call, Call):
+                    key = plan.graphs[call.graph].key
+                    found[_key(plan, call, graphs[key], operands[key])] = None
+    return list(found)
+
+
+def _key(plan: Plan, call: Call, graph: Graph, quantized: list[QuantizedOperands]) -> BakedKey:
+    records, numbers = [], {}
+    for one in quantized:
+        value, *cut = call.operands[one.weight]
+        place = plan.values[value].place
+        start = None if one.column_start is None else plan.values[call.operands[one.column_start][0]].place
+        if not isinstance(place, Named) or len(cut) > 2 or not isinstance(start, Number | None):
+            raise PlanError(
+                f"Graph '{graph.name}'", got=f"an operand '{graph.inputs[one.weight].name}' that is known only at run time",
+                expected="rows and columns of a weight that the plan names, for a target that bakes weights",
+                next_step="Choose a target that takes weights as operands",
+            )  # fmt: skip
+        number = None if start is None else start.number
+        if number is not None and one.column_start is not None:
+            numbers[graph.inputs[one.column_start].name] = number
+        records.append(
+            BakedRecord(
+                operand=graph.inputs[one.weight].name, weight=place.name, rows=(cut[0], cut[0] + cut[1]) if cut else None,
+                columns=None if number is None or one.columns is None else (number, number + one.columns), column_start=number,
+            )
+        )  # fmt: skip
+    return BakedKey(graph, tuple(records), tuple(sorted(numbers.items())))

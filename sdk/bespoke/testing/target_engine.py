@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An engine of the core for the artifacts of any target that can open them here: whole plans run as on a device, with the artifacts
+that a device would get, where the target's own runtime may be an interpreter."""
+
+from __future__ import annotations
+
+import ctypes as c
+import tempfile
+from pathlib import Path
+
+from bespoke.config import Settings
+from bespoke.contracts import CompilingTarget
+from bespoke.core.engine_table import Artifact
+from bespoke.core.torch_engine import TorchEngine, wanted_specs
+from bespoke.errors import ConfigError
+
+__all__ = ["TargetEngine"]
+
+
+class TargetEngine(TorchEngine):
+    """`table` goes into the options of a model that is opened, as that of every engine. Values lie in memory of the core."""
+
+    runs_graphs = False
+
+    def __init__(self, target: CompilingTarget, options: Settings) -> None:
+        self.name = target.name
+        self._target, self._options = target, options
+        super().__init__()
+
+    def open(self, artifact: Artifact) -> int:
+        """By the target's `open`, of the bytes that were held against the manifest's hash."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "artifact"
+            path.write_bytes(c.string_at(artifact.bytes, artifact.size))
+            program = self._target.open(path, self._options)
+        if program is None:
+            raise ConfigError(
+                f"target '{self.name}'", got="an artifact that does not open on this machine", expected="one that does",
+                next_step="Run it where the target's runtime is",
+            )  # fmt: skip
+        return self._hold(program, *wanted_specs(artifact))
