@@ -42,14 +42,14 @@ class Mlx:
         from bespoke_plugins.targets.mlx.vendor import load_mlx
 
         load_mlx()
-        from bespoke_plugins.targets.mlx.lowering import exported, zeros
+        from bespoke_plugins.targets.mlx.lowering import exported
         from bespoke_plugins.targets.mlx.memory import engine_bytes
         from bespoke_plugins.targets.mlx.records import write
 
         program = exported(graph, options.int4)
         path = folder / f"{graph.name}-{graph.key[:16]}.mlxfn"
         path.write_bytes(write(program, options.device))
-        return Artifact(path, 0, engine_bytes(program, [zeros(spec) for spec in graph.inputs]))
+        return Artifact(path, 0, engine_bytes(program, graph.inputs))
 
     def open(self, path: Path, options: MlxOptions) -> Callable[..., tuple[Any, ...]] | None:
         from bespoke_plugins.targets.mlx.vendor import load_mlx

@@ -12,7 +12,7 @@ import mlx.core as mx
 import torch
 
 from bespoke.errors import Unsupported
-from bespoke.graph import Graph, TensorSpec
+from bespoke.graph import Graph
 from bespoke_plugins.targets.mlx.int4 import Int4, int4_operators
 from bespoke_plugins.targets.mlx.operators import OPERATORS
 from bespoke_plugins.targets.mlx.records import Program, read
@@ -26,12 +26,8 @@ def exported(graph: Graph, int4: Int4) -> Program:
     function = _function(graph, int4)
     with mx.stream(mx.cpu), tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "graph.mlxfn"
-        mx.export_function(str(path), function, *[zeros(spec) for spec in graph.inputs])
+        mx.export_function(str(path), function, *[mx.zeros(spec.shape, dtype=getattr(mx, spec.dtype)) for spec in graph.inputs])
         return read(path.read_bytes())
-
-
-def zeros(spec: TensorSpec) -> Array:
-    return mx.zeros(spec.shape, dtype=getattr(mx, spec.dtype))
 
 
 def _function(graph: Graph, int4: Int4) -> Callable[..., tuple[Array, ...]]:

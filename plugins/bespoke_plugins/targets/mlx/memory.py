@@ -11,30 +11,31 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import mlx.core as mx
+import numpy as np
 
+from bespoke.graph import TensorSpec
 from bespoke_plugins.targets.mlx.records import Array, Made, Program, write
 
 ALONE_BYTES = 1 << 20  # kAloneBytes of the engine: steps smaller than that, operands and results together, run in portions of as much
 
 
-def engine_bytes(program: Program, operands: Sequence[Any]) -> int:
-    """The most that a call takes, with operands (arrays of zeros, emptied here) copied in. Results are MLX's until they are copied out."""
-    steps = tuple(record.id for record in program.tape if isinstance(record, Made))
+def engine_bytes(program: Program, operands: Sequence[TensorSpec]) -> int:
+    """The most that a call takes, in bytes: operands are copied in, and results are MLX's until they are copied out."""
     with mx.stream(mx.cpu):
-        return _step_by_step(program, steps, list(operands)) + _in_portions(program)
+        return _step_by_step(program, operands) + _in_portions(program)
 
 
-def _step_by_step(program: Program, steps: tuple[int, ...], operands: list[Any]) -> int:
+def _step_by_step(program: Program, specs: Sequence[TensorSpec]) -> int:
+    steps = tuple(record.id for record in program.tape if isinstance(record, Made))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "steps.mlxfn"
         path.write_bytes(write(program, results=(*steps, *program.results)))
         function = mx.import_function(str(path))
-    mx.eval(operands)
-    before = mx.get_active_memory() - sum(operand.nbytes for operand in operands)
+    before = mx.get_active_memory()
     mx.reset_peak_memory()
+    operands = [mx.array(np.zeros(spec.shape, spec.dtype)) for spec in specs]  # zeros of MLX's own are one number
     values = list(function(*operands))
     operands.clear()
     results = values[len(steps) :]
@@ -45,7 +46,7 @@ def _step_by_step(program: Program, steps: tuple[int, ...], operands: list[Any])
     for number, result in enumerate(results):  # as it is copied out
         results[number] = mx.contiguous(result)
         mx.eval(results[number])
-    return int(mx.get_peak_memory()) - int(before)
+    return int(mx.get_peak_memory() - before)
 
 
 def _in_portions(program: Program) -> int:
