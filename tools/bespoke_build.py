@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build backend of bespoke-sdk: scikit-build-core, given the folders of ExecuTorch and MLX. A machine without a compiler does not stop it.
+"""Build backend of bespoke-sdk: scikit-build-core, given the folders of ExecuTorch and MLX. A machine without a compiler does not
+stop it.
 
 ExecuTorch's C++ headers and libraries come in its wheel, whose 57 dependencies a build does not need. So it is no build
 requirement: the one that is installed is used where its version is ours, else the wheel alone is downloaded and kept in a cache.

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine's library by its table, as the core calls it: python -m tests.apple.mlx.engine PROGRAM opens and runs one, with operands
-of zeros, and prints what it held at most, in bytes."""
+"""The engine's library by its table, as the core calls it.
+
+python -m tests.apple.mlx.engine PROGRAM: opens and runs one, with operands of zeros, and prints what it held at most, in bytes.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +21,7 @@ from bespoke_plugins.targets.mlx.records import Array, Program, read
 NUMBERS = {"float32": 0, "float16": 1, "uint8": 2, "int64": 3, "int32": 4}  # of bespoke.h
 NAMES = {10: "float32", 9: "float16", 1: "uint8", 8: "int64", 7: "int32", 0: "bool"}  # of MLX's dtypes
 LIBRARY = "libbespoke_engine_mlx.so"
+NOT_BUILT = "the core was built without the engine mlx: pip install 'bespoke-sdk[mlx]', then install bespoke-sdk again"
 MESSAGE = 256
 
 

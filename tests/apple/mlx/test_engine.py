@@ -16,11 +16,11 @@ from bespoke.graph.trace import Graph
 from bespoke_plugins.targets.mlx import MlxOptions
 from bespoke_plugins.targets.mlx.records import VERSION, read
 from bespoke_plugins.targets.mlx.vendor import load_mlx
-from tests.apple.mlx.engine import Engine, EngineError, engine_library, places
+from tests.apple.mlx.engine import NOT_BUILT, Engine, EngineError, engine_library, places
 from tests.apple.mlx.graphs import METHODS, MODELS, graphs_of
 
 LIBRARY = engine_library()
-pytestmark = pytest.mark.skipif(LIBRARY is None, reason="the core was built without the engine mlx: pip install 'bespoke-sdk[mlx]' and again")
+pytestmark = pytest.mark.skipif(LIBRARY is None, reason=NOT_BUILT)
 OTHER_SIGNATURE = 3
 load_mlx()
 

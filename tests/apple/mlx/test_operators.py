@@ -50,11 +50,12 @@ CASES: dict[str, list[tuple[Callable[..., Any], list[torch.Tensor]]]] = {
     ],
     "aten._unsafe_view.default": [(lambda x: aten._unsafe_view(x, [3, 10]), [X])],
     "aten.add.Tensor": [
-        (aten.add.Tensor, [X, ROW]), (lambda x, y: aten.add.Tensor(x, y, alpha=0.5), [X, Y]), (lambda x: aten.add.Tensor(x, 2.5), [X]),
+        (aten.add.Tensor, [X, ROW]), (lambda x, y: aten.add.Tensor(x, y, alpha=0.5), [X, Y]),
+        (lambda x: aten.add.Tensor(x, 2.5), [X]),
     ],
     "aten.arange.default": [(lambda x: aten.arange(6, dtype=torch.int64) + x, [torch.tensor(4)])],
     "aten.bitwise_and.Tensor": [
-        (lambda x, y: aten._to_copy(aten.bitwise_and.Tensor(aten.gt.Tensor(x, y), aten.le.Tensor(y, x - x)), dtype=torch.float32), [X, Y])
+        (lambda x, y: aten._to_copy(aten.bitwise_and.Tensor(x.gt(y), y.le(x - x)), dtype=torch.float32), [X, Y]),
     ],
     "aten.bmm.default": [(aten.bmm, [random(2, 3, 4), random(2, 4, 5)])],
     "aten.cat.default": [(lambda x, y: aten.cat([x, y], 1), [X, Y]), (lambda x: aten.cat([x]), [X])],
@@ -64,7 +65,9 @@ CASES: dict[str, list[tuple[Callable[..., Any], list[torch.Tensor]]]] = {
     "aten.div.Tensor": [(aten.div.Tensor, [X, positive(5, 6)]), (lambda x: aten.div.Tensor(x, 3), [X])],
     "aten.eq.Tensor": [(lambda x, y: aten._to_copy(aten.eq.Tensor(x, y), dtype=torch.float32), [NUMBERS, NUMBERS.flip(0)])],
     "aten.exp.default": [(aten.exp, [X])],
-    "aten.expand.default": [(lambda x: aten.clone(aten.expand(x, [4, -1, 6])), [random(5, 6)]), (lambda x: aten.expand(x, [5, 6]), [random(5, 1)])],
+    "aten.expand.default": [
+        (lambda x: aten.clone(aten.expand(x, [4, -1, 6])), [random(5, 6)]), (lambda x: aten.expand(x, [5, 6]), [random(5, 1)]),
+    ],
     "aten.expm1.default": [(aten.expm1, [torch.tensor([1e-7, -1e-4, 0.0, 3.0])])],
     "aten.gt.Tensor": [(lambda x, y: aten._to_copy(aten.gt.Tensor(x, y), dtype=torch.float32), [NUMBERS, NUMBERS.flip(0)])],
     "aten.le.Tensor": [(lambda x, y: aten._to_copy(aten.le.Tensor(x, y), dtype=torch.float32), [NUMBERS, torch.tensor(LIMIT - 1)])],
@@ -87,14 +90,18 @@ CASES: dict[str, list[tuple[Callable[..., Any], list[torch.Tensor]]]] = {
     "aten.sigmoid_backward.default": [(lambda g, y: aten.sigmoid_backward(g, torch.sigmoid(y)), [X, Y])],
     "aten.silu.default": [(aten.silu, [4 * X])],
     "aten.slice.Tensor": [
-        (lambda x: aten.slice(x, 1, 1, 4), [X]), (lambda x: aten.slice(x, 0, 2, 2**63 - 1), [X]), (lambda x: aten.slice(x, 1, 0, 6, 2), [X]),
+        (lambda x: aten.slice(x, 1, 1, 4), [X]), (lambda x: aten.slice(x, 0, 2, 2**63 - 1), [X]),
+        (lambda x: aten.slice(x, 1, 0, 6, 2), [X]),
     ],
     "aten.slice_backward.default": [(lambda g: aten.slice_backward(g, [5, 9], 1, 2, 8, 1), [X])],
     "aten.split.Tensor": [(lambda x: tuple(part * 2 for part in aten.split(x, 4, 1)), [X])],
     "aten.sqrt.default": [(aten.sqrt, [positive(5, 6)])],
     "aten.squeeze.dim": [(lambda x: aten.squeeze(x, 1), [random(5, 1)])],
     "aten.stack.default": [(lambda x, y: aten.stack([x, y], 1), [X, Y])],
-    "aten.sub.Tensor": [(aten.sub.Tensor, [X, ROW]), (lambda x, y: aten.sub.Tensor(x, y, alpha=3), [X, Y]), (aten.sub.Tensor, [NUMBERS, torch.tensor(7)])],
+    "aten.sub.Tensor": [
+        (aten.sub.Tensor, [X, ROW]), (lambda x, y: aten.sub.Tensor(x, y, alpha=3), [X, Y]),
+        (aten.sub.Tensor, [NUMBERS, torch.tensor(7)]),
+    ],
     "aten.sum.default": [(aten.sum, [X])],
     "aten.sum.dim_IntList": [(lambda x: aten.sum(x, [0], True), [X]), (lambda x: aten.sum(x, [1, 2]), [CUBE])],
     "aten.t.default": [(lambda x: aten.t(x), [X])],

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sqlite3
 import subprocess
@@ -18,23 +19,19 @@ from bespoke.bundle.reader import open_bundle
 from bespoke.errors import ConfigError, MissingDependency
 from bespoke.reference.train import RunState, replay, train
 from tests.apple.mlx.bundles import CONTEXT, FAMILIES, STEPS, add_examples, bundle_of
-from tests.apple.mlx.engine import engine_library
+from tests.apple.mlx.engine import NOT_BUILT, engine_library
 from tests.checks import record_check
 from tests.native.test_parity import farthest
 from tests.oracle import run_of, trained_alike
 from tests.reading import accepted, journal, rows_of_run
 
 pytestmark = [
-    pytest.mark.skipif(engine_library() is None, reason="the core was built without the engine mlx: pip install 'bespoke-sdk[mlx]' and again"),
+    pytest.mark.skipif(engine_library() is None, reason=NOT_BUILT),
     pytest.mark.xdist_group("mlx"),
 ]
 LOSSES = {"decode": 1e-6, "fused": 1e-5}  # relative
 LOWERED = 0.95  # what twenty steps leave of the loss, at most
 FREELY = 1e-4
-PLAIN = [("llama", "decode")]
-ALL = [
-    *PLAIN, *(pytest.param(family, form, marks=pytest.mark.slow) for family in FAMILIES for form in LOSSES if (family, form) not in PLAIN)
-]  # fmt: skip
 
 
 @pytest.fixture
@@ -43,12 +40,14 @@ def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return bundle_of(tmp_path_factory, family, form)
 
 
-def of(pairs: list[Any]) -> Any:
-    """The bundle, and the form of its int4."""
-    marked = [pair if isinstance(pair, tuple) else pair.values for pair in pairs]
-    marks = [() if isinstance(pair, tuple) else pair.marks for pair in pairs]
-    rows = [pytest.param(pair, pair[1], marks=mark, id="-".join(pair)) for pair, mark in zip(marked, marks, strict=True)]
-    return pytest.mark.parametrize(("bundle", "form"), rows, indirect=["bundle"])
+EVERY = pytest.mark.parametrize(
+    ("bundle", "form"),
+    [
+        pytest.param((family, form), form, id=f"{family}-{form}", marks=[pytest.mark.slow] * (number > 0))
+        for number, (family, form) in enumerate(itertools.product(FAMILIES, LOSSES))
+    ],
+    indirect=["bundle"],
+)
 
 
 def trained(bundle: Path, state: Path, method: str, **open_with: Any) -> np.ndarray:
@@ -66,7 +65,7 @@ def apart(losses: np.ndarray, expected: Any) -> float:
     return float(np.max(np.abs(losses - np.array(expected)) / np.abs(np.array(expected))))
 
 
-@of(ALL)
+@EVERY
 def test_traces_are_those_of_the_reference(bundle: Path, form: str, tmp_path: Path) -> None:
     for method in ("mesp", "mebp"):
         state = tmp_path / method
@@ -79,7 +78,7 @@ def test_traces_are_those_of_the_reference(bundle: Path, form: str, tmp_path: Pa
         record_check(f"trace, {bundle.parent.name}, {method}", {"steps": STEPS, "largest relative difference of a loss": worst})
 
 
-@of(ALL)
+@EVERY
 def test_a_journal_of_mezo_is_what_the_reference_finds_and_makes(bundle: Path, form: str, tmp_path: Path) -> None:
     """Each difference from the adapter that the journal has made so far, and the adapter that all of it makes."""
     state = tmp_path / "state"
@@ -109,7 +108,8 @@ def test_a_journal_of_mezo_is_what_the_reference_finds_and_makes(bundle: Path, f
         accepted_now = bool(model.versions())
     if accepted_now:
         assert farthest(accepted(state), at.adapter) <= 1e-6
-    record_check(f"journal of mezo, {bundle.parent.name}", {"steps": len(written), "largest difference of g times epsilon": worst * epsilon})
+    counts = {"steps": len(written), "largest difference of g times epsilon": worst * epsilon}
+    record_check(f"journal of mezo, {bundle.parent.name}", counts)
 
 
 YARDSTICK = """
@@ -120,7 +120,7 @@ print(*map(repr, trained_alike(Path(sys.argv[2]), Path(sys.argv[3])).losses))
 """
 
 
-@of(PLAIN + ALL[1:])
+@EVERY
 def test_mezo_runs_freely_as_the_reference_does(bundle: Path, form: str, tmp_path: Path) -> None:
     """With the yardstick beside it: torch with sums in another order (no vector instructions), against torch."""
     state = tmp_path / "state"
@@ -135,7 +135,7 @@ def test_mezo_runs_freely_as_the_reference_does(bundle: Path, form: str, tmp_pat
     assert apart(losses, expected) <= FREELY
 
 
-@of(ALL)
+@EVERY
 def test_golden_vectors_hold(bundle: Path, form: str, tmp_path: Path) -> None:
     with PersonalModel.open(bundle, tmp_path / "state", engine="mlx") as model:
         found = model._child.verify()
@@ -143,7 +143,7 @@ def test_golden_vectors_hold(bundle: Path, form: str, tmp_path: Path) -> None:
     assert len(found["checks"]) > 3
 
 
-@of(ALL)
+@EVERY
 def test_a_run_stopped_on_mlx_goes_on_in_torch_and_back(bundle: Path, form: str, tmp_path: Path) -> None:
     whole, state = tmp_path / "whole", tmp_path / "state"
     expected = trained(bundle, whole, "mesp")
@@ -157,7 +157,7 @@ def test_a_run_stopped_on_mlx_goes_on_in_torch_and_back(bundle: Path, form: str,
     assert apart(np.array(losses), expected) <= LOSSES[form]
 
 
-@of(ALL)
+@EVERY
 def test_two_turns_are_answered_with_the_same_tokens_as_in_torch(bundle: Path, form: str, tmp_path: Path) -> None:
     said = {}
     for name, where in (("mlx", {"engine": "mlx"}), ("torch", {"runtime": "torch"})):

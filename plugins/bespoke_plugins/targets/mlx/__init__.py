@@ -27,7 +27,7 @@ class MlxOptions(Settings):
     @model_validator(mode="after")
     def _no_graphics_card_in_the_background(self) -> Self:
         if self.device == "gpu" and self.background:
-            raise ValueError("device 'cpu' with background true, or 'gpu' with background false: iOS refuses the GPU to the background")
+            raise ValueError("device 'cpu' with background true, or 'gpu' with it false: iOS refuses the GPU to the background")
         return self
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The SDK's operators on int4 weights in MLX (sdk/bespoke/ops/int4.py and head_chunk.py say what they compute).
 
-Codes [out, 16 groups] are bytes with the low nibble first, which is MLX's order once they are viewed as uint32 [out, 4 groups]. Ours
-are (code - 8) * scale, MLX's code * scale + bias: so bias = -8 scale, exact in float32.
+Codes [out, 16 groups] are bytes with the low nibble first, which is MLX's order once they are viewed as uint32 [out, 4 groups].
+Ours are (code - 8) * scale, MLX's code * scale + bias: so bias = -8 scale, exact in float32.
 
     decode   the weights of a call in float32, then a product: exact weights, fast on a processor
     fused    MLX's quantized_matmul, which decodes as it multiplies: little memory, made for a graphics card

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the engine holds at most in a call: its copies of operands, what is computed from them, the results.
 
-MLX runs ahead of what it has computed, so the peak of a plain run is a matter of threads and load. The engine waits after every step
-that is large (bindings/native/src/engines/mlx/evaluate.h); here the same program runs step by step, in the order of its records, and
-MLX's own account is read at the end: the same number every time.
+MLX runs ahead of what it has computed, so the peak of a plain run is a matter of threads and load. The engine waits after every
+step that is large (bindings/native/src/engines/mlx/evaluate.h); here the same program runs step by step, in the order of its
+records, and MLX's own account is read at the end: the same number every time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from bespoke.graph import TensorSpec
 from bespoke_plugins.targets.mlx.records import Array, Made, Program, write
 
-ALONE_BYTES = 1 << 20  # kAloneBytes of the engine: steps smaller than that, operands and results together, run in portions of as much
+ALONE_BYTES = 1 << 20  # kAloneBytes of the engine: steps smaller than that, operands and results together, run in such portions
 
 
 def engine_bytes(program: Program, operands: Sequence[TensorSpec]) -> int:

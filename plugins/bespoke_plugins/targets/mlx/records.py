@@ -133,12 +133,16 @@ class Program:
 
 
 def read(data: bytes) -> Program:
-    """Raises Unsupported for another version, for a primitive that is not in STATES, and for anything but one function of fixed shapes."""
+    """Raises Unsupported for another version, for a primitive that is not in STATES, for anything but one function of fixed
+    shapes."""
     return _Reader(data).program()
 
 
 def write(program: Program, device: Device = "cpu", results: tuple[int, ...] | None = None) -> bytes:
-    """The file, with arrays numbered from 1 in order of appearance, its records for `device`; with other `results`, which are ids."""
+    """The file, with arrays numbered from 1 in order of appearance, its records for `device`.
+
+    results: ids of others than the program's own
+    """
     return _Writer(device).program(program, program.results if results is None else results)
 
 

@@ -17,8 +17,10 @@ Array = Any  # mx.array
 
 
 def open_program(path: Path) -> Callable[..., tuple[torch.Tensor, ...]] | None:
-    """The file as a function of its operands; None where it is for a device that this machine lacks. Raises Unsupported for a file of
-    another version, or with records that the target does not write."""
+    """The file as a function of its operands; None where it is for a device that this machine lacks.
+
+    Raises Unsupported for a file of another version, or with records that the target does not write.
+    """
     if read(path.read_bytes()).device == "gpu" and not mx.metal.is_available():
         return None
     function = mx.import_function(str(path))
