@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -16,11 +17,13 @@ import pytest
 
 from bespoke import PersonalModel
 from bespoke.bundle.reader import open_bundle
+from bespoke.core import find
 from bespoke.errors import ConfigError, MissingDependency
 from bespoke.reference.train import RunState, replay, train
 from tests.apple.mlx.bundles import CONTEXT, FAMILIES, STEPS, add_examples, bundle_of
 from tests.apple.mlx.engine import NOT_BUILT, engine_library
 from tests.checks import record_check
+from tests.native.core_lab import Core
 from tests.native.test_parity import farthest
 from tests.oracle import run_of, trained_alike
 from tests.reading import accepted, journal, rows_of_run
@@ -148,13 +151,37 @@ def test_a_run_stopped_on_mlx_goes_on_in_torch_and_back(bundle: Path, form: str,
     whole, state = tmp_path / "whole", tmp_path / "state"
     expected = trained(bundle, whole, "mesp")
     losses: list[float] = []
-    for steps, where in ((7, {"engine": "mlx"}), (6, {"runtime": "torch"}), (STEPS - 13, {"engine": "mlx"})):
+    for most, where in ((3, {"engine": "mlx"}), (8, {"runtime": "torch"}), (STEPS, {"engine": "mlx"})):
         with PersonalModel.open(bundle, state, **where) as model:
             add_examples(model)
-            report = model.train(steps, method="mesp", seed=3)
-            losses += report.losses
-            assert report.steps == steps
+            stopped = len(losses)
+            report = model.train(
+                STEPS if not losses else None, method="mesp", seed=3 if not losses else None,
+                stop=lambda most=most: len(losses) >= most, on_step=lambda step, loss: losses.append(loss),
+            )  # fmt: skip
+            assert len(losses) - stopped == report.steps > 0
+            assert report.stopped_because == ("finished" if len(losses) == STEPS else "stop_requested")
+    assert len(losses) == STEPS
     assert apart(np.array(losses), expected) <= LOSSES[form]
+
+
+@EVERY
+def test_a_run_killed_on_mlx_goes_on_from_its_last_commit(bundle: Path, form: str, tmp_path: Path) -> None:
+    """And ends as one that nobody killed, to the bit: it is the same engine."""
+    whole, state = tmp_path / "whole", tmp_path / "state"
+    trained(bundle, whole, "mesp")
+    with PersonalModel.open(bundle, state, engine="mlx") as model:
+        add_examples(model)
+        assert model.train(seconds=1e-9, method="mesp", seed=3).total_steps == 0
+    program = find().path
+    assert program is not None
+    core = Core(program, bundle)
+    assert core.train(state, kill_after=0.0, after_step=5, engine="mlx").code == -signal.SIGKILL
+    with PersonalModel.open(bundle, state, engine="mlx") as model:
+        assert model.train().stopped_because == "finished"
+    one, other = accepted(whole), accepted(state)
+    assert one.keys() == other.keys()
+    assert all(np.array_equal(one[name], other[name]) for name in one)
 
 
 @EVERY
