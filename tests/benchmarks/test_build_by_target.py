@@ -25,8 +25,9 @@ TARGETS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 @pytest.mark.benchmark
 def test_seconds_and_bytes_of_each_target(tmp_path: Path) -> None:
-    from bespoke import Lora, Personalizer, Training
     from tests.models import tiny_model
+
+    from bespoke import Lora, Personalizer, Training
 
     model = tiny_model("qwen2", tmp_path / "model", **SIZES)
     training = Training(sequence_lengths=(LENGTH,), batch_size=1, steps=2)
@@ -43,8 +44,8 @@ def test_seconds_and_bytes_of_each_target(tmp_path: Path) -> None:
         print(rows[-1], flush=True)
     write_table(
         "build_by_target", ("target", "artifacts", "seconds", "of the processor", "all artifacts, MB", "the largest, kB"), rows[1:],
-        f"`mesp`, two blocks of Qwen2.5-0.5B's dimensions, a vocabulary of {SIZES['vocab_size']}, sequence {LENGTH}; the whole build, "
-        "golden vectors included. For `mlx` each graph is run once to measure its memory, on the BLAS of MLX's package for Linux. Other "
-        "work ran on the machine: seconds are upper bounds.",
+        f"`mesp`, two blocks of Qwen2.5-0.5B's dimensions, a vocabulary of {SIZES['vocab_size']}, sequence {LENGTH}; the whole "
+        "build, golden vectors included. For `mlx` each graph is run once to measure its memory, on the BLAS of MLX's package for "
+        "Linux. Other work ran on the machine: seconds are upper bounds.",
     )  # fmt: skip
     assert all(row[1] for row in rows[2:])

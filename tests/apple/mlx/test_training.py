@@ -151,7 +151,7 @@ def test_a_run_stopped_on_mlx_goes_on_in_torch_and_back(bundle: Path, form: str,
     whole, state = tmp_path / "whole", tmp_path / "state"
     expected = trained(bundle, whole, "mesp")
     losses: list[float] = []
-    for most, where in ((3, {"engine": "mlx"}), (8, {"runtime": "torch"}), (STEPS, {"engine": "mlx"})):
+    for most, where in ((3, {"engine": "mlx"}), (8, {"runtime": "torch"}), (STEPS + 1, {"engine": "mlx"})):
         with PersonalModel.open(bundle, state, **where) as model:
             add_examples(model)
             stopped = len(losses)

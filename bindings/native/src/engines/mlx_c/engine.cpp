@@ -3,8 +3,8 @@
 // The same as engines/mlx, but for two things that mlx-c cannot do: nobody sees the steps of a program, so they run as MLX schedules
 // them; and what a program takes is found out by its first run.
 //
-// Not run yet: it was compiled against the headers in third_party/mlx-c, of the commit that mlx-swift 0.31.3 to 0.31.6 have as their
-// submodule, and linked nowhere.
+// It was compiled against the headers in third_party/mlx-c, of the commit that mlx-swift 0.31.3 to 0.31.6 have as their submodule, and run
+// by hand on Linux over that commit's sources. No app was linked to it, and nothing of Apple's has run it.
 #include <unistd.h>
 
 #include <algorithm>
