@@ -49,6 +49,7 @@ CASES: dict[str, list[tuple[Callable[..., Any], list[torch.Tensor]]]] = {
         (lambda x: aten._to_copy(aten.gt.Tensor(x, x - x), dtype=torch.float32), [X]),
     ],
     "aten._unsafe_view.default": [(lambda x: aten._unsafe_view(x, [3, 10]), [X])],
+    "aten.abs.default": [(aten.abs, [X])],
     "aten.add.Tensor": [
         (aten.add.Tensor, [X, ROW]), (lambda x, y: aten.add.Tensor(x, y, alpha=0.5), [X, Y]),
         (lambda x: aten.add.Tensor(x, 2.5), [X]),
@@ -88,6 +89,7 @@ CASES: dict[str, list[tuple[Callable[..., Any], list[torch.Tensor]]]] = {
     "aten.select.int": [(lambda x: aten.select(x, 1, 2), [CUBE]), (lambda x: aten.select(x, 0, 0), [CUBE])],
     "aten.sigmoid.default": [(aten.sigmoid, [4 * X])],
     "aten.sigmoid_backward.default": [(lambda g, y: aten.sigmoid_backward(g, torch.sigmoid(y)), [X, Y])],
+    "aten.sign.default": [(aten.sign, [torch.tensor([-2.0, 0.0, 3.0])])],
     "aten.silu.default": [(aten.silu, [4 * X])],
     "aten.slice.Tensor": [
         (lambda x: aten.slice(x, 1, 1, 4), [X]), (lambda x: aten.slice(x, 0, 2, 2**63 - 1), [X]),

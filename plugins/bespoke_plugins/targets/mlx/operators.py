@@ -112,6 +112,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "aten.bmm.default": mx.matmul,
     "aten.mm.default": mx.matmul,
     # element by element
+    "aten.abs.default": mx.abs,
     "aten.add.Tensor": lambda a, b, alpha=1: a + _times(b, alpha),
     "aten.clamp.default": _clamp,
     "aten.div.Scalar": operator.truediv,
@@ -129,6 +130,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "aten.rsub.Scalar": lambda a, b, alpha=1: b - _times(a, alpha),
     "aten.sigmoid.default": mx.sigmoid,
     "aten.sigmoid_backward.default": lambda g, y: g * (y * (1 - y)),
+    "aten.sign.default": mx.sign,
     "aten.silu.default": lambda x: x * mx.sigmoid(x),
     "aten.sqrt.default": mx.sqrt,
     "aten.sub.Tensor": lambda a, b, alpha=1: a - _times(b, alpha),

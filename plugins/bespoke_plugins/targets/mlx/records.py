@@ -31,6 +31,7 @@ _DEVICES: tuple[Device, ...] = ("cpu", "gpu")  # by MLX's number
 
 # Primitive, as files name it -> the fields of its state, in order. All that our operators become, and no other.
 STATES: dict[str, tuple[str, ...]] = {
+    "Abs": (),
     "Add": (),
     "Arange": ("f8", "f8", "f8"),  # from, to, step
     "ArgReduce": ("i4", "i4"),  # which, axis
@@ -69,6 +70,7 @@ STATES: dict[str, tuple[str, ...]] = {
     "Reshape": ("list i4",),
     "Select": (),
     "Sigmoid": (),
+    "Sign": (),
     "Slice": ("list i4", "list i4", "list i4"),  # from, to, steps
     "Softmax": ("bool",),  # in more precision?
     "Split": ("list i4", "i4"),  # where, axis
