@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build backend of bespoke-sdk: scikit-build-core, given the folder of ExecuTorch. A machine without a compiler does not stop it.
+"""Build backend of bespoke-sdk: scikit-build-core, given the folders of ExecuTorch and MLX. A machine without a compiler does not
+stop it.
 
 ExecuTorch's C++ headers and libraries come in its wheel, whose 57 dependencies a build does not need. So it is no build
 requirement: the one that is installed is used where its version is ours, else the wheel alone is downloaded and kept in a cache.
+MLX's engine is optional: it is built where MLX is installed in our version.
 
 Where the core cannot be compiled, the Python part is installed without it, with the reason in bespoke/core/not_built.txt, which
 `bespoke doctor` shows. BESPOKE_REQUIRE_CORE=1 makes that an error, which names what to install.
@@ -28,7 +30,9 @@ from scikit_build_core import build as scikit
 EXECUTORCH = "1.5.1"  # as in pyproject.toml and constraints.txt; its C++ interface changes with every version
 REQUIRE = "BESPOKE_REQUIRE_CORE"
 SYSTEM_PACKAGES = "apt-get install g++"  # as bespoke.core.finding has it
+MLX = "0.31.1"  # the same holds for it
 DEFINE = "cmake.define.executorch_DIR"
+DEFINE_MLX = "cmake.define.BESPOKE_MLX"
 NOTE = Path("build/not_built")
 
 Settings = dict[str, Any] | None
@@ -63,7 +67,7 @@ def _with_core(build: Callable[..., str], wheel_directory: str, config_settings:
     try:
         with _heard(log):
             given = asked if DEFINE in asked else {**asked, DEFINE: str(_executorch_cmake())}
-            return build(wheel_directory, given)
+            return build(wheel_directory, given if DEFINE_MLX in asked else {**given, DEFINE_MLX: _mlx()})
     except (Exception, SystemExit) as error:
         reason = _reason("".join(log), error)
         if os.environ.get(REQUIRE, "0") not in ("", "0"):
@@ -116,13 +120,25 @@ def _reason(log: str, error: BaseException) -> str:
     return " ".join(words.split())[:600]
 
 
-# ---- ExecuTorch ------------------------------------------------------------------------------------------------------------
+# ---- engines ---------------------------------------------------------------------------------------------------------------
+
+
+def _installed() -> set[Path]:
+    """Folders of packages."""
+    return {Path(sysconfig.get_path(name)) for name in ("platlib", "purelib")} | {Path(path) for path in sys.path}
+
+
+def _mlx() -> str:
+    """The folder of the package, or OFF: its wheels bring headers and library."""
+    for folder in _installed():
+        if (folder / f"mlx-{MLX}.dist-info").is_dir() and (folder / "mlx/include").is_dir():
+            return str(folder / "mlx")
+    return "OFF"
 
 
 def _executorch_cmake() -> Path:
     """The folder of executorch-config.cmake."""
-    installed = {Path(sysconfig.get_path(name)) for name in ("platlib", "purelib")} | {Path(path) for path in sys.path}
-    for folder in installed:
+    for folder in _installed():
         if (folder / f"executorch-{EXECUTORCH}.dist-info").is_dir() and (cmake := folder / "executorch/share/cmake").is_dir():
             return cmake
     return _downloaded() / "executorch/share/cmake"

@@ -2,7 +2,7 @@
 """Makes the wheel of bespoke-sdk that runs on machines without a compiler: python tools/make_wheel.py FOLDER
 
 The core is compiled here. auditwheel then gives it its manylinux tag, which says how new a C library it needs: that of the machine
-that compiled it. It refuses a wheel that loads a library which may be absent elsewhere.
+that compiled it. It refuses a wheel that loads a library which may be absent elsewhere, so MLX's engine is left out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ def make_wheel(folder: Path) -> Path:
     """The path of the wheel. An error of pip where the core cannot be compiled."""
     with tempfile.TemporaryDirectory() as temporary:
         plain, repaired = Path(temporary) / "plain", Path(temporary) / "repaired"
-        _run("pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", plain, REPOSITORY)
+        without_mlx = ("--config-settings", "cmake.define.BESPOKE_MLX=OFF")
+        _run("pip", "wheel", "--quiet", "--no-deps", *without_mlx, "--wheel-dir", plain, REPOSITORY)
         (compiled,) = plain.glob("*.whl")
         _run("auditwheel", "repair", "--wheel-dir", repaired, compiled)
         (wheel,) = repaired.glob("*.whl")

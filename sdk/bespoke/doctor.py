@@ -48,6 +48,7 @@ _PACKAGES = (
     ("matplotlib", "plot", "inspect --plot and train --plot cannot draw"),
     ("cryptography", "sign", "bundles can be neither signed nor checked by key; a pinned sha256 still works"),
     ("executorch", "executorch", "bundles cannot be compiled for the device core; the core itself runs without it"),
+    ("mlx", "mlx", "bundles cannot be compiled for MLX"),
 )
 
 
@@ -105,6 +106,7 @@ def _core(core: Core) -> Finding:
         f"instructions {core.says['instruction_set']}" if "instruction_set" in core.says else "",
         f"by {core.built['compiler']}" if "compiler" in core.built else "",
         f"for executorch {core.built['executorch']}" if core.built.get("executorch") else "without an engine of its own",
+        f"and mlx {core.built['mlx']}" if core.built.get("mlx") else "",
         str(core.path),
     ]
     return Finding("device core", "ok", ", ".join(part for part in parts if part))

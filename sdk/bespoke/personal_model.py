@@ -30,15 +30,7 @@ from bespoke.errors import (
 )
 from bespoke.examples import Examples
 from bespoke.reference.device import device_for, require_device
-from bespoke.rules.records import (
-    AdapterFormat,
-    AnswerPiece,
-    Classification,
-    PlannedTraining,
-    Run,
-    Score,
-    Version,
-)
+from bespoke.rules.records import AdapterFormat, AnswerPiece, Classification, PlannedTraining, Run, Score, Version
 from bespoke.rules.report import Evaluation, Progress, TrainReport
 from bespoke.session import Session, answers_json, check_prompt, generation_of, prompt_json, token_ids
 from bespoke.system.malloc import steady_malloc
@@ -50,13 +42,15 @@ if TYPE_CHECKING:
 class PersonalModel:
     """Made by `open`; a context manager. Everything may raise BespokeError, and loses nothing then."""
 
-    def __init__(self, bundle: Bundle, core: Handle, place: Place, memory_bytes: int | None, runtime: RuntimeName) -> None:
+    def __init__(
+        self, bundle: Bundle, core: Handle, place: Place, memory_bytes: int | None, runtime: RuntimeName, engine: str | None
+    ) -> None:
         self._bundle = bundle
         self._core = core
         self._place = place
         self._memory_bytes = memory_bytes
         self._share = 1.0
-        self._child = CoreRuntime(place, memory_bytes)
+        self._child = CoreRuntime(place, memory_bytes, engine)
         self._torch: InProcess | None = None
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self.runtime = runtime
@@ -66,6 +60,7 @@ class PersonalModel:
     def open(
         cls, bundle: str | Path, state: str | Path, *, memory_mb: float | None = None, pin_sha256: str | None = None,
         public_key: bytes | None = None, require_authenticated: bool = False, runtime: RuntimeName | None = None,
+        engine: str | None = None,
     ) -> Self:  # fmt: skip
         """A bundle and the user's state folder, which is made where there is none.
 
@@ -75,6 +70,7 @@ class PersonalModel:
                     the whole process that trains, with "torch" what training may add to this one
         runtime:    what `train` and `evaluate` run on: "core", the device core in a process of its own, or "torch". By default the
                     core, where the bundle was compiled for it
+        engine:     which of the bundle's targets the core runs, where it was built with that target's engine; by default its own
         """
         bundle, state = arguments.folder("bundle", bundle), arguments.folder("state", state)
         if memory_mb is not None:
@@ -85,13 +81,13 @@ class PersonalModel:
                 open_bundle(bundle, pin_sha256=pin_sha256, public_key=public_key, require_authenticated=require_authenticated)
             )
             targets = [target.name for target in opened.manifest.targets]
-            chosen = chosen_runtime(runtime, targets)
+            chosen = chosen_runtime(runtime, targets, engine)
             require_device(targets)
             limit = opened.manifest.budget.memory_bytes if memory_mb is None else int(memory_mb * 1e6)
             place = Place(bundle, state, opened.manifest_sha256, opened.public_key)  # what was opened here is what is opened there
             core = Handle(library.load(), place)  # the last: nothing is written before all else is checked
             undo.callback(core.close)
-            model = cls(opened, core, place, limit, chosen)
+            model = cls(opened, core, place, limit, chosen, engine)
             undo.pop_all()
             return model
 

@@ -49,7 +49,7 @@ def test_optimizer_keeps_the_contract(method: Method) -> None:
     assert 0 < report.peak_bytes <= report.estimated_peak_bytes
 
 
-@pytest.mark.parametrize("name", ["listing", pytest.param("executorch", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["listing", *(pytest.param(name, marks=pytest.mark.slow) for name in ("executorch", "mlx"))])
 def test_target_keeps_the_contract(name: str) -> None:
     report = check_target(plugins.get("target", name))
     assert report.opened == report.lowered > 60
@@ -65,5 +65,5 @@ def test_a_target_without_artifacts_keeps_it_too(name: str) -> None:
 
 def test_every_installed_plugin_is_in_the_table() -> None:
     found = {name for entry in plugins.installed() for name in entry.provides}
-    targets = {f"target {name}" for name in ("coreml", "cuda", "executorch", "listing", "torch")}
+    targets = {f"target {name}" for name in ("coreml", "cuda", "executorch", "listing", "mlx", "torch")}
     assert found == {f"optimizer {method.name}" for method in METHODS} | targets

@@ -61,11 +61,12 @@ class Core:
     def train(
         self, state: Path, *, steps: int = 0, kill_after: float | None = None, after_step: int = 0,
         fault: tuple[int, int, int] | None = None, log: Path | None = None, threads: int = 1, limit_mb: float | None = None,
+        engine: str | None = None,
     ) -> Ended:  # fmt: skip
         """One process. It is killed so many seconds after its start, or after it said that a step was done, which it then commits.
 
         `fault`: (call, mode, error number) as in faults.c. `log`: where the calls that change a file are listed.
-        `limit_mb`: of addresses that may be written to.
+        `limit_mb`: of addresses that may be written to. `engine`: another one than the core's own.
         """
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         if fault is not None or log is not None:
@@ -74,7 +75,7 @@ class Core:
             environment |= {"LD_PRELOAD": str(self.faults), "FAULTS_ARM": f"{call}:{mode}:{error}"}
             environment |= {} if log is None else {"FAULTS_LOG": str(log)}
         wanted = {"verb": "train", "bundle": str(self.bundle), "state": str(state), "threads": threads, "memory_mb": -1}
-        wanted["steps"] = steps
+        wanted |= {"steps": steps, "engine": engine}
 
         def limited() -> None:
             assert limit_mb is not None

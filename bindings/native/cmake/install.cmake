@@ -21,6 +21,9 @@ set_target_properties(bespoke_core PROPERTIES INSTALL_RPATH "${_executorch_libra
 set_target_properties(bespoke-core PROPERTIES INSTALL_RPATH "$ORIGIN/../lib;${_executorch_libraries}")
 install(TARGETS bespoke-core RUNTIME DESTINATION ${BESPOKE_DESTINATION}/bin)
 install(TARGETS bespoke_core LIBRARY DESTINATION ${BESPOKE_DESTINATION}/lib)
+if(TARGET bespoke_engine_mlx)
+  install(TARGETS bespoke_engine_mlx LIBRARY DESTINATION ${BESPOKE_DESTINATION}/lib)
+endif()
 install(FILES include/bespoke.h DESTINATION ${BESPOKE_DESTINATION}/include)
 if(SKBUILD AND BESPOKE_EXECUTORCH)
   foreach(_library ${EXECUTORCH_LIBRARIES})  # imported targets from CMake 3.28 on, else paths, some within linker options
@@ -53,11 +56,17 @@ if(BESPOKE_EXECUTORCH)
 else()
   set(_engine null)
 endif()
+if(TARGET bespoke_engine_mlx)
+  set(_mlx_engine "\"${BESPOKE_MLX_VERSION}\"")
+else()
+  set(_mlx_engine null)
+endif()
 file(CONFIGURE OUTPUT core.json @ONLY CONTENT [[{
   "compiler": "@CMAKE_CXX_COMPILER_ID@ @CMAKE_CXX_COMPILER_VERSION@",
   "processor": "@CMAKE_SYSTEM_PROCESSOR@",
   "build_type": "@CMAKE_BUILD_TYPE@",
-  "executorch": @_engine@
+  "executorch": @_engine@,
+  "mlx": @_mlx_engine@
 }
 ]])
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/core.json DESTINATION ${BESPOKE_DESTINATION}/bin)

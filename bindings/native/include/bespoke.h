@@ -161,8 +161,9 @@ typedef struct bespoke_engine {
   int (*map_weights)(void *context, const void *bytes, size_t size, void **memory, char *message, size_t message_size);
   void (*unmap_weights)(void *context, void *memory);
 
-  /* Null: all memory of the engine is the process's. Else: bytes that the engine holds elsewhere (of a graphics card), the most since
-   * it was last asked. Asked after each run; counts towards the limit and in reports. */
+  /* Null: all memory of the engine is the process's, and is still there when a run ends. Else: bytes that the engine held elsewhere (of a
+   * graphics card), or took and gave back within a run, the most since it was last asked. Asked after each run; counts towards the
+   * limit and in reports. What an artifact's engine_bytes says is then asked for before each run, and not once. */
   int64_t (*peak_bytes)(void *context);
 
   /* Not 0: the engine runs the exported programs that every bundle carries (torch.export's JSON, graphs/), of any targets: `open` gets

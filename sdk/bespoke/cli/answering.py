@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import click
 
-from bespoke.cli.session import PATH, Command, Trust, need_state, state_option, trust_options
+from bespoke.cli.session import PATH, Command, Trust, engine_option, need_state, state_option, trust_options
 from bespoke.rules.records import AdapterFormat
 
 
@@ -34,9 +34,10 @@ def sampling_options(max_tokens: int, temperature: float) -> Callable[[Command],
 @state_option
 @click.option("--text", is_flag=True, help="Continue PROMPT as it stands, also where the model has chat turns.")
 @sampling_options(max_tokens=128, temperature=0.0)
+@engine_option
 @trust_options
 def generate(
-    bundle: Path, prompt: str, state: Path, text: bool, trust: Trust, **sampling: Any
+    bundle: Path, prompt: str, state: Path, text: bool, engine: str | None, trust: Trust, **sampling: Any
 ) -> None:  # fmt: skip
     """Answer PROMPT, piece by piece, with the adapter that answers; "-" reads it from stdin.
 
@@ -50,7 +51,7 @@ def generate(
     need_state(bundle, state, trust)
     if prompt == "-":
         prompt = sys.stdin.read()
-    with PersonalModel.open(bundle, state, **trust) as model:
+    with PersonalModel.open(bundle, state, engine=engine, **trust) as model:
         question: str | list[dict[str, str]] = [{"role": "user", "content": prompt}] if model.has_turns and not text else prompt
         for piece in model.generate(question, **sampling):
             click.echo(piece, nl=False)  # click flushes, so each piece is seen as it comes

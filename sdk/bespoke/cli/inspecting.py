@@ -15,6 +15,7 @@ from bespoke.cli.session import (
     Session,
     Tell,
     Trust,
+    engine_option,
     format_option,
     print_json,
     progress,
@@ -168,11 +169,12 @@ def _read(bundle: Bundle, record: PlanRecord) -> Plan:
 @click.argument("bundle", type=PATH)
 @click.option("--files-only", is_flag=True, help="Hashes and plans only: run nothing, need no torch.")
 @runtime_option("Which one proves itself [each that bundle and machine have].")
+@engine_option
 @trust_options
 @format_option
 @click.pass_obj
 def verify(
-    session: Session, bundle: Path, files_only: bool, runtime: Any, trust: Trust
+    session: Session, bundle: Path, files_only: bool, runtime: Any, engine: str | None, trust: Trust
 ) -> None:  # fmt: skip
     """Check BUNDLE: every file's hash, every rule of every plan, and its golden vectors on this machine.
 
@@ -195,8 +197,8 @@ def verify(
         }
         if opened.manifest.golden is not None and not files_only:
             report["golden"] = []
-            for name in _provers(opened, runtime):
-                report["golden"] += _golden(opened, tell) if name == "torch" else _golden_of_core(opened, bundle)
+            for name in _provers(opened, runtime, engine):
+                report["golden"] += _golden(opened, tell) if name == "torch" else _golden_of_core(opened, bundle, engine)
     if session.json:
         print_json(report)
         return
@@ -228,19 +230,19 @@ def _golden(bundle: Bundle, tell: Tell) -> list[dict[str, Any]]:
     return [{"runtime": "torch", **asdict(check)} for check in report.checks]
 
 
-def _provers(bundle: Bundle, asked: str | None) -> list[str]:
+def _provers(bundle: Bundle, asked: str | None, engine: str | None) -> list[str]:
     """The runtimes whose numbers are compared. Where no other can run, torch is named even if missing: the error then says so."""
     from importlib.util import find_spec
 
     from bespoke.core.runtime import chosen_runtime
 
-    chosen = chosen_runtime(asked, [target.name for target in bundle.manifest.targets])
-    if asked is not None or chosen == "torch":
+    chosen = chosen_runtime(asked, [target.name for target in bundle.manifest.targets], engine)
+    if asked is not None or engine is not None or chosen == "torch":
         return [chosen]
     return ["torch", "core"] if find_spec("torch") else ["core"]
 
 
-def _golden_of_core(bundle: Bundle, path: Path) -> list[dict[str, Any]]:
+def _golden_of_core(bundle: Bundle, path: Path, engine: str | None) -> list[dict[str, Any]]:
     """The same of the device core, in a process of its own. What needs a tokenizer is left to torch."""
     import tempfile
 
@@ -248,7 +250,7 @@ def _golden_of_core(bundle: Bundle, path: Path) -> list[dict[str, Any]]:
     from bespoke.core.runtime import CoreRuntime
 
     with tempfile.TemporaryDirectory() as state:
-        core = CoreRuntime(Place(path, Path(state) / "state", bundle.manifest_sha256, bundle.public_key), None)
+        core = CoreRuntime(Place(path, Path(state) / "state", bundle.manifest_sha256, bundle.public_key), None, engine)
         return [{"runtime": "core", **check} for check in core.verify()["checks"] if check["what"] != "files"]
 
 

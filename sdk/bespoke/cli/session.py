@@ -85,6 +85,13 @@ def runtime_option(help: str) -> Callable[[Command], Command]:
     return click.option("--runtime", type=click.Choice(["core", "torch"]), help=help)
 
 
+def engine_option(command: Command) -> Command:
+    return click.option(
+        "--engine", metavar="TARGET",
+        help="Which of the bundle's targets the core runs, where it was built with that engine [the core's own].",
+    )(command)  # fmt: skip
+
+
 def need_state(bundle: Path, state: Path, trust: Trust) -> None:
     """For commands that use a state and make none: the bundle is judged first, then whether there is a state."""
     from bespoke.bundle.reader import open_bundle

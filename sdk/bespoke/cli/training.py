@@ -19,6 +19,7 @@ from bespoke.cli.session import (
     Session,
     Trust,
     cut,
+    engine_option,
     field_option,
     format_option,
     need_state,
@@ -57,6 +58,7 @@ def _example_options(command: Command) -> Command:
 @_example_options
 @click.option("--method", help="Way of training [that of the unfinished run, else the bundle's first].")
 @runtime_option(_RUNTIME)
+@engine_option
 @click.option("--new-run", is_flag=True, help="Drop an unfinished run and start a new one.")
 @click.option("--seconds", type=float, help="End after so many seconds at the latest, in a committed state [no deadline].")
 @setting_flags(TRAIN_FLAGS)
@@ -67,7 +69,7 @@ def _example_options(command: Command) -> Command:
 @click.pass_obj
 def train(
     session: Session, bundle: Path, state: Path, examples: Path | None, examples_format: str | None, fields: tuple[str, ...],
-    method: str | None, runtime: Any, new_run: bool, plot: Path | None, csv: Path | None, trust: Trust,
+    method: str | None, runtime: Any, engine: str | None, new_run: bool, plot: Path | None, csv: Path | None, trust: Trust,
     **given: Any,
 ) -> None:  # fmt: skip
     """Train BUNDLE on the examples in --state, by at most --steps, and print the report.
@@ -88,7 +90,7 @@ def train(
     from bespoke.personal_model import PersonalModel
 
     overrides = {name: value for name, value in given.items() if value is not None and name not in _OWN}
-    with PersonalModel.open(bundle, state, memory_mb=given["memory_mb"], runtime=runtime, **trust) as model:
+    with PersonalModel.open(bundle, state, memory_mb=given["memory_mb"], runtime=runtime, engine=engine, **trust) as model:
         model.check_settings(given["steps"], method=method, seed=given["seed"], new_run=new_run, **overrides)
         if examples is not None:
             _add(model, examples, examples_format, pairs("--field", fields))
@@ -175,12 +177,13 @@ def _stop_by_signal() -> Iterator[Callable[[], bool]]:
     help="Which of the user's own examples, without --examples.",
 )  # fmt: skip
 @runtime_option(_RUNTIME)
+@engine_option
 @trust_options
 @format_option
 @click.pass_obj
 def evaluate(
     session: Session, bundle: Path, state: Path, examples: Path | None, examples_format: str | None, fields: tuple[str, ...],
-    split: str, runtime: Any, trust: Trust,
+    split: str, runtime: Any, engine: str | None, trust: Trust,
 ) -> None:  # fmt: skip
     """Loss, perplexity and next-token accuracy of the adapter that answers.
 
@@ -190,7 +193,7 @@ def evaluate(
     from bespoke.personal_model import PersonalModel
 
     need_state(bundle, state, trust)
-    with PersonalModel.open(bundle, state, runtime=runtime, **trust) as model:
+    with PersonalModel.open(bundle, state, runtime=runtime, engine=engine, **trust) as model:
         rows = None
         if examples is not None:
             from bespoke.data.files import read_examples

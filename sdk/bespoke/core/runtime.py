@@ -20,22 +20,32 @@ from bespoke.rules.report import STAGES, Evaluation, JudgedStep, Listener, Memor
 
 __all__ = ["TARGET", "CoreRuntime", "RuntimeName", "chosen_runtime", "limit_megabytes"]
 
-TARGET = "executorch"  # whose artifacts the core runs
+TARGET = "executorch"  # whose artifacts the core runs where no other engine is named
 
 
-def chosen_runtime(asked: str | None, targets: Sequence[str]) -> RuntimeName:
-    """`asked`, or by default the core where it can run a bundle for these targets. Raises where what was asked for cannot."""
+def chosen_runtime(asked: str | None, targets: Sequence[str], engine: str | None = None) -> RuntimeName:
+    """`asked`, or by default the core where it can run a bundle for these targets. Raises where what was asked for cannot.
+
+    engine: the target whose artifacts the core is to run; naming one asks for the core
+    """
     if asked not in (None, "core", "torch"):
         raise ConfigError("runtime", got=repr(asked), expected="'core' or 'torch'", next_step="Name one of them, or none")
-    if asked == "torch" or (asked is None and TARGET not in targets):
+    if engine is not None and asked == "torch":
+        raise ConfigError(
+            f"engine '{engine}'", got="the runtime 'torch'", expected="the runtime 'core', whose engines have names",
+            next_step="Leave out one of the two",
+        )  # fmt: skip
+    wanted = engine or TARGET
+    if engine is None and (asked == "torch" or (asked is None and wanted not in targets)):
         return "torch"
     core = find()
-    if asked is None:
+    if asked is None and engine is None:
         return "core" if core.path is not None else "torch"
-    if TARGET not in targets:
+    if wanted not in targets:
         raise ConfigError(
-            "runtime 'core'", got=f"a bundle for {', '.join(targets)}", expected=f"a bundle for the target '{TARGET}'",
-            next_step=f"Build it with targets='{TARGET}', or train it with the runtime 'torch'",
+            "runtime 'core'" if engine is None else f"engine '{engine}'", got=f"a bundle for {', '.join(targets)}",
+            expected=f"a bundle for the target '{wanted}'",
+            next_step=f"Build it with targets='{wanted}', or train it with the runtime 'torch'",
         )  # fmt: skip
     if core.path is None:
         raise MissingDependency(
@@ -48,7 +58,8 @@ def chosen_runtime(asked: str | None, targets: Sequence[str]) -> RuntimeName:
 class CoreRuntime:
     """Requests to the core, in processes of its own, for one bundle and one user's state."""
 
-    def __init__(self, place: Place, memory_bytes: int | None) -> None:
+    def __init__(self, place: Place, memory_bytes: int | None, engine: str | None = None) -> None:
+        """engine: whose artifacts the core runs, from a library of that name; None: its own"""
         self._memory_bytes = memory_bytes
         self._share = 1.0
         self._running: Orders | None = None
@@ -58,6 +69,7 @@ class CoreRuntime:
             "pin_sha256": place.pin_sha256,
             "public_key": None if place.public_key is None else place.public_key.hex(),
             "threads": _threads(),
+            "engine": None if engine == TARGET else engine,
         }
         self._answering = AnsweringChild(self._started)
 

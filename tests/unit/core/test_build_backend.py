@@ -64,6 +64,7 @@ def backend(scikit: Scikit, monkeypatch: pytest.MonkeyPatch) -> types.ModuleType
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     monkeypatch.setattr(module, "_executorch_cmake", lambda: Path("/executorch/share/cmake"))
+    monkeypatch.setattr(module, "_installed", set)  # no MLX
     return module
 
 
@@ -77,7 +78,20 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_core_is_compiled_against_executorch(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
     scikit = Scikit(None)
     assert getattr(backend(scikit, monkeypatch), verb)("out") == "wheel.whl"
-    assert scikit.asked == [{"cmake.define.executorch_DIR": "/executorch/share/cmake"}]
+    assert scikit.asked == [{"cmake.define.executorch_DIR": "/executorch/share/cmake", "cmake.define.BESPOKE_MLX": "OFF"}]
+
+
+def test_the_engine_for_mlx_is_built_where_mlx_is_installed_in_our_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scikit = Scikit(None)
+    module = backend(scikit, monkeypatch)
+    monkeypatch.setattr(module, "_installed", lambda: {tmp_path})
+    (tmp_path / "mlx" / "include").mkdir(parents=True)
+    assert module._mlx() == "OFF"
+    (tmp_path / f"mlx-{module.MLX}.dist-info").mkdir()
+    module.build_editable("out")
+    assert scikit.asked[0]["cmake.define.BESPOKE_MLX"] == str(tmp_path / "mlx")
 
 
 def test_a_variable_is_blamed_only_where_the_user_has_set_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,3 +150,6 @@ def test_the_version_is_that_of_the_extra(monkeypatch: pytest.MonkeyPatch) -> No
     version = backend(Scikit(None), monkeypatch).EXECUTORCH
     assert f'executorch = ["executorch=={version}"]' in (REPOSITORY / "pyproject.toml").read_text()
     assert f"executorch=={version}\n" in (REPOSITORY / "constraints.txt").read_text()
+    mlx = backend(Scikit(None), monkeypatch).MLX
+    assert f"mlx[cpu]=={mlx};" in (REPOSITORY / "pyproject.toml").read_text()
+    assert f"mlx=={mlx}\n" in (REPOSITORY / "constraints.txt").read_text()

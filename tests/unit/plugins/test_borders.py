@@ -96,13 +96,13 @@ SLOW_TO_IMPORT = ("coreml", "executorch")
 
 
 def test_a_plugin_works_while_all_others_are_gone() -> None:
-    names = {"cuda", "listing", "mebp", "mesp", "mezo", "momentum_fa", "simpo", "torch", "zo_signsgd"}
+    names = {"cuda", "listing", "mebp", "mesp", "mezo", "mlx", "momentum_fa", "simpo", "torch", "zo_signsgd"}
     assert set(run(ALONE, *SLOW_TO_IMPORT).split()) == names
 
 
 @pytest.mark.slow
 def test_every_plugin_works_while_all_others_are_gone() -> None:
-    names = {"cuda", "listing", "mebp", "mesp", "mezo", "momentum_fa", "simpo", "torch", "zo_signsgd"}
+    names = {"cuda", "listing", "mebp", "mesp", "mezo", "mlx", "momentum_fa", "simpo", "torch", "zo_signsgd"}
     assert set(run(ALONE).split()) >= {*names, *SLOW_TO_IMPORT}
 
 

@@ -27,7 +27,7 @@ class MemoryGuard {
     hold(bytes_to_add, subject);
   }
 
-  // Memory that the engine holds and the system does not count to the process.
+  // Memory that the engine held in its last run, and that the system does not count to the process, or no more.
   void engine_holds(int64_t bytes) {
     if (bytes == engine_) return;
     engine_ = bytes;

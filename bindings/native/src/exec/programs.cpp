@@ -115,6 +115,12 @@ void Programs::run(Program& program) {
                 "Report this together with the bundle");
 }
 
+int64_t Programs::bytes_elsewhere() {
+  const int64_t bytes = table_.peak_bytes ? std::max<int64_t>(0, table_.peak_bytes(table_.context)) : 0;
+  elsewhere_ = static_cast<size_t>(bytes);
+  return bytes;
+}
+
 void Programs::refuse_signature(const Program& program, const char* got) const {
   throw Error(Kind::Bundle, program.artifact.file, std::string("a program with ") + got,
               "the operands and results that the manifest says graph '" + program.graph.name + "' has",

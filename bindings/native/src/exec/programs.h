@@ -33,14 +33,19 @@ class Programs {
   size_t workspace_bytes() const { return workspace_bytes_; }  // that the programs of the target may want
   void use(uint8_t* workspace, size_t size) { workspace_ = workspace, workspace_size_ = size; }  // all of them share it
 
-  // Bytes that opening a program, and a call of it, may add to the process: what none before it has taken.
-  size_t growth_to_open(const Program& program) const { return more(program.artifact.engine_bytes, engine_bytes_); }
-  size_t growth_to_run(const Program& program) const { return more(program.artifact.workspace_bytes, touched_); }
+  // Bytes that opening a program, and a call of it, may add to the process: what none before it has taken. An engine that says what its
+  // runs take keeps nothing between them: then a call may add what the last one did not need, which is counted already.
+  size_t growth_to_open(const Program& program) const {
+    return table_.peak_bytes ? 0 : more(program.artifact.engine_bytes, engine_bytes_);
+  }
+  size_t growth_to_run(const Program& program) const {
+    return more(program.artifact.workspace_bytes, touched_) + (table_.peak_bytes ? more(program.artifact.engine_bytes, elsewhere_) : 0);
+  }
 
   Program& find(const std::string& key);  // the same object each time
   void open(Program& program);            // once
   void run(Program& program);             // its inputs and outputs have their places
-  int64_t bytes_elsewhere() const { return table_.peak_bytes ? table_.peak_bytes(table_.context) : 0; }  // that the engine holds
+  int64_t bytes_elsewhere();              // that the engine held in the last run, and the process does not
 
  private:
   static size_t more(size_t wanted, size_t there) { return wanted > there ? wanted - there : 0; }
@@ -56,6 +61,7 @@ class Programs {
   uint8_t* workspace_ = nullptr;
   size_t workspace_size_ = 0, workspace_bytes_ = 0;
   size_t touched_ = 0, engine_bytes_ = 0;  // the most that calls have taken of the workspace, and that the engine holds
+  size_t elsewhere_ = 0;                   // what the engine said last
 };
 
 }  // namespace bespoke

@@ -10,7 +10,7 @@ namespace bespoke {
 // phys_footprint on Apple, which stands in `anonymous` there.
 struct Footprint {  // bytes
   int64_t anonymous = 0, shmem = 0, swap = 0, file = 0;
-  int64_t elsewhere = 0;  // what no system counts: memory of another device that an engine says it holds
+  int64_t elsewhere = 0;  // what the system does not count, or no more: what an engine says that it held in its last run
   int64_t total() const { return anonymous + shmem + swap + elsewhere; }
 };
 

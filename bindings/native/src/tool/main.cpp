@@ -2,7 +2,8 @@
 // bespoke-core: the device core as a process of its own, for the Python SDK and for tests. It speaks JSON lines. The first line on standard
 // input is the request; later ones change what runs: {"do": "cancel"}, {"do": "limit", "memory_mb": 200}, {"do": "pace", "share": 0.5}.
 // Standard output: {"event": "progress"}, then {"event": "report"} or {"event": "error"}. SIGTERM and SIGINT cancel too. It ends with
-// the error's status. The verbs `encode` and `answer` have lines of their own (tool/encode.h, tool/answering.h).
+// the error's status. The verbs `encode` and `answer` have lines of their own (tool/encode.h, tool/answering.h). "engine" in a request names
+// another engine than the core's own (engines/module.h).
 #include <pthread.h>
 #include <unistd.h>
 
@@ -25,6 +26,7 @@
 #include "platform/memory.h"
 #include "tool/answering.h"
 #include "tool/encode.h"
+#include "tool/engine_library.h"
 #include "tool/lines.h"
 
 using nlohmann::json;
@@ -226,7 +228,15 @@ int install(const json& request) {
 
 int run(const json& request) {
   const auto path = request.at("bundle").get<std::string>(), state = request.at("state").get<std::string>();
-  const Options options(request);
+  Options options(request);
+  bespoke_engine engine{};
+  if (const auto name = field<std::string>(request, "engine", ""); !name.empty()) {
+    if (const std::optional<json> refused = bespoke::open_engine(name, engine)) {
+      say(*refused);
+      return BESPOKE_MISSING_DEPENDENCY;
+    }
+    options.given.engine = &engine;
+  }
   bespoke_bundle bundle{};
   bundle.struct_size = sizeof bundle;
   bundle.path = text_of(path);

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Imports MLX, of the one version whose files our apps read."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+
+from bespoke.errors import MissingDependency
+from bespoke_plugins.targets.mlx.records import VERSION
+
+
+@cache
+def load_mlx() -> None:
+    """Raises MissingDependency where it is not installed, or in another version: `.mlxfn` differs from version to version, and MLX
+    itself does not look at it when it reads one."""
+    try:
+        found = version("mlx")
+        if found != VERSION:
+            raise MissingDependency(
+                "Target 'mlx'", got=f"mlx {found}", expected=f"mlx {VERSION}, whose files mlx-swift 0.31.3 to 0.31.6 read",
+                next_step="pip install 'bespoke-sdk[mlx]'",
+            )  # fmt: skip
+        import mlx.core  # noqa: F401
+    except (ImportError, PackageNotFoundError):
+        raise MissingDependency.of("Target 'mlx'", "mlx", "mlx") from None
