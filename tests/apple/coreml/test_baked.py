@@ -39,6 +39,6 @@ def test_a_bundle_has_a_spec_for_each_graph_and_each_set_of_weights(tmp_path: Pa
             left = {name for name in names if name.endswith((".codes", ".scales"))} - {one.operand for one in artifact.baked}
             assert left <= set(artifact.operands)  # what the graph does not use
     given = [example(tokens) for tokens in numbers(4, 15, 9)]
-    with opened_core(tmp_path / "bundle", tmp_path / "state", "mil") as core:  # noqa: SIM117
-        with pytest.raises(BundleError, match="no artifact of target 'coreml'"):
-            core.evaluate("train", given)
+    says = "no artifact of target 'coreml'"
+    with opened_core(tmp_path / "bundle", tmp_path / "state", "mil") as core, pytest.raises(BundleError, match=says):
+        core.evaluate("train", given)

@@ -208,9 +208,9 @@ PLANTS: list[tuple[str, str, Kind, Change]] = [
     ("reduce_mean", "keep_dims", "bools", _FLIP), ("reduce_max", "axes", "ints", _NEXT), ("reduce_argmax", "axis", "ints", _NEXT),
     ("softmax", "axis", "ints", lambda axis: [1]), ("concat", "interleave", "bools", _FLIP), ("concat", "axis", "ints", _NEXT),
     ("stack", "axis", "ints", _NEXT), ("split", "split_sizes", "ints", _FIRST), ("split", "axis", "ints", _NEXT),
-    ("slice_by_index", "begin", "ints", _FIRST), ("slice_by_index", "begin_mask", "bools", _SET),
+    ("slice_by_index", "begin", "ints", _FIRST), ("slice_by_index", "stride", "ints", _FIRST),
     ("slice_by_index", "end_mask", "bools", _SET), ("slice_by_index", "squeeze_mask", "bools", _FLIP),
-    ("slice_by_index", "stride", "ints", _FIRST), ("tile", "reps", "ints", _FIRST),
+    ("tile", "reps", "ints", _FIRST),
     ("gather", "axis", "ints", _NEXT), ("gather_along_axis", "axis", "ints", _NEXT), ("expand_dims", "axes", "ints", _NEXT),
     ("reshape", "shape", "ints", _TURN), ("fill", "shape", "ints", _FIRST), ("range_1d", "start", "ints", _FIRST),
     ("rsqrt", "epsilon", "floats", lambda values: [0.5]),
@@ -264,11 +264,9 @@ def _add_mask(block: Any, number: int, parameter: str) -> None:
 
 
 def _says_something_else(block: Any, operation: Any, parameter: str) -> bool:
-    """One element of each value is interleaved as it is; a mask may give the beginning or end that was asked for."""
+    """One element of each value is interleaved as it is; a mask may give the end that was asked for."""
     if parameter == "interleave":
         return len(operation.outputs[0].type.tensorType.dimensions) > 1
-    if parameter == "begin_mask":
-        return any(_value(block, operation, "begin").ints.values)
     if parameter == "end_mask":
         ends = list(_value(block, operation, "end").ints.values)
         name = operation.inputs["x"].arguments[0].name

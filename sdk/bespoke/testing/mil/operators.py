@@ -215,7 +215,7 @@ def _slice_by_index(
     x: Array, begin: Array, end: Array, stride: Array | None = None, begin_mask: Array | None = None,
     end_mask: Array | None = None, squeeze_mask: Array | None = None,
 ) -> Array:  # fmt: skip
-    """Of a dimension with `squeeze_mask` the element at `begin`; with a mask the first or last end of it."""
+    """`begin_mask`: begin is 0. `end_mask`: all to the end. Of a dimension with `squeeze_mask` the one element at begin."""
     no = np.zeros(x.ndim, bool)
     first, last, gone = (no if mask is None else mask for mask in (begin_mask, end_mask, squeeze_mask))
     steps = np.ones(x.ndim, np.int64) if stride is None else stride
@@ -223,7 +223,7 @@ def _slice_by_index(
         raise ValueError(f"the begins {begin.tolist()} and strides {steps.tolist()} of {x.ndim} dimensions")
     return x[
         tuple(
-            int(a) if gone[d] else slice(None if first[d] else int(a), None if last[d] else int(b), int(steps[d]))
+            int(a) * (not first[d]) if gone[d] else slice(None if first[d] else int(a), None if last[d] else int(b), int(steps[d]))
             for d, (a, b) in enumerate(zip(begin, end, strict=True))
         )
     ]
@@ -281,7 +281,7 @@ def _within(indices: Array, x: Array, axis: int) -> None:
 
 
 @_operator("range_1d", start=NUMBERS, end=NUMBERS, step=NUMBERS)
-def _range_1d(start: Array, end: Array, step: Array) -> Array:
+def _range_1d(start: Any, end: Any, step: Any) -> Array:
     return np.arange(start, end, step)
 
 
