@@ -282,7 +282,7 @@ def _within(indices: Array, x: Array, axis: int) -> None:
 
 @_operator("range_1d", start=NUMBERS, end=NUMBERS, step=NUMBERS)
 def _range_1d(start: Any, end: Any, step: Any) -> Array:
-    return np.arange(start, end, step)
+    return np.arange(start.item(), end.item(), step.item())
 
 
 @_operator("fill", value=NUMBERS | BOOL)
