@@ -5,7 +5,6 @@ the classes of TARGET/robolectric/NAME.aar, which tests alone need, as NAME.jar 
 Macros in resources (`@macro/NAME`, of material) are written out: Debian's aapt2 is older than they are.
 """
 
-import io
 import re
 import sys
 import zipfile
@@ -20,7 +19,8 @@ def main(target: Path) -> None:
         folder = target / "exploded" / aar.stem
         with zipfile.ZipFile(aar) as archive:
             archive.extractall(folder)
-            with zipfile.ZipFile(io.BytesIO(archive.read("classes.jar"))) as classes:
+        for jar in [folder / "classes.jar", *sorted((folder / "libs").glob("*.jar"))]:
+            with zipfile.ZipFile(jar) as classes:
                 classes.extractall(target / "classes", [name for name in classes.namelist() if name != "META-INF/MANIFEST.MF"])
         write_macros_out(folder / "res")
     for aar in (target / "robolectric").glob("*.aar"):
