@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every test of the binding starts from, made once."""
+"""What tests of the binding start from, made once."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kotlin.maven import mvn
 from tests.kotlin.prepare import build_bundle, build_native, pack_archives, what_python_does
 
 
@@ -25,3 +26,9 @@ def prepared(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     what_python_does(build_bundle(stories, folder), folder)
     pack_archives(stories, folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def compiled() -> None:
+    """All modules, the sample and their tests; beside them, in target/, classpath (what ships) and test-classpath."""
+    mvn("test-compile", "dependency:build-classpath@ships", "dependency:build-classpath@tests")

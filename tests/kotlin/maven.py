@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.conftest import REPOSITORY
 
 BINDING = REPOSITORY / "bindings" / "kotlin"
-LIBRARIES = ("-pl", "core,androidx,android,delivery")  # all but the sample, whose tests need the tests of another module
+SAMPLE = REPOSITORY / "sample_apps" / "android"
 
 
 def mvn(*arguments: str, quiet: bool = True) -> str:

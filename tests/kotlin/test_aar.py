@@ -11,17 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.kotlin.maven import BINDING, LIBRARIES, mvn
+from tests.kotlin.maven import BINDING
 from tests.kotlin.packed import TOOLS, run, tool
 
-pytestmark = pytest.mark.kotlin
+pytestmark = [pytest.mark.kotlin, pytest.mark.usefixtures("compiled")]
 COMPILERS = {"arm64-v8a": "aarch64-linux-gnu-gcc", "x86_64": "gcc"}
 PAGED = "-Wl,-z,max-page-size=16384"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled() -> None:
-    mvn("compile", *LIBRARIES)
 
 
 def library(folder: Path, abi: str, *flags: str, name: str = "libbespoke_core.so") -> Path:

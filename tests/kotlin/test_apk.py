@@ -6,16 +6,22 @@ No Android runs here: what the system's own tools read in the APK is checked, no
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import xml.etree.ElementTree as ElementTree
 import zipfile
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from tests.benchmarks.figures import write_table
+from tests.benchmarks.overview import table
+from tests.conftest import REPOSITORY
 from tests.kotlin.packed import Workshop, run
+from tests.kotlin.prepare import core_folder
 from tests.kotlin.zip_headers import headers
 
 pytestmark = pytest.mark.kotlin
@@ -27,95 +33,132 @@ OF_WORK_MANAGER = {
     "android.permission.ACCESS_NETWORK_STATE",
     "android.permission.RECEIVE_BOOT_COMPLETED",
     "android.permission.FOREGROUND_SERVICE",
-    "dev.bespoke.smallest.DYNAMIC_RECEIVER_NOT_EXPORTED_PERMISSION",
 }
-PERMISSIONS = {
-    "learning": OF_WORK_MANAGER | {"android.permission.FOREGROUND_SERVICE_DATA_SYNC", "android.permission.POST_NOTIFICATIONS"},
-    "downloading": OF_WORK_MANAGER | {"android.permission.INTERNET"},
+LEARNING = OF_WORK_MANAGER | {"android.permission.FOREGROUND_SERVICE_DATA_SYNC", "android.permission.POST_NOTIFICATIONS"}
+
+
+class App(NamedTuple):
+    package: str
+    label: str
+    permissions: set[str]
+    found_by_name: set[str]  # by the system, WorkManager or the native library
+
+    @property
+    def asks_for(self) -> set[str]:
+        return self.permissions | {f"{self.package}.DYNAMIC_RECEIVER_NOT_EXPORTED_PERMISSION"}
+
+
+OF_LEARNING = {
+    "dev/bespoke/android/PersonalizationWorker",
+    "dev/bespoke/android/TrainingService",
+    "dev/bespoke/NativeApi",
+    "dev/bespoke/NativeFailure",
+    "dev/bespoke/ProgressReceiver",
 }
-# What the system, WorkManager or the native library finds by name.
-FOUND_BY_NAME = {
-    "learning": [
-        "dev/bespoke/smallest/App",
-        "dev/bespoke/android/PersonalizationWorker",
-        "dev/bespoke/android/TrainingService",
-        "dev/bespoke/NativeApi",
-        "dev/bespoke/NativeFailure",
-        "dev/bespoke/ProgressReceiver",
-    ],
-    "downloading": ["dev/bespoke/smallest/App", "dev/bespoke/delivery/DownloadWorker", "dev/bespoke/NativeApi"],
+SCREENS = {f"dev/bespoke/notes/{name}Activity" for name in ("Notes", "WriteNote", "Learning", "Versions", "Ask")}
+APPS = {
+    "learning": App("dev.bespoke.smallest", "Smallest", LEARNING, {"dev/bespoke/smallest/App", *OF_LEARNING}),
+    "downloading": App(
+        "dev.bespoke.smallest",
+        "Smallest",
+        OF_WORK_MANAGER | {"android.permission.INTERNET"},
+        {"dev/bespoke/smallest/App", "dev/bespoke/delivery/DownloadWorker", "dev/bespoke/NativeApi"},
+    ),
+    "notes": App("dev.bespoke.notes", "Notes", LEARNING, {"dev/bespoke/notes/NotesApp", *SCREENS, *OF_LEARNING}),
 }
 
 
 @pytest.fixture(scope="module")
-def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+def workshop(compiled: None, tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     return Workshop(tmp_path_factory.mktemp("apk"))
 
 
 @pytest.fixture(scope="module")
-def libraries(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The binding's library of this machine, and smallest ones in the place of those that only an NDK makes."""
-    folder = tmp_path_factory.mktemp("lib")
+def stubs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Smallest libraries for both ABIs, in the place of those that only an NDK makes."""
+    folder = tmp_path_factory.mktemp("stubs")
+    (folder / "empty.c").write_text("int bespoke_nothing(void) { return 0; }\n")
     for abi, compiler in (("arm64-v8a", "aarch64-linux-gnu-gcc"), ("x86_64", "gcc")):
         (folder / abi).mkdir()
-        (folder / "empty.c").write_text("int bespoke_nothing(void) { return 0; }\n")
         paged = "-Wl,-z,max-page-size=16384"
         run(compiler, "-shared", "-fPIC", paged, folder / "empty.c", "-o", folder / abi / "libbespoke_core.so")
-    shutil.copy(prepared / "native" / "libbespoke_jni.so", folder / "x86_64")
     return {abi: folder / abi for abi in ("arm64-v8a", "x86_64")}
+
+
+@pytest.fixture(scope="module")
+def of_this_machine(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The whole device core and the binding's library, for glibc: what an app holds, and what no Android loads."""
+    folder = tmp_path_factory.mktemp("glibc")
+    for path in [*(core_folder() / "lib").glob("*.so"), prepared / "native" / "libbespoke_jni.so"]:
+        shutil.copy(path, folder)
+    return {"x86_64": folder}
 
 
 @pytest.fixture(scope="module")
 def assets(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("assets")
-    shutil.copy(prepared / "archives" / "chat" / "whole.zip", folder / "chat.zip")
+    shutil.copy(prepared / "archives" / "chat" / "bundle.zip", folder)
     (folder / "words.txt").write_text("compressed, " * 100)
     return folder
 
 
-@pytest.fixture(scope="module", params=sorted(PERMISSIONS))
-def app(request: pytest.FixtureRequest, workshop: Workshop, libraries: dict[str, Path], assets: Path) -> tuple[str, Path]:
-    return request.param, workshop.app(request.param, libraries, assets)
+class Packed(NamedTuple):
+    app: App
+    apk: Path
+    manifest: Path  # merged
+    libraries: dict[str, Path]
 
 
-def test_its_signatures_verify(app: tuple[str, Path]) -> None:
-    said = run("apksigner", "verify", "--verbose", "--min-sdk-version", "26", app[1])
+@pytest.fixture(scope="module")
+def sample(workshop: Workshop, of_this_machine: dict[str, Path], assets: Path) -> Path:
+    return workshop.app("notes", of_this_machine, assets)
+
+
+@pytest.fixture(scope="module", params=sorted(APPS))
+def packed(request: pytest.FixtureRequest, workshop: Workshop, stubs: dict[str, Path], assets: Path) -> Packed:
+    name: str = request.param
+    is_sample = name == "notes"
+    apk = request.getfixturevalue("sample") if is_sample else workshop.app(name, stubs, assets)
+    libraries = request.getfixturevalue("of_this_machine") if is_sample else stubs
+    return Packed(APPS[name], apk, workshop.module(name) / "target" / "android" / "AndroidManifest.xml", libraries)
+
+
+def test_its_signatures_verify(packed: Packed) -> None:
+    said = run("apksigner", "verify", "--verbose", "--min-sdk-version", "26", packed.apk)
     assert "Verified using v2 scheme (APK Signature Scheme v2): true" in said
     assert "Verified using v3 scheme (APK Signature Scheme v3): true" in said
 
 
-def test_a_changed_byte_breaks_them(app: tuple[str, Path], tmp_path: Path) -> None:
-    changed = bytearray(app[1].read_bytes())
-    begin = headers(app[1])["assets/chat.zip"].begin
+def test_a_changed_byte_breaks_them(packed: Packed, tmp_path: Path) -> None:
+    changed = bytearray(packed.apk.read_bytes())
+    begin = headers(packed.apk)["assets/bundle.zip"].begin
     changed[begin + 1000] ^= 1
     (tmp_path / "app.apk").write_bytes(changed)
     assert subprocess.run(["apksigner", "verify", tmp_path / "app.apk"], capture_output=True).returncode != 0
 
 
-def test_the_system_reads_what_it_is(app: tuple[str, Path]) -> None:
-    badging = run("aapt", "dump", "badging", app[1])
-    assert "package: name='dev.bespoke.smallest' versionCode='1' versionName='0.1.0'" in badging
+def test_the_system_reads_what_it_is(packed: Packed) -> None:
+    badging = run("aapt", "dump", "badging", packed.apk)
+    assert f"package: name='{packed.app.package}' versionCode='1' versionName='0.1.0'" in badging
     for line in ("sdkVersion:'26'", "targetSdkVersion:'36'"):
         assert line in badging
-    assert "native-code: 'arm64-v8a' 'x86_64'" in badging
-    assert "application-label:'Smallest'" in badging
+    assert "native-code: " + " ".join(f"'{abi}'" for abi in packed.libraries) in badging
+    assert f"application-label:'{packed.app.label}'" in badging
 
 
-def test_it_asks_for_these_permissions_and_no_others(app: tuple[str, Path]) -> None:
-    name, apk = app
-    said = run("aapt", "dump", "permissions", apk)
-    assert set(re.findall(r"uses-permission(?:-sdk-\d+)?: name='([^']+)'", said)) == PERMISSIONS[name]
-    merged = ElementTree.parse(apk.parent / "target" / "android" / "AndroidManifest.xml").getroot()
+def test_it_asks_for_these_permissions_and_no_others(packed: Packed) -> None:
+    said = run("aapt", "dump", "permissions", packed.apk)
+    assert set(re.findall(r"uses-permission(?:-sdk-\d+)?: name='([^']+)'", said)) == packed.app.asks_for
+    merged = ElementTree.parse(packed.manifest).getroot()
     asked = {one.get(NAME) for tag in ("uses-permission", "uses-permission-sdk-23") for one in merged.iter(tag)}
-    assert asked == PERMISSIONS[name]
+    assert asked == packed.app.asks_for
 
 
-def test_libraries_and_bundles_lie_on_pages_after_signing(app: tuple[str, Path], libraries: dict[str, Path], assets: Path) -> None:
-    _, apk = app
-    data, found = apk.read_bytes(), headers(apk)
-    expected = {f"lib/{abi}/{path.name}": path for abi, folder in libraries.items() for path in folder.iterdir()}
+def test_libraries_and_bundles_lie_on_pages_after_signing(packed: Packed, assets: Path) -> None:
+    data, found = packed.apk.read_bytes(), headers(packed.apk)
+    expected = {f"lib/{abi}/{path.name}": path for abi, folder in packed.libraries.items() for path in folder.iterdir()}
     assert {entry for entry in found if entry.startswith("lib/")} == set(expected)
-    for entry, path in {**expected, "assets/chat.zip": assets / "chat.zip"}.items():
+    for entry, path in {**expected, "assets/bundle.zip": assets / "bundle.zip"}.items():
         method, begin, size = found[entry]
         assert (method, begin % PAGE, data[begin : begin + size]) == (0, 0, path.read_bytes()), entry
     assert found["resources.arsc"].method == 0
@@ -125,17 +168,38 @@ def test_libraries_and_bundles_lie_on_pages_after_signing(app: tuple[str, Path],
     assert not any(entry.startswith("META-INF/MANIFEST") for entry in found), "v1 signatures are for systems before API 24"
 
 
-def test_what_is_found_by_name_keeps_its_name(app: tuple[str, Path]) -> None:
-    name, apk = app
+def code_of(apk: Path) -> bytes:
     with zipfile.ZipFile(apk) as archive:
-        code = b"".join(archive.read(entry) for entry in archive.namelist() if entry.endswith(".dex"))
-    for kept in FOUND_BY_NAME[name]:
-        assert f"L{kept};".encode() in code, kept
+        return b"".join(archive.read(entry) for entry in archive.namelist() if entry.endswith(".dex"))
+
+
+def test_what_is_found_by_name_keeps_its_name(packed: Packed) -> None:
+    code = code_of(packed.apk)
+    assert [name for name in sorted(packed.app.found_by_name) if f"L{name};".encode() not in code] == []
     assert b"Ldev/bespoke/Conversation;" not in code, "R8 shortens all other names"
 
 
-def test_each_rule_of_the_workers_is_needed(workshop: Workshop, libraries: dict[str, Path], assets: Path) -> None:
-    apk = workshop.app("downloading", libraries, assets, rules=[])
-    with zipfile.ZipFile(apk) as archive:
-        code = b"".join(archive.read(entry) for entry in archive.namelist() if entry.endswith(".dex"))
-    assert b"Ldev/bespoke/delivery/DownloadWorker;" not in code
+def test_without_rules_a_worker_does_not(workshop: Workshop, stubs: dict[str, Path], assets: Path) -> None:
+    apk = workshop.app("downloading", stubs, assets, rules=[])
+    assert b"Ldev/bespoke/delivery/DownloadWorker;" not in code_of(apk)
+
+
+def sizes(apk: Path) -> dict[str, int]:
+    """Bytes of each part in the file."""
+    found: dict[str, int] = {}
+    for name, (_, _, size) in headers(apk).items():
+        part = "res/" if name.startswith("res/") else name
+        found[part] = found.get(part, 0) + size
+    return dict(sorted(found.items(), key=lambda one: -one[1]))
+
+
+def test_the_sample_s_sizes_stand_in_the_docs(sample: Path) -> None:
+    """BESPOKE_FULL=1 writes them. A tenth more or less is the same size: another compiler, another JDK."""
+    found = {**sizes(sample), "the whole APK": sample.stat().st_size}
+    del found["assets/words.txt"]
+    if os.environ.get("BESPOKE_FULL") == "1":
+        rows = [[name, f"{size:,}"] for name, size in found.items()]
+        write_table("apk_sizes", ["glibc, not Android", "bytes"], rows, machine="")
+    page = (REPOSITORY / "docs" / "how_to" / "use_android.md").read_text(encoding="utf-8")
+    stated = {row["glibc, not Android"]: int(row["bytes"].replace(",", "")) for row in table(page, "apk_sizes")}
+    assert stated == pytest.approx(found, rel=0.1)

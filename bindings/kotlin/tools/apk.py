@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """apk.py OUT.apk: an app as Gradle would pack it, out of what Maven, explode.py and link.py have made.
 
-Its code goes through R8 in full mode, under no rules but those that libraries bring along (--rules, those in jars) and those that
-aapt2 writes for what the manifest names; so an app needs no rules of its own. Then link.py's resources, libraries and bundles
-stored, all of it aligned (align.py) and signed with a key for tests (v2 and v3).
+Its code goes through R8 in full mode, under no rules but those that libraries bring along (--rules: ours, and each AAR's
+proguard.txt; those in jars) and those that aapt2 writes for what manifest and layouts name; so an app needs no rules of its own.
+Then link.py's resources, libraries and bundles stored, all of it aligned (align.py) and signed with a key for tests (v2 and v3).
 """
 
 import argparse
@@ -72,7 +72,7 @@ def _run(*command: object) -> None:
 def main(given: argparse.Namespace) -> None:
     linked = given.module / "target" / "android"
     libraries = {abi: Path(folder) for abi, _, folder in (one.partition("=") for one in given.lib)}
-    classpath = [linked / "r-classes", *map(Path, given.classpath.split(":"))]
+    classpath = list(map(Path, given.classpath.split(":")))
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         dex(work, given.r8, given.android, classpath, [linked / "manifest-rules.pro", *given.rules])
@@ -86,7 +86,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--module", type=Path, required=True, help="where link.py has linked the resources")
-    parser.add_argument("--classpath", required=True, help="jars and folders of classes, with colons")
+    parser.add_argument("--classpath", required=True, help="jars and folders of classes, R classes among them, with colons")
     parser.add_argument("--android", type=Path, required=True, help="android-all.jar")
     parser.add_argument("--r8", type=Path, required=True, help="the jar of R8")
     parser.add_argument("--rules", type=Path, action="append", default=[], help="consumer rules of a library")
