@@ -45,7 +45,7 @@ def half_nodes(graph: Graph) -> frozenset[torch.fx.Node]:
 
 
 def _norms(nodes: list[torch.fx.Node]) -> set[torch.fx.Node]:
-    """x rsqrt(mean(x^2) + eps), from the square to the product."""
+    """x rsqrt(mean(x^2) + eps), from the square to the product, and a sum or product that x is: the residual stays in fp32."""
     found: set[torch.fx.Node] = set()
     for node in nodes:
         if str(node.target) == "aten.rsqrt.default":
