@@ -30,7 +30,7 @@ MAY_USE = {
     "engines": {"kernels", "platform"},
     "kernels": {"platform"},
     "platform": set(),
-    "tool": {"text", "format", "platform"},
+    "tool": {"engines", "text", "format", "platform"},
 }
 OF_A_SYSTEM = re.compile(
     r"/proc\b|__APPLE__|__linux__|__GLIBC__|__ANDROID__|<mach/|<malloc\.h>|<sys/(mman|file|sysctl|syscall)\.h>|\bmadvise\(|"

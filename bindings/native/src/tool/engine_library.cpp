@@ -10,11 +10,7 @@
 namespace bespoke {
 namespace {
 
-#if defined(__APPLE__)
-const std::string kBefore = "@rpath/libbespoke_engine_", kAfter = ".dylib";
-#else
-const std::string kBefore = "libbespoke_engine_", kAfter = ".so";  // found by this program's run path
-#endif
+const std::string kBefore = BESPOKE_ENGINE_LIBRARY "_", kAfter = BESPOKE_ENGINE_LIBRARY_SUFFIX;  // found by this program's run path
 
 bool is_name(const std::string& name) {
   return std::all_of(name.begin(), name.end(), [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; });
