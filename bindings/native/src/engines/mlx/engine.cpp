@@ -19,7 +19,7 @@
 
 #include "engines/mlx/evaluate.h"
 #include "engines/module.h"
-#include "mlx/mlx.h"
+#include <mlx/mlx.h>
 
 namespace bespoke {
 namespace {

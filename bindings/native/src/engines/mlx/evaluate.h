@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "mlx/mlx.h"
+#include <mlx/mlx.h>
 
 namespace bespoke {
 

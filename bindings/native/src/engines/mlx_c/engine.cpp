@@ -20,14 +20,14 @@
 #include <vector>
 
 #include "engines/module.h"
-#include "mlx/c/array.h"
-#include "mlx/c/error.h"
-#include "mlx/c/export.h"
-#include "mlx/c/memory.h"
-#include "mlx/c/string.h"
-#include "mlx/c/transforms.h"
-#include "mlx/c/vector.h"
-#include "mlx/c/version.h"
+#include <mlx/c/array.h>
+#include <mlx/c/error.h>
+#include <mlx/c/export.h>
+#include <mlx/c/memory.h>
+#include <mlx/c/string.h>
+#include <mlx/c/transforms.h>
+#include <mlx/c/vector.h>
+#include <mlx/c/version.h>
 
 namespace bespoke {
 namespace {
