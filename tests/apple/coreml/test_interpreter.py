@@ -15,7 +15,7 @@ from bespoke.testing.mil.operators import OPERATORS
 from tests.apple.coreml.mil_examples import EXAMPLES, TORCH, Arguments, tolerance
 
 pytestmark = pytest.mark.apple
-COUNT = 200 if os.environ.get("BESPOKE_FULL") else 15
+COUNT = 200 if os.environ.get("BESPOKE_FULL") else 8
 
 
 def one_operator(kind: str, given: Arguments) -> tuple[bytes, list[np.ndarray]]:
