@@ -151,6 +151,7 @@ class Library:
     """The functions of one libbespoke_core. Made by `load`."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self._functions = c.CDLL(str(path))
         for name, (returned, taken) in FUNCTIONS.items():
             function = getattr(self._functions, name)

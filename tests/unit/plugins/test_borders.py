@@ -186,7 +186,7 @@ def imported(folder: Path) -> dict[str, set[str]]:
 
 # What else is imported, and where alone. A target opens its programs with the core that it was compiled for, or an interpreter.
 EXCEPTIONS = {
-    "bespoke.core.find": {"bespoke_plugins/targets/executorch/run.py"},
+    "bespoke.core.library.load": {"bespoke_plugins/targets/executorch/run.py"},
     "bespoke.testing.mil.Interpreter": {"bespoke_plugins/targets/coreml/run.py"},
     "bespoke.testing.mil.read_spec": {"bespoke_plugins/targets/coreml/run.py"},
 }

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -68,6 +70,21 @@ def test_programs_compute_what_was_traced(method: str) -> None:
     report = check_target(plugins.get("target", "executorch"), optimizers=[method])
     assert report.opened == report.lowered > 30
     assert report.error <= 1e-5
+
+
+@pytest.mark.skipif(find().path is None, reason="the device core, which has our operators, is not installed")
+def test_programs_run_by_the_copy_of_the_core_that_the_process_has(tmp_path: Path) -> None:
+    """A second copy would register our operators again, which ends the process."""
+    installed = find().path
+    assert installed is not None
+    shutil.copytree(installed.parents[1], tmp_path / "core")
+    code = (
+        "import os; from bespoke.core.library import load; load(); del os.environ['BESPOKE_CORE']\n"
+        "from bespoke_plugins.targets.executorch.run import _operators; print(_operators(), load().path)"
+    )
+    environment = {**os.environ, "BESPOKE_CORE": str(tmp_path / "core" / "bin" / "bespoke-core")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.stdout.split() == ["True", str(tmp_path / "core" / "lib" / "libbespoke_core.so")], done.stderr[-2000:]
 
 
 @pytest.mark.parametrize("largest", [6, pytest.param(None, id="all", marks=pytest.mark.slow)])

@@ -11,10 +11,9 @@ from typing import Any
 
 import torch
 
-from bespoke.core import find
+from bespoke.core.library import load
+from bespoke.errors import MissingDependency
 from bespoke_plugins.targets.executorch.vendor import load_executorch
-
-LIBRARY = "libbespoke_core.so"
 
 
 def open_program(path: Path) -> Callable[..., tuple[Any, ...]] | None:
@@ -36,13 +35,13 @@ def open_program(path: Path) -> Callable[..., tuple[Any, ...]] | None:
 
 @cache
 def _operators() -> bool:
-    """Loads our operators into ExecuTorch's registry; once, because a second registration ends the process."""
+    """Loads our operators into ExecuTorch's registry; by the copy of the core that the process has or gets, because a second
+    registration ends the process."""
     from executorch.extension.pybindings import portable_lib  # noqa: F401  (its libraries come first)
 
-    core = find().path
-    folders = [] if core is None else [core.parent, core.parent.parent / "lib"]
-    for library in (folder / LIBRARY for folder in folders):
-        if library.is_file():
-            ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
-            return True
-    return False
+    try:
+        library = load().path
+    except MissingDependency:
+        return False
+    ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+    return True
