@@ -346,6 +346,7 @@ CAUGHT = {
     "bespoke/config.py": "a validator, of which config_problems makes a ConfigError",
     "bespoke/data/turns.py": "a validator; Turns.from_bytes makes BundleError of it",
     "bespoke/format/plain_file.py": "as the system's own errors of opening a file, which every caller names in its own words",
+    "bespoke/testing/mil/operators.py": "what an operator is not written for; the interpreter makes DataError of it",
 }
 
 

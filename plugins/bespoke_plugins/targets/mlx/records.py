@@ -38,7 +38,6 @@ STATES: dict[str, tuple[str, ...]] = {
     "AsType": ("dtype",),
     "BitwiseBinary": ("i4",),  # which
     "Broadcast": ("list i4",),  # shape
-    "BroadcastAxes": ("list i4",),
     "Concatenate": ("i4",),  # axis
     "Divide": (),
     "DynamicSlice": ("list i4", "list i4"),  # axes, sizes
@@ -46,8 +45,6 @@ STATES: dict[str, tuple[str, ...]] = {
     "Exp": (),
     "ExpandDims": ("list i4",),
     "Expm1": (),
-    "Flatten": ("i4", "i4"),  # from axis, to axis
-    "Floor": (),
     "Full": (),
     "Gather": ("list i4", "list i4"),  # axes, sizes
     "GatherAxis": ("i4",),
@@ -66,7 +63,6 @@ STATES: dict[str, tuple[str, ...]] = {
     "Power": (),
     "QuantizedMatmul": ("i4", "i4", "i4", "bool"),  # group, bits, mode, transposed?
     "Reduce": ("i4", "list i4"),  # which, axes
-    "Remainder": (),
     "Reshape": ("list i4",),
     "Select": (),
     "Sigmoid": (),
@@ -80,7 +76,6 @@ STATES: dict[str, tuple[str, ...]] = {
     "Subtract": (),
     "Tanh": (),
     "Transpose": ("list i4",),
-    "Unflatten": ("i4", "list i4"),  # axis, shape
     "View": ("dtype",),
 }
 _SIZES = {"bool": 1, "i4": 4, "dtype": 5, "f8": 8}
