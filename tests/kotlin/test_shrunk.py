@@ -1,93 +1,107 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Kotlin binding in an app that R8 shrinks and renames: its tests pass on what is left, and each of our rules is needed."""
+"""The binding and the sample as R8 shrinks and renames them: their tests pass on what is left, and rules are needed for it."""
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.kotlin.maven import BINDING, dependency, mvn
+from tests.kotlin.maven import BINDING, SAMPLE, dependency
+from tests.kotlin.packed import R8, classpath, rules_of, run
 
 pytestmark = pytest.mark.kotlin
 RULES = BINDING / "core" / "consumer-rules.pro"
-R8 = "com.android.tools:r8:8.7.18"
 CONSOLE = "org.junit.platform:junit-platform-console-standalone:1.11.4"
-# As in core/pom.xml: what the heap grows by is not taken for the training's.
-RESIDENT = ("-Xms256m", "-Xmx256m", "-XX:+AlwaysPreTouch", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-# The app: the tests themselves, which JUnit finds by name.
-APP = """
+IN_THE_CONSOLE = ("junit-jupiter", "junit-platform", "junit-vintage", "opentest4j", "apiguardian")  # jars of JUnit that it holds
+# As in the poms: what the heap grows by is not taken for the training's.
+RESIDENT = ("-XX:+AlwaysPreTouch", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+# The app of a test is the test: what JUnit and Robolectric find by name.
+TESTS = """
 -keep class dev.bespoke.PersonalModelTest { *; }
+-keep class dev.bespoke.notes.NotesActionsTest { *; }
+-keep class dev.bespoke.notes.NotesTestApp { <init>(); }
+-keep @org.robolectric.annotation.Implements class * { *; }
 -keepattributes RuntimeVisibleAnnotations,AnnotationDefault,Signature,InnerClasses,EnclosingMethod
 -dontwarn **
 """
+# Of the sample's tests and of the Android library's those that NotesActionsTest is made of.
+OF_THE_SAMPLE = ("NotesActionsTest", "NotesTestApp", "Driver")
+OF_THE_LIBRARY = ("TestApp", "OneJobScheduler", "HotPowerManager", "User")
+
+
+Tested = subprocess.CompletedProcess[str]
 
 
 class Shrinker:
-    """The binding, its tests and all that they use as one program."""
+    """A module, some of its tests and all that ships with it as one program. What tests need beside that stays as it is."""
 
-    def __init__(self, work: Path, prepared: Path) -> None:
-        self.work, self.prepared = work, prepared
+    def __init__(self, work: Path, module: Path, tests: Sequence[Path]) -> None:
+        self.work = work
         self.r8, self.console = dependency(R8, work), dependency(CONSOLE, work)
-        listed = work / "classpath"
-        mvn("test-compile", "dependency:build-classpath", f"-Dmdep.outputFile={listed}", "-pl", "core")
-        jars = [Path(jar) for jar in listed.read_text(encoding="utf-8").split(os.pathsep)]
-        target = BINDING / "core" / "target"
-        self.program = [*(jars_of(target / name, work) for name in ("classes", "test-classes"))]
-        self.program += [jar for jar in jars if not jar.name.startswith(("junit-", "opentest4j-", "apiguardian-"))]
-        self.libraries = [jar for jar in jars if jar.name.startswith(("junit-", "opentest4j-", "apiguardian-"))]
+        ships = classpath(module)
+        self.program = [jar_of(part, work / f"{number}.jar") if part.is_dir() else part for number, part in enumerate(ships)]
+        self.program += tests
+        beside = [part for part in classpath(module, "test-classpath") if part not in ships and part.suffix == ".jar"]
+        self.libraries = [self.console, *(part for part in beside if not part.name.startswith(IN_THE_CONSOLE))]
 
-    def shrunk(self, rules: str) -> Path:
-        """The program after R8 in full mode with these rules of ours."""
+    def shrunk(self, rules: Iterable[str]) -> Path:
+        """The program after R8 in full mode with these rules."""
         out, given = self.work / "shrunk.jar", self.work / "rules.pro"
-        given.write_text(rules + APP, encoding="utf-8")
-        libraries = [part for jar in self.libraries for part in ("--lib", jar)]
+        given.write_text("\n".join([*rules, TESTS]), encoding="utf-8")
+        libraries = [word for jar in self.libraries for word in ("--lib", jar)]
         home = Path(shutil.which("javac") or "javac").resolve().parents[1]
         run(
-            ["java", "-cp", self.r8, "com.android.tools.r8.R8", "--classfile", "--release", "--lib", home, *libraries,
-             "--pg-conf", given, "--output", out, *self.program]
+            "java", "-Xmx2g", *RESIDENT[1:], "-cp", self.r8, "com.android.tools.r8.R8", "--classfile", "--release", "--lib", home,
+            *libraries, "--pg-conf", given, "--output", out, *self.program,
         )  # fmt: skip
         return out
 
-    def tested(self, jar: Path) -> subprocess.CompletedProcess[str]:
+    def tested(self, jar: Path, prepared: Path, *more: object, flags: Sequence[str] = (), beside: Sequence[Path] = ()) -> Tested:
+        path = ":".join(map(str, [jar, *beside, *self.libraries]))
         command = [
-            "java", *RESIDENT, f"-Djava.library.path={self.prepared / 'native'}", f"-Dbespoke.fixture={self.prepared}",
-            "-jar", self.console, "execute", "--class-path", jar, "--select-class", "dev.bespoke.PersonalModelTest",
-            "--disable-banner",
-            "--details=summary", "--config=junit.jupiter.execution.timeout.default=20s",
-            "--config=junit.jupiter.execution.timeout.thread.mode.default=SEPARATE_THREAD",
+            "java", *RESIDENT, *flags, f"-Djava.library.path={prepared / 'native'}", f"-Dbespoke.fixture={prepared}",
+            "-cp", path, "org.junit.platform.console.ConsoleLauncher", "execute", "--disable-banner", "--details=tree",
+            "--config=junit.jupiter.execution.timeout.default=20s",
+            "--config=junit.jupiter.execution.timeout.thread.mode.default=SEPARATE_THREAD", *more,
         ]  # fmt: skip
-        return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600)
+        return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600, cwd=SAMPLE)
 
 
-def jars_of(classes: Path, work: Path) -> Path:
-    jar = work / f"{classes.name}.jar"
-    run(["jar", "--create", "--file", jar, "-C", classes, "."])
+def jar_of(classes: Path, jar: Path, only: Sequence[str] = ()) -> Path:
+    """A jar of a folder of classes; `only`: of these classes and what is within them."""
+    with zipfile.ZipFile(jar, "w") as archive:
+        for path in sorted(classes.rglob("*")):
+            if path.is_file() and (not only or re.split(r"[.$]", path.name)[0].removesuffix("Kt") in only):
+                archive.write(path, path.relative_to(classes))
     return jar
 
 
-def run(command: Sequence[object]) -> None:
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+def passed(done: Tested) -> int:
+    (found,) = re.findall(r"\[\s*(\d+) tests successful", done.stdout)
+    return int(found)
 
 
 @pytest.fixture(scope="module")
-def shrinker(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Shrinker:
-    return Shrinker(tmp_path_factory.mktemp("shrunk"), prepared)
+def core(compiled: None, tmp_path_factory: pytest.TempPathFactory) -> Shrinker:
+    work = tmp_path_factory.mktemp("core")
+    return Shrinker(work, BINDING / "core", [jar_of(BINDING / "core" / "target" / "test-classes", work / "tests.jar")])
 
 
-def test_the_tests_pass_on_what_r8_leaves(shrinker: Shrinker) -> None:
-    jar = shrinker.shrunk(RULES.read_text(encoding="utf-8"))
-    assert jar.stat().st_size < sum(part.stat().st_size for part in shrinker.program) / 2
-    done = shrinker.tested(jar)
+CORE = ("-Xms256m", "-Xmx256m"), ("--select-class", "dev.bespoke.PersonalModelTest")
+
+
+def test_the_tests_pass_on_what_r8_leaves(core: Shrinker, prepared: Path) -> None:
+    jar = core.shrunk([RULES.read_text(encoding="utf-8")])
+    assert jar.stat().st_size < sum(part.stat().st_size for part in core.program) / 2
+    done = core.tested(jar, prepared, *CORE[1], flags=CORE[0])
     assert done.returncode == 0, done.stdout[-6000:]
-    (passed,) = re.findall(r"\[\s*(\d+) tests successful", done.stdout)
-    assert int(passed) >= 10
+    assert passed(done) >= 10
 
 
 def rules() -> list[str]:
@@ -95,6 +109,45 @@ def rules() -> list[str]:
 
 
 @pytest.mark.parametrize("left_out", rules())
-def test_without_one_of_the_rules_they_do_not(shrinker: Shrinker, left_out: str) -> None:
-    jar = shrinker.shrunk("\n".join(rule for rule in rules() if rule != left_out))
-    assert shrinker.tested(jar).returncode != 0
+def test_without_one_of_the_rules_they_do_not(core: Shrinker, prepared: Path, left_out: str) -> None:
+    jar = core.shrunk(rule for rule in rules() if rule != left_out)
+    assert core.tested(jar, prepared, *CORE[1], flags=CORE[0]).returncode != 0
+
+
+@pytest.fixture(scope="module")
+def sample(compiled: None, tmp_path_factory: pytest.TempPathFactory) -> Shrinker:
+    work = tmp_path_factory.mktemp("sample")
+    its, library = (module / "target" / "test-classes" for module in (SAMPLE, BINDING / "android"))
+    tests = [jar_of(its, work / "tests.jar", OF_THE_SAMPLE), jar_of(library, work / "library.jar", OF_THE_LIBRARY)]
+    return Shrinker(work, SAMPLE, tests)
+
+
+def rules_of_the_sample() -> list[str]:
+    """Of its libraries, and what aapt2 wrote for its manifest and layouts: an app has no others."""
+    written = SAMPLE / "target" / "android" / "manifest-rules.pro"
+    return [path.read_text(encoding="utf-8") for path in [written, *rules_of("notes")]]
+
+
+def actions(sample: Shrinker, jar: Path, prepared: Path, *more: object, seconds: int = 60) -> Tested:
+    """NotesActionsTest under Robolectric, as the sample's pom runs it."""
+    robolectric = BINDING / "androidx" / "target" / "robolectric"
+    where = ("-Drobolectric.offline=true", f"-Drobolectric.dependency.dir={robolectric}")
+    flags = ("-Xms1g", "-Xmx1g", f"-Dbespoke.await={seconds}", *where)
+    beside = [SAMPLE / "src" / "test" / "resources", SAMPLE / "target" / "android" / "robolectric", robolectric / "monitor.jar"]
+    return sample.tested(jar, prepared, *more, flags=flags, beside=beside)
+
+
+def test_everything_in_the_sample_works_on_what_r8_leaves(sample: Shrinker, prepared: Path) -> None:
+    jar = sample.shrunk(rules_of_the_sample())
+    assert jar.stat().st_size < sum(part.stat().st_size for part in sample.program) / 2
+    done = actions(sample, jar, prepared, "--select-class", "dev.bespoke.notes.NotesActionsTest")
+    assert done.returncode == 0, done.stdout[-6000:]
+    assert passed(done) >= 8
+
+
+def test_without_the_rules_of_the_core_it_does_not(sample: Shrinker, prepared: Path) -> None:
+    core = RULES.read_text(encoding="utf-8")
+    jar = sample.shrunk(rule for rule in rules_of_the_sample() if rule != core)
+    one = "dev.bespoke.notes.NotesActionsTest#a problem is shown and learning stays off"
+    done = actions(sample, jar, prepared, "--select-method", one, seconds=10)
+    assert done.returncode != 0

@@ -32,7 +32,7 @@ class NotesActionsTest {
     fun leave() = driver.leave()
 
     @Test
-    fun `a note is written, shown and deleted`() {
+    fun `a note is written and shown and deleted`() {
         val notes = driver.open<NotesActivity>()
         driver.await("the empty screen") { driver.shows(notes, R.id.empty) }
         driver.touch(notes, R.id.write)
@@ -54,7 +54,7 @@ class NotesActionsTest {
     }
 
     @Test
-    fun `from the switch to an answer with what was learned, and back`() {
+    fun `from the switch to an answer with what was learned and back`() {
         driver.writeNotes()
         val screen = driver.open<LearningActivity>()
         driver.await("off") { driver.shows(screen, R.id.explanation) }
@@ -109,7 +109,7 @@ class NotesActionsTest {
     }
 
     @Test
-    fun `switched off, nothing new is learned, and what was learned stays`() {
+    fun `switched off nothing new is learned and what was learned stays`() {
         learned()
         val before = driver.asked { it.learner.versions() }
         val screen = driver.open<LearningActivity>()
@@ -122,7 +122,7 @@ class NotesActionsTest {
     }
 
     @Test
-    fun `learn now asks for the notification, and learns without the charger`() {
+    fun `learn now asks for the notification and learns without the charger`() {
         driver.writeNotes()
         driver.asked { it.learner.switchOn() }
         val screen = driver.open<LearningActivity>()
@@ -148,7 +148,7 @@ class NotesActionsTest {
     }
 
     @Test
-    fun `a problem is shown, and learning stays off`() {
+    fun `a problem is shown and learning stays off`() {
         app.bundle = AppBundle(path = "/nowhere/chat.bundle")
         val screen = driver.open<LearningActivity>()
         driver.await("off") { driver.shows(screen, R.id.switch_on) }
@@ -160,7 +160,7 @@ class NotesActionsTest {
     }
 
     @Test
-    fun `answers outlive a rotation, and before anything is learned both are alike`() {
+    fun `answers outlive a rotation and before anything is learned both are alike`() {
         val ask = driver.open<AskActivity>()
         driver.type(ask, R.id.question, "Once upon")
         driver.touch(ask, R.id.go)
