@@ -145,9 +145,11 @@ def test_everything_in_the_sample_works_on_what_r8_leaves(sample: Shrinker, prep
     assert passed(done) >= 8
 
 
+@pytest.mark.slow  # another run of R8 over the whole app; the binding alone shows of each rule that it is needed
 def test_without_the_rules_of_the_core_it_does_not(sample: Shrinker, prepared: Path) -> None:
     core = RULES.read_text(encoding="utf-8")
     jar = sample.shrunk(rule for rule in rules_of_the_sample() if rule != core)
     one = "dev.bespoke.notes.NotesActionsTest#a problem is shown and learning stays off"
     done = actions(sample, jar, prepared, "--select-method", one, seconds=10)
     assert done.returncode != 0
+    assert "ClassNotFoundException: dev.bespoke.NativeFailure" in done.stderr
