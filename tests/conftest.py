@@ -32,6 +32,11 @@ def stories(data_folder: Path) -> Path:
     return data_folder / "models" / "stories260K"
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Of a long text its beginning: pytest puts ids into the environment, and with more than 128 KB there nothing can be started."""
+    return ascii(val[:50]) if isinstance(val, bytes | str) and len(val) > 1000 else None
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     item.user_properties += [("check", line) for line in recorded]
