@@ -14,7 +14,9 @@ import scipy.stats
 
 from bespoke.bundle.reader import Bundle, open_bundle
 from bespoke.config import Training, settings_from
-from bespoke.reference.evaluate import evaluate
+from bespoke.reference.evaluate import evaluate_on
+from bespoke.reference.machine import Machine, adapter_tensors
+from bespoke.reference.threads import limited
 from bespoke.reference.train import Journal, Trained, bundle_rows, replay, train
 from bespoke.rules.batches import Row
 from bespoke.rules.judged import judged_rows
@@ -45,8 +47,11 @@ def expected_of(bundle: Path, state: Path) -> Expected:
         user = [rows[number] for number in judged_rows([len(row.tokens) for row in rows])]
         general = bundle_rows(opened, "valid")
 
+        machine = Machine(opened, opened.method(method))
+
         def loss_of(adapter: Mapping[str, np.ndarray], looked: Sequence[Row]) -> float | None:
-            found = evaluate(opened, looked, adapter, method=method)
+            with limited(machine.threads):
+                found = evaluate_on(machine, looked, adapter_tensors(adapter), examples=len(looked))
             return None if found is None else found.loss
 
         adapters = (base, trained.state.adapter)
