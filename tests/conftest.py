@@ -33,7 +33,7 @@ def stories(data_folder: Path) -> Path:
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
-    """Of a long text its beginning: pytest puts ids into the environment, and with more than 128 KB there nothing can be started."""
+    """Of a long text its beginning: pytest puts ids into the environment, and with 128 KB there nothing can be started."""
     return ascii(val[:50]) if isinstance(val, bytes | str) and len(val) > 1000 else None
 
 
