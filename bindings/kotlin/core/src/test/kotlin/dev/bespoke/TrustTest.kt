@@ -25,13 +25,13 @@ class TrustTest {
     }
 
     @Test
-    fun `the signer's key opens it, in either case of its digits`() {
+    fun `the key of the signer opens it in either case of its digits`() {
         open(Trust(publicKey = Fixture.signer, required = true))
         open(Trust(publicKey = Fixture.signer.uppercase(), required = true))
     }
 
     @Test
-    fun `the manifest's hash opens it`() = open(Trust(pinSha256 = pin, required = true))
+    fun `the hash of the manifest opens it`() = open(Trust(pinSha256 = pin, required = true))
 
     @Test
     fun `another key and another hash do not`() {
