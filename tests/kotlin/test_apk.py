@@ -89,7 +89,8 @@ def stubs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def of_this_machine(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The whole device core and the binding's library, for glibc: what an app holds, and what no Android loads."""
     folder = tmp_path_factory.mktemp("glibc")
-    for path in [*(core_folder() / "lib").glob("*.so"), prepared / "native" / "libbespoke_jni.so"]:
+    of_android = (path for path in (core_folder() / "lib").glob("*.so") if "engine_mlx" not in path.name)  # that is Apple's
+    for path in [*of_android, prepared / "native" / "libbespoke_jni.so"]:
         shutil.copy(path, folder)
     return {"x86_64": folder}
 

@@ -36,7 +36,7 @@ enum class Pause {
     /** The system has no memory left for any of the bundle's plans. */
     MEMORY,
 
-    /** "Learn now" trains. */
+    /** "Learn now" trains, or another process does. */
     BUSY,
 
     /** The user has given nothing to learn from yet. */

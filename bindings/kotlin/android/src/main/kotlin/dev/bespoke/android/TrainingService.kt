@@ -10,6 +10,7 @@ import android.os.Looper
 import android.os.Message
 import android.os.Messenger
 import android.os.RemoteException
+import dev.bespoke.StateLocked
 import kotlinx.coroutines.CancellationException
 import kotlinx.coroutines.CoroutineScope
 import kotlinx.coroutines.Dispatchers
@@ -26,7 +27,7 @@ import kotlinx.serialization.json.Json
  * by [PersonalizationWorker]; it takes an order, tells where it is, and ends with its slice, its client or its binding.
  */
 internal class TrainingService : Service() {
-    private val scope = CoroutineScope(SupervisorJob() + Dispatchers.Default)
+    internal val scope = CoroutineScope(SupervisorJob() + Dispatchers.Default)
     private val messenger by lazy { Messenger(Handler(Looper.getMainLooper()) { onMessage(it) }) }
     private val sensors by lazy { Sensors(applicationContext) }
     private var slice: Job? = null
@@ -65,6 +66,8 @@ internal class TrainingService : Service() {
             val end = try {
                 SliceRunner(applicationContext, sensors, order) { client.say(Words.PROGRESS, SliceProgress.serializer(), it) }.run()
             } catch (_: CancellationException) {
+                SliceEnd(pause = Pause.BUSY)
+            } catch (_: StateLocked) {  // by another process, which ends: to give up for good would be wrong
                 SliceEnd(pause = Pause.BUSY)
             } catch (problem: Exception) {
                 SliceEnd(failure = problem.message ?: problem.javaClass.name)

@@ -10,6 +10,7 @@ import android.os.UserManager
 import androidx.work.WorkInfo
 import androidx.work.impl.background.systemjob.SystemJobService
 import dev.bespoke.TrainReportStoppedBecause
+import java.io.File
 import java.time.Duration
 import kotlinx.coroutines.runBlocking
 import org.junit.After
@@ -175,6 +176,20 @@ class LearningTest {
         shadowOf(app.getSystemService(PowerManager::class.java)).setIsPowerSaveMode(true)
         paused(Pause.POWER_SAVE)
         assertTrue(checkNotNull(user.run()).step > 0)
+    }
+
+    @Test
+    fun `a state that another process trains is waited for`() {
+        val lock = File(Place(app, learning.name).state, "trainer.lock").path
+        val other = ProcessBuilder("flock", "--no-fork", lock, "sleep", "600").start()
+        app.await("its lock") { ProcessBuilder("flock", "--nonblock", lock, "true").start().waitFor() != 0 }
+        app.charging(true)
+        Personalization.schedule(app, learning)
+        paused(Pause.BUSY)
+        other.destroy()
+        other.waitFor()
+        app.later(Duration.ofMinutes(15))
+        app.await("the end of the run") { kept.last?.totalSteps == STEPS }
     }
 
     @Test

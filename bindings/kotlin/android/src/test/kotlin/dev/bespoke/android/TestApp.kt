@@ -19,6 +19,8 @@ import androidx.work.WorkManager
 import androidx.work.impl.WorkManagerImpl
 import java.time.Duration
 import java.util.concurrent.atomic.AtomicLong
+import kotlinx.coroutines.job
+import kotlinx.coroutines.runBlocking
 import org.robolectric.Robolectric
 import org.robolectric.Shadows.shadowOf
 import org.robolectric.android.controller.ServiceController
@@ -70,8 +72,10 @@ open class TestApp : Application() {
 
     /** The training process ends, as far as the app's process can see. */
     fun trainingDies() {
+        val slices = training?.get()?.scope?.coroutineContext?.job
         training?.destroy()
         training = null
+        runBlocking { slices?.join() }  // a process that is dead holds no lock
         bound.toList().forEach { it.onServiceDisconnected(ComponentName(this, TrainingService::class.java)) }
         bound.clear()
     }
