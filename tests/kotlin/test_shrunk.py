@@ -138,6 +138,7 @@ def actions(sample: Shrinker, jar: Path, prepared: Path, *more: object, seconds:
     return sample.tested(jar, prepared, *more, flags=flags, beside=beside)
 
 
+@pytest.mark.slow  # R8 over the whole app, and all that its user does, under Robolectric
 def test_everything_in_the_sample_works_on_what_r8_leaves(sample: Shrinker, prepared: Path) -> None:
     jar = sample.shrunk(rules_of_the_sample())
     assert jar.stat().st_size < sum(part.stat().st_size for part in sample.program) / 2
@@ -146,7 +147,7 @@ def test_everything_in_the_sample_works_on_what_r8_leaves(sample: Shrinker, prep
     assert passed(done) >= 8
 
 
-@pytest.mark.slow  # another run of R8 over the whole app; the binding alone shows of each rule that it is needed
+@pytest.mark.slow  # the same again; the binding alone shows of each rule that it is needed
 def test_without_the_rules_of_the_core_it_does_not(sample: Shrinker, prepared: Path) -> None:
     core = RULES.read_text(encoding="utf-8")
     jar = sample.shrunk(rule for rule in rules_of_the_sample() if rule != core)
