@@ -20,6 +20,7 @@
 #include <executorch/runtime/platform/runtime.h>
 
 #include "engines/executorch/threads.h"
+#include "engines/failure.h"
 #include "error.h"
 
 namespace bespoke {
@@ -37,11 +38,6 @@ constexpr size_t kMostBuffers = 64;  // planned ones; ours have one
 // Of bespoke.h's dtypes, in their order.
 constexpr ScalarType kTypes[] = {ScalarType::Float, ScalarType::Half, ScalarType::Byte, ScalarType::Long, ScalarType::Int};
 constexpr const char* kTypeNames[] = {"float32", "float16", "uint8", "int64", "int32"};
-
-struct Failure {
-  std::string text;
-  int code = 1;
-};
 
 void check(rt::Error error, const char* what) {
   if (error != rt::Error::Ok) {
@@ -204,23 +200,6 @@ class LoadedProgram {
   std::vector<std::unique_ptr<TensorImpl>> operands_;
   std::unique_ptr<rt::Method> method_;
 };
-
-template <class F>
-int guarded(char* message, size_t size, F body) {
-  try {
-    body();
-    return 0;
-  } catch (const Failure& failure) {
-    std::snprintf(message, size, "%s", failure.text.c_str());
-    return failure.code;
-  } catch (const std::bad_alloc&) {
-    std::snprintf(message, size, "no room for an allocation");
-    return BESPOKE_ENGINE_NO_MEMORY;
-  } catch (const std::exception& error) {
-    std::snprintf(message, size, "%s", error.what());
-  }
-  return 1;
-}
 
 int open(void*, const bespoke_artifact* artifact, void** program, char* message, size_t message_size) {
   return guarded(message, message_size, [&] { *program = new LoadedProgram(*artifact); });

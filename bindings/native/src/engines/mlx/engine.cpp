@@ -3,12 +3,8 @@
 //
 // Operands are copied in and results out. MLX can take memory that it does not own, but on a processor it reads the eight bytes before it
 // as the buffer's size: of a value at the start of a mapping they belong to nobody. And it may write a result into an operand's memory.
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <new>
@@ -17,7 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "engines/failure.h"
 #include "engines/mlx/evaluate.h"
+#include "engines/mlx/program_file.h"
 #include "engines/module.h"
 #include <mlx/mlx.h>
 
@@ -28,11 +26,6 @@ namespace mx = mlx::core;
 
 // Of bespoke.h's dtypes, in their order.
 const mx::Dtype kTypes[] = {mx::float32, mx::float16, mx::uint8, mx::int64, mx::int32};
-
-struct Failure {
-  std::string text;
-  int code = 1;
-};
 
 struct Context {
   size_t peak = 0;  // since it was last asked for
@@ -46,51 +39,8 @@ mx::Dtype type_of(const bespoke_tensor& tensor) {
   return kTypes[tensor.dtype];
 }
 
-// A file's first field. What follows differs from version to version, and MLX reads on without a look at it.
-void check_version(const bespoke_artifact& artifact) {
-  const auto* bytes = static_cast<const char*>(artifact.bytes);
-  uint64_t size = 0;
-  if (artifact.size >= sizeof size) std::memcpy(&size, bytes, sizeof size);
-  if (!size || size > 32 || size > artifact.size - sizeof size) throw Failure{"no file of MLX"};
-  const std::string version(bytes + sizeof size, size);
-  if (version != mx::version()) throw Failure{"a program of MLX " + version + " for this MLX " + mx::version()};
-}
-
-// MLX reads files by their path only, and keeps this one open for the program's constants. So it has none by the time it is read.
-class UnnamedFile {
- public:
-  UnnamedFile(const void* bytes, size_t size) {
-    const char* folder = std::getenv("TMPDIR");
-    path_ = std::string(folder && *folder ? folder : "/tmp") + "/bespoke-mlxfn-XXXXXX";
-    descriptor_ = ::mkstemp(path_.data());
-    if (descriptor_ < 0) throw Failure{"no temporary file in " + path_};
-    const char* at = static_cast<const char*>(bytes);
-    for (size_t left = size; left;) {
-      const ssize_t written = ::write(descriptor_, at, left);
-      if (written <= 0) {
-        close();
-        throw Failure{"no room for a temporary file"};
-      }
-      at += written, left -= static_cast<size_t>(written);
-    }
-  }
-  ~UnnamedFile() { close(); }
-  UnnamedFile(const UnnamedFile&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  void close() {
-    if (descriptor_ < 0) return;
-    ::unlink(path_.c_str());
-    ::close(descriptor_);
-    descriptor_ = -1;
-  }
-  std::string path_;
-  int descriptor_;
-};
-
 mx::ImportedFunction imported(const bespoke_artifact& artifact) {
-  check_version(artifact);
+  check_version(artifact, mx::version());
   const UnnamedFile file(artifact.bytes, artifact.size);
   return mx::import_function(file.path());
 }
@@ -148,23 +98,6 @@ void run_program(const mx::ImportedFunction& function, const bespoke_tensor* con
     }
     std::memcpy(results[i]->data, made[i].data<char>(), made[i].nbytes());
   }
-}
-
-template <class F>
-int guarded(char* message, size_t size, F body) {
-  try {
-    body();
-    return 0;
-  } catch (const Failure& failure) {
-    std::snprintf(message, size, "%s", failure.text.c_str());
-    return failure.code;
-  } catch (const std::bad_alloc&) {
-    std::snprintf(message, size, "no room for an allocation");
-    return BESPOKE_ENGINE_NO_MEMORY;
-  } catch (const std::exception& error) {
-    std::snprintf(message, size, "%s", error.what());
-  }
-  return 1;
 }
 
 int open(void*, const bespoke_artifact* artifact, void** program, char* message, size_t message_size) {

@@ -5,20 +5,17 @@
 //
 // It was compiled against the headers in third_party/mlx-c, of the commit that mlx-swift 0.31.3 to 0.31.6 have as their submodule, and run
 // by hand on Linux over that commit's sources. No app was linked to it, and nothing of Apple's has run it.
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <memory>
-#include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "engines/failure.h"
+#include "engines/mlx/program_file.h"
 #include "engines/module.h"
 #include <mlx/c/array.h>
 #include <mlx/c/error.h>
@@ -35,11 +32,6 @@ namespace {
 constexpr const char* kVersion = "0.31.1";  // of MLX, that mlx-swift builds
 // Of bespoke.h's dtypes, in their order.
 constexpr mlx_dtype kTypes[] = {MLX_FLOAT32, MLX_FLOAT16, MLX_UINT8, MLX_INT64, MLX_INT32};
-
-struct Failure {
-  std::string text;
-  int code = 1;
-};
 
 std::string& last_error() {
   thread_local std::string text;
@@ -96,20 +88,9 @@ mlx_dtype type_of(const bespoke_tensor& tensor) {
 class Program {
  public:
   explicit Program(const bespoke_artifact& artifact) {
-    const auto* bytes = static_cast<const char*>(artifact.bytes);
-    uint64_t size = 0;
-    if (artifact.size >= sizeof size) std::memcpy(&size, bytes, sizeof size);
-    if (!size || size > 32 || size > artifact.size - sizeof size) throw Failure{"no file of MLX"};
-    if (const std::string found(bytes + sizeof size, size); found != kVersion)
-      throw Failure{"a program of MLX " + found + " for this MLX " + kVersion};
-    std::string path = std::string(std::getenv("TMPDIR") ? std::getenv("TMPDIR") : "/tmp") + "/bespoke-mlxfn-XXXXXX";
-    const int file = ::mkstemp(path.data());
-    if (file < 0) throw Failure{"no temporary file in " + path};
-    const bool written = ::write(file, bytes, artifact.size) == static_cast<ssize_t>(artifact.size);
-    if (written) handle_ = mlx_imported_function_new(path.c_str());
-    ::unlink(path.c_str());
-    ::close(file);
-    if (!written) throw Failure{"no room for a temporary file"};
+    check_version(artifact, kVersion);
+    const UnnamedFile file(artifact.bytes, artifact.size);
+    handle_ = mlx_imported_function_new(file.path().c_str());
     if (!handle_.ctx) throw Failure{std::exchange(last_error(), {})};
   }
   ~Program() { mlx_imported_function_free(handle_); }
@@ -167,23 +148,6 @@ class Program {
 struct Context {
   size_t peak = 0;  // since it was last asked for
 };
-
-template <class F>
-int guarded(char* message, size_t size, F body) {
-  try {
-    body();
-    return 0;
-  } catch (const Failure& failure) {
-    std::snprintf(message, size, "%s", failure.text.c_str());
-    return failure.code;
-  } catch (const std::bad_alloc&) {
-    std::snprintf(message, size, "no room for an allocation");
-    return BESPOKE_ENGINE_NO_MEMORY;
-  } catch (const std::exception& error) {
-    std::snprintf(message, size, "%s", error.what());
-  }
-  return 1;
-}
 
 int open(void*, const bespoke_artifact* artifact, void** program, char* message, size_t message_size) {
   return guarded(message, message_size, [&] { *program = new Program(*artifact); });
