@@ -12,7 +12,7 @@ from bespoke.compiler.planner import Planned, Planner, PlanRequest, remeasured
 from bespoke.compiler.request import BuildRequest, Progress
 from bespoke.contracts import bakes
 from bespoke.errors import PlanDoesNotFit
-from bespoke.graph.trace import Graph, Tracer
+from bespoke.graph.trace import OF_THIS_PROCESS, Graph, Tracer
 from bespoke.model.architecture import ModelConfig
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.kinds import GENERATION
@@ -45,7 +45,7 @@ class Plans:
     def __init__(self, request: BuildRequest, model: ModelSpec) -> None:
         self._request = request
         self._model = model
-        self.tracer = Tracer()
+        self.tracer = Tracer(traced=OF_THIS_PROCESS)
 
     @property
     def costs(self) -> Costs:

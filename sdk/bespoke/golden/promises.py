@@ -18,7 +18,7 @@ from bespoke.contracts import Promise
 from bespoke.errors import PluginError
 from bespoke.golden.document import GradientSource
 from bespoke.graph.builder import PlanBuilder
-from bespoke.graph.trace import Tracer
+from bespoke.graph.trace import OF_THIS_PROCESS, Tracer
 from bespoke.graph.value import Value
 from bespoke.methods.update import FirstOrderOptions, update
 from bespoke.methods.zeroth_order import ZerothOrderOptions
@@ -137,7 +137,7 @@ def _library_rule(m: GoldenMethod, model: ModelSpec, trained: Sequence[str]) -> 
 def _as_the_library_writes(
     rule: FirstOrderOptions, training: Training, model: ModelSpec, trained: Sequence[str]
 ) -> _Stores:
-    b = PlanBuilder(model, training, 1, 1, Tracer())
+    b = PlanBuilder(model, training, 1, 1, Tracer(traced=OF_THIS_PROCESS))
     holes: set[int] = set()
     wanted = frozenset(trained)
 

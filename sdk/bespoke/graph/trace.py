@@ -98,12 +98,20 @@ class Graph:
         return tuple(torch.zeros(spec.shape, dtype=TORCH_DTYPES[spec.dtype]) for spec in self.inputs)
 
 
+Traced = dict[Hashable, tuple[Graph, Form]]
+MOST_TRACED = 1000  # that are kept: a bundle has some hundred
+OF_THIS_PROCESS: Traced = {}  # an estimate and the builds after it trace the same functions, which is half of their time
+
+
 @dataclass
 class Tracer:
-    """Traces each function once per combination of shapes, and merges equal graphs. Shared by all plans of a bundle."""
+    """Traces each function once per combination of shapes, and merges equal graphs. Shared by all plans of a bundle.
+
+    `graphs` are those of this bundle; `traced` may be shared with bundles before it.
+    """
 
     graphs: dict[str, Graph] = field(default_factory=dict)
-    _traced: dict[Hashable, tuple[Graph, Form]] = field(default_factory=dict)
+    traced: Traced = field(default_factory=dict)
     _fake: FakeTensorMode = field(default_factory=FakeTensorMode)  # one for all: making it takes as long as tracing
 
     def trace(
@@ -118,7 +126,7 @@ class Tracer:
         options = tuple([(name, type(value), getattr(value, "trace_key", value)) for name, value in static.items()])
         cache_key = (identity(function), signature, form, options)
         try:
-            found = self._traced.get(cache_key)
+            found = self.traced.get(cache_key)
         except TypeError as error:
             raise GraphError(
                 f"Function '{_name(function)}'",
@@ -129,8 +137,11 @@ class Tracer:
         if found is None:
             module, results = _trace(function, leaves, form, static, self._fake)
             graph = _graph(_name(function), module, _operand_names(function, form), signature)
-            found = self._traced[cache_key] = (self.graphs.setdefault(graph.key, graph), results)
-        return found
+            if len(self.traced) >= MOST_TRACED:
+                del self.traced[next(iter(self.traced))]
+            found = self.traced[cache_key] = (graph, results)
+        graph, results = found
+        return self.graphs.setdefault(graph.key, graph), results
 
 
 def identity(function: Callable[..., Any]) -> Hashable:

@@ -15,7 +15,8 @@ from bespoke import Budget, Lora, Personalizer, Training
 from bespoke.compiler.planner import Planned
 from bespoke.compiler.plans import ANSWERS, Key, Plans, Subject, context_length
 from bespoke.errors import ConfigError, PlanDoesNotFit, PlanError
-from bespoke.graph.trace import Graph, Tracer
+from bespoke.graph import trace
+from bespoke.graph.trace import Graph
 from bespoke.model.architecture import ModelConfig
 from bespoke.model.families import read_config
 from bespoke.model.spec import ModelSpec
@@ -28,16 +29,11 @@ MESP = ("mesp", LENGTH)
 COSTS = Costs(constant_bytes=1000, results_in_place=True)
 Made = Callable[..., Plans]
 
-pytestmark = pytest.mark.xdist_group("plans")  # they share a tracer
-
-
-@pytest.fixture(scope="module")
-def tracer() -> Tracer:
-    return Tracer()
+pytestmark = pytest.mark.xdist_group("plans")  # they share what was traced
 
 
 @pytest.fixture
-def made(tmp_path: Path, tracer: Tracer) -> Made:
+def made(tmp_path: Path) -> Made:
     """Plans of a tiny model for a target of COSTS, which compiles nothing."""
 
     def plans(
@@ -50,9 +46,7 @@ def made(tmp_path: Path, tracer: Tracer) -> Made:
         )
         target = replace(personalizer.request.targets[0], name="costly", plugin=SimpleNamespace(costs=costs))
         request = replace(personalizer.request, targets=(target,))
-        found = Plans(request, ModelSpec(read_config(tmp_path), request.lora))
-        found.tracer = tracer
-        return found
+        return Plans(request, ModelSpec(read_config(tmp_path), request.lora))
 
     return plans
 
@@ -199,6 +193,19 @@ def test_a_dial_prints_as_a_table(tmp_path: Path) -> None:
     assert head.split()[:4] == ["method", "length", "budget", "MB"]
     assert [line.split()[0] for line in answers] == ["generation"] * 2
     assert "least MB" in str(personalizer.estimate())
+
+
+def test_what_an_estimate_and_a_build_have_traced_the_next_ones_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what they share is changed by none of them: the bytes are the same."""
+    model = tiny_model("llama", tmp_path / "model", num_hidden_layers=2)
+    personalizer = Personalizer(model, "mesp", "torch", lora=Lora(rank=2), training=Training(sequence_lengths=(16,)), licence="MIT")
+    personalizer.estimate()
+    folders = [personalizer.build(tmp_path / "first")]
+    monkeypatch.setattr(trace, "make_fx", None)
+    personalizer.estimate()
+    folders.append(personalizer.build(tmp_path / "second"))
+    first, second = ({file.name: file.read_bytes() for file in folder.rglob("*") if file.is_file()} for folder in folders)
+    assert first == second
 
 
 def test_the_plan_for_answers_takes_the_longest_chunk_that_fits(made: Made) -> None:

@@ -53,6 +53,6 @@ def test_models_that_differ_in_depth_alone_share_their_graphs(llama: ModelSpec) 
         return tracer.trace(vjp(model.final_norm, (0,)), leaves, form, {})[0]
 
     assert trace(llama) is trace(shallow)
-    assert len(tracer._traced) == 1
+    assert len(tracer.traced) == 1
     trace(other)
-    assert len(tracer._traced) == 2
+    assert len(tracer.traced) == 2
