@@ -14,9 +14,10 @@ import os
 import random
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGE = REPOSITORY / "docs" / "reference" / "checks.md"
@@ -34,6 +35,13 @@ def full() -> bool:
 def count(whole: int) -> int:
     """`whole` in full mode, else a hundredth."""
     return whole if full() else max(1, whole // 100)
+
+
+def few_of(names: Iterable[str], few: Collection[str]) -> list[Any]:
+    """Parameters of tests that take seconds for each: those beside the few are of the full counts."""
+    import pytest  # here: programs that measure themselves import this module too
+
+    return [name if name in few else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
 def new_seed() -> int:

@@ -86,6 +86,7 @@ def build(
     return files(out)
 
 
+@pytest.mark.slow  # the next one builds for more
 def test_two_builds_give_the_same_bytes(stories: Path, stories_bundle: Path, tmp_path: Path) -> None:
     out = tmp_path / "elsewhere" / "of another name"
     out.parent.mkdir()

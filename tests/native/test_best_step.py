@@ -18,7 +18,7 @@ from bespoke import PersonalModel
 from bespoke.bundle.reader import open_bundle
 from bespoke.reference.evaluate import evaluate
 from bespoke.reference.train import RunState, bundle_rows, train
-from tests.checks import full, new_seed, record_check
+from tests.checks import few_of, full, new_seed, record_check
 from tests.native.core_lab import Core, tiny_core_bundle
 from tests.oracle import run_of
 from tests.reading import accepted, held_out_of_run, read_state, rows_of_run, select_all
@@ -48,7 +48,7 @@ class Begun:
     ended: list[Any]
 
 
-@pytest.fixture(scope="module", params=METHODS)
+@pytest.fixture(scope="module", params=few_of(METHODS, ("mesp", "mezo")))
 def begun(
     request: pytest.FixtureRequest, native_build: Path, tiny_core_bundle: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Begun:

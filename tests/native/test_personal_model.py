@@ -19,6 +19,7 @@ from bespoke.bundle.reader import open_bundle
 from bespoke.core import child, finding, limit
 from bespoke.errors import BudgetExceeded, ConfigError, DataError, MissingDependency, StateLocked
 from bespoke.reference.evaluate import evaluate
+from tests.checks import few_of
 from tests.locked import locked_by_a_trainer
 from tests.native.core_lab import METHODS, STEPS, tiny_core_bundle
 from tests.oracle import expected_of
@@ -57,7 +58,7 @@ def begun(model: PersonalModel) -> PersonalModel:
     return model
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", few_of(METHODS, ("mesp", "mezo")))
 def test_the_core_reports_what_the_reference_computes(
     opened: Open, tiny_core_bundle: Path, tmp_path: Path, method: str
 ) -> None:

@@ -22,7 +22,7 @@ from bespoke.reference.generate import generate
 from bespoke.session import Session
 from tests.bundles import made_once
 from tests.checks import full, new_seed, record_check
-from tests.models import TINY_FAMILIES, dequantized_reference, tiny_model
+from tests.models import EACH_FAMILY, dequantized_reference, tiny_model
 from tests.unit.personal_model.tiny import state_bits
 
 CONTEXT, VOCABULARY = 160, 131
@@ -30,7 +30,7 @@ CLEAR = 1e-3  # a difference of the two best logits that rounding does not turn 
 Conversation = list[list[int]]
 
 
-@pytest.fixture(scope="module", params=TINY_FAMILIES)
+@pytest.fixture(scope="module", params=EACH_FAMILY)
 def family(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -23,6 +23,7 @@ from bespoke.core import engine_table, finding
 from bespoke.core.torch_engine import TorchEngine
 from bespoke.errors import BespokeError, BudgetExceeded, BundleError, PlanError
 from bespoke.reference import train as reference
+from tests.checks import few_of
 from tests.conftest import REPOSITORY
 from tests.malformed_bundles.test_hostile_folders import edit
 from tests.native.core_lab import METHODS, STEPS, States, tiny_core_bundle
@@ -43,7 +44,7 @@ def every_engine_is_destroyed() -> Iterator[None]:
     assert not engine_table._engines
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", few_of(METHODS, ("mesp", "mezo")))
 def test_the_core_with_torch_gives_the_bits_of_the_reference(tiny_core_bundle: Path, tmp_path: Path, method: str) -> None:
     states = States(tiny_core_bundle, tmp_path, method)
     near, far = states.fresh(tmp_path / "near"), states.fresh(tmp_path / "far")

@@ -84,9 +84,13 @@ def speaking(model_folder: Path, family: str, kind: str, **sizes: int) -> Path:
     return model_folder
 
 
+SPEAKING = [("llama3", "llama3"), ("gemma3_text", "gemma")]
+MORE_SPEAKING = [("llama", "llama2"), ("qwen2", "qwen2"), ("qwen3", "qwen2")]
+
+
 @pytest.mark.parametrize(
     ("family", "kind"),
-    [("llama", "llama2"), ("llama3", "llama3"), ("qwen2", "qwen2"), ("qwen3", "qwen2"), ("gemma3_text", "gemma")],
+    [*SPEAKING, *(pytest.param(*one, marks=pytest.mark.slow) for one in MORE_SPEAKING)],
     ids=lambda name: str(name),
 )
 def test_llama_cpp_computes_with_base_and_adapter_what_peft_does(family: str, kind: str, tmp_path: Path) -> None:
