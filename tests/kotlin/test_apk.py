@@ -19,6 +19,7 @@ import pytest
 
 from tests.benchmarks.figures import write_table
 from tests.benchmarks.overview import table
+from tests.checks import few_of
 from tests.conftest import REPOSITORY
 from tests.kotlin.packed import Workshop, run
 from tests.kotlin.prepare import core_folder
@@ -115,7 +116,8 @@ def sample(workshop: Workshop, of_this_machine: dict[str, Path], assets: Path) -
     return workshop.app("notes", of_this_machine, assets)
 
 
-@pytest.fixture(scope="module", params=sorted(APPS))
+# R8 takes half a minute for an app. What "learning" holds, the sample holds too.
+@pytest.fixture(scope="module", params=few_of(sorted(APPS), ("downloading", "notes")))
 def packed(request: pytest.FixtureRequest, workshop: Workshop, stubs: dict[str, Path], assets: Path) -> Packed:
     name: str = request.param
     is_sample = name == "notes"
@@ -180,6 +182,7 @@ def test_what_is_found_by_name_keeps_its_name(packed: Packed) -> None:
     assert b"Ldev/bespoke/Conversation;" not in code, "R8 shortens all other names"
 
 
+@pytest.mark.slow
 def test_without_rules_a_worker_does_not(workshop: Workshop, stubs: dict[str, Path], assets: Path) -> None:
     apk = workshop.app("downloading", stubs, assets, rules=[])
     assert b"Ldev/bespoke/delivery/DownloadWorker;" not in code_of(apk)
