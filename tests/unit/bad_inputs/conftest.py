@@ -13,6 +13,7 @@ import pytest
 
 from bespoke import PersonalModel
 from tests.bundles import stories_bundle, write_jsonl
+from tests.read_once import programs_read_once  # noqa: F401
 
 __all__ = ["stories_bundle"]
 

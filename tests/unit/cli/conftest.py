@@ -11,6 +11,7 @@ import pytest
 
 from bespoke.bundle.signature import generate_key
 from tests.bundles import shakespeare, write_jsonl
+from tests.read_once import programs_read_once  # noqa: F401
 from tests.unit.cli.commands import Answer, bespoke
 
 TOML = """

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,20 +11,12 @@ import pytest
 import torch
 
 from bespoke import PersonalModel
-from bespoke.reference import graph_function
+from tests.read_once import programs_read_once  # noqa: F401
 from tests.unit.personal_model.tiny import add_numbers, tiny_bundle, tiny_folder  # noqa: F401
 
 torch.set_num_threads(1)
 
 Open = Callable[..., PersonalModel]
-
-
-@pytest.fixture(scope="package", autouse=True)  # undone for the tests of other folders, some of which measure memory
-def graphs_read_once() -> Iterator[None]:
-    """Reading the graphs takes most of the time of a `train` of a few steps, and is not what is tested here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(graph_function, "load_program", functools.lru_cache(maxsize=None)(graph_function.load_program))
-        yield
 
 
 @pytest.fixture

@@ -3,25 +3,16 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bespoke.bundle.reader import Bundle, open_bundle
-from bespoke.reference import graph_function
+from tests.read_once import programs_read_once  # noqa: F401
 from tests.unit.personal_model.tiny import tiny_bundle, tiny_folder
 
 __all__ = ["tiny_bundle", "tiny_folder"]
-
-
-@pytest.fixture(scope="package", autouse=True)
-def graphs_read_once() -> Iterator[None]:
-    """Reading the graphs takes most of the time of a few steps, and is not what is tested here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(graph_function, "load_program", functools.lru_cache(maxsize=None)(graph_function.load_program))
-        yield
 
 
 @pytest.fixture(scope="module")
