@@ -9,6 +9,8 @@ import dev.bespoke.TrainReport
 import dev.bespoke.TrainReportStoppedBecause
 import java.io.File
 import java.io.FileNotFoundException
+import kotlinx.coroutines.flow.MutableStateFlow
+import kotlinx.coroutines.flow.update
 import kotlinx.serialization.Serializable
 import kotlinx.serialization.SerializationException
 import kotlinx.serialization.json.Json
@@ -24,12 +26,14 @@ internal class Place(context: Context, name: String) {
         requireUnlocked(context)
         folder = File(context.noBackupFilesDir, "bespoke/$name")
         state = File(folder, "state")
-        folder.mkdirs()
         journal = Journal(AtomicFile(File(folder, "training.json")))
     }
 
+    /** To open the state in. Who only asks how learning is makes no folder: it may have been forgotten. */
+    fun made(): Place = apply { folder.mkdirs() }
+
     /** Everything that was learned and everything that it was learned from. */
-    fun delete(): Boolean = folder.deleteRecursively()
+    fun delete(): Boolean = folder.deleteRecursively().also { Journal.changes.update { it + 1 } }
 }
 
 /** Nothing of the user's can be read before the first unlock after the device was started. */
@@ -171,10 +175,14 @@ internal class Journal(private val file: AtomicFile) {
             file.failWrite(stream)
             throw problem
         }
+        changes.update { it + 1 }
         kept
     }
 
-    private companion object {
-        val alone = Any()
+    internal companion object {
+        private val alone = Any()
+
+        /** How often any of them was changed. */
+        val changes = MutableStateFlow(0)
     }
 }

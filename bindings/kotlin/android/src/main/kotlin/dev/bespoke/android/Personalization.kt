@@ -17,9 +17,10 @@ import java.time.Duration
 import java.util.concurrent.TimeUnit
 import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.flow.Flow
+import kotlinx.coroutines.flow.combine
+import kotlinx.coroutines.flow.distinctUntilChanged
 import kotlinx.coroutines.flow.first
 import kotlinx.coroutines.flow.flowOn
-import kotlinx.coroutines.flow.map
 import kotlinx.coroutines.withContext
 import kotlinx.serialization.Serializable
 import kotlinx.serialization.json.Json
@@ -124,14 +125,14 @@ object Personalization {
     /** Where learning is, as it goes on. */
     fun status(context: Context, learning: Learning): Flow<LearningStatus> {
         val manager = WorkManager.getInstance(context)
-        return manager.getWorkInfosFlow(WorkQuery.fromUniqueWorkNames(NAME, NOW)).map { found ->
+        return combine(manager.getWorkInfosFlow(WorkQuery.fromUniqueWorkNames(NAME, NOW)), Journal.changes) { found, _ ->
             status(found, Place(context, learning.name).journal.read())
-        }.flowOn(Dispatchers.IO)
+        }.distinctUntilChanged().flowOn(Dispatchers.IO)
     }
 
     /** The user's model in the app's process: to add examples and to answer, also while it is trained in the background. */
     suspend fun open(context: Context, learning: Learning): PersonalModel = withContext(Dispatchers.IO) {
-        learning.bundle.opened(context, Place(context, learning.name).state.path)
+        learning.bundle.opened(context, Place(context, learning.name).made().state.path)
     }
 
     /** Deletes everything that was learned and everything that it was learned from, once what runs has ended. No model of it is open. */

@@ -27,7 +27,7 @@ internal class SliceRunner(
 
     suspend fun run(): SliceEnd {
         sensors.begin()
-        val place = Place(context, order.name)
+        val place = Place(context, order.name).made()
         return order.bundle.opened(context, place.state.path).use { model -> train(model) }
     }
 

@@ -12,6 +12,10 @@ import androidx.work.impl.background.systemjob.SystemJobService
 import dev.bespoke.TrainReportStoppedBecause
 import java.io.File
 import java.time.Duration
+import kotlinx.coroutines.CoroutineScope
+import kotlinx.coroutines.Dispatchers
+import kotlinx.coroutines.flow.MutableStateFlow
+import kotlinx.coroutines.launch
 import kotlinx.coroutines.runBlocking
 import org.junit.After
 import org.junit.Assert.assertEquals
@@ -325,6 +329,23 @@ class LearningTest {
         app.await("deleted") { deleted != null }
         assertEquals(true, deleted)
         assertFalse(folder.exists())
+    }
+
+    @Test
+    fun `who follows the status is told that everything was forgotten`() {
+        app.charging(true)
+        Personalization.schedule(app, learning)
+        app.await("the end of the run") { kept.last?.totalSteps == STEPS }
+        user.idle()
+        val told = MutableStateFlow<LearningStatus?>(null)
+        val following = CoroutineScope(Dispatchers.Default).launch { Personalization.status(app, learning).collect { told.value = it } }
+        app.await("the run in the status") { told.value?.last?.totalSteps == STEPS }
+        var deleted = false
+        Thread { deleted = runBlocking { Personalization.forgetEverything(app, learning) } }.start()
+        app.await("deleted") { deleted }
+        app.await("who follows is told") { told.value == LearningStatus.Off(null) }
+        following.cancel()
+        assertFalse("nor does asking make a folder", Place(app, learning.name).state.parentFile!!.exists())
     }
 
     @Test
