@@ -42,10 +42,13 @@ def operands_of(graph: Graph) -> list[torch.Tensor]:
     for spec in graph.inputs:
         if spec.dtype == "float32":
             made.append(torch.rand(spec.shape, generator=generator) + 0.1)
-        elif spec.dtype == "float16":
-            made.append((torch.rand(spec.shape, generator=generator) * 0.1).half())
+        elif spec.dtype == "float16":  # scales so small that no softmax saturates: rounding would decide what comes out
+            made.append((torch.rand(spec.shape, generator=generator) * 0.02).half())
+        elif spec.dtype == "uint8":
+            made.append(torch.randint(0, 256, spec.shape, generator=generator, dtype=torch.uint8))
         else:
-            seen = 64 if "window" in spec.name else 0  # positions; else tokens, places
+            # Positions that are seen, of a block's vjp too, whose operands have no names; else tokens, places.
+            seen = 64 if "window" in spec.name or spec.name == "operand_4" else 0
             made.append(torch.full(spec.shape, seen, dtype=getattr(torch, spec.dtype)))
     return made
 
@@ -54,6 +57,7 @@ def check(engine: Engine, graph: Graph, folder: Path, **options: object) -> None
     data, declared = lowered(graph, folder, **options)
     operands = operands_of(graph)
     expected = graph.module(*operands)
+    moved = graph.module(*(by_an_ulp(operand) for operand in operands))  # what rounding alone does: some gradients nearly cancel
     results = [np.zeros(tuple(value.shape), dtype=value.numpy().dtype) for value in expected]
     arrays = [operand.numpy() for operand in operands]
     program = engine.open(data, arrays, results)
@@ -61,9 +65,16 @@ def check(engine: Engine, graph: Graph, folder: Path, **options: object) -> None
         peak = engine.run(program, arrays, results)
         assert 0 < peak <= declared, graph.name
     engine.close(program)
-    for got, want in zip(results, expected, strict=True):
-        largest = max(1e-30, float(want.double().abs().max()))
-        assert float(np.abs(got - want.numpy()).max()) <= 1e-5 * largest, graph.name
+    for got, want, near in zip(results, expected, moved, strict=True):
+        largest, rounding = float(want.double().abs().max()), float((near - want).double().abs().max())
+        assert float(np.abs(got - want.numpy()).max()) <= max(1e-5 * largest, 16 * rounding), graph.name
+
+
+def by_an_ulp(operand: torch.Tensor) -> torch.Tensor:
+    if operand.dtype != torch.float32:
+        return operand
+    signs = torch.randint(0, 2, operand.shape, generator=torch.Generator().manual_seed(2)) * 2.0 - 1
+    return operand * (1 + signs * torch.finfo(torch.float32).eps)
 
 
 @pytest.mark.parametrize("form", ["decode", "fused"])
