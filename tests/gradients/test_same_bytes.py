@@ -116,7 +116,7 @@ def test_with_other_instructions_golden_values_alone_differ_and_by_less_than_the
 
 
 @pytest.mark.slow
-def test_ten_builds_each_of_three_bundles_under_load(stories: Path, data_folder: Path, tmp_path: Path) -> None:
+def test_four_builds_each_of_three_bundles_under_load(stories: Path, data_folder: Path, tmp_path: Path) -> None:
     data = write_jsonl(tmp_path / "general.jsonl", shakespeare(data_folder, 30))
     models = {
         "stories": stories,
@@ -139,13 +139,13 @@ def test_ten_builds_each_of_three_bundles_under_load(stories: Path, data_folder:
         first = tmp_path / name / "0" / "first.bundle"
         with busy(os.cpu_count() or 1):
             built = [build(model, first, 0, settings=settings[name])]
-            built += [build(model, tmp_path / name / str(n) / f"{n}.b", n, settings=settings[name]) for n in range(1, 10)]
+            built += [build(model, tmp_path / name / str(n) / f"{n}.b", n, settings=settings[name]) for n in range(1, 4)]
         assert len({digest(bundle) for bundle in built}) == 1, [different(built[0], other) for other in built]
         for instructions in (NO_AVX512, NO_AVX):
             there = tmp_path / name / instructions["ATEN_CPU_CAPABILITY"]
             assert set(different(built[0], build(model, there, 0, instructions, settings[name]))) <= {GOLDEN, *HASHES}
             numbers += within_tolerance(first / GOLDEN, there / GOLDEN)
-    counts = {"bundles": 3, "builds of each, all processors busy, 1, 2 and 7 threads, as many folders": 10, "hash each": 1}
+    counts = {"bundles": 3, "builds of each, all processors busy, 1, 2 and 7 threads, as many folders": 4, "hash each": 1}
     more = {"instruction sets less": 2, "golden numbers within their tolerance there": numbers}
     record_check("Same input, same bytes", counts | more)
 

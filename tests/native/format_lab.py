@@ -24,7 +24,7 @@ from bespoke.reference.code import (
     StoreCode,
     ZeroCode,
 )
-from tests.native.conftest import compile_core
+from tests.native.conftest import sanitized_core
 from tests.native.lab_process import answer_of, end, error_of
 
 BUILDS = ["release", pytest.param("sanitized", marks=pytest.mark.slow)]
@@ -33,7 +33,7 @@ BUILDS = ["release", pytest.param("sanitized", marks=pytest.mark.slow)]
 def build_of(request: pytest.FixtureRequest) -> Path:
     """The build that a parameter out of `BUILDS` names."""
     if request.param == "sanitized":
-        return compile_core("sanitized", "-DBESPOKE_SANITIZE=address,undefined", "-DCMAKE_BUILD_TYPE=RelWithDebInfo")
+        return sanitized_core()
     build: Path = request.getfixturevalue("native_build")
     return build
 

@@ -15,7 +15,7 @@ import pytest
 
 from bespoke import Lora, Personalizer, PersonalModel, Training
 from tests.bundles import shakespeare
-from tests.native.conftest import compile_core
+from tests.native.conftest import sanitized_core
 from tests.statuses import STATUS
 
 pytestmark = pytest.mark.slow
@@ -25,7 +25,7 @@ ENVIRONMENT = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:ex
 
 @pytest.fixture(scope="module")
 def build() -> Path:
-    return compile_core("sanitized", "-DBESPOKE_SANITIZE=address,undefined", "-DCMAKE_BUILD_TYPE=RelWithDebInfo")
+    return sanitized_core()
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ import pytest
 
 from tests.bundles import tiny_core_bundle
 from tests.checks import full, new_seed, record_check
-from tests.native.conftest import compile_core
+from tests.native.conftest import sanitized_core
 from tests.reading import read_state
 
 __all__ = ["tiny_core_bundle"]
@@ -84,7 +84,4 @@ def test_no_sanitizer_has_to_say_anything_while_the_engine_computes(sanitizer: s
 
 
 def sanitized(sanitizer: str, *defines: str) -> Path:
-    name = "_".join(["stress", sanitizer.split(",")[0], *(["bare"] if defines else [])])
-    fast_to_compile = ("-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O1 -g1", "-DCMAKE_C_FLAGS=-O2")
-    build = compile_core(name, f"-DBESPOKE_SANITIZE={sanitizer}", *defines, *fast_to_compile, targets=["stress_lab"])
-    return build / "tests" / "stress_lab"
+    return sanitized_core(sanitizer, *defines, targets=["stress_lab"]) / "tests" / "stress_lab"

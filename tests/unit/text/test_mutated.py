@@ -12,7 +12,7 @@ import pytest
 
 from bespoke.errors import BundleError
 from tests.checks import count, new_seed, record_check
-from tests.native.conftest import compile_core
+from tests.native.conftest import sanitized_core
 from tests.native.lab_process import end
 from tests.unit.text.conftest import Family
 from tests.unit.text.lab import TextLab
@@ -32,7 +32,7 @@ def lab(request: pytest.FixtureRequest) -> Iterator[TextLab]:
     if request.param == "release":
         one = TextLab(request.getfixturevalue("program"))
     else:
-        build = compile_core("sanitized", "-DBESPOKE_SANITIZE=address,undefined", "-DCMAKE_BUILD_TYPE=RelWithDebInfo")
+        build = sanitized_core()
         one = TextLab(build / "tests" / "text_lab")
     yield one
     assert end(one.process) == 0
