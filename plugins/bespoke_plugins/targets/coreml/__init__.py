@@ -6,7 +6,7 @@ Weights are operands, as everywhere: one spec serves every block. Load it with `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,14 +47,13 @@ class CoreML:
         path.write_bytes(made.data)
         return Artifact(path, made.workspace_bytes)
 
-    def features(
-        self, operands: Sequence[TensorSpec], results: Sequence[TensorSpec], options: CoreMLOptions
-    ) -> tuple[list[Feature], list[Feature]]:
-        from bespoke_plugins.targets.coreml.features import features_of
+    def feature(self, tensor: TensorSpec, options: CoreMLOptions) -> Feature | None:
+        from bespoke_plugins.targets.coreml.features import NUMPY, features_of
 
-        sides = (features_of(operands, "x", options.weights), features_of(results, "y", options.weights))
-        takes, gives = ([Feature(f.name, f.tensor.name, f.shape, f.dtype, f.view) for f in side] for side in sides)
-        return takes, gives
+        (found,) = features_of([tensor], "x", options.weights)
+        if found.view == "same" and found.shape == tensor.shape:
+            return None
+        return Feature(NUMPY[found.dtype].__name__, found.shape, found.view)
 
     def open(self, path: Path, options: CoreMLOptions) -> Callable[..., tuple[Any, ...]] | None:
         from bespoke_plugins.targets.coreml.run import open_spec
