@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
@@ -75,14 +75,12 @@ class Baked:
 
 
 class Feature(NamedTuple):
-    """A tensor of a graph as an artifact takes or gives it, where that is another one than the graph's. `name`: of the artifact's;
-    `tensor`: the graph's; `shape` and `dtype` as the runtime names them; `view`: in a word, how one becomes the other."""
+    """A tensor as an artifact takes or gives it, where that is another one than the graph's. `dtype`: as numpy names it. `view`:
+    how one becomes the other; `bespoke.bundle.manifest.FeatureRecord` says what each means."""
 
-    name: str
-    tensor: str
+    dtype: Literal["float32", "float16", "uint8", "int32", "int64", "int8"]
     shape: tuple[int, ...]
-    dtype: str
-    view: str
+    view: Literal["same", "bytes", "value"]
 
 
 Promise = Literal["exact_gradients", "two_sided_loss_difference"]
@@ -162,12 +160,10 @@ class BakingTarget(CompilingTarget, Protocol):
 
 @runtime_checkable
 class DescribingTarget(CompilingTarget, Protocol):
-    """A target whose artifacts take other tensors than the graph's: `bespoke inspect --features` prints which."""
+    """A target whose artifacts take other tensors than the graph's: the manifest says which, once for each type and shape."""
 
-    def features(
-        self, operands: Sequence[TensorSpec], results: Sequence[TensorSpec], options: Any
-    ) -> tuple[Sequence[Feature], Sequence[Feature]]:
-        """Of the operands that an artifact takes, and of its results, in order. Needs no vendor's package."""
+    def feature(self, tensor: TensorSpec, options: Any) -> Feature | None:
+        """What every operand or result of this dtype and shape is to an artifact; None: the same tensor."""
 
 
 def bakes(target: Target, options: Any) -> bool:

@@ -196,7 +196,7 @@ def test_a_manifest_that_contradicts_itself_is_refused(reader: CoreReader, docum
             assert what in str(ours), f"{what}: {ours}"
 
 
-@pytest.mark.parametrize("version", [{"major": a, "minor": b} for a, b in ((2, 0), (0, 9), (1, 4), (1, -1))])
+@pytest.mark.parametrize("version", [{"major": a, "minor": b} for a, b in ((2, 0), (0, 9), (1, 5), (1, -1))])
 def test_other_versions_are_refused_as_such(reader: CoreReader, document: dict[str, Any], version: dict[str, int]) -> None:
     ours, theirs = both_refuse(reader, as_bytes({**document, "format_version": version, "unknown": 1}))
     assert isinstance(ours, BundleVersionError)
@@ -216,6 +216,8 @@ def test_a_document_of_1_0_is_read_and_has_nothing_of_later_ones(reader: CoreRea
 
 def test_a_document_may_have_no_plan_for_answers_or_no_method(reader: CoreReader, document: dict[str, Any]) -> None:
     assert reader.manifest(as_bytes(test_manifest.of_1_1(document)))["generation"] is None
+    (target,) = reader.manifest(as_bytes(test_manifest.of_1_3(document)))["targets"]
+    assert (target["features"], [artifact["numbers"] for artifact in target["artifacts"]]) == ([], [{}, {}])
     assert reader.manifest(as_bytes(test_manifest.without_methods(document)))["methods"] == []
 
 

@@ -18,7 +18,7 @@ from bespoke.core import finding, run
 from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_file import write_tokenizer_file
 from bespoke.errors import BundleError, GoldenMismatch
-from tests.bundles import drop_smaller_plans
+from tests.bundles import drop_later_fields
 from tests.native.test_loop_golden import edited
 from tests.unit.golden.bundles import build, changed, rewrite_manifest, tensors
 
@@ -108,7 +108,7 @@ def test_a_bundle_of_before_tokenizer_bin_counts_its_texts_as_skipped(bundle: Pa
     content["format_version"]["minor"] = 0
     plan = content.pop("generation")["file"]
     del content["text"]["tokenizer_bin"], content["files"][BIN], content["files"][plan]
-    drop_smaller_plans(content)
+    drop_later_fields(content)
     for target in content["targets"]:
         for artifact in target["artifacts"]:
             del artifact["baked"]

@@ -17,7 +17,7 @@ from bespoke import Lora, Personalizer, Training
 from bespoke.bundle.reader import open_bundle
 from bespoke.errors import BespokeError, PlanError
 from bespoke.golden.prover import verify_bundle
-from tests.bundles import drop_smaller_plans
+from tests.bundles import drop_later_fields
 from tests.models import tiny_model
 from tests.unit.golden.bundles import changed, document, rewrite_manifest, tensors
 
@@ -184,7 +184,7 @@ def test_plans_of_methods_may_answer_too_where_the_bundle_has_no_plan_for_that(
     record = content.pop("generation")
     content["format_version"]["minor"] = 1
     del content["files"][record["file"]]
-    drop_smaller_plans(content)
+    drop_later_fields(content)
     (doctored / record["file"]).unlink()
     rewrite_manifest(doctored, content)
     with open_bundle(doctored) as opened:

@@ -26,11 +26,11 @@ std::vector<TensorSpec> specs(const Json& list) {
 MemoryBundle::MemoryBundle(const Json& corpus) {
   manifest_.vocab_size = corpus["vocab_size"];
   manifest_.context_length = corpus["context_length"];
-  Target target{"touch", {}};
+  Target target{"touch", {}, {}};
   for (const Json& graph : corpus["graphs"]) {
     const std::string key = graph["key"];
     manifest_.graphs.push_back({key, graph["name"], "graph", specs(graph["inputs"]), specs(graph["outputs"])});
-    Artifact artifact{key, key, {}, 0, 0, {}};
+    Artifact artifact{key, key, {}, 0, 0, {}, {}};
     for (const TensorSpec& spec : manifest_.graphs.back().inputs) artifact.operands.push_back(spec.name);
     target.artifacts.push_back(std::move(artifact));
     const Json& gather = graph["gather"];

@@ -115,7 +115,8 @@ typedef struct bespoke_artifact {
   const bespoke_tensor *const *operands; /* in the program's order; without a place */
   const bespoke_tensor *const *results;
   size_t operand_count, result_count;
-  const bespoke_tensor *const *baked; /* weights that are part of the program and no operands; today there are none */
+  const bespoke_tensor *const *baked; /* weights for an engine to make part of the program, no operands; today there are none: those of
+                                         a target that bakes are in the artifact, and are no operands either */
   size_t baked_count;
   void *workspace;               /* of the core, aligned to 64, as large as the target said when it compiled. All programs share it: */
   size_t workspace_bytes;        /* what is in it is lost between two runs */

@@ -151,9 +151,12 @@ Json document_of(const Manifest& m) {
       for (const Baked& one : a.baked) {
         baked.push_back({{"operand", one.operand}, {"weight", one.weight}, {"rows", maybe(one.rows)}, {"columns", maybe(one.columns)}, {"column_start", maybe(one.column_start)}});
       }
-      artifacts.push_back({{"graph", a.graph}, {"file", a.file}, {"operands", a.operands}, {"workspace_bytes", a.workspace_bytes}, {"engine_bytes", a.engine_bytes}, {"baked", baked}});
+      artifacts.push_back({{"graph", a.graph}, {"file", a.file}, {"operands", a.operands}, {"workspace_bytes", a.workspace_bytes}, {"engine_bytes", a.engine_bytes}, {"baked", baked}, {"numbers", a.numbers}});
     }
-    targets.push_back({{"name", target.name}, {"artifacts", artifacts}});
+    Json features = Json::array();
+    for (const Feature& one : target.features)
+      features.push_back({{"tensor_dtype", one.tensor_dtype}, {"tensor_shape", one.tensor_shape}, {"dtype", one.dtype}, {"shape", one.shape}, {"view", one.view}});
+    targets.push_back({{"name", target.name}, {"artifacts", artifacts}, {"features", features}});
   }
   for (const auto& [name, record] : m.files) files[name] = {{"sha256", record.sha256}, {"size", record.size}};
   return {{"model", {{"name", m.model_name}, {"base_sha256", m.base_sha256}, {"config", {{"decoder_path", m.decoder_path}, {"num_layers", m.num_layers}, {"vocab_size", m.vocab_size}}}}},

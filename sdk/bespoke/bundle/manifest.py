@@ -30,6 +30,7 @@ __all__ = [
     "BundlePlan",
     "CreatorRecord",
     "DataRecord",
+    "FeatureRecord",
     "FileRecord",
     "FormatVersion",
     "GraphRecord",
@@ -48,11 +49,12 @@ __all__ = [
 ]
 
 FORMAT = "bespoke-bundle"
-MAJOR, MINOR = 1, 3
+MAJOR, MINOR = 1, 4
 # Dotted path of a field (list and key positions left out) -> minor that brought it. Such a field has a default, for documents of
 # before; a document of its minor has to hold it like any other.
 ADDED: Mapping[str, int] = {
     "text.tokenizer_bin": 1, "targets.artifacts.baked": 1, "generation": 2, "methods.smaller_plans": 3, "smaller_generation": 3,
+    "targets.artifacts.numbers": 4, "targets.features": 4,
 }  # fmt: skip
 
 MAX_MANIFEST_BYTES = 8 * 2**20
@@ -100,6 +102,8 @@ Bytes = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 Range = Annotated[
     tuple[Annotated[int, Field(ge=0, le=MAX_COUNT)], ...], Field(min_length=2, max_length=2), BeforeValidator(as_tuple)
 ]
+Shape = Annotated[tuple[Annotated[int, Field(ge=0, le=MAX_COUNT)], ...], Field(max_length=8), BeforeValidator(as_tuple)]
+ElementType = Literal["float32", "float16", "uint8", "int32", "int64"]
 OptionValue = bool | int | float | Annotated[str, Field(max_length=4096)] | None
 
 
@@ -235,10 +239,8 @@ class TensorRecord(Settings):
     """An operand or result of a graph."""
 
     name: Name = Field(description="path in the traced function's arguments, such as weights.q_proj.codes")
-    shape: Annotated[tuple[Annotated[int, Field(ge=0, le=MAX_COUNT)], ...], BeforeValidator(as_tuple)] = Field(
-        max_length=8, description="sizes, outermost first"
-    )
-    dtype: Literal["float32", "float16", "uint8", "int32", "int64"] = Field(description="type of the elements")
+    shape: Shape = Field(description="sizes, outermost first")
+    dtype: ElementType = Field(description="type of the elements")
     role: Name = Field(description="what it is to the graph: weight, adapter, batch, ...")
 
 
@@ -278,9 +280,25 @@ class ArtifactRecord(Settings):
     baked: Annotated[tuple[BakedRecord, ...], BeforeValidator(as_tuple)] = Field(
         default=(), max_length=4096, description="weights that are part of it; none: it serves every call of the graph"
     )
+    numbers: dict[Name, Annotated[int, Field(ge=-MAX_COUNT, le=MAX_COUNT)]] = Field(
+        default={}, max_length=256, description="values of the other operands that are part of it, such as column_start"
+    )
     file: FileName = Field(description="the artifact")
     workspace_bytes: Bytes = Field(description="workspace: bytes of a call in addition to its operands, free again after it")
     engine_bytes: Bytes = Field(description="bytes that the engine allocates for it and keeps, for all artifacts to use")
+
+
+class FeatureRecord(Settings):
+    """What operands and results of one type and shape are to a target's artifacts, which do not take and give them as they are."""
+
+    tensor_dtype: ElementType = Field(description="type of the graph's tensor")
+    tensor_shape: Shape = Field(description="its sizes")
+    dtype: Literal["float32", "float16", "uint8", "int32", "int64", "int8"] = Field(description="type that the artifact has for it")
+    shape: Shape = Field(description="sizes that the artifact has for it")
+    view: Literal["same", "bytes", "value"] = Field(
+        description="how one becomes the other. same: the same elements. bytes: the same bytes, seen as the other type. "
+        "value: each element converted; a scalar beyond 2^30 of either sign becomes that, another tensor may have no such element"
+    )
 
 
 class TargetRecord(Settings):
@@ -290,6 +308,10 @@ class TargetRecord(Settings):
     options: dict[Name, OptionValue] = Field(max_length=256, description="options of the plugin, all of them resolved")
     artifacts: Annotated[tuple[ArtifactRecord, ...], BeforeValidator(as_tuple)] = Field(
         max_length=4096, description="one for each graph, or for each graph and what is baked into it"
+    )
+    features: Annotated[tuple[FeatureRecord, ...], BeforeValidator(as_tuple)] = Field(
+        default=(), max_length=4096, description="tensors that its artifacts take and give as other ones; all others as they are. "
+        "Where an artifact has names for them, operand i of its list is x<i>, result i of the graph y<i>"
     )
 
 

@@ -15,20 +15,25 @@ from bespoke.bundle.manifest import (
     FORMAT,
     MAJOR,
     MANIFEST_FILE,
+    MAX_COUNT,
     MAX_MANIFEST_BYTES,
     MINOR,
     ArtifactRecord,
+    GraphRecord,
     Manifest,
+    TargetRecord,
     file_name_problem,
 )
 from bespoke.config import expected_of
 from bespoke.errors import BundleError, BundleVersionError, kind_of
 from bespoke.format.json_strict import dumps_canonical, loads_strict, shown_json
+from bespoke.plan.instructions import DTYPE_BYTES
 
 __all__ = ["check_manifest", "manifest_bytes", "manifest_schema", "manifest_sum", "read_manifest", "referenced_files"]
 
 SUBJECT = MANIFEST_FILE
 _SHOWN = 10
+_BYTES = {**DTYPE_BYTES, "int32": 4, "int8": 1}  # of an element
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:
@@ -98,10 +103,15 @@ def check_manifest(manifest: Manifest) -> None:
             if graph is None:
                 raise _refused(f"targets.{target.name}", f"an artifact of graph {artifact.graph}", "a graph of graphs")
             path = f"targets.{target.name}.{graph.name}"
-            foreign = {*artifact.operands, *(baked.operand for baked in artifact.baked)} - {spec.name for spec in graph.inputs}
+            taken = {*artifact.operands, *artifact.numbers, *(baked.operand for baked in artifact.baked)}
+            foreign = taken - {spec.name for spec in graph.inputs}
             if foreign:
                 raise _refused(path, f"the operand {min(foreign)!r}", "its operands")
             _check_baked(artifact, groups, path)
+            left = [] if manifest.format_version.minor < ADDED["targets.artifacts.numbers"] else _left_out(artifact, graph)
+            if left:
+                raise _refused(path, f"the operand {left[0]!r} neither taken nor part of it", "each operand of the graph once")
+        _check_features(target)
 
 
 def _check_budgets(manifest: Manifest) -> None:
@@ -118,6 +128,10 @@ def _check_budgets(manifest: Manifest) -> None:
 
 def _check_baked(artifact: ArtifactRecord, groups: set[str], path: str) -> None:
     taken = set(artifact.operands)
+    for name in artifact.numbers:
+        if name in taken:
+            raise _refused(f"{path}.numbers", f"the operand {name!r} twice", "each of them once, taken or a number")
+        taken.add(name)
     for baked in artifact.baked:
         if baked.operand in taken:
             raise _refused(f"{path}.baked", f"the operand {baked.operand!r} twice", "each of them once, taken or baked")
@@ -128,6 +142,40 @@ def _check_baked(artifact: ArtifactRecord, groups: set[str], path: str) -> None:
         for name, cut in (("rows", baked.rows), ("columns", baked.columns)):
             if cut is not None and cut[0] >= cut[1]:
                 raise _refused(f"{path}.baked.{name}", f"{cut[0]} to {cut[1]}", "a range that is not empty")
+
+
+def _left_out(artifact: ArtifactRecord, graph: GraphRecord) -> list[str]:
+    """Operands of the graph that a call would give to nobody."""
+    known = {*artifact.operands, *artifact.numbers, *(baked.operand for baked in artifact.baked)}
+    return [spec.name for spec in graph.inputs if spec.name not in known]
+
+
+def _check_features(target: TargetRecord) -> None:
+    """Each is of tensors of its own, and as large as its view says."""
+    seen = set()
+    for number, feature in enumerate(target.features):
+        path = f"targets.{target.name}.features.{number}"
+        tensor = (feature.tensor_dtype, feature.tensor_shape)
+        if tensor in seen:
+            raise _refused(path, f"{feature.tensor_dtype} {list(feature.tensor_shape)} twice", "each of them once")
+        seen.add(tensor)
+        sizes = [_count(path, shape) for shape in (feature.tensor_shape, feature.shape)]
+        if feature.view == "bytes":
+            sizes = [size * _BYTES[dtype] for size, dtype in zip(sizes, (feature.tensor_dtype, feature.dtype), strict=True)]
+        if sizes[0] != sizes[1]:
+            what = "bytes" if feature.view == "bytes" else "elements"
+            raise _refused(path, f"{sizes[1]} {what} for {sizes[0]}", f"as many {what} as the tensor has")
+        if feature.view == "same" and feature.dtype != feature.tensor_dtype:
+            raise _refused(path, f"{feature.dtype} for {feature.tensor_dtype}", f"{feature.tensor_dtype}, or another view")
+
+
+def _count(path: str, shape: tuple[int, ...]) -> int:
+    count = 1
+    for extent in shape:
+        count *= extent
+        if count > MAX_COUNT:
+            raise _refused(path, f"a shape of more than {MAX_COUNT} elements", "fewer")
+    return count
 
 
 def referenced_files(manifest: Manifest) -> set[str]:
@@ -242,6 +290,7 @@ def _artifact_key(artifact: ArtifactRecord) -> str:
         cuts = [f"{cut[0]} to {cut[1]}" if cut else "all" for cut in (baked.rows, baked.columns)]
         start = "" if baked.column_start is None else f" from {baked.column_start}"
         parts.append(f"{baked.operand} = {baked.weight} ({cuts[0]}; {cuts[1]}{start})")
+    parts += [f"{name} = {number}" for name, number in sorted(artifact.numbers.items())]
     return ", ".join(parts)
 
 

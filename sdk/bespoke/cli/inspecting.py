@@ -114,29 +114,26 @@ def _lines(bundle: Bundle) -> str:
 
 def _features(bundle: Bundle, name: str) -> list[tuple[str, ...]]:
     """Graph, feature, tensor, shape, dtype and view of everything that the artifacts of a target take and give."""
-    from bespoke import plugins
-    from bespoke.config import settings_from
-    from bespoke.contracts import DescribingTarget
-    from bespoke.graph import TensorSpec
-
     records = {record.name: record for record in bundle.manifest.targets}
-    target = plugins.get("target", name) if name in records else None
-    if not isinstance(target, DescribingTarget):
+    if name not in records or not records[name].features:
+        got = "a target without features: it takes the graph's own tensors, or the bundle is of before format 1.4"
         raise ConfigError(
-            f"--features {name}", got="a target that takes the graph's own tensors" if target else "no such target in the bundle",
-            expected=f"one of {', '.join(records)} whose artifacts take other ones", next_step="Leave --features out",
+            f"--features {name}", got=got if name in records else "no such target in the bundle",
+            expected=f"one of {', '.join(records)} whose artifacts take other tensors",
+            next_step="Leave --features out, or build the bundle again",
         )  # fmt: skip
-    options = settings_from(target.Options, f"targets.{name}", records[name].options)
+    features = {(one.tensor_dtype, one.tensor_shape): one for one in records[name].features}
     graphs = {graph.key: graph for graph in bundle.manifest.graphs}
     lines: dict[tuple[str, ...], None] = {}
     for artifact in records[name].artifacts:
         graph = graphs[artifact.graph]
-        specs = {spec.name: TensorSpec(spec.name, spec.shape, spec.dtype) for spec in graph.inputs}  # type: ignore[arg-type]
-        results = [TensorSpec(spec.name, spec.shape, spec.dtype) for spec in graph.outputs]  # type: ignore[arg-type]
-        for side in target.features([specs[operand] for operand in artifact.operands], results, options):
-            for one in side:
-                shape = " x ".join(map(str, one.shape))
-                lines[f"{graph.name}-{graph.key[:8]}", one.name, one.tensor, shape, one.dtype, one.view] = None
+        inputs = {spec.name: spec for spec in graph.inputs}
+        for side, specs in (("x", [inputs[operand] for operand in artifact.operands]), ("y", graph.outputs)):
+            for number, spec in enumerate(specs):
+                found = features.get((spec.dtype, spec.shape))
+                shape, dtype, view = (found.shape, found.dtype, found.view) if found else (spec.shape, spec.dtype, "same")
+                line = (f"{side}{number}", spec.name, " x ".join(map(str, shape)), dtype, view)
+                lines[f"{graph.name}-{graph.key[:8]}", *line] = None
     return list(lines)
 
 

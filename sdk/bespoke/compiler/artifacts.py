@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from bespoke.bundle.manifest import ArtifactRecord, TargetRecord
+from bespoke.bundle.manifest import ArtifactRecord, FeatureRecord, TargetRecord
 from bespoke.compiler.baking import BakedKey, baked_keys
 from bespoke.compiler.lower import lower
 from bespoke.compiler.request import Progress, TargetChoice
-from bespoke.contracts import Artifact, CompilingTarget, bakes
+from bespoke.contracts import Artifact, CompilingTarget, DescribingTarget, bakes
 from bespoke.graph.trace import Graph
 from bespoke.plan.costs import Workspace
 from bespoke.plan.instructions import Plan
@@ -74,10 +74,31 @@ class Artifacts:
         made = [(BakedKey(graph, (), ()), self._artifacts[graph.key]) for graph in graphs if graph.key in self._artifacts]
         artifacts = [
             ArtifactRecord(
-                graph=key.graph.key, operands=key.operands, baked=key.records,
+                graph=key.graph.key, operands=key.operands, baked=key.records, numbers=dict(key.numbers),
                 file=f"graphs/{self._target.name}/{artifact.path.name}",
                 workspace_bytes=artifact.workspace_bytes, engine_bytes=artifact.engine_bytes,
             )
             for key, artifact in (*made, *self._baked.items())
         ]  # fmt: skip
-        return TargetRecord(name=self._target.name, options=self._target.options.model_dump(), artifacts=tuple(artifacts))
+        features = self._features([key for key, _ in made] + list(self._baked))
+        options = self._target.options.model_dump()
+        return TargetRecord(name=self._target.name, options=options, artifacts=tuple(artifacts), features=tuple(features))
+
+    def _features(self, keys: Iterable[BakedKey]) -> list[FeatureRecord]:
+        """Of what the artifacts take and give, where that is not the graph's own tensor: each type and shape once, in order."""
+        target = self._target.plugin
+        if not isinstance(target, DescribingTarget):
+            return []
+        tensors = {
+            (spec.dtype, spec.shape): spec
+            for key in keys
+            for spec in (*(spec for spec in key.graph.inputs if spec.name in key.operands), *key.graph.outputs)
+        }
+        found = [(tensors[key], target.feature(tensors[key], self._target.options)) for key in sorted(tensors)]
+        return [
+            FeatureRecord(
+                tensor_dtype=tensor.dtype, tensor_shape=tensor.shape, dtype=feature.dtype, shape=feature.shape, view=feature.view
+            )
+            for tensor, feature in found
+            if feature is not None
+        ]  # fmt: skip

@@ -1,22 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights as constants of specs: the contract, and a bundle whose manifest says what is in which."""
+"""Weights as constants of specs: the contract, a manifest that says what is in which, and a core that calls the right one."""
 
 from __future__ import annotations
 
+import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from bespoke import plugins
 from bespoke.bundle.reader import open_bundle
 from bespoke.contracts import CompilingTarget
+from bespoke.core import finding
 from bespoke.errors import BundleError
 from bespoke.testing import check_target
-from tests.apple.coreml.test_plans import build, example, numbers, opened_core
+from tests.apple.coreml.test_plans import TENSORS, answered, build, example, numbers, opened_core, trained
+from tests.bundles import made_once
+from tests.unit.golden.bundles import rewrite_manifest
 
-pytestmark = [pytest.mark.apple, pytest.mark.slow]
+pytestmark = pytest.mark.apple
+runs = pytest.mark.skipif(finding.find().library is None, reason="the device core is not installed")
+
+Document = dict[str, Any]
+# What a call for the whole of a block's MLP gives: no artifact has it.
+PARTS = [f"{name}_proj\\.{part}" for name in ("gate", "up") for part in ("codes", "scales")]
+GIVES = " with " + ", ".join(f"block_{{0}}\\.{part} rows 0 to 32" for part in PARTS)
+SETS = ".* each set of weights"
 
 
+@pytest.fixture
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two blocks: one spec of each graph for either of them."""
+    return made_once(tmp_path_factory, "coreml-baked", lambda f: build("llama", f, weights="baked", methods=["mesp"])) / "bundle"
+
+
+@pytest.mark.slow
 def test_the_target_keeps_its_contract_with_weights_inside() -> None:
     target = plugins.get("target", "coreml")
     assert isinstance(target, CompilingTarget)
@@ -24,9 +46,8 @@ def test_the_target_keeps_its_contract_with_weights_inside() -> None:
     assert report.opened == report.lowered > 150
 
 
-def test_a_bundle_has_a_spec_for_each_graph_and_each_set_of_weights(tmp_path: Path) -> None:
-    build("llama", tmp_path, weights="baked", methods=["mesp"])
-    with open_bundle(tmp_path / "bundle") as opened:
+def test_a_bundle_has_a_spec_for_each_graph_and_each_set_of_weights(bundle: Path) -> None:
+    with open_bundle(bundle) as opened:
         opened.verify_files()
         (target,) = opened.manifest.targets
         graphs = {graph.key: graph for graph in opened.manifest.graphs}
@@ -38,7 +59,66 @@ def test_a_bundle_has_a_spec_for_each_graph_and_each_set_of_weights(tmp_path: Pa
             assert [name for name in names if name in artifact.operands] == list(artifact.operands)
             left = {name for name in names if name.endswith((".codes", ".scales"))} - {one.operand for one in artifact.baked}
             assert left <= set(artifact.operands)  # what the graph does not use
-    given = [example(tokens) for tokens in numbers(4, 15, 9)]
-    says = "no artifact of target 'coreml'"
-    with opened_core(tmp_path / "bundle", tmp_path / "state", "mil") as core, pytest.raises(BundleError, match=says):
-        core.evaluate("train", given)
+            assert set(names) - set(artifact.operands) == {*artifact.numbers, *(one.operand for one in artifact.baked)}
+        assert any(artifact.numbers for artifact in with_weights)
+
+
+@runs
+def test_the_core_calls_the_spec_that_has_the_weights_of_the_call(bundle: Path, tmp_path: Path) -> None:
+    mil, torch = (trained(bundle, tmp_path / engine, engine, "mesp") for engine in ("mil", "torch"))
+    assert mil["losses"] == pytest.approx(torch["losses"], rel=1e-6)
+    for name, expected in torch.items():
+        assert float(np.linalg.norm(mil[name] - expected)) <= TENSORS * np.linalg.norm(expected), name
+    (loss, tokens), (wanted_loss, wanted) = (answered(bundle, tmp_path / engine, engine) for engine in ("mil", "torch"))
+    assert loss == pytest.approx(wanted_loss, rel=1e-6)
+    assert tokens == wanted
+
+
+def without(document: Document, weight: str) -> list[str]:
+    """Leaves out the artifacts that have this weight: their files."""
+    (target,) = document["targets"]
+    gone = [artifact for artifact in target["artifacts"] if weight in {one["weight"] for one in artifact["baked"]}]
+    target["artifacts"] = [artifact for artifact in target["artifacts"] if artifact not in gone]
+    return [artifact["file"] for artifact in gone]
+
+
+def of_another_number(document: Document) -> list[str]:
+    """As if the specs had been made for other columns."""
+    for artifact in document["targets"][0]["artifacts"]:
+        artifact["numbers"] = {name: number + 32 for name, number in artifact["numbers"].items()}
+    return []
+
+
+def of_1_3(document: Document) -> list[str]:
+    """Which did not say what columns a spec was made for."""
+    document["format_version"]["minor"] = 3
+    (target,) = document["targets"]
+    del target["features"]
+    for artifact in target["artifacts"]:
+        del artifact["numbers"]
+    return []
+
+
+@runs
+@pytest.mark.parametrize(
+    ("change", "lacks"),
+    [
+        (lambda document: without(document, "block_01.down_proj.codes"), f"{GIVES.format('01')}.*, start 0;{SETS}"),
+        (lambda document: without(document, "embedding.table.codes"), "; expected one artifact for each graph"),
+        (of_another_number, f"{GIVES.format('00')}.*, start 0;{SETS}"),
+        (of_1_3, f"{GIVES.format('00')}{SETS}"),
+    ],
+    ids=["a block's", "the embedding's", "of other columns", "of before"],
+)
+def test_a_bundle_that_lacks_the_spec_of_a_call_is_refused_by_its_weights(
+    bundle: Path, change: Callable[[Document], list[str]], lacks: str, tmp_path: Path
+) -> None:
+    lacking = Path(shutil.copytree(bundle, tmp_path / "bundle"))
+    document = json.loads((lacking / "manifest.json").read_bytes())
+    for file in change(document):
+        (lacking / file).unlink()
+        del document["files"][file]
+    rewrite_manifest(lacking, document)
+    says = rf"graph '\w+': got no artifact of target 'coreml'{lacks}.*Build the bundle again"
+    with opened_core(lacking, tmp_path / "state", "mil") as core, pytest.raises(BundleError, match=says):
+        core.evaluate("train", [example(tokens) for tokens in numbers(4, 15, 9)])

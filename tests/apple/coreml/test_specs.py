@@ -20,6 +20,7 @@ from bespoke.graph.trace import Graph, TensorSpec, Tracer
 from bespoke.graph.tree import flatten
 from bespoke.testing import check_target
 from bespoke.testing.mil import Interpreter, read_spec
+from bespoke.testing.mil.spec import NUMPY, Reference, Spec
 from bespoke.testing.rig import Case
 from bespoke.testing.target import CASES
 from tests.apple.coreml.graphs import Recorded, distance, recorded
@@ -190,6 +191,33 @@ def test_forward_graphs_in_fp16_have_no_infinity_and_norms_in_fp32(tmp_path: Pat
             if operation.kind in ("rsqrt", "reduce_mean"):
                 assert types[operation.outputs[0][0]] == "fp32"
     assert halves >= 5
+
+
+def held_at_once(spec: Spec) -> int:
+    """Bytes: the most that a call's values take, each from where it is made to its last use."""
+    steps = [operation for operation in spec.operations if operation.kind != "const"]
+    needed = {
+        value.name: number for number, step in enumerate(steps) for given in step.inputs.values() for value in given
+        if isinstance(value, Reference)
+    }  # fmt: skip
+    needed |= dict.fromkeys((feature.name for feature in spec.outputs), len(steps))
+    made = [
+        (number, needed.get(name, number), np.dtype(NUMPY[kind.dtype]).itemsize * math.prod(kind.shape))
+        for number, step in enumerate(steps) for name, kind in step.outputs
+    ]  # fmt: skip
+    return max(sum(size for first, last, size in made if first <= now <= last) for now in range(len(steps)))
+
+
+def test_the_workspace_is_what_the_values_of_a_call_take_and_weights_are_dense_in_it(of_mesp: Recorded, tmp_path: Path) -> None:
+    dense = 0
+    for graph, operands in of_mesp.values():
+        artifact = target().lower(graph, tmp_path, target().Options())
+        assert artifact.workspace_bytes == held_at_once(read_spec(artifact.path)), graph.name
+        if graph.name == "head_chunk":
+            (codes,) = (operand for operand in operands if operand.dtype == torch.uint8)
+            assert artifact.workspace_bytes > 2 * codes.numel() * 4
+            dense += 1
+    assert dense
 
 
 # ---- wrong attributes ------------------------------------------------------------------------------------------------------------

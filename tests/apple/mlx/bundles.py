@@ -23,17 +23,17 @@ EXACT = {"learning_rate": 2e-3, "adam_epsilon": 1e-5}
 METHODS: dict[str, dict[str, Any]] = {"mesp": EXACT, "mebp": EXACT, "mezo": {}}
 
 
-def build(family: str, folder: Path, targets: Any, **training: Any) -> Path:
+def build(family: str, folder: Path, targets: Any, methods: dict[str, Any] = METHODS, **training: Any) -> Path:
     model = tiny_model(family, folder / "model", **SIZES, **OF_FAMILY.get(family, {}))
     settings = Training(sequence_lengths=(LENGTH,), batch_size=2, steps=STEPS, seed=1, **training)
-    Personalizer(model, METHODS, targets, context=CONTEXT, lora=Lora(rank=4), training=settings, data=None).build(folder / "bundle")
+    Personalizer(model, methods, targets, context=CONTEXT, lora=Lora(rank=4), training=settings, data=None).build(folder / "bundle")
     return folder / "bundle"
 
 
 def bundle_of(factory: pytest.TempPathFactory, family: str, form: str) -> Path:
-    """Made once a session; read it, do not change it."""
-    name = f"mlx-{family}-{form}"
-    return made_once(factory, name, lambda folder: build(family, folder, {"mlx": {"int4": form}}, commit_seconds=1e-6)) / "bundle"
+    """Made once a session, and for ExecuTorch too; read it, do not change it."""
+    name, targets = f"mlx-{family}-{form}", {"mlx": {"int4": form}, "executorch": {}}
+    return made_once(factory, name, lambda folder: build(family, folder, targets, commit_seconds=1e-6)) / "bundle"
 
 
 def add_examples(model: PersonalModel, count: int = 4) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from bespoke.core import find
 from bespoke_plugins.targets.mlx.vendor import load_mlx
 from tests.apple.mlx.bundles import add_examples
 from tests.apple.mlx.engine import NOT_BUILT, engine_library
+from tests.apple.mlx.watching import Watch
 from tests.bundles import made_once
 from tests.checks import record_check
 from tests.models import tiny_model
@@ -34,7 +33,6 @@ SIZES: dict[str, Any] = {
     "hidden_size": 896, "intermediate_size": 4864, "num_attention_heads": 14, "num_key_value_heads": 2, "num_hidden_layers": 2,
     "vocab_size": 2048,
 }  # fmt: skip
-COUNTED = re.compile(rb"^(?:RssAnon|RssShmem|VmSwap):\s+(\d+) kB", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +84,7 @@ def test_a_process_trains_within_its_budget(bundle: Path, threads: int, tmp_path
 
 
 def watched(bundle: Path, state: Path, threads: int) -> tuple[int, dict[str, Any]]:
-    """Highest anonymous memory of a process of the core, read every millisecond, and its report."""
+    """Highest anonymous memory of a process of the core, and its report."""
     core = find().path
     assert core is not None
     request = {
@@ -99,14 +97,10 @@ def watched(bundle: Path, state: Path, threads: int) -> tuple[int, dict[str, Any
     assert child.stdout is not None
     child.stdin.write(json.dumps(request).encode() + b"\n")
     child.stdin.close()
-    peak = 0
-    status = os.open(f"/proc/{child.pid}/status", os.O_RDONLY)
-    while child.poll() is None:
-        peak = max(peak, 1024 * sum(int(kilobytes) for kilobytes in COUNTED.findall(os.pread(status, 8192, 0))))
-        time.sleep(0.001)
-    os.close(status)
-    last = json.loads(child.stdout.read().splitlines()[-1])
+    with Watch(child.pid) as watch:
+        last = json.loads(child.stdout.read().splitlines()[-1])
+        child.wait()
     child.stdout.close()
     assert last["event"] == "report", last
     report: dict[str, Any] = last["report"]
-    return peak, report
+    return watch.peak_bytes, report

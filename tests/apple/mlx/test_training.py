@@ -20,8 +20,10 @@ from bespoke.bundle.reader import open_bundle
 from bespoke.core import find
 from bespoke.errors import ConfigError, MissingDependency
 from bespoke.reference.train import RunState, replay, train
+from bespoke.session import Session
 from tests.apple.mlx.bundles import CONTEXT, FAMILIES, STEPS, add_examples, bundle_of
 from tests.apple.mlx.engine import NOT_BUILT, engine_library
+from tests.apple.mlx.watching import Watch
 from tests.checks import record_check
 from tests.native.core_lab import Core
 from tests.native.test_parity import farthest
@@ -185,16 +187,26 @@ def test_a_run_killed_on_mlx_goes_on_from_its_last_commit(bundle: Path, form: st
     assert all(np.array_equal(one[name], other[name]) for name in one)
 
 
+def answered(session: Session) -> list[list[int]]:
+    """The tokens of two turns."""
+    return [[piece.token for piece in session.feed(turn) if piece.token is not None] for turn in ([5, 17, 99, 4], [8, 3])]
+
+
 @EVERY
 def test_two_turns_are_answered_with_the_same_tokens_as_in_torch(bundle: Path, form: str, tmp_path: Path) -> None:
-    said = {}
-    for name, where in (("mlx", {"engine": "mlx"}), ("torch", {"runtime": "torch"})):
-        with PersonalModel.open(bundle, tmp_path / name, **where) as model, model.session(max_tokens=50) as session:
-            said[name] = [
-                [piece.token for piece in session.feed(turn) if piece.token is not None] for turn in ([5, 17, 99, 4], [8, 3])
-            ]
-    assert sum(map(len, said["mlx"])) == 100 <= CONTEXT
-    assert said["mlx"] == said["torch"]
+    """What it takes is written down beside ExecuTorch's of the same run: each in a process of the core."""
+    with PersonalModel.open(bundle, tmp_path / "torch", runtime="torch") as model, model.session(max_tokens=50) as session:
+        expected = answered(session)
+    assert sum(map(len, expected)) == 100 <= CONTEXT
+    counts: dict[str, object] = {"tokens": 100}
+    for name in ("mlx", "executorch"):
+        with (
+            PersonalModel.open(bundle, tmp_path / name, engine=name) as model, model.session(max_tokens=50) as session,
+            Watch(session._opened._core.process.pid) as watch,  # type: ignore[attr-defined]
+        ):  # fmt: skip
+            assert answered(session) == expected
+        counts |= {f"processor seconds by {name}": watch.processor_seconds, f"MB at most by {name}": watch.peak_bytes / 1e6}
+    record_check(f"answers over two turns, {bundle.parent.name}", counts)
 
 
 # ---- what is said where it cannot be --------------------------------------------------------------------------------------------
@@ -213,7 +225,7 @@ def test_the_command_line_takes_an_engine(tmp_path_factory: pytest.TempPathFacto
 
 def test_an_engine_that_was_not_built_is_named(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
     bundle = bundle_of(tmp_path_factory, "llama", "decode")
-    with pytest.raises(ConfigError, match=r"engine 'coreml'.*a bundle for mlx.*a bundle for the target 'coreml'"):
+    with pytest.raises(ConfigError, match=r"engine 'coreml'.*a bundle for mlx, executorch.*a bundle for the target 'coreml'"):
         PersonalModel.open(bundle, tmp_path / "state", engine="coreml")
     with pytest.raises(ConfigError, match=r"engine 'mlx'.*runtime 'torch'"):
         PersonalModel.open(bundle, tmp_path / "state", engine="mlx", runtime="torch")

@@ -52,7 +52,7 @@ def manifest_document() -> dict[str, Any]:
     }
     return {
         "format": "bespoke-bundle",
-        "format_version": {"major": 1, "minor": 3},
+        "format_version": {"major": 1, "minor": 4},
         "created_by": {"name": "bespoke-sdk", "version": "0.1.0"},
         "model": {
             "name": "tests/tiny",
@@ -175,6 +175,7 @@ def manifest_document() -> dict[str, Any]:
                 "inputs": [
                     {"name": "x", "shape": [4, 8], "dtype": "float32", "role": "temporary"},
                     {"name": "norm", "shape": [8], "dtype": "float32", "role": "weight"},
+                    {"name": "start", "shape": [], "dtype": "int64", "role": "constant"},
                 ],
                 "outputs": [{"name": "result_0", "shape": [4, 8], "dtype": "float32", "role": "temporary"}],
             }
@@ -193,11 +194,16 @@ def manifest_document() -> dict[str, Any]:
                                 "column_start": 0,
                             }
                         ],
+                        "numbers": {"start": 0},
                     },
                     {
-                        "graph": key, "operands": ["x", "norm"], "file": "graphs/cuda/scale.json", "workspace_bytes": 256,
-                        "engine_bytes": 128, "baked": [],
+                        "graph": key, "operands": ["x", "norm", "start"], "file": "graphs/cuda/scale.json", "workspace_bytes": 256,
+                        "engine_bytes": 128, "baked": [], "numbers": {},
                     },
+                ],
+                "features": [
+                    {"tensor_dtype": "float32", "tensor_shape": [8], "dtype": "int8", "shape": [4, 8], "view": "bytes"},
+                    {"tensor_dtype": "int64", "tensor_shape": [], "dtype": "int32", "shape": [1], "view": "value"},
                 ],
             }
         ],

@@ -104,16 +104,27 @@ def test_an_unknown_field_is_refused_at_every_level(document: dict[str, Any]) ->
             read_manifest(as_bytes(doctored))
 
 
-@pytest.mark.parametrize("version", [{"major": 2, "minor": 0}, {"major": 0, "minor": 9}, {"major": 1, "minor": 4}])
+@pytest.mark.parametrize("version", [{"major": 2, "minor": 0}, {"major": 0, "minor": 9}, {"major": 1, "minor": 5}])
 def test_other_versions_are_refused_as_such(document: dict[str, Any], version: dict[str, int]) -> None:
     with pytest.raises(BundleVersionError) as caught:
         read_manifest(as_bytes({**document, "format_version": version, "unknown": 1}))
     assert caught.value.got == f"{version['major']}.{version['minor']}"
 
 
+def of_1_3(document: dict[str, Any]) -> dict[str, Any]:
+    """The same bundle as the format of before features has it."""
+    old = copy.deepcopy(document)
+    old["format_version"]["minor"] = 3
+    for target in old["targets"]:
+        del target["features"]
+        for artifact in target["artifacts"]:
+            del artifact["numbers"]
+    return old
+
+
 def of_1_2(document: dict[str, Any]) -> dict[str, Any]:
     """The same bundle as the format of before smaller plans has it."""
-    old = copy.deepcopy(document)
+    old = of_1_3(document)
     old["format_version"]["minor"] = 2
     del old["smaller_generation"], old["files"]["plans/generation-0.5mb.json"]
     del old["methods"][0]["smaller_plans"], old["files"]["plans/mesp_16-0.5mb.json"]
@@ -178,6 +189,15 @@ def test_a_document_of_1_2_is_read_without_smaller_plans(document: dict[str, Any
         read_manifest(as_bytes({**of_1_2(document), "format_version": {"major": 1, "minor": 3}}))
 
 
+def test_a_document_of_1_3_is_read_without_features_and_numbers(document: dict[str, Any]) -> None:
+    """An artifact of then may leave out a number without saying so."""
+    manifest = read_manifest(as_bytes(of_1_3(document)))
+    (target,) = manifest.targets
+    assert (target.features, target.artifacts[0].numbers) == ((), {})
+    with pytest.raises(BundleError, match="numbers"):
+        read_manifest(as_bytes({**of_1_3(document), "format_version": {"major": 1, "minor": 4}}))
+
+
 def test_plans_of_smaller_budgets_stand_behind_their_own(document: dict[str, Any]) -> None:
     manifest = read_manifest(as_bytes(document))
     found = [(plan.method, plan.memory_bytes, plan.record.file) for plan in manifest.plans]
@@ -200,6 +220,8 @@ def later_fields(old: dict[str, Any]) -> list[tuple[str, dict[str, Any], Any, st
         ("generation", old, None, "1.2"),
         ("methods.0.smaller_plans", old["methods"][0], [], "1.3"),
         ("smaller_generation", old, [], "1.3"),
+        ("targets.0.artifacts.0.numbers", old["targets"][0]["artifacts"][0], {}, "1.4"),
+        ("targets.0.features", old["targets"][0], [], "1.4"),
     ]
 
 
@@ -305,7 +327,22 @@ def edits(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         yield what, edit("targets", 0, "artifacts", 0, "baked", value=[{**baked, field: value}])
     yield "the operand 'norm' twice", edit("targets", 0, "artifacts", 0, "baked", value=[baked, baked])
     yield "norm = block_0", edit("targets", 0, "artifacts", value=[artifact, artifact])
-    yield "twice", edit("targets", 0, "artifacts", 0, value={**artifact, "operands": ["x", "norm"], "baked": []})
+    whole = {**artifact, "operands": ["x", "norm", "start"], "baked": [], "numbers": {}}
+    yield "twice", edit("targets", 0, "artifacts", 0, value=whole)
+    for what, numbers in (
+        ("the operand 'start' neither taken nor part of it", {}), ("the operand 'y'", {"start": 0, "y": 1}),
+        ("the operand 'x' twice", {"start": 0, "x": 1}), ("numbers.start", {"start": 0.5}),
+    ):  # fmt: skip
+        yield what, edit("targets", 0, "artifacts", 0, "numbers", value=numbers)
+    bytes_, value = document["targets"][0]["features"]
+    for what, feature in (
+        ("16 bytes for 32", {**bytes_, "shape": [2, 8]}), ("2 elements for 1", {**value, "shape": [2]}),
+        ("0 elements for 1", {**value, "shape": [0, 7]}), ("int32 for int64", {**value, "view": "same"}),
+        ("features.0.view", {**value, "view": "turned"}), ("features.0.dtype", {**value, "dtype": "float64"}),
+        ("more than 9007199254740992 elements", {**value, "shape": [2**40, 2**40, 2**40]}),
+    ):  # fmt: skip
+        yield what, edit("targets", 0, "features", value=[feature])
+    yield "int64 [] twice", edit("targets", 0, "features", value=[bytes_, value, value])
     yield "no record of 'text/other.bin'", edit("text", "tokenizer_bin", value="text/other.bin")
     yield "no record of 'plans/other.json'", edit("methods", 0, "plans", 0, "file", value="plans/other.json")
     yield "which no field names", edit("files", "plans/idle.json", value=record)

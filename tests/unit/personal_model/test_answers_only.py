@@ -13,7 +13,7 @@ from bespoke import Lora, Personalizer, PersonalModel, Training
 from bespoke.bundle.reader import open_bundle
 from bespoke.errors import ConfigError, GenerationError
 from bespoke.golden.prover import verify_bundle
-from tests.bundles import drop_smaller_plans
+from tests.bundles import drop_later_fields
 from tests.models import tiny_model
 from tests.unit.cli.commands import bespoke
 from tests.unit.golden.bundles import rewrite_manifest
@@ -98,7 +98,7 @@ def test_a_bundle_of_before_opens_and_trains_but_has_to_be_built_again_to_answer
     record = document.pop("generation")
     (old / record["file"]).unlink()
     del document["files"][record["file"]]
-    drop_smaller_plans(document)
+    drop_later_fields(document)
     rewrite_manifest(old, document)
     with PersonalModel.open(old, tmp_path / "state") as model:
         for number in range(6):

@@ -41,10 +41,14 @@ Interpreter::Interpreter(const Plan& plan, Weights weights, Bundle& bundle, Prog
                          EngineMemory& memory, MemoryGuard& guard, Control& control, Spent& spent)
     : plan_(plan), weights_(weights), bundle_(bundle), programs_(programs), buffers_(buffers), memory_(memory), guard_(guard), control_(control), spent_(spent),
       base_(plan.values.size(), nullptr), number_of_(plan.values.size(), -1), state_offset_(plan.values.size(), 0) {
-  for (const GraphUse& use : plan.graphs) {
-    graphs_.push_back(&programs.find(use.key));
-    calls_.push_back("Graph '" + use.name + "' of method '" + plan.method + "'");
-  }
+  for (const GraphUse& use : plan.graphs) calls_.push_back("Graph '" + use.name + "' of method '" + plan.method + "'");
+  graphs_.resize(plan.graphs.size(), nullptr);
+  for (const auto& section : plan.sections)
+    for (const Instruction& call : section) {
+      if (call.op != Op::call || graphs_[call.a]) continue;
+      Program& program = programs.find(plan, call);
+      (program.artifact.baked.empty() ? graphs_[call.a] : baked_[call.b]) = &program;
+    }
   for (uint32_t id = 0; id < plan.values.size(); id++) {
     const Value& value = plan.values[id];
     switch (value.place) {
@@ -139,12 +143,14 @@ Outcome Interpreter::execute(const std::vector<Instruction>& code, const Binding
 // All programs before the first instruction: a bundle with one of another signature is refused before a step.
 void Interpreter::open(const std::vector<Instruction>& code) {
   for (const Instruction& call : code) {
-    if (call.op != Op::call || graphs_[call.a]->handle) continue;
+    if (call.op != Op::call || program_of(call).handle) continue;
     control_.check();
-    guard_.ask(static_cast<int64_t>(programs_.growth_to_open(*graphs_[call.a])), calls_[call.a]);
-    programs_.open(*graphs_[call.a]);
+    guard_.ask(static_cast<int64_t>(programs_.growth_to_open(program_of(call))), calls_[call.a]);
+    programs_.open(program_of(call));
   }
 }
+
+Program& Interpreter::program_of(const Instruction& call) const { return graphs_[call.a] ? *graphs_[call.a] : *baked_.at(call.b); }
 
 Outcome Interpreter::steps(const std::vector<Instruction>& code, const Bindings& bindings) {
   Outcome outcome;
@@ -293,7 +299,7 @@ uint8_t* Interpreter::find(const Reference& reference) const {
 
 void Interpreter::call(const Instruction& instruction) {
   const GraphUse& use = plan_.graphs[instruction.a];
-  Program& program = *graphs_[instruction.a];
+  Program& program = program_of(instruction);
   guard_.ask(static_cast<int64_t>(programs_.growth_to_run(program)), calls_[instruction.a]);
   const Reference* references = plan_.references.data() + instruction.b;
   adds_.clear();

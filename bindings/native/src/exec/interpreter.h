@@ -5,6 +5,7 @@
 
 #include <map>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "exec/buffers.h"
@@ -66,6 +67,7 @@ class Interpreter {
   void open(const std::vector<Instruction>& code);
   void bind(const Bindings& bindings);
   void call(const Instruction& instruction);
+  Program& program_of(const Instruction& call) const;
   Group& group_of(const std::string& name);
   void repeat(uint32_t value, const Bindings& bindings);
   uint8_t* array(const Value& value, const std::string& name, const Bindings& bindings) const;
@@ -86,7 +88,8 @@ class Interpreter {
   MemoryGuard& guard_;
   Control& control_;
   Spent& spent_;
-  std::vector<Program*> graphs_;
+  std::vector<Program*> graphs_;        // null: weights are part of its programs, and those of its calls are in `baked_`
+  std::unordered_map<uint32_t, Program*> baked_;  // by the call's first reference
   std::vector<std::string> calls_;      // "Graph 'x' of method 'y'", for the guard
   std::vector<uint8_t*> base_;          // of each value, where it is now
   std::vector<int64_t> numbers_;        // constants and scalars, 8 bytes each

@@ -64,7 +64,7 @@ void Machine::reserve(MemoryGuard& guard) {
     for (const std::vector<Instruction>& section : plan.sections)
       for (const Instruction& call : section) {
         if (call.op != Op::call) continue;
-        Program& program = programs_.find(plan.graphs[call.a].key);
+        Program& program = programs_.find(plan, call);
         if (!largest || program.artifact.engine_bytes > largest->artifact.engine_bytes) largest = &program;
       }
   if (!largest || !largest->artifact.engine_bytes) return;

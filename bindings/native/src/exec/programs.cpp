@@ -2,6 +2,7 @@
 #include "exec/programs.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "platform/mapping.h"
 
@@ -26,6 +27,58 @@ std::vector<bespoke_tensor> tensors_of(const std::vector<TensorSpec>& specs) {
     tensors.push_back({sizeof(bespoke_tensor), spec.name.c_str(), spec.shape.data(), static_cast<int32_t>(spec.shape.size()),
                        static_cast<int32_t>(spec.dtype), nullptr, 0, nullptr});
   return tensors;
+}
+
+// What an engine that runs graphs is handed: the exported program, which takes all operands.
+Artifact exported(const GraphRecord& graph) {
+  Artifact whole{graph.key, graph.file, {}, 0, 0, {}, {}};
+  for (const TensorSpec& spec : graph.inputs) whole.operands.push_back(spec.name);
+  return whole;
+}
+
+// ---- weights that are part of artifacts: a call is told by those that it gives -------------------------------------------------
+
+// Of the operands of a call, the one that the graph has under this name.
+const Reference& operand(const GraphRecord& graph, const Reference* operands, const std::string& name) {
+  size_t number = 0;
+  while (graph.inputs[number].name != name) number++;  // the manifest's check has found it
+  return operands[number];
+}
+
+std::optional<std::pair<int64_t, int64_t>> rows_of(const Reference& reference) {
+  if (reference.rows < 0) return std::nullopt;
+  return std::pair<int64_t, int64_t>(reference.start, int64_t{reference.start} + reference.rows);
+}
+
+bool has_baked(const Artifact& artifact, const GraphRecord& graph, const Plan& plan, const Reference* operands) {
+  for (const Baked& baked : artifact.baked) {
+    const Reference& given = operand(graph, operands, baked.operand);
+    const Value& value = plan.values[given.value];
+    if (value.role != Role::weight || value.place != PlaceKind::named || plan.name(given.value) != baked.weight) return false;
+    if (given.scalar >= 0 || rows_of(given) != baked.rows) return false;
+  }
+  for (const auto& [name, number] : artifact.numbers) {
+    const Value& value = plan.values[operand(graph, operands, name).value];
+    if (value.place != PlaceKind::number || value.where != number) return false;
+  }
+  // A bundle of before format 1.4 does not say which numbers an artifact was made for.
+  return artifact.operands.size() + artifact.baked.size() + artifact.numbers.size() == graph.inputs.size();
+}
+
+// What a call gives in the place of what is baked into an artifact of its graph.
+std::string shown_baked(const Artifact& artifact, const GraphRecord& graph, const Plan& plan, const Reference* operands) {
+  std::string shown;
+  for (const Baked& baked : artifact.baked) {
+    const Reference& given = operand(graph, operands, baked.operand);
+    const auto rows = rows_of(given);
+    shown += (shown.empty() ? "" : ", ") + (plan.values[given.value].place == PlaceKind::named ? plan.name(given.value) : baked.operand);
+    if (rows) shown += " rows " + std::to_string(rows->first) + " to " + std::to_string(rows->second);
+  }
+  for (const auto& [name, _] : artifact.numbers) {
+    const Value& value = plan.values[operand(graph, operands, name).value];
+    if (value.place == PlaceKind::number) shown += ", " + name + " " + std::to_string(value.where);
+  }
+  return shown;
 }
 
 }  // namespace
@@ -57,23 +110,23 @@ Programs::~Programs() {
     if (program.handle) table_.close(table_.context, program.handle);
 }
 
-Program& Programs::find(const std::string& key) {
-  const auto known = programs_.find(key);
-  if (known != programs_.end()) return known->second;
-  const GraphRecord& graph = *bundle_.manifest().graph(key);
-  return programs_.try_emplace(key, graph, artifact_of(graph)).first->second;
+Program& Programs::find(const Plan& plan, const Instruction& call) {
+  const GraphRecord& graph = *bundle_.manifest().graph(plan.graphs[call.a].key);
+  const Artifact* artifact = table_.runs_graphs ? nullptr : &artifact_of(graph, plan, plan.references.data() + call.b);
+  return programs_.try_emplace({graph.key, artifact}, graph, artifact ? *artifact : exported(graph)).first->second;
 }
 
-Artifact Programs::artifact_of(const GraphRecord& graph) const {
-  if (table_.runs_graphs) {
-    Artifact whole{graph.key, graph.file, {}, 0, 0, {}};
-    for (const TensorSpec& spec : graph.inputs) whole.operands.push_back(spec.name);
-    return whole;
+const Artifact& Programs::artifact_of(const GraphRecord& graph, const Plan& plan, const Reference* operands) const {
+  const Artifact* one = nullptr;
+  for (const Artifact& artifact : target_->artifacts) {
+    if (artifact.graph != graph.key) continue;
+    if (artifact.baked.empty() || has_baked(artifact, graph, plan, operands)) return artifact;
+    one = &artifact;
   }
-  for (const Artifact& artifact : target_->artifacts)
-    if (artifact.graph == graph.key && artifact.baked.empty()) return artifact;
-  throw Error(Kind::Bundle, "graph '" + graph.name + "'", std::string("no artifact of target '") + table_.target + "'",
-              "one artifact for each graph", "Build the bundle again");
+  const std::string target = std::string("no artifact of target '") + table_.target + "'";
+  if (!one) throw Error(Kind::Bundle, "graph '" + graph.name + "'", target, "one artifact for each graph", "Build the bundle again");
+  throw Error(Kind::Bundle, "graph '" + graph.name + "'", target + " with " + shown_baked(*one, graph, plan, operands),
+              "an artifact for each graph and each set of weights that plans give to it", "Build the bundle again");
 }
 
 void Programs::open(Program& program) {

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "exec/engine.h"
@@ -42,14 +43,16 @@ class Programs {
     return more(program.artifact.workspace_bytes, touched_) + (table_.peak_bytes ? more(program.artifact.engine_bytes, elsewhere_) : 0);
   }
 
-  Program& find(const std::string& key);  // the same object each time
+  // Of a call of the plan: of its graph, or, where weights are part of artifacts, of its graph and the weights that it gives. The same
+  // object each time.
+  Program& find(const Plan& plan, const Instruction& call);
   void open(Program& program);            // once
   void run(Program& program);             // its inputs and outputs have their places
   int64_t bytes_elsewhere();              // that the engine held in the last run, and the process does not
 
  private:
   static size_t more(size_t wanted, size_t there) { return wanted > there ? wanted - there : 0; }
-  Artifact artifact_of(const GraphRecord& graph) const;
+  const Artifact& artifact_of(const GraphRecord& graph, const Plan& plan, const Reference* operands) const;
   [[noreturn]] void refuse_signature(const Program& program, const char* got) const;
 
   Bundle& bundle_;
@@ -57,7 +60,7 @@ class Programs {
   const bespoke_engine& table_;
   EngineMemory& memory_;
   const Target* target_ = nullptr;
-  std::map<std::string, Program> programs_;
+  std::map<std::pair<std::string, const Artifact*>, Program> programs_;  // by graph; null: of an engine that runs graphs
   uint8_t* workspace_ = nullptr;
   size_t workspace_size_ = 0, workspace_bytes_ = 0;
   size_t touched_ = 0, engine_bytes_ = 0;  // the most that calls have taken of the workspace, and that the engine holds

@@ -18,7 +18,7 @@ import torch
 from bespoke.errors import DataError
 from bespoke.graph import TensorSpec
 
-__all__ = ["LARGEST", "Feature", "Weights", "features_of", "from_feature", "to_feature"]
+__all__ = ["LARGEST", "NUMPY", "Feature", "Weights", "features_of", "from_feature", "to_feature"]
 
 Weights = Literal["int32", "int8", "baked"]
 View = Literal["same", "value", "bytes"]
@@ -27,7 +27,7 @@ LARGEST = 2**30
 """Of an integer that crosses: two of them add up within int32. A plan's numbers are below it (tokens, positions, sizes), but for
 the window of a layer that sees everything (2**40), which is more than any position at 2**30, too."""
 
-_NUMPY: dict[str, Any] = {"fp32": np.float32, "fp16": np.float16, "int32": np.int32, "int8": np.int8}
+NUMPY: dict[str, Any] = {"fp32": np.float32, "fp16": np.float16, "int32": np.int32, "int8": np.int8}
 _PLAIN = {"float32": "fp32", "float16": "fp16", "int64": "int32", "int32": "int32"}
 
 
@@ -82,7 +82,7 @@ def to_feature(feature: Feature, tensor: torch.Tensor) -> np.ndarray:
     """What a feature is given for an operand. Raises DataError for an integer that int32 cannot stand for."""
     array = tensor.detach().contiguous().numpy()
     if feature.view == "bytes":
-        return array.view(_NUMPY[feature.dtype]).reshape(feature.shape)
+        return array.view(NUMPY[feature.dtype]).reshape(feature.shape)
     if feature.view == "value":
         if array.ndim and array.size and np.abs(array).max() > LARGEST:
             raise DataError(
@@ -90,7 +90,7 @@ def to_feature(feature: Feature, tensor: torch.Tensor) -> np.ndarray:
                 expected=f"integers of at most {LARGEST}, which Core ML's int32 can add", next_step="Look for what made it",
             )  # fmt: skip
         array = np.clip(array, -LARGEST, LARGEST)
-    return array.astype(_NUMPY[feature.dtype], copy=False).reshape(feature.shape)
+    return array.astype(NUMPY[feature.dtype], copy=False).reshape(feature.shape)
 
 
 def from_feature(feature: Feature, array: np.ndarray) -> torch.Tensor:

@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kNextStep = "Get the bundle again from where it was built, or build it again";
 constexpr const char* kFormat = "bespoke-bundle";
-constexpr int64_t kMajor = 1, kMinor = 3;
+constexpr int64_t kMajor = 1, kMinor = 4;
 constexpr size_t kMaxBytes = 8u << 20, kMaxDepth = 16, kMaxItems = 500'000;
 
 const char* printable(const std::string& text) { return is_printable(text) ? nullptr : "a text without control characters"; }
@@ -117,14 +117,27 @@ std::vector<Baked> baked(Json& list) {
   return out;
 }
 
+std::vector<Feature> features(Json& list) {
+  std::vector<Feature> out;
+  out.reserve(list.size());
+  for (Json& one : list) {
+    out.push_back({text(one, "tensor_dtype"), text(one, "dtype"), text(one, "view"), numbers<int64_t>(one["tensor_shape"]),
+                   numbers<int64_t>(one["shape"])});
+  }
+  return out;
+}
+
 Target target(Json& record) {
-  Target out{text(record, "name"), {}};
+  Target out{text(record, "name"), {}, {}};
   out.artifacts.reserve(record["artifacts"].size());
   for (Json& artifact : record["artifacts"]) {
     out.artifacts.push_back({text(artifact, "graph"), text(artifact, "file"), texts(artifact["operands"]),
-                             artifact["workspace_bytes"].get<uint64_t>(), artifact["engine_bytes"].get<uint64_t>(), {}});
+                             artifact["workspace_bytes"].get<uint64_t>(), artifact["engine_bytes"].get<uint64_t>(), {}, {}});
     if (artifact.contains("baked")) out.artifacts.back().baked = baked(artifact["baked"]);
+    if (!artifact.contains("numbers")) continue;
+    for (const auto& [name, number] : artifact["numbers"].items()) out.artifacts.back().numbers[name] = number.get<int64_t>();
   }
+  if (record.contains("features")) out.features = features(record["features"]);
   return out;
 }
 
@@ -273,6 +286,7 @@ Manifest read_manifest(Bytes document, const std::string& subject) {
   const FormatVersion version = check_version(*check_json(document, rules, {"format", "format_version"}), subject);
   const Schema schema(manifest_schema, manifest_schema_size, text_rule, version);
   Manifest manifest{};
+  manifest.minor = version.minor;
   std::vector<std::string> named;
   ManifestPieces pieces(manifest, named);
   Faults faults;

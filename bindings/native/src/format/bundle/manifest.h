@@ -38,11 +38,19 @@ struct Artifact {
   std::vector<std::string> operands;  // of the graph's inputs, in the artifact's order
   uint64_t workspace_bytes, engine_bytes;
   std::vector<Baked> baked;  // none: it serves every call of the graph
+  std::map<std::string, int64_t> numbers;  // operands that are part of it, too: such as column_start
+};
+
+// What operands and results of one type and shape are to a target's artifacts. The core hands tensors on as they are: it only checks.
+struct Feature {
+  std::string tensor_dtype, dtype, view;
+  std::vector<int64_t> tensor_shape, shape;
 };
 
 struct Target {
   std::string name;
   std::vector<Artifact> artifacts;
+  std::vector<Feature> features;
 };
 
 struct PlanRecord {
@@ -92,6 +100,7 @@ struct TextRecord {
 
 struct Manifest {
   std::string sha256;  // of the document
+  int64_t minor;       // version of the format that it is written in
   std::string model_name, base_sha256;
   std::string family;        // "llama", ...
   std::string decoder_path;  // of the model in transformers, where PEFT's names begin

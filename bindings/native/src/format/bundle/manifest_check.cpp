@@ -13,7 +13,12 @@ namespace bespoke {
 
 namespace {
 
+constexpr int64_t kNumbersSince = 4;  // minor from which on an artifact says which numbers are part of it
+
 std::string shown_range(const std::pair<int64_t, int64_t>& cut) { return std::to_string(cut.first) + " to " + std::to_string(cut.second); }
+
+// The most elements that a tensor may have; the schema caps each extent by the same.
+constexpr uint64_t kMostElements = uint64_t{1} << 53;
 
 // What calls an artifact serves: of a graph, or of a graph with these weights.
 std::string key_of(const Artifact& artifact) {
@@ -25,6 +30,7 @@ std::string key_of(const Artifact& artifact) {
   }
   std::string key = artifact.graph;
   for (const auto& [_, part] : parts) key += part;
+  for (const auto& [name, number] : artifact.numbers) key += ", " + name + " = " + std::to_string(number);
   return key;
 }
 
@@ -154,14 +160,25 @@ class ManifestChecker {
         for (const Baked& baked : artifact.baked) {
           if (!inputs.count(baked.operand)) foreign.insert(baked.operand);
         }
+        for (const auto& [name, _] : artifact.numbers) {
+          if (!inputs.count(name)) foreign.insert(name);
+        }
         if (!foreign.empty()) refuse(path, "the operand " + in_quotes(*foreign.begin()), "its operands");
-        check_baked(artifact, path + ".baked");
+        check_operands(artifact, *found->second, path);
       }
+      for (size_t i = 0; i < target.features.size(); i++) check_feature(target, i);
     }
   }
 
-  void check_baked(const Artifact& artifact, const std::string& path) const {
+  // Each operand of the graph is taken, a number or a weight of the artifact's, and one of them only.
+  void check_operands(const Artifact& artifact, const GraphRecord& graph, const std::string& graph_path) const {
+    const std::string path = graph_path + ".baked";
     std::set<std::string> taken(artifact.operands.begin(), artifact.operands.end());
+    for (const auto& [name, _] : artifact.numbers) {
+      if (!taken.insert(name).second) {
+        refuse(graph_path + ".numbers", "the operand " + in_quotes(name) + " twice", "each of them once, taken or a number");
+      }
+    }
     for (const Baked& baked : artifact.baked) {
       const std::string& weight = baked.weight;
       if (!taken.insert(baked.operand).second) {
@@ -175,6 +192,43 @@ class ManifestChecker {
         if (*cut && (*cut)->first >= (*cut)->second) refuse(path + "." + name, shown_range(**cut), "a range that is not empty");
       }
     }
+    if (m_.minor < kNumbersSince) return;
+    for (const TensorSpec& spec : graph.inputs) {
+      if (taken.count(spec.name)) continue;
+      refuse(graph_path, "the operand " + in_quotes(spec.name) + " neither taken nor part of it", "each operand of the graph once");
+    }
+  }
+
+  // It is of tensors of its own, and as large as its view says.
+  void check_feature(const Target& target, size_t number) const {
+    const Feature& feature = target.features[number];
+    const std::string path = "targets." + target.name + ".features." + std::to_string(number);
+    for (size_t i = 0; i < number; i++) {
+      const Feature& other = target.features[i];
+      if (other.tensor_dtype == feature.tensor_dtype && other.tensor_shape == feature.tensor_shape)
+        refuse(path, feature.tensor_dtype + " " + shown_shape(feature.tensor_shape) + " twice", "each of them once");
+    }
+    const bool bytes = feature.view == "bytes";
+    const uint64_t of_tensor = elements(feature.tensor_shape, path) * (bytes ? bytes_of(feature.tensor_dtype) : 1);
+    const uint64_t own = elements(feature.shape, path) * (bytes ? bytes_of(feature.dtype) : 1);
+    const std::string what = bytes ? "bytes" : "elements";
+    if (own != of_tensor) refuse(path, std::to_string(own) + " " + what + " for " + std::to_string(of_tensor), "as many " + what + " as the tensor has");
+    if (feature.view == "same" && feature.dtype != feature.tensor_dtype)
+      refuse(path, feature.dtype + " for " + feature.tensor_dtype, feature.tensor_dtype + ", or another view");
+  }
+
+  uint64_t elements(const std::vector<int64_t>& shape, const std::string& path) const {
+    uint64_t count = 1;
+    for (const int64_t extent : shape) {
+      const auto size = static_cast<uint64_t>(extent);  // the schema has none below 0
+      if (size && count > kMostElements / size) refuse(path, "a shape of more than " + std::to_string(kMostElements) + " elements", "fewer");
+      count *= size;
+    }
+    return count;
+  }
+
+  static uint64_t bytes_of(const std::string& dtype) {
+    return dtype == "int64" ? 8 : dtype == "float32" || dtype == "int32" ? 4 : dtype == "float16" ? 2 : 1;
   }
 
   const Manifest& m_;
