@@ -108,7 +108,7 @@ def _make_golden(
             update={
                 "loss": known(exact.mean_loss, rough.mean_loss),
                 "next_token_loss": known(float(exact.losses[0, -1]), float(rough.losses[0, -1])),
-                "pieces": [_piece(p, exact, rough, largest) for p in document.pieces],
+                "pieces": [_piece(p, exact, rough, largest) if model.lora.trains(p.name) else p for p in document.pieces],
                 "methods": [
                     first_step(
                         m, files, start, padded(tokens, mask, arrays, m.training.batch_size, m.plans[0].sequence_length), SEED,
@@ -123,7 +123,9 @@ def _make_golden(
         ),
         tokens=tokens, mask=mask,
         gradients={
-            p.name: _elements(p, exact.gradients[p.name]).astype(np.float32) for p in document.pieces if exact.gradients
+            p.name: _elements(p, exact.gradients[p.name]).astype(np.float32)
+            for p in document.pieces
+            if exact.gradients and model.lora.trains(p.name)
         },
         batch_arrays=arrays,
     )  # fmt: skip
@@ -136,19 +138,20 @@ def longest_golden(model: ModelSpec, methods: Sequence[GoldenMethod], shortest: 
     tokens, mask = _batch(model, methods, shortest)
     shapes = {f"{group}.{name}": shape for group in model.blocks for name, shape in model.adapter_shapes(group).items()}
     first = any(m.promises == "exact_gradients" for m in methods)
-    gradient = GradientGolden(norm=number, tolerance=LONG) if first else None
+    gradient = GradientGolden(norm=number, tolerance=LONG)
+    trained = [p for p in document.pieces if first and model.lora.trains(p.name)]
     sizes = {name: int(np.prod(shape)) for name, shape in shapes.items()}
     return Golden(
         document=document.model_copy(
             update={
                 "b_scale": LONG, "loss": number, "next_token_loss": number,
-                "pieces": [p.model_copy(update={"gradient": gradient}) for p in document.pieces],
+                "pieces": [p.model_copy(update={"gradient": gradient if p in trained else None}) for p in document.pieces],
                 "methods": [_longest(m, list(shapes), number) for m in methods],
                 "texts": golden_texts(tokenizer, SEED) if tokenizer is not None else [],
             }
         ),
         tokens=tokens, mask=mask,
-        gradients={p.name: np.zeros(len(places(p, sizes[p.name], SEED)), np.float32) for p in document.pieces if first},
+        gradients={p.name: np.zeros(len(places(p, sizes[p.name], SEED)), np.float32) for p in trained},
         batch_arrays=_arrays(model, methods, tokens),
     )  # fmt: skip
 

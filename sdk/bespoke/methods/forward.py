@@ -26,6 +26,11 @@ def pick(tree: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: leaf for name, leaf in tree.items() if name.split(".", 1)[0] in names}
 
 
+def mlp_projections(weights: dict[str, Any], adapter: dict[str, Any]) -> dict[str, Any]:
+    """A of gate, up and down, where they have adapters: among the adapter's pieces, or among the weights if B alone is trained."""
+    return {name: leaf for name, leaf in pick({**weights, **adapter}, *MLP_LINEARS).items() if name.endswith("lora_A")}
+
+
 @dataclass(frozen=True)
 class Attention:
     """Values of the attention of one block: q and o [N, H * d], k and v [N, K * d]."""
@@ -162,10 +167,7 @@ def mlp_forward(
 ) -> tuple[Value, tuple[dict[str, Value], ...]]:
     """The MLP's branch [N, D], before it is normed again (Gemma 3) and added; and gate and up by slices, if they are to `keep`."""
     weights = b.weights(model.blocks[block])
-    inputs = b.call(
-        model.mlp_inputs, x, pick(weights, "mlp_norm"),
-        {name: leaf for name, leaf in pick(adapter, *MLP_LINEARS).items() if name.endswith("lora_A")},
-    )  # fmt: skip
+    inputs = b.call(model.mlp_inputs, x, pick(weights, "mlp_norm"), mlp_projections(weights, adapter))
     down = "down_proj" in model.lora.targets
     sums = {"y": b.zeros(x.shape)} | ({"h_down": b.zeros((x.shape[0], model.lora.rank))} if down else {})
     products = []

@@ -49,6 +49,10 @@ class ModelSpec:
         """Pieces of a block's adapter in PEFT's layout; their order is the `tensor` index of the noise counter."""
         return self.config.piece_shapes(self.lora)
 
+    def frozen_pieces(self, group: str) -> dict[str, tuple[int, int]]:
+        """Those of them that are not trained: the A of all linears, or nothing."""
+        return {name: shape for name, shape in self.adapter_shapes(group).items() if not self.lora.trains(name)}
+
     def weight_shapes(self, group: str) -> dict[str, tuple[int, ...]]:
         """Frozen tensors of a group. A name in `quantized` stands for a pair (codes, scales)."""
         c = self.config
@@ -97,8 +101,13 @@ class ModelSpec:
         bias = weights.get(f"{name}.bias")
         if name not in self.lora.targets:
             return layers.linear(x, weights[name], bias)
-        a, b = adapter[f"{name}.lora_A"], adapter[f"{name}.lora_B"]
+        a, b = self.factors(name, weights, adapter)
         return layers.lora_linear(x, weights[name], bias, a, b, scale=self.lora.scale)
+
+    def factors(self, name: str, weights: Tensors, adapter: Tensors) -> tuple[Any, Any]:
+        """A and B of a linear's adapter. An A that is not trained stands among the weights."""
+        a = f"{name}.lora_A"
+        return (adapter if self.lora.trains(a) else weights)[a], adapter[f"{name}.lora_B"]
 
     def norm(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return layers.norm(x, w, eps=self.config.norm_eps)

@@ -29,8 +29,8 @@ from bespoke.testing.rig import Case, Rig, planned
 from bespoke.testing.tiny import CONTEXT, TokenBatch, shared_tracer, tiny_adapter, tiny_weights
 from bespoke.testing.two_sided import check_two_sided
 
-SMALL, NORMED, PARTIAL, LARGE = ("plain", 7, 2), ("normed", 9, 2), ("partial", 7, 2), ("plain", 64, 3)
-SHAPES = (SMALL, NORMED, PARTIAL, LARGE)
+SMALL, NORMED, PARTIAL, ONLY_B, LARGE = ("plain", 7, 2), ("normed", 9, 2), ("partial", 7, 2), ("only_b", 7, 2), ("plain", 64, 3)
+SHAPES = (SMALL, NORMED, PARTIAL, ONLY_B, LARGE)
 EXACT_LOSS, EXACT_GRADIENT = 1e-5, 1e-4  # relative; fp32 against float64, an order above what is measured
 ESTIMATED_LOSS = 0.2  # relative: losses near the adapter, not at it
 STEPS_REPEATED = 3
@@ -224,7 +224,7 @@ class _Check:
     def gradients(self) -> float:
         """Summed over two micro-batches, they are autograd's of both together; the largest relative error."""
         worst = 0.0
-        for name, length, rows in (SMALL, NORMED, PARTIAL):
+        for name, length, rows in (SMALL, NORMED, PARTIAL, ONLY_B):
             case = Case.of(name, length, rows, accumulation=2)
             plan = planned(self.optimizer, self.options, case)
             rig = self.rig(case, plan)

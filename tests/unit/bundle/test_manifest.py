@@ -104,16 +104,24 @@ def test_an_unknown_field_is_refused_at_every_level(document: dict[str, Any]) ->
             read_manifest(as_bytes(doctored))
 
 
-@pytest.mark.parametrize("version", [{"major": 2, "minor": 0}, {"major": 0, "minor": 9}, {"major": 1, "minor": 4}])
+@pytest.mark.parametrize("version", [{"major": 2, "minor": 0}, {"major": 0, "minor": 9}, {"major": 1, "minor": 5}])
 def test_other_versions_are_refused_as_such(document: dict[str, Any], version: dict[str, int]) -> None:
     with pytest.raises(BundleVersionError) as caught:
         read_manifest(as_bytes({**document, "format_version": version, "unknown": 1}))
     assert caught.value.got == f"{version['major']}.{version['minor']}"
 
 
+def of_1_3(document: dict[str, Any]) -> dict[str, Any]:
+    """The same bundle as the format has it of before adapters whose B alone is trained."""
+    old = copy.deepcopy(document)
+    old["format_version"]["minor"] = 3
+    del old["lora"]["train"], old["weights"][-1]
+    return old
+
+
 def of_1_2(document: dict[str, Any]) -> dict[str, Any]:
     """The same bundle as the format of before smaller plans has it."""
-    old = copy.deepcopy(document)
+    old = of_1_3(document)
     old["format_version"]["minor"] = 2
     del old["smaller_generation"], old["files"]["plans/generation-0.5mb.json"]
     del old["methods"][0]["smaller_plans"], old["files"]["plans/mesp_16-0.5mb.json"]
@@ -176,6 +184,12 @@ def test_a_document_of_1_2_is_read_without_smaller_plans(document: dict[str, Any
     assert (manifest.methods[0].smaller_plans, manifest.smaller_generation) == ((), ())
     with pytest.raises(BundleError, match="smaller"):
         read_manifest(as_bytes({**of_1_2(document), "format_version": {"major": 1, "minor": 3}}))
+
+
+def test_a_document_of_1_3_is_read_as_one_that_trains_both_factors(document: dict[str, Any]) -> None:
+    assert read_manifest(as_bytes(of_1_3(document))).lora.settings.train == "both"
+    with pytest.raises(BundleError, match=r"lora\.train"):
+        read_manifest(as_bytes({**of_1_3(document), "format_version": {"major": 1, "minor": 4}}))
 
 
 def test_plans_of_smaller_budgets_stand_behind_their_own(document: dict[str, Any]) -> None:
@@ -284,6 +298,9 @@ def edits(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     yield "methods.0.training", edit("methods", 0, "training", "seed", value=-1)
     yield "'mesp' twice", edit("methods", value=document["methods"] * 2)
     yield "'embedding' twice", edit("weights", 1, "group", value="embedding")
+    yield "no group, as lora.train says", edit("lora", "train", value="both")
+    yield "no group 'adapter'", edit("weights", 2, "group", value="head")
+    yield "a group of 'weights/block_00.safetensors' 'adapter'", edit("weights", 2, "file", value="weights/block_00.safetensors")
     yield "16 twice", edit("sequence_lengths", value=[16, 16])
     yield "a plan for length 16", edit("sequence_lengths", value=[32])
     yield "graphs", edit("graphs", 0, "key", value="0" * 64)

@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kNextStep = "Get the bundle again from where it was built, or build it again";
 constexpr const char* kFormat = "bespoke-bundle";
-constexpr int64_t kMajor = 1, kMinor = 3;
+constexpr int64_t kMajor = 1, kMinor = 4;
 constexpr size_t kMaxBytes = 8u << 20, kMaxDepth = 16, kMaxItems = 500'000;
 
 const char* printable(const std::string& text) { return is_printable(text) ? nullptr : "a text without control characters"; }
@@ -185,6 +185,7 @@ class ManifestPieces : public PieceTaker {
       m_.lora_rank = value["rank"].get<int64_t>();
       m_.lora_alpha = value["alpha"].get<double>();
       m_.lora_linears = texts(value["linears"]);
+      m_.lora_trains_a = value.value("train", "both") == "both";
     } else if (key == "context_length") {
       m_.context_length = value.get<int64_t>();
     } else if (key == "sequence_lengths") {
