@@ -27,6 +27,7 @@ SIZES = {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 64, "nu
 METHODS: dict[str, dict[str, Any]] = {
     "mesp": {"learning_rate": 5e-3, "accumulation": 2},
     "mezo": {"epsilon": 1e-2, "queries": 2, "learning_rate": 1e-3},
+    "prge": {"queries": 2, "learning_rate": 1e-3},
 }
 
 pytestmark = [

@@ -144,16 +144,16 @@ class ModelSpec:
         branch = self.linear(o, "o_proj", weights, adapter)
         return x + (self.norm(branch, weights["attention_output_norm"]) if self.config.output_norms else branch)
 
-    def mlp_inputs(self, x: torch.Tensor, weights: Tensors, adapter: Tensors) -> dict[str, torch.Tensor]:
+    def mlp_inputs(self, x: torch.Tensor, weights: Tensors, adapter: Tensors) -> Tensors:
         """What every slice of the MLP shares: `x2` = norm(x), and of the linears that have an adapter `h_gate` and `h_up` [N, r],
         down's A transposed, `a_down` [F, r]."""
         x2 = self.norm(x, weights["mlp_norm"])
-        inputs = {"x2": x2}
+        inputs: Tensors = {"x2": x2}
         for name in ("gate", "up"):
             if f"{name}_proj" in self.lora.targets:
-                inputs[f"h_{name}"] = x2 @ adapter[f"{name}_proj.lora_A"].t()
+                inputs[f"h_{name}"] = layers.times(x2, layers.transposed(adapter[f"{name}_proj.lora_A"]))
         if "down_proj" in self.lora.targets:
-            inputs["a_down"] = adapter["down_proj.lora_A"].t().contiguous()
+            inputs["a_down"] = layers.transposed(adapter["down_proj.lora_A"], copy=True)
         return inputs
 
     def mlp_slice(
@@ -163,7 +163,7 @@ class ModelSpec:
         h_up: torch.Tensor | None,
         weights: Tensors,
         adapter: Tensors,
-        a_down: torch.Tensor | None,
+        a_down: layers.Piece | None,
         start: torch.Tensor,
         *,
         keep: bool = False,
@@ -185,7 +185,7 @@ class ModelSpec:
 
     def mlp_branch(self, y: torch.Tensor, h_down: torch.Tensor, adapter: Tensors) -> torch.Tensor:
         """The down projection: the summed slices and the adapter's share."""
-        return y + self.lora.scale * (h_down @ adapter["down_proj.lora_B"].t())
+        return y + self.lora.scale * layers.times(h_down, layers.transposed(adapter["down_proj.lora_B"]))
 
     def mlp_output(self, x: torch.Tensor, branch: torch.Tensor, weights: Tensors) -> torch.Tensor:
         """Residual after the MLP, its branch normed again in Gemma 3."""
