@@ -70,8 +70,12 @@ class PRGE:
         epsilon = b.scalar("epsilon")
         pieces: dict[str, Any] = {}
         for name, theta in b.adapter(group).items():
-            zs = {query: b.noise(theta, query, options.distribution) for query in dict.fromkeys(query for query, _ in paths)}
-            copies = [b.call(move, theta, zs[query], epsilon, sign=sign) for query, sign in paths]
+            copies: list[Value] = []
+            drawn: dict[int, Value] = {}
+            for query, sign in paths:
+                if query not in drawn:  # one z at a time: a query's paths follow each other
+                    drawn = {query: b.noise(theta, query, options.distribution)}
+                copies.append(b.call(move, theta, drawn[query], epsilon, sign=sign))
             pieces[name] = copies if len(copies) > 1 else copies[0]
         return pieces
 

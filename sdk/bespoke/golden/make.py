@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bespoke.contracts import PROMISED_OPTIONS
 from bespoke.data.text import Tokenizer
 from bespoke.errors import PluginError
 from bespoke.golden.batch import drawn_arrays, drawn_tokens, padded
@@ -33,11 +34,11 @@ from bespoke.golden.document import (
     places,
 )
 from bespoke.golden.first_step import first_step
-from bespoke.golden.methods import FirstOrder, ZerothOrder
-from bespoke.golden.promises import GoldenMethod, check_promise, stepped, trained_pieces
+from bespoke.golden.methods import FirstOrder
+from bespoke.golden.promises import GoldenMethod, check_promise, promised_numbers, stepped, trained_pieces
 from bespoke.golden.reference import Lane, Reference
 from bespoke.golden.texts import golden_texts
-from bespoke.methods.zeroth_order import ZerothOrderOptions
+from bespoke.golden.zeroth_order import ESTIMATES, ZerothOrder
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.instructions import DType
 from bespoke.plan.values import arrays_of
@@ -160,10 +161,10 @@ def _longest(m: GoldenMethod, pieces: list[str], number: Known) -> MethodGolden:
     check_promise(m)
     trained = trained_pieces(m, pieces)
     row, knows = [number] * len(trained), m.promises is not None
-    queries = m.options.queries if isinstance(m.options, ZerothOrderOptions) and knows else 0
+    count = promised_numbers(m.options)[0] if knows else 0
     return MethodGolden(
         name=m.name, learning_rates=[LONG] * STEPS, micro_batches=2, losses=[number] * (STEPS if knows else 1),
-        recorded=[[number] * queries] * STEPS, trained=trained,
+        recorded=[[number] * count] * STEPS, trained=trained,
         gradient=GradientSource(kind="accumulator", suffix=".gradient", divisor=LONG) if knows else None,
         moved=[row] * (STEPS - 1) if knows else [],
     )  # fmt: skip
@@ -183,10 +184,11 @@ def _run(m: GoldenMethod, model: ModelSpec, start: Mapping[str, np.ndarray]) -> 
     trained = trained_pieces(m, start)
     if m.promises == "exact_gradients":
         return FirstOrder(stepped(m, model, trained), m.training, trained, start)
-    if m.promises == "two_sided_loss_difference":
-        assert isinstance(m.options, ZerothOrderOptions)
-        return ZerothOrder(m.options, m.training, trained, model, start, SEED)
-    return None
+    if m.promises is None:
+        return None
+    kind = PROMISED_OPTIONS[m.promises]
+    options = kind(**{name: getattr(m.options, name) for name in kind.model_fields})  # what a method has besides changes no promise
+    return ESTIMATES[m.promises](options, m.training, trained, model, start, SEED)
 
 
 # ---- the batch, the adapter, the gradients -----------------------------------------------------------------------------
