@@ -82,8 +82,8 @@ def tiny_core_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def drop_later_fields(document: dict[str, Any]) -> None:
-    """A manifest's document as it was before format 1.3, of a bundle that has no smaller budgets."""
-    del document["smaller_generation"]
+    """A manifest's document as it was before format 1.3, of a bundle that has no smaller budgets and trains both factors."""
+    del document["smaller_generation"], document["lora"]["train"]
     for method in document["methods"]:
         del method["smaller_plans"]
     for target in document["targets"]:

@@ -70,7 +70,8 @@ def _in_order(value: tuple[Linear, ...]) -> tuple[Linear, ...]:
 class Lora(Settings):
     """y = x W + (alpha / rank) x A B on the linear layers `targets` of every block (PEFT's names and layout).
 
-    By default all of them; in any order, kept in that in which a forward meets them.
+    By default all of them; in any order, kept in that in which a forward meets them. `train`: both factors, or "B" alone (LoRA-FA,
+    arXiv 2308.03303): A stays as it is drawn at build, so nothing of it is in state, gradients or noise.
     """
 
     rank: int = Field(default=8, ge=1, le=1024)
@@ -78,10 +79,15 @@ class Lora(Settings):
     targets: Annotated[tuple[Linear, ...], BeforeValidator(as_tuple), AfterValidator(_in_order)] = Field(
         default=LINEARS, min_length=1
     )
+    train: Literal["both", "B"] = "both"
 
     @property
     def scale(self) -> float:
         return self.alpha / self.rank
+
+    def trains(self, piece: str) -> bool:
+        """Whether the piece of this name, `q_proj.lora_A` or with its group before it, is trained or stays as it is."""
+        return self.train == "both" or piece.endswith("lora_B")
 
 
 class Training(Settings):

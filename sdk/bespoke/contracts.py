@@ -16,12 +16,13 @@ from bespoke.config import Scalar, Settings, settings_from
 from bespoke.errors import ConfigError, Unsupported, shown
 from bespoke.graph import Batch, Graph, PlanBuilder, TensorSpec, Value
 from bespoke.hookspecs import hookimpl
-from bespoke.methods.zeroth_order import ZerothOrderOptions
+from bespoke.methods.zeroth_order import CurvatureOptions, NormalizedOptions, ZerothOrderOptions
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.costs import TORCH_COSTS, Costs, Speed
 from bespoke.system.quiet_imports import quiet_imports
 
 __all__ = [
+    "PROMISED_OPTIONS",
     "TORCH_COSTS",
     "Artifact",
     "Baked",
@@ -83,13 +84,19 @@ class Feature(NamedTuple):
     view: Literal["same", "bytes", "value"]
 
 
-Promise = Literal["exact_gradients", "two_sided_loss_difference"]
+Promise = Literal[
+    "exact_gradients", "two_sided_loss_difference", "normalized_loss_difference", "curvature_scaled_difference"
+]
 """What golden vectors hold a method to, on every device.
 
 exact_gradients: what it gives to `bespoke.methods.update`, or sums in `b.accumulator`, are the gradients of the batch's mean loss,
 for every piece of the adapter that it stores. The update rule may be any.
-two_sided_loss_difference: it records the differences and takes the step that `bespoke.methods.ZerothOrderOptions` describes.
+The others: it records the numbers and takes the step that the options describe from which its own derive (PROMISED_OPTIONS).
 """
+PROMISED_OPTIONS: Mapping[str, type[Settings]] = {
+    "two_sided_loss_difference": ZerothOrderOptions, "normalized_loss_difference": NormalizedOptions,
+    "curvature_scaled_difference": CurvatureOptions,
+}  # fmt: skip
 
 
 @runtime_checkable
@@ -229,11 +236,12 @@ def _promise_problem(plugin: Any) -> Problem | None:
     if promise is not None and promise not in known:
         words = f"{', '.join(map(repr, known))} or None"
         return Problem(f"promises = {shown(promise)}", words, "Set promises = None if golden vectors are to hold it to nothing")
-    if promise == known[1] and not (isinstance(plugin.Options, type) and issubclass(plugin.Options, ZerothOrderOptions)):
+    options = PROMISED_OPTIONS.get(promise or "")
+    if options is not None and not (isinstance(plugin.Options, type) and issubclass(plugin.Options, options)):
         return Problem(
             f"promises = '{promise}' with Options = {shown(plugin.Options)}",
-            "Options derived from bespoke.methods.ZerothOrderOptions",
-            "Derive them: epsilon, queries and distribution say what the differences are; or set promises = None",
+            f"Options derived from bespoke.methods.{options.__name__}",
+            "Derive them: their fields say what the differences are; or set promises = None",
         )  # fmt: skip
     return None
 

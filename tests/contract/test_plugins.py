@@ -30,10 +30,18 @@ METHODS = [
     Method("mesp", exact=True, options={"update": "adamw", "weight_decay": 0.01}),
     Method("mezo", exact=False, options={"distribution": "rademacher"}, steps=40, learning_rate=3e-4, falls_by=0.1),
     Method("momentum_fa", exact=True, options={"momentum": 0.5}, learning_rate=0.1),
+    Method("fzoo", exact=False, options={"queries": 4}, steps=40, learning_rate=1e-5, falls_by=0.1),
+    Method(
+        "hizoo", exact=False, options={"epsilon": 1e-2, "smoothing": 1e-3}, steps=40, learning_rate=3e-4, falls_by=0.05,
+    ),
+    Method(
+        "prge", exact=False, options={"queries": 2, "epsilon": 1e-3, "distribution": "rademacher"}, steps=40, learning_rate=3e-4,
+        falls_by=0.1,
+    ),
     Method("simpo", exact=False, options={"update": "sgd"}, learning_rate=0.05),
     Method("zo_signsgd", exact=False, steps=40, learning_rate=3e-3, falls_by=0.1),
 ]
-REPLAYABLE = {"mezo", "zo_signsgd"}
+REPLAYABLE = {"fzoo", "hizoo", "mezo", "prge", "zo_signsgd"}
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)

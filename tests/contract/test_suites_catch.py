@@ -141,7 +141,7 @@ class Crashes(Estimating):
     ("broken", "kind", "words"),
     [
         (NoSettings, PluginError, "subclass of bespoke.contracts.Settings"),
-        (Undecided, PluginError, r"promises = 'about_right'.*'exact_gradients', 'two_sided_loss_difference' or None"),
+        (Undecided, PluginError, r"promises = 'about_right'.*'exact_gradients', 'two_sided_loss_difference', .* or None"),
         (EstimatesWithoutOptions, PluginError, "derived from bespoke.methods.ZerothOrderOptions"),
         (Unnamed, PluginError, "name = '../small'"),
         (Unset, PluginError, "a default for every option"),
@@ -238,9 +238,9 @@ def signed(theta: torch.Tensor, z: torch.Tensor, g: torch.Tensor, lr: torch.Tens
 @pytest.mark.parametrize(
     ("broken", "words"),
     [
-        (OneSided, "recorded for query 0"),
-        (Signs, "a step of '.*' that is off by"),
-        (Forgets, "a step of '.*' that is off by"),
+        (OneSided, "recorded as number 0 of step 1"),
+        (Signs, "step 1 of '.*' off by"),
+        (Forgets, "step 1 of '.*' off by"),
         (RecordsMeans, "records 1 values.*each of 2 queries"),
     ],
 )

@@ -85,15 +85,17 @@ class EagerBuilder:
                 tree[name] = QuantizedWeight(Cell(arrays[f"{name}.codes"]), Cell(arrays[f"{name}.scales"]), shape[1])
             else:
                 tree[name] = Cell(arrays[name].double())
+        if group in self.model.blocks:
+            tree |= {name: Cell(self.state_tensors[f"{group}.{name}"]) for name in self.model.frozen_pieces(group)}
         return tree
 
     def adapter(self, group: str) -> dict[str, Cell]:
-        names = [f"{group}.{piece}" for piece in self.model.adapter_shapes(group)]
+        names = [f"{group}.{piece}" for piece in self.model.adapter_shapes(group) if self.model.lora.trains(piece)]
         return {name.split(".", 1)[1]: Cell(self.state_tensors[name], name) for name in names}
 
-    def batch(self) -> Batch:
+    def batch(self, copies: int = 1) -> Batch:
         cells = (self.tokens.tokens, self.tokens.targets, self.tokens.mask.double())
-        return Batch(*(Cell(tensor) for tensor in cells))  # type: ignore[arg-type]
+        return Batch(*(Cell(tensor.repeat(copies, 1)) for tensor in cells))  # type: ignore[arg-type]
 
     def scalar(self, name: str) -> Cell:
         number = {"batch_tokens": self.tokens.trained, "step": float(self.step), **self.scalars}[name]

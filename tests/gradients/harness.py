@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ from bespoke.model.spec import ModelSpec
 from bespoke.plan.compile import compile_plan, with_liveness
 from bespoke.plan.costs import Costs
 from bespoke.plan.instructions import Plan
+from bespoke.plan.kinds import ADAPTER_GROUP
 from bespoke.plan.verify import verify
 from bespoke.reference.buffers import Buffers
 from bespoke.reference.code import plan_code
@@ -147,16 +148,16 @@ class Rig:
     """One method at one sequence length, ready to run."""
 
     def __init__(
-        self, base: Base, model: ModelSpec, plan: Plan, tracer: Tracer, scalars: Mapping[str, float] | None = None
-    ) -> None:
+        self, base: Base, model: ModelSpec, plan: Plan, tracer: Tracer, scalars: Mapping[str, float] | None = None,
+        adapter: Mapping[str, np.ndarray] | None = None,
+    ) -> None:  # fmt: skip
         self.base, self.model, self.plan = base, model, plan
         self.buffers = Buffers([plan_code(plan)], torch.device("cpu"))
         self.scalars = dict(scalars or {})
         functions = [tracer.graphs[graph.key].module for graph in plan.graphs]
         device = torch.device("cpu")
-        self.interpreter = Interpreter(
-            plan_code(plan), functions, Weights(base.groups.__getitem__, device), self.buffers, device
-        )
+        groups = {**base.groups, ADAPTER_GROUP: adapter or {}}
+        self.interpreter = Interpreter(plan_code(plan), functions, Weights(groups.__getitem__, device), self.buffers, device)
 
     def run(
         self, section: Any, batch: TokenBatch | None, *, step: int = 1, lr: float = 0.0, tokens: float | None = None, seed: int = 0
@@ -172,7 +173,8 @@ class Rig:
         self.buffers.begin_step()
         loss = self.run("micro_step", batch).metrics["loss"]
         sums = self.buffers.step_values
-        return loss, {name: sums[f"{name}.gradient"].numpy().copy() for name in adapter}
+        trained = [name for name in adapter if self.model.lora.trains(name)]
+        return loss, {name: sums[f"{name}.gradient"].numpy().copy() for name in trained}
 
     def step(self, batches: Sequence[TokenBatch], *, step: int, lr: float, seed: int = 0) -> Outcome:
         """One training step as runtime.machine takes it."""
@@ -191,23 +193,23 @@ class Rig:
 def rig(
     base: Base, method: Any, length: int, rank: int, tracer: Tracer, *, training: Training | None = None, rows: int = 3,
     tiles: Tiles | None = None, options: Mapping[str, Any] | None = None, answers: bool = False,
-    linears: tuple[Linear, ...] = LINEARS,
+    linears: tuple[Linear, ...] = LINEARS, adapter: Mapping[str, np.ndarray] | None = None,
 ) -> Rig:
-    """By default a rig whose accumulators give the gradients."""
+    """By default a rig whose accumulators give the gradients. With an `adapter`, its A is frozen and B alone is trained."""
     training = training or Training(batch_size=rows, accumulation=2)
-    model = spec(base, rank, linears)
+    model = spec(base, rank, linears, "both" if adapter is None else "B")
     plan = planned(model, method, length, training, tracer, tiles=tiles, options=options, answers=answers)
     plugin = plugins.get("optimizer", method) if isinstance(method, str) else method
     scalars = Method(plugin.name, plugin, plugin.Options(**(options or {})), training).scalars
-    return Rig(base, model, plan, tracer, scalars)
+    return Rig(base, model, plan, tracer, scalars, adapter)
 
 
 _specs: dict[Hashable, ModelSpec] = {}
 
 
-def spec(base: Base, rank: int, linears: tuple[Linear, ...] = LINEARS) -> ModelSpec:
+def spec(base: Base, rank: int, linears: tuple[Linear, ...] = LINEARS, train: Literal["both", "B"] = "both") -> ModelSpec:
     """One object for a base and an adapter: a tracer knows functions by identity, and a spec's stages are bound methods."""
-    lora = Lora(rank=rank, alpha=SCALE * rank, targets=linears)
+    lora = Lora(rank=rank, alpha=SCALE * rank, targets=linears, train=train)
     return _specs.setdefault((base.folder, lora), ModelSpec(base.config, lora))
 
 

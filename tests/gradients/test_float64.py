@@ -6,7 +6,7 @@ The reference takes our RoPE tables and Gemma's 1 + w as fp32 holds it, both of 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -47,10 +47,11 @@ class ExactReference(Reference):
 
 def eager(
     base: Base, method: str, rank: int, batch: TokenBatch, state: Tensors, training: Training,
-    options: dict[str, Any] | None = None, tiles: dict[str, int] | None = None, **scalars: float,
+    options: dict[str, Any] | None = None, tiles: dict[str, int] | None = None, train: Literal["both", "B"] = "both",
+    **scalars: float,
 ) -> EagerBuilder:  # fmt: skip
     """The builder after one training step."""
-    model = spec(base, rank)
+    model = spec(base, rank, train=train)
     b = EagerBuilder(base, model, training, batch, state, {"learning_rate": 0.0, **scalars}, tiles or TILES)
     plugin = plugins.get("optimizer", method)
     plugin.train_step(b, model, plugin.Options(**(options or {})))

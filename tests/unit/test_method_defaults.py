@@ -18,6 +18,7 @@ def rates(optimizers: Any, training: Training | None = None) -> dict[str, float]
 def test_each_method_has_a_rate_of_its_own() -> None:
     found = rates({"mesp": {}, "mebp": {"update": "sgd"}, "mezo": {}})
     assert found == {"mesp": 2e-4, "mebp": 1e-2, "mezo": 5e-5}
+    assert rates({"prge": {}, "hizoo": {}, "fzoo": {"epsilon": 1e-2}}) == {"prge": 5e-5, "hizoo": 5e-5, "fzoo": 1e-5}
     assert rates(["mezo"], Training(steps=7)) == {"mezo": 5e-5}  # another field of Training names no rate
 
 

@@ -35,7 +35,7 @@ def pack(
     with open_bundle(folder) as opened:
         opened.verify_files()
         files, unlisted = opened.manifest.files, set(opened.unlisted)
-        weights = {record.file for record in opened.manifest.weights}
+        weights = {record.file for record in opened.manifest.weights} - {opened.manifest.adapter}
     if whole:
         zips = {"bundle.zip": set(files) | unlisted}
     elif since is None:

@@ -54,7 +54,7 @@ MAJOR, MINOR = 1, 4
 # before; a document of its minor has to hold it like any other.
 ADDED: Mapping[str, int] = {
     "text.tokenizer_bin": 1, "targets.artifacts.baked": 1, "generation": 2, "methods.smaller_plans": 3, "smaller_generation": 3,
-    "targets.artifacts.numbers": 4, "targets.features": 4,
+    "lora.train": 4, "targets.artifacts.numbers": 4, "targets.features": 4,
 }  # fmt: skip
 
 MAX_MANIFEST_BYTES = 8 * 2**20
@@ -139,11 +139,15 @@ class LoraRecord(Settings):
     linears: Annotated[tuple[Linear, ...], BeforeValidator(as_tuple)] = Field(
         min_length=1, max_length=64, description="the linears of a block that have an adapter, in the order of the adapter"
     )
+    train: Literal["both", "B"] = Field(
+        default="both",
+        description="what of it is trained and kept in states; if that is B alone, A is a weight of group `adapter`",
+    )
 
     @property
     def settings(self) -> Lora:
         """What it was built with."""
-        return Lora(rank=self.rank, alpha=self.alpha, targets=self.linears)
+        return Lora(rank=self.rank, alpha=self.alpha, targets=self.linears, train=self.train)
 
 
 class TextRecord(Settings):
@@ -224,7 +228,7 @@ class MethodRecord(Settings):
 class WeightsRecord(Settings):
     """A group of frozen weights, mapped and dropped as one."""
 
-    group: Name = Field(description="embedding, block_00 onwards, head, rope")
+    group: Name = Field(description="embedding, block_00 onwards, head, rope; adapter, where B alone is trained")
     file: FileName = Field(description="safetensors file of the group")
 
 

@@ -28,6 +28,7 @@ from bespoke.config import expected_of
 from bespoke.errors import BundleError, BundleVersionError, kind_of
 from bespoke.format.json_strict import dumps_canonical, loads_strict, shown_json
 from bespoke.plan.instructions import DTYPE_BYTES
+from bespoke.plan.kinds import ADAPTER_GROUP
 
 __all__ = ["check_manifest", "manifest_bytes", "manifest_schema", "manifest_sum", "read_manifest", "referenced_files"]
 
@@ -95,6 +96,7 @@ def check_manifest(manifest: Manifest) -> None:
                         f"methods.{method.name}", f"a plan for length {plan.sequence_length}", f"one of {lengths}"
                     )
     _check_budgets(manifest)
+    _check_frozen(manifest)
     graphs = {graph.key: graph for graph in manifest.graphs}
     groups = {record.group for record in manifest.weights}
     for target in manifest.targets:
@@ -124,6 +126,15 @@ def _check_budgets(manifest: Manifest) -> None:
         for larger, budget in pairwise(budgets):
             if budget >= larger:
                 raise _refused(path, f"plans for {budget} bytes", f"fewer than {larger}, the budget before it")
+
+
+def _check_frozen(manifest: Manifest) -> None:
+    """What is not trained is a weight, of the very file that states and exports take it from."""
+    found = next((record.file for record in manifest.weights if record.group == ADAPTER_GROUP), None)
+    expected = manifest.adapter if manifest.lora.train == "B" else None
+    if found != expected:
+        shown = ["no group" if file is None else f"a group of {file!r}" for file in (found, expected)]
+        raise _refused("weights", f"{shown[0]} '{ADAPTER_GROUP}'", f"{shown[1]}, as lora.train says")
 
 
 def _check_baked(artifact: ArtifactRecord, groups: set[str], path: str) -> None:

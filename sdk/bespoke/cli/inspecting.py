@@ -100,7 +100,8 @@ def _lines(bundle: Bundle) -> str:
             f"manifest    sha256 {bundle.manifest_sha256}; authenticated: {_AUTHENTICATED[bundle.authenticated]}",
             f"files       {len(m.files)}, {megabytes(size)}",
             f"model       {m.model.name} ({m.model.architecture}), licence {m.model.licence}, base {m.model.base_sha256[:16]}",
-            f"adapter     LoRA of rank {m.lora.rank}, alpha {m.lora.alpha:g}, on {', '.join(m.lora.linears)}",
+            f"adapter     LoRA of rank {m.lora.rank}, alpha {m.lora.alpha:g}, on {', '.join(m.lora.linears)}; trained: "
+            + ("A and B" if m.lora.train == "both" else "B, A stays as it is"),
             f"takes       {text}; trains on {m.text.train_on}; context {m.context_length}",
             f"data        {data}",
             f"golden      {m.golden or 'none'}",

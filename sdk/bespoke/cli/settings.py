@@ -88,6 +88,7 @@ FLAGS = (
         "lora", "targets", str,
         "Linears of a block that have an adapter [q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj].", True,
     ),
+    Flag("lora", "train", click.Choice(["both", "B"]), "Factors of the adapter that are trained; B alone is LoRA-FA [both].", True),
     Flag("training", "learning_rate", float, "Learning rate, at its peak [2e-4]."),
     Flag("training", "steps", int, "Steps of a run, over which its schedule spans [300]."),
     Flag("training", "sequence_lengths", str, "Lengths to make plans for, as 64,128,256 [64,128,256].", True),

@@ -59,6 +59,7 @@ from bespoke.model.licence import find_licence
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.costs import Workspace
 from bespoke.plan.instructions import Plan
+from bespoke.plan.kinds import ADAPTER_GROUP
 from bespoke.plan.same_state import check_same_state
 from bespoke.plan.verify import verify
 from bespoke.rules.noise import noise
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from bespoke.graph.trace import Graph
 
 PROGRAMS = "graphs/exported"
+ADAPTER = "adapter/initial.safetensors"
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,12 @@ def _files(request: BuildRequest, writer: BundleWriter, progress: Progress, *, h
     files = _write_weights(folder, config, context, writer, progress, hollow)
     if request.data == AUTO and data.valid is None:
         data = _samples(request, folder, model, files, writer, progress, hollow)
-    write_arrays(writer.path_for("adapter/initial.safetensors"), initial_adapter(model, request.training.seed))
+    base = base_sha256(files)
+    adapter = writer.path_for(ADAPTER)
+    write_arrays(adapter, initial_adapter(model, request.training.seed))
+    weights = {group: f"weights/{group}.safetensors" for group in files}
+    if model.lora.train == "B":  # A is a weight that comes from there
+        files, weights = {**files, ADAPTER_GROUP: adapter}, {**weights, ADAPTER_GROUP: ADAPTER}
     used = plans.graphs(planned)
     graphs = _write_programs(used, writer, progress)
     for one in compiled:
@@ -156,9 +163,9 @@ def _files(request: BuildRequest, writer: BundleWriter, progress: Progress, *, h
         created_by=CreatorRecord(name="bespoke-sdk", version=__version__),
         model=ModelRecord(
             name=_model_name(request.model), architecture=config.family, config=config, licence=licence.text,
-            base_sha256=base_sha256(files),
+            base_sha256=base,
         ),
-        lora=LoraRecord(rank=model.lora.rank, alpha=model.lora.alpha, linears=model.lora.targets),
+        lora=LoraRecord(rank=model.lora.rank, alpha=model.lora.alpha, linears=model.lora.targets, train=model.lora.train),
         text=text.record,
         context_length=context,
         sequence_lengths=request.sequence_lengths,
@@ -166,8 +173,8 @@ def _files(request: BuildRequest, writer: BundleWriter, progress: Progress, *, h
         methods=tuple(methods),
         generation=generation[0].plan,
         smaller_generation=tuple(generation[1:]),
-        weights=tuple(WeightsRecord(group=group, file=f"weights/{group}.safetensors") for group in files),
-        adapter="adapter/initial.safetensors",
+        weights=tuple(WeightsRecord(group=group, file=file) for group, file in weights.items()),
+        adapter=ADAPTER,
         data=data,
         golden=golden,
         graphs=tuple(graphs),

@@ -52,7 +52,7 @@ class GradientGolden(Settings):
 
 
 class PieceGolden(Settings):
-    """One piece of the adapter. `gradient` is null where no method of the bundle yields gradients."""
+    """One piece of the adapter. `gradient` is null where no method of the bundle yields gradients, and where it is not trained."""
 
     name: str
     block: int = Field(ge=0, lt=2**16, description="with `tensor`: the piece's place in the noise counter")

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bespoke.contracts import PROMISED_OPTIONS
 from bespoke.data.text import Tokenizer
 from bespoke.errors import PluginError
 from bespoke.golden.batch import drawn_arrays, drawn_tokens, padded
@@ -33,11 +34,11 @@ from bespoke.golden.document import (
     places,
 )
 from bespoke.golden.first_step import first_step
-from bespoke.golden.methods import FirstOrder, ZerothOrder
-from bespoke.golden.promises import GoldenMethod, check_promise, stepped, trained_pieces
+from bespoke.golden.methods import FirstOrder
+from bespoke.golden.promises import GoldenMethod, check_promise, promised_numbers, stepped, trained_pieces
 from bespoke.golden.reference import Lane, Reference
 from bespoke.golden.texts import golden_texts
-from bespoke.methods.zeroth_order import ZerothOrderOptions
+from bespoke.golden.zeroth_order import ESTIMATES, ZerothOrder
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.instructions import DType
 from bespoke.plan.values import arrays_of
@@ -108,7 +109,7 @@ def _make_golden(
             update={
                 "loss": known(exact.mean_loss, rough.mean_loss),
                 "next_token_loss": known(float(exact.losses[0, -1]), float(rough.losses[0, -1])),
-                "pieces": [_piece(p, exact, rough, largest) for p in document.pieces],
+                "pieces": [_piece(p, exact, rough, largest) if model.lora.trains(p.name) else p for p in document.pieces],
                 "methods": [
                     first_step(
                         m, files, start, padded(tokens, mask, arrays, m.training.batch_size, m.plans[0].sequence_length), SEED,
@@ -123,7 +124,9 @@ def _make_golden(
         ),
         tokens=tokens, mask=mask,
         gradients={
-            p.name: _elements(p, exact.gradients[p.name]).astype(np.float32) for p in document.pieces if exact.gradients
+            p.name: _elements(p, exact.gradients[p.name]).astype(np.float32)
+            for p in document.pieces
+            if exact.gradients and model.lora.trains(p.name)
         },
         batch_arrays=arrays,
     )  # fmt: skip
@@ -136,19 +139,20 @@ def longest_golden(model: ModelSpec, methods: Sequence[GoldenMethod], shortest: 
     tokens, mask = _batch(model, methods, shortest)
     shapes = {f"{group}.{name}": shape for group in model.blocks for name, shape in model.adapter_shapes(group).items()}
     first = any(m.promises == "exact_gradients" for m in methods)
-    gradient = GradientGolden(norm=number, tolerance=LONG) if first else None
+    gradient = GradientGolden(norm=number, tolerance=LONG)
+    trained = [p for p in document.pieces if first and model.lora.trains(p.name)]
     sizes = {name: int(np.prod(shape)) for name, shape in shapes.items()}
     return Golden(
         document=document.model_copy(
             update={
                 "b_scale": LONG, "loss": number, "next_token_loss": number,
-                "pieces": [p.model_copy(update={"gradient": gradient}) for p in document.pieces],
+                "pieces": [p.model_copy(update={"gradient": gradient if p in trained else None}) for p in document.pieces],
                 "methods": [_longest(m, list(shapes), number) for m in methods],
                 "texts": golden_texts(tokenizer, SEED) if tokenizer is not None else [],
             }
         ),
         tokens=tokens, mask=mask,
-        gradients={p.name: np.zeros(len(places(p, sizes[p.name], SEED)), np.float32) for p in document.pieces if first},
+        gradients={p.name: np.zeros(len(places(p, sizes[p.name], SEED)), np.float32) for p in trained},
         batch_arrays=_arrays(model, methods, tokens),
     )  # fmt: skip
 
@@ -157,10 +161,10 @@ def _longest(m: GoldenMethod, pieces: list[str], number: Known) -> MethodGolden:
     check_promise(m)
     trained = trained_pieces(m, pieces)
     row, knows = [number] * len(trained), m.promises is not None
-    queries = m.options.queries if isinstance(m.options, ZerothOrderOptions) and knows else 0
+    count = promised_numbers(m.options)[0] if knows else 0
     return MethodGolden(
         name=m.name, learning_rates=[LONG] * STEPS, micro_batches=2, losses=[number] * (STEPS if knows else 1),
-        recorded=[[number] * queries] * STEPS, trained=trained,
+        recorded=[[number] * count] * STEPS, trained=trained,
         gradient=GradientSource(kind="accumulator", suffix=".gradient", divisor=LONG) if knows else None,
         moved=[row] * (STEPS - 1) if knows else [],
     )  # fmt: skip
@@ -180,10 +184,11 @@ def _run(m: GoldenMethod, model: ModelSpec, start: Mapping[str, np.ndarray]) -> 
     trained = trained_pieces(m, start)
     if m.promises == "exact_gradients":
         return FirstOrder(stepped(m, model, trained), m.training, trained, start)
-    if m.promises == "two_sided_loss_difference":
-        assert isinstance(m.options, ZerothOrderOptions)
-        return ZerothOrder(m.options, m.training, trained, model, start, SEED)
-    return None
+    if m.promises is None:
+        return None
+    kind = PROMISED_OPTIONS[m.promises]
+    options = kind(**{name: getattr(m.options, name) for name in kind.model_fields})  # what a method has besides changes no promise
+    return ESTIMATES[m.promises](options, m.training, trained, model, start, SEED)
 
 
 # ---- the batch, the adapter, the gradients -----------------------------------------------------------------------------

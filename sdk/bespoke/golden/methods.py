@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first steps of a method by the reference: which lanes each step needs, and what is made of their losses and gradients.
+"""The first steps of a method of exact gradients by the reference: which lanes each step needs, and what is made of their losses
+and gradients. Estimates are in `zeroth_order`.
 
-First-order steps are torch.optim's on autograd's gradients; where the update rule is the method's own, only the first loss and the
-gradients are known. The first step is known in fp32 and float64, which says how far fp32 is
-off; later ones are taken in fp32. Zeroth-order losses are all float64, because g divides their difference by 2 epsilon.
+Steps are torch.optim's on autograd's gradients; where the update rule is the method's own, only the first loss and the gradients
+are known. The first step is known in fp32 and float64, which says how far fp32 is off; later ones are taken in fp32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,16 +18,11 @@ from bespoke.golden.document import Known, MethodGolden
 from bespoke.golden.promises import Stepped
 from bespoke.golden.reference import Lane
 from bespoke.methods.update import FirstOrderOptions
-from bespoke.methods.zeroth_order import ZerothOrderOptions
-from bespoke.model.spec import ModelSpec
-from bespoke.rules.noise import noise
 from bespoke.rules.schedule import learning_rate_at
 
 STEPS = 3
 FLOOR = 1e-5
 MOVED_FLOOR = 1e-4  # AdamW's first steps are signs: an element near 0 may go either way
-LOSS_NOISE = 2e-6  # what an fp32 loss of a few nats may be off
-EXACT_QUERIES = 4  # with more, only these are computed, and no step is taken
 
 Tensors = dict[str, torch.Tensor]
 
@@ -162,132 +156,6 @@ def _optimizer(rule: FirstOrderOptions, parameters: list[torch.Tensor]) -> torch
     return torch.optim.AdamW(
         parameters, lr=1.0, betas=(rule.beta1, rule.beta2), eps=rule.adam_epsilon, weight_decay=rule.weight_decay
     )
-
-
-class ZerothOrder:
-    """Two-sided estimates along z from the noise counter, of the pieces that are trained."""
-
-    def __init__(
-        self, options: ZerothOrderOptions, training: Training, trained: Sequence[str], model: ModelSpec,
-        start: Mapping[str, np.ndarray], seed: int,
-    ) -> None:  # fmt: skip
-        self.options = options
-        self.training = training
-        self.model = model
-        self.trained = list(trained)
-        self.start = start
-        self.seed = seed
-        self.queries = min(options.queries, EXACT_QUERIES)
-        self.partial = self.queries < options.queries
-        self.rates = rates(training, 1 if self.partial else STEPS)
-        self.losses: list[Known] = []
-        self.recorded: list[list[Known]] = []
-        self.moved: list[list[Known]] = []
-        self._now: Tensors = {name: torch.tensor(start[name]).double() for name in start}
-        self._lanes: list[Lane] = []
-        self._drawn: tuple[tuple[int, int, int], Tensors] = ((-1, -1, -1), {})
-        self._relative_loss = self._g_off = self._drift = 0.0
-
-    @property
-    def key(self) -> Hashable:
-        """What the results follow from."""
-        return self.options, self.training, tuple(self.trained)
-
-    def lanes(self, step: int, base: Sequence[Lane]) -> list[Lane]:
-        """For each query both signs in float64, and in the first step in fp32 too."""
-        if step > len(self.rates):
-            return []
-        dtypes = (torch.float64, torch.float32) if step == 1 else (torch.float64,)
-        self._lanes = [
-            Lane(self._perturbed(step, query, sign), dtype, gradient=False)
-            for dtype in dtypes
-            for query in range(self.queries)
-            for sign in (1, -1)
-        ]
-        return self._lanes
-
-    def _perturbed(self, step: int, query: int, sign: int) -> Any:
-        def adapter(block: int) -> Tensors:
-            group, z = self.model.blocks[block], self._noise(step, query, block)
-            return {
-                name: self._now[f"{group}.{name}"] + sign * self.options.epsilon * z[name]
-                for name in self.model.adapter_shapes(group)
-            }
-
-        return adapter
-
-    def _noise(self, step: int, query: int, block: int) -> Tensors:
-        """z of a block's pieces; the last one drawn is kept, for the other sign."""
-        if self._drawn[0] != (step, query, block):
-            group = self.model.blocks[block]
-            z = {
-                name: torch.from_numpy(
-                    noise(
-                        shape, seed=self.seed, step=step, query=query, block=block, tensor=tensor,
-                        distribution=self.options.distribution,
-                    )
-                ).double()
-                * (f"{group}.{name}" in self.trained)
-                for tensor, (name, shape) in enumerate(self.model.adapter_shapes(group).items())
-            }  # fmt: skip
-            self._drawn = ((step, query, block), z)
-        return self._drawn[1]
-
-    def advance(self, step: int, base: Sequence[Lane]) -> None:
-        """Takes the losses of this step's lanes, and the step itself."""
-        if step > len(self.rates):
-            return
-        exact = np.array([lane.mean_loss for lane in self._lanes[: 2 * self.queries]])
-        g = (exact[0::2] - exact[1::2]) / (2 * self.options.epsilon)
-        loss = float(exact.mean())
-        if step == 1:
-            rough = np.array([lane.mean_loss for lane in self._lanes[2 * self.queries :]])
-            rough_g = (rough[0::2] - rough[1::2]) / (2 * self.options.epsilon)
-            self._relative_loss = max(FLOOR, 10 * abs(float(rough.mean()) - loss) / loss)
-            self._g_off = 10 * float(np.abs(rough_g - g).max())
-        noise_of_g = LOSS_NOISE * max(1.0, loss) / self.options.epsilon
-        tolerances = [max(self._g_off, noise_of_g, FLOOR * abs(value)) for value in g]
-        self.recorded.append([Known(value=float(v), tolerance=t) for v, t in zip(g, tolerances, strict=True)])
-        if self.partial:
-            return
-        self._drift += self._uncertainty_of_loss(loss)
-        self.losses.append(Known(value=loss, tolerance=self._relative_loss * loss + self._drift))
-        if step < STEPS:
-            self._step(step, g, tolerances)
-
-    def _uncertainty_of_loss(self, loss: float) -> float:
-        """What the tolerance of the last step's estimates makes of this step's loss. On a parabola through the last loss with slope
-        -g that has come to `loss` at distance s = share * g, the slope there is 2 * (loss - last) / s + g."""
-        if not self.losses:
-            return 0.0
-        change, share = loss - self.losses[-1].value, self.rates[len(self.losses) - 1] / self.queries
-        return sum(
-            abs(2 * change / known.value + share * known.value) * known.tolerance for known in self.recorded[-2] if known.value
-        )
-
-    def _step(self, step: int, g: np.ndarray, tolerances: Sequence[float]) -> None:
-        share = self.rates[step - 1] / self.queries
-        uncertain = dict.fromkeys(self.trained, 0.0)
-        for block, group in enumerate(self.model.blocks):
-            for query in range(self.queries):
-                for name, z in self._noise(step, query, block).items():
-                    full = f"{group}.{name}"
-                    self._now[full] = self._now[full] - share * float(g[query]) * z
-                    if full in uncertain:
-                        uncertain[full] += share * tolerances[query] * float(z.norm())
-        row = []
-        for number, name in enumerate(self.trained):
-            way = float((self._now[name] - torch.as_tensor(self.start[name])).norm())
-            rounding = 1e-7 * float(torch.as_tensor(self.start[name]).norm()) + FLOOR * way
-            before = self.moved[-1][number].tolerance if self.moved else 0.0
-            row.append(Known(value=way, tolerance=uncertain[name] + rounding + before))
-        self.moved.append(row)
-
-    def result(self, name: str) -> MethodGolden:
-        return MethodGolden(
-            name=name, learning_rates=self.rates, micro_batches=1, losses=self.losses, recorded=self.recorded,
-            trained=self.trained, gradient=None, moved=self.moved,
-        )  # fmt: skip
 
 
 def _with_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

@@ -21,14 +21,14 @@ from bespoke.graph.builder import PlanBuilder
 from bespoke.graph.trace import OF_THIS_PROCESS, Tracer
 from bespoke.graph.value import Value
 from bespoke.methods.update import FirstOrderOptions, update
-from bespoke.methods.zeroth_order import ZerothOrderOptions
+from bespoke.methods.zeroth_order import CurvatureOptions, NormalizedOptions, ZerothOrderOptions
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.access import writes
 from bespoke.plan.instructions import Call, Instruction, Named, Operand, Plan, Store, Zero
 from bespoke.plan.replay import recorded_values
 from bespoke.plan.values import arrays_of
 
-__all__ = ["GoldenMethod", "Stepped", "check_promise", "stepped", "stored_pieces", "trained_pieces"]
+__all__ = ["GoldenMethod", "Stepped", "check_promise", "promised_numbers", "stepped", "stored_pieces", "trained_pieces"]
 
 DIFFERENCE_RATE = 2.0**20  # so large that p - rate * g is the gradient to the last digit
 
@@ -67,22 +67,30 @@ def check_promise(m: GoldenMethod) -> None:
     if arrays and m.promises is not None:
         raise PluginError(
             f"optimizer '{m.name}', promises = '{m.promises}'", got=f"plans that read the arrays {', '.join(arrays)}",
-            expected="a loss of tokens, targets and mask alone: that is what both promises are about",
+            expected="a loss of tokens, targets and mask alone: that is what all promises are about",
             next_step="Set promises = None",
         )  # fmt: skip
-    if m.promises != "two_sided_loss_difference":
+    if m.promises in (None, "exact_gradients"):
         return
-    queries = m.options.queries if isinstance(m.options, ZerothOrderOptions) else 0
+    count, each = promised_numbers(m.options)
     for plan in m.plans:
         recorded = [plan.values[value].shape for value in recorded_values(plan.sections.get("train_step", []))]
-        if not queries or not plan.replayable or recorded[:queries] != [[]] * queries:
+        if not count or not plan.replayable or recorded[:count] != [[]] * count:
             kind = "replayable" if plan.replayable else "not replayable"
             raise PluginError(
                 f"optimizer '{m.name}', promises = '{m.promises}'",
                 got=f"a plan for sequence length {plan.sequence_length} that is {kind} and records {len(recorded)} values",
-                expected=f"stores that follow from one recorded number for each of {queries} queries",
-                next_step="See bespoke.methods.ZerothOrderOptions for all of the promise, or set promises = None",
+                expected=f"stores that follow from {each}",
+                next_step="See the options of bespoke.methods for all of the promise, or set promises = None",
             )
+
+
+def promised_numbers(options: Settings) -> tuple[int, str]:
+    """How many numbers a method of estimates records at least, and in words. None where the options are of no such method."""
+    if isinstance(options, CurvatureOptions):
+        return 2, "a recorded slope and a recorded curvature"
+    queries = options.queries if isinstance(options, ZerothOrderOptions | NormalizedOptions) else 0
+    return queries, f"one recorded number for each of {queries} queries"
 
 
 def stepped(m: GoldenMethod, model: ModelSpec, trained: Sequence[str]) -> Stepped:

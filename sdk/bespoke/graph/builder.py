@@ -33,7 +33,7 @@ from bespoke.plan.instructions import (
     Zero,
     unchecked,
 )
-from bespoke.plan.kinds import ARRAY_DTYPES, ARRAY_PREFIX, BATCH, OPTION_DTYPE, SCALARS, option_scalar
+from bespoke.plan.kinds import ADAPTER_GROUP, ARRAY_DTYPES, ARRAY_PREFIX, BATCH, OPTION_DTYPE, SCALARS, option_scalar
 
 if TYPE_CHECKING:
     from bespoke.model.spec import ModelSpec
@@ -71,7 +71,8 @@ class PlanBuilder:
     # ---- what exists before the step ---------------------------------------------------------------------------------
 
     def weights(self, group: str) -> dict[str, Any]:
-        """Frozen tensors of a group, name -> value; a quantized one is a pair whose `.rows(a, b)` cuts both."""
+        """Frozen tensors of a group, name -> value; a quantized one is a pair whose `.rows(a, b)` cuts both. Of a block also the
+        pieces of its adapter that are not trained."""
         self._check_group(group, ("embedding", *self.model.blocks, "head", "rope"))
         tree: dict[str, Any] = {}
         if group == "rope":
@@ -90,12 +91,15 @@ class PlanBuilder:
                 tree[name] = QuantizedWeight(codes, scales, columns)
             else:
                 tree[name] = self._find(f"{group}.{name}", shape, "float32", "weight", "bundle")
+        if group in self.model.blocks:
+            for name, shape in self.model.frozen_pieces(group).items():
+                tree[name] = self._find(f"{ADAPTER_GROUP}.{group}.{name}", shape, "float32", "weight", "bundle")
         return tree
 
     def adapter(self, group: str) -> dict[str, Value]:
         """Trained tensors of a block, `q_proj.lora_A` [rank, in] and so on -> value."""
         self._check_group(group, self.model.blocks)
-        shapes = self.model.adapter_shapes(group)
+        shapes = {name: shape for name, shape in self.model.adapter_shapes(group).items() if self.model.lora.trains(name)}
         return {name: self._find(f"{group}.{name}", shape, "float32", "adapter", "state") for name, shape in shapes.items()}
 
     def state(self, like: Value, name: str, shape: Sequence[int] | None = None) -> Value:

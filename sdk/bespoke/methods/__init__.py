@@ -26,16 +26,19 @@ from bespoke.methods.forward import (
     slice_adapter,
     slice_weights,
 )
-from bespoke.methods.head import head_backward, head_loss, head_loss_and_gradient, head_pass, token_losses
+from bespoke.methods.head import head_backward, head_loss, head_loss_and_gradient, head_losses, head_pass, token_losses
 from bespoke.methods.update import FirstOrderOptions, summed_gradients, update
 from bespoke.methods.vjp import vjp
-from bespoke.methods.zeroth_order import ZerothOrderOptions
+from bespoke.methods.zeroth_order import LOSS_ROUNDING, CurvatureOptions, NormalizedOptions, ZerothOrderOptions
 
 __all__ = [
     "ATTENTION_LINEARS",
+    "LOSS_ROUNDING",
     "MLP_LINEARS",
     "Attention",
+    "CurvatureOptions",
     "FirstOrderOptions",
+    "NormalizedOptions",
     "Pass",
     "ZerothOrderOptions",
     "attention_backward",
@@ -49,6 +52,7 @@ __all__ = [
     "head_backward",
     "head_loss",
     "head_loss_and_gradient",
+    "head_losses",
     "head_pass",
     "inputs_backward",
     "mlp_backward",

@@ -2,7 +2,8 @@
 """The backward of a block in hand-derived stages, each a small graph: the counterpart of `forward`.
 
 Dimensions: N rows, D hidden, F intermediate width or a slice of it, H and K query and key-value heads, d head width, r rank.
-Every function records calls and returns gradients by the adapter's names.
+Every function records calls and returns gradients by the names of what is trained: if that is B alone, dA is no result of a
+stage, and tracing leaves out what only dA needs.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from bespoke.graph.builder import PlanBuilder
 from bespoke.graph.value import Value
 from bespoke.methods.forward import (
     ATTENTION_LINEARS,
-    MLP_LINEARS,
     Attention,
     attention_weights,
+    mlp_projections,
     mlp_slices,
     output_weights,
     pick,
@@ -67,11 +68,12 @@ def mlp_slice_backward(
         a, u = products["a"], products["u"]
     else:
         a, u = model.mlp_products(shared["x2"], h_gate, h_up, weights, adapter)
-    return layers.gated_mlp_slice_backward(
+    found = layers.gated_mlp_slice_backward(
         a, u, h_gate, h_up, weights["gate_proj"], weights["up_proj"], weights["down_proj"], adapter.get("gate_proj.lora_B"),
         adapter.get("up_proj.lora_B"), a_down, start, shared["dbranch"], shared.get("dh_down"), scale=model.lora.scale,
         activation=model.config.activation,
     )  # fmt: skip
+    return {name: leaf for name, leaf in found.items() if name != "da_down" or model.lora.trains("down_proj.lora_A")}
 
 
 def mlp_end(
@@ -80,9 +82,10 @@ def mlp_end(
 ) -> tuple[torch.Tensor, Tensors]:
     """After the last slice: dx [N, D] of the residual before the MLP, and the gradients that need all slices."""
     gated = [name for name in ("gate", "up") if f"{name}_proj" in model.lora.targets]
-    grads = {f"{name}_proj.lora_A": sums[f"dh_{name}"].t() @ shared["x2"] for name in gated}
+    grads = {f"{name}_proj.lora_A": sums[f"dh_{name}"].t() @ shared["x2"] for name in gated if "x2" in shared}
     if da_down is not None:
         grads["down_proj.lora_A"] = da_down.t().contiguous()
+    if "h_down" in sums:
         grads["down_proj.lora_B"] = model.lora.scale * (shared["dbranch"].t() @ sums["h_down"])
     dx2 = sums["dx"]
     for name in gated:
@@ -101,7 +104,8 @@ def mlp_backward(
     """
     weights = b.weights(model.blocks[block])
     norms = pick(weights, "mlp_norm", "mlp_output_norm")
-    needed = {n: leaf for n, leaf in pick(adapter, *MLP_LINEARS).items() if n.endswith("lora_A") or n == "down_proj.lora_B"}
+    projections = mlp_projections(weights, adapter)
+    needed = projections | {name: leaf for name, leaf in adapter.items() if name == "down_proj.lora_B"}
     seen = {"branch": branch} if model.config.output_norms else {}
     started = b.call(mlp_start, x, seen, dy, norms, needed, model=model)
     a_down = started.pop("a_down", None)
@@ -111,7 +115,7 @@ def mlp_backward(
     gated = [name for name in ("gate", "up") if f"{name}_proj" in model.lora.targets]
     down = "down_proj" in model.lora.targets
     by_token = [*(f"dh_{name}" for name in gated), *(["h_down"] if down else [])]
-    by_width = [*(f"db_{name}" for name in gated), *(["da_down"] if down else [])]
+    by_width = [*(f"db_{name}" for name in gated), *(["da_down"] if "down_proj.lora_A" in adapter else [])]
     sums = {name: b.zeros((x.shape[0], rank)) for name in by_token} | {"dx": b.zeros(x.shape)}
     rows = {name: b.zeros((width, rank)) for name in by_width}
     tiles = row_tiles(b, x.shape[0])
@@ -124,9 +128,9 @@ def mlp_backward(
             b.constant(start), add_to=summed if len(tiles) == 1 else summed | slices, into=slices if len(tiles) == 1 else None,
             model=model,
         )  # fmt: skip
-    shared = {name: shared[name] for name, wanted in (("x2", gated), ("dbranch", down)) if wanted}
-    loras = pick(adapter, "gate_proj", "up_proj")
-    loras = {name: leaf for name, leaf in loras.items() if name.endswith("lora_A")}
+    wanted = {"x2": any(name.endswith("lora_A") for name in pick(adapter, "gate_proj", "up_proj")), "dbranch": down}
+    shared = {name: shared[name] for name, is_wanted in wanted.items() if is_wanted}
+    loras = pick(projections, "gate_proj", "up_proj")
     dx, grads = b.call(mlp_end, x, dy, shared, sums, rows.get("da_down"), pick(weights, "mlp_norm"), loras, model=model)
     return dx, grads | {f"{name}_proj.lora_B": rows[f"db_{name}"] for name in gated}
 
@@ -147,12 +151,13 @@ def output_backward(
 def _linear_backward(
     x: torch.Tensor, dy: torch.Tensor, name: str, weights: dict[str, Any], adapter: Tensors, model: ModelSpec
 ) -> tuple[torch.Tensor, Tensors]:
-    """dy [N, out] at a linear -> dx [N, in], and dA and dB if it has an adapter."""
+    """dy [N, out] at a linear -> dx [N, in], and dA and dB if it has an adapter and they are trained."""
     if name not in model.lora.targets:
         return product_transposed(dy, weights[name]), {}
-    a, b = adapter[f"{name}.lora_A"], adapter[f"{name}.lora_B"]
+    a, b = model.factors(name, weights, adapter)
     dx, da, db = layers.lora_linear_backward(x, weights[name], a, b, dy, scale=model.lora.scale)
-    return dx, {f"{name}.lora_A": da, f"{name}.lora_B": db}
+    grads = {f"{name}.lora_A": da, f"{name}.lora_B": db}
+    return dx, {piece: gradient for piece, gradient in grads.items() if model.lora.trains(piece)}
 
 
 def tile_backward(

@@ -2,6 +2,9 @@
 """A forward pass in tiles: attention by query tiles, the MLP by slices of its width. What methods and the SDK's own sections share.
 
 Memory is nearly flat in sequence length and width, because each tile's intermediates are gone before the next one's.
+
+A batch may hold n *paths*: n copies of the same rows below each other (`b.batch(copies=n)`), each with an adapter of its own. A
+piece of an adapter is then a list of n values. Weights are read, and decoded, once for the rows of all paths in a tile.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bespoke.graph.builder import PlanBuilder
+from bespoke.graph.tree import map_leaves
 from bespoke.graph.value import Value
 from bespoke.ops.int4 import GROUP
 
@@ -24,6 +28,11 @@ MLP_LINEARS = ("gate_proj", "up_proj", "down_proj")
 def pick(tree: dict[str, Any], *names: str) -> dict[str, Any]:
     """The entries of a weight or adapter tree that belong to these linears or norms."""
     return {name: leaf for name, leaf in tree.items() if name.split(".", 1)[0] in names}
+
+
+def mlp_projections(weights: dict[str, Any], adapter: dict[str, Any]) -> dict[str, Any]:
+    """A of gate, up and down, where they have adapters: among the adapter's pieces, or among the weights if B alone is trained."""
+    return {name: leaf for name, leaf in pick({**weights, **adapter}, *MLP_LINEARS).items() if name.endswith("lora_A")}
 
 
 @dataclass(frozen=True)
@@ -86,8 +95,11 @@ ROWS = 256  # of a tile where memory is short; fewer would decode weights more o
 
 def row_tiles(b: PlanBuilder, count: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     """Rows of `count` in a flat batch, and their positions in a sequence: some sequences at a time, or parts of one."""
-    length, most = b.sequence_length, b.batch_size * b.sequence_length
-    size = b.choose("row_tile", [min(ROWS, most), most])
+    most = b.batch_size * b.sequence_length
+    return _tiles(count, b.choose("row_tile", [min(ROWS, most), most]), b.sequence_length)
+
+
+def _tiles(count: int, size: int, length: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     if size >= count:
         return [((0, count), (0, min(count, length)))]
     if size >= length:
@@ -98,6 +110,36 @@ def row_tiles(b: PlanBuilder, count: int) -> list[tuple[tuple[int, int], tuple[i
         for first in range(0, count, length)
         for begin in range(0, length, size)
     ]
+
+
+def path_tiles(b: PlanBuilder, count: int, paths: int) -> list[tuple[tuple[int, int], tuple[int, int], tuple[int, int]]]:
+    """Rows and positions of `count` rows of so many paths, and the paths that they are of: some whole ones, or a part of one."""
+    if paths == 1:
+        return [(*tile, (0, 1)) for tile in row_tiles(b, count)]
+    size, each, length = b.choose("path_tile", [min(ROWS, count), count]), count // paths, b.sequence_length
+    if size >= each:
+        ends = [(first, min(first + size // each, paths)) for first in range(0, paths, size // each)]
+        return [((first * each, last * each), (0, length), (first, last)) for first, last in ends]
+    return [
+        ((path * each + start, path * each + stop), positions, (path, path + 1))
+        for path in range(paths)
+        for (start, stop), positions in _tiles(each, size, length)
+    ]
+
+
+def path_count(adapter: dict[str, Any]) -> int:
+    """How many paths an adapter is of."""
+    return max((len(piece) for piece in adapter.values() if isinstance(piece, list)), default=1)
+
+
+def of_paths(tree: Any, paths: tuple[int, int]) -> Any:
+    """What belongs to these paths of an adapter's pieces."""
+    if isinstance(tree, dict):
+        return {name: of_paths(leaf, paths) for name, leaf in tree.items()}
+    if not isinstance(tree, list):
+        return tree
+    first, last = paths
+    return tree[first:last] if last - first > 1 else tree[first]
 
 
 KEY_PARTS = 4  # tiles see a multiple of this part of a sequence: what no query sees is left out, at few shapes
@@ -129,16 +171,17 @@ def mlp_slices(b: PlanBuilder, model: ModelSpec) -> list[tuple[int, int]]:
     return [(start, min(start + size, width)) for start in range(0, width, size)]
 
 
-def attention_forward(b: PlanBuilder, model: ModelSpec, block: int, x: Value, adapter: dict[str, Value]) -> Attention:
+def attention_forward(b: PlanBuilder, model: ModelSpec, block: int, x: Value, adapter: dict[str, Any]) -> Attention:
     """Attention of a whole batch, x [N, D] with N = batch size times sequence length."""
     weights = b.weights(model.blocks[block])
     length, c = b.sequence_length, model.config
     rope = rope_rows(b, model, block, length)
     widths = {"q": c.num_heads * c.head_dim, "k": c.num_kv_heads * c.head_dim, "v": c.num_kv_heads * c.head_dim}
     inputs = {name: b.zeros((x.shape[0], width)) for name, width in widths.items()}
-    for rows, positions in row_tiles(b, x.shape[0]):
+    loras = pick(adapter, *ATTENTION_LINEARS)
+    for rows, positions, paths in path_tiles(b, x.shape[0], path_count(adapter)):
         b.call(
-            model.attention_inputs, x.rows(*rows), attention_weights(model, weights), pick(adapter, *ATTENTION_LINEARS),
+            model.attention_inputs, x.rows(*rows), attention_weights(model, weights), of_paths(loras, paths),
             {name: table.rows(*positions) for name, table in rope.items()},
             into={name: value.rows(*rows) for name, value in inputs.items()},
         )  # fmt: skip
@@ -151,29 +194,27 @@ def attention_forward(b: PlanBuilder, model: ModelSpec, block: int, x: Value, ad
     return Attention(inputs["q"], inputs["k"], inputs["v"], o)
 
 
-def attention_output(b: PlanBuilder, model: ModelSpec, block: int, x: Value, o: Value, adapter: dict[str, Value]) -> Value:
+def attention_output(b: PlanBuilder, model: ModelSpec, block: int, x: Value, o: Value, adapter: dict[str, Any]) -> Value:
     """x [N, D] after attention."""
     weights = b.weights(model.blocks[block])
     return b.call(model.attention_output, x, o, output_weights(weights), pick(adapter, "o_proj"))
 
 
 def mlp_forward(
-    b: PlanBuilder, model: ModelSpec, block: int, x: Value, adapter: dict[str, Value], *, keep: bool = False
+    b: PlanBuilder, model: ModelSpec, block: int, x: Value, adapter: dict[str, Any], *, keep: bool = False
 ) -> tuple[Value, tuple[dict[str, Value], ...]]:
     """The MLP's branch [N, D], before it is normed again (Gemma 3) and added; and gate and up by slices, if they are to `keep`."""
     weights = b.weights(model.blocks[block])
-    inputs = b.call(
-        model.mlp_inputs, x, pick(weights, "mlp_norm"),
-        {name: leaf for name, leaf in pick(adapter, *MLP_LINEARS).items() if name.endswith("lora_A")},
-    )  # fmt: skip
+    inputs = b.call(model.mlp_inputs, x, pick(weights, "mlp_norm"), mlp_projections(weights, adapter))
     down = "down_proj" in model.lora.targets
     sums = {"y": b.zeros(x.shape)} | ({"h_down": b.zeros((x.shape[0], model.lora.rank))} if down else {})
     products = []
-    for (rows, _), (start, stop) in itertools.product(row_tiles(b, x.shape[0]), mlp_slices(b, model)):
+    tiles = path_tiles(b, x.shape[0], path_count(adapter))
+    for (rows, _, paths), (start, stop) in itertools.product(tiles, mlp_slices(b, model)):
         _, kept = b.call(
             model.mlp_slice, *[some_rows(inputs.get(name), *rows) for name in ("x2", "h_gate", "h_up")],
-            slice_weights(weights, start, stop), slice_adapter(adapter, start, stop), some_rows(inputs.get("a_down"), start, stop),
-            b.constant(start),
+            slice_weights(weights, start, stop), of_paths(slice_adapter(adapter, start, stop), paths),
+            of_paths(some_rows(inputs.get("a_down"), start, stop), paths), b.constant(start),
             add_to=({name: value.rows(*rows) for name, value in sums.items()},), keep=keep,
         )  # fmt: skip
         products += [kept] if keep else []
@@ -183,9 +224,9 @@ def mlp_forward(
     return branch, tuple(products)
 
 
-def some_rows(value: Value | None, start: int, stop: int) -> Value | None:
-    """Rows of what there is only where a linear has an adapter."""
-    return None if value is None else value.rows(start, stop)
+def some_rows(value: Any, start: int, stop: int) -> Any:
+    """Rows of what there is only where a linear has an adapter, of each path."""
+    return None if value is None else map_leaves(lambda leaf: leaf.rows(start, stop), value)
 
 
 def slice_weights(weights: dict[str, Any], start: int, stop: int) -> dict[str, Any]:
@@ -197,13 +238,13 @@ def slice_weights(weights: dict[str, Any], start: int, stop: int) -> dict[str, A
     }
 
 
-def slice_adapter(adapter: dict[str, Value], start: int, stop: int) -> dict[str, Value]:
+def slice_adapter(adapter: dict[str, Any], start: int, stop: int) -> dict[str, Any]:
     """B of gate and up, cut by rows, as far as they have adapters."""
-    return {name: adapter[name].rows(start, stop) for name in ("gate_proj.lora_B", "up_proj.lora_B") if name in adapter}
+    return {name: some_rows(adapter[name], start, stop) for name in ("gate_proj.lora_B", "up_proj.lora_B") if name in adapter}
 
 
 def block_pass(
-    b: PlanBuilder, model: ModelSpec, block: int, x: Value, adapter: dict[str, Value], *, products: bool = False
+    b: PlanBuilder, model: ModelSpec, block: int, x: Value, adapter: dict[str, Any], *, products: bool = False
 ) -> Pass:
     """A block's forward pass with all it made on the way; what nobody uses afterwards is gone at once."""
     attention = attention_forward(b, model, block, x, adapter)
@@ -215,9 +256,10 @@ def block_pass(
 
 
 def block_forward(
-    b: PlanBuilder, model: ModelSpec, block: int, x: Value, adapter: dict[str, Value]
+    b: PlanBuilder, model: ModelSpec, block: int, x: Value, adapter: dict[str, Any]
 ) -> tuple[Value, Value]:
-    """x [N, D] after the block, and the MLP's branch (which Gemma's backward needs)."""
+    """x [N, D] after the block, and the MLP's branch (which Gemma's backward needs). A piece of the adapter is a value, or a list
+    of one for each path."""
     passed = block_pass(b, model, block, x, adapter)
     return passed.y, passed.branch
 

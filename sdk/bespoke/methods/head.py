@@ -90,9 +90,12 @@ def mean_loss(loss_sum: torch.Tensor, batch_tokens: torch.Tensor) -> torch.Tenso
     return loss_sum / batch_tokens
 
 
-def head_pass(b: PlanBuilder, model: ModelSpec, x: Value, batch: Batch, *, gradient: bool) -> tuple[dict[str, Value], State]:
-    """One pass over the vocabulary: {loss_sum, correct} over unmasked rows, and the last state: `token_losses` of it, in a graph,
-    are the losses of all rows; with `gradient`, `head_backward` takes it."""
+def path_loss(state: State, mask: torch.Tensor, batch_tokens: torch.Tensor, *, paths: int) -> torch.Tensor:
+    """Mean loss of each path [paths], whose rows follow each other."""
+    return (token_losses(state) * mask.reshape(-1)).view(paths, -1).sum(1) / batch_tokens
+
+
+def _last_state(b: PlanBuilder, model: ModelSpec, x: Value, batch: Batch, *, gradient: bool) -> State:
     table = b.weights(model.head_table_group)["table"]
     vocabulary = table.out
     chunk = b.choose("head_chunk", [min(size, vocabulary) for size in (1024, 4096, 8192)])
@@ -100,6 +103,13 @@ def head_pass(b: PlanBuilder, model: ModelSpec, x: Value, batch: Batch, *, gradi
     for start in range(0, vocabulary, chunk):
         rows = table.rows(start, min(start + chunk, vocabulary))
         state = b.call(head_chunk, h, rows, batch.targets, b.constant(start), state)
+    return state
+
+
+def head_pass(b: PlanBuilder, model: ModelSpec, x: Value, batch: Batch, *, gradient: bool) -> tuple[dict[str, Value], State]:
+    """One pass over the vocabulary: {loss_sum, correct} over unmasked rows, and the last state: `token_losses` of it, in a graph,
+    are the losses of all rows; with `gradient`, `head_backward` takes it."""
+    state = _last_state(b, model, x, batch, gradient=gradient)
     statistics = {name: leaf for name, leaf in state.items() if name != "acc"}
     return b.call(head_end, statistics, batch.targets, batch.mask), state
 
@@ -108,6 +118,16 @@ def head_loss(b: PlanBuilder, model: ModelSpec, x: Value, batch: Batch) -> Value
     """Mean cross-entropy over the unmasked tokens of the step, a scalar: x [N, D]."""
     sums, _ = head_pass(b, model, x, batch, gradient=False)
     return b.call(mean_loss, sums["loss_sum"], b.scalar("batch_tokens"))
+
+
+def head_losses(b: PlanBuilder, model: ModelSpec, x: Value, batch: Batch, paths: int) -> Value:
+    """The mean loss of each of so many paths, [paths]: x [N, D] and a batch of as many copies, one below the other.
+
+    `batch_tokens` counts one path.
+    """
+    state = _last_state(b, model, x, batch, gradient=False)
+    losses = {name: state[name] for name in ("m", "l", "label")}
+    return b.call(path_loss, losses, batch.mask, b.scalar("batch_tokens"), paths=paths)
 
 
 def head_loss_and_gradient(b: PlanBuilder, model: ModelSpec, x: Value, batch: Batch) -> tuple[Value, Value]:

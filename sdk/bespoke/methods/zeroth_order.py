@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that methods with two-sided estimates share, and what such a method promises."""
+"""Options that methods of estimates share, and what such a method promises. z and u are noise, L is the batch's mean loss."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from bespoke.config import Settings
+from bespoke.config import Scalar, Settings
+
+LOSS_ROUNDING = 1e-6  # of a loss of a few nats, as its share: the most that fp32 was seen to be off
 
 
 class ZerothOrderOptions(Settings):
@@ -27,4 +29,42 @@ class ZerothOrderOptions(Settings):
     @property
     def training_defaults(self) -> dict[str, float]:
         """An estimate is as long as the gradient times the root of the number of weights: too high a rate diverges at once."""
+        return {"learning_rate": 5e-5}
+
+
+class NormalizedOptions(Settings):
+    """Of methods whose one-sided differences are divided by the spread of the losses (FZOO, Dang et al. 2025, arXiv 2506.09034).
+
+    A method with these options, or with more, that promises `normalized_loss_difference` does this. Let theta be the pieces that it
+    stores, u_i = b.noise(theta, query=i, distribution), l_0 = L(theta), l_i = L(theta + eps u_i), and sigma the sample standard
+    deviation of l_1 to l_queries, but no less than LOSS_ROUNDING max(1, l_0). It records g_i = (l_i - l_0) / (eps sigma) in order,
+    emits l_0 as `loss`, and steps theta <- theta - (learning_rate / queries) sum_i g_i u_i.
+    """
+
+    epsilon: float = Field(default=1e-3, gt=0)
+    queries: int = Field(default=8, ge=2, le=63)
+    distribution: Literal["normal", "rademacher"] = "rademacher"
+
+    @property
+    def training_defaults(self) -> dict[str, float]:
+        """A step is about rate / epsilon long for each weight, over the root of the queries, whatever the gradient."""
+        return {"learning_rate": self.epsilon * 1e-3}
+
+
+class CurvatureOptions(Settings):
+    """Of methods that scale directions by an estimate of the Hessian's diagonal (HiZOO, Zhao et al. 2025, arXiv 2402.15173).
+
+    A method with these options, or with more, that promises `curvature_scaled_difference` does this. Let theta be the pieces that
+    it stores, h a state that is 1 when a run starts, d = z / sqrt(h) with z = b.noise(theta), l_0 = L(theta), l+ = L(theta + eps d)
+    and l- = L(theta - eps d). It records g = (l+ - l-) / (2 eps) and c = |l+ + l- - 2 l_0| / (2 eps^2), in this order, and emits
+    l_0 as `loss`. Then h <- max((1 - smoothing) h + smoothing c h z^2, 1e-8), and with the new h
+    theta <- theta - learning_rate g z / sqrt(h).
+    """
+
+    epsilon: float = Field(default=1e-3, gt=0)
+    smoothing: Scalar = Field(default=1e-8, ge=0, lt=1)
+
+    @property
+    def training_defaults(self) -> dict[str, float]:
+        """As of the two-sided estimates, which it is where h is 1."""
         return {"learning_rate": 5e-5}

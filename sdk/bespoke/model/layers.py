@@ -10,6 +10,8 @@ A [r, in], B [out, r]; s = alpha / r.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import torch
 
@@ -47,6 +49,23 @@ def rope_backward(dy: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> tor
 
 
 # ---- linear without and with an adapter: y = x W^T + b + s (x A^T) B^T ----------------------------------------------------
+# A list of n A's or B's stands for n paths in one batch: rows of the first, then of the second, and so on, N / n of each.
+
+Piece: TypeAlias = torch.Tensor | Sequence[torch.Tensor]
+
+
+def times(x: torch.Tensor, piece: Piece) -> torch.Tensor:
+    """x [N, i] times a piece [i, o], or each path's rows times its own: [N, o]."""
+    if isinstance(piece, torch.Tensor):
+        return x @ piece
+    return torch.bmm(x.reshape(len(piece), -1, x.shape[1]), torch.stack(tuple(piece))).reshape(x.shape[0], -1)
+
+
+def transposed(piece: Piece, *, copy: bool = False) -> Piece:
+    """A piece [o, i] as [i, o], of each path."""
+    if not isinstance(piece, torch.Tensor):
+        return [path.t().contiguous() if copy else path.t() for path in piece]
+    return piece.t().contiguous() if copy else piece.t()
 
 
 def linear(x: torch.Tensor, w: Weight, bias: torch.Tensor | None) -> torch.Tensor:
@@ -56,10 +75,10 @@ def linear(x: torch.Tensor, w: Weight, bias: torch.Tensor | None) -> torch.Tenso
 
 
 def lora_linear(
-    x: torch.Tensor, w: Weight, bias: torch.Tensor | None, a: torch.Tensor, b: torch.Tensor, *, scale: float
+    x: torch.Tensor, w: Weight, bias: torch.Tensor | None, a: Piece, b: Piece, *, scale: float
 ) -> torch.Tensor:
-    """x [N, in] -> [N, out]."""
-    y = product(x, w) + scale * ((x @ a.t()) @ b.t())
+    """x [N, in] -> [N, out]. W reads all rows at once, whatever paths they are of."""
+    y = product(x, w) + scale * times(times(x, transposed(a)), transposed(b))
     return y if bias is None else y + bias
 
 
@@ -161,20 +180,19 @@ def gate_backward(a: torch.Tensor, *, activation: str) -> torch.Tensor:
 
 def gated_products(
     x: torch.Tensor, h_gate: torch.Tensor | None, h_up: torch.Tensor | None, w_gate: Weight, w_up: Weight,
-    b_gate: torch.Tensor | None, b_up: torch.Tensor | None, *, scale: float,
+    b_gate: Piece | None, b_up: Piece | None, *, scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """a and u [N, F] of a slice: x [N, D]; h_gate, h_up [N, r] (x A^T of gate and up); w_gate, w_up [F, D] and b_gate, b_up
     [F, r] cut by rows."""
     return _with_adapter(product(x, w_gate), h_gate, b_gate, scale), _with_adapter(product(x, w_up), h_up, b_up, scale)
 
 
-def _with_adapter(y: torch.Tensor, h: torch.Tensor | None, b: torch.Tensor | None, scale: float) -> torch.Tensor:
-    return y if h is None or b is None else y + scale * (h @ b.t())
+def _with_adapter(y: torch.Tensor, h: torch.Tensor | None, b: Piece | None, scale: float) -> torch.Tensor:
+    return y if h is None or b is None else y + scale * times(h, transposed(b))
 
 
 def gated_mlp_slice(
-    a: torch.Tensor, u: torch.Tensor, w_down: QuantizedWeight, a_down: torch.Tensor | None, start: torch.Tensor, *,
-    activation: str,
+    a: torch.Tensor, u: torch.Tensor, w_down: QuantizedWeight, a_down: Piece | None, start: torch.Tensor, *, activation: str,
 ) -> dict[str, torch.Tensor]:
     """A slice's share of the down projection, to be summed over slices: `y` [N, D] and, for its adapter, `h_down` [N, r].
 
@@ -182,7 +200,7 @@ def gated_mlp_slice(
     """
     p = gate(a, activation=activation) * u
     y = {"y": product_columns(p, w_down, start)}
-    return y if a_down is None else y | {"h_down": p @ a_down}
+    return y if a_down is None else y | {"h_down": times(p, a_down)}
 
 
 def gated_mlp_slice_backward(

@@ -49,6 +49,10 @@ class ModelSpec:
         """Pieces of a block's adapter in PEFT's layout; their order is the `tensor` index of the noise counter."""
         return self.config.piece_shapes(self.lora)
 
+    def frozen_pieces(self, group: str) -> dict[str, tuple[int, int]]:
+        """Those of them that are not trained: the A of all linears, or nothing."""
+        return {name: shape for name, shape in self.adapter_shapes(group).items() if not self.lora.trains(name)}
+
     def weight_shapes(self, group: str) -> dict[str, tuple[int, ...]]:
         """Frozen tensors of a group. A name in `quantized` stands for a pair (codes, scales)."""
         c = self.config
@@ -97,8 +101,13 @@ class ModelSpec:
         bias = weights.get(f"{name}.bias")
         if name not in self.lora.targets:
             return layers.linear(x, weights[name], bias)
-        a, b = adapter[f"{name}.lora_A"], adapter[f"{name}.lora_B"]
+        a, b = self.factors(name, weights, adapter)
         return layers.lora_linear(x, weights[name], bias, a, b, scale=self.lora.scale)
+
+    def factors(self, name: str, weights: Tensors, adapter: Tensors) -> tuple[Any, Any]:
+        """A and B of a linear's adapter. An A that is not trained stands among the weights."""
+        a = f"{name}.lora_A"
+        return (adapter if self.lora.trains(a) else weights)[a], adapter[f"{name}.lora_B"]
 
     def norm(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return layers.norm(x, w, eps=self.config.norm_eps)
@@ -135,16 +144,16 @@ class ModelSpec:
         branch = self.linear(o, "o_proj", weights, adapter)
         return x + (self.norm(branch, weights["attention_output_norm"]) if self.config.output_norms else branch)
 
-    def mlp_inputs(self, x: torch.Tensor, weights: Tensors, adapter: Tensors) -> dict[str, torch.Tensor]:
+    def mlp_inputs(self, x: torch.Tensor, weights: Tensors, adapter: Tensors) -> Tensors:
         """What every slice of the MLP shares: `x2` = norm(x), and of the linears that have an adapter `h_gate` and `h_up` [N, r],
         down's A transposed, `a_down` [F, r]."""
         x2 = self.norm(x, weights["mlp_norm"])
-        inputs = {"x2": x2}
+        inputs: Tensors = {"x2": x2}
         for name in ("gate", "up"):
             if f"{name}_proj" in self.lora.targets:
-                inputs[f"h_{name}"] = x2 @ adapter[f"{name}_proj.lora_A"].t()
+                inputs[f"h_{name}"] = layers.times(x2, layers.transposed(adapter[f"{name}_proj.lora_A"]))
         if "down_proj" in self.lora.targets:
-            inputs["a_down"] = adapter["down_proj.lora_A"].t().contiguous()
+            inputs["a_down"] = layers.transposed(adapter["down_proj.lora_A"], copy=True)
         return inputs
 
     def mlp_slice(
@@ -154,7 +163,7 @@ class ModelSpec:
         h_up: torch.Tensor | None,
         weights: Tensors,
         adapter: Tensors,
-        a_down: torch.Tensor | None,
+        a_down: layers.Piece | None,
         start: torch.Tensor,
         *,
         keep: bool = False,
@@ -176,7 +185,7 @@ class ModelSpec:
 
     def mlp_branch(self, y: torch.Tensor, h_down: torch.Tensor, adapter: Tensors) -> torch.Tensor:
         """The down projection: the summed slices and the adapter's share."""
-        return y + self.lora.scale * (h_down @ adapter["down_proj.lora_B"].t())
+        return y + self.lora.scale * layers.times(h_down, layers.transposed(adapter["down_proj.lora_B"]))
 
     def mlp_output(self, x: torch.Tensor, branch: torch.Tensor, weights: Tensors) -> torch.Tensor:
         """Residual after the MLP, its branch normed again in Gemma 3."""

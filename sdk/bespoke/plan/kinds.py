@@ -19,6 +19,7 @@ MAX_ROW = 2**31  # where a range of rows may begin and end
 MAX_QUERY = 2**31  # of noise: the counter has no room for more
 ALIGNMENT = 16  # of offsets
 GENERATION = "generation"  # what the plan for answers has for a method
+ADAPTER_GROUP = "adapter"  # weight group of the bundle's adapter file: of its pieces those that are not trained
 
 
 class Allowed(NamedTuple):

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from bespoke.plan.access import reads, touched, writes
 from bespoke.plan.draft import DraftValue
 from bespoke.plan.instructions import Call, Free, Instruction, Load, Zero, unchecked
+from bespoke.plan.kinds import ADAPTER_GROUP
 
-SHARED_GROUPS = frozenset({"rope"})  # small, used by every block: coming to it is not leaving a block
+SHARED_GROUPS = frozenset({"rope", ADAPTER_GROUP})  # small, used by every block: coming to it is not leaving a block
 
 
 @dataclass(frozen=True)

@@ -24,13 +24,13 @@ from bespoke.plan.instructions import Emit, Plan, Store
 from bespoke.system.footprint import can_measure
 from bespoke.system.guard import KernelPeak, MemoryMeter
 from bespoke.testing.dense import loss_and_gradients
+from bespoke.testing.estimates import check_estimates
 from bespoke.testing.options import checked_options
 from bespoke.testing.rig import Case, Rig, planned
 from bespoke.testing.tiny import CONTEXT, TokenBatch, shared_tracer, tiny_adapter, tiny_weights
-from bespoke.testing.two_sided import check_two_sided
 
-SMALL, NORMED, PARTIAL, LARGE = ("plain", 7, 2), ("normed", 9, 2), ("partial", 7, 2), ("plain", 64, 3)
-SHAPES = (SMALL, NORMED, PARTIAL, LARGE)
+SMALL, NORMED, PARTIAL, ONLY_B, LARGE = ("plain", 7, 2), ("normed", 9, 2), ("partial", 7, 2), ("only_b", 7, 2), ("plain", 64, 3)
+SHAPES = (SMALL, NORMED, PARTIAL, ONLY_B, LARGE)
 EXACT_LOSS, EXACT_GRADIENT = 1e-5, 1e-4  # relative; fp32 against float64, an order above what is measured
 ESTIMATED_LOSS = 0.2  # relative: losses near the adapter, not at it
 STEPS_REPEATED = 3
@@ -57,7 +57,7 @@ def check_optimizer(
     """Holds an optimizer to its contract and says what was found.
 
     `exact`: its gradients are those of the loss, not estimates; then `b.accumulator` is compared with autograd, for each piece that
-    it stores. By default what the method promises; a promise of two-sided differences is held to the letter in any case.
+    it stores. By default what the method promises; a promise of estimates is held to the letter in any case.
     `steps` at `learning_rate` on one small batch must lower its loss, and by more than the share `loss_falls_by`.
     Raises PluginError, or the error of the SDK that names the broken rule (PlanError, GraphError).
     """
@@ -75,8 +75,8 @@ def check_optimizer(
     for shape, plan in zip(SHAPES, plans, strict=True):
         check.loss(Case.of(*shape), plan, exact)
     error = check.gradients() if exact else None
-    if optimizer.promises == "two_sided_loss_difference":
-        check_two_sided(optimizer, check.options, Case.of(*SMALL), plans[0], check.fail)
+    if optimizer.promises not in (None, "exact_gradients"):
+        check_estimates(optimizer, check.options, Case.of(*SMALL), plans[0], check.fail)
     check.repeats(plans[0], learning_rate)
     peak, estimate = check.peak(plans[-1])
     before, after = check.learns(plans[0], steps, learning_rate, loss_falls_by)
@@ -224,7 +224,7 @@ class _Check:
     def gradients(self) -> float:
         """Summed over two micro-batches, they are autograd's of both together; the largest relative error."""
         worst = 0.0
-        for name, length, rows in (SMALL, NORMED, PARTIAL):
+        for name, length, rows in (SMALL, NORMED, PARTIAL, ONLY_B):
             case = Case.of(name, length, rows, accumulation=2)
             plan = planned(self.optimizer, self.options, case)
             rig = self.rig(case, plan)

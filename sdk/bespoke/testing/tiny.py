@@ -2,7 +2,8 @@
 """Models small enough to plan and run in a blink, made from a configuration and random numbers: no file, no download.
 
 Between them they have what a method can meet: separate and tied heads, biases, grouped queries, qk-norm, norms after each branch, a
-sliding window with RoPE tables of its own, widths that are no multiple of the quantization group, and linears without an adapter.
+sliding window with RoPE tables of its own, widths that are no multiple of the quantization group, linears without an adapter, and
+adapters whose B alone is trained.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from bespoke.model.quantize import quantize
 from bespoke.model.rope import rope_tables
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.instructions import DType
-from bespoke.plan.kinds import ARRAY_PREFIX
+from bespoke.plan.kinds import ADAPTER_GROUP, ARRAY_PREFIX
 
 CONTEXT = 64  # positions that the RoPE tables cover
 Arrays = Mapping[str, np.ndarray]
@@ -55,7 +56,11 @@ def tiny_models() -> dict[str, ModelSpec]:
     """Always the same objects: a tracer knows functions by identity, and the stages of a model are bound methods."""
     lora = Lora(rank=2, alpha=3.0)
     some = Lora(rank=2, alpha=3.0, targets=("v_proj", "o_proj", "up_proj"))
-    return {"plain": ModelSpec(_PLAIN, lora), "normed": ModelSpec(_NORMED, lora), "partial": ModelSpec(_PLAIN, some)}
+    only_b = Lora(rank=2, alpha=3.0, targets=("q_proj", "gate_proj", "down_proj"), train="B")
+    return {
+        "plain": ModelSpec(_PLAIN, lora), "normed": ModelSpec(_NORMED, lora), "partial": ModelSpec(_PLAIN, some),
+        "only_b": ModelSpec(_PLAIN, only_b),
+    }  # fmt: skip
 
 
 @cache
@@ -141,7 +146,8 @@ class TinyWeights:
     """Frozen tensors, a group within reach from `load` to `free` as in a bundle."""
 
     def __init__(self, name: str) -> None:
-        self._tensors = {full: torch.from_numpy(array) for full, array in tiny_weights(name).items()}
+        frozen = {f"{ADAPTER_GROUP}.{piece}": array for piece, array in tiny_adapter(name).items()}
+        self._tensors = {full: torch.from_numpy(array) for full, array in (tiny_weights(name) | frozen).items()}
         self._loaded: set[str] = set()
 
     def load(self, group: str) -> None:

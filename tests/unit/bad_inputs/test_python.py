@@ -130,7 +130,7 @@ ROWS = [
     ("Lora(rank='8')", "ConfigError", "Lora.rank: got '8'; expected a whole number. Change Lora.rank."),
     ("Personalizer('m', targets=[])", "ConfigError", "targets: got none; expected at least one name. Name one in targets."),
     ("Personalizer('m', context=255)", "ConfigError", "context: got 255; expected at least 256, the longest of sequence_lengths. Raise it, or leave out longer sequences."),
-    ("Personalizer('m', optimizers='executorch')", "ConfigError", "optimizer 'executorch': got no plugin of that name; expected one of the installed optimizers: mebp, mesp, mezo...Install the package that provides the optimizer 'executorch'."),
+    ("Personalizer('m', optimizers='executorch')", "ConfigError", "optimizer 'executorch': got no plugin of that name; expected one of the installed optimizers: fzoo, hizoo, mebp, mesp, mezo...Install the package that provides the optimizer 'executorch'."),
     ("Personalizer('m', optimizers={'mesp': {'learning_rate': inf}})", "ConfigError", "optimizers.mesp.learning_rate: got inf; expected a finite number. Change optimizers.mesp.learning_rate."),
 ]  # fmt: skip
 

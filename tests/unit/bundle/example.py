@@ -84,7 +84,7 @@ def manifest_document() -> dict[str, Any]:
             "licence": "Apache-2.0",
             "base_sha256": hashlib.sha256(b"base").hexdigest(),
         },
-        "lora": {"rank": 2, "alpha": 4.0, "linears": ["q_proj", "v_proj"]},
+        "lora": {"rank": 2, "alpha": 4.0, "linears": ["q_proj", "v_proj"], "train": "B"},
         "text": {
             "tokenizer": "text/tokenizer.json",
             "tokenizer_config": "text/tokenizer_config.json",
@@ -163,6 +163,7 @@ def manifest_document() -> dict[str, Any]:
         "weights": [
             {"group": "embedding", "file": "weights/embedding.safetensors"},
             {"group": "block_00", "file": "weights/block_00.safetensors"},
+            {"group": "adapter", "file": "adapter/initial.safetensors"},
         ],
         "adapter": "adapter/initial.safetensors",
         "data": {"train": "data/train.safetensors", "valid": "data/valid.safetensors"},

@@ -112,9 +112,10 @@ def test_other_versions_are_refused_as_such(document: dict[str, Any], version: d
 
 
 def of_1_3(document: dict[str, Any]) -> dict[str, Any]:
-    """The same bundle as the format of before features has it."""
+    """The same bundle as the format has it of before features, and before adapters whose B alone is trained."""
     old = copy.deepcopy(document)
     old["format_version"]["minor"] = 3
+    del old["lora"]["train"], old["weights"][-1]
     for target in old["targets"]:
         del target["features"]
         for artifact in target["artifacts"]:
@@ -189,12 +190,12 @@ def test_a_document_of_1_2_is_read_without_smaller_plans(document: dict[str, Any
         read_manifest(as_bytes({**of_1_2(document), "format_version": {"major": 1, "minor": 3}}))
 
 
-def test_a_document_of_1_3_is_read_without_features_and_numbers(document: dict[str, Any]) -> None:
+def test_a_document_of_1_3_is_read_without_features_and_numbers_as_one_that_trains_both_factors(document: dict[str, Any]) -> None:
     """An artifact of then may leave out a number without saying so."""
     manifest = read_manifest(as_bytes(of_1_3(document)))
     (target,) = manifest.targets
-    assert (target.features, target.artifacts[0].numbers) == ((), {})
-    with pytest.raises(BundleError, match="numbers"):
+    assert (target.features, target.artifacts[0].numbers, manifest.lora.settings.train) == ((), {}, "both")
+    with pytest.raises(BundleError, match=r"lora\.train"):
         read_manifest(as_bytes({**of_1_3(document), "format_version": {"major": 1, "minor": 4}}))
 
 
@@ -306,6 +307,9 @@ def edits(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     yield "methods.0.training", edit("methods", 0, "training", "seed", value=-1)
     yield "'mesp' twice", edit("methods", value=document["methods"] * 2)
     yield "'embedding' twice", edit("weights", 1, "group", value="embedding")
+    yield "no group, as lora.train says", edit("lora", "train", value="both")
+    yield "no group 'adapter'", edit("weights", 2, "group", value="head")
+    yield "a group of 'weights/block_00.safetensors' 'adapter'", edit("weights", 2, "file", value="weights/block_00.safetensors")
     yield "16 twice", edit("sequence_lengths", value=[16, 16])
     yield "a plan for length 16", edit("sequence_lengths", value=[32])
     yield "graphs", edit("graphs", 0, "key", value="0" * 64)

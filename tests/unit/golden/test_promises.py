@@ -14,7 +14,7 @@ from bespoke.config import Settings
 from bespoke.errors import PluginError
 from bespoke.golden.promises import GoldenMethod, Stepped, check_promise, stepped, trained_pieces
 from bespoke.golden.prover import verify_bundle
-from bespoke.methods import FirstOrderOptions, ZerothOrderOptions
+from bespoke.methods import CurvatureOptions, FirstOrderOptions, ZerothOrderOptions
 from bespoke.testing.rig import Case, planned
 from tests.bundles import made_once
 from tests.unit.golden import outsiders
@@ -107,6 +107,12 @@ def test_a_plan_that_records_fewer_numbers_than_queries_is_refused() -> None:
     check_promise(m)
     with pytest.raises(PluginError, match=r"replayable and records 2 values.*each of 3 queries"):
         check_promise(GoldenMethod(m.name, m.promises, ZerothOrderOptions(queries=3), m.training, m.plans))
+
+
+def test_a_plan_without_a_curvature_scales_by_none() -> None:
+    m, _ = method(plugins.get("optimizer", "mezo"), ZerothOrderOptions())
+    with pytest.raises(PluginError, match=r"replayable and records 1 values.*a recorded slope and a recorded curvature"):
+        check_promise(GoldenMethod(m.name, "curvature_scaled_difference", CurvatureOptions(), m.training, m.plans))
 
 
 # ---- a bundle of methods from outside --------------------------------------------------------------------------------------

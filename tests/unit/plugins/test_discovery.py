@@ -192,7 +192,9 @@ def test_asking_for_one_plugin_imports_one_module(tmp_path: Path, monkeypatch: p
 def test_an_unknown_name_is_answered_with_the_installed_ones() -> None:
     with pytest.raises(PluginError, match=r"optimizer 'mezzo'.*Did you mean 'mezo'") as caught:
         plugins.get("optimizer", "mezzo")
-    assert caught.value.expected == "one of the installed optimizers: mebp, mesp, mezo, momentum_fa, simpo, zo_signsgd"
+    assert caught.value.expected == (
+        "one of the installed optimizers: fzoo, hizoo, mebp, mesp, mezo, momentum_fa, prge, simpo, zo_signsgd"
+    )
     assert caught.value.exit_code == 7
 
 

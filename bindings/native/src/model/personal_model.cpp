@@ -35,11 +35,12 @@ int64_t limit_of(double memory_mb, const Manifest& manifest, int64_t idle_bytes)
   return memory_mb == 0 && manifest.memory_bytes ? idle_bytes + static_cast<int64_t>(*manifest.memory_bytes) : Limits::kNone;
 }
 
+// Of the pieces that are trained: what a state keeps of an adapter.
 std::vector<StateTensor> adapter_shapes(Bundle& bundle) {
   check_adapter(bundle.manifest(), bundle.tensors(bundle.manifest().adapter));
   std::vector<StateTensor> shapes;
   for (const auto& [name, tensor] : bundle.tensors(bundle.manifest().adapter))
-    shapes.push_back({name, tensor.shape.data(), static_cast<int32_t>(tensor.shape.size()), nullptr});
+    if (bundle.manifest().trains(name)) shapes.push_back({name, tensor.shape.data(), static_cast<int32_t>(tensor.shape.size()), nullptr});
   return shapes;
 }
 
@@ -232,6 +233,8 @@ void PersonalModel::export_adapter(const std::string& folder, AdapterFormat form
     for (const StateTensor& tensor : answering->all())
       adapter.emplace(tensor.name, Tensor{DType::float32, {tensor.shape, tensor.shape + tensor.rank},
                                           reinterpret_cast<const uint8_t*>(tensor.data), sizeof(float) * static_cast<size_t>(tensor.elements())});
+  for (const auto& [name, tensor] : initial)
+    if (!bundle_->manifest().trains(name)) adapter.emplace(name, tensor);
   const auto write = format == AdapterFormat::peft ? write_peft : format == AdapterFormat::mlx ? write_mlx : write_gguf;
   write(folder, answering ? adapter : initial, bundle_->manifest(), initial);
 }

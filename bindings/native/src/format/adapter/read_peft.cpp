@@ -175,6 +175,13 @@ std::vector<float> numbers_of(const PlainFile& file, const SafetensorsEntry& ent
   return numbers;
 }
 
+// What is not trained is no part of a state: it must be the bundle's own, to the bit.
+void check_frozen(const std::string& path, const std::string& piece, const std::vector<float>& numbers, const Tensor& own) {
+  if (std::memcmp(numbers.data(), own.data, sizeof(float) * numbers.size()) == 0) return;
+  throw Error(Kind::Adapter, path + ", piece " + piece, "another A than the bundle's", "the bundle's own: it trains B alone (lora.train)",
+              "Give an adapter that was exported from this bundle, or build one with Lora(train=\"both\")");
+}
+
 }  // namespace
 
 std::map<std::string, std::vector<float>> read_peft(const std::string& folder, const Manifest& manifest, const Tensors& initial,
@@ -200,7 +207,12 @@ std::map<std::string, std::vector<float>> read_peft(const std::string& folder, c
                   "Give an adapter of this model");
   }
   std::map<std::string, std::vector<float>> pieces;
-  for (const SafetensorsEntry& entry : header.entries) pieces[keys.at(entry.name)] = numbers_of(file, entry, keys.at(entry.name));
+  for (const SafetensorsEntry& entry : header.entries) {
+    const std::string& name = keys.at(entry.name);
+    std::vector<float> numbers = numbers_of(file, entry, name);
+    if (manifest.trains(name)) pieces[name] = std::move(numbers);
+    else check_frozen(file.path, name, numbers, initial.at(name));
+  }
   return pieces;
 }
 

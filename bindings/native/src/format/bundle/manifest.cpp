@@ -198,6 +198,7 @@ class ManifestPieces : public PieceTaker {
       m_.lora_rank = value["rank"].get<int64_t>();
       m_.lora_alpha = value["alpha"].get<double>();
       m_.lora_linears = texts(value["linears"]);
+      m_.lora_trains_a = value.value("train", "both") == "both";
     } else if (key == "context_length") {
       m_.context_length = value.get<int64_t>();
     } else if (key == "sequence_lengths") {

@@ -108,6 +108,7 @@ struct Manifest {
   int64_t lora_rank;
   double lora_alpha;
   std::vector<std::string> lora_linears;
+  bool lora_trains_a;  // else A is a weight that is found in the adapter's file, and in no state
   TextRecord text;
   int64_t context_length;
   std::vector<int64_t> sequence_lengths;
@@ -122,6 +123,7 @@ struct Manifest {
   std::vector<Target> targets;
   std::map<std::string, FileRecord> files;
 
+  bool trains(const std::string& piece) const { return lora_trains_a || piece.compare(piece.rfind('.') + 1, piece.npos, "lora_A") != 0; }
   const GraphRecord* graph(const std::string& key) const;
   const Method& method(const std::string& name) const;  // empty: the first; ConfigError
 };

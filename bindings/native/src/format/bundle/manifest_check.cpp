@@ -14,6 +14,7 @@ namespace bespoke {
 namespace {
 
 constexpr int64_t kNumbersSince = 4;  // minor from which on an artifact says which numbers are part of it
+constexpr const char* kAdapterGroup = "adapter";  // of weights: the pieces of the adapter's file that are not trained
 
 std::string shown_range(const std::pair<int64_t, int64_t>& cut) { return std::to_string(cut.first) + " to " + std::to_string(cut.second); }
 
@@ -43,6 +44,7 @@ class ManifestChecker {
     check_files(named);
     check_lengths();
     check_budgets();
+    check_frozen();
     check_artifacts();
   }
 
@@ -142,6 +144,16 @@ class ManifestChecker {
         refuse(path, "plans for " + std::to_string(one.memory_bytes) + " bytes", "fewer than " + std::to_string(larger) + ", the budget before it");
       larger = one.memory_bytes;
     }
+  }
+
+  // What is not trained is a weight, of the very file that states and exports take it from.
+  void check_frozen() const {
+    const auto found = m_.weights.find(kAdapterGroup);
+    const bool is_there = found != m_.weights.end();
+    if (is_there ? !m_.lora_trains_a && found->second == m_.adapter : m_.lora_trains_a) return;
+    const auto shown = [](const std::string& file) { return "a group of " + in_quotes(file); };
+    refuse("weights", (is_there ? shown(found->second) : "no group") + (" '" + std::string(kAdapterGroup) + "'"),
+           (m_.lora_trains_a ? "no group" : shown(m_.adapter)) + ", as lora.train says");
   }
 
   void check_artifacts() const {

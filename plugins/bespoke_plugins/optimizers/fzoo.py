@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FZOO: one-sided differences over the spread of the losses, all of one batched forward pass ("FZOO: Fast Zeroth-Order Optimizer
+for Fine-Tuning Large Language Models towards Adam-Scale Speed", arXiv 2506.09034).
+
+    l_0 = L(theta);   l_i = L(theta + eps u_i), i = 1 .. N;   sigma = sample standard deviation of l_1 .. l_N
+    theta <- theta - eta / sigma  1 / (N eps) sum_i (l_i - l_0) u_i
+
+N + 1 paths, below each other in one batch, read the frozen weights once. u is regenerated from its counter wherever it is needed.
+What is recorded is g_i = (l_i - l_0) / (eps sigma): a journal of these replays the step. Where the losses differ by no more than
+fp32 rounds them, sigma is that rounding (LOSS_ROUNDING): else a flat spot would be taken for a step of full length along noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from bespoke.contracts import ModelSpec, Optimizer, Promise, hookimpl
+from bespoke.graph import PlanBuilder, Value
+from bespoke.methods import LOSS_ROUNDING, NormalizedOptions, block_forward, embed, head_losses
+
+
+class FZOO:
+    """Zeroth-order, with a step whose length does not depend on that of the gradient."""
+
+    name = "fzoo"
+    promises: Promise = "normalized_loss_difference"
+    Options = NormalizedOptions
+
+    def train_step(self, b: PlanBuilder, model: ModelSpec, options: NormalizedOptions) -> None:
+        found = b.call(normalized, self.losses(b, model, options), b.scalar("epsilon"))
+        gs = [b.record(g) for g in found["g"]]
+        for group in model.blocks:
+            for theta in b.adapter(group).values():
+                b.store(theta, self.descended(b, theta, gs, options))
+        b.emit(loss=found["loss"], spread=found["spread"])
+
+    def losses(self, b: PlanBuilder, model: ModelSpec, options: NormalizedOptions) -> Value:
+        """l_0 to l_N, (N + 1)."""
+        paths = options.queries + 1
+        batch = b.batch(copies=paths)
+        x = embed(b, model, batch.tokens)  # ((N + 1) B T, D)
+        for block, group in enumerate(model.blocks):
+            x, _ = block_forward(b, model, block, x, self.moved(b, group, options))
+        return head_losses(b, model, x, batch, paths)
+
+    def moved(self, b: PlanBuilder, group: str, options: NormalizedOptions) -> dict[str, Any]:
+        """One block's adapter, and for each query a copy a step along its direction."""
+        return {
+            name: [
+                theta,
+                *(
+                    b.call(move, theta, b.noise(theta, query, options.distribution), b.scalar("epsilon"))
+                    for query in range(options.queries)
+                ),
+            ]
+            for name, theta in b.adapter(group).items()
+        }
+
+    def descended(self, b: PlanBuilder, theta: Value, gs: list[Value], options: NormalizedOptions) -> Any:
+        """theta - (eta / N) sum_i g_i u_i, one query's u at a time."""
+        new: Any = theta
+        for query, g in enumerate(gs):
+            u = b.noise(theta, query, options.distribution)
+            new = b.call(descend, new, u, g, b.scalar("learning_rate"), queries=options.queries)
+        return new
+
+
+def move(theta: torch.Tensor, u: torch.Tensor, epsilon: torch.Tensor) -> torch.Tensor:
+    return theta + epsilon * u
+
+
+def normalized(losses: torch.Tensor, epsilon: torch.Tensor) -> dict[str, Any]:
+    """losses (N + 1) -> l_0, sigma, and the N numbers g_i."""
+    here, there = losses[0], losses[1:]
+    count = there.shape[0]
+    variance = ((there - there.sum() / count) ** 2).sum() / (count - 1)
+    sigma = torch.maximum(torch.sqrt(variance), LOSS_ROUNDING * torch.clamp(here, min=1.0))
+    return {"loss": here.clone(), "spread": sigma, "g": [(there[i] - here) / (epsilon * sigma) for i in range(count)]}
+
+
+def descend(theta: torch.Tensor, u: torch.Tensor, g: torch.Tensor, eta: torch.Tensor, *, queries: int) -> torch.Tensor:
+    return theta - (eta * g / queries) * u
+
+
+@hookimpl
+def register_optimizers(register: Callable[[Optimizer], None]) -> None:
+    register(FZOO())

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""P-RGE: MeZO's q queries, and both signs of each, as one batched forward pass ("Enabling Efficient On-Device Fine-Tuning of LLMs
+Using Only Inference Engines", arXiv 2409.15520, Algorithm 3; later versions call it MobiZO and this MP-LoRA).
+
+    for all queries i at once:  g_i = (L(theta + eps z_i) - L(theta - eps z_i)) / (2 eps)
+    then                        theta <- theta - (eta / q) sum_i g_i z_i
+
+The batch is repeated for each *path* (1+, 1-, 2+, 2-, ...), path by path below each other: rows = q x batch_size x 2. Frozen
+weights are read and decoded once for all of them; of the adapter each path has a copy of its own, made block by block and dropped.
+The papers train B alone: Lora(train="B").
+
+`outer` batches the queries, `inner` the two signs. Neither gives the losses of the sequential passes, to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from pydantic import Field
+
+from bespoke.contracts import ModelSpec, Optimizer, Promise, hookimpl
+from bespoke.graph import PlanBuilder, Value
+from bespoke.methods import ZerothOrderOptions, block_forward, embed, head_loss, head_losses
+
+Path = tuple[int, int]  # query, sign
+
+
+class PRGEOptions(ZerothOrderOptions):
+    """Those of MeZO, and which passes are batched. `epsilon` is the papers' for LoRA."""
+
+    epsilon: float = Field(default=1e-2, gt=0)
+    queries: int = Field(default=4, ge=1, le=64)
+    outer: bool = Field(default=True, description="all queries in one pass")
+    inner: bool = Field(default=True, description="both signs in one pass")
+
+
+class PRGE:
+    """Zeroth-order: projected gradients along several random directions, in parallel."""
+
+    name = "prge"
+    promises: Promise = "two_sided_loss_difference"
+    Options = PRGEOptions
+
+    def train_step(self, b: PlanBuilder, model: ModelSpec, options: PRGEOptions) -> None:
+        losses: dict[Path, Value] = {}
+        for paths in passes(options):
+            losses |= self.losses(b, model, options, paths)
+        pairs = [(losses[query, +1], losses[query, -1]) for query in range(options.queries)]
+        gs = [b.record(b.call(projected_gradient, *pair, b.scalar("epsilon"))) for pair in pairs]
+        for group in model.blocks:
+            for theta in b.adapter(group).values():
+                b.store(theta, self.descended(b, theta, gs, options))
+        b.emit(loss=b.call(mean, [loss for pair in pairs for loss in pair]), projected_gradient=gs[0])
+
+    def losses(self, b: PlanBuilder, model: ModelSpec, options: PRGEOptions, paths: list[Path]) -> dict[Path, Value]:
+        """L(theta + sign eps z_query) of each path, from one forward pass over all of them."""
+        batch = b.batch(copies=len(paths))
+        x = embed(b, model, batch.tokens)  # (n B T, D)
+        for block, group in enumerate(model.blocks):
+            x, _ = block_forward(b, model, block, x, self.moved(b, group, options, paths))
+        if len(paths) == 1:
+            return {paths[0]: head_loss(b, model, x, batch)}
+        found = head_losses(b, model, x, batch, len(paths))
+        return {path: found.rows(number, number + 1) for number, path in enumerate(paths)}
+
+    def moved(self, b: PlanBuilder, group: str, options: PRGEOptions, paths: list[Path]) -> dict[str, Any]:
+        """A copy of one block's adapter for each path, a step to its side of its query's direction."""
+        epsilon = b.scalar("epsilon")
+        pieces: dict[str, Any] = {}
+        for name, theta in b.adapter(group).items():
+            copies: list[Value] = []
+            drawn: dict[int, Value] = {}
+            for query, sign in paths:
+                if query not in drawn:  # one z at a time: a query's paths follow each other
+                    drawn = {query: b.noise(theta, query, options.distribution)}
+                copies.append(b.call(move, theta, drawn[query], epsilon, sign=sign))
+            pieces[name] = copies if len(copies) > 1 else copies[0]
+        return pieces
+
+    def descended(self, b: PlanBuilder, theta: Value, gs: list[Value], options: PRGEOptions) -> Any:
+        """theta - (eta / q) sum_i g_i z_i, one query's z at a time."""
+        new: Any = theta
+        for query, g in enumerate(gs):
+            z = b.noise(theta, query, options.distribution)
+            new = b.call(descend, new, z, g, b.scalar("learning_rate"), queries=options.queries)
+        return new
+
+
+def passes(options: PRGEOptions) -> list[list[Path]]:
+    """The paths of each forward pass: all of them, a query's pair, a sign's queries, or one."""
+    queries, signs = range(options.queries), (+1, -1)
+    if options.outer:
+        by_sign = [[(query, sign) for query in queries] for sign in signs]
+        return [[(query, sign) for query in queries for sign in signs]] if options.inner else by_sign
+    pairs = [[(query, sign) for sign in signs] for query in queries]
+    return pairs if options.inner else [[path] for pair in pairs for path in pair]
+
+
+def move(theta: torch.Tensor, z: torch.Tensor, epsilon: torch.Tensor, *, sign: int) -> torch.Tensor:
+    return theta + sign * (epsilon * z)
+
+
+def projected_gradient(plus: torch.Tensor, minus: torch.Tensor, epsilon: torch.Tensor) -> torch.Tensor:
+    return ((plus - minus) / (2 * epsilon)).reshape(())
+
+
+def descend(theta: torch.Tensor, z: torch.Tensor, g: torch.Tensor, eta: torch.Tensor, *, queries: int) -> torch.Tensor:
+    return theta - (eta * g / queries) * z
+
+
+def mean(losses: list[torch.Tensor]) -> torch.Tensor:
+    return torch.cat([loss.reshape(1) for loss in losses]).mean()
+
+
+@hookimpl
+def register_optimizers(register: Callable[[Optimizer], None]) -> None:
+    register(PRGE())

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two steps of a method that promises estimates, by the dense model in float64: what it records, and where it goes with that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from bespoke.config import Settings
+from bespoke.contracts import Optimizer
+from bespoke.golden.promises import GoldenMethod, check_promise, stored_pieces
+from bespoke.methods.zeroth_order import LOSS_ROUNDING, CurvatureOptions, NormalizedOptions, ZerothOrderOptions
+from bespoke.plan.instructions import Plan
+from bespoke.rules.noise import noise
+from bespoke.testing.dense import loss_and_gradients
+from bespoke.testing.options import Fail
+from bespoke.testing.rig import SEED, Case, Rig
+from bespoke.testing.tiny import tiny_adapter, tiny_weights
+
+LOSS_NOISE = 2e-6  # relative; what a loss in fp32 may be off: a difference divides it by epsilon
+STEP = 1e-4  # relative; of how far a piece moves, as fp32 computes it
+LEARNING_RATE = 1e-2
+STEPS = 2  # the second with whatever state the first left
+
+Arrays = dict[str, np.ndarray]
+Loss = Callable[[float, Arrays], float]  # at so many times a direction from here
+Numbers = list[tuple[float, float]]  # each with by how much it may be off
+
+
+def check_estimates(optimizer: Optimizer, options: Settings, case: Case, plan: Plan, fail: Fail) -> None:
+    """Holds what is recorded, and the steps that are taken with it, to the options of `bespoke.methods` that are promised."""
+    check_promise(GoldenMethod(optimizer.name, optimizer.promises, options, case.training, [plan]))
+    here, trained = tiny_adapter(case.model_name), stored_pieces(plan)
+    rig = Rig(case, plan, optimizer, options)
+    rig.buffers.fill(here)
+    batch = rig.batch()
+    h = {name: np.ones(here[name].shape) for name in trained}
+
+    def loss(times: float, direction: Arrays) -> float:
+        side = {name: piece + times * direction[name] if name in trained else piece for name, piece in here.items()}
+        return loss_and_gradients(case.model, tiny_weights(case.model_name), side, batch)[0]
+
+    for step in range(1, STEPS + 1):
+        z = [_noise(case, options, step, query) for query in range(getattr(options, "queries", 1))]
+        rate = LEARNING_RATE * getattr(options, "epsilon", 1.0) if isinstance(options, NormalizedOptions) else LEARNING_RATE
+        recorded = rig.step([batch], step=step, learning_rate=rate).recorded
+        for number, (expected, allowed) in enumerate(_numbers(options, loss, z, h)):
+            if not abs(recorded[number] - expected) <= allowed:
+                raise fail(
+                    f"{recorded[number]:.6g} recorded as number {number} of step {step} on {case}",
+                    f"{expected:.6g}, within {allowed:.2g} of it",
+                    f"Record what {_promised(options)} says, of all that is stored, or set promises = None",
+                )  # fmt: skip
+        after = rig.state()
+        for name in trained:
+            way = -rate * _way(options, name, recorded, z, h)
+            off, length = (float(np.linalg.norm(array)) for array in (after[name] - here[name] - way, way))
+            if not off <= STEP * length + 1e-7 * float(np.linalg.norm(here[name])):
+                raise fail(
+                    f"step {step} of '{name}' off by {off / length:.2g} of its length on {case}",
+                    f"the step that {_promised(options)} says", "Take that step, or set promises = None",
+                )  # fmt: skip
+        here = {**here, **{name: after[name].copy() for name in trained}}
+
+
+def _promised(options: Any) -> str:
+    kind = next(k for k in (ZerothOrderOptions, NormalizedOptions, CurvatureOptions) if isinstance(options, k))
+    return f"bespoke.methods.{kind.__name__}"
+
+
+def _noise(case: Case, options: Any, step: int, query: int) -> Arrays:
+    return {
+        f"{group}.{name}": noise(
+            shape, seed=SEED, step=step, query=query, block=block, tensor=tensor,
+            distribution=getattr(options, "distribution", "normal"),
+        ).astype(np.float64)
+        for block, group in enumerate(case.model.blocks)
+        for tensor, (name, shape) in enumerate(case.model.adapter_shapes(group).items())
+    }  # fmt: skip
+
+
+def _numbers(options: Any, loss: Loss, z: list[Arrays], h: Arrays) -> Numbers:
+    """What is to be recorded."""
+    eps = options.epsilon
+    if isinstance(options, ZerothOrderOptions):
+        sides = [(loss(eps, along), loss(-eps, along)) for along in z]
+        return [((plus - minus) / (2 * eps), LOSS_NOISE * max(1.0, plus) / eps) for plus, minus in sides]
+    nowhere = {name: np.zeros_like(array) for name, array in z[0].items()}
+    at = loss(0.0, nowhere)
+    off = LOSS_NOISE * max(1.0, at)
+    if isinstance(options, NormalizedOptions):
+        losses = np.array([loss(eps, along) for along in z])
+        sigma = max(float(losses.std(ddof=1)), LOSS_ROUNDING * max(1.0, at))
+        return [((one - at) / (eps * sigma), 2 * off / (eps * sigma) * (1 + abs(one - at) / sigma)) for one in losses]
+    scaled = {name: array / np.sqrt(h.get(name, 1.0)) for name, array in z[0].items()}
+    plus, minus = loss(eps, scaled), loss(-eps, scaled)
+    return [((plus - minus) / (2 * eps), off / eps), (abs(plus + minus - 2 * at) / (2 * eps**2), 2 * off / eps**2)]
+
+
+def _way(options: Any, name: str, recorded: list[float], z: list[Arrays], h: Arrays) -> np.ndarray:
+    """The step of a piece for a rate of -1, with the numbers that were recorded; h becomes the new one."""
+    if isinstance(options, CurvatureOptions):
+        g, c, w = recorded[0], recorded[1], options.smoothing
+        h[name] = np.maximum((1 - w) * h[name] + w * c * h[name] * z[0][name] ** 2, 1e-8)
+        return g * z[0][name] / np.sqrt(h[name])
+    mean: np.ndarray = sum(recorded[query] * along[name] for query, along in enumerate(z)) / len(z)  # type: ignore[assignment]
+    return mean

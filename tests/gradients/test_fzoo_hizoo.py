@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FZOO and HiZOO against their formulas in plain torch, over losses of transformers and peft in float64; and fp32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bespoke import plugins
+from bespoke.config import Training
+from bespoke.graph.trace import Tracer
+from bespoke.reference.interpreter import Bindings
+from tests.gradients.eager import Cell, EagerBuilder, Tensors, doubles
+from tests.gradients.harness import Base, Bases, Rig, random_adapter, random_batch, rig, spec
+from tests.gradients.test_float64 import ExactReference, direction
+
+RANK, SEED, STEPS = 3, 5, 3
+TILES = {"query_tile": 5, "mlp_slice": 32, "head_chunk": 17, "path_tile": 25}
+
+
+def written(base: Base, method: str, adapter: Any, batch: Any, options: dict[str, Any], rate: float) -> list[EagerBuilder]:
+    """The builders after each step, by the plugin's own code in float64."""
+    plugin, state, optimizer, found = plugins.get("optimizer", method), doubles(adapter), {}, []
+    for step in range(1, STEPS + 1):
+        scalars = {"learning_rate": rate, "epsilon": options["epsilon"], "smoothing": options.get("smoothing", 0.0)}
+        b = EagerBuilder(
+            base, spec(base, RANK, train="B"), Training(batch_size=3), batch, state, scalars, TILES, SEED, step, optimizer=optimizer
+        )
+        plugin.train_step(b, b.model, plugin.Options(**options))
+        found.append(b)
+        state = state | {name: new for name, new in b.stored.items() if name in state}
+        optimizer = {name: Cell(new, name) for name, new in b.stored.items() if name not in state}
+    return found
+
+
+def losses_at(base: Base, adapter: Any, batch: Any) -> Callable[[Tensors], float]:
+    """L at an adapter, by transformers and peft."""
+    reference = ExactReference(base, spec(base, RANK), adapter)
+
+    def loss(at: Tensors) -> float:
+        reference.set(at)
+        with torch.no_grad():
+            return float(reference.loss(batch))
+
+    return loss
+
+
+def along_b(base: Base, query: int, distribution: str, step: int) -> Tensors:
+    drawn = direction(base, RANK, query, distribution, seed=SEED, step=step)
+    return {piece: z * piece.endswith("lora_B") for piece, z in drawn.items()}
+
+
+def agree(b: EagerBuilder, recorded: list[float], loss: float, now: Tensors) -> None:
+    assert b.recorded == pytest.approx(recorded, rel=1e-8)
+    assert b.metrics["loss"] == pytest.approx(loss, rel=1e-12)
+    for piece, new in b.stored.items():
+        if piece in now:
+            np.testing.assert_allclose(new.numpy(), now[piece].numpy(), rtol=0, atol=1e-10)
+
+
+def test_fzoo_divides_one_sided_differences_by_their_spread(bases: Bases) -> None:
+    base, batch = bases("qwen2"), random_batch(bases("qwen2").config, 9)
+    adapter, epsilon, count, rate = random_adapter(spec(base, RANK)), 1e-3, 4, 1e-5
+    steps = written(base, "fzoo", adapter, batch, {"epsilon": epsilon, "queries": count}, rate)
+    loss, theta = losses_at(base, adapter, batch), doubles(adapter)
+    for step, b in enumerate(steps, 1):
+        u = [along_b(base, query, "rademacher", step) for query in range(count)]
+        here = loss(theta)
+        there = [loss({piece: value + epsilon * one[piece] for piece, value in theta.items()}) for one in u]
+        sigma = torch.tensor(there, dtype=torch.float64).std()
+        g = [(one - here) / (epsilon * float(sigma)) for one in there]
+        way = {piece: sum(of * one[piece] for of, one in zip(g, u, strict=True)) for piece in theta}
+        theta = {piece: value - rate / count * way[piece] for piece, value in theta.items()}
+        agree(b, g, here, theta)
+
+
+def test_hizoo_scales_its_directions_by_a_running_estimate_of_curvature(bases: Bases) -> None:
+    base, batch = bases("gemma3_text"), random_batch(bases("gemma3_text").config, 9)
+    adapter, epsilon, w, rate = random_adapter(spec(base, RANK)), 1e-2, 1e-2, 1e-4
+    steps = written(base, "hizoo", adapter, batch, {"epsilon": epsilon, "smoothing": w}, rate)
+    loss, theta = losses_at(base, adapter, batch), doubles(adapter)
+    h = {piece: torch.ones_like(value) for piece, value in theta.items()}
+    for step, b in enumerate(steps, 1):
+        z = along_b(base, 0, "normal", step)
+        here = loss(theta)
+        plus, minus = (
+            loss({piece: value + sign * epsilon * z[piece] / h[piece].sqrt() for piece, value in theta.items()}) for sign in (1, -1)
+        )
+        g, c = (plus - minus) / (2 * epsilon), abs(plus + minus - 2 * here) / (2 * epsilon**2)
+        h = {piece: torch.clamp((1 - w) * old + w * c * old * z[piece] ** 2, min=1e-8) for piece, old in h.items()}
+        theta = {piece: value - rate * g * z[piece] / h[piece].sqrt() for piece, value in theta.items()}
+        agree(b, [g, c], here, theta)
+        for piece, new in ((name, new) for name, new in b.stored.items() if name.endswith(".h")):
+            np.testing.assert_allclose(1 + new.numpy(), h[piece.removesuffix(".h")].numpy(), rtol=1e-9)
+
+
+def machine(base: Base, tracer: Tracer, method: str, adapter: Any, **options: Any) -> Rig:
+    made = rig(base, method, 7, RANK, tracer, training=Training(batch_size=2), options=options, adapter=adapter)
+    made.buffers.fill(adapter)
+    return made
+
+
+def test_a_share_that_fp32_cannot_take_from_1_still_moves_h(bases: Bases, tracer: Tracer) -> None:
+    base, w = bases("llama"), 1e-8
+    assert np.float32(1) - np.float32(w) == 1
+    adapter = random_adapter(spec(base, RANK))
+    made = machine(base, tracer, "hizoo", adapter, epsilon=1e-2, smoothing=w)
+    _, c = made.step([random_batch(base.config, 7, rows=2)], step=1, lr=0.0, seed=SEED).recorded
+    z = along_b(base, 0, "normal", 1)
+    for piece in (name for name in adapter if name.endswith("lora_B")):
+        moved = made.buffers.current[f"{piece}.h"].double().numpy()
+        np.testing.assert_allclose(moved, w * (c * z[piece].numpy() ** 2 - 1), rtol=1e-5, atol=1e-14)
+
+
+def test_losses_that_differ_by_rounding_alone_make_no_step_of_full_length(bases: Bases, tracer: Tracer) -> None:
+    base, rate, epsilon = bases("llama"), 1e-6, 1e-9  # so small that theta + eps u is theta in fp32
+    adapter = {piece: value + np.float32(1) for piece, value in random_adapter(spec(base, RANK)).items()}
+    made = machine(base, tracer, "fzoo", adapter, epsilon=epsilon, queries=4)
+    outcome = made.step([random_batch(base.config, 7, rows=2)], step=1, lr=rate, seed=SEED)
+    assert outcome.metrics["spread"] == pytest.approx(1e-6 * max(1.0, outcome.metrics["loss"]), rel=1e-6)
+    assert all(np.isfinite(g) and abs(g) < 1 / epsilon for g in outcome.recorded)
+
+
+@pytest.mark.parametrize(("method", "numbers"), [("fzoo", 4), ("hizoo", 2)])
+def test_steps_replay_from_their_journal_to_the_bit(method: str, numbers: int, bases: Bases, tracer: Tracer) -> None:
+    base = bases("llama")
+    adapter = random_adapter(spec(base, RANK))
+    options = {"fzoo": {"queries": 4}, "hizoo": {"smoothing": 1e-2, "epsilon": 1e-2}}[method]
+    run, replayed = (machine(base, tracer, method, adapter, **options) for _ in range(2))
+    assert run.plan.replayable
+    for step in range(1, STEPS + 1):
+        outcome = run.step([random_batch(base.config, 7, rows=2, seed=step)], step=step, lr=1e-6, seed=SEED)
+        assert len(outcome.recorded) == numbers
+        scalars = {"learning_rate": 1e-6, "step": float(step), "batch_tokens": 1.0, **run.scalars}
+        replayed.interpreter.replay(Bindings({}, scalars, SEED, step), outcome.recorded)
+        replayed.buffers.flip()
+    for piece, value in run.buffers.current.items():
+        assert torch.equal(value, replayed.buffers.current[piece])

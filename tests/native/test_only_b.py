@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bundles whose adapters train B alone (LoRA-FA): both runtimes prove them and train alike; A is in no file of a state, leaves with
+an exported adapter, and an adapter with another A stays outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from peft import PeftModel
+from safetensors.numpy import load_file, save_file
+
+from bespoke import Lora, Personalizer, PersonalModel, Training
+from bespoke.bundle.reader import open_bundle
+from bespoke.core import finding
+from bespoke.errors import AdapterError, BundleError, StateError
+from bespoke.golden.prover import verify_bundle
+from tests.bundles import made_once
+from tests.models import dequantized_reference, masked_loss, tiny_model
+from tests.native.test_parity import bundle_of, compare, examples, replay
+
+SIZES = {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}
+METHODS: dict[str, dict[str, Any]] = {
+    "mesp": {"learning_rate": 5e-3, "accumulation": 2},
+    "mezo": {"epsilon": 1e-2, "queries": 2, "learning_rate": 1e-3},
+    "prge": {"queries": 2, "learning_rate": 1e-3},
+}
+
+pytestmark = [
+    pytest.mark.skipif(finding.find().path is None, reason="the device core is not installed"),
+    pytest.mark.xdist_group("only_b"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `model` and `bundle`, built once; read them, do not change them."""
+
+    def make(folder: Path) -> None:
+        model = tiny_model("llama", folder / "model", **SIZES)
+        training = Training(sequence_lengths=(12,), batch_size=2, steps=10, seed=1)
+        bundle_of(model, folder / "bundle", METHODS, training, Lora(rank=3, alpha=6.0, train="B"))
+
+    return made_once(tmp_path_factory, "only_b", make)
+
+
+def test_both_runtimes_prove_such_a_bundle_for_every_method(folder: Path, tmp_path: Path) -> None:
+    with open_bundle(folder / "bundle") as bundle:
+        assert bundle.manifest.lora.train == "B"
+        expected = verify_bundle(bundle)
+    with PersonalModel.open(folder / "bundle", tmp_path, runtime="core") as model:
+        report = model._child.verify()
+    assert [(c["what"], c["method"], c["compared"]) for c in report["checks"]] == [
+        (c.what, c.method, c.compared) for c in expected.checks
+    ]
+    done = {(check.method, check.what) for check in expected.checks}
+    assert ("mesp", "gradients") in done
+    assert {(name, "replay of step 1") for name in METHODS if name != "mesp"} <= done
+    assert all(check["worst"] < 1 for check in report["checks"])
+
+
+def test_both_runtimes_train_the_same_b(folder: Path, tmp_path: Path) -> None:
+    compare(folder / "bundle", tmp_path, "adamw", ("mesp",))
+    replay(folder / "bundle", tmp_path)
+
+
+def test_a_state_holds_b_alone_and_an_exported_adapter_both(folder: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    rows = [rng.integers(3, 131, 13).tolist() for _ in range(2)]
+    asked = [{"tokens": row, "mask": [0] + [1] * 12} for row in rows]
+    with PersonalModel.open(folder / "bundle", tmp_path / "state", runtime="core") as model:
+        examples(model)
+        before = model.evaluate(asked).loss
+        assert model.train(5, method="mesp").accepted
+        ours = model.evaluate(asked).loss
+        adapter = model.export_adapter(tmp_path / "adapter")
+    assert abs(ours - before) > 1e-3
+    kept = [name for file in (tmp_path / "state").glob("*.safetensors") for name in load_file(file)]
+    assert kept
+    assert not [name for name in kept if "lora_A" in name]
+    theirs = PeftModel.from_pretrained(dequantized_reference(folder / "model", dtype=torch.float64), adapter).double()
+    ids = torch.tensor(rows)
+    with torch.no_grad():
+        assert float(masked_loss(theirs, ids[:, :-1], ids[:, 1:], torch.ones(2, 12))) == pytest.approx(ours, rel=1e-5)
+    with PersonalModel.open(folder / "bundle", tmp_path / "other") as other:
+        other.import_adapter(adapter)
+        assert other.evaluate(asked).loss == ours
+
+
+def test_an_adapter_with_another_a_is_refused(folder: Path, tmp_path: Path) -> None:
+    with PersonalModel.open(folder / "bundle", tmp_path / "state") as model:
+        adapter = model.export_adapter(tmp_path / "adapter", base=True)
+        tensors = load_file(adapter / "adapter_model.safetensors")
+        (piece, *_) = (name for name in tensors if "v_proj.lora_A" in name)
+        tensors[piece][0, 0] += 1e-3
+        save_file(tensors, adapter / "adapter_model.safetensors")
+        with pytest.raises(AdapterError) as caught:
+            model.import_adapter(adapter, trust_base=True)
+    assert caught.value.subject.endswith("piece block_00.v_proj.lora_A")
+    assert (caught.value.got, caught.value.expected) == (
+        "another A than the bundle's", "the bundle's own: it trains B alone (lora.train)",
+    )  # fmt: skip
+    assert 'Lora(train="both")' in caught.value.next_step
+
+
+def test_a_state_of_both_factors_is_refused(folder: Path, tmp_path: Path) -> None:
+    lora, training = Lora(rank=3, alpha=6.0), Training(sequence_lengths=(12,))
+    both = Personalizer(folder / "model", "mezo", "torch", lora=lora, training=training, data=None).build(tmp_path / "both")
+    with PersonalModel.open(both, tmp_path / "state"):
+        pass
+    with pytest.raises(StateError, match="other names or shapes"):
+        PersonalModel.open(folder / "bundle", tmp_path / "state")
+
+
+def test_a_plan_that_reads_an_a_of_another_shape_is_refused(folder: Path, tmp_path: Path) -> None:
+    from tests.unit.golden.bundles import changed, tensors
+
+    def of_another_width(arrays: dict[str, np.ndarray]) -> None:
+        arrays["block_01.v_proj.lora_A"] = arrays["block_01.v_proj.lora_A"][:, :16].copy()
+
+    change: Callable[[Path], None] = tensors(of_another_width)
+    bundle = changed(folder / "bundle", tmp_path / "b", "adapter/initial.safetensors", change)
+    with open_bundle(bundle) as opened, pytest.raises(BundleError):
+        verify_bundle(opened)
+    with PersonalModel.open(bundle, tmp_path / "state", runtime="core") as model, pytest.raises(BundleError):
+        model._child.verify()
