@@ -39,6 +39,8 @@ PHRASES = (
     (r"\blicence=\"\.\.\.\"", "--licence TEXT"),
     (r"\bdate=\"([\d-]+)\"", r"--template-date \1"),
     (r"\bfields=\{'prompt': 'question', 'completion': 'answer'\}", "--field prompt=question --field completion=answer"),
+    (r"\bfields=\{'(\w+)': '(\w+)'\}", r"--field \1=\2"),
+    (r"\blabels=\[\.\.\.\]", "--label for each"),
     (r"\bfields\['(\w+)'\]", r"--field \1"),
     (r"\bwhich fields names\b", "which --field names"),
     (r"Correct fields,", "Correct --field,"),
