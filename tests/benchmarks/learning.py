@@ -16,6 +16,7 @@ a task, what is judged is what answers: the adapter is imported into a PersonalM
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import json
 import math
@@ -39,6 +40,7 @@ from bespoke import Lora, Personalizer, PersonalModel, Training
 from bespoke.bundle.reader import Bundle, open_bundle
 from bespoke.data.encode import ExampleEncoder
 from bespoke.data.text import Tokenizer
+from bespoke.reference import graph_function
 from bespoke.reference.evaluate import evaluate
 from bespoke.reference.exported import peft_key
 from bespoke.reference.train import RunState, train
@@ -46,6 +48,7 @@ from bespoke.reference.train import RunState, train
 CACHE = REPOSITORY / ".cache" / "learning"
 POINTS = 4  # of a curve, at equal distances
 MORE_RATES = 2  # beyond the edges of the grid, at most
+CONTEXTS = 4  # of a training row: when it is asked, the longest prompt is read whole, with each label
 Adapter = Mapping[str, np.ndarray]
 
 
@@ -75,13 +78,14 @@ class Subject:
 
     def built(self) -> Path:
         """The bundle, built where it is not there: its name says all that it is made of."""
-        made_of = [str(self.model), self.settings["length"], self.method]
+        context = CONTEXTS * self.settings["length"]
+        made_of = [str(self.model), self.settings["length"], context, self.method]
         folder = CACHE / f"{self.method_name}-{hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:12]}.bundle"
         if not folder.exists():
             training = Training(sequence_lengths=(self.settings["length"],), steps=1, general_share=0.0)
             Personalizer(
                 self.model, {self.optimizer: self.method.get("options", {})}, "torch", lora=Lora(**self.method.get("lora", {})),
-                training=training, context=2 * self.settings["length"], data=None,
+                training=training, context=context, data=None,
             ).build(folder)  # fmt: skip
         return folder
 
@@ -163,6 +167,8 @@ def main() -> None:
     given = parser.parse_args()
     config = tomllib.loads(given.config.read_text(encoding="utf-8"))
     CACHE.mkdir(parents=True, exist_ok=True)
+    # Reading the graphs takes most of the time of a short run, and each call of `train` and `evaluate` does it again.
+    graph_function.load_program = functools.lru_cache(maxsize=None)(graph_function.load_program)
     if not given.results.exists():
         given.results.write_text("\t".join(COLUMNS) + "\n", encoding="utf-8")
     if not given.table:

@@ -15,7 +15,7 @@ from typing import Any
 from tests.personas import shakespeare_passages
 from tests.trained import trained_model, wikitext
 
-from bespoke.data.tasks import Task, read_task
+from bespoke.data.tasks import Task, TaskRow, read_task
 
 Example = dict[str, Any]
 CHARACTERS = 280  # of a passage of text
@@ -62,11 +62,11 @@ def snips(data_folder: Path) -> tuple[Task, Task]:
     tasks = []
     for split in ("train", "valid"):
         calls = read_task("calls", folder / f"fc_{split}.jsonl")
-        rows = [
-            type(row)(row.number, row.prompt.replace("\nCall:", "\nLabel:"), (json.loads(row.right[0])["name"],), tuple(labels))
+        rows = tuple(
+            TaskRow(row.number, row.prompt.replace("\nCall:", "\nLabel:"), (json.loads(row.right[0])["name"],), tuple(labels))
             for row in calls.rows
-        ]
-        tasks.append(Task("labels", tuple(rows), calls.source))
+        )
+        tasks.append(Task("labels", rows, calls.source))
     return tasks[0], tasks[1]
 
 

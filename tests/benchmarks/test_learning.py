@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import json
 import math
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.benchmarks.learning_data import load
 from tests.benchmarks.learning_table import COLUMNS, best_rate, beyond, read_runs, table
+from tests.conftest import REPOSITORY
 
 
 def run(**given: Any) -> dict[str, Any]:
@@ -78,3 +80,17 @@ def test_rows_to_train_to_choose_by_and_to_test_are_apart_and_always_the_same(da
     assert len(snips.labels) == 7
     assert snips.rows[0].right[0] in snips.labels
     assert snips.rows[0].prompt.endswith("\nLabel:")
+
+
+@pytest.mark.parametrize(("name", "rates"), [("learning", 4), ("learning_tiny", 1)])
+def test_a_configuration_names_what_there_is(name: str, rates: int) -> None:
+    config = tomllib.loads((REPOSITORY / "tests" / "benchmarks" / f"{name}.toml").read_text(encoding="utf-8"))
+    assert set(config["data"]) <= {"snips", "banking77", "shakespeare", "wikitext"}
+    for data in config["data"].values():
+        assert set(data.get("methods", config["methods"])) <= set(config["methods"])
+        assert min(data["train"], data["valid"], data["test"]) > 0
+    assert all(len(method["rates"]) >= rates for method in config["methods"].values())
+    # As many rows a step, whatever the queries.
+    options = [method["options"] for method in config["methods"].values()]
+    if name == "learning":
+        assert {one["batch_size"] * one.get("queries", 1) for one in options} == {16}

@@ -61,11 +61,15 @@ def worded(answer: str, *, chat: bool) -> str:
 
 @dataclass(frozen=True)
 class Task:
-    """`source`: what errors name, the file as a rule."""
+    """`source`: what errors name, the file as a rule. DataError without a row."""
 
     kind: TaskKind
     rows: tuple[TaskRow, ...]
     source: str = "task"
+
+    def __post_init__(self) -> None:
+        if not self.rows:
+            raise _refused(self.source, "no rows", "at least one", "Write a row for each example")
 
     def examples(self, *, chat: bool) -> list[dict[str, Any]]:
         """What to train on, an example for each row: messages for a model with chat turns, else prompt and completion.
@@ -109,8 +113,6 @@ def read_task(
             next_step = "Correct it, or name it too: labels=[...]"
             raise _refused(f"{where}: label", shown(right[0]), f"one of {_listed(known)}", next_step)
         rows.append(TaskRow(number, _asked(kind, given, where), right, options))
-    if not rows:
-        raise _refused(str(path), "no rows", "at least one", "Write a row for each example")
     if kind == "labels":
         known = known or tuple(sorted({row.right[0] for row in rows}))
         rows = [TaskRow(row.number, row.prompt, row.right, known) for row in rows]
@@ -178,7 +180,7 @@ def _column(row: Mapping[str, Any], name: str, where: str) -> Any:
     if name not in row:
         raise _refused(
             where, f"the keys {', '.join(map(repr, row)) or 'none'}, without {name!r}", repr(name),
-            f"Give every row this key, or map it: fields={{{name!r}: 'column'}}",
+            "Give every row this key, or name the column that holds it in fields",
         )  # fmt: skip
     return row[name]
 
