@@ -17,10 +17,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 
+def data_place() -> Path:
+    """Folder of real texts, tokenizers and models, there or not: BESPOKE_TEST_DATA, else `shared/data` next to the checkout."""
+    return Path(os.environ.get("BESPOKE_TEST_DATA") or REPOSITORY.parent / "shared" / "data")
+
+
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
     """Folder of real texts, tokenizers and models: BESPOKE_TEST_DATA, else `shared/data` next to the checkout."""
-    folder = Path(os.environ.get("BESPOKE_TEST_DATA") or REPOSITORY.parent / "shared" / "data")
+    folder = data_place()
     if not folder.is_dir():
         pytest.skip(f"no test data at {folder}; set BESPOKE_TEST_DATA")
     return folder

@@ -29,23 +29,29 @@ SIZES: dict[str, Any] = {
 }  # fmt: skip
 
 
-def pretraining_texts(data_folder: Path) -> list[str]:
-    """Paragraphs of WikiText-2 and questions of banking77."""
+def wikitext(data_folder: Path) -> list[str]:
+    """Paragraphs of WikiText-2, with spaces as people write them."""
     wiki = (data_folder / "text" / "wikitext-2" / "train.txt").read_text(encoding="utf-8")[:PRETRAINING_CHARACTERS]
     for mark, plain in ((" @-@ ", "-"), (" @,@ ", ","), (" @.@ ", "."), (" ,", ","), (" .", "."), (" 's", "'s")):
         wiki = wiki.replace(mark, plain)
-    paragraphs = [line.strip() for line in wiki.splitlines() if len(line) > 100]
+    return [line.strip() for line in wiki.splitlines() if len(line) > 100]
+
+
+def pretraining_texts(data_folder: Path) -> list[str]:
+    """Paragraphs of WikiText-2 and questions of banking77."""
     with (data_folder / "classification" / "banking77" / "train.csv").open(encoding="utf-8", newline="") as file:
         questions = [row["text"] for row in csv.DictReader(file)]
-    return paragraphs + questions
+    return wikitext(data_folder) + questions
 
 
-def trained_model(family: str, folder: Path, data_folder: Path) -> Path:
-    """Writes a Hugging Face folder with tokenizer, and returns it."""
+def trained_model(
+    family: str, folder: Path, data_folder: Path, *, texts: list[str] | None = None, steps: int = STEPS
+) -> Path:
+    """Writes a Hugging Face folder with tokenizer, and returns it. `texts`: by default `pretraining_texts`."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import AutoModelForCausalLM
 
-    texts = pretraining_texts(data_folder)
+    texts = pretraining_texts(data_folder) if texts is None else texts
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     tokenizer.decoder = decoders.ByteLevel()
@@ -67,9 +73,9 @@ def trained_model(family: str, folder: Path, data_folder: Path) -> Path:
     stream = torch.tensor([i for n in order for i in (begin, *tokenizer.encode(texts[n], add_special_tokens=False).ids)])
     rows = stream[: len(stream) // (ROW + 1) * (ROW + 1)].view(-1, ROW + 1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1.0, betas=(0.9, 0.95), weight_decay=0.01)
-    for step in range(STEPS):
+    for step in range(steps):
         for group in optimizer.param_groups:
-            group["lr"] = 6e-3 * min(1, (step + 1) / 20) * 0.5 * (1 + math.cos(math.pi * step / STEPS))
+            group["lr"] = 6e-3 * min(1, (step + 1) / 20) * 0.5 * (1 + math.cos(math.pi * step / steps))
         batch = rows[torch.arange(step * BATCH, (step + 1) * BATCH) % len(rows)]
         logits = model(input_ids=batch[:, :-1], use_cache=False).logits
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())

@@ -7,7 +7,8 @@ which runtime wrote it. `exit_code` is what the command line ends with.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from numbers import Number
 from typing import ClassVar
 
@@ -98,6 +99,17 @@ class MissingDependency(BespokeError):
             expected=f"'{package}' to be installed",
             next_step=f"pip install 'bespoke-sdk[{extra}]'",
         )
+
+    @classmethod
+    @contextmanager
+    def unless_there(cls, user: str, package: str, extra: str) -> Iterator[None]:
+        """Around an import of `package`, for `user`."""
+        try:
+            yield
+        except ModuleNotFoundError as error:
+            if error.name != package:
+                raise
+            raise cls.of(user, package, extra) from None
 
 
 class ModelError(BespokeError):

@@ -6,10 +6,10 @@ from __future__ import annotations
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, get_args
+from typing import TYPE_CHECKING, Any, Self, get_args, overload
 
 from bespoke import arguments
 from bespoke.bundle.reader import Authenticated, Bundle, open_bundle
@@ -19,6 +19,7 @@ from bespoke.core.answers import classification_of, scores_of
 from bespoke.core.handle import Handle, Place, Request, reset_for_new_base
 from bespoke.core.runtime import CoreRuntime, RuntimeName, chosen_runtime
 from bespoke.data.example_json import example_json
+from bespoke.data.tasks import Task, TaskReport, judge
 from bespoke.errors import (
     AdapterError,
     ConfigError,
@@ -227,8 +228,19 @@ class PersonalModel:
 
     # ---- answering ---------------------------------------------------------------------------------------------------
 
-    def evaluate(self, examples: Sequence[Mapping[str, Any]] | None = None, *, split: str = "validation") -> Evaluation:
-        """Loss, perplexity and next-token accuracy of the adapter that answers, on `examples` or on the user's own of a split."""
+    @overload
+    def evaluate(self, examples: Task) -> TaskReport: ...
+
+    @overload
+    def evaluate(self, examples: Sequence[Mapping[str, Any]] | None = None, *, split: str = "validation") -> Evaluation: ...
+
+    def evaluate(
+        self, examples: Task | Sequence[Mapping[str, Any]] | None = None, *, split: str = "validation"
+    ) -> Evaluation | TaskReport:
+        """Loss, perplexity and next-token accuracy of the adapter that answers, on `examples` or on the user's own of a split; how
+        right its answers are on a task that `bespoke.data.tasks.read_task` has read."""
+        if isinstance(examples, Task):
+            return judge(self, examples)
         arguments.one_of("split", split, ("validation", "train"))
         if examples is not None and (not isinstance(examples, Sequence) or isinstance(examples, str | bytes)):
             raise DataError("examples", got=kind_of(examples), expected="a list of examples", next_step="Give them as a list")
@@ -374,7 +386,7 @@ class PersonalModel:
     def _on_torch(self, what: str) -> InProcess:
         """Imports torch at its first use: 3 seconds and 280 MB that training on the core does without."""
         if self._torch is None:
-            with _needs_torch(what):
+            with MissingDependency.unless_there(what, "torch", "torch"):
                 from bespoke.core.in_process import InProcess
             from bespoke.reference.threads import limited, threads_for
 
@@ -384,13 +396,3 @@ class PersonalModel:
             self._torch = InProcess(library.load(), self._place, device, self._memory_bytes, with_threads)
             self._torch.set_pace(self._share)
         return self._torch
-
-
-@contextmanager
-def _needs_torch(what: str) -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise MissingDependency.of(what, "torch", "torch") from None

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import shutil
@@ -19,6 +20,7 @@ from tests.unit.bundle.test_install import contents
 
 __all__ = ["stories_bundle"]
 
+BANKING = ("age_limit", "change_pin")
 TUTORIAL = REPOSITORY / "docs" / "tutorials" / "first_bundle.md"
 # Plain text between turns: stories260K has no special tokens for them.
 CHAT_TEMPLATE = (
@@ -108,6 +110,20 @@ def test_other_engines_are_given_what_their_page_says(stories: Path, stories_bun
     run_page(REPOSITORY / "docs" / "how_to" / "use_another_engine.md", tmp_path)
     for file in ("adapter_mlx/adapters.safetensors", "adapter_gguf/adapter.gguf", "merged/model.safetensors", "llama/base.gguf"):
         assert (tmp_path / file).is_file()
+
+
+@pytest.mark.slow
+def test_a_task_is_measured_as_its_page_says(stories_bundle: Path, data_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "chat.bundle").symlink_to(stories_bundle)
+    for split in ("train", "test"):  # short ones: the bundle's context is 64 tokens
+        with (data_folder / "classification" / "banking77" / f"{split}.csv").open(newline="") as file:
+            short = [row for row in csv.DictReader(file) if len(row["text"]) < 40]
+        with (tmp_path / f"{split}.csv").open("w", newline="") as file:
+            rows = [row for label in BANKING for row in [one for one in short if one["category"] == label][:6]]
+            csv.writer(file).writerows([("text", "label"), *((row["text"], row["category"]) for row in rows)])
+    printed = run_page(REPOSITORY / "docs" / "how_to" / "measure_a_task.md", tmp_path)
+    assert "macro F1" in printed[0]
+    assert "of which" in printed[-1]
 
 
 @pytest.mark.slow

@@ -124,9 +124,10 @@ def test_a_missing_torch_is_reported_with_the_extra_that_brings_it() -> None:
     program = """
 sys.modules["torch"] = None
 import bespoke
-from bespoke.personal_model import _needs_torch
+import bespoke.personal_model
+from bespoke.errors import MissingDependency
 try:
-    with _needs_torch("Answering"):
+    with MissingDependency.unless_there("Answering", "torch", "torch"):
         import bespoke.reference.generate
 except bespoke.BespokeError as error:
     assert error.exit_code == 3 and "bespoke-sdk[torch]" in error.next_step, error

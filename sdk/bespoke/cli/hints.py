@@ -39,6 +39,8 @@ PHRASES = (
     (r"\blicence=\"\.\.\.\"", "--licence TEXT"),
     (r"\bdate=\"([\d-]+)\"", r"--template-date \1"),
     (r"\bfields=\{'prompt': 'question', 'completion': 'answer'\}", "--field prompt=question --field completion=answer"),
+    (r"\bthat holds it in fields$", "that holds it: --field NAME=COLUMN"),
+    (r"\blabels=\[\.\.\.\]", "--label for each"),
     (r"\bfields\['(\w+)'\]", r"--field \1"),
     (r"\bwhich fields names\b", "which --field names"),
     (r"Correct fields,", "Correct --field,"),

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -28,6 +28,7 @@ from bespoke.cli.session import (
     progress,
     runtime_option,
     state_option,
+    table,
     trust_options,
 )
 from bespoke.cli.settings import DATA_FORMATS, TRAIN_FLAGS, setting_flags
@@ -35,17 +36,29 @@ from bespoke.errors import DataError
 from bespoke.format.result_file import check_place, writing
 
 if TYPE_CHECKING:
+    from bespoke.data.tasks import Task
     from bespoke.personal_model import PersonalModel
     from bespoke.rules.records import AddedExample
 
 _RUNTIME = "core: in a process of its own; torch: with torch as the engine, in this one [core, where the bundle was built for it]."
+TASKS = ("labels", "choice", "answers", "calls")
 _OWN = ("steps", "seconds", "seed", "memory_mb")  # arguments of `train` and `open`, not overrides of Training
 
 
 def _example_options(command: Command) -> Command:
+    made = click.option(
+        "--task", type=click.Choice(TASKS),
+        help="Rows with right answers. labels: text, label; choice: question, options, answer; answers: question, answers; "
+        "calls: query, call.",
+    )(field_option(command))  # fmt: skip
     return click.option(
         "--examples-format", type=click.Choice(DATA_FORMATS), help="Shape of the examples; by default the first row decides."
-    )(field_option(command))
+    )(made)
+
+
+def _check_task(task: str | None, examples: Path | None, format: str | None) -> None:
+    if task is not None and (examples is None or format is not None):
+        raise click.UsageError("--task goes with --examples, and in the place of --examples-format")
 
 
 @click.command(short_help="Train on the user's examples, and report.")
@@ -68,9 +81,9 @@ def _example_options(command: Command) -> Command:
 @format_option
 @click.pass_obj
 def train(
-    session: Session, bundle: Path, state: Path, examples: Path | None, examples_format: str | None, fields: tuple[str, ...],
-    method: str | None, runtime: Any, engine: str | None, new_run: bool, plot: Path | None, csv: Path | None, trust: Trust,
-    **given: Any,
+    session: Session, bundle: Path, state: Path, examples: Path | None, examples_format: str | None, task: str | None,
+    fields: tuple[str, ...], method: str | None, runtime: Any, engine: str | None, new_run: bool, plot: Path | None,
+    csv: Path | None, trust: Trust, **given: Any,
 ) -> None:  # fmt: skip
     """Train BUNDLE on the examples in --state, by at most --steps, and print the report.
 
@@ -81,6 +94,7 @@ def train(
     \b
     bespoke train chat.bundle --state alice --examples notes.jsonl --steps 50 --format json
     """
+    _check_task(task, examples, examples_format)
     if plot is not None:
         from bespoke.plot import check_path
 
@@ -93,7 +107,7 @@ def train(
     with PersonalModel.open(bundle, state, memory_mb=given["memory_mb"], runtime=runtime, engine=engine, **trust) as model:
         model.check_settings(given["steps"], method=method, seed=given["seed"], new_run=new_run, **overrides)
         if examples is not None:
-            _add(model, examples, examples_format, pairs("--field", fields))
+            _add(model, examples, _rows(model, examples, examples_format, task, pairs("--field", fields)))
         if new_run:
             model.abandon_run()
         total = given["steps"] or 0
@@ -124,14 +138,30 @@ def train(
         click.echo(str(report))
 
 
-def _add(model: PersonalModel, path: Path, format: str | None, fields: dict[str, str]) -> None:
-    """Adds a file's examples one by one; those before a row that cannot be used stay."""
-    from bespoke.data.files import read_examples
+def _rows(
+    model: PersonalModel, path: Path, format: str | None, task: str | None, fields: dict[str, str]
+) -> Iterable[tuple[int, dict[str, Any]]]:
+    """(row, example) of a file; of a task, all of it is read before the first."""
+    if task is None:
+        from bespoke.data.files import read_examples
 
+        return read_examples(path, format, fields)  # type: ignore[arg-type]
+    found = _task(path, task, fields)
+    return zip((row.number for row in found.rows), found.examples(chat=model.has_turns), strict=True)
+
+
+def _task(path: Path, kind: str, fields: dict[str, str], labels: Sequence[str] = ()) -> Task:
+    from bespoke.data.tasks import read_task
+
+    return read_task(kind, path, fields=fields, labels=labels or None)  # type: ignore[arg-type]
+
+
+def _add(model: PersonalModel, path: Path, rows: Iterable[tuple[int, dict[str, Any]]]) -> None:
+    """Adds a file's examples one by one; those before a row that cannot be used stay."""
     created = there = 0
     longer: list[AddedExample] = []
     with progress() as tell:
-        for row, example in read_examples(path, format, fields):  # type: ignore[arg-type]
+        for row, example in rows:
             try:
                 added = model.examples.add(example)
             except DataError as error:
@@ -167,11 +197,16 @@ def _stop_by_signal() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-@click.command(short_help="Loss, perplexity and accuracy of what was learned.")
+@click.command(short_help="Loss and accuracy of what was learned, or how right it is on a task.")
 @click.argument("bundle", type=PATH)
 @state_option
 @click.option("--examples", type=PATH, metavar="FILE", help="File to evaluate on; nothing of it is kept.")
 @_example_options
+@click.option(
+    "--label", "labels", multiple=True, metavar="TEXT",
+    help="For --task labels: one of all that there are; may be repeated [those of the file].",
+)
+@click.option("--wrong", is_flag=True, help="List the rows that a task has wrong.")
 @click.option(
     "--split", type=click.Choice(["validation", "train"]), default="validation", show_default=True,
     help="Which of the user's own examples, without --examples.",
@@ -182,25 +217,44 @@ def _stop_by_signal() -> Iterator[Callable[[], bool]]:
 @format_option
 @click.pass_obj
 def evaluate(
-    session: Session, bundle: Path, state: Path, examples: Path | None, examples_format: str | None, fields: tuple[str, ...],
-    split: str, runtime: Any, engine: str | None, trust: Trust,
+    session: Session, bundle: Path, state: Path, examples: Path | None, examples_format: str | None, task: str | None,
+    fields: tuple[str, ...], labels: tuple[str, ...], wrong: bool, split: str, runtime: Any, engine: str | None, trust: Trust,
 ) -> None:  # fmt: skip
-    """Loss, perplexity and next-token accuracy of the adapter that answers.
+    """Loss, perplexity and next-token accuracy of the adapter that answers; with --task, how right its answers are.
+
+    Accuracy and macro F1 of labels, exact match and F1 of answers, beside what chance and the commonest answer would reach.
 
     \b
     bespoke evaluate chat.bundle --state alice --examples held_out.jsonl --format json
+    bespoke evaluate chat.bundle --state alice --examples tickets.csv --task labels --field label=category
     """
+    _check_task(task, examples, examples_format)
+    if (wrong and task is None) or (labels and task != "labels"):
+        raise click.UsageError("--wrong goes with --task, and --label with --task labels")
     from bespoke.personal_model import PersonalModel
 
     need_state(bundle, state, trust)
     with PersonalModel.open(bundle, state, runtime=runtime, engine=engine, **trust) as model:
-        rows = None
-        if examples is not None:
-            from bespoke.data.files import read_examples
-
-            rows = [example for _, example in read_examples(examples, examples_format, pairs("--field", fields))]  # type: ignore[arg-type]
+        columns = pairs("--field", fields)
+        if examples is not None and task is not None:
+            _judge(session, model, _task(examples, task, columns, labels), wrong)
+            return
+        rows = None if examples is None else [example for _, example in _rows(model, examples, examples_format, None, columns)]
         found = model.evaluate(rows, split=split)
     if session.json:
         print_json(asdict(found))
         return
     click.echo(str(found))
+
+
+def _judge(session: Session, model: PersonalModel, task: Task, wrong: bool) -> None:
+    from bespoke.data.tasks import judge
+
+    with progress() as tell:
+        found = judge(model, task, lambda done: tell("rows", done, len(task.rows)))
+    if session.json:
+        print_json({name: value for name, value in asdict(found).items() if wrong or name != "wrong"})
+        return
+    click.echo(str(found))
+    if wrong and found.wrong:
+        click.echo("\n" + table(("row", "right", "said"), [(row.number, row.right[0], row.said) for row in found.wrong]))

@@ -70,6 +70,9 @@ VERBS = (
         "bespoke_evaluate", "PersonalModel.evaluate",
     ),
     Verb(
+        "how right it is on labels, questions, function calls", "PersonalModel.evaluate", "bespoke evaluate --task", None, None,
+    ),
+    Verb(
         "answer a prompt", "PersonalModel.generate, PersonalModel.generate_ids", "bespoke generate",
         None, "PersonalModel.generate",
     ),

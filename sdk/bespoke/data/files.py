@@ -12,7 +12,7 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from bespoke.data.shapes import FIELDS, OPTIONAL_FIELDS, Format, shape_of
 from bespoke.errors import ConfigError, DataError, kind_of
 
-__all__ = ["ReadReport", "read_examples"]
+__all__ = ["ReadReport", "checked_fields", "mapped", "read_examples", "read_rows"]
 
 _ONE_A_LINE = "Write one object on each line"
 _ARRAY = "Write an array of objects, or one object on each line"
@@ -47,21 +47,13 @@ def read_examples(
     instance {"prompt": "question", "completion": "answer"}; a mapped value that is not text is written as JSON (a
     function call as completion). ConfigError for settings that cannot be; DataError for a row that cannot be read.
     """
-    path = Path(path)
     report = report if report is not None else ReadReport()
-    mapping = _checked_fields(format, fields or {})
-    reader = _READERS.get(path.suffix.lower())
-    if reader is None:
-        raise DataError(
-            str(path),
-            got=f"a file ending in '{path.suffix}'" if path.suffix else "a file without an ending",
-            expected=f"one of {', '.join(sorted(_READERS))}",
-            next_step="Write the examples as JSONL, one object per line",
-        )
+    known = dict.fromkeys(name for shape in FIELDS for name in (*FIELDS[shape], *OPTIONAL_FIELDS[shape]))
+    mapping = checked_fields(tuple(known), fields or {}, format)
     report.format = format
-    for number, row in reader(path):
+    for number, row in read_rows(path):
         where = f"{path}, row {number}"
-        example, used = _mapped(row, mapping, where)
+        example, used = mapped(row, mapping, where)
         if report.format is None:
             report.format = shape_of(example, where)
         wanted = FIELDS[report.format]
@@ -81,13 +73,27 @@ def read_examples(
         yield number, kept
 
 
-def _checked_fields(format: Format | None, fields: Mapping[str, str]) -> Mapping[str, str]:
+def read_rows(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(row number, row as it stands) for each row of `path`. DataError for a file or a row that cannot be read."""
+    path = Path(path)
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        raise DataError(
+            str(path),
+            got=f"a file ending in '{path.suffix}'" if path.suffix else "a file without an ending",
+            expected=f"one of {', '.join(sorted(_READERS))}",
+            next_step="Write the examples as JSONL, one object per line",
+        )
+    yield from reader(path)
+
+
+def checked_fields(known: Sequence[str], fields: Mapping[str, str], format: Format | None = None) -> Mapping[str, str]:
+    """`fields`, where each is a name that is known with that of a column; ConfigError names those that are not."""
     problems = []
     if format is not None and format not in FIELDS:
         problems.append(
             ConfigError("format", got=repr(format), expected=f"one of {', '.join(FIELDS)}", next_step="Change format")
         )
-    known = list(dict.fromkeys(name for shape in FIELDS for name in (*FIELDS[shape], *OPTIONAL_FIELDS[shape])))
     for name, column in fields.items():
         if name not in known or not isinstance(column, str):
             problems.append(
@@ -103,7 +109,7 @@ def _checked_fields(format: Format | None, fields: Mapping[str, str]) -> Mapping
     return fields
 
 
-def _mapped(row: dict[str, Any], mapping: Mapping[str, str], where: str) -> tuple[dict[str, Any], set[str]]:
+def mapped(row: dict[str, Any], mapping: Mapping[str, str], where: str) -> tuple[dict[str, Any], set[str]]:
     """The row under the names of its shape, and the columns that the mapping used."""
     example = {key: value for key, value in row.items() if key not in mapping.values()}
     for name, column in mapping.items():

@@ -18,10 +18,11 @@ def exported_adapter(folder: Path, manifest: Manifest) -> dict[str, np.ndarray]:
     """Full name of each piece -> float32."""
     config = manifest.model.config
     tensors = load_file(folder / "adapter_model.safetensors")
-    return {name: tensors[_key(name, config.decoder_path)] for name in config.adapter_shapes(manifest.lora.settings)}
+    return {name: tensors[peft_key(name, config.decoder_path)] for name in config.adapter_shapes(manifest.lora.settings)}
 
 
-def _key(name: str, decoder_path: str) -> str:
+def peft_key(name: str, decoder_path: str) -> str:
+    """The name in a PEFT folder of a piece `block_00.q_proj.lora_A`."""
     group, linear, piece = name.split(".")
     part = "self_attn" if linear in _ATTENTION else "mlp"
     return f"base_model.model.{decoder_path}.layers.{int(group.removeprefix('block_'))}.{part}.{linear}.{piece}.weight"

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""Task: rows of a file, each with what is asked and what is right. Four kinds, by their columns (CSV) or keys (JSONL, .json):
+
+    labels   text, label                  <text>\nLabel:                 the label, one of all that there are
+    choice   question, options, answer    Question: <question>\nAnswer:  the answer, one of the row's options
+    answers  question, answers, context   Question: <question>\nAnswer:  one of the answers; behind the context, where there is one
+    calls    query, call                  <query>\nCall:                 the call, {"name": ..., "arguments": {...}}
+
+A column `prompt` in place of the first one is asked as it stands. Where the model has chat turns, the whole is a message of the
+user and the answer one of the assistant; else the answer follows the prompt behind a space, which most vocabularies have at the
+start of a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from bespoke import arguments
+from bespoke.data.files import checked_fields, mapped, read_rows
+from bespoke.data.tasks.measures import call_of, parse_call
+from bespoke.errors import ConfigError, DataError, kind_of, shown
+
+__all__ = ["Prompt", "Task", "TaskKind", "TaskRow", "read_task"]
+
+TaskKind = Literal["labels", "choice", "answers", "calls"]
+Prompt = str | list[dict[str, str]]
+
+_COLUMNS: dict[TaskKind, tuple[str, ...]] = {
+    "labels": ("text", "label"),
+    "choice": ("question", "options", "answer"),
+    "answers": ("question", "answers"),
+    "calls": ("query", "call"),
+}
+_WORDING: dict[TaskKind, str] = {
+    "labels": "{}\nLabel:", "choice": "Question: {}\nAnswer:", "answers": "Question: {}\nAnswer:", "calls": "{}\nCall:",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TaskRow:
+    """`number`: of the row in its file. `right`: accepted answers, at least one, the first of which is trained on. `options`: those
+    that are compared; none: the answer is generated."""
+
+    number: int
+    prompt: str
+    right: tuple[str, ...]
+    options: tuple[str, ...] = ()
+
+    def asked(self, *, chat: bool) -> Prompt:
+        """For `generate`, `score` and `classify`."""
+        return [{"role": "user", "content": self.prompt}] if chat else self.prompt
+
+
+def worded(answer: str, *, chat: bool) -> str:
+    """An answer as it follows the prompt."""
+    return answer if chat else f" {answer}"
+
+
+@dataclass(frozen=True)
+class Task:
+    """`source`: what errors name, the file as a rule. DataError without a row."""
+
+    kind: TaskKind
+    rows: tuple[TaskRow, ...]
+    source: str = "task"
+
+    def __post_init__(self) -> None:
+        if not self.rows:
+            raise _refused(self.source, "no rows", "at least one", "Write a row for each example")
+
+    def examples(self, *, chat: bool) -> list[dict[str, Any]]:
+        """What to train on, an example for each row: messages for a model with chat turns, else prompt and completion.
+
+        `chat`: `PersonalModel.has_turns` says it of a bundle.
+        """
+        return [_example(row, chat) for row in self.rows]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Those that the rows are compared with. Give them to `read_task` of a file in which not all of them occur."""
+        return self.rows[0].options if self.kind == "labels" else ()
+
+
+def _example(row: TaskRow, chat: bool) -> dict[str, Any]:
+    answer = worded(row.right[0], chat=chat)
+    if chat:
+        return {"messages": [*row.asked(chat=True), {"role": "assistant", "content": answer}]}
+    return {"prompt": row.prompt, "completion": answer}
+
+
+def read_task(
+    kind: TaskKind, path: str | Path, *, fields: Mapping[str, str] | None = None, labels: Sequence[str] | None = None
+) -> Task:
+    """The rows of a CSV, JSONL or .json file as a task.
+
+    fields: which column holds what, as {"label": "category"}
+    labels: of kind "labels", all that there are; by default those of the file, sorted
+    ConfigError for arguments that cannot be; DataError, with file and row, for a row that cannot be used.
+    """
+    arguments.one_of("kind", kind, get_args(TaskKind))
+    wanted = _COLUMNS[kind]
+    mapping = checked_fields((*wanted, "prompt", *(["context"] if kind == "answers" else [])), fields or {})
+    known = None if labels is None else _known_labels(kind, labels)
+    rows = []
+    for number, row in read_rows(path):
+        where = f"{path}, row {number}"
+        given = mapped(row, mapping, where)[0]
+        right, options = _READERS[kind](given, where)
+        if known is not None and right[0] not in known:
+            next_step = "Correct it, or name it too: labels=[...]"
+            raise _refused(f"{where}: label", shown(right[0]), f"one of {_listed(known)}", next_step)
+        rows.append(TaskRow(number, _asked(kind, given, where), right, options))
+    if kind == "labels":
+        known = known or tuple(sorted({row.right[0] for row in rows}))
+        rows = [TaskRow(row.number, row.prompt, row.right, known) for row in rows]
+    return Task(kind, tuple(rows), str(path))
+
+
+def _known_labels(kind: TaskKind, labels: Sequence[str]) -> tuple[str, ...]:
+    """In their order: of two that are equally likely the first one is said."""
+    listed = isinstance(labels, Sequence) and not isinstance(labels, str)
+    known = tuple(one.strip() for one in labels if isinstance(one, str)) if listed else ()
+    if kind != "labels" or not known or "" in known or not len(set(known)) == len(known) == len(labels):
+        raise ConfigError(
+            "labels", got=shown(labels), expected="different texts, for a task of kind 'labels'", next_step="Change labels"
+        )
+    return known
+
+
+def _asked(kind: TaskKind, row: Mapping[str, Any], where: str) -> str:
+    first = _COLUMNS[kind][0]
+    if "prompt" in row:
+        return _text(row["prompt"], f"{where}: prompt")
+    context = row.get("context") if kind == "answers" else None  # of some questions there is none
+    before = "" if context in (None, "") else _text(context, f"{where}: context") + "\n"
+    return before + _WORDING[kind].format(_text(_column(row, first, where), f"{where}: {first}"))
+
+
+def _label(row: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    label = _column(row, "label", where)
+    if isinstance(label, int) and not isinstance(label, bool):  # as many data sets have them in JSON
+        label = str(label)
+    return (_text(label, f"{where}: label").strip(),), ()
+
+
+def _choice(row: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    options = _texts(_column(row, "options", where), f"{where}: options")
+    answer = _text(_column(row, "answer", where), f"{where}: answer").strip()
+    if not 2 <= len(set(options)) == len(options):
+        raise _refused(f"{where}: options", _listed(options), "two or more, each once", "Correct the row")
+    if answer not in options:
+        raise _refused(f"{where}: answer", shown(answer), f"one of the options {_listed(options)}", "Write it as the option is")
+    return (answer,), options
+
+
+def _answers(row: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    answers = _column(row, "answers", where)
+    return ((answers.strip(),) if isinstance(answers, str) and answers.strip() else _texts(answers, f"{where}: answers")), ()
+
+
+def _call(row: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    value = _column(row, "call", where)
+    call = parse_call(value) if isinstance(value, str) else call_of(value)
+    if call is None:
+        raise _refused(
+            f"{where}: call", shown(value), 'a call: {"name": "...", "arguments": {...}}', "Write it as JSON with these two keys"
+        )
+    return (call.text(),), ()
+
+
+_READERS: dict[TaskKind, Callable[[Mapping[str, Any], str], tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    "labels": _label, "choice": _choice, "answers": _answers, "calls": _call,
+}  # fmt: skip
+
+
+def _column(row: Mapping[str, Any], name: str, where: str) -> Any:
+    if name not in row:
+        raise _refused(
+            where, f"the keys {', '.join(map(repr, row)) or 'none'}, without {name!r}", repr(name),
+            "Give every row this key, or name the column that holds it in fields",
+        )  # fmt: skip
+    return row[name]
+
+
+def _text(value: Any, subject: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        got = "an empty text" if isinstance(value, str) else kind_of(value)
+        raise _refused(subject, got, "text", "Correct the row, or leave it out")
+    return value
+
+
+def _texts(value: Any, subject: str) -> tuple[str, ...]:
+    """Without spaces around them."""
+    if not isinstance(value, list) or not value:
+        got = "an empty list" if value == [] else kind_of(value)
+        raise _refused(subject, got, "a list of texts", "Write the rows as JSONL, with a list")
+    return tuple(_text(one, subject).strip() for one in value)
+
+
+def _listed(texts: Sequence[str], most: int = 8) -> str:
+    return ", ".join(map(repr, texts[:most])) + (f" and {len(texts) - most} more" if len(texts) > most else "")
+
+
+def _refused(subject: str, got: str, expected: str, next_step: str) -> DataError:
+    return DataError(subject, got=got, expected=expected, next_step=next_step)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs of tests/benchmarks/learning.py as they stand in its TSV file, the rate that they speak for, and the tables they make."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from tests.benchmarks.figures import Cell, markdown
+
+__all__ = ["COLUMNS", "best_rate", "beyond", "read_runs", "table"]
+
+Run = dict[str, Any]
+
+COLUMNS = (
+    "data", "method", "phase", "rate", "seed", "steps", "units", "rows", "judged", "loss", "accuracy", "macro_f1", "chance",
+    "majority", "seconds", "curve", "recipe",
+)  # fmt: skip
+HEADER = (
+    "method", "rate", "at the edge of the rates", "seeds", "steps", "passes of a row", "accuracy", "macro F1", "loss, nats a token",
+    "validation loss on the way",
+)  # fmt: skip
+
+
+def read_runs(path: Path) -> list[Run]:
+    """Cells are JSON; an empty one is None. A line that was cut off as it was written does not count."""
+    head, *lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    if tuple(head.rstrip("\n").split("\t")) != COLUMNS:
+        raise SystemExit(f"{path}: other columns than this program writes; give another file")
+    runs = []
+    for line in lines:
+        cells = line.rstrip("\n").split("\t")
+        if line.endswith("\n") and len(cells) == len(COLUMNS):
+            runs.append({name: json.loads(cell) if cell else None for name, cell in zip(COLUMNS, cells, strict=True)})
+    return runs
+
+
+def best_rate(runs: Sequence[Run]) -> float:
+    """By validation: accuracy, then loss; of text, loss. A loss that is no number is the worst."""
+
+    def worth(run: Run) -> tuple[float, float]:
+        loss = run["loss"] if run["loss"] is not None and math.isfinite(run["loss"]) else math.inf
+        return (run.get("accuracy") or 0.0, -loss)
+
+    return float(max(runs, key=worth)["rate"])
+
+
+def beyond(rates: Sequence[float], best: float) -> float | None:
+    """One more rate, as far from the best as its neighbour, where the best is at an edge."""
+    rates = sorted(rates)
+    if len(rates) < 2 or best not in (rates[0], rates[-1]):
+        return None
+    return rates[0] ** 2 / rates[1] if best == rates[0] else rates[-1] ** 2 / rates[-2]
+
+
+def table(runs: Sequence[Run]) -> str:
+    """Markdown: a table for each data set, with what it is to be held against."""
+    parts = []
+    for data in dict.fromkeys(run["data"] for run in runs):
+        own = [run for run in runs if run["data"] == data]
+        zero = next(run for run in own if run["phase"] == "zero-shot")
+        rows = [_zero_row(zero)]
+        for method in dict.fromkeys(run["method"] for run in own if run["phase"] == "test"):
+            of_method = [run for run in own if run["method"] == method]
+            rows.append(_row(method, *([run for run in of_method if run["phase"] == phase] for phase in ("search", "test"))))
+        trained = max((run["rows"] or 0 for run in own), default=0)
+        note = f"{zero['recipe']}; {trained} rows to train on, {zero['judged']} to test on"
+        if zero["chance"] is not None:
+            note += f"; chance {zero['chance']:.1%}, always the commonest label {zero['majority']:.1%}"
+        parts.append(f"{data}: {note}.\n\n{markdown(HEADER, rows)}")
+    return "\n\n".join(parts)
+
+
+def _zero_row(run: Run) -> list[Cell]:
+    shares = [None if run[name] is None else f"{run[name]:.1%}" for name in ("accuracy", "macro_f1")]
+    return ["zero-shot", None, None, None, 0, 0, *shares, f"{run['loss']:.3f}", None]
+
+
+def _row(method: str, searched: Sequence[Run], tested: Sequence[Run]) -> list[Cell]:
+    rates = [run["rate"] for run in searched]
+    rate = tested[-1]["rate"]
+    seeds = [run for run in tested if run["rate"] == rate]  # of an earlier grid there may be others
+    edge = "yes" if rate in (min(rates), max(rates)) else "no"
+    return [
+        method, f"{rate:.3g}", edge, len(seeds), seeds[0]["steps"], seeds[0]["units"],
+        _spread([run["accuracy"] for run in seeds], share=True), _spread([run["macro_f1"] for run in seeds], share=True),
+        _spread([run["loss"] for run in seeds]), _curve([run["curve"] for run in seeds]),
+    ]  # fmt: skip
+
+
+def _spread(values: Sequence[float | None], share: bool = False) -> str | None:
+    """Mean and sample standard deviation over seeds."""
+    there = [value for value in values if value is not None]
+    if not there:
+        return None
+    times, digits, unit = (100, 1, "%") if share else (1, 3, "")
+    mean = f"{fmean(there) * times:.{digits}f}{unit}"
+    few = f" ({len(there)} of {len(values)})" if len(there) < len(values) else ""  # the others diverged
+    return (f"{mean} ± {stdev(there) * times:.{digits}f}{unit}" if len(there) > 1 else mean) + few
+
+
+def _curve(curves: Sequence[Sequence[Sequence[float]]]) -> str:
+    """Mean of each point, and the spread of the last."""
+    means = [fmean(loss for _, loss in points) for points in zip(*curves, strict=True)]
+    last = [curve[-1][1] for curve in curves]
+    spread = f" ± {stdev(last):.2f}" if len(last) > 1 and all(map(math.isfinite, last)) else ""
+    return ", ".join(f"{mean:.2f}" for mean in means) + spread

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The harness of tests/benchmarks/learning.py: which rate it takes, what it makes of its lines, which rows it draws."""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.benchmarks.learning_data import load
+from tests.benchmarks.learning_table import COLUMNS, best_rate, beyond, read_runs, table
+from tests.conftest import REPOSITORY
+
+
+def run(**given: Any) -> dict[str, Any]:
+    return {**dict.fromkeys(COLUMNS), "data": "snips", "method": "mesp", "curve": [[10, 3.0], [20, 2.0]], "rows": 48, **given}
+
+
+def test_the_best_rate_is_of_the_best_accuracy_then_of_the_lowest_loss() -> None:
+    runs = [run(rate=1.0, accuracy=0.5, loss=2.0), run(rate=2.0, accuracy=0.6, loss=3.0), run(rate=3.0, accuracy=0.6, loss=2.5)]
+    assert best_rate(runs) == 3.0
+    assert best_rate([run(rate=1.0, loss=2.0), run(rate=2.0, loss=1.5), run(rate=3.0, loss=math.nan)]) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("rates", "best", "more"),
+    [([1, 2, 4], 2, None), ([1, 2, 4], 4, 8), ([4, 1, 2], 1, 0.5), ([1e-3, 5e-3], 5e-3, 2.5e-2), ([1.0], 1.0, None)],
+)
+def test_a_rate_at_the_edge_asks_for_one_beyond(rates: list[float], best: float, more: float | None) -> None:
+    assert beyond(rates, best) == (None if more is None else pytest.approx(more))
+
+
+def lines(*runs: dict[str, Any]) -> str:
+    cells = [["" if one[name] is None else json.dumps(one[name]) for name in COLUMNS] for one in runs]
+    return "".join("\t".join(row) + "\n" for row in (COLUMNS, *cells))
+
+
+def test_a_line_that_was_cut_off_is_run_again(tmp_path: Path) -> None:
+    file = tmp_path / "runs.tsv"
+    whole = lines(run(phase="search", rate=1e-3), run(phase="search", rate=1e-2, loss=math.inf))
+    file.write_text(whole)
+    assert [one["rate"] for one in read_runs(file)] == [1e-3, 1e-2]
+    assert read_runs(file)[1]["loss"] == math.inf
+    file.write_text(whole[:-5])
+    assert [one["rate"] for one in read_runs(file)] == [1e-3]
+    file.write_text("other\tcolumns\n")
+    with pytest.raises(SystemExit, match="other columns"):
+        read_runs(file)
+
+
+def test_the_table_has_mean_and_spread_beside_chance_majority_and_zero_shot() -> None:
+    compared = {"chance": 1 / 7, "majority": 0.2, "judged": 10}
+    zero = run(phase="zero-shot", loss=5.0, accuracy=0.1, macro_f1=0.05, recipe="a small Llama", **compared)
+    searched = [run(phase="search", rate=rate, accuracy=right, loss=2.0) for rate, right in ((1e-3, 0.3), (1e-2, 0.6), (1e-1, 0.2))]
+    both = {"phase": "test", "rate": 1e-2, "macro_f1": 0.5, "loss": 1.0, "steps": 40, "units": 480}
+    tested = [
+        run(**both, seed=seed, accuracy=right, curve=[[240, 2.0], [480, last]])
+        for seed, right, last in ((1, 0.5, 1.0), (2, 0.7, 1.2))
+    ]
+    note, _, head, _, *rows = table([zero, *searched, *tested]).splitlines()
+    assert "a small Llama; 48 rows to train on, 10 to test on; chance 14.3%, always the commonest label 20.0%" in note
+    assert "| accuracy | macro F1 |" in head
+    assert rows[0] == "| zero-shot | - | - | - | 0 | 0 | 10.0% | 5.0% | 5.000 | - |"
+    # The sample standard deviation of 0.5 and 0.7 is 0.1414.
+    assert rows[1] == "| mesp | 0.01 | no | 2 | 40 | 480 | 60.0% ± 14.1% | 50.0% ± 0.0% | 1.000 ± 0.000 | 2.00, 1.10 ± 0.14 |"
+
+
+def test_rows_to_train_to_choose_by_and_to_test_are_apart_and_always_the_same(data_folder: Path) -> None:
+    for name in ("snips", "banking77", "shakespeare", "wikitext"):
+        data = load(name, data_folder, 40, 20, 30)
+        parts = [[json.dumps(example) for example in part.examples] for part in (data.train, data.valid, data.test)]
+        assert [len(part) for part in parts] == [40, 20, 30]
+        assert len({example for part in parts for example in part}) == 90
+        assert load(name, data_folder, 40, 20, 30).test.examples == data.test.examples
+    snips = load("snips", data_folder, 40, 20, 30).test.task
+    assert snips is not None
+    assert len(snips.labels) == 7
+    assert snips.rows[0].right[0] in snips.labels
+    assert snips.rows[0].prompt.endswith("\nLabel:")
+
+
+@pytest.mark.parametrize(("name", "rates"), [("learning", 4), ("learning_tiny", 1)])
+def test_a_configuration_names_what_there_is(name: str, rates: int) -> None:
+    config = tomllib.loads((REPOSITORY / "tests" / "benchmarks" / f"{name}.toml").read_text(encoding="utf-8"))
+    assert set(config["data"]) <= {"snips", "banking77", "shakespeare", "wikitext"}
+    for data in config["data"].values():
+        assert set(data.get("methods", config["methods"])) <= set(config["methods"])
+        assert min(data["train"], data["valid"], data["test"]) > 0
+    assert all(len(method["rates"]) >= rates for method in config["methods"].values())
+    # As many rows a step, whatever the queries.
+    options = [method["options"] for method in config["methods"].values()]
+    if name == "learning":
+        assert {one["batch_size"] * one.get("queries", 1) for one in options} == {16}
