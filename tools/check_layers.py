@@ -49,6 +49,7 @@ VENDORS = {
     "executorch": "bespoke_plugins.targets.executorch",
     "coremltools": "bespoke_plugins.targets.coreml",
     "mlx": "bespoke_plugins.targets.mlx",
+    "triton": "bespoke_plugins.targets.cuda",
 }
 
 Kind = Literal["top", "inside", "type"]  # runs at import, in a function, or for the type checker only
