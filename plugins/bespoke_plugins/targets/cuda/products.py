@@ -34,7 +34,7 @@ class Tiles(NamedTuple):
 
 # A few rows are an answer's tokens: then W is read once and nothing else counts. Tensor cores take 16 rows at least.
 TILES = {
-    "linear": (Tiles(16, 32, 2, 4), Tiles(64, 64, 1, 4)),
+    "linear": (Tiles(16, 32, 2, 4), Tiles(64, 64, 1, 8)),
     "linear_transposed": (Tiles(16, 32, 2, 4), Tiles(64, 32, 2, 4)),
 }
 EMBEDDING_GROUPS = 16
