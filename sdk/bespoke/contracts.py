@@ -30,6 +30,7 @@ __all__ = [
     "CompilingTarget",
     "Costs",
     "DescribingTarget",
+    "EngineTarget",
     "Feature",
     "Graph",
     "ModelSpec",
@@ -168,6 +169,15 @@ class DescribingTarget(CompilingTarget, Protocol):
         self, operands: Sequence[TensorSpec], results: Sequence[TensorSpec], options: Any
     ) -> tuple[Sequence[Feature], Sequence[Feature]]:
         """Of the operands that an artifact takes, and of its results, in order. Needs no vendor's package."""
+
+
+@runtime_checkable
+class EngineTarget(Target, Protocol):
+    """A target without artifacts that runs the graphs of a bundle its own way, in the process that asks."""
+
+    def engine(self, options: Any) -> Callable[[], Any] | None:
+        """What makes an engine of the core (`bespoke.core.torch_engine.TorchEngine`, derived), or None where there is no device for
+        it. MissingDependency where there is one, and a package is missing."""
 
 
 def bakes(target: Target, options: Any) -> bool:
