@@ -13,6 +13,8 @@ from tests.checks import recorded
 
 # One thread for each test process: several of them share the cores, and torch's threads would wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Triton's kernels run in its interpreter, which it asks when it is first imported, by whomever. Nobody else here uses Triton.
+os.environ.setdefault("TRITON_INTERPRET", "1")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 

@@ -24,8 +24,8 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
     "version", "errors", "arguments", "format", "config", "rules", "plan", "ops", "model", "bundle", "system", "graph", "methods",
     "data", "hookspecs", "contracts", "plugins", "reference", "core", "delivery", "exports", "golden",
-    "compiler", "personalizer", "examples", "session", "personal_model", "testing", "plot", "doctor", "ui", "cli", "bespoke",
-    "bespoke_plugins",
+    "compiler", "personalizer", "examples", "session", "engines", "personal_model", "testing", "plot", "doctor", "ui", "cli",
+    "bespoke", "bespoke_plugins",
 )  # fmt: skip
 
 # Narrower than the order: what these import apart from themselves. Parts of the sdk may import the foundation, too.
@@ -42,6 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "bespoke.core": {"ops", "rules", "system"},
     "bespoke_plugins": {"contracts", "errors", "graph", "methods", "ops", "plan"},  # what is documented for them
     "bespoke_plugins.targets.coreml.run": {"testing"},  # opens its artifacts with the interpreter
+    "bespoke_plugins.targets.cuda.engine": {"core"},  # torch's engine, with kernels of its own
     "bespoke_plugins.targets.executorch.run": {"core"},  # opens its artifacts with the core
 }
 # A vendor's package -> the only target that may import it.
@@ -49,6 +50,7 @@ VENDORS = {
     "executorch": "bespoke_plugins.targets.executorch",
     "coremltools": "bespoke_plugins.targets.coreml",
     "mlx": "bespoke_plugins.targets.mlx",
+    "triton": "bespoke_plugins.targets.cuda",
 }
 
 Kind = Literal["top", "inside", "type"]  # runs at import, in a function, or for the type checker only

@@ -31,6 +31,7 @@ __all__ = [
     "CompilingTarget",
     "Costs",
     "DescribingTarget",
+    "EngineTarget",
     "Feature",
     "Graph",
     "ModelSpec",
@@ -171,6 +172,15 @@ class DescribingTarget(CompilingTarget, Protocol):
 
     def feature(self, tensor: TensorSpec, options: Any) -> Feature | None:
         """What every operand or result of this dtype and shape is to an artifact; None: the same tensor."""
+
+
+@runtime_checkable
+class EngineTarget(Target, Protocol):
+    """A target without artifacts that runs the graphs of a bundle its own way, in the process that asks."""
+
+    def engine(self, options: Any) -> Callable[[], Any] | None:
+        """What makes an engine of the core (`bespoke.core.torch_engine.TorchEngine`, derived), or None where there is no device for
+        it. MissingDependency where there is one, and a package is missing."""
 
 
 def bakes(target: Target, options: Any) -> bool:

@@ -20,6 +20,7 @@ from bespoke.core.handle import Handle, Place, Request, reset_for_new_base
 from bespoke.core.runtime import CoreRuntime, RuntimeName, chosen_runtime
 from bespoke.data.example_json import example_json
 from bespoke.data.tasks import Task, TaskReport, judge
+from bespoke.engines import engine_of, require_engine
 from bespoke.errors import (
     AdapterError,
     ConfigError,
@@ -30,7 +31,6 @@ from bespoke.errors import (
     shown,
 )
 from bespoke.examples import Examples
-from bespoke.reference.device import device_for, require_device
 from bespoke.rules.records import AdapterFormat, AnswerPiece, Classification, PlannedTraining, Run, Score, Version
 from bespoke.rules.report import Evaluation, Progress, TrainReport
 from bespoke.session import Session, answers_json, check_prompt, generation_of, prompt_json, token_ids
@@ -83,7 +83,7 @@ class PersonalModel:
             )
             targets = [target.name for target in opened.manifest.targets]
             chosen = chosen_runtime(runtime, targets, engine)
-            require_device(targets)
+            require_engine(opened.manifest)
             limit = opened.manifest.budget.memory_bytes if memory_mb is None else int(memory_mb * 1e6)
             place = Place(bundle, state, opened.manifest_sha256, opened.public_key)  # what was opened here is what is opened there
             core = Handle(library.load(), place)  # the last: nothing is written before all else is checked
@@ -390,9 +390,9 @@ class PersonalModel:
                 from bespoke.core.in_process import InProcess
             from bespoke.reference.threads import limited, threads_for
 
-            device = device_for(self.targets).type
+            engine = engine_of(self._bundle.manifest)
             config = self._bundle.manifest.model.config
             with_threads = partial(limited, threads_for(config.hidden_size * config.intermediate_size))
-            self._torch = InProcess(library.load(), self._place, device, self._memory_bytes, with_threads)
+            self._torch = InProcess(library.load(), self._place, engine, self._memory_bytes, with_threads)
             self._torch.set_pace(self._share)
         return self._torch

@@ -60,7 +60,10 @@ def test_inspect_shows_it_and_build_says_what_it_cannot_do(model: Path, tmp_path
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_bundle_for_a_gpu_alone_does_not_open_where_there_is_none(for_gpus: Path, tmp_path: Path) -> None:
+def test_a_bundle_for_a_gpu_alone_does_not_open_where_there_is_none(
+    for_gpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRITON_INTERPRET")
     with pytest.raises(BundleError, match="and no GPU that torch") as caught:
         PersonalModel.open(for_gpus, tmp_path / "state")
     assert "GPU" in caught.value.next_step

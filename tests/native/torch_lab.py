@@ -20,18 +20,27 @@ def train(
     bundle: Path, state: Path, engine: TorchEngine, method: str, steps: int = 0, on_step: Callable[[int], None] | None = None
 ) -> dict[str, Any]:
     """One call of bespoke_train; its report, or the core's error."""
-    library, model = load(), c.c_void_p()
 
     def progress(_: Any, found: Any) -> int:
         if on_step is not None and found.contents.phase == STEP:
             on_step(found.contents.step)
         return 0
 
-    options = made(Options, memory_mb=-1.0, engine=c.addressof(engine.table))
     call = made(Call, progress=OnProgress(progress))
+    return _asked(bundle, state, engine, "bespoke_train", made(Training, method=method, steps=steps), call)
+
+
+def verify(bundle: Path, state: Path, engine: TorchEngine) -> dict[str, Any]:
+    """One call of bespoke_verify: the golden vectors, or the core's error."""
+    return _asked(bundle, state, engine, "bespoke_verify", made(Call))
+
+
+def _asked(bundle: Path, state: Path, engine: TorchEngine, name: str, *arguments: Any) -> dict[str, Any]:
+    library, model = load(), c.c_void_p()
+    options = made(Options, memory_mb=-1.0, engine=c.addressof(engine.table))
     library.call("bespoke_open", made(Bundle, path=str(bundle)), text(str(state)), options, c.byref(model))
     try:
-        report: dict[str, Any] = library.ask("bespoke_train", model, made(Training, method=method, steps=steps), call)
+        report: dict[str, Any] = library.ask(name, model, *arguments)
     finally:
         library.plain("bespoke_close", model)
     return report

@@ -34,14 +34,14 @@ class InProcess:
     """A model of its own for the calls that compute."""
 
     def __init__(
-        self, library: Library, place: Place, device: str, memory_bytes: int | None,
+        self, library: Library, place: Place, engine: TorchEngine, memory_bytes: int | None,
         limited: Callable[[], AbstractContextManager[None]],
     ) -> None:  # fmt: skip
         """`limited`: within it, torch has the number of threads to compute with."""
         self._memory_bytes = memory_bytes
         self._limited = limited
         self._alone = threading.Lock()
-        self._engine = TorchEngine(device)
+        self._engine = engine
         table = c.cast(c.pointer(self._engine.table), c.c_void_p)
         self._core = Handle(library, place, engine=table, memory_mb=limit_megabytes(memory_bytes), limit_is_added=SINCE_THE_CALL)
 
@@ -65,11 +65,11 @@ class InProcess:
             report.memory, peak_bytes=max(0, report.memory.peak_bytes - idle), limit_bytes=self._memory_bytes
         )
         peaks = tuple(max(0, peak - idle) for peak in report.step_peak_bytes)
-        return replace(report, runtime="torch", memory=memory, step_peak_bytes=peaks)
+        return replace(report, runtime=self._engine.runtime, memory=memory, step_peak_bytes=peaks)
 
     def evaluate(self, split: str, examples: Sequence[str] | None) -> Evaluation:
         found = self.computed(lambda: self._core.evaluate(split, examples))
-        return replace(evaluation(found), runtime="torch")
+        return replace(evaluation(found), runtime=self._engine.runtime)
 
     def open_session(self, generation: Generation) -> InProcessSession:
         return InProcessSession(self, self._core.open_session(generation))

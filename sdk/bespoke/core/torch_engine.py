@@ -18,8 +18,9 @@ import torch
 
 from bespoke.core.engine_table import Artifact, EngineTable, NoMemory, OtherSignature, Tensor, listed, table_of
 from bespoke.ops.load_program import load_program
+from bespoke.rules.report import ComputedBy
 
-__all__ = ["TorchEngine", "wanted_specs"]
+__all__ = ["TorchEngine", "memory_may_lack", "view_of", "wanted_specs"]
 
 _DTYPES = (torch.float32, torch.float16, torch.uint8, torch.int64, torch.int32)  # by their numbers in bespoke.h
 _NO_MEMORY = "can't allocate memory"  # torch has no error of its own for it on the CPU
@@ -32,11 +33,12 @@ Spec = tuple[tuple[int, ...], torch.dtype]
 class TorchEngine:
     """For one model of the core: `table` goes into its options. `failure` is what the engine raised last.
 
-    `own_memory` is for tests: memory that the processor does not see, on the processor, too.
+    `own_memory` is for tests: memory that the processor does not see, on the processor, too. `runtime`: as reports name it.
     """
 
     name = "torch"
     runs_graphs = True
+    runtime: ComputedBy = "torch"
 
     def __init__(self, device: str = "cpu", *, own_memory: bool | None = None) -> None:
         self.failure: BaseException | None = None
@@ -70,7 +72,7 @@ class TorchEngine:
 
     def run(self, program: int, operands: Sequence[Tensor], results: Sequence[Tensor]) -> None:
         module, takes, gives = self._programs[program]
-        with _memory_may_lack(), torch.no_grad():
+        with memory_may_lack(), torch.no_grad():
             given = [self._tensor(place, spec).to(self._device) for place, spec in zip(operands, takes, strict=True)]
             made = module(*given)
             for number, (value, place, spec) in enumerate(zip(made, results, gives, strict=True)):
@@ -93,7 +95,7 @@ class TorchEngine:
         if view is None:
             if len(self._views) >= _VIEWS_KEPT:
                 self._views.clear()
-            view = self._views[place.data, spec] = _view(place.data, shape, dtype)
+            view = self._views[place.data, spec] = view_of(place.data, shape, dtype)
         return view
 
     # ---- memory that the processor does not see -----------------------------------------------------------------------------
@@ -103,21 +105,21 @@ class TorchEngine:
             torch.cuda.synchronize(self._device)
 
     def allocate(self, size: int) -> int:
-        with _memory_may_lack():
+        with memory_may_lack():
             return self._keep(torch.zeros(size, dtype=torch.uint8, device=self._device))
 
     def release(self, memory: int) -> None:
         del self._memory[memory]
 
     def read(self, memory: int, offset: int, to: int, size: int) -> None:
-        _view(to, (size,), torch.uint8).copy_(self._memory[memory][offset : offset + size])
+        view_of(to, (size,), torch.uint8).copy_(self._memory[memory][offset : offset + size])
 
     def write(self, memory: int, offset: int, source: int, size: int) -> None:
-        self._memory[memory][offset : offset + size].copy_(_view(source, (size,), torch.uint8))
+        self._memory[memory][offset : offset + size].copy_(view_of(source, (size,), torch.uint8))
 
     def map_weights(self, address: int, size: int) -> int:
-        with _memory_may_lack():
-            return self._keep(_view(address, (size,), torch.uint8).to(self._device, copy=True))
+        with memory_may_lack():
+            return self._keep(view_of(address, (size,), torch.uint8).to(self._device, copy=True))
 
     def unmap_weights(self, memory: int) -> None:
         del self._memory[memory]
@@ -137,7 +139,8 @@ class TorchEngine:
 
 
 @contextmanager
-def _memory_may_lack() -> Iterator[None]:
+def memory_may_lack() -> Iterator[None]:
+    """What torch says where there is no more memory, as the core's table says it."""
     try:
         yield
     except RuntimeError as problem:
@@ -146,7 +149,7 @@ def _memory_may_lack() -> Iterator[None]:
         raise
 
 
-def _view(address: int | None, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+def view_of(address: int | None, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """A tensor over memory of the core, which outlives it."""
     count = 1
     for extent in shape:

@@ -14,8 +14,10 @@ from bespoke.plan.instructions import (
     Arena,
     Call,
     Estimate,
+    Free,
     GraphRef,
     Instruction,
+    Load,
     Named,
     Number,
     Place,
@@ -27,6 +29,7 @@ from bespoke.plan.instructions import (
 from bespoke.plan.liveness import checkpoints, intervals, with_loads_and_frees, without_needless_zeros
 from bespoke.plan.replay import is_replayable
 
+WEIGHT_HEADER_BYTES = 16384  # of a group's file, before its tensors
 TRAINING_SECTIONS: tuple[SectionName, ...] = ("train_step", "micro_step", "apply_step")
 STEP_SECTIONS: tuple[SectionName, ...] = (*TRAINING_SECTIONS, "prefill", "decode")  # whose work and time a plan is judged by
 
@@ -64,7 +67,8 @@ def compile_plan(
     session = _bytes_of(draft.values, "session")
     taken = largest_workspace(live, graphs, draft, costs)
     records = len(draft.values) + sum(len(code) for code in live.sections.values())
-    constant = costs.constant_bytes + costs.record_bytes * records
+    copies = copied_weights(live, draft.values) if costs.copies_weights else 0
+    constant = costs.constant_bytes + costs.record_bytes * records + copies
     estimate = Estimate(
         arena_bytes=arena_bytes,
         workspace_bytes=taken.workspace_bytes,
@@ -111,6 +115,26 @@ def largest_workspace(live: LiveSections, graphs: Sequence[GraphRef], draft: Dra
                 if costs.results_in_place:
                     temporaries = max(temporaries, _added_bytes(call, draft))
     return Workspace(workspace + temporaries, engine)
+
+
+def copied_weights(live: LiveSections, values: Sequence[DraftValue]) -> int:
+    """The most that loaded groups take together with the one that is loaded next, whose copy begins when they are there."""
+    sizes: dict[str, int] = {}
+    for value in values:
+        if value.group is not None:
+            sizes[value.group] = sizes.get(value.group, WEIGHT_HEADER_BYTES) + value.nbytes
+    most = 0
+    for code in live.sections.values():
+        loads = [instruction.group for instruction in code if isinstance(instruction, Load)]
+        following = iter([*loads[1:], *loads[:1]])  # after the last one comes the next step's first
+        held = 0
+        for instruction in code:
+            if isinstance(instruction, Load):
+                held += sizes[instruction.group]
+                most = max(most, held + sizes[next(following)])
+            elif isinstance(instruction, Free) and instruction.group is not None:
+                held -= sizes[instruction.group]
+    return most
 
 
 def _added_bytes(call: Call, draft: DraftPlan) -> int:

@@ -30,11 +30,13 @@ class Sized(Protocol):
 class Costs:
     """What the runtime of a target takes beyond what the plan knows, measured: a constant, and so much for each value and
     instruction of the plan. `results_in_place`: results are written to where they belong, so that only those that are added to a
-    value are temporaries; else all of a call's results are in its workspace."""
+    value are temporaries; else all of a call's results are in its workspace. `copies_weights`: a loaded group is memory of the
+    engine, and so is the group that is loaded next; else they are clean pages of a file, and count nowhere."""
 
     constant_bytes: int
     record_bytes: int = 0
     results_in_place: bool = False
+    copies_weights: bool = False
     speed: Speed = Speed()
 
     def workspace_bytes(self, graph: Sized) -> int:

@@ -11,7 +11,7 @@ from bespoke.errors import BundleError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["GPU_TARGET", "device_for", "require_device"]
+__all__ = ["GPU_TARGET", "device_for", "no_gpu"]
 
 GPU_TARGET = "cuda"
 
@@ -23,15 +23,16 @@ def device_for(targets: Sequence[str]) -> torch.device:
     if GPU_TARGET in targets and torch.cuda.is_available():
         return torch.device("cuda")
     if list(targets) == [GPU_TARGET]:
-        raise BundleError(
-            "bundle", got=f"the target '{GPU_TARGET}' alone, and no GPU that torch {torch.__version__} can use",
-            expected="a GPU, or a target that runs without one",
-            next_step="Open it on a machine with a GPU, or name another target in addition when it is built",
-        )  # fmt: skip
+        raise no_gpu()
     return torch.device("cpu")
 
 
-def require_device(targets: Sequence[str]) -> None:
-    """The error of `device_for` when a bundle is opened. Only a bundle that needs a GPU imports torch for it."""
-    if list(targets) == [GPU_TARGET]:
-        device_for(targets)
+def no_gpu() -> BundleError:
+    """For a bundle that runs nowhere else."""
+    import torch
+
+    return BundleError(
+        "bundle", got=f"the target '{GPU_TARGET}' alone, and no GPU that torch {torch.__version__} can use",
+        expected="a GPU, or a target that runs without one",
+        next_step="Open it on a machine with a GPU, or name another target in addition when it is built",
+    )  # fmt: skip

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-RuntimeName = Literal["core", "torch"]
+RuntimeName = Literal["core", "torch"]  # that can be asked for
+ComputedBy = Literal["core", "torch", "gpu", "gpu_interpreter"]  # the last: kernels of a GPU in an interpreter, on the processor
 StoppedBecause = Literal["finished", "steps_done", "stop_requested", "example_forgotten", "diverged", "deadline", "no_better"]
 JudgedOn = Literal["validation", "train"]  # which of the user's examples: those held out, or those trained on where none are
 # Why a run was not accepted; "luck": its gain may be no more; "withdrawn": an example was forgotten meanwhile, or rolled back.
@@ -41,7 +42,7 @@ class Evaluation:
     accuracy: float  # share of tokens that the most likely next token predicts
     tokens: int
     examples: int
-    runtime: RuntimeName = "torch"
+    runtime: ComputedBy = "torch"
 
     def __str__(self) -> str:
         return _table(
@@ -107,7 +108,7 @@ class TrainReport:
     refused_because: RefusedBecause | None = None
     judgements: tuple[JudgedStep, ...] = ()  # of the whole run so far
     best_step: int | None = None  # of these, which is what the gate judges; None: it judges the last step
-    runtime: RuntimeName = "torch"
+    runtime: ComputedBy = "torch"
     bytes_read: int = 0  # from storage: what was not in the page cache
     step_seconds: tuple[float, ...] = ()
     seconds_by_stage: dict[str, float] = field(default_factory=dict)  # of STAGES: in calls of the steps

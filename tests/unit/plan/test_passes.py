@@ -11,9 +11,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bespoke.plan.arena import ALIGNMENT, place
-from bespoke.plan.compile import compile_plan, step_seconds, with_liveness
+from bespoke.plan.compile import (
+    WEIGHT_HEADER_BYTES,
+    LiveSections,
+    compile_plan,
+    copied_weights,
+    step_seconds,
+    with_liveness,
+)
 from bespoke.plan.costs import Costs, Speed, Workspace
 from bespoke.plan.draft import DraftValue
+from bespoke.plan.instructions import Free, Instruction, Load
 from bespoke.plan.liveness import Interval
 from tests.unit.plan.drafts import ByteMachine, Draft, content_of, document_of, mixed
 
@@ -329,3 +337,45 @@ def test_the_estimate_adds_up() -> None:
     assert estimate.arena_bytes == 8000  # of the section that needs most
     assert estimate.peak_bytes == 8000 + 1000 + 7
     assert (estimate.state_bytes, estimate.step_bytes, estimate.session_bytes) == (256, 0, 0)
+
+
+def loads(*groups: str) -> list[Instruction]:
+    """Each group is loaded, used and freed; "a b" means that a is still there when b comes."""
+    code: list[Instruction] = []
+    for names in groups:
+        code += [Load(op="load", group=name) for name in names.split()]
+        code += [Free(op="free", value=None, group=name) for name in names.split()]
+    return code
+
+
+@pytest.mark.parametrize(
+    ("groups", "most"),
+    [
+        (["a", "b", "c"], 5_000),  # b while c comes, or c while the next step's a does
+        (["a"], 200),  # the next step's while this one is there
+        (["a b", "c"], 5_100),  # a and b while c comes
+        (["b", "a", "b"], 4_000),  # the same group comes again in the next step
+    ],
+)
+def test_weights_that_an_engine_copies_count_with_the_group_that_comes_next(groups: list[str], most: int) -> None:
+    draft = Draft()
+    sizes = {"a": 100, "b": 2_000, "c": 3_000}
+    for group, size in sizes.items():
+        draft.weight(group, (size // 4,))
+    live = LiveSections({"train_step": loads(*groups)}, {})
+    held = max(len(one.split()) for one in groups) + 1
+    assert copied_weights(live, draft.plan.values) == most + held * WEIGHT_HEADER_BYTES
+
+
+def test_only_an_engine_that_copies_weights_has_them_in_its_estimate() -> None:
+    draft = Draft()
+    x = draft.batch()
+    draft.call([[draft.weight("block_00", (4, 2))], [x]], ([draft.value((4, 2))], "make"))
+    live = with_liveness(draft.plan)
+    peaks = [
+        compile_plan(
+            draft.plan, live, Costs(1_000, copies_weights=copies), method="m", sequence_length=2, batch_size=2, choices={}
+        ).estimate.constant_bytes
+        for copies in (False, True)
+    ]
+    assert peaks == [1_000, 1_000 + 2 * (4 * 2 * 4 + WEIGHT_HEADER_BYTES)]

@@ -186,7 +186,12 @@ def imported(folder: Path) -> dict[str, set[str]]:
 
 
 # What else is imported, and where alone. A target opens its programs with the core that it was compiled for, or an interpreter.
+ENGINE = {"bespoke_plugins/targets/cuda/engine.py"}
 EXCEPTIONS = {
+    "bespoke.core.engine_table.Artifact": ENGINE,
+    "bespoke.core.torch_engine.TorchEngine": ENGINE,
+    "bespoke.core.torch_engine.memory_may_lack": ENGINE,
+    "bespoke.core.torch_engine.view_of": ENGINE,
     "bespoke.core.library.load": {"bespoke_plugins/targets/executorch/run.py"},
     "bespoke.testing.mil.Interpreter": {"bespoke_plugins/targets/coreml/run.py"},
     "bespoke.testing.mil.read_spec": {"bespoke_plugins/targets/coreml/run.py"},

@@ -29,6 +29,8 @@ enum class AnswerPieceStoppedBecause {
 enum class Runtime {
     @SerialName("core") CORE,
     @SerialName("torch") TORCH,
+    @SerialName("gpu") GPU,
+    @SerialName("gpu_interpreter") GPU_INTERPRETER,
     UNKNOWN,
 }
 

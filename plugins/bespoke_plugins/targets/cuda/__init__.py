@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Target `cuda`: an NVIDIA GPU, a Jetson's too. Torch runs the graphs that every bundle carries, and Triton kernels the products
+of int4 weights: nothing is compiled at build, and any machine builds the bundle.
+
+On the processor it runs under TRITON_INTERPRET=1 alone, in Triton's interpreter, which is slow and for tests.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from bespoke.contracts import TORCH_COSTS, Costs, Settings, Target, hookimpl
+from bespoke.errors import MissingDependency
+
+__all__ = ["Cuda", "CudaOptions"]
+
+
+class CudaOptions(Settings):
+    """tf32: products of factors of 11 bits on tensor cores. Faster, and not as exact as fp32."""
+
+    tf32: bool = False
+
+
+class Cuda:
+    """torch and Triton on a GPU."""
+
+    name = "cuda"
+    Options = CudaOptions
+    # Of the process as torch's, none of it measured on a GPU: a context of CUDA is there before a call begins, and does not count.
+    # The device holds the weights of a group while the plan does, and of the group that comes next.
+    costs = Costs(TORCH_COSTS.constant_bytes, TORCH_COSTS.record_bytes, copies_weights=True)
+
+    def engine(self, options: CudaOptions) -> Callable[[], Any] | None:
+        import torch
+
+        interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+        if not interpreted and not torch.cuda.is_available():
+            return None
+        try:
+            import triton  # noqa: F401
+        except ModuleNotFoundError as error:
+            if error.name != "triton":
+                raise
+            raise MissingDependency(
+                f"target '{self.name}'", got=f"torch {torch.__version__} without triton",
+                expected="triton, in which its kernels are written",
+                next_step="Install triton for this platform, or a build of torch for CUDA, which brings it",
+            ) from None  # fmt: skip
+        from bespoke_plugins.targets.cuda.engine import CudaEngine
+
+        return lambda: CudaEngine(tf32=options.tf32, device="cpu" if interpreted else "cuda")
+
+
+@hookimpl
+def register_targets(register: Callable[[Target], None]) -> None:
+    register(Cuda())

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The five int4 operators of bespoke by Triton's kernels, with the operands and results of `bespoke.ops`.
+
+Rows are fp32 and all tensors lie on one device; under TRITON_INTERPRET=1 that is the processor. Importing this imports triton.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from bespoke.errors import GraphError
+from bespoke_plugins.targets.cuda import kernels
+
+__all__ = ["EMBEDDING_GROUPS", "LOGITS_AT_ONCE", "OPERATORS", "STEP", "TILES", "Tiles", "tiles_of"]
+
+LOGITS_AT_ONCE = 1 << 20  # of a sub-tile of the head: 4 MiB in fp32
+STEP = 1024  # logits of a row that a program holds at once
+_LARGEST = 1 << 31  # numbers of a tensor that a kernel can count
+
+
+class Tiles(NamedTuple):
+    """What a program of a product holds: rows of x or g, rows of W, groups of 32 columns of W; and how many warps share it. Of a
+    forward product the groups are a step of its loop, of a transposed one the rows of W are."""
+
+    rows: int
+    out: int
+    groups: int
+    warps: int
+
+
+# A few rows are an answer's tokens: then W is read once and nothing else counts. Tensor cores take 16 rows at least.
+TILES = {
+    "linear": (Tiles(16, 32, 2, 4), Tiles(64, 64, 1, 8)),
+    "linear_transposed": (Tiles(16, 32, 2, 4), Tiles(64, 32, 2, 4)),
+}
+EMBEDDING_GROUPS = 16
+
+
+def tiles_of(kernel: str, rows: int) -> Tiles:
+    """The tiles of a product (`linear` or `linear_transposed`) with so many rows."""
+    few, many = TILES[kernel]
+    return few if rows <= few.rows else many
+
+
+def linear_int4(
+    x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, column_start: torch.Tensor | None, columns: int, tf32: bool = False
+) -> torch.Tensor:
+    _check("linear_int4", x, codes, scales, x.ndim == 2 and x.shape[1] == columns)
+    y = x.new_empty(x.shape[0], codes.shape[0])
+    _run_linear(tf32, x.contiguous(), codes, scales, _start(column_start, x), y)
+    return y
+
+
+def linear_int4_transposed(
+    g: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, column_start: torch.Tensor | None, columns: int, tf32: bool = False
+) -> torch.Tensor:
+    _check("linear_int4_transposed", g, codes, scales, g.ndim == 2 and g.shape[1] == codes.shape[0])
+    dx = g.new_empty(g.shape[0], columns)
+    _run_transposed(tf32, g.contiguous(), codes, scales, _start(column_start, g), None, None, dx)
+    return dx
+
+
+def embedding_int4(
+    tokens: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, columns: int, tf32: bool = False
+) -> torch.Tensor:
+    """There is no product in it: tf32 changes nothing."""
+    _check("embedding_int4", tokens, codes, scales, tokens.ndim == 1, torch.int64)
+    y = torch.empty(tokens.shape[0], columns, dtype=torch.float32, device=tokens.device)
+    grid = (tokens.shape[0], -(-columns // (32 * EMBEDDING_GROUPS)))
+    if y.numel():
+        kernels.embedding[grid](
+            tokens.contiguous(), codes.contiguous(), scales.contiguous(), y, codes.shape[0], columns, scales.shape[1],
+            GROUPS=EMBEDDING_GROUPS,
+        )  # fmt: skip
+    return y
+
+
+def head_chunk_int4(
+    h: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, targets: torch.Tensor, start: torch.Tensor,
+    m: torch.Tensor, total: torch.Tensor, label: torch.Tensor, best: torch.Tensor, acc: torch.Tensor | None = None,
+    tf32: bool = False,
+) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    rows = h.shape[0]
+    fits = h.ndim == 2 and targets.numel() == rows and all(value.shape == (rows,) for value in (m, total, label, best))
+    _check("head_chunk_int4", h, codes, scales, fits and (acc is None or acc.shape == h.shape))
+    h, targets, start = h.contiguous(), targets.contiguous(), _start(start, h)
+    state = [value.contiguous() for value in (m, total, label, best)]
+    new = [torch.empty_like(value) for value in state]
+    sums = None if acc is None else acc.contiguous()
+    zero, keep = _start(None, h), torch.empty_like(new[0])
+    size = max(32, min(codes.shape[0], LOGITS_AT_ONCE // max(1, rows)))
+    for offset in range(0, codes.shape[0] if rows else 0, size):
+        part = codes[offset : offset + size], scales[offset : offset + size]
+        z = h.new_empty(rows, part[0].shape[0])
+        _run_linear(tf32, h, *part, zero, z)
+        kernels.head_statistics[(rows,)](z, targets, start, offset, *state, *new, keep, z.shape[1], STEP=STEP)
+        state = new
+        if sums is not None:
+            added = torch.empty_like(h)
+            _run_transposed(tf32, z, *part, zero, sums, keep, added)
+            sums = added
+    made = new if state is new else [value.clone() for value in state]  # without rows or vocabulary nothing ran
+    if acc is None or sums is None:
+        return tuple(made)
+    return (*made, acc.clone() if sums.data_ptr() == acc.data_ptr() else sums)
+
+
+def _run_linear(
+    tf32: bool, x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, start: torch.Tensor, y: torch.Tensor
+) -> None:
+    tiles = tiles_of("linear", x.shape[0])
+    grid = (-(-x.shape[0] // tiles.rows), -(-y.shape[1] // tiles.out))
+    if y.numel():
+        kernels.linear[grid](
+            x, codes.contiguous(), scales.contiguous(), start, y, *y.shape, x.shape[1], scales.shape[1],
+            ROWS=tiles.rows, OUT=tiles.out, GROUPS=tiles.groups, TF32=tf32, num_warps=tiles.warps,
+        )  # fmt: skip
+
+
+def _run_transposed(
+    tf32: bool, g: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, start: torch.Tensor,
+    acc: torch.Tensor | None, keep: torch.Tensor | None, dx: torch.Tensor,
+) -> None:  # fmt: skip
+    tiles = tiles_of("linear_transposed", g.shape[0])
+    grid = (-(-g.shape[0] // tiles.rows), -(-dx.shape[1] // (32 * tiles.groups)))
+    if dx.numel():
+        kernels.linear_transposed[grid](
+            g, codes.contiguous(), scales.contiguous(), start, acc, keep, dx, *g.shape, dx.shape[1], scales.shape[1],
+            ROWS=tiles.rows, OUT=tiles.out, GROUPS=tiles.groups, TF32=tf32, num_warps=tiles.warps,
+        )  # fmt: skip
+
+
+def _start(given: torch.Tensor | None, beside: torch.Tensor) -> torch.Tensor:
+    """A first column or row as the kernels read it: int64 in the device's memory, so that nothing waits for it."""
+    if given is None:
+        return torch.zeros((), dtype=torch.int64, device=beside.device)
+    return given.to(beside.device, torch.int64)
+
+
+def _check(
+    name: str, first: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, fits: bool, dtype: torch.dtype = torch.float32
+) -> None:
+    """A kernel would read past the end of what does not fit."""
+    paired = codes.ndim == scales.ndim == 2 and codes.shape == (scales.shape[0], 16 * scales.shape[1])
+    typed = (first.dtype, codes.dtype, scales.dtype) == (dtype, torch.uint8, torch.float16)
+    small = max(math.prod(value.shape) for value in (first, codes)) < _LARGEST
+    if not (fits and paired and typed and small):
+        shown = ", ".join(f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}" for value in (first, codes, scales))
+        raise GraphError(
+            f"operator '{name}'", got=f"operands {shown}",
+            expected=f"{str(dtype).removeprefix('torch.')} rows, codes uint8 [out, 16 * groups] and scales float16 [out, groups]",
+            next_step="Build the bundle again from its source",
+        )  # fmt: skip
+
+
+OPERATORS: dict[str, Callable[..., Any]] = {
+    "linear_int4": linear_int4,
+    "linear_int4_transposed": linear_int4_transposed,
+    "embedding_int4": embedding_int4,
+    "head_chunk_int4": head_chunk_int4,
+    "head_chunk_gradient_int4": head_chunk_int4,
+}
+"""By the names of the operators in `torch.ops.bespoke`. Each takes `tf32` besides: products of factors of 11 bits, which are not as
+exact as those of fp32."""
