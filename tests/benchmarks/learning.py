@@ -128,7 +128,7 @@ class Subject:
         part: Part = getattr(self.data, name)
         found: dict[str, Any] = {"loss": self.loss(bundle, name, adapter), "judged": len(part.examples)}
         if part.task is not None and math.isfinite(found["loss"]):
-            report = answered(self.bundle_folder, adapter, part)
+            report = answered(self.bundle_folder, adapter, part, found["loss"])
             found |= {name: getattr(report, name) for name in ("accuracy", "macro_f1", "chance", "majority")}
         return found
 
@@ -143,8 +143,8 @@ class Subject:
         return line
 
 
-def answered(bundle: Path, adapter: Adapter, part: Part) -> Any:
-    """The report of a PersonalModel with this adapter."""
+def answered(bundle: Path, adapter: Adapter, part: Part, loss: float) -> Any:
+    """The report of a PersonalModel with this adapter, which has this loss."""
     with tempfile.TemporaryDirectory() as place, PersonalModel.open(bundle, Path(place) / "state", runtime="torch") as model:
         folder = model.export_adapter(Path(place) / "adapter", base=True)
         with open_bundle(bundle) as opened:
@@ -155,6 +155,8 @@ def answered(bundle: Path, adapter: Adapter, part: Part) -> Any:
             metadata = file.metadata()  # the base that it belongs to
         save_file(tensors, folder / "adapter_model.safetensors", metadata)
         model.import_adapter(folder)
+        seen = model.evaluate(part.examples).loss
+        assert math.isclose(seen, loss, rel_tol=1e-3), f"what answers has a loss of {seen}, what was trained {loss}"
         return model.evaluate(part.task)
 
 
