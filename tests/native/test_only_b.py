@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ import torch
 from peft import PeftModel
 from safetensors.numpy import load_file, save_file
 
-from bespoke import Lora, Personalizer, PersonalModel, Training
+from bespoke import Lora, Personalizer, PersonalModel, Training, pack
 from bespoke.bundle.reader import open_bundle
 from bespoke.core import finding
 from bespoke.errors import AdapterError, BundleError, StateError
@@ -28,6 +29,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "mesp": {"learning_rate": 5e-3, "accumulation": 2},
     "mezo": {"epsilon": 1e-2, "queries": 2, "learning_rate": 1e-3},
     "prge": {"queries": 2, "learning_rate": 1e-3},
+    "fzoo": {"queries": 4, "learning_rate": 1e-5},
+    "hizoo": {"epsilon": 1e-2, "smoothing": 1e-3, "learning_rate": 1e-3},
 }
 
 pytestmark = [
@@ -68,6 +71,17 @@ def test_both_runtimes_train_the_same_b(folder: Path, tmp_path: Path) -> None:
     replay(folder / "bundle", tmp_path)
 
 
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "mesp"])
+def test_both_engines_take_the_same_steps_by_forward_passes_alone(method: str, folder: Path, tmp_path: Path) -> None:
+    losses = {}
+    for runtime in ("core", "torch"):
+        with PersonalModel.open(folder / "bundle", tmp_path / runtime, runtime=runtime) as model:
+            examples(model)
+            losses[runtime] = model.train(4, method=method, seed=3).losses
+    assert losses["core"] == pytest.approx(losses["torch"], rel=1e-4)
+    assert len(set(losses["core"])) == 4
+
+
 def test_a_state_holds_b_alone_and_an_exported_adapter_both(folder: Path, tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     rows = [rng.integers(3, 131, 13).tolist() for _ in range(2)]
@@ -75,7 +89,9 @@ def test_a_state_holds_b_alone_and_an_exported_adapter_both(folder: Path, tmp_pa
     with PersonalModel.open(folder / "bundle", tmp_path / "state", runtime="core") as model:
         examples(model)
         before = model.evaluate(asked).loss
-        assert model.train(5, method="mesp").accepted
+        report = model.train(5, method="mesp")
+        assert (report.accepted, report.trains) == (True, "B")
+        assert "method mesp, B alone" in str(report)
         ours = model.evaluate(asked).loss
         adapter = model.export_adapter(tmp_path / "adapter")
     assert abs(ours - before) > 1e-3
@@ -89,6 +105,12 @@ def test_a_state_holds_b_alone_and_an_exported_adapter_both(folder: Path, tmp_pa
     with PersonalModel.open(folder / "bundle", tmp_path / "other") as other:
         other.import_adapter(adapter)
         assert other.evaluate(asked).loss == ours
+
+
+def test_the_adapter_travels_with_the_method_and_not_with_the_weights(folder: Path, tmp_path: Path) -> None:
+    weights, method = (set(ZipFile(file).namelist()) for file in pack(folder / "bundle", tmp_path))
+    assert "adapter/initial.safetensors" in method - weights
+    assert "weights/block_00.safetensors" in weights - method
 
 
 def test_an_adapter_with_another_a_is_refused(folder: Path, tmp_path: Path) -> None:

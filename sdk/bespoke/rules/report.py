@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 RuntimeName = Literal["core", "torch"]  # that can be asked for
 ComputedBy = Literal["core", "torch", "gpu", "gpu_interpreter"]  # the last: kernels of a GPU in an interpreter, on the processor
+Factors = Literal["both", "B"]
 StoppedBecause = Literal["finished", "steps_done", "stop_requested", "example_forgotten", "diverged", "deadline", "no_better"]
 JudgedOn = Literal["validation", "train"]  # which of the user's examples: those held out, or those trained on where none are
 # Why a run was not accepted; "luck": its gain may be no more; "withdrawn": an example was forgotten meanwhile, or rolled back.
@@ -114,6 +115,7 @@ class TrainReport:
     seconds_by_stage: dict[str, float] = field(default_factory=dict)  # of STAGES: in calls of the steps
     # Bytes at each step's peak: anonymous, shmem, swap, file. Of the core alone.
     memory_columns: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    trains: Factors = "both"  # of the adapter: A and B, or B alone, of which all state and gradients are then
 
     @property
     def peak_bytes(self) -> int:
@@ -135,7 +137,7 @@ class TrainReport:
     def _rows(self) -> list[tuple[str, str]]:
         memory = self.memory
         rows = [
-            ("run", f"{self.run}, method {self.method}, runtime {self.runtime}"),
+            ("run", f"{self.run}, method {self.method}{', B alone' if self.trains == 'B' else ''}, runtime {self.runtime}"),
             ("steps", f"{self.steps} ({self.total_steps} of the run so far), {self.tokens} tokens, {self._pace()}"),
             ("loss", self._training_loss()),
         ]

@@ -30,6 +30,7 @@ std::string report_json(const TrainReport& report, const Trained& trained) {
   const std::vector<Footprint>& peaks = trained.step_peaks;
   // A local for each field of the SDK's report.
   const auto& method = report.method;
+  const auto& trains = report.trains;
   const auto& run = report.run;
   const auto& steps = trained.steps;
   const auto& total_steps = report.total_steps;

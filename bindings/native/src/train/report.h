@@ -22,6 +22,7 @@ struct MemoryReport {
 
 struct TrainReport {
   std::string method;
+  std::string trains;  // of the adapter: "both" factors, or "B"
   int64_t run = 0, total_steps = 0;
   std::vector<JudgedStep> judgements;  // of the run, to choose its best step
   std::optional<int64_t> best_step;    // of those judged so far

@@ -178,6 +178,7 @@ std::string train(Personal& personal, const TrainRequest& request) {
 
   TrainReport report;
   report.method = run.method;
+  report.trains = personal.bundle.manifest().lora_trains_a ? "both" : "B";
   report.run = run.id;
   report.total_steps = run.step;
   report.memory.estimate_bytes = static_cast<int64_t>(peak_of(fitting.method.plans));

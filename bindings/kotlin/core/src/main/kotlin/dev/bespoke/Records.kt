@@ -67,6 +67,14 @@ enum class RefusedBecause {
     UNKNOWN,
 }
 
+/** What `trains` may say. */
+@Serializable
+enum class Trains {
+    @SerialName("both") BOTH,
+    @SerialName("B") B,
+    UNKNOWN,
+}
+
 /**
  * `created` is False where the same id with the same content was there already.
  *
@@ -253,6 +261,7 @@ data class TrainReport(
     @SerialName("step_seconds") val stepSeconds: List<Double>,
     @SerialName("seconds_by_stage") val secondsByStage: TrainReportSecondsByStage,
     @SerialName("memory_columns") val memoryColumns: TrainReportMemoryColumns,
+    @SerialName("trains") val trains: Trains = Trains.UNKNOWN,
 )
 
 /** An accepted adapter. `run_id` is None and `source` set where it was imported. */
