@@ -108,7 +108,7 @@ struct Manifest {
   int64_t lora_rank;
   double lora_alpha;
   std::vector<std::string> lora_linears;
-  bool lora_trains_a;  // else A is a weight that is found in the adapter's file, and in no state
+  bool lora_trains_a = true;  // else A is a weight that is found in the adapter's file, and in no state
   TextRecord text;
   int64_t context_length;
   std::vector<int64_t> sequence_lengths;
