@@ -4,7 +4,10 @@ an exported adapter, and an adapter with another A stays outside."""
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -17,12 +20,14 @@ from safetensors.numpy import load_file, save_file
 
 from bespoke import Lora, Personalizer, PersonalModel, Training, pack
 from bespoke.bundle.reader import open_bundle
-from bespoke.core import finding
+from bespoke.core import finding, library
+from bespoke.core.handle import Handle, Place
 from bespoke.errors import AdapterError, BundleError, StateError
 from bespoke.golden.prover import verify_bundle
 from tests.bundles import made_once
 from tests.models import dequantized_reference, masked_loss, tiny_model
 from tests.native.test_parity import bundle_of, compare, examples, replay
+from tests.unit.golden.bundles import changed, rewrite_manifest, tensors
 
 SIZES = {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}
 METHODS: dict[str, dict[str, Any]] = {
@@ -138,9 +143,34 @@ def test_a_state_of_both_factors_is_refused(folder: Path, tmp_path: Path) -> Non
         PersonalModel.open(folder / "bundle", tmp_path / "state")
 
 
-def test_a_plan_that_reads_an_a_of_another_shape_is_refused(folder: Path, tmp_path: Path) -> None:
-    from tests.unit.golden.bundles import changed, tensors
+@pytest.mark.parametrize(
+    ("train", "file", "got"),
+    [
+        ("both", "adapter/initial.safetensors", "initial"), ("B", "weights/block_00.safetensors", "block_00"),
+        ("B", None, "no group"),
+    ],
+)
+def test_both_readers_hold_the_weight_group_of_a_to_what_is_trained(
+    train: str, file: str | None, got: str, folder: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(folder / "bundle", tmp_path / "b")
+    content = json.loads((tmp_path / "b" / "manifest.json").read_bytes())
+    content["lora"]["train"] = train
+    others = [record for record in content["weights"] if record["group"] != "adapter"]
+    content["weights"] = others + ([{"group": "adapter", "file": file}] if file else [])
+    rewrite_manifest(tmp_path / "b", content)
+    with pytest.raises(BundleError) as ours:
+        open_bundle(tmp_path / "b")
+    pin = sha256((tmp_path / "b" / "manifest.json").read_bytes()).hexdigest()
+    with pytest.raises(BundleError) as theirs:
+        Handle(library.load(), Place(tmp_path / "b", tmp_path / "state", pin))
+    for error in (ours.value, theirs.value):
+        assert error.subject.endswith("manifest.json: weights")
+        assert got in error.got
+        assert error.expected.endswith("as lora.train says")
 
+
+def test_a_plan_that_reads_an_a_of_another_shape_is_refused(folder: Path, tmp_path: Path) -> None:
     def of_another_width(arrays: dict[str, np.ndarray]) -> None:
         arrays["block_01.v_proj.lora_A"] = arrays["block_01.v_proj.lora_A"][:, :16].copy()
 
