@@ -93,7 +93,7 @@ def of_1_3(document: Document) -> list[str]:
     """Which did not say what columns a spec was made for."""
     document["format_version"]["minor"] = 3
     (target,) = document["targets"]
-    del target["features"]
+    del target["features"], document["lora"]["train"]
     for artifact in target["artifacts"]:
         del artifact["numbers"]
     return []
