@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from bespoke import plugins
 from bespoke.contracts import TORCH_COSTS, Artifact, Costs, Graph, Settings, Unsupported
 from bespoke.errors import BespokeError, PlanError, PluginError
 from bespoke.graph import PlanBuilder
-from bespoke.methods import block_forward, embed, head_loss
+from bespoke.methods import block_forward, descended, embed, head_loss
 from bespoke.testing import check_optimizer, check_target
 
 
@@ -209,19 +210,31 @@ class OneSided(Estimate):
         return super().loss(b, model, options, query, max(sign, 0))
 
 
-class Signs(Estimate):
+class Stepping(Estimate):
+    """Steps by `descended` of its own."""
+
+    def train_step(self, b: PlanBuilder, model: Any, options: Any) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys.modules[Estimate.__module__], "descended", self.descended)
+            super().train_step(b, model, options)
+
+    def descended(self, b: PlanBuilder, theta: Any, gs: Any, options: Any) -> Any:
+        raise NotImplementedError
+
+
+class Signs(Stepping):
     """Steps of one size."""
 
-    def descended(self, b: PlanBuilder, name: str, theta: Any, gs: Any, options: Any) -> Any:
+    def descended(self, b: PlanBuilder, theta: Any, gs: Any, options: Any) -> Any:
         z = b.noise(theta, 0, options.distribution)
         return b.call(signed, theta, z, gs[0], b.scalar("learning_rate"))
 
 
-class Forgets(Estimate):
+class Forgets(Stepping):
     """Moves all that it stores by one of its queries."""
 
-    def descended(self, b: PlanBuilder, name: str, theta: Any, gs: Any, options: Any) -> Any:
-        return super().descended(b, name, theta, gs[:1], options)
+    def descended(self, b: PlanBuilder, theta: Any, gs: Any, options: Any) -> Any:
+        return descended(b, theta, gs[:1], options)
 
 
 class RecordsMeans(Estimate):

@@ -19,7 +19,7 @@ import torch
 
 from bespoke.contracts import ModelSpec, Optimizer, Promise, hookimpl
 from bespoke.graph import PlanBuilder, Value
-from bespoke.methods import LOSS_ROUNDING, NormalizedOptions, block_forward, embed, head_losses
+from bespoke.methods import LOSS_ROUNDING, NormalizedOptions, block_forward, descended, embed, head_losses
 
 
 class FZOO:
@@ -34,7 +34,7 @@ class FZOO:
         gs = [b.record(g) for g in found["g"]]
         for group in model.blocks:
             for theta in b.adapter(group).values():
-                b.store(theta, self.descended(b, theta, gs, options))
+                b.store(theta, descended(b, theta, gs, options))
         b.emit(loss=found["loss"], spread=found["spread"])
 
     def losses(self, b: PlanBuilder, model: ModelSpec, options: NormalizedOptions) -> Value:
@@ -59,14 +59,6 @@ class FZOO:
             for name, theta in b.adapter(group).items()
         }
 
-    def descended(self, b: PlanBuilder, theta: Value, gs: list[Value], options: NormalizedOptions) -> Any:
-        """theta - (eta / N) sum_i g_i u_i, one query's u at a time."""
-        new: Any = theta
-        for query, g in enumerate(gs):
-            u = b.noise(theta, query, options.distribution)
-            new = b.call(descend, new, u, g, b.scalar("learning_rate"), queries=options.queries)
-        return new
-
 
 def move(theta: torch.Tensor, u: torch.Tensor, epsilon: torch.Tensor) -> torch.Tensor:
     return theta + epsilon * u
@@ -79,10 +71,6 @@ def normalized(losses: torch.Tensor, epsilon: torch.Tensor) -> dict[str, Any]:
     variance = ((there - there.sum() / count) ** 2).sum() / (count - 1)
     sigma = torch.maximum(torch.sqrt(variance), LOSS_ROUNDING * torch.clamp(here, min=1.0))
     return {"loss": here.clone(), "spread": sigma, "g": [(there[i] - here) / (epsilon * sigma) for i in range(count)]}
-
-
-def descend(theta: torch.Tensor, u: torch.Tensor, g: torch.Tensor, eta: torch.Tensor, *, queries: int) -> torch.Tensor:
-    return theta - (eta * g / queries) * u
 
 
 @hookimpl

@@ -12,13 +12,12 @@ nothing drifts. The step depends on the recorded g_i alone: a journal of a few b
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
 from bespoke.contracts import ModelSpec, Optimizer, Promise, hookimpl
 from bespoke.graph import PlanBuilder, Value
-from bespoke.methods import ZerothOrderOptions, block_forward, embed, head_loss
+from bespoke.methods import ZerothOrderOptions, block_forward, descended, embed, head_loss
 
 Tensors = dict[str, torch.Tensor]
 
@@ -38,8 +37,8 @@ class MeZO:
             gs.append(b.record(b.call(projected_gradient, plus, minus, epsilon)))
             losses += [plus, minus]
         for group in model.blocks:
-            for name, theta in b.adapter(group).items():
-                b.store(theta, self.descended(b, name, theta, gs, options))
+            for theta in b.adapter(group).values():
+                b.store(theta, descended(b, theta, gs, options))
         b.emit(loss=b.call(mean, losses), projected_gradient=gs[0])
 
     def loss(self, b: PlanBuilder, model: ModelSpec, options: ZerothOrderOptions, query: int, sign: int) -> Value:
@@ -58,14 +57,6 @@ class MeZO:
             for name, theta in b.adapter(group).items()
         }
 
-    def descended(self, b: PlanBuilder, name: str, theta: Value, gs: list[Value], options: ZerothOrderOptions) -> Any:
-        """theta - (eta / q) sum_i g_i z_i, one query's z at a time."""
-        new: Any = theta
-        for query, g in enumerate(gs):
-            z = b.noise(theta, query, options.distribution)
-            new = b.call(descend, new, z, g, b.scalar("learning_rate"), queries=options.queries)
-        return new
-
 
 def move(theta: torch.Tensor, z: torch.Tensor, epsilon: torch.Tensor, *, sign: int) -> torch.Tensor:
     return theta + sign * (epsilon * z)
@@ -73,10 +64,6 @@ def move(theta: torch.Tensor, z: torch.Tensor, epsilon: torch.Tensor, *, sign: i
 
 def projected_gradient(plus: torch.Tensor, minus: torch.Tensor, epsilon: torch.Tensor) -> torch.Tensor:
     return (plus - minus) / (2 * epsilon)
-
-
-def descend(theta: torch.Tensor, z: torch.Tensor, g: torch.Tensor, eta: torch.Tensor, *, queries: int) -> torch.Tensor:
-    return theta - (eta * g / queries) * z
 
 
 def mean(losses: list[torch.Tensor]) -> torch.Tensor:

@@ -22,7 +22,7 @@ from pydantic import Field
 
 from bespoke.contracts import ModelSpec, Optimizer, Promise, hookimpl
 from bespoke.graph import PlanBuilder, Value
-from bespoke.methods import ZerothOrderOptions, block_forward, embed, head_loss, head_losses
+from bespoke.methods import ZerothOrderOptions, block_forward, descended, embed, head_loss, head_losses
 
 Path = tuple[int, int]  # query, sign
 
@@ -51,7 +51,7 @@ class PRGE:
         gs = [b.record(b.call(projected_gradient, *pair, b.scalar("epsilon"))) for pair in pairs]
         for group in model.blocks:
             for theta in b.adapter(group).values():
-                b.store(theta, self.descended(b, theta, gs, options))
+                b.store(theta, descended(b, theta, gs, options))
         b.emit(loss=b.call(mean, [loss for pair in pairs for loss in pair]), projected_gradient=gs[0])
 
     def losses(self, b: PlanBuilder, model: ModelSpec, options: PRGEOptions, paths: list[Path]) -> dict[Path, Value]:
@@ -79,14 +79,6 @@ class PRGE:
             pieces[name] = copies if len(copies) > 1 else copies[0]
         return pieces
 
-    def descended(self, b: PlanBuilder, theta: Value, gs: list[Value], options: PRGEOptions) -> Any:
-        """theta - (eta / q) sum_i g_i z_i, one query's z at a time."""
-        new: Any = theta
-        for query, g in enumerate(gs):
-            z = b.noise(theta, query, options.distribution)
-            new = b.call(descend, new, z, g, b.scalar("learning_rate"), queries=options.queries)
-        return new
-
 
 def passes(options: PRGEOptions) -> list[list[Path]]:
     """The paths of each forward pass: all of them, a query's pair, a sign's queries, or one."""
@@ -104,10 +96,6 @@ def move(theta: torch.Tensor, z: torch.Tensor, epsilon: torch.Tensor, *, sign: i
 
 def projected_gradient(plus: torch.Tensor, minus: torch.Tensor, epsilon: torch.Tensor) -> torch.Tensor:
     return ((plus - minus) / (2 * epsilon)).reshape(())
-
-
-def descend(theta: torch.Tensor, z: torch.Tensor, g: torch.Tensor, eta: torch.Tensor, *, queries: int) -> torch.Tensor:
-    return theta - (eta * g / queries) * z
 
 
 def mean(losses: list[torch.Tensor]) -> torch.Tensor:

@@ -125,10 +125,11 @@ class TorchEngine:
         del self._memory[memory]
 
     def peak_bytes(self) -> int:
-        """Of another device; on the processor all of it is the process's."""
+        """What torch took of another device since it was last asked, in use or not: nobody else can have it. On the processor it
+        is the process's."""
         if self._device.type != "cuda":
             return 0
-        peak = torch.cuda.max_memory_allocated(self._device)
+        peak = torch.cuda.max_memory_reserved(self._device)
         torch.cuda.reset_peak_memory_stats(self._device)
         return int(peak)
 

@@ -29,7 +29,13 @@ from bespoke.methods.forward import (
 from bespoke.methods.head import head_backward, head_loss, head_loss_and_gradient, head_losses, head_pass, token_losses
 from bespoke.methods.update import FirstOrderOptions, summed_gradients, update
 from bespoke.methods.vjp import vjp
-from bespoke.methods.zeroth_order import LOSS_ROUNDING, CurvatureOptions, NormalizedOptions, ZerothOrderOptions
+from bespoke.methods.zeroth_order import (
+    LOSS_ROUNDING,
+    CurvatureOptions,
+    NormalizedOptions,
+    ZerothOrderOptions,
+    descended,
+)
 
 __all__ = [
     "ATTENTION_LINEARS",
@@ -48,6 +54,7 @@ __all__ = [
     "attention_weights",
     "block_forward",
     "block_pass",
+    "descended",
     "embed",
     "head_backward",
     "head_loss",

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that methods of estimates share, and what such a method promises. z and u are noise, L is the batch's mean loss."""
+"""What methods of estimates share: options, with what such a method promises, and a step. z and u are noise, L is the mean loss
+of the batch."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
+import torch
 from pydantic import Field
 
 from bespoke.config import Scalar, Settings
+from bespoke.graph.builder import PlanBuilder
+from bespoke.graph.value import Value
 
 LOSS_ROUNDING = 1e-6  # of a loss of a few nats, as its share: the most that fp32 was seen to be off
 
@@ -68,3 +73,16 @@ class CurvatureOptions(Settings):
     def training_defaults(self) -> dict[str, float]:
         """As of the two-sided estimates, which it is where h is 1."""
         return {"learning_rate": 5e-5}
+
+
+def descended(b: PlanBuilder, theta: Value, gs: Sequence[Value], options: ZerothOrderOptions | NormalizedOptions) -> Value:
+    """theta - (learning_rate / queries) sum_i g_i z_i, one query's z at a time. gs: of each query its recorded number, ()."""
+    new = theta
+    for query, g in enumerate(gs):
+        z = b.noise(theta, query, options.distribution)
+        new = b.call(descend, new, z, g, b.scalar("learning_rate"), queries=options.queries)
+    return new
+
+
+def descend(theta: torch.Tensor, z: torch.Tensor, g: torch.Tensor, eta: torch.Tensor, *, queries: int) -> torch.Tensor:
+    return theta - (eta * g / queries) * z

@@ -66,11 +66,3 @@ class CudaEngine(TorchEngine):
         self._ahead.drop()
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
-
-    def peak_bytes(self) -> int:
-        """What torch took of the device since it was last asked, in use or not: nobody else can have it."""
-        if self._device.type != "cuda":
-            return 0
-        peak = torch.cuda.max_memory_reserved(self._device)
-        torch.cuda.reset_peak_memory_stats(self._device)
-        return int(peak)
