@@ -83,9 +83,15 @@ def tiny_core_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def drop_later_fields(document: dict[str, Any]) -> None:
     """A manifest's document as it was before format 1.3, of a bundle that has no smaller budgets and trains both factors."""
-    del document["smaller_generation"], document["lora"]["train"]
+    del document["smaller_generation"]
     for method in document["methods"]:
         del method["smaller_plans"]
+    drop_fields_of_1_4(document)
+
+
+def drop_fields_of_1_4(document: dict[str, Any]) -> None:
+    """A manifest's document as it was before format 1.4."""
+    del document["lora"]["train"]
     for target in document["targets"]:
         del target["features"]
         for artifact in target["artifacts"]:

@@ -33,6 +33,10 @@ METHODS: dict[str, dict[str, Any]] = {
     "mezo": {"epsilon": 1e-2, "queries": 2, "learning_rate": 1e-3},
 }
 
+ASKED = [
+    {"tokens": row.tolist(), "mask": [0] + [1] * 12} for row in np.random.default_rng(3).integers(3, 131, (2, 13))
+]
+
 pytestmark = pytest.mark.skipif(finding.find().path is None, reason="the device core is not installed")
 
 
@@ -77,27 +81,29 @@ def test_both_runtimes_train_the_same_adapter(llama: Path, tmp_path: Path) -> No
 
 
 def test_a_trained_adapter_gives_the_same_loss_in_peft_and_comes_back(folder: Path, tmp_path: Path) -> None:
-    rng = np.random.default_rng(3)
-    rows = [rng.integers(3, 131, 13).tolist() for _ in range(2)]
-    asked = [{"tokens": row, "mask": [0] + [1] * 12} for row in rows]
     with PersonalModel.open(folder / "bundle", tmp_path / "state", runtime="core") as model:
         examples(model)
-        before = model.evaluate(asked).loss
+        before = model.evaluate(ASKED).loss
         assert model.train(5, method="mesp").accepted
-        ours = model.evaluate(asked).loss
+        ours = model.evaluate(ASKED).loss
         adapter = model.export_adapter(tmp_path / "adapter")
     assert abs(ours - before) > 1e-3
     with open_bundle(folder / "bundle") as bundle:
         chosen = bundle.manifest.lora.linears
     assert chosen in CHOSEN.values()
     assert json.loads((adapter / "adapter_config.json").read_bytes())["target_modules"] == sorted(chosen)
+    comes_back_and_is_the_same_in_peft(folder, adapter, ours, tmp_path)
+
+
+def comes_back_and_is_the_same_in_peft(folder: Path, adapter: Path, ours: float, tmp_path: Path) -> None:
+    """An exported adapter with the loss `ours` on ASKED: in peft, and in another state of the bundle."""
     theirs = PeftModel.from_pretrained(dequantized_reference(folder / "model", dtype=torch.float64), adapter).double()
-    ids = torch.tensor(rows)
+    ids = torch.tensor([row["tokens"] for row in ASKED])
     with torch.no_grad():
         assert float(masked_loss(theirs, ids[:, :-1], ids[:, 1:], torch.ones(2, 12))) == pytest.approx(ours, rel=1e-5)
     with PersonalModel.open(folder / "bundle", tmp_path / "other") as other:
         other.import_adapter(adapter)
-        assert other.evaluate(asked).loss == ours
+        assert other.evaluate(ASKED).loss == ours
 
 
 def test_a_state_or_an_adapter_of_other_linears_is_refused(llama: Path, tmp_path: Path) -> None:

@@ -14,8 +14,6 @@ from zipfile import ZipFile
 
 import numpy as np
 import pytest
-import torch
-from peft import PeftModel
 from safetensors.numpy import load_file, save_file
 
 from bespoke import Lora, Personalizer, PersonalModel, Training, pack
@@ -25,7 +23,8 @@ from bespoke.core.handle import Handle, Place
 from bespoke.errors import AdapterError, BundleError, StateError
 from bespoke.golden.prover import verify_bundle
 from tests.bundles import made_once
-from tests.models import dequantized_reference, masked_loss, tiny_model
+from tests.models import tiny_model
+from tests.native.test_lora_targets import ASKED, comes_back_and_is_the_same_in_peft
 from tests.native.test_parity import bundle_of, compare, examples, replay
 from tests.unit.golden.bundles import changed, rewrite_manifest, tensors
 
@@ -88,28 +87,19 @@ def test_both_engines_take_the_same_steps_by_forward_passes_alone(method: str, f
 
 
 def test_a_state_holds_b_alone_and_an_exported_adapter_both(folder: Path, tmp_path: Path) -> None:
-    rng = np.random.default_rng(3)
-    rows = [rng.integers(3, 131, 13).tolist() for _ in range(2)]
-    asked = [{"tokens": row, "mask": [0] + [1] * 12} for row in rows]
     with PersonalModel.open(folder / "bundle", tmp_path / "state", runtime="core") as model:
         examples(model)
-        before = model.evaluate(asked).loss
+        before = model.evaluate(ASKED).loss
         report = model.train(5, method="mesp")
         assert (report.accepted, report.trains) == (True, "B")
         assert "method mesp, B alone" in str(report)
-        ours = model.evaluate(asked).loss
+        ours = model.evaluate(ASKED).loss
         adapter = model.export_adapter(tmp_path / "adapter")
     assert abs(ours - before) > 1e-3
     kept = [name for file in (tmp_path / "state").glob("*.safetensors") for name in load_file(file)]
     assert kept
     assert not [name for name in kept if "lora_A" in name]
-    theirs = PeftModel.from_pretrained(dequantized_reference(folder / "model", dtype=torch.float64), adapter).double()
-    ids = torch.tensor(rows)
-    with torch.no_grad():
-        assert float(masked_loss(theirs, ids[:, :-1], ids[:, 1:], torch.ones(2, 12))) == pytest.approx(ours, rel=1e-5)
-    with PersonalModel.open(folder / "bundle", tmp_path / "other") as other:
-        other.import_adapter(adapter)
-        assert other.evaluate(asked).loss == ours
+    comes_back_and_is_the_same_in_peft(folder, adapter, ours, tmp_path)
 
 
 def test_the_adapter_travels_with_the_method_and_not_with_the_weights(folder: Path, tmp_path: Path) -> None:

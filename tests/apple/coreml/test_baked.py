@@ -19,7 +19,7 @@ from bespoke.core import finding
 from bespoke.errors import BundleError
 from bespoke.testing import check_target
 from tests.apple.coreml.test_plans import TENSORS, answered, build, example, numbers, opened_core, trained
-from tests.bundles import made_once
+from tests.bundles import drop_fields_of_1_4, made_once
 from tests.unit.golden.bundles import rewrite_manifest
 
 pytestmark = pytest.mark.apple
@@ -92,10 +92,7 @@ def of_another_number(document: Document) -> list[str]:
 def of_1_3(document: Document) -> list[str]:
     """Which did not say what columns a spec was made for."""
     document["format_version"]["minor"] = 3
-    (target,) = document["targets"]
-    del target["features"], document["lora"]["train"]
-    for artifact in target["artifacts"]:
-        del artifact["numbers"]
+    drop_fields_of_1_4(document)
     return []
 
 

@@ -15,6 +15,7 @@ from pydantic import Field
 from bespoke.bundle.manifest import Manifest
 from bespoke.bundle.manifest_document import manifest_bytes, manifest_schema, read_manifest
 from bespoke.errors import BundleError, BundleVersionError
+from tests.bundles import drop_fields_of_1_4
 from tests.unit.bundle.example import write_example
 
 
@@ -115,11 +116,8 @@ def of_1_3(document: dict[str, Any]) -> dict[str, Any]:
     """The same bundle as the format has it of before features, and before adapters whose B alone is trained."""
     old = copy.deepcopy(document)
     old["format_version"]["minor"] = 3
-    del old["lora"]["train"], old["weights"][-1]
-    for target in old["targets"]:
-        del target["features"]
-        for artifact in target["artifacts"]:
-            del artifact["numbers"]
+    del old["weights"][-1]
+    drop_fields_of_1_4(old)
     return old
 
 
