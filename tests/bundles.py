@@ -58,7 +58,10 @@ CORE_METHODS = {
     "mesp": {"learning_rate": 1e-2},  # AdamW: optimizer state in the slots
     "mebp": {"learning_rate": 1e-2, "accumulation": 2},
     "mezo": {"learning_rate": 1e-3, "epsilon": 1e-2},  # a journal
+    # A journal, and an adapter that must be finished.
+    "prge": {"learning_rate": 1e-3, "epsilon": 1e-2, "queries": 2, "dual_forwarding": True},
 }
+CORE_JOURNALED = {"mezo", "prge"}
 CORE_STEPS = 13  # of a run
 
 

@@ -54,7 +54,7 @@ def expected_of(bundle: Path, state: Path) -> Expected:
                 found = evaluate_on(machine, looked, adapter_tensors(adapter), examples=len(looked))
             return None if found is None else found.loss
 
-        adapters = (base, trained.state.adapter)
+        adapters = (base, trained.adapter)
         before, after = (loss_of(adapter, user) for adapter in adapters)
         general_before, general_after = (loss_of(adapter, general) for adapter in adapters)
         parts = parts_of(user)

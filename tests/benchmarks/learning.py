@@ -99,16 +99,18 @@ class Subject:
         steps = max(1, int(self.config["units"] * share / self.units_a_step))
         with open_bundle(self.bundle_folder) as bundle:
             settings = bundle.method(self.optimizer).training.model_copy(update={"learning_rate": rate, "steps": steps})
-            state, curve = RunState(bundle.initial_adapter()), []
+            adapter: Adapter = bundle.initial_adapter()
+            state, curve = RunState(adapter), []
             for point in range(1, POINTS + 1):
                 until = steps * point // POINTS
                 if until > state.cursor.step:
-                    state = train(
+                    trained = train(
                         bundle, self.optimizer, state, user_rows=self.rows["train"], seed=seed, settings=settings,
                         steps=until - state.cursor.step,
-                    ).state  # fmt: skip
-                curve.append((round(until * self.units_a_step), self.loss(bundle, "valid", state.adapter)))
-            found = self.judged(bundle, "valid" if phase == "search" else "test", state.adapter)
+                    )  # fmt: skip
+                    state, adapter = trained.state, trained.adapter
+                curve.append((round(until * self.units_a_step), self.loss(bundle, "valid", adapter)))
+            found = self.judged(bundle, "valid" if phase == "search" else "test", adapter)
         return self.line(
             phase, rate, seed, steps=steps, units=round(steps * self.units_a_step), rows=len(self.rows["train"]),
             curve=curve, seconds=time.process_time() - began, **found,

@@ -141,8 +141,9 @@ class EagerBuilder:
         )  # fmt: skip
         return Cell(torch.from_numpy(drawn).double())
 
-    def state(self, like: Cell, name: str) -> Cell:
-        return self.optimizer.setdefault(f"{like.name}.{name}", Cell(torch.zeros_like(like.tensor), f"{like.name}.{name}"))
+    def state(self, like: Cell, name: str, shape: Sequence[int] | None = None) -> Cell:
+        full, extents = f"{like.name}.{name}", like.shape if shape is None else tuple(shape)
+        return self.optimizer.setdefault(full, Cell(torch.zeros(extents, dtype=torch.float64), full))
 
     def store(self, states: Any, values: Any) -> None:
         for old, new in zip(leaves_of(states), leaves_of(values), strict=True):
@@ -156,7 +157,7 @@ class EagerBuilder:
         self.metrics |= {name: float(cell.tensor) for name, cell in metrics.items()}
 
     def begin_section(self, name: str) -> None:
-        """Sections follow one another here."""
+        """Sections follow one another here, and each reads the state from before the step."""
 
 
 def _by_path(tree: Any) -> dict[str, Cell]:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from bespoke import PersonalModel
+from tests.bundles import CORE_JOURNALED as JOURNALED  # noqa: F401
 from tests.bundles import CORE_METHODS as METHODS  # noqa: F401
 from tests.bundles import CORE_STEPS as STEPS
 from tests.bundles import tiny_core_bundle  # noqa: F401

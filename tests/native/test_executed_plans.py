@@ -70,7 +70,7 @@ def test_mutated_plans_that_passed_the_verifier_run(program: Path, corpus: Path,
         for name, counts in sorted(found["mutations"].items()):
             print(f"  {name}: {counts['passed']} of {counts['tried']} passed and ran")
     assert set(found["instructions"]) == {"load", "call", "zero", "noise", "record", "store", "emit", "free"}
-    assert set(found["sections"]) == {"train_step", "micro_step", "apply_step", "evaluate_step", "prefill", "decode"}
+    assert set(found["sections"]) == {"train_step", "micro_step", "apply_step", "finish", "evaluate_step", "prefill", "decode"}
     kinds = {tuple(kind) for kind in found["kinds"]}
     allowed = {(*kind, rank) for kind, ranks in ALLOWED.items() for rank in ranks}
     assert kinds <= allowed

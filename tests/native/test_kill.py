@@ -21,6 +21,7 @@ import pytest
 
 from tests.faulty import FAIL, FAIL_FROM, KILL_AFTER, KILL_BEFORE, KILL_TORN
 from tests.native.core_lab import (  # noqa: F401
+    JOURNALED,
     METHODS,
     PAUSE,
     STEPS,
@@ -40,8 +41,8 @@ DISK_OR_STATE = (STATUS["StateError"], STATUS["DiskFull"])
 FAIL_SHORT = 5  # a part of the write arrives, and nothing after it
 KILL_MODES = [KILL_BEFORE, KILL_TORN, KILL_AFTER]
 # Kills of each method at any instant, in addition to those at a call: 10 in the fast tests, 200 in all of them.
-FEW = {"mesp": 4, "mebp": 3, "mezo": 3}
-MANY = {"mesp": 68, "mebp": 66, "mezo": 66}
+FEW = {"mesp": 3, "mebp": 2, "mezo": 2, "prge": 3}
+MANY = {"mesp": 50, "mebp": 50, "mezo": 50, "prge": 50}
 MOST_OF_ONE_RUN = 6  # then it is left alone to its end
 
 pytestmark = pytest.mark.xdist_group("core")
@@ -79,7 +80,7 @@ def subject_of(native_build: Path, tiny_core_bundle: Path, faults_library: Path,
         assert expected.end["ended"] == "finished"
         assert expected.end["step"] == len(expected.end["losses"]) == STEPS
         assert expected.end["accepted"][0] == STEPS  # the last process has something to lose
-        assert (expected.pause["slot"] is None) == bool(expected.pause["journal"]) == (method == "mezo")
+        assert (expected.pause["slot"] is None) == bool(expected.pause["journal"]) == (method in JOURNALED)
         return Subject(core, states, expected, place)
 
     return make

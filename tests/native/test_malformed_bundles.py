@@ -34,7 +34,7 @@ from tests.unit.bundle.test_manifest import HOSTILE_NAMES
 from tests.unit.plan.test_verify import Sample
 
 LICENCE = hostile.LICENCE
-SECTIONS = ("train_step", "micro_step", "apply_step", "evaluate_step", "prefill", "decode")
+SECTIONS = ("train_step", "micro_step", "apply_step", "finish", "evaluate_step", "prefill", "decode")
 KINDS = [
     "weights/block_00.safetensors",
     "data/train.safetensors",

@@ -84,7 +84,7 @@ def compare(bundle: Path, place: Path, update: str, methods: tuple[str, ...], *,
             wanted = trained_alike(bundle, state)
             want_losses = np.array(wanted.losses)
             worst_loss = max(worst_loss, float(np.max(np.abs(losses - want_losses) / np.maximum(1, np.abs(want_losses)))))
-            worst_adapter = max(worst_adapter, farthest(adapter, wanted.state.adapter))
+            worst_adapter = max(worst_adapter, farthest(adapter, wanted.adapter))
         print(f"| {bundle.stem} | {method}, {update} | {seeds} | {worst_loss:.1e} | {worst_adapter:.1e} |")
         assert worst_loss <= LOSS_TOLERANCE, (bundle.stem, method, update)
         assert worst_adapter <= ADAPTER_TOLERANCE[update], (bundle.stem, method, update)

@@ -58,7 +58,7 @@ def begun(model: PersonalModel) -> PersonalModel:
     return model
 
 
-@pytest.mark.parametrize("method", few_of(METHODS, ("mesp", "mezo")))
+@pytest.mark.parametrize("method", few_of(METHODS, ("mesp", "mezo", "prge")))
 def test_the_core_reports_what_the_reference_computes(
     opened: Open, tiny_core_bundle: Path, tmp_path: Path, method: str
 ) -> None:

@@ -44,7 +44,7 @@ def every_engine_is_destroyed() -> Iterator[None]:
     assert not engine_table._engines
 
 
-@pytest.mark.parametrize("method", few_of(METHODS, ("mesp", "mezo")))
+@pytest.mark.parametrize("method", few_of(METHODS, ("mesp", "mezo", "prge")))
 def test_the_core_with_torch_gives_the_bits_of_the_reference(tiny_core_bundle: Path, tmp_path: Path, method: str) -> None:
     states = States(tiny_core_bundle, tmp_path, method)
     near, far = states.fresh(tmp_path / "near"), states.fresh(tmp_path / "far")

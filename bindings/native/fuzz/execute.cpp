@@ -87,6 +87,7 @@ class Poison {
     around(b.step_values(), spans(b.step), static_cast<size_t>(first - b.step_values()));
     around(first, spans(b.state), static_cast<size_t>(second - first));
     around(second, spans(b.state), static_cast<size_t>(second - first));
+    around(b.finished(), spans(b.finished_layout), b.finished_layout.size);
   }
   ~Poison() {
     for (const auto& [data, size] : regions_) __asan_unpoison_memory_region(data, size);
@@ -174,7 +175,7 @@ struct Adapter {
   TensorSource source;
 };
 
-enum class Action { train, evaluate, generate };
+enum class Action { train, finish, evaluate, generate };
 
 void mark(const Plan& plan, int section, fuzz::Seen& seen) {
   const auto mark_value = [&](uint32_t id) {
@@ -208,9 +209,13 @@ bool execute(fuzz::MemoryBundle& bundle, Case& one, Random& random, fuzz::Seen& 
   const auto has = [&](Section section) { return plan.has[static_cast<int>(section)]; };
   std::vector<Action> actions = {Action::train};
   if (has(Section::evaluate_step)) actions.push_back(Action::evaluate);
+  if (has(Section::finish)) actions.push_back(Action::finish);
   if (one.answers) actions = {Action::generate};
-  const Action action = one.section < 0 || one.answers ? actions[random(actions.size())]
-                        : one.section == 3 ? Action::evaluate : Action::train;
+  const auto changed = static_cast<Section>(one.section);
+  const Action action = one.section < 0 || one.answers            ? actions[random(actions.size())]
+                        : changed == Section::evaluate_step ? Action::evaluate
+                        : changed == Section::finish        ? Action::finish
+                                                            : Action::train;
   switch (action) {
     case Action::train: {
       std::vector<Batch> batches;
@@ -231,6 +236,10 @@ bool execute(fuzz::MemoryBundle& bundle, Case& one, Random& random, fuzz::Seen& 
       }
       return true;
     }
+    case Action::finish:
+      for (const NamedTensor& piece : machine.adapter()) std::vector<float>(piece.data, piece.data + piece.elements());  // reads it
+      mark(plan, static_cast<int>(Section::finish), seen);
+      return true;
     case Action::evaluate:
       machine.evaluate_batch(batch_of(one, plan, random), random(2) ? &adapter.source : nullptr);
       mark(plan, static_cast<int>(Section::evaluate_step), seen);

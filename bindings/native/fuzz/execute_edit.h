@@ -2,6 +2,8 @@
 // Writes instructions and values into a section of one of a case's plans: at one place, which each instruction moves on.
 #pragma once
 
+#include <algorithm>
+
 #include "execute.h"
 
 namespace fuzz {
@@ -25,7 +27,10 @@ class Edit {
     at_ = random_(plan_.sections[section_].size() + 1);
     return true;
   }
-  bool stores() const { return section_ == 0 || section_ == 2; }
+  bool stores(bespoke::Role role) const {
+    const std::vector<bespoke::Role>& stored = bespoke::the_rules().sections[section_].stores;
+    return std::find(stored.begin(), stored.end(), role) != stored.end();
+  }
 
   uint32_t name(const std::string& text) {
     for (uint32_t n = 0; n < plan_.names.size(); n++)

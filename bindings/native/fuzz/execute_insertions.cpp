@@ -24,7 +24,8 @@ std::vector<Section> sections_for(const Allowed& kind) {
   if (kind.role == Role::scalar && kind.dtype == DType::int64) return {Section::prefill, Section::decode};
   if (kind.role == Role::scalar) return {Section::train_step, Section::micro_step, Section::apply_step};
   if (kind.role == Role::batch) return {Section::train_step, Section::micro_step, Section::evaluate_step};
-  return {Section::train_step, Section::micro_step, Section::apply_step, Section::evaluate_step, Section::prefill, Section::decode};
+  return {Section::train_step, Section::micro_step, Section::apply_step, Section::finish, Section::evaluate_step, Section::prefill,
+          Section::decode};
 }
 
 // A new value used in as many ways as its kind has.
@@ -47,7 +48,7 @@ class Insertion {
     if (whole && kind.dtype == DType::float32 && writable(kind) && random_(2))
       edit_.call(graph_of("make", kind.dtype, rank), {}, {{id, How::add_to}});
     if (kind.dtype == DType::float32 && random_(2)) edit_.emit(id, "extra");
-    if (kind.role == Role::optimizer && edit_.stores()) store(id, rank);
+    if (kind.role == Role::optimizer && edit_.stores(kind.role)) store(id, rank);
     if (kind.lifetime == Lifetime::section) edit_.free(id);
     if (kind.role == Role::weight) edit_.free_group("extra");
     return true;

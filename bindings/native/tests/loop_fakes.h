@@ -72,7 +72,7 @@ class Machine : public Steps {
       for (size_t i = 0; i < 4; i++) copy[i] = tensors.count(kNames[i]) ? *tensors.at(kNames[i]).data : 0;
   }
   std::vector<NamedTensor> state() const override { return views(now_, script_.replayable ? 2 : 4); }
-  std::vector<NamedTensor> adapter() const override { return views(now_, 2); }
+  std::vector<NamedTensor> adapter() override { return views(now_, 2); }
   std::vector<NamedTensor> following() const override { return views(1 - now_, script_.replayable ? 2 : 4); }
   std::vector<NamedTensor> sums() const override { return {}; }
   bool accumulates() const override { return false; }

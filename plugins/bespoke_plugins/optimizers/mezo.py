@@ -17,7 +17,7 @@ import torch
 
 from bespoke.contracts import ModelSpec, Optimizer, Promise, hookimpl
 from bespoke.graph import PlanBuilder, Value
-from bespoke.methods import ZerothOrderOptions, block_forward, descended, embed, head_loss
+from bespoke.methods import ZerothOrderOptions, block_forward, descended, embed, head_loss, move
 
 Tensors = dict[str, torch.Tensor]
 
@@ -56,10 +56,6 @@ class MeZO:
             name: b.call(move, theta, b.noise(theta, query, options.distribution), epsilon, sign=sign)
             for name, theta in b.adapter(group).items()
         }
-
-
-def move(theta: torch.Tensor, z: torch.Tensor, epsilon: torch.Tensor, *, sign: int) -> torch.Tensor:
-    return theta + sign * (epsilon * z)
 
 
 def projected_gradient(plus: torch.Tensor, minus: torch.Tensor, epsilon: torch.Tensor) -> torch.Tensor:

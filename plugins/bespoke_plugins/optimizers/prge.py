@@ -10,6 +10,8 @@ weights are read and decoded once for all of them; of the adapter each path has 
 The papers train B alone: Lora(train="B").
 
 `outer` batches the queries, `inner` the two signs. Neither gives the losses of the sequential passes, to rounding.
+
+`dual_forwarding` is Algorithm 2: the update trails by one step (bespoke.methods.trailing).
 """
 
 from __future__ import annotations
@@ -22,7 +24,17 @@ from pydantic import Field
 
 from bespoke.contracts import ModelSpec, Optimizer, Promise, hookimpl
 from bespoke.graph import PlanBuilder, Value
-from bespoke.methods import ZerothOrderOptions, block_forward, descended, embed, head_loss, head_losses
+from bespoke.methods import (
+    ZerothOrderOptions,
+    block_forward,
+    descended,
+    embed,
+    head_loss,
+    head_losses,
+    move,
+    trail,
+    trailing_sides,
+)
 
 Path = tuple[int, int]  # query, sign
 
@@ -34,6 +46,7 @@ class PRGEOptions(ZerothOrderOptions):
     queries: int = Field(default=4, ge=1, le=64)
     outer: bool = Field(default=True, description="all queries in one pass")
     inner: bool = Field(default=True, description="both signs in one pass")
+    dual_forwarding: bool = Field(default=False, description="the update trails by one step (Algorithm 2)")
 
 
 class PRGE:
@@ -49,33 +62,30 @@ class PRGE:
             losses |= self.losses(b, model, options, paths)
         pairs = [(losses[query, +1], losses[query, -1]) for query in range(options.queries)]
         gs = [b.record(b.call(projected_gradient, *pair, b.scalar("epsilon"))) for pair in pairs]
+        b.emit(loss=b.call(mean, [loss for pair in pairs for loss in pair]), projected_gradient=gs[0])
+        if options.dual_forwarding:
+            trail(b, model, gs, options)
+            return
         for group in model.blocks:
             for theta in b.adapter(group).values():
                 b.store(theta, descended(b, theta, gs, options))
-        b.emit(loss=b.call(mean, [loss for pair in pairs for loss in pair]), projected_gradient=gs[0])
 
     def losses(self, b: PlanBuilder, model: ModelSpec, options: PRGEOptions, paths: list[Path]) -> dict[Path, Value]:
         """L(theta + sign eps z_query) of each path, from one forward pass over all of them."""
         batch = b.batch(copies=len(paths))
         x = embed(b, model, batch.tokens)  # (n B T, D)
         for block, group in enumerate(model.blocks):
-            x, _ = block_forward(b, model, block, x, self.moved(b, group, options, paths))
+            x, _ = block_forward(b, model, block, x, self.moved(b, model, group, options, paths))
         if len(paths) == 1:
             return {paths[0]: head_loss(b, model, x, batch)}
         found = head_losses(b, model, x, batch, len(paths))
         return {path: found.rows(number, number + 1) for number, path in enumerate(paths)}
 
-    def moved(self, b: PlanBuilder, group: str, options: PRGEOptions, paths: list[Path]) -> dict[str, Any]:
+    def moved(self, b: PlanBuilder, model: ModelSpec, group: str, options: PRGEOptions, paths: list[Path]) -> dict[str, Any]:
         """A copy of one block's adapter for each path, a step to its side of its query's direction."""
-        epsilon = b.scalar("epsilon")
         pieces: dict[str, Any] = {}
         for name, theta in b.adapter(group).items():
-            copies: list[Value] = []
-            drawn: dict[int, Value] = {}
-            for query, sign in paths:
-                if query not in drawn:  # one z at a time: a query's paths follow each other
-                    drawn = {query: b.noise(theta, query, options.distribution)}
-                copies.append(b.call(move, theta, drawn[query], epsilon, sign=sign))
+            copies = trailing_sides(b, model, theta, paths, options) if options.dual_forwarding else sides(b, theta, paths, options)
             pieces[name] = copies if len(copies) > 1 else copies[0]
         return pieces
 
@@ -90,8 +100,15 @@ def passes(options: PRGEOptions) -> list[list[Path]]:
     return pairs if options.inner else [[path] for pair in pairs for path in pair]
 
 
-def move(theta: torch.Tensor, z: torch.Tensor, epsilon: torch.Tensor, *, sign: int) -> torch.Tensor:
-    return theta + sign * (epsilon * z)
+def sides(b: PlanBuilder, theta: Value, paths: list[Path], options: PRGEOptions) -> list[Value]:
+    """theta + sign eps z of each path."""
+    copies: list[Value] = []
+    drawn: dict[int, Value] = {}
+    for query, sign in paths:
+        if query not in drawn:  # one z at a time: a query's paths follow each other
+            drawn = {query: b.noise(theta, query, options.distribution)}
+        copies.append(b.call(move, theta, drawn[query], b.scalar("epsilon"), sign=sign))
+    return copies
 
 
 def projected_gradient(plus: torch.Tensor, minus: torch.Tensor, epsilon: torch.Tensor) -> torch.Tensor:

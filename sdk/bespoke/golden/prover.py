@@ -276,9 +276,9 @@ class _MethodRun(_Found):
         return _float64(held[name + suffix])
 
     def _moved(self, known: MethodGolden, step: int) -> None:
-        worst = 0.0
+        worst, now = 0.0, self.machine.adapter()
         for name, wanted in zip(known.trained, known.moved[step - 1], strict=True):
-            got = float(np.linalg.norm(_float64(self.machine.buffers.current[name]) - self.prover.adapter[name]))
+            got = float(np.linalg.norm(now[name].astype(np.float64) - self.prover.adapter[name]))
             if not wanted.holds(got):
                 raise self.mismatch(
                     f"{name} after step {step}", got=f"a distance of {got:.8g} from its start",

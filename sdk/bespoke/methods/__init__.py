@@ -27,6 +27,7 @@ from bespoke.methods.forward import (
     slice_weights,
 )
 from bespoke.methods.head import head_backward, head_loss, head_loss_and_gradient, head_losses, head_pass, token_losses
+from bespoke.methods.trailing import trail, trailing_sides
 from bespoke.methods.update import FirstOrderOptions, summed_gradients, update
 from bespoke.methods.vjp import vjp
 from bespoke.methods.zeroth_order import (
@@ -35,6 +36,7 @@ from bespoke.methods.zeroth_order import (
     NormalizedOptions,
     ZerothOrderOptions,
     descended,
+    move,
 )
 
 __all__ = [
@@ -64,6 +66,7 @@ __all__ = [
     "inputs_backward",
     "mlp_backward",
     "mlp_slices",
+    "move",
     "output_weights",
     "pick",
     "query_tiles",
@@ -72,6 +75,8 @@ __all__ = [
     "slice_weights",
     "summed_gradients",
     "token_losses",
+    "trail",
+    "trailing_sides",
     "update",
     "vjp",
 ]

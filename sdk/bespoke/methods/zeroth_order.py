@@ -84,5 +84,10 @@ def descended(b: PlanBuilder, theta: Value, gs: Sequence[Value], options: Zeroth
     return new
 
 
+def move(theta: torch.Tensor, z: torch.Tensor, epsilon: torch.Tensor, *, sign: int) -> torch.Tensor:
+    """A step to one side."""
+    return theta + sign * (epsilon * z)
+
+
 def descend(theta: torch.Tensor, z: torch.Tensor, g: torch.Tensor, eta: torch.Tensor, *, queries: int) -> torch.Tensor:
     return theta - (eta * g / queries) * z

@@ -11,6 +11,7 @@ from bespoke.plan.costs import Costs, Speed, Workspace
 from bespoke.plan.draft import DraftPlan, DraftValue, tensor_bytes
 from bespoke.plan.instructions import (
     PLAN_VERSION,
+    SECTION_SINCE,
     Arena,
     Call,
     Estimate,
@@ -82,7 +83,7 @@ def compile_plan(
         work_flops=sum(draft.graphs[i.graph].flops for code in step for i in code if isinstance(i, Call)),
     )
     return Plan(
-        version=list(PLAN_VERSION),
+        version=[PLAN_VERSION[0], max((SECTION_SINCE.get(name, 0) for name in live.sections), default=0)],
         method=method,
         sequence_length=sequence_length,
         batch_size=batch_size,

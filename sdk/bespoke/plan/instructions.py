@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 
 from bespoke.config import Settings
 
-PLAN_VERSION = (1, 0)
+PLAN_VERSION = (1, 1)
 MAX_PLAN_BYTES = 8_000_000
 
 DType = Literal["float32", "float16", "uint8", "int64"]
@@ -154,7 +154,7 @@ class Record:
 
 @dataclass(slots=True, frozen=True, kw_only=True, config=_STRICT)
 class Store:
-    """The state value's new content, visible from the next step on."""
+    """The state value's new content, visible from the next step on; in `finish`, what a piece of the adapter comes to."""
 
     op: Literal["store"]
     state: int = Field(ge=0)
@@ -181,7 +181,9 @@ class Free:
 
 Instruction = Annotated[Load | Call | Zero | Noise | Record | Store | Emit | Free, Field(discriminator="op")]
 
-SectionName = Literal["train_step", "micro_step", "apply_step", "evaluate_step", "prefill", "decode"]
+SectionName = Literal["train_step", "micro_step", "apply_step", "finish", "evaluate_step", "prefill", "decode"]
+SECTION_SINCE: dict[SectionName, int] = {"finish": 1}
+"""The minor version that brought a section, if not 0. A plan is written as the oldest version that has all of its sections."""
 
 
 class GraphRef(Settings):

@@ -78,16 +78,19 @@ class SectionRule:
     scalars: tuple[str, ...] = ()
     options: bool = False  # the method's own scalars
     arrays: bool = False  # the method's own batch tensors
-    stores: bool = False
+    stores: tuple[Role, ...] = ()  # the state that it may store
+    noise: bool = True  # of the step that runs
     emits: tuple[str, ...] = ()  # at least these
 
 
 _TRAINING = ("learning_rate", "step", "batch_tokens", "epsilon")
+_STATE: tuple[Role, ...] = ("adapter", "optimizer")
 
 SECTIONS: dict[SectionName, SectionRule] = {
-    "train_step": SectionRule(batch=True, scalars=_TRAINING, options=True, arrays=True, stores=True),
+    "train_step": SectionRule(batch=True, scalars=_TRAINING, options=True, arrays=True, stores=_STATE),
     "micro_step": SectionRule(lifetimes=("step",), batch=True, scalars=_TRAINING, options=True, arrays=True),
-    "apply_step": SectionRule(lifetimes=("step",), scalars=_TRAINING, options=True, stores=True),
+    "apply_step": SectionRule(lifetimes=("step",), scalars=_TRAINING, options=True, stores=_STATE),
+    "finish": SectionRule(scalars=("epsilon",), options=True, stores=("adapter",), noise=False),
     "evaluate_step": SectionRule(batch=True, emits=("loss_sum", "correct")),
     "prefill": SectionRule(lifetimes=("session",), prompt="T", scalars=("position",)),
     "decode": SectionRule(lifetimes=("session",), prompt="1", scalars=("position",), emits=("logits",)),

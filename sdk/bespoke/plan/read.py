@@ -41,7 +41,7 @@ def _refuse_other_version(version: object, subject: str) -> None:
     if not isinstance(version, list) or len(version) != 2 or version == list(PLAN_VERSION):
         return
     major, minor = PLAN_VERSION
-    if version[0] != major or not isinstance(version[1], int) or version[1] > minor:
+    if version[0] != major or not isinstance(version[1], int) or not 0 <= version[1] <= minor:
         raise BundleVersionError(
             subject,
             got=f"plan version {shown_json(version)}",

@@ -30,14 +30,15 @@ def check_same_state(method: str, plans: Sequence[Plan]) -> None:
 
 
 def _kept(plan: Plan) -> Shapes:
-    """What a run keeps between steps, and what its journal keeps of one."""
+    """What a run keeps between steps, what its journal keeps of one, and whether the adapter must be finished."""
     state = {
         value.place.name: (value.role, value.dtype, str(value.shape))
         for value in plan.values
         if value.lifetime == "state" and isinstance(value.place, Named)
     }
+    finish: Shapes = {"section finish": ("there",)} if "finish" in plan.sections else {}
     recorded = [plan.values[number] for number in recorded_values(plan.sections.get("train_step", []))]
-    return state | {f"recorded value {n}": (value.dtype, str(value.shape)) for n, value in enumerate(recorded)}
+    return state | finish | {f"recorded value {n}": (value.dtype, str(value.shape)) for n, value in enumerate(recorded)}
 
 
 def _shown(kept: Shapes, name: str) -> str:

@@ -95,7 +95,7 @@ class _Checker:
                     self._check_call(instruction)
                 case Store():
                     if not self.rule.stores:
-                        self._refuse(self.at, f"a store in section {name}", "stores in train_step or apply_step")
+                        self._refuse(self.at, f"a store in section {name}", "stores in train_step, apply_step or finish")
                     self._check_store(instruction, stored)
                 case Free():
                     self._check_free(instruction)
@@ -105,6 +105,8 @@ class _Checker:
                     self._check_emit(instruction)
                     emitted.add(instruction.name)
                 case Noise():
+                    if not self.rule.noise:
+                        self._refuse(self.at, f"noise in section {name}", "noise in a step, whose number it is drawn by")
                     if instruction.query >= MAX_QUERY:
                         self._refuse(self.at, f"query {instruction.query}", f"a query below {MAX_QUERY}")
                     self._check_float32(instruction.value, "noise of")
@@ -115,6 +117,8 @@ class _Checker:
         for metric in self.rule.emits:
             if metric not in emitted:
                 self._refuse(f"section {name}", f"no emit of '{metric}'", "one")
+        if name == "finish":
+            self._check_whole_adapter(stored)
         left = [value for value in self.live if self.values[value].lifetime == "section"]
         if left:
             self._refuse(f"section {name}, value {left[0]}", "a value alive at its end", "every value freed")
@@ -187,10 +191,20 @@ class _Checker:
         if state.lifetime != "state" or store.state in stored:
             got = "stored twice" if store.state in stored else f"a {state.lifetime} value"
             self._refuse(f"{self.at}, value {store.state}", got, "state, stored once")
+        if state.role not in self.rule.stores:
+            got = f"a store to {state.role} state in section {self.section}"
+            self._refuse(f"{self.at}, value {store.state}", got, f"state of role {' or '.join(self.rule.stores)}")
         shape, dtype = self._shape(store.source)
         if (shape, dtype) != (state.shape, state.dtype):
             self._refuse(f"{self.at}, value {store.state}", f"{dtype} {shape}", f"{state.dtype} {state.shape}, the whole piece")
         stored.add(store.state)
+
+    def _check_whole_adapter(self, stored: set[int]) -> None:
+        """What is answered with is all of it finished, or none."""
+        for number, value in enumerate(self.values):
+            if value.role == "adapter" and number not in stored:
+                got = "a piece of the adapter that it does not store"
+                self._refuse(f"section finish, value {number}", got, "every piece stored")
 
     def _check_free(self, free: Free) -> None:
         if (free.value is None) == (free.group is None):

@@ -2,7 +2,7 @@
 """Where values live while a plan runs: the arena, and the scratch memory, which the device core keeps in a mapped file.
 
 Scratch holds checkpoints, sums over micro-batches, and two copies of adapter and optimizer state: `store` writes to the one
-that is not in use, and `flip` ends a step. So a step can be rejected as a whole.
+that is not in use, and `flip` ends a step. So a step can be rejected as a whole. What section `finish` stores is apart from both.
 """
 
 from __future__ import annotations
@@ -74,13 +74,17 @@ class Buffers:
         state = Layout(value for value in values if value.lifetime == "state")
         step = Layout(value for value in values if value.lifetime == "step")
         session = Layout(value for value in values if value.lifetime == "session")
+        finished = Layout(
+            value for plan in plans if "finish" in plan.sections for value in plan.values if value.role == "adapter"
+        )
         checkpoints = max(plan.scratch_bytes for plan in plans)
-        sizes = [_pages(checkpoints), _pages(step.size), _pages(state.size), _pages(state.size)]
+        sizes = [_pages(checkpoints), _pages(step.size), _pages(state.size), _pages(state.size), _pages(finished.size)]
         self._scratch = arena(sum(sizes), torch.device("cpu"))
         bases = np.cumsum([0, *sizes]).tolist()
         self.step_values = step.tensors(self._scratch, bases[1])
         self._state = state
         self._copies = [state.tensors(self._scratch, base) for base in bases[2:4]]
+        self.finished = finished.tensors(self._scratch, bases[4])
         self._current = 0
         self._session_layout = session
         self._session: dict[str, torch.Tensor] | None = None

@@ -22,7 +22,7 @@ BOUND_ALWAYS = ("learning_rate", "step", "batch_tokens", "position")
 TABLES = ("embedding.table", "head.table")  # of the vocabulary
 Sections = tuple[SectionName, ...]
 ANSWERING: Sections = ("prefill", "decode")
-TRAINING: Sections = ("train_step", "micro_step", "apply_step", "evaluate_step")
+TRAINING: Sections = ("train_step", "micro_step", "apply_step", "finish", "evaluate_step")
 
 
 def check_method(method: MethodRecord, plans: Mapping[str, PlanCode], manifest: Manifest) -> None:
@@ -139,6 +139,9 @@ class _MethodChecker(_Checker):
             if self.method.replayable and not plan.replayable:
                 self.refuse("replayable", "false", "true, as the manifest says")
             self.check_parts(plan)
+            if ("finish" in plan.sections) != ("finish" in next(iter(plans.values())).sections):
+                expected = "it in all or none: one run may be stepped by all of them"
+                self.refuse("sections", "finish in some plans of the method", expected)
 
 
 __all__ = ["check_generation", "check_method"]

@@ -77,7 +77,8 @@ class Interpreter:
         self._views: dict[Reference, torch.Tensor] = {}
 
     def run(self, section: SectionName, bindings: Bindings) -> Outcome:
-        return self._execute(self.plan.sections[section], bindings, {})
+        stored = self._buffers.finished if section == "finish" else self._buffers.following
+        return self._execute(self.plan.sections[section], bindings, {}, stored)
 
     def replay(self, bindings: Bindings, recorded: Sequence[float]) -> None:
         """Makes a step's stores again from what was recorded. The caller flips the buffers, as after `run`."""
@@ -93,9 +94,11 @@ class Interpreter:
             shape = self.plan.values[value].shape
             size = math.prod(shape)
             made[value], rest = torch.tensor(rest[:size], device=self._device).view(shape), rest[size:]
-        self._execute(self.plan.replay, bindings, made)
+        self._execute(self.plan.replay, bindings, made, self._buffers.following)
 
-    def _execute(self, code: Sequence[Code], bindings: Bindings, made: dict[int, torch.Tensor]) -> Outcome:
+    def _execute(
+        self, code: Sequence[Code], bindings: Bindings, made: dict[int, torch.Tensor], stored: Mapping[str, torch.Tensor]
+    ) -> Outcome:
         outcome = Outcome()
         with torch.no_grad():
             for instruction in code:
@@ -116,7 +119,7 @@ class Interpreter:
                         kept.copy_(self._find(source, bindings, made))
                         outcome.recorded += kept.reshape(-1).tolist()
                     case StoreCode(name, source):
-                        self._buffers.following[name].copy_(self._find(source, bindings, made))
+                        stored[name].copy_(self._find(source, bindings, made))
                     case EmitCode(name, source):
                         value = self._find(source, bindings, made)
                         outcome.metrics[name] = value.item() if value.numel() == 1 else value.cpu().clone()

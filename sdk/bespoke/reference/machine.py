@@ -105,6 +105,7 @@ class Machine(_Plans):
 
     def evaluate_batch(self, batch: Batch, adapter: Mapping[str, torch.Tensor] | None = None) -> tuple[float, float]:
         """Sum of losses and count of right guesses over the unmasked tokens, with `adapter` or the current one."""
+        adapter = self._finished() if adapter is None else adapter
         bindings = Bindings(tensors(batch), {}, adapter=adapter)
         metrics = self._run("evaluate_step", batch.sequence_length, bindings).metrics
         return metrics["loss_sum"], metrics["correct"]
@@ -117,8 +118,19 @@ class Machine(_Plans):
         return {name: value.numpy() for name, value in self.buffers.current.items()}
 
     def adapter(self) -> dict[str, np.ndarray]:
-        """The adapter's part of `state`."""
+        """The adapter's part of `state`, or what section `finish` makes of that."""
+        finished = self._finished()
+        if finished is not None:
+            return {name: value.numpy() for name, value in finished.items()}
         return {name: value for name, value in self.state().items() if name in self.adapter_names}
+
+    def _finished(self) -> Mapping[str, torch.Tensor] | None:
+        """What the steps so far come to where a method holds its adapter in another form; None where it does not."""
+        length = self.sequence_lengths[0]
+        if "finish" not in self.interpreters[length].plan.sections:
+            return None
+        self._run("finish", length, Bindings({}, self.method.scalars))
+        return self.buffers.finished
 
 
 class AnsweringMachine(_Plans):

@@ -56,6 +56,7 @@ class Trained:
     rejected: tuple[int, ...]  # numbers of the rejected steps, from 1
     tokens: int  # that were trained on
     journal: Journal  # of the steps that were kept
+    adapter: Tensors  # what they come to: that of the state, or what section `finish` makes of it
 
     @property
     def diverged(self) -> bool:
@@ -102,7 +103,8 @@ def train(
                 in_a_row += 1
             losses.append(float(outcome.metrics.get("loss", math.nan)))
             tokens += sum(batch.tokens_trained for batch in batches)
-    return Trained(_state(machine, position, in_a_row), tuple(losses), tuple(rejected), tokens, journal)
+    adapter = _copied(machine.adapter())
+    return Trained(_state(machine, position, in_a_row), tuple(losses), tuple(rejected), tokens, journal, adapter)
 
 
 def replay(
@@ -114,7 +116,7 @@ def replay(
     with limited(machine.threads):
         for step, recorded in journal:
             machine.replay_step(recorded, learning_rate=_rate(settings, step), step=step, seed=seed)
-    return {name: value.copy() for name, value in machine.adapter().items()}
+    return _copied(machine.adapter())
 
 
 def bundle_rows(bundle: Bundle, split: str) -> list[Row]:
@@ -140,8 +142,12 @@ def _rate(settings: Training, step: int) -> float:
 
 
 def _state(machine: Machine, cursor: CursorState, rejected_in_a_row: int) -> RunState:
-    """Copies: the machine's buffers go with it."""
-    tensors = {name: value.copy() for name, value in machine.state().items()}
+    tensors = _copied(machine.state())
     adapter = {name: value for name, value in tensors.items() if name in machine.adapter_names}
     optimizer = {name: value for name, value in tensors.items() if name not in machine.adapter_names}
     return RunState(adapter, optimizer, cursor, rejected_in_a_row)
+
+
+def _copied(tensors: Tensors) -> dict[str, np.ndarray]:
+    """The machine's buffers go with it."""
+    return {name: value.copy() for name, value in tensors.items()}

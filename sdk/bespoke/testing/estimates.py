@@ -53,7 +53,7 @@ def check_estimates(optimizer: Optimizer, options: Settings, case: Case, plan: P
                     f"{expected:.6g}, within {allowed:.2g} of it",
                     f"Record what {_promised(options)} says, of all that is stored, or set promises = None",
                 )  # fmt: skip
-        after = rig.state()
+        after = rig.adapter()
         for name in trained:
             way = -rate * _way(options, name, recorded, z, h)
             off, length = (float(np.linalg.norm(array)) for array in (after[name] - here[name] - way, way))

@@ -19,6 +19,7 @@ from bespoke.golden.promises import GoldenMethod, check_promise, stored_pieces
 from bespoke.graph.builder import PlanBuilder
 from bespoke.graph.trace import Tracer
 from bespoke.methods.sections import evaluate_step
+from bespoke.plan.compile import TRAINING_SECTIONS
 from bespoke.plan.draft import DraftPlan
 from bespoke.plan.instructions import Emit, Plan, Store
 from bespoke.system.footprint import can_measure
@@ -134,7 +135,7 @@ class _Check:
     def promises(self, plan: Plan) -> None:
         """What is promised can be had of the plan; `loss` is emitted once, as one number; something is learned."""
         check_promise(GoldenMethod(self.optimizer.name, self.optimizer.promises, self.options, Training(), [plan]))
-        training = [i for name in ("train_step", "micro_step", "apply_step") for i in plan.sections.get(name, [])]
+        training = [i for name in (*TRAINING_SECTIONS, "finish") for i in plan.sections.get(name, [])]
         losses = [i for i in training if isinstance(i, Emit) and i.name == "loss"]
         if len(losses) != 1 or plan.values[losses[0].source].shape:
             raise self.fail(
@@ -183,7 +184,7 @@ class _Check:
             ) from error  # fmt: skip
         self.promises(plan)
         rig = self.rig(case, plan)
-        start = rig.state()
+        start = rig.adapter()
         rig.step([rig.batch(seed) for seed in (0, 1)], step=1, learning_rate=1e-2)
         self.moved(start, rig)
         return True
@@ -197,17 +198,17 @@ class _Check:
 
     def moved(self, start: dict[str, np.ndarray], rig: Rig) -> None:
         """A step changes the adapter, to finite numbers."""
-        after = rig.state()
-        bad = [name for name, value in after.items() if not np.isfinite(value).all()]
+        after = rig.adapter()
+        bad = [name for name, value in {**rig.state(), **after}.items() if not np.isfinite(value).all()]
         if bad:
             raise self.fail(f"NaN or infinity in '{bad[0]}' after a step on {rig.case}", "finite numbers", "Look for 0 / 0")
-        if all(np.array_equal(after[name], start[name]) for name in start if not name.endswith((".m", ".v"))):
+        if all(np.array_equal(after[name], start[name]) for name in start):
             raise self.fail(f"the adapter as before after a step on {rig.case}", "an adapter that moves", "Look at what is stored")
 
     def loss(self, case: Case, plan: Plan, exact: bool) -> None:
         """The emitted loss is the mean over unmasked tokens, but of a method that reads arrays; a step moves the adapter."""
         rig = self.rig(case, plan)
-        start = rig.state()
+        start = rig.adapter()
         batch = rig.batch()
         loss = float(rig.step([batch], step=1, learning_rate=1e-2).metrics["loss"])
         self.moved(start, rig)

@@ -23,7 +23,7 @@ from bespoke.graph.trace import Tracer
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.compile import compile_plan, with_liveness
 from bespoke.plan.costs import TORCH_COSTS
-from bespoke.plan.instructions import Plan
+from bespoke.plan.instructions import Named, Plan
 from bespoke.plan.values import arrays_of
 from bespoke.plan.verify import verify
 from bespoke.reference.buffers import Buffers
@@ -161,11 +161,24 @@ class Rig(Running):
 
     def evaluate(self, batch: TokenBatch) -> float:
         """Mean loss over the unmasked tokens."""
-        return float(self._interpreter.run("evaluate_step", Bindings(batch.bindings(), {})).metrics["loss_sum"]) / batch.trained
+        bindings = Bindings(batch.bindings(), {}, adapter=self._finished())
+        return float(self._interpreter.run("evaluate_step", bindings).metrics["loss_sum"]) / batch.trained
 
     def state(self) -> dict[str, np.ndarray]:
         """A copy of adapter and optimizer state."""
         return {name: value.numpy().copy() for name, value in self.buffers.current.items()}
+
+    def adapter(self) -> dict[str, np.ndarray]:
+        """A copy of what the steps so far come to."""
+        names = {value.place.name for value in self.plan.values if value.role == "adapter" and isinstance(value.place, Named)}
+        pieces = self._finished() or {name: value for name, value in self.buffers.current.items() if name in names}
+        return {name: value.numpy().copy() for name, value in pieces.items()}
+
+    def _finished(self) -> Mapping[str, torch.Tensor] | None:
+        if "finish" not in self.plan.sections:
+            return None
+        self._interpreter.run("finish", Bindings({}, self.scalars))
+        return self.buffers.finished
 
     def gradients(self) -> Mapping[str, np.ndarray]:
         """Sums over the micro-batches of the last step, by name of the piece."""

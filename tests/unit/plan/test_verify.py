@@ -47,6 +47,11 @@ class Sample:
         self.prompt = d.batch("prompt_2", (1, 2))
         self.cache = d.value((8, 2), "block_00.key_cache", lifetime="session")
         d.call([[self.prompt]], ([self.cache, 0, 2, self.position], "into"))
+        d.section = "finish"
+        self.moment = d.value((4, 2), "block_00.q_proj.lora_A.m", role="optimizer", lifetime="state")
+        self.epsilon = d.scalar("epsilon")
+        for piece in (self.adapter, self.second):
+            d.store(piece, [d.make([[piece], [self.moment], [self.epsilon]])])
         self.document = document_of(d.compile())
 
     def code(self, document: Document, section: str = "train_step") -> list[dict[str, Any]]:
@@ -199,6 +204,21 @@ RULES: dict[str, tuple[Callable[[Sample, Document], Any], Callable[[Sample], str
         lambda s, d: s.code(d, "evaluate_step").append({"op": "store", "state": s.adapter, "source": [s.adapter]}),
         lambda s: "section evaluate_step", "a store in section evaluate_step",
     ),
+    "finish stores no other state than the adapter": (
+        lambda s, d: s.code(d, "finish").append({"op": "store", "state": s.moment, "source": [s.adapter]}),
+        lambda s: f"value {s.moment}", "a store to optimizer state in section finish",
+    ),
+    "finish stores the whole adapter": (
+        lambda s, d: s.code(d, "finish").remove(s.at(d, "store", 1, "finish")),
+        lambda s: f"section finish, value {s.second}", "a piece of the adapter that it does not store",
+    ),
+    "finish draws no noise": (
+        lambda s, d: s.code(d, "finish").append(s.at(d, "noise")), lambda s: "section finish", "noise in section finish",
+    ),
+    "finish is of no step": (
+        lambda s, d: s.at(d, "call", 0, "finish")["operands"].__setitem__(2, [s.rate]),
+        lambda s: f"value {s.rate}", "scalar 'learning_rate' in section finish",
+    ),
 }  # fmt: skip
 
 
@@ -254,7 +274,17 @@ def test_what_the_format_does_not_know_is_refused(change: Any, s: Sample) -> Non
     s.refused(lambda document: change(s, document))
 
 
-@pytest.mark.parametrize("version", [[1, 1], [2, 0], [0, 9]])
+@pytest.mark.parametrize("version", [[1, 2], [2, 0], [0, 9], [1, -1]])
 def test_other_versions_are_not_reported_as_damage(version: list[int], s: Sample) -> None:
     with pytest.raises(BundleVersionError, match="plan version"):
         s.draft.read({**s.document, "version": version})
+
+
+def test_a_plan_is_written_as_the_oldest_version_that_has_its_sections(s: Sample) -> None:
+    assert s.document["version"] == [1, 1]
+    older = Draft()
+    adapter = older.adapter("block_00.q_proj.lora_A")
+    older.store(adapter, [older.make([[adapter], [older.batch()]])])
+    document = document_of(older.compile())
+    assert document["version"] == [1, 0]
+    older.read(document)

@@ -27,7 +27,7 @@ Adapter = dict[str, np.ndarray]
 
 @pytest.fixture(scope="module")
 def trained(bundle: Bundle) -> Adapter:
-    return dict(train(bundle, user_rows=number_rows(), seed=1).state.adapter)
+    return dict(train(bundle, user_rows=number_rows(), seed=1).adapter)
 
 
 @pytest.fixture(scope="module")

@@ -55,14 +55,14 @@ def test_the_rate_is_that_of_the_schedule_of_the_whole_run(bundle: Bundle) -> No
     settings = bundle.method("mesp").training.model_copy(update={"schedule": "linear", "warmup_steps": 3})
     made = train(bundle, "mesp", user_rows=number_rows(), seed=1, settings=settings, steps=1)
     rate = learning_rate_at(1, peak=settings.learning_rate, schedule="linear", warmup_steps=3, total_steps=STEPS)
-    moved = max(np.abs(value).max() for name, value in made.state.adapter.items() if name.endswith("lora_B"))
+    moved = max(np.abs(value).max() for name, value in made.adapter.items() if name.endswith("lora_B"))
     assert moved == pytest.approx(rate, rel=1e-3)
 
 
 def test_a_journal_makes_the_adapter_again(bundle: Bundle) -> None:
     made = train(bundle, "mezo", user_rows=number_rows(), seed=2)
     again = replay(bundle, "mezo", bundle.initial_adapter(), made.journal, seed=2)
-    assert {name: value.tobytes() for name, value in again.items()} == {n: v.tobytes() for n, v in made.state.adapter.items()}
+    assert {name: value.tobytes() for name, value in again.items()} == {n: v.tobytes() for n, v in made.adapter.items()}
 
 
 @pytest.fixture(scope="module")

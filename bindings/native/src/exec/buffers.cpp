@@ -54,9 +54,27 @@ Layout::Layout(const std::vector<const Plan*>& plans, Lifetime lifetime) {
   for (const Plan* plan : plans)
     for (uint32_t id = 0; id < plan->values.size(); id++) {
       const Value& value = plan->values[id];
-      if (value.lifetime != lifetime || value.place != PlaceKind::named) continue;
-      entries[plan->name(id)] = {0, plan->bytes(id), {plan->shape(id), plan->shape(id) + value.rank}, value.role};
+      if (value.lifetime == lifetime && value.place == PlaceKind::named) take(*plan, id);
     }
+  place();
+}
+
+Layout Layout::finished(const std::vector<const Plan*>& plans) {
+  Layout layout;
+  for (const Plan* plan : plans) {
+    if (!plan->has[static_cast<int>(Section::finish)]) continue;
+    for (uint32_t id = 0; id < plan->values.size(); id++)
+      if (plan->values[id].role == Role::adapter) layout.take(*plan, id);
+  }
+  layout.place();
+  return layout;
+}
+
+void Layout::take(const Plan& plan, uint32_t value) {
+  entries[plan.name(value)] = {0, plan.bytes(value), {plan.shape(value), plan.shape(value) + plan.values[value].rank}, plan.values[value].role};
+}
+
+void Layout::place() {
   for (auto& [name, entry] : entries) {
     entry.offset = size;
     size += std::max(kAlignment, aligned(entry.bytes));
@@ -65,14 +83,16 @@ Layout::Layout(const std::vector<const Plan*>& plans, Lifetime lifetime) {
 
 Buffers::Buffers(const std::vector<const Plan*>& plans, EngineMemory& memory, const std::string& scratch_path, size_t temporaries,
                  size_t workspace)
-    : state(plans, Lifetime::state), step(plans, Lifetime::step), session_layout(plans, Lifetime::session), memory_(memory) {
+    : state(plans, Lifetime::state), step(plans, Lifetime::step), session_layout(plans, Lifetime::session), finished_layout(Layout::finished(plans)),
+      memory_(memory) {
   temporaries_at_ = whole_pages(largest(plans, &Estimate::arena_bytes));
   arena_ = region_of(temporaries_at_ + whole_pages(temporaries + kReadBehind));
   workspace_ = anonymous(whole_pages(workspace + kReadBehind));
   steps_at_ = whole_pages(largest(plans, &Estimate::scratch_bytes));
   copies_at_[0] = steps_at_ + whole_pages(step.size);
   copies_at_[1] = copies_at_[0] + whole_pages(state.size);
-  const size_t size = copies_at_[1] + whole_pages(state.size + kReadBehind);
+  finished_at_ = copies_at_[1] + whole_pages(state.size);
+  const size_t size = finished_at_ + whole_pages(finished_layout.size + kReadBehind);
   file_ = memory.allocates() ? Region(memory, size) : Region(scratch(scratch_path, size));
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where values live while plans run: one anonymous region for all of them, one for the engine's programs, and one preallocated
 // scratch file without a name that is mapped. The file holds checkpoints, sums over micro-batches, and two copies of adapter and
-// optimizer state: `store` writes to the one that is not in use, and `flip` ends a step. So a step can be abandoned anywhere.
+// optimizer state: `store` writes to the one that is not in use, and `flip` ends a step. So a step can be abandoned anywhere. What
+// section `finish` stores is apart from both.
 // Where the engine has memory of its own, values live there, and there is no file.
 #pragma once
 
@@ -24,6 +25,12 @@ struct Layout {  // offsets of named values one after another
   size_t size = 0;
 
   Layout(const std::vector<const Plan*>& plans, Lifetime lifetime);
+  static Layout finished(const std::vector<const Plan*>& plans);  // of the adapter, where plans have a section that finishes it
+
+ private:
+  Layout() = default;
+  void take(const Plan& plan, uint32_t value);
+  void place();
 };
 
 class Buffers {
@@ -40,6 +47,7 @@ class Buffers {
   uint8_t* step_values() const { return file_.data() + steps_at_; }
   uint8_t* current() const { return file_.data() + copies_at_[current_]; }
   uint8_t* following() const { return file_.data() + copies_at_[1 - current_]; }
+  uint8_t* finished() const { return file_.data() + finished_at_; }
   uint8_t* session();  // the KV cache, made when it is first asked for
   void end_session() { session_ = Region(); }
 
@@ -49,7 +57,7 @@ class Buffers {
   void flip() { current_ = 1 - current_; }
   void begin_step();  // sums over micro-batches start at zero
 
-  const Layout state, step, session_layout;
+  const Layout state, step, session_layout, finished_layout;
 
  private:
   Region region_of(size_t size);  // for values that need no file
@@ -57,7 +65,7 @@ class Buffers {
   EngineMemory& memory_;
   Region arena_, file_, session_;
   WritablePages workspace_;
-  size_t temporaries_at_ = 0, steps_at_ = 0, copies_at_[2] = {0, 0};
+  size_t temporaries_at_ = 0, steps_at_ = 0, copies_at_[2] = {0, 0}, finished_at_ = 0;
   int current_ = 0;
 };
 

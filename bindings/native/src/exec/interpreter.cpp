@@ -121,10 +121,14 @@ Outcome Interpreter::run(Section section, const Bindings& bindings) {
     throw Error(Kind::Plan, "plan of '" + plan_.method + "'", "no such section", "the section that the runtime asks for",
                 "Build the bundle again");
   stage_ = Stage::forward;
+  finishes_ = section == Section::finish;
   return execute(plan_.sections[number], bindings);
 }
 
-void Interpreter::replay(const Bindings& bindings) { execute(plan_.replay, bindings); }
+void Interpreter::replay(const Bindings& bindings) {
+  finishes_ = false;
+  execute(plan_.replay, bindings);
+}
 
 // What the section was given is the caller's again when it is over, so no run of it may still read that then.
 Outcome Interpreter::execute(const std::vector<Instruction>& code, const Bindings& bindings) {
@@ -177,7 +181,7 @@ Outcome Interpreter::steps(const std::vector<Instruction>& code, const Bindings&
       }
       case Op::store: {
         const size_t bytes = plan_.bytes(i.a);
-        memory_.write(buffers_.following() + state_offset_[i.a], memory_.see(find(plan_.references[i.b]), bytes), bytes);
+        memory_.write(stored_at(i.a), memory_.see(find(plan_.references[i.b]), bytes), bytes);
         break;
       }
       case Op::emit: {
@@ -335,6 +339,12 @@ void Interpreter::call(const Instruction& instruction) {
   spent_.stages[static_cast<int>(head ? Stage::head : updates ? Stage::update : stage_)] += seconds;
   spent_.longest = std::max(spent_.longest, seconds);
   control_.rest(seconds);
+}
+
+// Of a piece of state: where its new content goes.
+uint8_t* Interpreter::stored_at(uint32_t value) const {
+  if (!finishes_) return buffers_.following() + state_offset_[value];
+  return buffers_.finished() + buffers_.finished_layout.entries.at(plan_.name(value)).offset;
 }
 
 bool Interpreter::stores(uint32_t value) const { return std::binary_search(stored_.begin(), stored_.end(), value); }

@@ -78,6 +78,7 @@ class Interpreter {
   uint8_t* whole(uint32_t value) const { return base_[value]; }
   double scalar(uint32_t value, const Bindings& bindings) const;
   bool stores(uint32_t value) const;
+  uint8_t* stored_at(uint32_t value) const;
 
   const Plan& plan_;
   const Weights weights_;
@@ -101,6 +102,7 @@ class Interpreter {
   std::map<uint32_t, std::vector<uint8_t>> repeated_;  // batch tensors of several copies
   std::vector<std::pair<const uint8_t*, uint32_t>> adds_;  // temporary, number of the result
   Stage stage_ = Stage::forward;
+  bool finishes_ = false;  // stores are what the adapter comes to, not state
 };
 
 // AdapterError where a tensor that a plan reads as a piece of this shape is not there, or of another one.

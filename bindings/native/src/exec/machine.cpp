@@ -104,12 +104,23 @@ void Machine::replay_step(const std::vector<float>& recorded, double learning_ra
 
 std::pair<double, double> Machine::evaluate_batch(const Batch& batch, const AdapterView* adapter) {
   Bindings with = bindings(&batch, {});
+  AdapterView finished;
+  if (!adapter && finish()) {
+    for (const NamedTensor& piece : this->adapter()) finished.emplace(piece.name, FloatTensor{piece.data, piece.shape});
+    adapter = &finished;
+  }
   with.adapter = adapter;
   const Outcome outcome = interpreters_.at(batch.sequence_length).run(Section::evaluate_step, with);
   return {outcome.metrics.at("loss_sum"), outcome.metrics.at("correct")};
 }
 
+void Machine::flip() {
+  finished_ = false;
+  buffers_->flip();
+}
+
 void Machine::fill(const TensorSource& tensors) {
+  finished_ = false;
   for (uint8_t* copy : {buffers_->current(), buffers_->following()})
     for (const auto& [name, entry] : buffers_->state.entries) {
       const auto found = tensors.find(name);
@@ -123,9 +134,19 @@ void Machine::fill(const TensorSource& tensors) {
 }
 
 std::vector<NamedTensor> Machine::state() const { return tensors_of(*buffers_, buffers_->state, buffers_->current(), false); }
-std::vector<NamedTensor> Machine::adapter() const { return tensors_of(*buffers_, buffers_->state, buffers_->current(), true); }
+std::vector<NamedTensor> Machine::adapter() {
+  if (finish()) return tensors_of(*buffers_, buffers_->finished_layout, buffers_->finished(), true);
+  return tensors_of(*buffers_, buffers_->state, buffers_->current(), true);
+}
 std::vector<NamedTensor> Machine::following() const { return tensors_of(*buffers_, buffers_->state, buffers_->following(), false); }
 std::vector<NamedTensor> Machine::sums() const { return tensors_of(*buffers_, buffers_->step, buffers_->step_values(), false); }
+
+bool Machine::finish() {
+  if (!plans_.front().has[static_cast<int>(Section::finish)]) return false;
+  if (finished_) return true;
+  interpreters_.begin()->second.run(Section::finish, bindings(nullptr, method_->scalars));
+  return finished_ = true;
+}
 
 std::vector<int64_t> Machine::sequence_lengths() const {
   std::vector<int64_t> lengths;

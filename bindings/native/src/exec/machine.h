@@ -23,11 +23,11 @@ class Machine : public Steps {
   Outcome train_step(const std::vector<Batch>& batches, double learning_rate, int64_t step, uint64_t seed) override;
   void replay_step(const std::vector<float>& recorded, double learning_rate, int64_t step, uint64_t seed) override;
   std::pair<double, double> evaluate_batch(const Batch& batch, const AdapterView* adapter) override;
-  void flip() override { buffers_->flip(); }
+  void flip() override;
   void fill(const TensorSource& tensors) override;
 
   std::vector<NamedTensor> state() const override;
-  std::vector<NamedTensor> adapter() const override;
+  std::vector<NamedTensor> adapter() override;
   bool accumulates() const override { return method_->training.accumulates(); }
   bool replayable() const override { return method_->replayable; }
   std::vector<int64_t> sequence_lengths() const override;
@@ -54,6 +54,8 @@ class Machine : public Steps {
   void reserve(MemoryGuard& guard);
   Bindings bindings(const Batch* batch, std::map<std::string, double> scalars) const;
   std::map<std::string, double> scalars(double learning_rate, int64_t step, int64_t batch_tokens) const;
+  // Runs section `finish` on the state as it is, unless it has been; false where the method has none.
+  bool finish();
   void run_prompt(Section section, const std::vector<int64_t>& tokens, int64_t position, const AdapterView& adapter,
                   std::vector<float>& logits);
 
@@ -66,6 +68,7 @@ class Machine : public Steps {
   std::unique_ptr<Buffers> buffers_;  // with the workspace of the programs, which go first
   Programs programs_;
   std::map<int64_t, Interpreter> interpreters_;
+  bool finished_ = false;  // of the current state
 };
 
 }  // namespace bespoke

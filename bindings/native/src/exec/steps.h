@@ -85,13 +85,15 @@ class Steps {
   virtual Outcome train_step(const std::vector<Batch>& batches, double learning_rate, int64_t step, uint64_t seed) = 0;
   // A step's stores again from its journal, flipped.
   virtual void replay_step(const std::vector<float>& recorded, double learning_rate, int64_t step, uint64_t seed) = 0;
-  // Sum of losses and count of right guesses over the unmasked tokens; `adapter` null: the current one. Throws Abandoned, Error.
+  // Sum of losses and count of right guesses over the unmasked tokens; `adapter` null: that of `adapter()`. Throws Abandoned, Error.
   virtual std::pair<double, double> evaluate_batch(const Batch& batch, const AdapterView* adapter) = 0;
   virtual void flip() = 0;
   virtual void fill(const TensorSource& tensors) = 0;  // sets state; what `tensors` lacks becomes zero
 
   virtual std::vector<NamedTensor> state() const = 0;    // adapter and optimizer state now, sorted by name
-  virtual std::vector<NamedTensor> adapter() const = 0;  // the adapter's part of it
+  // What the steps so far come to: the adapter's part of the state, or what the method's section `finish` makes of that. Throws
+  // Abandoned, Error.
+  virtual std::vector<NamedTensor> adapter() = 0;
   virtual bool accumulates() const = 0;
   virtual bool replayable() const = 0;
   virtual std::vector<int64_t> sequence_lengths() const = 0;  // ascending

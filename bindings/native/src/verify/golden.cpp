@@ -227,7 +227,7 @@ class MethodRun : private Held {  // one method at one sequence length
   }
 
   void moved(const MethodGolden& known, size_t at) {
-    const ByName current = by_name(machine_.state());
+    const ByName current = by_name(machine_.adapter());
     const std::string after = " after step " + std::to_string(at + 1);
     double worst = 0;
     for (size_t i = 0; i < known.trained.size(); i++) {

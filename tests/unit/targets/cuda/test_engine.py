@@ -88,7 +88,7 @@ def test_twenty_steps_and_the_adapter_are_those_of_the_reference(all_methods: Pa
     state = tmp_path / "state"
     expected = trained_by_the_reference(all_methods, state, method, STEPS)
     for name, piece in accepted(state).items():
-        wanted = expected.state.adapter[name]
+        wanted = expected.adapter[name]
         assert np.abs(piece - wanted).max() <= TOLERANCE * np.abs(wanted).max(), name
 
 

@@ -35,6 +35,8 @@ class FitChecker {
       check_plan(plan, method.plans[n], method.name);
       same("batch_size", "batch_size", plan.batch_size, method.training.batch_size, "training.batch_size");
       check_training(plan, method);
+      if (finishes(plan) != finishes(plans.front()))
+        refuse("sections", "finish in some plans of the method", "it in all or none: one run may be stepped by all of them");
       check_parts(plan);
     }
   }
@@ -90,8 +92,10 @@ class FitChecker {
     if (!manifest_.generation) return;  // before format 1.2 every plan of a method could answer
     for (const Section answers : {Section::prefill, Section::decode})
       if (plan.has[static_cast<int>(answers)])
-        refuse("sections", kSectionNames[static_cast<int>(answers)], "no others than train_step, micro_step, apply_step, evaluate_step");
+        refuse("sections", kSectionNames[static_cast<int>(answers)], "no others than train_step, micro_step, apply_step, finish, evaluate_step");
   }
+
+  static bool finishes(const Plan& plan) { return plan.has[static_cast<int>(Section::finish)]; }
 
   void check_value(const Plan& plan, uint32_t id) {
     const Value& value = plan.values[id];

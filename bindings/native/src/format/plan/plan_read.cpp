@@ -14,7 +14,7 @@ namespace bespoke {
 namespace {
 
 constexpr size_t kMaxBytes = 8'000'000, kMaxDepth = 12, kMaxItems = 2'000'000;
-constexpr int64_t kMajor = 1, kMinor = 0;
+constexpr int64_t kMajor = 1, kMinor = 1;
 constexpr const char* kNextStep = "Build the bundle again; the file is damaged or was written by another program";
 
 class Reader : public PieceTaker {
@@ -153,7 +153,8 @@ class Reader : public PieceTaker {
 void refuse_other_version(const Json& document, const std::string& subject) {
   if (!document.is_object() || !document.contains("version")) return;
   const Json& version = document["version"];
-  if (!version.is_array() || version.size() != 2 || version == Json{kMajor, kMinor}) return;
+  if (!version.is_array() || version.size() != 2) return;
+  if (version[0] == kMajor && version[1].is_number_integer() && version[1] >= 0 && version[1] <= kMinor) return;
   throw Error(Kind::BundleVersion, subject, "plan version " + shown(version),
               "1.0 to " + std::to_string(kMajor) + "." + std::to_string(kMinor), "Update bespoke, or build the bundle again");
 }

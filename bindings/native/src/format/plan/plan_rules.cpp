@@ -35,7 +35,8 @@ PlanRules read() {  // our own document, so nothing in it is in doubt
     SectionRule& rule = rules.sections[section];
     for (const Json& lifetime : from["lifetimes"]) rule.lifetimes.push_back(one_of<Lifetime>(lifetime));
     rule.batch = from["batch"].get<bool>();
-    rule.stores = from["stores"].get<bool>();
+    rule.noise = from["noise"].get<bool>();
+    for (const Json& role : from["stores"]) rule.stores.push_back(one_of<Role>(role));
     rule.options = from["options"].get<bool>();
     rule.arrays = from["arrays"].get<bool>();
     rule.prompt = from["prompt"].get<std::string>();

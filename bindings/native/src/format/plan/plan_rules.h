@@ -25,7 +25,8 @@ struct Allowed {  // one kind of value
 
 struct SectionRule {  // what a section may touch besides `section`, `state`, `bundle` values and constants, and what it must emit
   std::vector<Lifetime> lifetimes;
-  bool batch, stores;
+  bool batch, noise;
+  std::vector<Role> stores;  // the state that it may store
   bool options, arrays;  // the scalars and the batch tensors that a method declares
   std::string prompt;  // of how many tokens: "T", "1" or none
   std::vector<std::string> scalars, emits;

@@ -106,6 +106,7 @@ class PlanChecker {
           emitted.insert(p_.names[i.a]);
           break;
         case Op::noise:
+          if (!rule_->noise) refuse(at(), std::string("noise in section ") + kSectionNames[section_], "noise in a step, whose number it is drawn by");
           if (i.b >= rules_.query) refuse(at(), "query " + std::to_string(i.b), "a query below " + std::to_string(rules_.query));
           check_float32(i.a, "noise of", "noise");
           define(Reference{i.a}, How::make);
@@ -116,6 +117,7 @@ class PlanChecker {
     for (const std::string& metric : rule_->emits) {
       if (!emitted.count(metric)) refuse(std::string("section ") + kSectionNames[section_], "no emit of '" + metric + "'", "one");
     }
+    if (section == static_cast<int>(Section::finish)) check_whole_adapter();
     for (uint32_t id = 0; id < life_.size(); id++) {
       if (life_[id] == Life::whole || life_[id] == Life::partly) {
         const std::string where = std::string("section ") + kSectionNames[section_] + ", value " + std::to_string(id);
@@ -223,11 +225,16 @@ class PlanChecker {
   }
 
   void check_store(const Instruction& i) {
-    if (!rule_->stores) refuse(at(), std::string("a store in section ") + kSectionNames[section_], "stores in train_step or apply_step");
+    const std::vector<Role>& stores = rule_->stores;
+    if (stores.empty()) refuse(at(), std::string("a store in section ") + kSectionNames[section_], "stores in train_step, apply_step or finish");
     const Value& state = value(i.a);
     const bool twice = stored_.count(i.a) != 0;
     if (state.lifetime != Lifetime::state || twice) {
       refuse(at(i.a), twice ? "stored twice" : std::string("a ") + say(kLifetimeNames, state.lifetime) + " value", "state, stored once");
+    }
+    if (std::find(stores.begin(), stores.end(), state.role) == stores.end()) {
+      refuse(at(i.a), std::string("a store to ") + say(kRoleNames, state.role) + " state in section " + kSectionNames[section_],
+             "state that the section may store");
     }
     const Reference& source = p_.references[i.b];
     check_range(source);
@@ -235,6 +242,13 @@ class PlanChecker {
       refuse(at(i.a), shown_type(p_, source), shown_type(p_, Reference{i.a}) + ", the whole piece");
     }
     stored_.insert(i.a);
+  }
+
+  // What is answered with is all of it finished, or none.
+  void check_whole_adapter() const {
+    for (uint32_t id = 0; id < p_.values.size(); id++)
+      if (p_.values[id].role == Role::adapter && !stored_.count(id))
+        refuse("section finish, value " + std::to_string(id), "a piece of the adapter that it does not store", "every piece stored");
   }
 
   void check_free(const Instruction& i) {

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dual-forwarding (P-RGE, arXiv 2409.15520, Algorithm 2; MobiZO's Mobile MP-LoRA): a step whose update trails by one call, for
+engines that only run forward.
+
+Instead of theta, both sides B2_i = theta +- eps z_i of each query are state. A step makes the next ones of them, of its noise, and
+of the g and eta of the step before:
+
+    diff_i = (B2_i+ - B2_i-) / 2                                                (eps z_i of the step before)
+    centre = (B2_1+ + B2_1-) / 2 - (eta / q) sum_i g_i diff_i / eps             (one for all: copies of it would drift apart)
+    B2_i+- <- centre +- eps z_i
+
+State begins at zero, so it holds by how much B2 differs from the adapter that the run started from, which stays as it was. The
+papers never say that the last update must be made as well: section `finish` makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import torch
+
+from bespoke.graph.builder import PlanBuilder
+from bespoke.graph.value import Value
+from bespoke.methods.update import copy
+from bespoke.methods.zeroth_order import ZerothOrderOptions, move
+from bespoke.model.spec import ModelSpec
+
+__all__ = ["trail", "trailing_sides"]
+
+
+def trailing_sides(
+    b: PlanBuilder, model: ModelSpec, theta: Value, paths: Iterable[tuple[int, int]], options: ZerothOrderOptions
+) -> list[Value]:
+    """theta + sign eps z_query after the update of the step before, for each (query, sign); they become the next state. Ask for a
+    path once in a step."""
+    centre, epsilon = _centre(b, model, theta, options), b.scalar("epsilon")
+    sides = []
+    for query, sign in paths:
+        side = b.call(move, centre, b.noise(theta, query, options.distribution), epsilon, sign=sign)
+        b.store(_side(b, theta, query, sign), side)
+        sides.append(b.call(add, theta, side))
+    return sides
+
+
+def trail(b: PlanBuilder, model: ModelSpec, gs: Sequence[Value], options: ZerothOrderOptions) -> None:
+    """Leaves this step's update to the next one, and writes section `finish`; the training step is over. gs: of each query its
+    recorded number, ()."""
+    last = _Last.of(b, model, options)
+    b.store([*last.gs, last.rate], [*gs, b.call(copy, b.scalar("learning_rate"))])
+    b.begin_section("finish")
+    for group in model.blocks:
+        for theta in b.adapter(group).values():
+            b.store(theta, b.call(add, theta, _centre(b, model, theta, options)))
+
+
+class _Last(NamedTuple):
+    """g of each query of the step before, and the rate that goes with them; zero before the first."""
+
+    gs: list[Value]
+    rate: Value
+
+    @classmethod
+    def of(cls, b: PlanBuilder, model: ModelSpec, options: ZerothOrderOptions) -> _Last:
+        piece = next(iter(b.adapter(model.blocks[0]).values()))  # state belongs to a piece; this is of all of them
+        return cls([b.state(piece, f"g_{query}", ()) for query in range(options.queries)], b.state(piece, "rate", ()))
+
+
+def _side(b: PlanBuilder, theta: Value, query: int, sign: int) -> Value:
+    return b.state(theta, f"{'plus' if sign > 0 else 'minus'}_{query}")
+
+
+def _centre(b: PlanBuilder, model: ModelSpec, theta: Value, options: ZerothOrderOptions) -> Value:
+    """How far a piece has come by the steps before this one."""
+    last = _Last.of(b, model, options)
+    pairs = [(_side(b, theta, query, +1), _side(b, theta, query, -1)) for query in range(options.queries)]
+    centre: Value = b.call(middle, *pairs[0])
+    for g, (plus, minus) in zip(last.gs, pairs, strict=True):
+        centre = b.call(descend_between, centre, plus, minus, g, last.rate, b.scalar("epsilon"), queries=options.queries)
+    return centre
+
+
+def middle(plus: torch.Tensor, minus: torch.Tensor) -> torch.Tensor:
+    return (plus + minus) / 2
+
+
+def descend_between(
+    centre: torch.Tensor, plus: torch.Tensor, minus: torch.Tensor, g: torch.Tensor, rate: torch.Tensor, epsilon: torch.Tensor,
+    *, queries: int,
+) -> torch.Tensor:  # fmt: skip
+    return centre - (rate * g / queries) * ((plus - minus) / (2 * epsilon))
+
+
+def add(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return a + b
