@@ -14,7 +14,7 @@ from bespoke.config import Training
 from bespoke.graph.trace import Tracer
 from bespoke.plan.instructions import Named
 from bespoke.reference.interpreter import Bindings
-from tests.gradients.eager import Cell, EagerBuilder, doubles
+from tests.gradients.eager import EagerBuilder, Tensors, doubles
 from tests.gradients.harness import Bases, Rig, random_adapter, random_batch, spec
 from tests.gradients.test_fzoo_hizoo import along_b, losses_at
 from tests.gradients.test_prge import EPSILON, LENGTH, MODES, RANK, ROWS, SEED, STEPS, planned
@@ -33,17 +33,17 @@ def test_in_float64_it_is_the_walk_of_direct_losses(
     adapter = random_adapter(spec(base, RANK))
     prge, loss, theta = plugins.get("optimizer", "prge"), losses_at(base, adapter, batch), doubles(adapter)
     options = prge.Options(epsilon=EPSILON, queries=queries, distribution=distribution, dual_forwarding=True, **mode)
-    optimizer: dict[str, Cell] = {}
+    states: Tensors = {}
     for step, rate in enumerate((*RATES, 0.0), 1):
         scalars = {"learning_rate": rate, "epsilon": EPSILON}
         b = EagerBuilder(
             base, spec(base, RANK, train="B"), Training(batch_size=3), batch, doubles(adapter), scalars, TILES, SEED, step,
-            optimizer=optimizer,
+            states=states,
         )  # fmt: skip
         prge.train_step(b, b.model, options)  # type: ignore[arg-type]
         for piece in adapter:
             if piece.endswith("B"):  # what the steps before this one come to
-                np.testing.assert_allclose(b.stored[piece].numpy(), theta[piece].numpy(), rtol=0, atol=1e-12)
+                np.testing.assert_allclose(b.finished[piece].numpy(), theta[piece].numpy(), rtol=0, atol=1e-12)
         z = [along_b(base, query, distribution, step) for query in range(queries)]
         g = []
         for one in z:
@@ -52,7 +52,7 @@ def test_in_float64_it_is_the_walk_of_direct_losses(
         assert b.recorded == pytest.approx(g, rel=1e-9)
         way = {p: sum(of * one[p] for of, one in zip(b.recorded, z, strict=True)) for p in theta}
         theta = {p: value - rate / queries * way[p] for p, value in theta.items()}
-        optimizer = {state: Cell(new, state) for state, new in b.stored.items() if state not in adapter}
+        states = b.stored
 
 
 @STEPS

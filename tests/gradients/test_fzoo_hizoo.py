@@ -14,7 +14,7 @@ from bespoke import plugins
 from bespoke.config import Training
 from bespoke.graph.trace import Tracer
 from bespoke.reference.interpreter import Bindings
-from tests.gradients.eager import Cell, EagerBuilder, Tensors, doubles
+from tests.gradients.eager import EagerBuilder, Tensors, doubles
 from tests.gradients.harness import Base, Bases, Rig, random_adapter, random_batch, rig, spec
 from tests.gradients.test_float64 import ExactReference, direction
 
@@ -24,16 +24,16 @@ TILES = {"query_tile": 5, "mlp_slice": 32, "head_chunk": 17, "path_tile": 25}
 
 def written(base: Base, method: str, adapter: Any, batch: Any, options: dict[str, Any], rate: float) -> list[EagerBuilder]:
     """The builders after each step, by the plugin's own code in float64."""
-    plugin, state, optimizer, found = plugins.get("optimizer", method), doubles(adapter), {}, []
+    plugin, state, states, found = plugins.get("optimizer", method), doubles(adapter), {}, []
     for step in range(1, STEPS + 1):
         scalars = {"learning_rate": rate, "epsilon": options["epsilon"], "smoothing": options.get("smoothing", 0.0)}
         b = EagerBuilder(
-            base, spec(base, RANK, train="B"), Training(batch_size=3), batch, state, scalars, TILES, SEED, step, optimizer=optimizer
+            base, spec(base, RANK, train="B"), Training(batch_size=3), batch, state, scalars, TILES, SEED, step, states
         )
         plugin.train_step(b, b.model, plugin.Options(**options))
         found.append(b)
         state = state | {name: new for name, new in b.stored.items() if name in state}
-        optimizer = {name: Cell(new, name) for name, new in b.stored.items() if name not in state}
+        states = {name: new for name, new in b.stored.items() if name not in state}
     return found
 
 

@@ -33,7 +33,7 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("mebp", "mebp", {}, {"sequence_lengths": (3, 4), "batch_size": 2}),
     ("mesp", "mesp", {"update": "adamw"}, {"sequence_lengths": (4,), "batch_size": 2, "accumulation": 2, "clip_norm": 1.0}),
     ("mezo", "mezo", {"queries": 2}, {"sequence_lengths": (3,), "batch_size": 1}),
-    ("trailing", "prge", {"queries": 2, "dual_forwarding": True}, {"sequence_lengths": (3,), "batch_size": 1}),
+    ("trailing", "prge", {"queries": 2, "dual_forwarding": True}, {"sequence_lengths": (5,), "batch_size": 1}),
     ("simpo", "simpo", {}, {"sequence_lengths": (3,), "batch_size": 2}),
 ]
 

@@ -35,9 +35,12 @@ def trailing_sides(
     """theta + sign eps z_query after the update of the step before, for each (query, sign); they become the next state. Ask for a
     path once in a step."""
     centre, epsilon = _centre(b, model, theta, options), b.scalar("epsilon")
-    sides = []
+    sides: list[Value] = []
+    drawn: dict[int, Value] = {}
     for query, sign in paths:
-        side = b.call(move, centre, b.noise(theta, query, options.distribution), epsilon, sign=sign)
+        if query not in drawn:  # one z at a time: a query's paths follow each other
+            drawn = {query: b.noise(theta, query, options.distribution)}
+        side = b.call(move, centre, drawn[query], epsilon, sign=sign)
         b.store(_side(b, theta, query, sign), side)
         sides.append(b.call(add, theta, side))
     return sides

@@ -250,6 +250,7 @@ TABLE: dict[str, Record] = {
     "aten.gt.Tensor": _binary(mb.greater),
     "aten.le.Tensor": _binary(mb.less_equal),
     "aten.log.default": lambda x: mb.log(x=x, epsilon=typed(_TINY[dtype_of(x)], dtype_of(x))),
+    "aten.maximum.default": _binary(mb.maximum),
     "aten.mm.default": lambda a, b: mb.matmul(x=a, y=b),
     "aten.mul.Scalar": _binary(mb.mul),
     "aten.mul.Tensor": _binary(mb.mul),

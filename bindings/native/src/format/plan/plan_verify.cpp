@@ -233,8 +233,10 @@ class PlanChecker {
       refuse(at(i.a), twice ? "stored twice" : std::string("a ") + say(kLifetimeNames, state.lifetime) + " value", "state, stored once");
     }
     if (std::find(stores.begin(), stores.end(), state.role) == stores.end()) {
+      std::string roles;
+      for (const Role role : stores) roles += (roles.empty() ? "" : " or ") + std::string(say(kRoleNames, role));
       refuse(at(i.a), std::string("a store to ") + say(kRoleNames, state.role) + " state in section " + kSectionNames[section_],
-             "state that the section may store");
+             "state of role " + roles);
     }
     const Reference& source = p_.references[i.b];
     check_range(source);

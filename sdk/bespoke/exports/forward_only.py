@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training step as a torch module with mutable state, for apps that have an inference engine and no device core.
+
+The step is that of a method whose update trails by one call (P-RGE, arXiv 2409.15520, Algorithm 2; bespoke.methods.trailing): both
+sides of each query are buffers of the module, and the caller hands what a call estimated to the next one, with the rate for it.
+After the last call `finished` makes the update that is missing.
+
+Base weights are constants of the module, in int4 as in the bundle, decoded by ATen's operators where they are used: any engine that
+compiles torch modules takes it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, cast
+
+import torch
+
+from bespoke import plugins
+from bespoke.bundle.manifest import MethodRecord
+from bespoke.bundle.reader import Bundle
+from bespoke.config import Settings
+from bespoke.errors import ConfigError
+from bespoke.exports.noise_in_graph import noise_in_graph
+from bespoke.graph.builder import PlanBuilder
+from bespoke.graph.direct import Cell, DirectBuilder
+from bespoke.methods.head import head_chunk
+from bespoke.model.spec import ModelSpec
+from bespoke.ops.int4 import GROUP
+from bespoke.ops.weight import QuantizedWeight
+from bespoke.plan.kinds import ADAPTER_GROUP
+
+__all__ = ["DECOMPOSITIONS", "ForwardOnly"]
+
+NoiseFrom = Literal["counter", "input"]
+
+
+class ForwardOnly(torch.nn.Module):
+    """The step of a bundle's method at its longest sequence length. Raises ConfigError where its update does not trail.
+
+    forward(tokens, targets, mask, g, rate, begun, seed, step) -> loss (), g (queries)
+        tokens, targets: int64 (B, T); mask: float32 (B, T), 1 where the target counts
+        g:               float32 (queries), what the call before returned; zeros in the first
+        rate:            float32 (1), the learning rate of the step that made that g
+        begun:           float32 (1), 0 in the first call, whatever memory the buffers are in, and 1 in all others
+        seed, step:      int64 (1), of the run, and the number of this call, from 1
+
+    noise="input": in the place of seed and step, z float32 (queries, `trained`), for engines without whole numbers.
+    """
+
+    def __init__(self, bundle: Bundle, method: str | None = None, *, noise: NoiseFrom = "counter") -> None:
+        super().__init__()
+        record = bundle.method(method)
+        self.noise: NoiseFrom = noise
+        self.model = ModelSpec(bundle.manifest.model.config, bundle.manifest.lora.settings)
+        self.training = record.training
+        self.length = max(record.training.sequence_lengths)
+        self.optimizer = plugins.get("optimizer", record.name)
+        self.options: Settings = self.optimizer.Options(**record.options)
+        self.numbers = dict(record.scalars)
+        initial = {name: torch.from_numpy(array.copy()) for name, array in bundle.initial_adapter().items()}
+        self.pieces = [name for name in initial if self.model.lora.trains(name)]
+        self._weights: dict[str, dict[str, str]] = {}
+        for weights in (one for one in bundle.manifest.weights if one.group != ADAPTER_GROUP):
+            for name, array in bundle.weights(weights.group).items():
+                self._keep(weights.group, name, torch.from_numpy(array.copy()))
+        for name, piece in initial.items():
+            group, tensor = name.split(".", 1)
+            self._keep(group, tensor, piece)
+        self.states: dict[str, str] = {}  # by name of the state, that of its buffer
+        self.last: dict[str, int | None] = {}  # states that the caller keeps: g of a query, or the rate
+        self._starts = self._counters()
+        self.queries = int(getattr(self.options, "queries", 0))
+        self._find_states(record)
+
+    def forward(
+        self, tokens: torch.Tensor, targets: torch.Tensor, mask: torch.Tensor, g: torch.Tensor, rate: torch.Tensor,
+        begun: torch.Tensor, *noise: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+        b = self._stepped(tokens, targets, mask, g, rate, begun, noise)
+        for name, buffer in self.states.items():
+            getattr(self, buffer).copy_(b.stored[name])
+        return b.metrics["loss"].reshape(()), torch.cat([number.reshape(1) for number in b.recorded])
+
+    def example(self) -> tuple[torch.Tensor, ...]:
+        """Operands of the right shapes and dtypes."""
+        shape = (self.training.batch_size, self.length)
+        tokens = torch.zeros(shape, dtype=torch.int64)
+        # Each a tensor of its own: an exporter takes one that comes twice for one operand.
+        counter = (torch.ones(1, dtype=torch.int64), torch.ones(1, dtype=torch.int64))
+        noise = (torch.zeros(self.queries, self.trained),) if self.noise == "input" else counter
+        return tokens, tokens.clone(), torch.ones(shape), torch.zeros(self.queries), torch.zeros(1), torch.zeros(1), *noise
+
+    def methods(self) -> dict[str, tuple[torch.nn.Module, tuple[torch.Tensor, ...]]]:
+        """`forward`, and `finish` over the same buffers: forward(g, rate) -> the trained pieces, in the order of `pieces`, after at
+        least one call. Each as a module and operands to export it with."""
+        operands = self.example()
+        return {"forward": (_Method(self, "forward"), operands), "finish": (_Method(self, "finished"), operands[3:5])}
+
+    @property
+    def trained(self) -> int:
+        """Elements of the adapter that are trained; their noise is in the order of `pieces`, row by row."""
+        return sum(self._tensor(name).numel() for name in self.pieces)
+
+    def finished(self, g: torch.Tensor, rate: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The trained pieces with the update that the next call would make, in the order of `pieces`. Both sides of the state are
+        there afterwards, so a next call makes no update again; and an engine sees that the state of both methods is one."""
+        tokens, targets, mask, _, _, _, *noise = self.example()
+        finished = self._stepped(tokens, targets, mask, g, rate, None, tuple(noise)).finished
+        for state, buffer in self.states.items():
+            piece = state.rsplit(".", 1)[0]
+            getattr(self, buffer).copy_(finished[piece] - self._tensor(piece))
+        return tuple(finished[name] for name in self.pieces)
+
+    # ---- the step ----------------------------------------------------------------------------------------------------------
+
+    def _stepped(
+        self, tokens: torch.Tensor, targets: torch.Tensor, mask: torch.Tensor, g: torch.Tensor, rate: torch.Tensor,
+        begun: torch.Tensor | None, noise: tuple[torch.Tensor, ...],
+    ) -> DirectBuilder:  # fmt: skip
+        states: dict[str, torch.Tensor] = {name: getattr(self, buffer) for name, buffer in self.states.items()}
+        if begun is not None:
+            states = {name: torch.where(begun > 0.5, value, 0.0) for name, value in states.items()}
+        states |= {name: (rate if query is None else g[query]).reshape(()) for name, query in self.last.items()}
+        b = DirectBuilder(
+            self.model, self.training, tokens, targets, mask, group=self._group,
+            adapter_tensors={name: self._tensor(name) for name in self.pieces},
+            states=states,
+            numbers={"batch_tokens": mask.sum(), "learning_rate": torch.zeros(()), **self._constants()},
+            draw=self._draw(noise), widest=True,
+        )  # fmt: skip
+        self.optimizer.train_step(cast(PlanBuilder, b), self.model, self.options)
+        return b
+
+    def _find_states(self, record: MethodRecord) -> None:
+        """Runs the step once, to see what it keeps."""
+        tokens, targets, mask, g, rate, begun, *noise = self.example()
+        b = self._stepped(tokens, targets, mask, g, rate, begun, tuple(noise))
+        if not b.finished:
+            raise ConfigError(
+                f"method '{record.name}'", got="a step that makes its own update", expected="one whose update trails by a call",
+                next_step="Build the bundle with a method that does, where there is an option `dual_forwarding`: yes",
+            )  # fmt: skip
+        for name, value in b.stored.items():
+            kind = name.rsplit(".", 1)[1]
+            if kind == "rate" or kind.startswith("g_"):
+                self.last[name] = None if kind == "rate" else int(kind[2:])
+            else:
+                self.states[name] = buffer = f"state_{name.replace('.', '_').lower()}"
+                self.register_buffer(buffer, torch.zeros_like(value))
+
+    def _constants(self) -> dict[str, torch.Tensor]:
+        return {name: torch.tensor(number, dtype=torch.float32) for name, number in self.numbers.items()}
+
+    def _counters(self) -> dict[str, int]:
+        """Where each piece's noise begins in that of all pieces, and, as buffers, the two words of the counters that differ."""
+        starts, size, first, second = {}, 0, [], []
+        for name in self.pieces:
+            starts[name] = size
+            group, piece = name.split(".", 1)
+            block, tensor = self.model.blocks.index(group), list(self.model.adapter_shapes(group)).index(piece)
+            count = self._tensor(name).numel()
+            if self.noise == "counter":  # four elements of each; the last ones may be of nothing
+                count = -(-count // 4)
+                first.append(torch.arange(count, dtype=torch.int32))
+                second.append(torch.full((count,), block << 16 | tensor, dtype=torch.int32))
+                count *= 4
+            size += count
+        if first:
+            self.register_buffer("counter_first", torch.cat(first))
+            self.register_buffer("counter_second", torch.cat(second))
+        return starts
+
+    def _draw(self, noise: tuple[torch.Tensor, ...]) -> Callable[[str, tuple[int, ...], int, Any], torch.Tensor]:
+        of_query: dict[int, torch.Tensor] = {}
+
+        def drawn(name: str, shape: tuple[int, ...], query: int, distribution: Any) -> torch.Tensor:
+            if query not in of_query:
+                of_query[query] = noise[0][query] if self.noise == "input" else self._by_counter(query, noise, distribution)
+            start = self._starts[name]
+            return of_query[query][start : start + math.prod(shape)].reshape(shape)
+
+        return drawn
+
+    def _by_counter(self, query: int, noise: tuple[torch.Tensor, ...], distribution: Any) -> torch.Tensor:
+        first: torch.Tensor = self.counter_first
+        second: torch.Tensor = self.counter_second
+        seed, step = noise
+        return noise_in_graph(first, second, query, seed, step, distribution)
+
+    # ---- weights -------------------------------------------------------------------------------------------------------------
+
+    def _keep(self, group: str, name: str, tensor: torch.Tensor) -> None:
+        buffer = f"weight_{group}_{name}".replace(".", "_").lower()
+        self._weights.setdefault(group, {})[name] = buffer
+        self.register_buffer(buffer, tensor, persistent=True)
+
+    def _tensor(self, name: str) -> torch.Tensor:
+        group, tensor = name.split(".", 1)
+        found: torch.Tensor = getattr(self, self._weights[group][tensor])
+        return found
+
+    def _group(self, group: str) -> dict[str, Any]:
+        if group == "rope":
+            return {name: Cell(self._tensor(f"rope.{name}")) for name in self._weights[group]}
+        tree: dict[str, Any] = {}
+        for name, shape in self.model.weight_shapes(group).items():
+            if self.model.is_quantized(name):
+                codes, scales = (Cell(self._tensor(f"{group}.{name}.{part}")) for part in ("codes", "scales"))
+                tree[name] = QuantizedWeight(codes, scales, shape[1])
+            else:
+                tree[name] = Cell(self._tensor(f"{group}.{name}"))
+        if group in self.model.blocks:
+            tree |= {name: Cell(self._tensor(f"{group}.{name}")) for name in self.model.frozen_pieces(group)}
+        return tree
+
+
+class _Method(torch.nn.Module):
+    """A method of the step. All of them hold it under one name, by which engines share its buffers."""
+
+    def __init__(self, step: ForwardOnly, method: str) -> None:
+        super().__init__()
+        self.step, self.method = step, method
+
+    def forward(self, *operands: torch.Tensor) -> Any:
+        return getattr(self.step, self.method)(*operands)
+
+
+# ---- the int4 operators by ATen's own -------------------------------------------------------------------------------------------
+
+
+def _decoded(codes: torch.Tensor, scales: torch.Tensor, columns: int) -> torch.Tensor:
+    """W [out, columns] of codes uint8 [out, 16 * groups], low nibble first, and scales float16 [out, groups]."""
+    nibbles = torch.stack([torch.bitwise_and(codes, 15), torch.bitwise_right_shift(codes, 4)], -1)
+    grouped = nibbles.reshape(codes.shape[0], -1, GROUP).to(torch.float32) - 8.0
+    return (grouped * scales.to(torch.float32)[..., None]).reshape(codes.shape[0], -1)[:, :columns]
+
+
+def _linear(
+    x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, column_start: torch.Tensor | None, columns: int
+) -> torch.Tensor:
+    assert -(-columns // GROUP) == scales.shape[1]  # all of its columns: `widest` cuts none off
+    return x @ _decoded(codes, scales, columns).t()
+
+
+def _embedding(tokens: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, columns: int) -> torch.Tensor:
+    return _decoded(codes.index_select(0, tokens), scales.index_select(0, tokens), columns)
+
+
+def _head(
+    h: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, targets: torch.Tensor, start: torch.Tensor, *state: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    names = ("m", "l", "label", "best")
+    new = head_chunk(h, _decoded(codes, scales, h.shape[1]), targets, start, dict(zip(names, state, strict=True)))
+    return tuple(new[name] for name in names)
+
+
+DECOMPOSITIONS: Mapping[Any, Callable[..., Any]] = {
+    torch.ops.bespoke.linear_int4.default: _linear,
+    torch.ops.bespoke.embedding_int4.default: _embedding,
+    torch.ops.bespoke.head_chunk_int4.default: _head,
+}
+"""For `ExportedProgram.run_decompositions`: what remains are operators that every engine knows."""
