@@ -56,22 +56,22 @@ def test_the_core_with_torch_gives_the_bits_of_the_reference(tiny_core_bundle: P
     assert states.at_end(far) == states.at_end(near)
 
 
-def test_a_run_that_was_killed_resumes_to_the_same_bits(tiny_core_bundle: Path, tmp_path: Path) -> None:
-    for method in METHODS:
-        states = States(tiny_core_bundle, tmp_path, method)
-        whole, parts = states.fresh(tmp_path / "whole"), states.fresh(tmp_path / "parts")
-        train(tiny_core_bundle, whole, TorchEngine(), method)
-        command = [sys.executable, "-m", "tests.native.torch_lab", tiny_core_bundle, parts, method, "0"]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
-        assert process.stdout is not None
-        while int(process.stdout.readline() or STEPS) < STEPS // 2:
-            pass
-        process.kill()
-        assert process.wait() == -9
-        process.stdout.close()
-        assert 0 < states.step(parts) < STEPS
-        train(tiny_core_bundle, parts, TorchEngine(), method)
-        assert states.at_end(parts) == states.at_end(whole)
+@pytest.mark.parametrize("method", few_of(METHODS, ("mesp", "prge")))
+def test_a_run_that_was_killed_resumes_to_the_same_bits(tiny_core_bundle: Path, tmp_path: Path, method: str) -> None:
+    states = States(tiny_core_bundle, tmp_path, method)
+    whole, parts = states.fresh(tmp_path / "whole"), states.fresh(tmp_path / "parts")
+    train(tiny_core_bundle, whole, TorchEngine(), method)
+    command = [sys.executable, "-m", "tests.native.torch_lab", tiny_core_bundle, parts, method, "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
+    assert process.stdout is not None
+    while int(process.stdout.readline() or STEPS) < STEPS // 2:
+        pass
+    process.kill()
+    assert process.wait() == -9
+    process.stdout.close()
+    assert 0 < states.step(parts) < STEPS
+    train(tiny_core_bundle, parts, TorchEngine(), method)
+    assert states.at_end(parts) == states.at_end(whole)
 
 
 class Changed(TorchEngine):

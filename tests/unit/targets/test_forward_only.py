@@ -66,7 +66,8 @@ def batch(step: int) -> Batch:
     return padded(tokens, np.ones_like(tokens), {}, ROWS, LENGTH)
 
 
-@pytest.mark.parametrize(("blocks", "queries", "partitioners"), [(1, 1, []), pytest.param(2, 2, None, marks=pytest.mark.slow)])
+@pytest.mark.slow  # exporting takes most of a minute
+@pytest.mark.parametrize(("blocks", "queries", "partitioners"), [(1, 1, []), (2, 2, None)])
 def test_an_app_in_c_plus_plus_trains_by_forward_alone(  
     blocks: int, queries: int, partitioners: list[object] | None, native_build: Path, tmp_path: Path,  # noqa: F811
 ) -> None:
