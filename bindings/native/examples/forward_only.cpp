@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // An app without the device core trains by calls of `forward` alone, with ExecuTorch's own runtime: a program that
-// bespoke_plugins.targets.executorch.write_forward_only wrote keeps both sides of B, and this hands g from one call to the next.
+// bespoke_plugins.targets.executorch.forward_only wrote keeps both sides of B, and this hands g from one call to the next.
 //
 //   forward_only step.pte rows.bin 20 1e-3 b.bin
 //

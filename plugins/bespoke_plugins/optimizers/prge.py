@@ -31,7 +31,7 @@ from bespoke.methods import (
     embed,
     head_loss,
     head_losses,
-    move,
+    sides,
     trail,
     trailing_sides,
 )
@@ -85,7 +85,10 @@ class PRGE:
         """A copy of one block's adapter for each path, a step to its side of its query's direction."""
         pieces: dict[str, Any] = {}
         for name, theta in b.adapter(group).items():
-            copies = trailing_sides(b, model, theta, paths, options) if options.dual_forwarding else sides(b, theta, paths, options)
+            if options.dual_forwarding:
+                copies = trailing_sides(b, model, theta, paths, options)
+            else:
+                copies = list(sides(b, theta, theta, paths, options))
             pieces[name] = copies if len(copies) > 1 else copies[0]
         return pieces
 
@@ -98,17 +101,6 @@ def passes(options: PRGEOptions) -> list[list[Path]]:
         return [[(query, sign) for query in queries for sign in signs]] if options.inner else by_sign
     pairs = [[(query, sign) for sign in signs] for query in queries]
     return pairs if options.inner else [[path] for pair in pairs for path in pair]
-
-
-def sides(b: PlanBuilder, theta: Value, paths: list[Path], options: PRGEOptions) -> list[Value]:
-    """theta + sign eps z of each path."""
-    copies: list[Value] = []
-    drawn: dict[int, Value] = {}
-    for query, sign in paths:
-        if query not in drawn:  # one z at a time: a query's paths follow each other
-            drawn = {query: b.noise(theta, query, options.distribution)}
-        copies.append(b.call(move, theta, drawn[query], b.scalar("epsilon"), sign=sign))
-    return copies
 
 
 def projected_gradient(plus: torch.Tensor, minus: torch.Tensor, epsilon: torch.Tensor) -> torch.Tensor:

@@ -43,7 +43,7 @@ class ForwardOnly(torch.nn.Module):
         tokens, targets: int64 (B, T); mask: float32 (B, T), 1 where the target counts
         g:               float32 (queries), what the call before returned; zeros in the first
         rate:            float32 (1), the learning rate of the step that made that g
-        begun:           float32 (1), 0 in the first call, whatever memory the buffers are in, and 1 in all others
+        begun:           float32 (1), 0 in the first call, which ignores what is in the buffers, and 1 in all others
         seed, step:      int64 (1), of the run, and the number of this call, from 1
 
     noise="input": in the place of seed and step, z float32 (queries, `trained`), for engines without whole numbers.
@@ -194,7 +194,7 @@ class ForwardOnly(torch.nn.Module):
     def _keep(self, group: str, name: str, tensor: torch.Tensor) -> None:
         buffer = f"weight_{group}_{name}".replace(".", "_").lower()
         self._weights.setdefault(group, {})[name] = buffer
-        self.register_buffer(buffer, tensor, persistent=True)
+        self.register_buffer(buffer, tensor)
 
     def _tensor(self, name: str) -> torch.Tensor:
         group, tensor = name.split(".", 1)

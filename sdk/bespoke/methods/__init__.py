@@ -37,6 +37,7 @@ from bespoke.methods.zeroth_order import (
     ZerothOrderOptions,
     descended,
     move,
+    sides,
 )
 
 __all__ = [
@@ -71,6 +72,7 @@ __all__ = [
     "pick",
     "query_tiles",
     "rope_rows",
+    "sides",
     "slice_adapter",
     "slice_weights",
     "summed_gradients",

@@ -23,7 +23,7 @@ import torch
 from bespoke.graph.builder import PlanBuilder
 from bespoke.graph.value import Value
 from bespoke.methods.update import copy
-from bespoke.methods.zeroth_order import ZerothOrderOptions, move
+from bespoke.methods.zeroth_order import ZerothOrderOptions, sides
 from bespoke.model.spec import ModelSpec
 
 __all__ = ["trail", "trailing_sides"]
@@ -34,16 +34,11 @@ def trailing_sides(
 ) -> list[Value]:
     """theta + sign eps z_query after the update of the step before, for each (query, sign); they become the next state. Ask for a
     path once in a step."""
-    centre, epsilon = _centre(b, model, theta, options), b.scalar("epsilon")
-    sides: list[Value] = []
-    drawn: dict[int, Value] = {}
-    for query, sign in paths:
-        if query not in drawn:  # one z at a time: a query's paths follow each other
-            drawn = {query: b.noise(theta, query, options.distribution)}
-        side = b.call(move, centre, drawn[query], epsilon, sign=sign)
+    paths, found = list(paths), []
+    for (query, sign), side in zip(paths, sides(b, _centre(b, model, theta, options), theta, paths, options), strict=True):
         b.store(_side(b, theta, query, sign), side)
-        sides.append(b.call(add, theta, side))
-    return sides
+        found.append(b.call(add, theta, side))
+    return found
 
 
 def trail(b: PlanBuilder, model: ModelSpec, gs: Sequence[Value], options: ZerothOrderOptions) -> None:

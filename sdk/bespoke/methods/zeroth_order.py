@@ -4,7 +4,7 @@ of the batch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import torch
@@ -82,6 +82,18 @@ def descended(b: PlanBuilder, theta: Value, gs: Sequence[Value], options: Zeroth
         z = b.noise(theta, query, options.distribution)
         new = b.call(descend, new, z, g, b.scalar("learning_rate"), queries=options.queries)
     return new
+
+
+def sides(
+    b: PlanBuilder, start: Value, theta: Value, paths: Iterable[tuple[int, int]], options: ZerothOrderOptions
+) -> Iterator[Value]:
+    """start + sign eps z_query for each (query, sign), with z in the shape of theta. One z lives at a time, if a query's paths follow
+    each other."""
+    drawn: dict[int, Value] = {}
+    for query, sign in paths:
+        if query not in drawn:
+            drawn = {query: b.noise(theta, query, options.distribution)}
+        yield b.call(move, start, drawn[query], b.scalar("epsilon"), sign=sign)
 
 
 def move(theta: torch.Tensor, z: torch.Tensor, epsilon: torch.Tensor, *, sign: int) -> torch.Tensor:

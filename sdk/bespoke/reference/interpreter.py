@@ -80,6 +80,13 @@ class Interpreter:
         stored = self._buffers.finished if section == "finish" else self._buffers.following
         return self._execute(self.plan.sections[section], bindings, {}, stored)
 
+    def finished(self, scalars: Mapping[str, float]) -> Mapping[str, torch.Tensor] | None:
+        """What the adapter comes to, by section `finish`; None where the adapter is held as it is."""
+        if "finish" not in self.plan.sections:
+            return None
+        self.run("finish", Bindings({}, scalars))
+        return self._buffers.finished
+
     def replay(self, bindings: Bindings, recorded: Sequence[float]) -> None:
         """Makes a step's stores again from what was recorded. The caller flips the buffers, as after `run`."""
         made: dict[int, torch.Tensor] = {}

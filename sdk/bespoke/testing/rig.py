@@ -175,10 +175,7 @@ class Rig(Running):
         return {name: value.numpy().copy() for name, value in pieces.items()}
 
     def _finished(self) -> Mapping[str, torch.Tensor] | None:
-        if "finish" not in self.plan.sections:
-            return None
-        self._interpreter.run("finish", Bindings({}, self.scalars))
-        return self.buffers.finished
+        return self._interpreter.finished(self.scalars)
 
     def gradients(self) -> Mapping[str, np.ndarray]:
         """Sums over the micro-batches of the last step, by name of the piece."""

@@ -68,7 +68,7 @@ def batch(step: int) -> Batch:
 
 @pytest.mark.slow  # exporting takes most of a minute
 @pytest.mark.parametrize(("blocks", "queries", "partitioners"), [(1, 1, []), (2, 2, None)])
-def test_an_app_in_c_plus_plus_trains_by_forward_alone(  
+def test_an_app_in_c_plus_plus_trains_by_forward_alone(
     blocks: int, queries: int, partitioners: list[object] | None, native_build: Path, tmp_path: Path,  # noqa: F811
 ) -> None:
     with open_bundle(build(tmp_path, blocks, queries=queries, dual_forwarding=True)) as bundle:
