@@ -87,8 +87,8 @@ def descended(b: PlanBuilder, theta: Value, gs: Sequence[Value], options: Zeroth
 def sides(
     b: PlanBuilder, start: Value, theta: Value, paths: Iterable[tuple[int, int]], options: ZerothOrderOptions
 ) -> Iterator[Value]:
-    """start + sign eps z_query for each (query, sign), with z in the shape of theta. One z lives at a time, if a query's paths follow
-    each other."""
+    """start + sign eps z_query for each (query, sign), with z in the shape of theta. One z lives at a time, if the paths of a query
+    follow each other."""
     drawn: dict[int, Value] = {}
     for query, sign in paths:
         if query not in drawn:
