@@ -136,7 +136,7 @@ TEST_CASE("what cannot fit is refused before anything is run, against the whole 
 }
 
 TEST_CASE("a lower limit takes plans of a smaller budget, and the run goes on by them") {
-  constexpr uint64_t megabyte = 1'000'000;
+  constexpr uint64_t megabyte = 1'000'000;  // more of them than a build with sanitizers holds before anything is run
   Device device;
   const auto plans = [](const char* at_4, const char* at_8, uint64_t peak) {
     std::vector<PlanRecord> made = {{4, at_4, {}}, {8, at_8, {}}};
@@ -144,9 +144,12 @@ TEST_CASE("a lower limit takes plans of a smaller budget, and the run goes on by
     return made;
   };
   Manifest& manifest = device.bundle.manifest();
-  manifest.memory_bytes = 600 * megabyte;
-  manifest.methods[0].plans = plans("4", "8", 590 * megabyte);
-  manifest.methods[0].smaller = {{500 * megabyte, plans("4-500", "8-500", 480 * megabyte)}, {400 * megabyte, plans("4-400", "8-400", 390 * megabyte)}};
+  manifest.memory_bytes = 6'000 * megabyte;
+  manifest.methods[0].plans = plans("4", "8", 5'900 * megabyte);
+  manifest.methods[0].smaller = {
+      {5'000 * megabyte, plans("4-5000", "8-5000", 4'800 * megabyte)},
+      {4'000 * megabyte, plans("4-4000", "8-4000", 3'900 * megabyte)},
+  };
   std::vector<std::string> made_by;
   const auto trained = [&](int64_t limit, int64_t steps) {
     device.script.limits.memory_bytes = limit;
@@ -164,17 +167,17 @@ TEST_CASE("a lower limit takes plans of a smaller budget, and the run goes on by
     device.script.stop = false;
     return report["memory"];
   };
-  CHECK(trained(Limits::kNone, 2)["planned_for_bytes"] == 600 * megabyte);
-  CHECK(trained(590'000'000, 2)["planned_for_bytes"] == 600 * megabyte);
-  const Report smaller = trained(589'999'999, 2);
-  CHECK(smaller["planned_for_bytes"] == 500 * megabyte);
-  CHECK(smaller["estimate_bytes"] == 480 * megabyte);
-  CHECK(smaller["limit_bytes"] == 589'999'999);
-  CHECK(trained(400'000'000, 2)["planned_for_bytes"] == 400 * megabyte);
-  CHECK(made_by == std::vector<std::string>{"8", "8", "8-500", "8-400"});
+  CHECK(trained(Limits::kNone, 2)["planned_for_bytes"] == 6'000 * megabyte);
+  CHECK(trained(5'900'000'000, 2)["planned_for_bytes"] == 6'000 * megabyte);
+  const Report smaller = trained(5'899'999'999, 2);
+  CHECK(smaller["planned_for_bytes"] == 5'000 * megabyte);
+  CHECK(smaller["estimate_bytes"] == 4'800 * megabyte);
+  CHECK(smaller["limit_bytes"] == 5'899'999'999);
+  CHECK(trained(4'000'000'000, 2)["planned_for_bytes"] == 4'000 * megabyte);
+  CHECK(made_by == std::vector<std::string>{"8", "8", "8-5000", "8-4000"});
   CHECK(device.store->current_run()->step == 8);  // one run
-  CHECK(error_of([&] { trained(389'000'000, 2); }).subject == "Training with 'first' (estimated peak 390.0 MB)");
-  CHECK(trained(400'000'000, 99)["planned_for_bytes"] == 400 * megabyte);
+  CHECK(error_of([&] { trained(3'890'000'000, 2); }).subject == "Training with 'first' (estimated peak 3900.0 MB)");
+  CHECK(trained(4'000'000'000, 99)["planned_for_bytes"] == 4'000 * megabyte);
   CHECK_FALSE(device.store->current_run());
 }
 
