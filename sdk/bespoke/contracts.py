@@ -38,6 +38,7 @@ __all__ = [
     "Optimizer",
     "PlanBuilder",
     "Promise",
+    "RoundingTarget",
     "Scalar",
     "Settings",
     "Speed",
@@ -159,11 +160,19 @@ class BakingTarget(CompilingTarget, Protocol):
     Plans are made with few and large calls for it: of what `b.choose` leaves open, the candidate with the largest tiles.
     """
 
-    def bakes(self, options: Any) -> bool:
-        """Whether it does so with these options; if not, it is as any other."""
+    def bakes(self, options: Any, graph: Graph | None = None) -> bool:
+        """Whether it does so with these options, of this graph or (None) of any; where not, it is as any other."""
 
     def lower(self, graph: Graph, folder: Path, options: Any, baked: Baked | None = None) -> Artifact:
         """Once for each key. `baked` is None for a graph without quantized weights, and where the target does not bake."""
+
+
+@runtime_checkable
+class RoundingTarget(CompilingTarget, Protocol):
+    """A target whose artifacts compute in less than float32."""
+
+    def rounding(self, options: Any) -> float:
+        """By what share losses may be off against float32; 0: not at all. Golden vectors allow for the largest of a bundle's targets."""
 
 
 @runtime_checkable
@@ -183,9 +192,14 @@ class EngineTarget(Target, Protocol):
         it. MissingDependency where there is one, and a package is missing."""
 
 
-def bakes(target: Target, options: Any) -> bool:
-    """Whether quantized weights become part of what a target makes of graphs."""
-    return isinstance(target, BakingTarget) and target.bakes(options)
+def bakes(target: Target, options: Any, graph: Graph | None = None) -> bool:
+    """Whether quantized weights become part of what a target makes of this graph, or of any."""
+    return isinstance(target, BakingTarget) and target.bakes(options, graph)
+
+
+def rounding(target: Target, options: Any) -> float:
+    """By what share the losses of a target may be off, beside what float32 rounds away."""
+    return target.rounding(options) if isinstance(target, RoundingTarget) else 0.0
 
 
 # ---- what is checked before a plugin does anything -----------------------------------------------------------------------

@@ -57,7 +57,8 @@ class Artifacts:
         target = self._target.plugin
         assert isinstance(target, CompilingTarget)
         self.folder.mkdir(parents=True, exist_ok=True)
-        keys = baked_keys(plans, graphs)
+        options = self._target.options
+        keys = baked_keys(plans, graphs, {key for key, graph in graphs.items() if bakes(target, options, graph)})
         sizes: dict[str, list[Workspace]] = {}
         for done, key in enumerate(keys):
             self._progress(f"target {self._target.name}", done, len(keys))

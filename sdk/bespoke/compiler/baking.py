@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,10 +94,10 @@ def quantized_operands(graph: Graph) -> list[QuantizedOperands]:
     return sorted(found, key=lambda one: one.weight)
 
 
-def baked_keys(plans: Iterable[Plan], graphs: Mapping[str, Graph]) -> list[BakedKey]:
-    """Of all calls, each once, in the order in which plans come to them."""
+def baked_keys(plans: Iterable[Plan], graphs: Mapping[str, Graph], baking: Collection[str]) -> list[BakedKey]:
+    """Of all calls, each once, in the order in which plans come to them. `baking`: keys of the graphs that weights are part of."""
     found: dict[BakedKey, None] = {}
-    operands = {key: quantized_operands(graph) for key, graph in graphs.items()}
+    operands = {key: quantized_operands(graph) if key in baking else [] for key, graph in graphs.items()}
     for plan in plans:
         for code in plan.sections.values():
             for call in code:

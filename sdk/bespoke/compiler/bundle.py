@@ -39,6 +39,7 @@ from bespoke.compiler.planner import Planned, remeasured
 from bespoke.compiler.plans import ANSWERS, Key, Plans, Subject, context_length
 from bespoke.compiler.request import AUTO, BuildRequest, Progress
 from bespoke.config import MEGABYTE
+from bespoke.contracts import rounding
 from bespoke.data.prepare import DataReport, prepare
 from bespoke.data.rows import TokenRows
 from bespoke.data.template import compile_turns, find_template
@@ -350,6 +351,7 @@ def _write_golden(
         made = make_golden(
             folder, model, weights, initial_adapter(model, request.training.seed), methods, request.sequence_lengths[0],
             text.tokenizer, lambda done, total: progress("golden", done, total),
+            max(rounding(target.plugin, target.options) for target in request.targets),
         )  # fmt: skip
     name = "golden/golden.safetensors"
     write_arrays(writer.path_for(name), made.arrays())

@@ -57,11 +57,12 @@ Run = FirstOrder | ZerothOrder
 def make_golden(
     folder: Path, model: ModelSpec, files: Mapping[str, Path], initial: Mapping[str, np.ndarray], methods: Sequence[GoldenMethod],
     shortest: int, tokenizer: Tokenizer | None, progress: Callable[[int, int], None] = lambda done, total: None,
+    rounding: float = 0.0,
 ) -> Golden:  # fmt: skip
     """Golden vectors of a model folder whose converted weights are `files`, by group; `initial` is the bundle's adapter, `shortest`
-    the shortest of its sequence lengths."""
+    the shortest of its sequence lengths. `rounding`: by what share losses may be off that a target does not compute in fp32."""
     with one_thread():
-        return _make_golden(folder, model, files, initial, methods, shortest, tokenizer, progress)
+        return _make_golden(folder, model, files, initial, methods, shortest, tokenizer, progress, rounding)
 
 
 @contextmanager
@@ -77,7 +78,7 @@ def one_thread() -> Iterator[None]:
 
 def _make_golden(
     folder: Path, model: ModelSpec, files: Mapping[str, Path], initial: Mapping[str, np.ndarray], methods: Sequence[GoldenMethod],
-    shortest: int, tokenizer: Tokenizer | None, progress: Callable[[int, int], None],
+    shortest: int, tokenizer: Tokenizer | None, progress: Callable[[int, int], None], rounding: float,
 ) -> Golden:  # fmt: skip
     document = _draft(model)
     start = filled_adapter(initial, document)
@@ -85,7 +86,7 @@ def _make_golden(
     arrays = _arrays(model, methods, tokens)
     runs: dict[Hashable, Run] = {}  # methods that must do the same share one reference
     of: list[Run | None] = []
-    for run in (_run(m, model, start) for m in methods):
+    for run in (_run(m, model, start, rounding) for m in methods):
         of.append(None if run is None else runs.setdefault(run.key, run))
     first = any(isinstance(run, FirstOrder) for run in runs.values())
     total = _visits(model, first, bool(runs))
@@ -104,11 +105,12 @@ def _make_golden(
     progress(total, total)
     exact, rough = base
     largest = max((float(g.norm()) for g in exact.gradients.values()), default=0.0)
+    floor = max(FLOOR, rounding)
     return Golden(
         document=document.model_copy(
             update={
-                "loss": known(exact.mean_loss, rough.mean_loss),
-                "next_token_loss": known(float(exact.losses[0, -1]), float(rough.losses[0, -1])),
+                "loss": known(exact.mean_loss, rough.mean_loss, floor=floor),
+                "next_token_loss": known(float(exact.losses[0, -1]), float(rough.losses[0, -1]), floor=floor),
                 "pieces": [_piece(p, exact, rough, largest) if model.lora.trains(p.name) else p for p in document.pieces],
                 "methods": [
                     first_step(
@@ -178,7 +180,7 @@ def known(exact: float, rough: float, *, floor: float = FLOOR, least: float = 0.
 # ---- methods -----------------------------------------------------------------------------------------------------------
 
 
-def _run(m: GoldenMethod, model: ModelSpec, start: Mapping[str, np.ndarray]) -> Run | None:
+def _run(m: GoldenMethod, model: ModelSpec, start: Mapping[str, np.ndarray], rounding: float) -> Run | None:
     """What the method must do, as its promise says; None where it promises nothing."""
     check_promise(m)
     trained = trained_pieces(m, start)
@@ -188,7 +190,7 @@ def _run(m: GoldenMethod, model: ModelSpec, start: Mapping[str, np.ndarray]) -> 
         return None
     kind = PROMISED_OPTIONS[m.promises]
     options = kind(**{name: getattr(m.options, name) for name in kind.model_fields})  # what a method has besides changes no promise
-    return ESTIMATES[m.promises](options, m.training, trained, model, start, SEED)
+    return ESTIMATES[m.promises](options, m.training, trained, model, start, SEED, rounding)
 
 
 # ---- the batch, the adapter, the gradients -----------------------------------------------------------------------------

@@ -38,8 +38,12 @@ class ZerothOrder:
     distribution: Any
 
     def __init__(
-        self, options: Any, training: Training, trained: Sequence[str], model: ModelSpec, start: Mapping[str, np.ndarray], seed: int
-    ) -> None:
+        self, options: Any, training: Training, trained: Sequence[str], model: ModelSpec, start: Mapping[str, np.ndarray],
+        seed: int, rounding: float,
+    ) -> None:  # fmt: skip
+        """`rounding`: by what share losses may be off that a target does not compute in fp32."""
+        self.rounding = rounding
+        self.loss_noise = max(LOSS_NOISE, rounding)
         self.options = options
         self.training = training
         self.model = model
@@ -78,8 +82,8 @@ class ZerothOrder:
         return float(losses.mean()), (losses[0::2] - losses[1::2]) / (2 * self.options.epsilon)
 
     def noise_of(self, loss: float, numbers: np.ndarray) -> np.ndarray:
-        """By how much the numbers may be off, with losses in fp32."""
-        return np.full(len(numbers), LOSS_NOISE * max(1.0, loss) / self.options.epsilon)
+        """By how much the numbers may be off, for what losses may be off."""
+        return np.full(len(numbers), self.loss_noise * max(1.0, loss) / self.options.epsilon)
 
     def off_of(self, apart: np.ndarray) -> np.ndarray | float:
         """What the first step's numbers differ between fp32 and float64, for all alike."""
@@ -141,7 +145,7 @@ class ZerothOrder:
         loss, numbers = self.estimate(np.array([lane.mean_loss for lane in self._lanes[:count]]))
         if step == 1:
             rough, rough_numbers = self.estimate(np.array([lane.mean_loss for lane in self._lanes[count:]]))
-            self._relative_loss = max(FLOOR, 10 * abs(rough - loss) / loss)
+            self._relative_loss = max(FLOOR, self.rounding, 10 * abs(rough - loss) / loss)
             self._off = 10 * self.off_of(np.abs(rough_numbers - numbers)) if len(numbers) else 0.0
         tolerances = np.maximum(np.maximum(self._off, self.noise_of(loss, numbers)), FLOOR * np.abs(numbers)).tolist()
         self.recorded.append([Known(value=float(v), tolerance=t) for v, t in zip(numbers, tolerances, strict=True)])
@@ -211,7 +215,7 @@ class Normalized(ZerothOrder):
 
     def noise_of(self, loss: float, numbers: np.ndarray) -> np.ndarray:
         """Of the difference, and of the spread that divides it, which is off by about as much as a loss."""
-        off = LOSS_NOISE * max(1.0, loss) / (self.options.epsilon * self._slope)
+        off = self.loss_noise * max(1.0, loss) / (self.options.epsilon * self._slope)
         return off * (2 + 2 * self.options.epsilon * np.abs(numbers))
 
 
@@ -232,7 +236,7 @@ class CurvatureScaled(ZerothOrder):
 
     def noise_of(self, loss: float, numbers: np.ndarray) -> np.ndarray:
         """Of losses; and of the direction, as far as h has learned from a curvature that is off."""
-        off = LOSS_NOISE * max(1.0, loss) / self.options.epsilon
+        off = self.loss_noise * max(1.0, loss) / self.options.epsilon
         relative = 1.5 * self.options.smoothing * sum(row[1].tolerance for row in self.recorded)
         return np.array([off, 2 * off / self.options.epsilon]) + relative * np.abs(numbers)
 

@@ -17,7 +17,7 @@ import torch
 from bespoke.graph.builder import PlanBuilder
 from bespoke.graph.value import Batch, Value
 from bespoke.model import layers
-from bespoke.ops import QuantizedWeight, head_chunk_int4, lookup, product, product_transposed
+from bespoke.ops import QuantizedWeight, head_chunk_int4, head_chunk_of_logits, lookup, product, product_transposed
 from bespoke.ops.weight import Weight
 
 if TYPE_CHECKING:
@@ -45,21 +45,10 @@ def head_chunk(h: torch.Tensor, w: Weight, targets: torch.Tensor, start: torch.T
         names = [name for name in _STATE if name in state]
         return dict(zip(names, head_chunk_int4(h, w.codes, w.scales, targets, start, *[state[n] for n in names]), strict=True))
     z = product(h, w)  # [N, C]
-    top, index = z.max(-1)
-    m = torch.maximum(state["m"], top)
-    keep = torch.exp(state["m"] - m)
-    local = targets.reshape(-1) - start
-    inside = (local >= 0) & (local < z.shape[1])
-    label = z.gather(1, local.clamp(0, z.shape[1] - 1)[:, None])[:, 0]
-    p = torch.exp(z - m[:, None])
-    new = {
-        "m": m,
-        "l": state["l"] * keep + p.sum(-1),
-        "label": torch.where(inside, label, state["label"]),
-        "best": torch.where(top > state["m"], index + start, state["best"]),
-    }
+    new = dict(zip(_STATE[:4], head_chunk_of_logits(z, targets, start, *[state[n] for n in _STATE[:4]]), strict=True))
     if "acc" in state:
-        new["acc"] = state["acc"] * keep[:, None] + product_transposed(p, w)
+        p = torch.exp(z - new["m"][:, None])
+        new["acc"] = state["acc"] * torch.exp(state["m"] - new["m"])[:, None] + product_transposed(p, w)
     return new
 
 

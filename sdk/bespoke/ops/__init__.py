@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Our operators on int4 weights. Importing this registers them as `torch.ops.bespoke.*`."""
 
-from bespoke.ops.head_chunk import head_chunk_bytes, head_chunk_int4
-from bespoke.ops.int4 import decode_bytes, embedding_int4, linear_int4, linear_int4_transposed
+from bespoke.ops.head_chunk import head_chunk_bytes, head_chunk_int4, head_chunk_of_logits
+from bespoke.ops.int4 import decode, decode_bytes, embedding_int4, linear_int4, linear_int4_transposed
 from bespoke.ops.operators import OUT_VARIANTS, operator_workspace_bytes
 from bespoke.ops.weight import (
     QuantizedWeight,
@@ -16,10 +16,12 @@ from bespoke.ops.weight import (
 __all__ = [
     "OUT_VARIANTS",
     "QuantizedWeight",
+    "decode",
     "decode_bytes",
     "embedding_int4",
     "head_chunk_bytes",
     "head_chunk_int4",
+    "head_chunk_of_logits",
     "linear_int4",
     "linear_int4_transposed",
     "lookup",

@@ -240,7 +240,7 @@ class _Check:
 
     def _function(self, graph: Graph) -> Function:
         """The traced graph; its first call is compared with the artifact."""
-        if bakes(self.target, self.options) and quantized_operands(graph):
+        if bakes(self.target, self.options, graph) and quantized_operands(graph):
             return self._baking(graph)
         if graph.key in self.functions or graph.key in self.refused:
             return graph.module

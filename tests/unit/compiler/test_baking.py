@@ -70,7 +70,7 @@ def given(plan: Plan) -> set[tuple[object, ...]]:
 @pytest.mark.parametrize("kind", ["whole", "sliced"])
 def test_there_is_a_key_for_each_set_of_weights_that_a_graph_is_given(kind: str, request: pytest.FixtureRequest) -> None:
     plan, tracer, _ = request.getfixturevalue(kind)
-    keys = baked_keys([plan, plan], tracer.graphs)
+    keys = baked_keys([plan, plan], tracer.graphs, tracer.graphs)
     assert len(keys) == len(set(keys)) == len(given(plan))
     for key in keys:
         holders = [node for node in key.graph.module.graph.nodes if node.op == "placeholder"]
@@ -92,10 +92,20 @@ def test_a_target_that_bakes_gets_one_slice_and_fewer_keys(whole: Planned, slice
     assert whole[0].choices["query_tile"] == 16
     assert sliced[0].choices["mlp_slice"] < WIDTH
     of_block = [
-        sum(any("block_00." in one.weight for one in key.records) for key in baked_keys([plan], tracer.graphs))
+        sum(any("block_00." in one.weight for one in key.records) for key in baked_keys([plan], tracer.graphs, tracer.graphs))
         for plan, tracer, _ in (whole, sliced)
     ]
     assert 0 < of_block[0] < of_block[1]
+
+
+def test_a_graph_that_the_target_leaves_alone_has_one_key_and_keeps_its_operands(whole: Planned) -> None:
+    plan, tracer, _ = whole
+    left = {key for key, graph in tracer.graphs.items() if graph.name == "embed"}
+    keys = baked_keys([plan], tracer.graphs, tracer.graphs.keys() - left)
+    (embed,) = [key for key in keys if key.graph.key in left]
+    assert not embed.records
+    assert embed.operands == tuple(spec.name for spec in embed.graph.inputs)
+    assert all(key.records for key in keys if key.graph.name == "attention_inputs")
 
 
 def test_a_key_brings_the_rows_of_its_weights(sliced: Planned, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -114,7 +124,7 @@ def test_a_key_brings_the_rows_of_its_weights(sliced: Planned, tmp_path_factory:
         files[group] = folder / f"{group}.safetensors"
         write_arrays(files[group], tensors)
         arrays |= {f"{group}.{name}": tensor for name, tensor in tensors.items()}
-    made = [(key, key.baked(files)) for key in baked_keys([plan], tracer.graphs) if key.records]
+    made = [(key, key.baked(files)) for key in baked_keys([plan], tracer.graphs, tracer.graphs) if key.records]
     assert len({baked.key for _, baked in made}) == len(made)
     cut = 0
     for key, baked in made:
@@ -139,4 +149,4 @@ def test_weights_that_are_known_only_at_run_time_are_refused(whole: Planned) -> 
                     if changed.values[operand[0]] == weight:
                         operand[1:] = [0, weight.shape[0], scalar]
     with pytest.raises(PlanError, match="known only at run time"):
-        baked_keys([changed], tracer.graphs)
+        baked_keys([changed], tracer.graphs, tracer.graphs)

@@ -33,7 +33,7 @@ class CoreML:
     # Core ML itself holds, and how fast it is, is known on its devices alone: proportions of speed are those of a processor.
     costs = Costs(constant_bytes=7_000_000, record_bytes=100, results_in_place=False)
 
-    def bakes(self, options: CoreMLOptions) -> bool:
+    def bakes(self, options: CoreMLOptions, graph: Graph | None = None) -> bool:
         return options.weights == "baked"
 
     def lower(self, graph: Graph, folder: Path, options: CoreMLOptions, baked: Baked | None = None) -> Artifact:

@@ -5,13 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from bespoke.contracts import Artifact, Costs, Graph, Settings, Target, hookimpl
+from bespoke.contracts import Artifact, Baked, Costs, Graph, Settings, Target, hookimpl
+
+FP16_ROUNDING = 2e-3  # of a loss; seen with stories260K in the NPU's emulator: 2e-4
 
 
 class ExecuTorchOptions(Settings):
-    """There is nothing to set."""
+    """delegate: "xnnpack", the processor; or "qnn", Qualcomm's NPU: matrix products of forward graphs in fp16, with the weights in
+    their artifacts, for methods that train by forward passes alone. soc: of the phone, as ExecuTorch's QcomChipset names it."""
+
+    delegate: Literal["xnnpack", "qnn"] = "xnnpack"
+    soc: str = "SM8650"
 
 
 class ExecuTorch:
@@ -22,13 +28,27 @@ class ExecuTorch:
     # Whole process: code, libraries, the plan and the programs' own structures. To be measured on the core.
     costs = Costs(constant_bytes=6_000_000, record_bytes=100, results_in_place=True)
 
-    def lower(self, graph: Graph, folder: Path, options: ExecuTorchOptions) -> Artifact:
+    def bakes(self, options: ExecuTorchOptions, graph: Graph | None = None) -> bool:
+        if graph is None:
+            return options.delegate == "qnn"
+        operators = {str(node.target) for node in graph.module.graph.nodes}
+        return options.delegate == "qnn" and "bespoke.embedding_int4.default" not in operators  # a look-up stays on the processor
+
+    def rounding(self, options: ExecuTorchOptions) -> float:
+        return FP16_ROUNDING if options.delegate == "qnn" else 0.0
+
+    def lower(self, graph: Graph, folder: Path, options: ExecuTorchOptions, baked: Baked | None = None) -> Artifact:
         from bespoke_plugins.targets.executorch.program import compile_graph
         from bespoke_plugins.targets.executorch.vendor import load_executorch
 
         load_executorch()
-        compiled = compile_graph(graph)
-        path = folder / f"{graph.name}-{graph.key[:16]}.pte"
+        if options.delegate == "qnn":
+            from bespoke_plugins.targets.executorch.qnn.lowering import compile_for_npu
+
+            compiled = compile_for_npu(graph, options.soc, {} if baked is None else baked.operands)
+        else:
+            compiled = compile_graph(graph)
+        path = folder / f"{graph.name}-{(graph if baked is None else baked).key[:16]}.pte"
         path.write_bytes(compiled.data)
         return Artifact(path, compiled.workspace_bytes, compiled.xnnpack_bytes)
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -27,17 +28,17 @@ class Lowering:
 
     def run(self) -> list[Value]:
         """The values of the results, in order, with the shapes and element types of the graph's signature."""
-        position = 0
-        for node in self.graph.module.graph.nodes:
-            self.node = node
-            if node.op == "placeholder":
-                meta = node.meta["val"]
-                self.values[node] = self.tape.operand(position, meta.shape, meta.dtype)
-                position += 1
-            elif node.op == "call_function":
-                self.values[node] = self._call()
+        nodes = list(self.graph.module.graph.nodes)
+        for position, node in enumerate(node for node in nodes if node.op == "placeholder"):
+            meta = node.meta["val"]
+            self.values[node] = self.tape.operand(position, meta.shape, meta.dtype)
+        self.calls([node for node in nodes if node.op == "call_function"])
         output = self.graph.module.graph.output_node()
         return [self._result(node) for node in output.args[0]]
+
+    def calls(self, nodes: Iterable[torch.fx.Node]) -> None:
+        for self.node in nodes:
+            self.values[self.node] = self._call()
 
     def refuse(self, reason: str) -> Unsupported:
         return Unsupported(

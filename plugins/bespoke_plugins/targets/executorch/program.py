@@ -27,6 +27,7 @@ from bespoke_plugins.targets.executorch.stages import Stage, stages
 from bespoke_plugins.targets.executorch.tape import Op, Tape, Value
 from bespoke_plugins.targets.executorch.workspace import TAIL_BYTES, place
 
+REGION = "npu::region"  # an operation that brings its own delegate
 DELEGATE_BYTES = 1 << 17  # one delegate less is worth so much memory
 
 
@@ -46,8 +47,9 @@ class Compiled:
         return self.planned_bytes + self.operator_bytes
 
 
-def compile_graph(graph: Graph) -> Compiled:
-    lowering = Lowering(graph)
+def compile_graph(graph: Graph, lowering: Lowering | None = None) -> Compiled:
+    """`lowering`: another one than the default."""
+    lowering = lowering or Lowering(graph)
     results = _own_results(lowering, lowering.run())
     lowering.tape.drop_unused(results)
     fuse(lowering.tape, results)
@@ -218,10 +220,14 @@ class _Program:
         self._call(op.name, [*arguments, *results, *returned])
 
     def _delegate(self, delegate: Delegate) -> None:
-        arguments = [self._tensor(value) for value in (*delegate.inputs, *delegate.outputs)]
-        self.blobs.append(self.s.BackendDelegateInlineData(data=delegate.to_bytes()))
+        self._delegated("XnnpackBackend", delegate.to_bytes(), [], (*delegate.inputs, *delegate.outputs))
+
+    def _delegated(self, backend: str, data: bytes, settings: Sequence[tuple[str, bytes]], tensors: Sequence[Value]) -> None:
+        arguments = [self._tensor(value) for value in tensors]
+        self.blobs.append(self.s.BackendDelegateInlineData(data=data))
         reference = self.s.BackendDelegateDataReference(location=self.s.DataLocation.INLINE, index=len(self.blobs) - 1)
-        self.delegates.append(self.s.BackendDelegate(id="XnnpackBackend", processed=reference, compile_specs=[]))
+        specs = [self.s.CompileSpec(key=key, value=value) for key, value in settings]
+        self.delegates.append(self.s.BackendDelegate(id=backend, processed=reference, compile_specs=specs))
         self.instructions.append(
             self.s.Instruction(self.s.DelegateCall(delegate_index=len(self.delegates) - 1, args=arguments))
         )
@@ -245,10 +251,12 @@ class _Program:
         inputs = [self._tensor(value) for value in operands]
         outputs = [self._tensor(value) for value in self.order]
         for call in self.calls:
-            if isinstance(call, Op):
-                self._kernel(call)
-            else:
+            if isinstance(call, Delegate):
                 self._delegate(call)
+            elif call.name == REGION:
+                self._delegated(**call.attributes["delegate"].arguments(call))
+            else:
+                self._kernel(call)
         return self.s.ExecutionPlan(
             name=name, container_meta_type=self.s.ContainerMetadata("", ""), values=self.values, inputs=inputs,
             outputs=outputs,

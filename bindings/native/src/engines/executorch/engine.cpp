@@ -13,8 +13,11 @@
 #include <string>
 #include <vector>
 
+#include <dlfcn.h>
+
 #include <executorch/extension/data_loader/buffer_data_loader.h>
 #include <executorch/extension/memory_allocator/malloc_memory_allocator.h>
+#include <executorch/runtime/backend/interface.h>
 #include <executorch/runtime/executor/method.h>
 #include <executorch/runtime/executor/program.h>
 #include <executorch/runtime/platform/runtime.h>
@@ -33,6 +36,8 @@ using executorch::aten::TensorImpl;
 
 constexpr const char* kMethod = "forward";
 constexpr const char* kReserve = "reserve";  // makes XNNPACK's workspace as large as `forward` needs it, in one growth
+constexpr const char* kNpu = "QnnBackend";
+constexpr const char* kNpuLibraries[] = {"libqnn_executorch_backend.so", "libexecutorch_backend_qnn.so"};  // Android's; the wheel's, beside its others
 constexpr size_t kAlignment = 64;
 constexpr size_t kMostBuffers = 64;  // planned ones; ours have one
 // Of bespoke.h's dtypes, in their order.
@@ -120,6 +125,22 @@ class Structures : public executorch::extension::MallocMemoryAllocator {
   bool fell_short_ = false;
 };
 
+// Qualcomm's NPU is reached by a library of ExecuTorch that registers itself when it is loaded, and by libraries of the vendor that it
+// asks for in turn. Who has no program for it needs none of them.
+void need_npu() {
+  if (rt::get_backend_class(kNpu)) return;
+  Dl_info info{};
+  dladdr(reinterpret_cast<void*>(&rt::get_backend_class), &info);
+  const std::string beside = info.dli_fname ? std::string(info.dli_fname, std::string(info.dli_fname).rfind('/') + 1) : "";
+  std::string reasons;
+  for (const std::string& name : {std::string(kNpuLibraries[0]), beside + kNpuLibraries[1]}) {
+    if (dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL) && rt::get_backend_class(kNpu)) return;  // for the life of the process
+    const char* reason = dlerror();
+    reasons += (reasons.empty() ? "" : "; ") + (reason ? std::string(reason) : name + " registers nothing");
+  }
+  throw Failure{"the program is for Qualcomm's NPU, and ExecuTorch's library for it cannot be loaded: " + reasons};
+}
+
 class LoadedProgram {
  public:
   explicit LoadedProgram(const bespoke_artifact& artifact)
@@ -127,6 +148,8 @@ class LoadedProgram {
         program_(take(rt::Program::load(&loader_, rt::Program::Verification::InternalConsistency), "read the program")),
         structures_(artifact.size) {
     auto meta = take(program_.method_meta(kMethod), "find the program's method");
+    const bool npu = meta.uses_backend(kNpu);
+    if (npu) need_npu();
     for (size_t i = 0; i < meta.num_inputs(); i++) takes_.emplace_back(take(meta.input_tensor_meta(i), "read an operand"));
     for (size_t i = 0; i < meta.num_outputs(); i++) gives_.emplace_back(take(meta.output_tensor_meta(i), "read a result"));
     check_signature("operand", takes_, artifact.operands, artifact.operand_count);
@@ -144,7 +167,8 @@ class LoadedProgram {
     temporary_ = std::make_unique<rt::MemoryAllocator>(static_cast<uint32_t>(workspace_size - used), workspace + used);
     manager_ = std::make_unique<rt::MemoryManager>(&structures_, memory_.get(), temporary_.get());
     for (Spec& spec : takes_) operands_.push_back(tensor_of(spec));
-    method_ = std::make_unique<rt::Method>(take(program_.load_method(kMethod, manager_.get()), "load the method"));
+    const char* what = npu ? "load the method for Qualcomm's NPU, whose libraries (libQnnHtp.so) the process has to find" : "load the method";
+    method_ = std::make_unique<rt::Method>(take(program_.load_method(kMethod, manager_.get()), what));
     structures_.loaded();
     if (has_reserve()) reserve(artifact.size);
   }

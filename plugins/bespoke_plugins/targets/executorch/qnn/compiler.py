@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process that has imported the vendor's compiler, and compiles each job in a fork of its own. What it prints is dropped, and
+where a signal ends it only that job is lost."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import subprocess
+import sys
+from functools import cache
+from typing import IO, Any
+
+from bespoke_plugins.targets.executorch.qnn.binary import Job, Refused, compile_here
+
+HEADER = 8  # bytes of the length in front of a message
+
+
+class Compiler:
+    """`run(job)` gives the Binary of a Job, or the Refused that was raised."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},  # a fork has none of the threads
+        )  # fmt: skip
+        atexit.register(self._process.kill)
+
+    @staticmethod
+    @cache
+    def instance() -> Compiler:
+        return Compiler()
+
+    def run(self, job: Job) -> Any:
+        given, results = self._process.stdin, self._process.stdout
+        assert given is not None
+        assert results is not None
+        _send(given, pickle.dumps(job))
+        return pickle.loads(_received(results))
+
+
+def _send(stream: IO[bytes], message: bytes) -> None:
+    stream.write(len(message).to_bytes(HEADER, "little") + message)
+    stream.flush()
+
+
+def _received(stream: IO[bytes]) -> bytes:
+    length = stream.read(HEADER)
+    return stream.read(int.from_bytes(length, "little")) if length else b""
+
+
+def _serve(given: IO[bytes], results: IO[bytes]) -> None:
+    import executorch.backends.qualcomm.utils.utils  # noqa: F401  (once, and not in each fork, as what follows)
+    from executorch.backends.qualcomm.utils.qnn_sdk_setup import disable_mkldnn_on_amd
+
+    disable_mkldnn_on_amd()  # asks the processor, for a second
+    while message := _received(given):
+        _send(results, _compiled_in_a_fork(message))
+
+
+def _compiled_in_a_fork(message: bytes) -> bytes:
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            result: Any = compile_here(pickle.loads(message))
+        except Exception as problem:
+            result = problem if isinstance(problem, Refused) else Refused(f"{type(problem).__name__}: {str(problem)[:300]}")
+        with os.fdopen(write, "wb") as pipe:
+            pipe.write(pickle.dumps(result))
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        made = pipe.read()
+    _, status = os.waitpid(child, 0)
+    return made or pickle.dumps(Refused(f"the vendor's compiler, which ended with status {status}"))
+
+
+if __name__ == "__main__":
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    _serve(sys.stdin.buffer, answers)

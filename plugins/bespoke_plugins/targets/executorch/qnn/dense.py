@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A forward graph as the NPU's compiler wants it: quantized weights as dense constants, masks as numbers to be added."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from bespoke.errors import Unsupported
+from bespoke.graph import Graph
+from bespoke.ops import decode, head_chunk_of_logits
+
+UNSEEN = -1e4  # added to scores that a softmax must not see: exp of it is 0, and fp16 holds it
+
+
+def dense_graph(graph: Graph, baked: Mapping[str, np.ndarray]) -> torch.fx.GraphModule:
+    """Takes the operands that are not baked, in their order. Raises Unsupported for a graph of a backward pass."""
+    writer = _Dense(graph, {name: torch.from_numpy(array.copy()) for name, array in baked.items()})
+    operands = [torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype)) for spec in graph.inputs if spec.name not in baked]
+    return make_fx(writer.run_with, tracing_mode="fake", _allow_non_fake_inputs=True)(*operands)
+
+
+def _placeholders(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
+    return [node for node in module.graph.nodes if node.op == "placeholder"]
+
+
+class _Dense(torch.fx.Interpreter):
+    """Runs the graph with some operators in another way."""
+
+    def __init__(self, graph: Graph, held: Mapping[str, torch.Tensor]) -> None:
+        super().__init__(graph.module)
+        self.described = graph
+        self.held = held
+        self.at: torch.fx.Node
+        self.weights = {node: self._weight(node) for node in graph.module.graph.nodes if _kind(node) in ("linear", "head")}
+
+    def run_with(self, *operands: torch.Tensor) -> Any:
+        """`operands`: without those that are held."""
+        given = iter(operands)
+        return super().run(*[self.held[spec.name] if spec.name in self.held else next(given) for spec in self.described.inputs])
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        self.at = n
+        return super().run_node(n)
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        kind = _kind(self.at)
+        if kind == "refused":
+            raise Unsupported(
+                f"Graph '{self.described.name}', operator {target}", got="a graph of a backward pass",
+                expected="forward graphs, of evaluation, answers and methods that train by forward passes",
+                next_step="Choose such a method (mezo), or leave out delegate = 'qnn'",
+            )  # fmt: skip
+        if kind == "linear":
+            return args[0] @ self.weights[self.at]
+        if kind == "head":
+            h, _, _, targets, start, *state = args
+            return head_chunk_of_logits(h @ self.weights[self.at], targets, start, *state)
+        if kind == "mask":
+            seen, scores, _ = args
+            return scores + torch.where(seen, 0.0, UNSEEN)
+        return super().call_function(target, args, kwargs)
+
+    def _weight(self, node: torch.fx.Node) -> torch.Tensor:
+        """The transpose [columns, rows] of what a product reads."""
+        codes, scales = (self._held(node.args[place]) for place in (1, 2))
+        if _kind(node) == "head":
+            return decode(codes, scales, node.args[0].meta["val"].shape[1], torch.float32).t().contiguous()
+        cut, columns = node.args[3:5]
+        first = 0 if cut is None else int(self._held(cut))
+        return decode(codes, scales, codes.shape[1] * 2, torch.float32)[:, first : first + columns].t().contiguous()
+
+    def _held(self, node: Any) -> torch.Tensor:
+        position = _placeholders(self.described.module).index(node)
+        return self.held[self.described.inputs[position].name]
+
+
+def _kind(node: torch.fx.Node) -> str:
+    name = str(node.target)
+    if name in ("bespoke.linear_int4_transposed.default", "bespoke.head_chunk_gradient_int4.default"):
+        return "refused"
+    if name in ("bespoke.linear_int4.default", "bespoke.head_chunk_int4.default"):
+        return "linear" if "linear" in name else "head"
+    if name == "aten.where.self" and _number(node.args[2]) == -math.inf:
+        return "mask"
+    return ""
+
+
+def _number(value: Any) -> Any:
+    """Of a tensor that holds one number, which the graph names."""
+    return value.args[0] if str(getattr(value, "target", "")) == "aten.scalar_tensor.default" else None

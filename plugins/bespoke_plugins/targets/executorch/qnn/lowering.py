@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A graph as a program of three parts: what comes before the region of the NPU, the region, what comes after it. The first and the
+last are XNNPACK's and kernels, as ever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from bespoke.graph import Graph
+from bespoke_plugins.targets.executorch.lowering import Lowering
+from bespoke_plugins.targets.executorch.program import REGION, Compiled, compile_graph
+from bespoke_plugins.targets.executorch.qnn.binary import Binary
+from bespoke_plugins.targets.executorch.qnn.compile import compile_region
+from bespoke_plugins.targets.executorch.qnn.dense import dense_graph
+from bespoke_plugins.targets.executorch.qnn.region import Region, region_of
+from bespoke_plugins.targets.executorch.tape import Op, Value
+
+BACKEND = "QnnBackend"
+
+
+def compile_for_npu(graph: Graph, soc: str, baked: Mapping[str, np.ndarray]) -> Compiled:
+    """A graph without matrix products is compiled as for any processor."""
+    dense = replace(graph, module=dense_graph(graph, baked))
+    region = region_of(dense.module)
+    if region is None:
+        return compile_graph(graph)
+    return compile_graph(dense, _NpuLowering(dense, region, soc))
+
+
+@dataclass(frozen=True)
+class _Delegate:
+    binary: Binary
+
+    def arguments(self, op: Op) -> dict[str, Any]:
+        """Of `_Program._delegated`."""
+        tensors = [op.inputs[i] for i in self.binary.inputs] + [op.outputs[i] for i in self.binary.outputs]
+        return {"backend": BACKEND, "data": self.binary.data, "settings": self.binary.settings, "tensors": tensors}
+
+
+class _NpuLowering(Lowering):
+    def __init__(self, graph: Graph, region: Region, soc: str) -> None:
+        super().__init__(graph)
+        self.region = region
+        self.soc = soc
+
+    def calls(self, nodes: Iterable[torch.fx.Node]) -> None:
+        nodes, after = list(nodes), self.region.after
+        super().calls([node for node in nodes if node not in after and node not in self.region.nodes])
+        self._region()
+        super().calls([node for node in nodes if node in after])
+
+    def _region(self) -> None:
+        binary = compile_region(self.region, self.soc, self.graph.name)
+        operands = [self.tape.stored(self.values[node], torch.float32) for node in self.region.inputs]
+        op = Op(REGION, operands, attributes={"delegate": _Delegate(binary)})
+        op.outputs = [Value(tuple(node.meta["val"].shape), torch.float32, "float", op=op) for node in self.region.outputs]
+        self.tape.ops.append(op)
+        self.values |= zip(self.region.outputs, op.outputs, strict=True)

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which operators of a graph the NPU takes: one region around its matrix products, which is entered once and left once.
+
+The NPU computes in fp16. What would suffer from that stays on the processor, in fp32: squares and what is made of them (norms),
+sums with what does not come from a product (the residual stream), and all that follows from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+PRODUCTS = {"aten.mm.default", "aten.bmm.default"}
+LAYOUT = {
+    "aten._unsafe_view.default", "aten.cat.default", "aten.clone.default", "aten.expand.default", "aten.permute.default",
+    "aten.slice.Tensor", "aten.split.Tensor", "aten.stack.default", "aten.t.default", "aten.transpose.int",
+    "aten.unsqueeze.default", "aten.view.default",
+}  # fmt: skip
+ARITHMETIC = {
+    "aten._softmax.default", "aten.add.Tensor", "aten.div.Scalar", "aten.div.Tensor", "aten.gelu.default", "aten.mul.Scalar",
+    "aten.mul.Tensor", "aten.neg.default", "aten.sigmoid.default", "aten.silu.default", "aten.sub.Tensor", "aten.tanh.default",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Region:
+    """`module` takes `inputs` and gives `outputs`, nodes of the whole graph, all float32. `after`: nodes that need the outputs."""
+
+    nodes: frozenset[torch.fx.Node]
+    after: frozenset[torch.fx.Node]
+    inputs: tuple[torch.fx.Node, ...]
+    outputs: tuple[torch.fx.Node, ...]
+    module: torch.fx.GraphModule
+
+
+def region_of(module: torch.fx.GraphModule) -> Region | None:
+    """None: the graph has no matrix product."""
+    nodes, after = _nodes(module)
+    if not nodes:
+        return None
+    inside = [node for node in module.graph.nodes if node in nodes]
+    read = dict.fromkeys(a for node in inside for a in node.all_input_nodes if a not in nodes and a.op != "get_attr")
+    given = [node for node in inside if not _is_list(node) and any(user not in nodes for user in node.users)]
+    return Region(nodes, after, tuple(read), tuple(given), _outlined(module, inside, list(read), given))
+
+
+def _nodes(module: torch.fx.GraphModule) -> tuple[frozenset[torch.fx.Node], frozenset[torch.fx.Node]]:
+    """Products, what they are laid out from, and what is made of them; and all that comes after."""
+    nodes: set[torch.fx.Node] = set()
+    made: set[torch.fx.Node] = set()  # of a product, in the region
+    left: set[torch.fx.Node] = set()  # depend on a product, and are not in it
+    for node in module.graph.nodes:
+        before = node.all_input_nodes
+        if not any(a in left for a in before) and _is_taken(node, made):
+            nodes.add(node)
+            if str(node.target) in PRODUCTS or any(a in made for a in before):
+                made.add(node)
+        elif any(a in left or a in made for a in before):
+            left.add(node)
+    near: set[torch.fx.Node] = set()
+    for node in nodes:
+        if str(node.target) in PRODUCTS:
+            _walk(node, nodes, near)
+    after: set[torch.fx.Node] = set()
+    for node in module.graph.nodes:
+        if node.op == "call_function" and node not in near and any(a in near or a in after for a in node.all_input_nodes):
+            after.add(node)
+    return frozenset(near), frozenset(after)
+
+
+def _walk(start: torch.fx.Node, nodes: set[torch.fx.Node], near: set[torch.fx.Node]) -> None:
+    waiting = [start]
+    while waiting:
+        node = waiting.pop()
+        if node in nodes and node not in near:
+            near.add(node)
+            waiting += [*node.all_input_nodes, *node.users]
+
+
+def _is_taken(node: torch.fx.Node, made: set[torch.fx.Node]) -> bool:
+    name, value = str(node.target), node.meta.get("val")
+    if "getitem" in name:
+        return str(node.args[0].target) == "aten.split.Tensor" and _is_float(value)
+    if name in PRODUCTS | LAYOUT:
+        return _is_float(value[0] if isinstance(value, list | tuple) else value)
+    if name not in ARITHMETIC or not _is_float(value):
+        return False
+    before = node.all_input_nodes
+    square = name == "aten.mul.Tensor" and len(before) == 1 and node.args[0] is node.args[1]
+    residual = name == "aten.add.Tensor" and any(a not in made and a.meta["val"].shape == value.shape for a in before)
+    return any(a in made for a in before) and not square and not residual
+
+
+def _is_float(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype is torch.float32
+
+
+def _is_list(node: torch.fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), list | tuple)
+
+
+def _outlined(
+    module: torch.fx.GraphModule, inside: Sequence[torch.fx.Node], read: Sequence[torch.fx.Node], given: Sequence[torch.fx.Node]
+) -> torch.fx.GraphModule:
+    graph = torch.fx.Graph()
+    copies: dict[torch.fx.Node, torch.fx.Node] = {}
+    for number, node in enumerate(read):
+        copies[node] = graph.placeholder(f"x{number}")
+        copies[node].meta = dict(node.meta)
+    constants = dict.fromkeys(a for node in inside for a in node.all_input_nodes if a.op == "get_attr")
+    for node in (*constants, *inside):
+        copies[node] = graph.node_copy(node, lambda old: copies[old])
+    graph.output(tuple(copies[node] for node in given))
+    return torch.fx.GraphModule({str(node.target): getattr(module, str(node.target)) for node in constants}, graph)

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs for Qualcomm's NPU, compiled and run by the vendor's own libraries, in their emulator: artifact by artifact, and in the
+device core, which trains with them as it does with those for the processor."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import statistics
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bespoke import Lora, Personalizer, PersonalModel, Training, plugins
+from bespoke.bundle.reader import open_bundle
+from bespoke.core import finding
+from bespoke.testing import check_target
+from tests.bundles import made_once
+from tests.checks import record_check
+from tests.qnn import emulator
+from tests.reading import select
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(emulator.missing() is not None, reason=f"the NPU's emulator: {emulator.missing()}"),
+    pytest.mark.skipif(finding.find().library is None, reason="the device core is not installed"),
+]
+
+STEPS, ROWS, LENGTH, ORDERS = 100, 4, 32, 10
+METHODS = {"mezo": {}, "prge": {"queries": 2}}
+NPU = {"executorch": {"delegate": "qnn", "soc": "SM8650"}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    before = dict(os.environ)
+    emulator.use(tmp_path_factory.mktemp("qnn") / "sdk")
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def test_each_program_computes_what_was_traced() -> None:
+    """Of two builds the same bytes, each artifact with two sets of weights; answers too."""
+    target: Any = plugins.get("target", "executorch")
+    report = check_target(target, target.Options(delegate="qnn"), optimizers=["mezo", "prge"], tolerance=1e-2)
+    assert report.opened == report.lowered > 100
+    record_check("programs for the NPU, in its emulator", {"programs": report.opened, "largest relative error": report.error})
+
+
+def build(stories: Path, folder: Path, targets: Any, epsilon: float) -> None:
+    methods = {name: {**options, "epsilon": epsilon, "distribution": "normal"} for name, options in METHODS.items()}
+    training = Training(sequence_lengths=(LENGTH,), batch_size=ROWS, steps=STEPS, seed=1)
+    Personalizer(stories, methods, targets, lora=Lora(rank=4), training=training, context=64, data=None).build(folder / "bundle")
+
+
+@pytest.fixture(scope="module", params=[1e-2, 1e-3])
+def bundles(
+    request: pytest.FixtureRequest, stories: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[float, dict[str, Path]]:
+    made = {
+        name: made_once(tmp_path_factory, f"{name}-{request.param}", lambda f, t=t: build(stories, f, t, request.param)) / "bundle"
+        for name, t in {"npu": NPU, "processor": "executorch"}.items()
+    }  # fmt: skip
+    return request.param, made
+
+
+def texts(data_folder: Path) -> list[str]:
+    words = (data_folder / "text" / "tinyshakespeare" / "input.txt").read_text()
+    return [words[i * 100 : (i + 1) * 100] for i in range(ROWS)]
+
+
+def trained(bundle: Path, state: Path, method: str, words: Sequence[str], steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Losses, and g of each query of each step, of a run whose batches are all of the texts."""
+    shutil.rmtree(state, ignore_errors=True)
+    with PersonalModel.open(bundle, state=state, runtime="core") as model:
+        for text in words:
+            model.examples.add({"text": text}, use="train")
+        losses = model.train(steps=steps, method=method).losses
+    rows = select(state, "SELECT recorded FROM journal ORDER BY step")
+    return np.array(losses), np.concatenate([np.frombuffer(bytes.fromhex(row[0]), "<f4") for row in rows])
+
+
+def test_weights_are_in_the_programs_but_for_those_of_a_look_up(bundles: tuple[float, dict[str, Path]]) -> None:
+    with open_bundle(bundles[1]["npu"]) as opened:
+        (target,) = opened.manifest.targets
+        names = {graph.key: graph.name for graph in opened.manifest.graphs}
+    assert target.options == {"delegate": "qnn", "soc": "SM8650"}
+    for artifact in target.artifacts:
+        takes = {name for name in artifact.operands if name.endswith((".codes", ".scales"))}
+        assert bool(takes) == (names[artifact.graph] == "embed")
+    assert sum(bool(artifact.baked) for artifact in target.artifacts) > 30
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_core_trains_with_the_npu_as_with_the_processor(
+    bundles: tuple[float, dict[str, Path]], method: str, data_folder: Path, tmp_path: Path
+) -> None:
+    epsilon, made = bundles
+    words = texts(data_folder)
+    runs = {name: trained(bundle, tmp_path / name, method, words, STEPS) for name, bundle in made.items()}
+    (losses, g), (exact_losses, exact_g) = runs["npu"], runs["processor"]
+    orders = list(itertools.permutations(words))[::2][:ORDERS]
+    first = [trained(made["npu"], tmp_path / "order", method, order, 1)[1][0] for order in orders]
+    noise = statistics.stdev(map(float, first))
+    large = np.abs(exact_g) > noise
+    figures = {
+        "steps": len(losses), "largest relative error of a loss": float(np.max(np.abs(losses / exact_losses - 1))),
+        "correlation of g": float(np.corrcoef(g, exact_g)[0, 1]), "noise of g": noise, "g that exceed it": int(large.sum()),
+        "of them with the same sign": float(np.mean(np.sign(g[large]) == np.sign(exact_g[large]))),
+    }  # fmt: skip
+    record_check(f"training with the NPU's programs, {method}, epsilon {epsilon:g}", figures)
+    print(figures)
+    assert figures["largest relative error of a loss"] <= 1e-2
+    if epsilon >= 1e-2:
+        assert figures["correlation of g"] >= 0.98
+        assert figures["of them with the same sign"] >= 0.95

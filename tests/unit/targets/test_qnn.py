@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the NPU is given of a graph, without its compiler: the region around the products, and numbers that stay what they were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bespoke import plugins
+from bespoke.compiler.baking import quantized_operands
+from bespoke.errors import MissingDependency, Unsupported
+from bespoke.graph.trace import Graph
+from bespoke.ops.dtypes import TORCH_DTYPES
+from bespoke.testing.rig import Case, planned
+from bespoke.testing.tiny import shared_tracer
+
+pytest.importorskip("executorch")
+
+from bespoke_plugins.targets.executorch.qnn.compile import compile_region
+from bespoke_plugins.targets.executorch.qnn.dense import dense_graph
+from bespoke_plugins.targets.executorch.qnn.region import PRODUCTS, Region, region_of
+
+UNLIMITED = 2**40  # window of attention
+FAMILIES = ["plain", "normed"]
+
+
+def graphs_of(method: str, model: str) -> dict[str, Graph]:
+    optimizer = plugins.get("optimizer", method)
+    plan = planned(optimizer, optimizer.Options(), Case.of(model, 7, 2))
+    graphs = shared_tracer().graphs
+    return {graphs[reference.key].name: graphs[reference.key] for reference in plan.graphs}
+
+
+def weights_of(graph: Graph) -> dict[str, np.ndarray]:
+    """Codes, scales and where columns begin, as a build would bake them."""
+    rng, found = np.random.default_rng(1), {}
+    for one in quantized_operands(graph):
+        spec = graph.inputs[one.weight]
+        codes = rng.integers(0, 256, spec.shape, np.uint8)
+        found[spec.name] = codes if spec.dtype == "uint8" else (rng.random(spec.shape) / 50).astype(np.float16)
+        if one.column_start is not None:
+            found[graph.inputs[one.column_start].name] = np.array(0, np.int64)
+    return found
+
+
+def cut(graph: Graph) -> tuple[torch.fx.GraphModule, Region | None]:
+    module = dense_graph(graph, weights_of(graph))
+    return module, region_of(module)
+
+
+def names(nodes: Any) -> list[str]:
+    return [str(node.target).split(".")[1] for node in nodes if node.op == "call_function" and "." in str(node.target)]
+
+
+@pytest.mark.parametrize("model", FAMILIES)
+def test_with_dense_weights_a_graph_computes_what_it_did(model: str) -> None:
+    for name, graph in graphs_of("mezo", model).items():
+        if name == "embed":
+            continue
+        baked = weights_of(graph)
+        generator = torch.Generator().manual_seed(1)
+        operands = []
+        for spec in graph.inputs:
+            if spec.name in baked:
+                operands.append(torch.from_numpy(baked[spec.name]))
+            elif TORCH_DTYPES[spec.dtype].is_floating_point:
+                operands.append(torch.rand(spec.shape, generator=generator).to(TORCH_DTYPES[spec.dtype]))
+            else:
+                operands.append(torch.full(spec.shape, UNLIMITED if spec.name == "window" else 0, dtype=TORCH_DTYPES[spec.dtype]))
+        expected = graph.module(*operands)
+        left = [operand for spec, operand in zip(graph.inputs, operands, strict=True) if spec.name not in baked]
+        for got, wanted in zip(dense_graph(graph, baked)(*left), expected, strict=True):
+            assert torch.allclose(got, wanted, rtol=1e-4, atol=1e-4), name
+
+
+@pytest.mark.parametrize("model", FAMILIES)
+def test_the_region_has_every_product_that_leads_to_no_norm_and_is_entered_and_left_once(model: str) -> None:
+    seen = set()
+    for name, graph in graphs_of("mezo", model).items():
+        if name == "embed":
+            continue
+        module, region = cut(graph)
+        products = [node for node in module.graph.nodes if str(node.target) in PRODUCTS]
+        assert (region is None) == (not products), name
+        if region is None:
+            continue
+        seen.add(name)
+        assert any(node in region.nodes for node in products)
+        assert not region.nodes & region.after
+        assert not any(user in region.nodes for node in region.after for user in node.users), name
+        for node in (*region.inputs, *region.outputs):
+            assert node.meta["val"].dtype is torch.float32
+    assert {"attention_inputs", "attention_tile", "attention_output", "head_chunk"} <= seen
+
+
+def test_norms_the_residual_stream_masks_and_the_heads_log_sum_exp_stay_on_the_processor() -> None:
+    graphs = graphs_of("mezo", "plain")
+    _, inputs = cut(graphs["attention_inputs"])
+    _, output = cut(graphs["attention_output"])
+    _, tile = cut(graphs["attention_tile"])
+    _, head = cut(graphs["head_chunk"])
+    assert inputs is not None
+    assert output is not None
+    assert tile is not None
+    assert head is not None
+    assert {"rsqrt", "mean"}.isdisjoint(names(inputs.nodes))
+    assert names(output.after) == ["add"]  # x + what attention gives
+    assert {"le", "gt", "where", "arange"}.isdisjoint(names(tile.nodes))
+    assert "_softmax" in names(tile.nodes)
+    assert set(names(head.nodes)) == {"mm"}
+    assert {"exp", "max", "gather"} <= set(names(head.after))
+
+
+def test_a_backward_pass_is_refused_by_its_operator() -> None:
+    optimizer = plugins.get("optimizer", "mesp")
+    plan = planned(optimizer, optimizer.Options(), Case.of("plain", 7, 2))
+    graphs = [shared_tracer().graphs[reference.key] for reference in plan.graphs]
+    (graph,) = [graph for graph in graphs if "head_chunk_gradient" in str(graph.module.graph)]
+    with pytest.raises(Unsupported, match=r"'head_chunk', operator bespoke\.head_chunk_gradient_int4.*backward pass.*mezo"):
+        dense_graph(graph, weights_of(graph))
+
+
+def test_without_the_sdk_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    _, region = cut(graphs_of("mezo", "plain")["head_chunk"])
+    assert region is not None
+    monkeypatch.delenv("QNN_SDK_ROOT", raising=False)
+    with pytest.raises(MissingDependency, match=r"no QNN_SDK_ROOT.*Install it from Qualcomm"):
+        compile_region(region, "SM8650", "head_chunk")
+    monkeypatch.setenv("QNN_SDK_ROOT", str(tmp_path))
+    with pytest.raises(MissingDependency, match=r"without lib/x86_64-linux-clang/libQnnHtp\.so"):
+        compile_region(region, "SM8650", "head_chunk")
