@@ -172,7 +172,7 @@ class RoundingTarget(CompilingTarget, Protocol):
     """A target whose artifacts compute in less than float32."""
 
     def rounding(self, options: Any) -> float:
-        """By what share losses may be off against float32; 0: not at all. Golden vectors allow for the largest of a bundle's targets."""
+        """By what share losses may be off against float32; 0: not at all. Golden vectors allow for the largest of all targets."""
 
 
 @runtime_checkable
