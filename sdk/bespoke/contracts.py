@@ -198,7 +198,7 @@ def bakes(target: Target, options: Any, graph: Graph | None = None) -> bool:
 
 
 def rounding(target: Target, options: Any) -> float:
-    """By what share the losses of a target may be off, beside what float32 rounds away."""
+    """By what share the losses of a target may be off, in addition to what float32 rounds away."""
     return target.rounding(options) if isinstance(target, RoundingTarget) else 0.0
 
 

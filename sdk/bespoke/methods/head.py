@@ -45,10 +45,10 @@ def head_chunk(h: torch.Tensor, w: Weight, targets: torch.Tensor, start: torch.T
         names = [name for name in _STATE if name in state]
         return dict(zip(names, head_chunk_int4(h, w.codes, w.scales, targets, start, *[state[n] for n in names]), strict=True))
     z = product(h, w)  # [N, C]
-    new = dict(zip(_STATE[:4], head_chunk_of_logits(z, targets, start, *[state[n] for n in _STATE[:4]]), strict=True))
+    statistics, keep, p = head_chunk_of_logits(z, targets, start, *[state[name] for name in _STATE[:4]])
+    new = dict(zip(_STATE[:4], statistics, strict=True))
     if "acc" in state:
-        p = torch.exp(z - new["m"][:, None])
-        new["acc"] = state["acc"] * torch.exp(state["m"] - new["m"])[:, None] + product_transposed(p, w)
+        new["acc"] = state["acc"] * keep[:, None] + product_transposed(p, w)
     return new
 
 

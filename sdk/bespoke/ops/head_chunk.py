@@ -53,15 +53,17 @@ def head_chunk_bytes(rows: int, out: int, columns: int) -> int:
 def head_chunk_of_logits(
     z: torch.Tensor, targets: torch.Tensor, start: torch.Tensor, m: torch.Tensor, total: torch.Tensor, label: torch.Tensor,
     best: torch.Tensor,
-) -> Statistics:  # fmt: skip
-    """The same without its product, from all logits z [N, C] at once, for a graph to be traced: new m, l, label and best."""
+) -> tuple[Statistics, torch.Tensor, torch.Tensor]:  # fmt: skip
+    """The same without its products, from all logits z [N, C] at once, for a graph to be traced: new m, l, label and best; and what
+    acc needs, keep [N] and exp(z - m') [N, C]."""
     top, index = z.max(-1)
     new = torch.maximum(m, top)
     local = targets.reshape(-1) - start
     inside = (local >= 0) & (local < z.shape[1])
     here = z.gather(1, local.clamp(0, z.shape[1] - 1)[:, None])[:, 0]
-    total = total * torch.exp(m - new) + torch.exp(z - new[:, None]).sum(-1)
-    return new, total, torch.where(inside, here, label), torch.where(top > m, index + start, best)
+    keep, p = torch.exp(m - new), torch.exp(z - new[:, None])
+    state = new, total * keep + p.sum(-1), torch.where(inside, here, label), torch.where(top > m, index + start, best)
+    return state, keep, p
 
 
 def _update(

@@ -8,8 +8,18 @@ from typing import Any
 
 import torch
 
+from bespoke import plugins
 from bespoke.graph.trace import DTYPE_NAMES, Graph, TensorSpec, Tracer
 from bespoke.graph.tree import flatten
+from bespoke.testing.rig import Case, planned
+from bespoke.testing.tiny import shared_tracer
+
+
+def graphs_of(method: str, model: str) -> list[Graph]:
+    """Of a method's plan for a tiny model."""
+    optimizer = plugins.get("optimizer", method)
+    plan = planned(optimizer, optimizer.Options(), Case.of(model, 7, 2))
+    return [shared_tracer().graphs[reference.key] for reference in plan.graphs]
 
 
 def traced(function: Callable[..., Any], operands: Sequence[torch.Tensor], name: str = "function") -> Graph:

@@ -18,12 +18,9 @@ import torch
 from bespoke import plugins
 from bespoke.core import find
 from bespoke.errors import MissingDependency
-from bespoke.graph.trace import Graph
 from bespoke.ops import operator_workspace_bytes
 from bespoke.testing import check_target
-from bespoke.testing.rig import Case, planned
-from bespoke.testing.tiny import shared_tracer
-from tests.unit.targets.programs import kernels_of, read, traced
+from tests.unit.targets.programs import graphs_of, kernels_of, read, traced
 
 pytest.importorskip("executorch")
 
@@ -39,12 +36,6 @@ SMALL = {"aten::_to_copy.out", "aten::full.out", "aten::clone.out", "aten::expm1
 PLANS = [("mebp", "normed"), ("mesp", "plain"), ("mezo", "plain")]
 MORE_PLANS = [pytest.param(*plan, marks=pytest.mark.slow) for plan in (("mebp", "plain"), ("mesp", "normed"), ("mezo", "normed"))]
 ROOT = Path(__file__).parents[3]
-
-
-def graphs_of(method: str, model: str) -> list[Graph]:
-    optimizer = plugins.get("optimizer", method)
-    plan = planned(optimizer, optimizer.Options(), Case.of(model, 7, 2))
-    return [shared_tracer().graphs[reference.key] for reference in plan.graphs]
 
 
 compiled_once = functools.cache(compile_graph)  # methods share graphs

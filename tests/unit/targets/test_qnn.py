@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from bespoke import plugins
 from bespoke.compiler.baking import quantized_operands
 from bespoke.errors import MissingDependency, Unsupported
 from bespoke.graph.trace import Graph
 from bespoke.ops.dtypes import TORCH_DTYPES
-from bespoke.testing.rig import Case, planned
-from bespoke.testing.tiny import shared_tracer
+from tests.unit.targets.programs import graphs_of
 
 pytest.importorskip("executorch")
 
@@ -27,11 +25,8 @@ UNLIMITED = 2**40  # window of attention
 FAMILIES = ["plain", "normed"]
 
 
-def graphs_of(method: str, model: str) -> dict[str, Graph]:
-    optimizer = plugins.get("optimizer", method)
-    plan = planned(optimizer, optimizer.Options(), Case.of(model, 7, 2))
-    graphs = shared_tracer().graphs
-    return {graphs[reference.key].name: graphs[reference.key] for reference in plan.graphs}
+def by_name(method: str, model: str) -> dict[str, Graph]:
+    return {graph.name: graph for graph in graphs_of(method, model)}
 
 
 def weights_of(graph: Graph) -> dict[str, np.ndarray]:
@@ -57,7 +52,7 @@ def names(nodes: Any) -> list[str]:
 
 @pytest.mark.parametrize("model", FAMILIES)
 def test_with_dense_weights_a_graph_computes_what_it_did(model: str) -> None:
-    for name, graph in graphs_of("mezo", model).items():
+    for name, graph in by_name("mezo", model).items():
         if name == "embed":
             continue
         baked = weights_of(graph)
@@ -79,7 +74,7 @@ def test_with_dense_weights_a_graph_computes_what_it_did(model: str) -> None:
 @pytest.mark.parametrize("model", FAMILIES)
 def test_the_region_has_every_product_that_leads_to_no_norm_and_is_entered_and_left_once(model: str) -> None:
     seen = set()
-    for name, graph in graphs_of("mezo", model).items():
+    for name, graph in by_name("mezo", model).items():
         if name == "embed":
             continue
         module, region = cut(graph)
@@ -97,7 +92,7 @@ def test_the_region_has_every_product_that_leads_to_no_norm_and_is_entered_and_l
 
 
 def test_norms_the_residual_stream_masks_and_the_heads_log_sum_exp_stay_on_the_processor() -> None:
-    graphs = graphs_of("mezo", "plain")
+    graphs = by_name("mezo", "plain")
     _, inputs = cut(graphs["attention_inputs"])
     _, output = cut(graphs["attention_output"])
     _, tile = cut(graphs["attention_tile"])
@@ -115,16 +110,13 @@ def test_norms_the_residual_stream_masks_and_the_heads_log_sum_exp_stay_on_the_p
 
 
 def test_a_backward_pass_is_refused_by_its_operator() -> None:
-    optimizer = plugins.get("optimizer", "mesp")
-    plan = planned(optimizer, optimizer.Options(), Case.of("plain", 7, 2))
-    graphs = [shared_tracer().graphs[reference.key] for reference in plan.graphs]
-    (graph,) = [graph for graph in graphs if "head_chunk_gradient" in str(graph.module.graph)]
+    (graph,) = [graph for graph in graphs_of("mesp", "plain") if "head_chunk_gradient" in str(graph.module.graph)]
     with pytest.raises(Unsupported, match=r"'head_chunk', operator bespoke\.head_chunk_gradient_int4.*backward pass.*mezo"):
         dense_graph(graph, weights_of(graph))
 
 
 def test_without_the_sdk_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    _, region = cut(graphs_of("mezo", "plain")["head_chunk"])
+    _, region = cut(by_name("mezo", "plain")["head_chunk"])
     assert region is not None
     monkeypatch.delenv("QNN_SDK_ROOT", raising=False)
     with pytest.raises(MissingDependency, match=r"no QNN_SDK_ROOT.*Install it from Qualcomm"):

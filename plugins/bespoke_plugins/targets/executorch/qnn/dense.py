@@ -60,7 +60,8 @@ class _Dense(torch.fx.Interpreter):
             return args[0] @ self.weights[self.at]
         if kind == "head":
             h, _, _, targets, start, *state = args
-            return head_chunk_of_logits(h @ self.weights[self.at], targets, start, *state)
+            statistics, _, _ = head_chunk_of_logits(h @ self.weights[self.at], targets, start, *state)
+            return statistics
         if kind == "mask":
             seen, scores, _ = args
             return scores + torch.where(seen, 0.0, UNSEEN)
@@ -69,9 +70,7 @@ class _Dense(torch.fx.Interpreter):
     def _weight(self, node: torch.fx.Node) -> torch.Tensor:
         """The transpose [columns, rows] of what a product reads."""
         codes, scales = (self._held(node.args[place]) for place in (1, 2))
-        if _kind(node) == "head":
-            return decode(codes, scales, node.args[0].meta["val"].shape[1], torch.float32).t().contiguous()
-        cut, columns = node.args[3:5]
+        cut, columns = (None, node.args[0].meta["val"].shape[1]) if _kind(node) == "head" else node.args[3:5]
         first = 0 if cut is None else int(self._held(cut))
         return decode(codes, scales, codes.shape[1] * 2, torch.float32)[:, first : first + columns].t().contiguous()
 

@@ -59,24 +59,24 @@ def _nodes(module: torch.fx.GraphModule) -> tuple[frozenset[torch.fx.Node], froz
                 made.add(node)
         elif any(a in left or a in made for a in before):
             left.add(node)
-    near: set[torch.fx.Node] = set()
-    for node in nodes:
-        if str(node.target) in PRODUCTS:
-            _walk(node, nodes, near)
+    near = _near(nodes)
     after: set[torch.fx.Node] = set()
     for node in module.graph.nodes:
         if node.op == "call_function" and node not in near and any(a in near or a in after for a in node.all_input_nodes):
             after.add(node)
-    return frozenset(near), frozenset(after)
+    return near, frozenset(after)
 
 
-def _walk(start: torch.fx.Node, nodes: set[torch.fx.Node], near: set[torch.fx.Node]) -> None:
-    waiting = [start]
+def _near(nodes: set[torch.fx.Node]) -> frozenset[torch.fx.Node]:
+    """Those of them that lead to a product or from one."""
+    near: set[torch.fx.Node] = set()
+    waiting = [node for node in nodes if str(node.target) in PRODUCTS]
     while waiting:
         node = waiting.pop()
         if node in nodes and node not in near:
             near.add(node)
             waiting += [*node.all_input_nodes, *node.users]
+    return frozenset(near)
 
 
 def _is_taken(node: torch.fx.Node, made: set[torch.fx.Node]) -> bool:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-from functools import cache
 from pathlib import Path
 
 from bespoke.contracts import quiet_imports
@@ -13,7 +12,6 @@ from bespoke.errors import MissingDependency
 LIBRARIES = "lib/x86_64-linux-clang"
 
 
-@cache
 def load_qnn() -> None:
     """Raises MissingDependency where QNN_SDK_ROOT names no folder with the compiler's libraries."""
     root = os.environ.get("QNN_SDK_ROOT", "")
