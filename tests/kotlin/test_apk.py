@@ -90,8 +90,9 @@ def stubs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def of_this_machine(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The whole device core and the binding's library, for glibc: what an app holds, and what no Android loads."""
     folder = tmp_path_factory.mktemp("glibc")
-    of_android = (path for path in (core_folder() / "lib").glob("*.so") if "engine_mlx" not in path.name)  # that is Apple's
-    for path in [*of_android, prepared / "native" / "libbespoke_jni.so"]:
+    others = ("engine_mlx", "backend_qnn")  # Apple's; an NPU's, which an app without bundles for it leaves out
+    of_processors = (path for path in (core_folder() / "lib").glob("*.so") if not any(name in path.name for name in others))
+    for path in [*of_processors, prepared / "native" / "libbespoke_jni.so"]:
         shutil.copy(path, folder)
     return {"x86_64": folder}
 
