@@ -37,8 +37,10 @@ def install(folder: Path) -> dict[str, str]:
         if library.name != "libQnnHtp.so":
             (libraries / library.name).symlink_to(library)
     source = Path(__file__).with_name("older_device.c")
+    # nodelete: ExecuTorch closes the library with its last program. The real one stays, has the same name, and would be found next.
     subprocess.run(
-        ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-Wl,-soname,libQnnHtp.so", f'-DREAL="{wheel / "libQnnHtp.so"}"',
+        ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-Wl,-z,nodelete,-soname,libQnnHtp.so",
+         f'-DREAL="{wheel / "libQnnHtp.so"}"',
          str(source), "-o", str(libraries / "libQnnHtp.so"), "-ldl"],
         check=True,
     )  # fmt: skip

@@ -17,10 +17,14 @@ import pytest
 
 from bespoke import Lora, Personalizer, PersonalModel, Training, plugins
 from bespoke.bundle.reader import open_bundle
-from bespoke.core import finding
+from bespoke.core import finding, library
+from bespoke.core.answers import Generation
+from bespoke.core.handle import Handle, Place
+from bespoke.core.runtime import CoreRuntime
 from bespoke.testing import check_target
 from tests.bundles import made_once
 from tests.checks import record_check
+from tests.full_size import full_size_folder
 from tests.qnn import emulator
 from tests.reading import select
 
@@ -85,6 +89,31 @@ def trained(bundle: Path, state: Path, method: str, words: Sequence[str], steps:
     return np.array(losses), np.concatenate([np.frombuffer(bytes.fromhex(row[0]), "<f4") for row in rows])
 
 
+def test_golden_vectors_hold_for_all_plans_in_one_process(bundles: tuple[float, dict[str, Path]], tmp_path: Path) -> None:
+    """Training by both methods, then answers, each with programs of its own."""
+    with open_bundle(bundles[1]["npu"]) as opened:
+        core = CoreRuntime(Place(bundles[1]["npu"], tmp_path / "state", opened.manifest_sha256), None)
+    assert {check["method"] for check in core.verify()["checks"]} >= {*METHODS, "generation"}
+
+
+def test_two_models_of_one_process_have_the_programs_each_for_itself(
+    bundles: tuple[float, dict[str, Path]], tmp_path: Path
+) -> None:
+    """ExecuTorch takes two binaries with one signature for the same one, and ends it for both when the first is closed."""
+    with open_bundle(bundles[1]["npu"]) as opened:
+        models = [Handle(library.load(), Place(bundles[1]["npu"], tmp_path / name, opened.manifest_sha256)) for name in "ab"]
+    sessions = [model.open_session(Generation(max_tokens=12)) for model in models]
+    for session in sessions:
+        session.feed('"Once upon a time"')
+    answers = [[session.next().text for _ in range(6)] for session in sessions]
+    assert answers[0] == answers[1]
+    sessions[0].close()
+    models[0].close()
+    assert len([sessions[1].next().text for _ in range(6)]) == 6
+    sessions[1].close()
+    models[1].close()
+
+
 def test_weights_are_in_the_programs_but_for_those_of_a_look_up(bundles: tuple[float, dict[str, Path]]) -> None:
     with open_bundle(bundles[1]["npu"]) as opened:
         (target,) = opened.manifest.targets
@@ -119,3 +148,24 @@ def test_the_core_trains_with_the_npu_as_with_the_processor(
     if epsilon >= 1e-2:
         assert figures["correlation of g"] >= 0.98
         assert figures["of them with the same sign"] >= 0.95
+
+
+def test_a_block_of_half_a_billion_parameters_is_thirty_megabytes(tmp_path: Path) -> None:
+    """Qwen2.5-0.5B's dimensions, one block of 24, with random weights and a vocabulary of 8,192; two rows of 32 tokens."""
+    model = full_size_folder("Qwen2.5-0.5B", tmp_path / "model", num_hidden_layers=1, vocab_size=8192)
+    training = Training(sequence_lengths=(LENGTH,), batch_size=2, steps=1, seed=1)
+    asked = Personalizer(model, {"mezo": {"epsilon": 1e-2}}, NPU, lora=Lora(rank=8), training=training, context=64, data=None)
+    said = asked.estimate().bundle_bytes
+    asked.build(tmp_path / "bundle")
+    assert 0.95 <= sum(file.stat().st_size for file in (tmp_path / "bundle").rglob("*") if file.is_file()) / said <= 1
+    with open_bundle(tmp_path / "bundle") as opened:
+        (target,) = opened.manifest.targets
+        names = {graph.key: graph.name for graph in opened.manifest.graphs}
+    sizes: dict[str, set[int]] = {}
+    for artifact in target.artifacts:
+        if artifact.baked:
+            sizes.setdefault(names[artifact.graph], set()).add((tmp_path / "bundle" / artifact.file).stat().st_size)
+    block = sum(max(sizes[name]) for name in ("attention_inputs", "attention_output", "mlp_slice"))
+    record_check("a block of Qwen2.5-0.5B's size, compiled for the NPU", {"bytes": block, "bytes at most of the bundle": said})
+    assert block == pytest.approx(2 * 14.9e6, rel=0.05)
+    assert sizes["head_chunk"]

@@ -24,7 +24,7 @@ from bespoke.format.tensors import map_tensors
 from bespoke.graph.trace import Graph
 from bespoke.plan.instructions import Call, Named, Number, Plan
 
-__all__ = ["BakedKey", "baked_keys", "quantized_operands"]
+__all__ = ["BakedKey", "baked_keys", "quantized_operands", "random_weights"]
 
 # -> positions of codes, scales and column_start, and of the number of columns, among an operator's arguments
 _OPERATORS: Mapping[str, tuple[int, int, int | None, int | None]] = {
@@ -69,6 +69,18 @@ class BakedKey:
         arrays |= {name: np.array(number, np.int64) for name, number in self.numbers}
         said = [self.graph.key, [record.model_dump(mode="json") for record in self.records], self.numbers]
         return Baked(hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest(), arrays)
+
+
+def random_weights(baked: Baked) -> Baked:
+    """As large as these, under the same key: for the size of what a compiler makes of weights that were not read."""
+    random = np.random.default_rng(0)
+    drawn = {
+        name: random.integers(256, size=array.shape, dtype=np.uint8) if array.dtype == np.uint8  # codes
+        else random.uniform(0.01, 0.02, array.shape).astype(array.dtype) if array.dtype == np.float16  # scales
+        else array
+        for name, array in baked.operands.items()
+    }  # fmt: skip
+    return Baked(baked.key, drawn)
 
 
 def quantized_operands(graph: Graph) -> list[QuantizedOperands]:

@@ -150,7 +150,7 @@ def _files(request: BuildRequest, writer: BundleWriter, progress: Progress, *, h
     graphs = _write_programs(used, writer, progress)
     for one in compiled:
         if one.bakes:
-            one.bake([found.plan for found in planned.values()], plans.tracer.graphs, files)
+            one.bake([found.plan for found in planned.values()], plans.tracer.graphs, files, hollow)
         else:
             one(used)
     targets = [one.record(used) for one in compiled]

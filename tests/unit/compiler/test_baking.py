@@ -3,16 +3,23 @@
 
 from __future__ import annotations
 
+import zlib
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
 from bespoke import plugins
+from bespoke.compiler.artifacts import Artifacts
 from bespoke.compiler.baking import baked_keys
 from bespoke.compiler.planner import PlanRequest, plan_method
-from bespoke.config import Lora, Training
+from bespoke.compiler.request import TargetChoice
+from bespoke.config import Lora, Settings, Training
+from bespoke.contracts import Artifact, Baked
 from bespoke.errors import PlanError
 from bespoke.format.tensors import write_arrays
-from bespoke.graph.trace import Tracer
+from bespoke.graph.trace import Graph, Tracer
 from bespoke.model.families import read_config
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.costs import TORCH_COSTS
@@ -108,8 +115,11 @@ def test_a_graph_that_the_target_leaves_alone_has_one_key_and_keeps_its_operands
     assert all(key.records for key in keys if key.graph.name == "attention_inputs")
 
 
-def test_a_key_brings_the_rows_of_its_weights(sliced: Planned, tmp_path_factory: pytest.TempPathFactory) -> None:
-    plan, tracer, model = sliced
+Weights = tuple[dict[str, Path], dict[str, np.ndarray]]  # files by group, and what is in them
+
+
+@pytest.fixture(scope="module")
+def weights(model: ModelSpec, tmp_path_factory: pytest.TempPathFactory) -> Weights:
     folder, files, arrays = tmp_path_factory.mktemp("weights"), {}, {}
     rng = np.random.default_rng(1)
     for group in ("embedding", *model.blocks, "head"):
@@ -124,6 +134,11 @@ def test_a_key_brings_the_rows_of_its_weights(sliced: Planned, tmp_path_factory:
         files[group] = folder / f"{group}.safetensors"
         write_arrays(files[group], tensors)
         arrays |= {f"{group}.{name}": tensor for name, tensor in tensors.items()}
+    return files, arrays
+
+
+def test_a_key_brings_the_rows_of_its_weights(sliced: Planned, weights: Weights) -> None:
+    (plan, tracer, _), (files, arrays) = sliced, weights
     made = [(key, key.baked(files)) for key in baked_keys([plan], tracer.graphs, tracer.graphs) if key.records]
     assert len({baked.key for _, baked in made}) == len(made)
     cut = 0
@@ -150,3 +165,44 @@ def test_weights_that_are_known_only_at_run_time_are_refused(whole: Planned) -> 
                         operand[1:] = [0, weight.shape[0], scalar]
     with pytest.raises(PlanError, match="known only at run time"):
         baked_keys([changed], tracer.graphs, tracer.graphs)
+
+
+class Squeezing:
+    """A target whose compiler makes less of zeros."""
+
+    name, costs, Options = "squeezing", TORCH_COSTS, Settings
+
+    def __init__(self) -> None:
+        self.lowered = 0
+
+    def bakes(self, options: Any, graph: Graph | None = None) -> bool:
+        return True
+
+    def lower(self, graph: Graph, folder: Path, options: Any, baked: Baked | None = None) -> Artifact:
+        self.lowered += 1
+        path = folder / f"{baked.key if baked else graph.key}.z"
+        path.write_bytes(b"".join(zlib.compress(array.tobytes()) for array in baked.operands.values()) if baked else b"")
+        return Artifact(path, 0)
+
+    def open(self, path: Path, options: Any) -> None:
+        return None
+
+
+def test_an_estimate_has_the_size_of_programs_without_their_weights_and_compiles_each_shape_once(
+    whole: Planned, weights: Weights, tmp_path: Path
+) -> None:
+    (plan, tracer, _), (files, arrays) = whole, weights
+    zeros = {}
+    for group, file in files.items():
+        zeros[group] = tmp_path / file.name
+        write_arrays(zeros[group], {name.split(".", 1)[1]: 0 * a for name, a in arrays.items() if name.startswith(f"{group}.")})
+    sizes, lowered = [], []
+    for name, given, hollow in (("built", files, False), ("estimated", zeros, True)):
+        target = Squeezing()
+        artifacts = Artifacts(TargetChoice(target.name, target, Settings()), tmp_path / name, lambda stage, done, total: None)
+        artifacts.bake([plan], tracer.graphs, given, hollow)
+        assert len(artifacts.record(list(tracer.graphs.values())).artifacts) == len(list((tmp_path / name).iterdir()))
+        sizes.append(sum(file.stat().st_size for file in (tmp_path / name).iterdir()))
+        lowered.append(target.lowered)
+    assert sizes[1] == pytest.approx(sizes[0], rel=0.01)
+    assert lowered[1] < lowered[0]

@@ -13,15 +13,12 @@
 #include <string>
 #include <vector>
 
-#include <dlfcn.h>
-
-#include <executorch/extension/data_loader/buffer_data_loader.h>
 #include <executorch/extension/memory_allocator/malloc_memory_allocator.h>
-#include <executorch/runtime/backend/interface.h>
 #include <executorch/runtime/executor/method.h>
 #include <executorch/runtime/executor/program.h>
 #include <executorch/runtime/platform/runtime.h>
 
+#include "engines/executorch/npu.h"
 #include "engines/executorch/threads.h"
 #include "engines/failure.h"
 #include "error.h"
@@ -36,8 +33,6 @@ using executorch::aten::TensorImpl;
 
 constexpr const char* kMethod = "forward";
 constexpr const char* kReserve = "reserve";  // makes XNNPACK's workspace as large as `forward` needs it, in one growth
-constexpr const char* kNpu = "QnnBackend";
-constexpr const char* kNpuLibraries[] = {"libqnn_executorch_backend.so", "libexecutorch_backend_qnn.so"};  // Android's; the wheel's, beside its others
 constexpr size_t kAlignment = 64;
 constexpr size_t kMostBuffers = 64;  // planned ones; ours have one
 // Of bespoke.h's dtypes, in their order.
@@ -125,22 +120,6 @@ class Structures : public executorch::extension::MallocMemoryAllocator {
   bool fell_short_ = false;
 };
 
-// Qualcomm's NPU is reached by a library of ExecuTorch that registers itself when it is loaded, and by libraries of the vendor that it
-// asks for in turn. Who has no program for it needs none of them.
-void need_npu() {
-  if (rt::get_backend_class(kNpu)) return;
-  Dl_info info{};
-  dladdr(reinterpret_cast<void*>(&rt::get_backend_class), &info);
-  const std::string beside = info.dli_fname ? std::string(info.dli_fname, std::string(info.dli_fname).rfind('/') + 1) : "";
-  std::string reasons;
-  for (const std::string& name : {std::string(kNpuLibraries[0]), beside + kNpuLibraries[1]}) {
-    if (dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL) && rt::get_backend_class(kNpu)) return;  // for the life of the process
-    const char* reason = dlerror();
-    reasons += (reasons.empty() ? "" : "; ") + (reason ? std::string(reason) : name + " registers nothing");
-  }
-  throw Failure{"the program is for Qualcomm's NPU, and ExecuTorch's library for it cannot be loaded: " + reasons};
-}
-
 class LoadedProgram {
  public:
   explicit LoadedProgram(const bespoke_artifact& artifact)
@@ -213,7 +192,7 @@ class LoadedProgram {
     check(method.execute(), "reserve memory");
   }
 
-  executorch::extension::BufferDataLoader loader_;
+  ProgramBytes loader_;
   rt::Program program_;
   std::vector<rt::Span<uint8_t>> planned_;
   std::unique_ptr<rt::HierarchicalAllocator> memory_;

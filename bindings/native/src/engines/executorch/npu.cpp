@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engines/executorch/npu.h"
+
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include <dlfcn.h>
+
+#include <executorch/runtime/backend/interface.h>
+
+#include "engines/failure.h"
+
+namespace bespoke {
+namespace {
+
+namespace rt = executorch::runtime;
+
+constexpr const char* kLibraries[] = {"libqnn_executorch_backend.so", "libexecutorch_backend_qnn.so"};  // Android's; the wheel's, beside its others
+constexpr size_t kSignature = 4;  // behind the magic number of ExecuTorch's header (QnnContextCustomProtocol), eight bytes
+
+void release(void*, void* data, size_t) { std::free(data); }
+
+}  // namespace
+
+void need_npu() {
+  if (rt::get_backend_class(kNpu)) return;
+  Dl_info info{};
+  dladdr(reinterpret_cast<void*>(&rt::get_backend_class), &info);
+  const std::string beside = info.dli_fname ? std::string(info.dli_fname, std::string(info.dli_fname).rfind('/') + 1) : "";
+  std::string reasons;
+  for (const std::string& name : {std::string(kLibraries[0]), beside + kLibraries[1]}) {
+    if (dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL) && rt::get_backend_class(kNpu)) return;  // for the life of the process
+    const char* reason = dlerror();
+    reasons += (reasons.empty() ? "" : "; ") + (reason ? std::string(reason) : name + " registers nothing");
+  }
+  throw Failure{"the program is for Qualcomm's NPU, and ExecuTorch's library for it cannot be loaded: " + reasons};
+}
+
+rt::Result<rt::FreeableBuffer> ProgramBytes::load(size_t offset, size_t size, const SegmentInfo& segment) const {
+  auto found = whole_.load(offset, size, segment);
+  const bool npu = segment.segment_type == SegmentInfo::Type::Backend && segment.descriptor && std::strcmp(segment.descriptor, kNpu) == 0;
+  if (!found.ok() || !npu || size < kSignature + sizeof(uint64_t)) return found;
+  static std::atomic<uint64_t> opened{0};
+  const uint64_t signature = ++opened;
+  auto* copy = static_cast<uint8_t*>(std::malloc(size));  // freed by ExecuTorch when the NPU's driver has its own
+  if (!copy) return rt::Error::MemoryAllocationFailed;
+  std::memcpy(copy, found->data(), size);
+  std::memcpy(copy + kSignature, &signature, sizeof signature);
+  return rt::FreeableBuffer(copy, size, release);
+}
+
+}  // namespace bespoke

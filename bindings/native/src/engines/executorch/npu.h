@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ExecuTorch's QNN delegate, for Qualcomm's NPU, asks of whoever runs programs with it.
+#pragma once
+
+#include <cstddef>
+
+#include <executorch/extension/data_loader/buffer_data_loader.h>
+
+namespace bespoke {
+
+constexpr const char* kNpu = "QnnBackend";
+
+// Loads ExecuTorch's library for the NPU, which registers itself and asks for the vendor's in turn: who has no program for the NPU
+// needs none of them. Throws Failure where that cannot be.
+void need_npu();
+
+// A program of `size` bytes, in which each binary for the NPU has a signature that no other in the process has. ExecuTorch takes two
+// with the same one for the same: a program that is open twice, by two models, would end for both when the first closes it.
+class ProgramBytes : public executorch::runtime::DataLoader {
+ public:
+  ProgramBytes(const void* bytes, size_t size) : whole_(bytes, size) {}
+
+  executorch::runtime::Result<executorch::runtime::FreeableBuffer> load(size_t offset, size_t size,
+                                                                        const SegmentInfo& segment) const override;
+  executorch::runtime::Result<size_t> size() const override { return whole_.size(); }
+
+ private:
+  executorch::extension::BufferDataLoader whole_;
+};
+
+}  // namespace bespoke
