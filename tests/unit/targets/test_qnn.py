@@ -17,7 +17,9 @@ from tests.unit.targets.programs import graphs_of
 
 pytest.importorskip("executorch")
 
+from bespoke_plugins.targets.executorch.qnn.binary import Job, Refused
 from bespoke_plugins.targets.executorch.qnn.compile import compile_region
+from bespoke_plugins.targets.executorch.qnn.compiler import Compiler
 from bespoke_plugins.targets.executorch.qnn.dense import dense_graph
 from bespoke_plugins.targets.executorch.qnn.region import PRODUCTS, Region, region_of
 
@@ -124,3 +126,14 @@ def test_without_the_sdk_the_error_says_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setenv("QNN_SDK_ROOT", str(tmp_path))
     with pytest.raises(MissingDependency, match=r"without lib/x86_64-linux-clang/libQnnHtp\.so"):
         compile_region(region, "SM8650", "head_chunk")
+
+
+def test_the_end_of_the_compilers_process_is_a_refusal_and_the_next_job_has_a_new_one() -> None:
+    compiler = Compiler.instance()
+    compiler._process.kill()
+    refused = compiler.run(Job(torch.fx.GraphModule({}, torch.fx.Graph()), (), "SM8650"))
+    assert isinstance(refused, Refused)
+    assert "ended with status -9" in str(refused)
+    following = Compiler.instance()
+    following._process.kill()
+    assert following is not compiler

@@ -5,6 +5,7 @@ where a signal ends it only that job is lost."""
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import pickle
 import subprocess
@@ -36,8 +37,12 @@ class Compiler:
         given, results = self._process.stdin, self._process.stdout
         assert given is not None
         assert results is not None
-        _send(given, pickle.dumps(job))
-        return pickle.loads(_received(results))
+        with contextlib.suppress(BrokenPipeError):  # it has ended, as the answer that is missing says
+            _send(given, pickle.dumps(job))
+        if answer := _received(results):
+            return pickle.loads(answer)
+        self.instance.cache_clear()  # the next job has a new one
+        return Refused(f"the process of the vendor's compiler, which ended with status {self._process.wait()}")
 
 
 def _send(stream: IO[bytes], message: bytes) -> None:
