@@ -177,3 +177,13 @@ def test_an_artifact_that_does_not_open_here_is_an_error(bundle: Path, tmp_path:
     says = "target 'coreml': an artifact that does not open on this machine"
     with opened_core(bundle, tmp_path, "mil") as core, pytest.raises(BundleError, match=says):
         core.evaluate("train", [example(numbers(1, 15, 9)[0])])
+
+
+@pytest.mark.parametrize("precision", few_of(("fp32", "fp16"), ("fp16",)))
+def test_golden_vectors_hold_with_specs(precision: str, tmp_path: Path) -> None:
+    """Those of a bundle in fp16 allow for it."""
+    build("llama", tmp_path, precision=precision, methods=["mezo"])
+    with opened_core(tmp_path / "bundle", tmp_path / "state", "mil") as core:
+        checks = core._computed("bespoke_verify", [])["checks"]
+    assert {check["method"] for check in checks} >= {"mezo", "generation"}
+    assert all(check["worst"] <= 1 for check in checks)

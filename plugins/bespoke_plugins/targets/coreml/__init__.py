@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from bespoke.contracts import Artifact, Baked, Costs, Feature, Graph, Settings, Target, TensorSpec, hookimpl
 
+FP16_ROUNDING = 2e-3  # of a loss; seen with the interpreter, which rounds each operation: 1e-4
+
 
 class CoreMLOptions(Settings):
     """weights: how packed codes cross: "int32" (iOS 18) or "int8" (iOS 26), views of their bytes; or "baked" (iOS 18): constants of
@@ -35,6 +37,9 @@ class CoreML:
 
     def bakes(self, options: CoreMLOptions, graph: Graph | None = None) -> bool:
         return options.weights == "baked"
+
+    def rounding(self, options: CoreMLOptions) -> float:
+        return FP16_ROUNDING if options.precision == "fp16" else 0.0
 
     def lower(self, graph: Graph, folder: Path, options: CoreMLOptions, baked: Baked | None = None) -> Artifact:
         from bespoke_plugins.targets.coreml.vendor import load_coremltools
