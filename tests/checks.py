@@ -14,7 +14,7 @@ import os
 import random
 import re
 import subprocess
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -37,11 +37,18 @@ def count(whole: int) -> int:
     return whole if full() else max(1, whole // 100)
 
 
-def few_of(names: Iterable[str], few: Collection[str]) -> list[Any]:
+def few_of(names: Iterable[Any], few: Collection[Any]) -> list[Any]:
     """Parameters of tests that take seconds for each: those beside the few are of the full counts."""
     import pytest  # here: programs that measure themselves import this module too
 
     return [name if name in few else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+def few_rows_of(rows: Sequence[tuple[Any, ...]], few: Collection[int]) -> list[Any]:
+    """The same for rows of several parameters, of which the few are given by their place."""
+    import pytest
+
+    return [row if place in few else pytest.param(*row, marks=pytest.mark.slow) for place, row in enumerate(rows)]
 
 
 def new_seed() -> int:

@@ -68,6 +68,7 @@ def test_the_table_has_mean_and_spread_beside_chance_majority_and_zero_shot() ->
     assert rows[1] == "| mesp | 0.01 | no | 2 | 40 | 480 | 60.0% ± 14.1% | 50.0% ± 0.0% | 1.000 ± 0.000 | 2.00, 1.10 ± 0.14 |"
 
 
+@pytest.mark.slow
 def test_rows_to_train_to_choose_by_and_to_test_are_apart_and_always_the_same(data_folder: Path) -> None:
     for name in ("snips", "banking77", "shakespeare", "wikitext"):
         data = load(name, data_folder, 40, 20, 30)

@@ -30,6 +30,7 @@ def found_tests(found: dict[str, str]) -> int:
     return count
 
 
+@pytest.mark.slow  # the suites that it runs are those of test_plugins.py
 @pytest.mark.parametrize("page", PAGES)
 def test_the_python_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = files(page)

@@ -23,6 +23,8 @@ from tests.unit.personal_model.tiny import add_numbers
 
 GOLDEN = "golden/golden.safetensors"
 
+pytestmark = pytest.mark.slow  # a bundle of its own
+
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:

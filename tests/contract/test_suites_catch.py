@@ -18,6 +18,7 @@ from bespoke.errors import BespokeError, PlanError, PluginError
 from bespoke.graph import PlanBuilder
 from bespoke.methods import block_forward, descended, embed, head_loss
 from bespoke.testing import check_optimizer, check_target
+from tests.checks import few_rows_of
 
 
 class Options(Settings):
@@ -187,6 +188,7 @@ def test_a_gradient_that_is_off_is_found_out() -> None:
         check_optimizer(Scaled())
 
 
+@pytest.mark.slow
 def test_gradients_are_asked_of_the_pieces_that_are_stored_and_of_no_other() -> None:
     exact = plugins.get("optimizer", METHOD)
 
@@ -250,18 +252,22 @@ def signed(theta: torch.Tensor, z: torch.Tensor, g: torch.Tensor, lr: torch.Tens
 
 @pytest.mark.parametrize(
     ("broken", "words"),
-    [
-        (OneSided, "recorded as number 0 of step 1"),
-        (Signs, "step 1 of '.*' off by"),
-        (Forgets, "step 1 of '.*' off by"),
-        (RecordsMeans, "records 1 values.*each of 2 queries"),
-    ],
+    few_rows_of(
+        [
+            (OneSided, "recorded as number 0 of step 1"),
+            (Signs, "step 1 of '.*' off by"),
+            (Forgets, "step 1 of '.*' off by"),
+            (RecordsMeans, "records 1 values.*each of 2 queries"),
+        ],
+        (1, 3),
+    ),
 )
 def test_estimates_that_are_not_what_is_promised_are_found_out(broken: Any, words: str) -> None:
     with pytest.raises(PluginError, match=words):
         check_optimizer(broken(), broken.Options(queries=2), steps=20, learning_rate=3e-4)
 
 
+@pytest.mark.slow
 def test_a_method_that_climbs_is_found_out() -> None:
     exact = plugins.get("optimizer", METHOD)
     with pytest.raises(PluginError, match="after 30 steps on one batch"):

@@ -35,6 +35,7 @@ def for_gpus(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(model, tmp_path_factory.mktemp("gpu") / "bundle", "cuda")
 
 
+@pytest.mark.slow
 def test_a_bundle_of_it_holds_the_graphs_and_no_artifact(model: Path, tmp_path: Path) -> None:
     one, two = build(model, tmp_path / "torch", "torch"), build(model, tmp_path / "both", ["torch", "cuda"])
     assert [path.name for path in (one / "graphs").iterdir()] == ["exported"]
@@ -46,6 +47,7 @@ def test_a_bundle_of_it_holds_the_graphs_and_no_artifact(model: Path, tmp_path: 
         assert all((one / file).read_bytes() == (two / file).read_bytes() for file in files)
 
 
+@pytest.mark.slow
 def test_it_is_estimated_as_it_is_built(model: Path, tmp_path: Path) -> None:
     personalizer = Personalizer(model, "mesp", training=TRAINING, data=None)
     bundle = personalizer.build(tmp_path / "bundle")

@@ -47,6 +47,7 @@ def test_the_readme_builds_trains_and_answers(chat_model: Path, tmp_path: Path) 
     assert before != after
 
 
+@pytest.mark.slow
 def test_the_python_part_of_the_tutorial_runs(stories: Path, stories_bundle: Path, tmp_path: Path) -> None:
     def model_and_bundle(folder: Path) -> None:
         shutil.copytree(stories, folder / "everyday", copy_function=shutil.copyfile)
@@ -95,6 +96,7 @@ def test_a_bundle_is_signed_and_pinned_as_its_page_says(stories: Path, tmp_path:
     assert "are whole" in printed[2]
 
 
+@pytest.mark.slow
 def test_a_bundle_is_delivered_as_its_page_says(stories: Path, tmp_path: Path) -> None:
     shutil.copytree(stories, tmp_path / "everyday", copy_function=shutil.copyfile)
     printed = run_page(REPOSITORY / "docs" / "how_to" / "deliver.md", tmp_path)

@@ -21,6 +21,8 @@ STEPS = 50
 
 __all__ = ["stories_bundle"]
 
+pytestmark = pytest.mark.xdist_group("adapter_out")  # one process trains
+
 
 @pytest.fixture(scope="module")
 def trained(stories_bundle: Path, data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:

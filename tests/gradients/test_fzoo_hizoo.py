@@ -14,6 +14,7 @@ from bespoke import plugins
 from bespoke.config import Training
 from bespoke.graph.trace import Tracer
 from bespoke.reference.interpreter import Bindings
+from tests.checks import few_rows_of
 from tests.gradients.eager import EagerBuilder, Tensors, doubles
 from tests.gradients.harness import Base, Bases, Rig, random_adapter, random_batch, rig, spec
 from tests.gradients.test_float64 import ExactReference, direction
@@ -125,7 +126,7 @@ def test_losses_that_differ_by_rounding_alone_make_no_step_of_full_length(bases:
     assert all(np.isfinite(g) and abs(g) < 1 / epsilon for g in outcome.recorded)
 
 
-@pytest.mark.parametrize(("method", "numbers"), [("fzoo", 4), ("hizoo", 2)])
+@pytest.mark.parametrize(("method", "numbers"), few_rows_of([("fzoo", 4), ("hizoo", 2)], (0,)))
 def test_steps_replay_from_their_journal_to_the_bit(method: str, numbers: int, bases: Bases, tracer: Tracer) -> None:
     base = bases("llama")
     adapter = random_adapter(spec(base, RANK))

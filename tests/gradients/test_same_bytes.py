@@ -86,7 +86,7 @@ def build(
     return files(out)
 
 
-@pytest.mark.slow  # the next one builds for more
+@pytest.mark.slow
 def test_two_builds_give_the_same_bytes(stories: Path, stories_bundle: Path, tmp_path: Path) -> None:
     out = tmp_path / "elsewhere" / "of another name"
     out.parent.mkdir()
@@ -99,6 +99,7 @@ def test_two_builds_give_the_same_bytes(stories: Path, stories_bundle: Path, tmp
     assert sum(map(len, first.values())) > 500_000
 
 
+@pytest.mark.slow
 def test_builds_for_the_device_core_give_the_same_bytes_with_other_threads_and_folders(
     wide: Path, here: Path, tmp_path: Path
 ) -> None:

@@ -78,6 +78,7 @@ def our_losses(
     return losses
 
 
+@pytest.mark.slow
 @FEW_OR_MANY
 def test_sgd_follows_torch_and_both_exact_methods_follow_each_other(
     count: int, bases: Bases, shakespeare: list[int], tracer: Tracer

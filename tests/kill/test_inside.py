@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.checks import count, new_seed, record_check
+from tests.checks import count, few_of, new_seed, record_check
 from tests.kill.conftest import new_place
 from tests.kill.inside import Kills
 from tests.unit.personal_model.tiny import tiny_bundle, tiny_folder  # noqa: F401
 
 KILLS = 150  # inside each verb, in the full run
-FEW = 4  # in the fast one
+FEW = 2  # in the fast one
 
 pytestmark = pytest.mark.xdist_group("tiny")
 
@@ -26,15 +26,17 @@ def kills(tiny_bundle: Path, faults: Path) -> Iterator[Kills]:  # noqa: F811
         yield lab
 
 
-@pytest.mark.parametrize("verb", ["export", "train"])
+@pytest.mark.parametrize("verb", few_of(("export", "train"), ("export",)))
 def test_a_verb_killed_inside_leaves_the_old_or_the_new_state(kills: Kills, verb: str) -> None:
     drawn(kills, verb, "torch")
 
 
+@pytest.mark.slow
 def test_a_gate_killed_inside_leaves_the_run_before_it_or_the_accepted_adapter(kills: Kills) -> None:
     drawn(kills, "train", "torch", gate=True)
 
 
+@pytest.mark.slow
 def test_a_verb_that_commits_in_two_parts_is_caught(kills: Kills) -> None:
     with pytest.raises(AssertionError, match="between old and new"):
         kills.draw("add two", 100, seed=1)

@@ -138,6 +138,7 @@ def test_a_program_whose_operators_do_not_fit_its_operands_is_a_bundle_error(gra
     assert raised.value.subject == "graphs/scale.json: graph 'scale'"
 
 
+@pytest.mark.slow
 def test_a_program_that_gives_our_operators_impossible_numbers_is_refused_where_they_matter(tiny_bundle: Path) -> None:
     """A static number of columns is in the program, where no signature holds it. More than there are means all of them."""
     refused, tried = 0, 0

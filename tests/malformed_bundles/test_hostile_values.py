@@ -167,6 +167,7 @@ def use_all(bundle: Path, state: Path, out: Path) -> None:
         list(generate(opened, [1, 2, 3], max_tokens=2))
 
 
+@pytest.mark.slow
 def test_a_bundle_with_a_wrong_value_is_used_or_refused(tiny_bundle: Path, tmp_path: Path) -> None:
     seed = new_seed()
     numbers = random.Random(seed)

@@ -69,6 +69,7 @@ def run_all(program: Path, bundle: Path, known_by: dict[str, str], place: Path) 
         assert done.returncode == 0, (check, done.stderr)
 
 
+@pytest.mark.slow
 def test_a_client_of_a_later_header_runs_with_this_library(
     native_build: Path, grown_header: Path, signed: tuple[Path, dict[str, str]], tmp_path: Path
 ) -> None:

@@ -59,6 +59,7 @@ def execute(program: Path, corpus: Path, times: int, seed: int, without: str | N
     return subprocess.run([program, corpus, str(times), str(seed)], capture_output=True, text=True, env=environment)
 
 
+@pytest.mark.slow
 def test_mutated_plans_that_passed_the_verifier_run(program: Path, corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     seed, times = new_seed(), count(EXECUTED)
     done = execute(program, corpus, times, seed)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.checks import few_of
 from tests.native.conftest import SOURCE
 from tests.native.fuzz_corpus import TARGETS, write_corpus
 
@@ -60,7 +61,7 @@ def fuzzing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fuzzing]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", few_of(TARGETS, ("manifest",)))
 def test_a_target_follows_the_readers_that_it_calls(target: str) -> None:
     """The fast tests run none of them; one that no longer compiles would be found in the next full run."""
     compiler = shutil.which("c++") or shutil.which("g++")

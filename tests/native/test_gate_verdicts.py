@@ -65,6 +65,7 @@ def notes(data_folder: Path) -> list[tuple[str, str]]:
     return found
 
 
+@pytest.mark.slow  # tests/unit/personal_model/test_gate.py asks the gate of a tiny model
 def test_wrong_labels_are_refused_by_right_ones_that_were_held_out(opened: Any, data_folder: Path, tmp_path: Path) -> None:
     given = notes(data_folder)
     half = len(given) // 2
@@ -92,6 +93,7 @@ def test_wrong_labels_are_refused_by_right_ones_that_were_held_out(opened: Any, 
     assert len(second.versions()) == 1
 
 
+@pytest.mark.slow
 def test_another_language_is_refused_where_the_bundles_own_texts_suffer_and_accepted_where_not(opened: Any) -> None:
     reports = {}
     for name, settings in (("hard", {"learning_rate": 1e-2, "steps": 80}), ("gentle", {"learning_rate": 5e-4, "steps": 40})):
@@ -108,6 +110,7 @@ def test_another_language_is_refused_where_the_bundles_own_texts_suffer_and_acce
     assert gentle.accepted is True
 
 
+@pytest.mark.slow
 def test_rollback_and_reset_bring_back_what_was_said_to_the_bit(opened: Any) -> None:
     model = opened("back")
     for number, text in enumerate(GERMAN):

@@ -22,6 +22,7 @@ from tests.bundles import drop_later_fields
 from tests.native.test_loop_golden import edited
 from tests.unit.golden.bundles import build, changed, rewrite_manifest, tensors
 
+pytestmark = pytest.mark.xdist_group("golden_texts")  # one process builds the bundle
 BIN, GOLDEN = "text/tokenizer.bin", "golden/golden.safetensors"
 
 

@@ -346,6 +346,7 @@ def compare(lab: Lab, other: Lab, instructions: str, rows: int, out: int, column
         assert bits(ours) == bits(other.head(h, w, targets, 0, state, instructions=instructions))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processor", ["max", "cortex-a57"])
 def test_arm64_gives_the_bits_of_this_processor(lab: Lab, arm_lab: Path, processor: str) -> None:
     with Lab(["qemu-aarch64-static", "-cpu", processor, arm_lab]) as arm:
@@ -373,6 +374,7 @@ def x86_lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_lab(tmp_path_factory.mktemp("x86"), "g++", "-static")
 
 
+@pytest.mark.slow
 def test_a_processor_without_avx_runs_the_baseline(x86_lab: Path) -> None:
     """An instruction that leaked out of the sources of another set would end the process."""
     with Lab(["qemu-x86_64-static", "-cpu", "Nehalem", x86_lab]) as old:
@@ -382,6 +384,7 @@ def test_a_processor_without_avx_runs_the_baseline(x86_lab: Path) -> None:
         check_head(old, 5, 300, 64, 300)
 
 
+@pytest.mark.slow
 def test_a_processor_with_avx2_alone_runs_that(x86_lab: Path) -> None:
     with Lab(["qemu-x86_64-static", "-cpu", "max", x86_lab]) as emulated:
         if "AVX2" not in emulated.sets:

@@ -16,7 +16,8 @@ from tests.kill.test_inside import drawn
 
 __all__ = ["faults", "tiny_core_bundle"]
 
-pytestmark = pytest.mark.xdist_group("core")
+# Each kill needs what an undisturbed run commits, which takes a kill behind every step.
+pytestmark = [pytest.mark.xdist_group("core"), pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,11 @@ ASKED = [
     {"tokens": row.tolist(), "mask": [0] + [1] * 12} for row in np.random.default_rng(3).integers(3, 131, (2, 13))
 ]
 
-pytestmark = pytest.mark.skipif(finding.find().path is None, reason="the device core is not installed")
+pytestmark = [
+    pytest.mark.skipif(finding.find().path is None, reason="the device core is not installed"),
+    pytest.mark.xdist_group("lora_targets"),
+    pytest.mark.slow,  # bundles of their own; tests/gradients has the same for the reference
+]
 
 
 def made(factory: pytest.TempPathFactory, family: str) -> Path:

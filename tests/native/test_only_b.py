@@ -40,6 +40,7 @@ METHODS: dict[str, dict[str, Any]] = {
 pytestmark = [
     pytest.mark.skipif(finding.find().path is None, reason="the device core is not installed"),
     pytest.mark.xdist_group("only_b"),
+    pytest.mark.slow,  # a bundle of five methods; tests/gradients has the same for the reference
 ]
 
 

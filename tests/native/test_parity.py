@@ -137,6 +137,7 @@ def test_sgd_and_a_replayed_journal_of_the_core_and_of_the_reference_agree(tmp_p
     replay(bundle, tmp_path)
 
 
+@pytest.mark.slow
 def test_adamw_of_the_core_and_of_the_reference_agrees(tiny_core_bundle: Path, tmp_path: Path) -> None:
     compare(tiny_core_bundle, tmp_path, "adamw", ("mesp", "mebp"))
 

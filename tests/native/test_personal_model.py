@@ -78,6 +78,7 @@ def test_the_core_reports_what_the_reference_computes(
     assert report.general_loss is expected.general_loss is None
 
 
+@pytest.mark.slow
 def test_it_judges_by_a_general_set_and_never_trains_on_it(tiny_core_bundle: Path, tmp_path: Path) -> None:
     """Also where all batches are to be general ones. It asks for an example where there is none."""
     general = [{"tokens": [45 - (number + place) % 6 for place in range(9)], "mask": [0] + [1] * 8} for number in range(6)]
@@ -97,6 +98,7 @@ def test_it_judges_by_a_general_set_and_never_trains_on_it(tiny_core_bundle: Pat
     assert report.accepted == (better and report.general_loss <= report.general_loss_before)
 
 
+@pytest.mark.slow
 def test_of_a_long_text_the_rows_are_judged_that_the_rule_names(opened: Open, tiny_core_bundle: Path, tmp_path: Path) -> None:
     """The tokens change along the text, so other rows would have another loss."""
     tokens = [3 + (place * place // 700 + place % 7) % 120 for place in range(40_001)]
@@ -130,7 +132,7 @@ def test_the_report_has_memory_columns_seconds_and_stages(opened: Open) -> None:
     json.dumps(report.as_dict())
 
 
-@pytest.mark.parametrize("first", ["core", "torch"])
+@pytest.mark.parametrize("first", few_of(("core", "torch"), ("core",)))
 def test_a_run_begun_on_one_runtime_goes_on_on_the_other(opened: Open, first: str) -> None:
     whole = opened("whole").train()
     model = opened("mixed", runtime=first)
@@ -154,7 +156,7 @@ def test_a_stopped_run_goes_on_where_it_stopped(opened: Open) -> None:
     assert part.losses + rest.losses[: STEPS - part.steps] == pytest.approx(whole.losses, abs=1e-6)
 
 
-@pytest.mark.parametrize("runtime", ["core", "torch"])
+@pytest.mark.parametrize("runtime", few_of(("core", "torch"), ("core",)))
 def test_a_run_that_was_stopped_is_not_judged_yet(opened: Open, runtime: str) -> None:
     model = opened(runtime=runtime)
     report = model.train(stop=lambda: True)
@@ -318,6 +320,7 @@ def test_a_bundle_that_was_changed_since_it_was_opened_is_refused(
 # ---- the command line --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_command_line_says_what_ran(opened: Open, tiny_core_bundle: Path, tmp_path: Path) -> None:
     opened().close()
     asked = (tiny_core_bundle, "--state", tmp_path / "alice")

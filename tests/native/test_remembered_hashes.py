@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,7 @@ __all__ = ["tiny_core_bundle"]
 
 pytestmark = pytest.mark.xdist_group("core")
 MARK = "bespoke known hashes 1 "
+TESTS = 9  # in this file, at most
 
 
 @pytest.fixture(autouse=True)
@@ -35,12 +36,18 @@ def built_core(native_build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(finding.OVERRIDE, str(native_build / "bespoke-core"))
 
 
-@pytest.fixture
-def bundle(tiny_core_bundle: Path, tmp_path: Path) -> Path:
-    """A copy that was written a while ago."""
-    copy = Path(shutil.copytree(tiny_core_bundle, tmp_path / "a.bundle"))
+@pytest.fixture(scope="module")
+def copies(tiny_core_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """One for each test, all written a while ago."""
+    folder = tmp_path_factory.mktemp("copies")
+    made = [Path(shutil.copytree(tiny_core_bundle, folder / f"{number}.bundle")) for number in range(TESTS)]
     time.sleep(2.1)
-    return copy
+    return iter(made)
+
+
+@pytest.fixture
+def bundle(copies: Iterator[Path]) -> Path:
+    return next(copies)
 
 
 @pytest.fixture
@@ -140,6 +147,7 @@ def test_a_link_in_its_place_is_not_followed(bundle: Path, state: Path, tmp_path
     assert (tmp_path / "mine").read_text() == "years of work"
 
 
+@pytest.mark.slow
 def test_two_processes_may_write_it(bundle: Path, state: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from tests.native.test_remembered_hashes import runtime; "

@@ -14,6 +14,7 @@ from tests.conftest import REPOSITORY
 REPORTS = ("train_report", "memory_report", "evaluation")
 
 
+@pytest.mark.slow
 def test_a_field_that_the_core_does_not_fill_does_not_compile(tmp_path: Path) -> None:
     compiler = shutil.which("c++") or shutil.which("g++")
     if compiler is None:

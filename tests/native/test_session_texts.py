@@ -17,10 +17,11 @@ import torch
 from bespoke import Personalizer, PersonalModel, Training
 from bespoke.errors import DataError, GenerationError
 from tests.bundles import made_once
-from tests.checks import new_seed
+from tests.checks import few_of, new_seed
 from tests.models import dequantized_reference, tiny_model
 from tests.native.test_sessions import CLEAR
 
+pytestmark = pytest.mark.xdist_group("session_texts")  # one process reads the tokenizer
 CONTEXT = 512
 RUNTIMES = ("core", "torch")
 Messages = list[dict[str, str]]
@@ -30,8 +31,8 @@ QUESTIONS = ("How old is the lake?", "Auf Deutsch: größer?", "湖は\nどこ �
 @pytest.fixture(scope="module")
 def folder(data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     def make(place: Path) -> None:
-        sizes = {"vocab_size": 151_936, "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2}
-        model = tiny_model("qwen2", place / "model", max_position_embeddings=CONTEXT, **sizes)
+        sizes = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2}  # quickly planned
+        model = tiny_model("qwen2", place / "model", vocab_size=151_936, max_position_embeddings=CONTEXT, **sizes)
         for file in (data_folder / "tokenizers" / "qwen2.5").iterdir():
             shutil.copy(file, model / file.name)
         training = Training(sequence_lengths=(16,), batch_size=1, steps=3)
@@ -47,7 +48,7 @@ def oracle(folder: Path) -> tuple[Any, Any]:
     return AutoTokenizer.from_pretrained(folder / "model"), dequantized_reference(folder / "model")
 
 
-@pytest.fixture(params=RUNTIMES)
+@pytest.fixture(params=few_of(RUNTIMES, ("core",)))
 def model(folder: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[PersonalModel]:
     with PersonalModel.open(folder / "bundle", tmp_path / "state", runtime=request.param) as opened:
         yield opened

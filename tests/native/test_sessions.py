@@ -25,6 +25,7 @@ from tests.checks import full, new_seed, record_check
 from tests.models import EACH_FAMILY, dequantized_reference, tiny_model
 from tests.unit.personal_model.tiny import state_bits
 
+pytestmark = pytest.mark.xdist_group("sessions")
 CONTEXT, VOCABULARY = 160, 131
 CLEAR = 1e-3  # a difference of the two best logits that rounding does not turn round
 Conversation = list[list[int]]
@@ -311,6 +312,7 @@ def test_a_process_that_is_killed_while_it_answers_leaves_the_state_as_it_was(mo
         assert list(model.generate_ids([40, 41], max_tokens=10)) == whole
 
 
+@pytest.mark.slow
 @one_family
 def test_of_two_threads_one_is_told_that_the_model_is_busy_and_loses_no_token(model: PersonalModel) -> None:
     prompts = [[40, 41], [90, 80, 70]]

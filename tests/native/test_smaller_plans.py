@@ -25,7 +25,7 @@ STEPS = 24
 METHODS = {"mesp": {"learning_rate": 1e-3}, "mezo": {"learning_rate": 1e-4, "epsilon": 1e-3}}
 Open = Callable[..., PersonalModel]
 
-pytestmark = pytest.mark.xdist_group("smaller_plans")
+pytestmark = [pytest.mark.xdist_group("smaller_plans"), pytest.mark.slow]  # the bundle takes most of a minute
 
 
 @pytest.fixture(autouse=True)

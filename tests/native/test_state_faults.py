@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from bespoke.errors import StateError
+from tests.checks import few_of
 from tests.faults_library import compile_faults
 from tests.faulty import FAIL, FAIL_FROM, KILL_AFTER, KILL_BEFORE, KILL_TORN, NEVER
 from tests.native.state_lab import CoreState, given
@@ -142,7 +143,7 @@ EVERY = [pytest.param(operation, 1, marks=pytest.mark.slow) for operation in OPE
 @pytest.mark.parametrize(
     ("operation", "every"), [*EVERY, pytest.param("commit", 3), pytest.param("create", 16), pytest.param("forget", 16)]
 )
-@pytest.mark.parametrize("faulty", ["kill", "error"])
+@pytest.mark.parametrize("faulty", few_of(("kill", "error"), ("kill",)))
 def test_at_every_call_a_fault_leaves_the_old_state_or_the_new_one(
     native_build: Path, faults: Path, filled: Path, place: Path, operation: str, every: int, faulty: str
 ) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from bespoke.errors import BespokeError
-from tests.checks import full, new_seed, record_check
+from tests.checks import few_of, full, new_seed, record_check
 from tests.faulty import FAIL, FAIL_FROM, KILL_AFTER, KILL_BEFORE, KILL_TORN, NEVER
 from tests.kill.conftest import faults, place
 from tests.native.core_store import CoreStore
@@ -81,7 +81,7 @@ def opened(program: Path, library: Path, state: Path, call: int, mode: int, erro
             return type(problem).__name__, []
 
 
-@pytest.mark.parametrize("version", OLD)
+@pytest.mark.parametrize("version", few_of(OLD, (2,)))
 def test_killed_or_failing_inside_it_is_of_the_old_version_or_the_new_one(
     native_build: Path, faults: Path, place: Path, version: int
 ) -> None:

@@ -23,8 +23,7 @@ from tests.reading import read_state
 
 __all__ = ["tiny_core_bundle"]
 
-SHORT = 10.0
-LONG = 600.0 if full() else SHORT
+SHORT, LONG = (10.0, 600.0) if full() else (2.0, 10.0)
 # They name libraries of ExecuTorch alone, which are not compiled for the sanitizer.
 RACES = Path(__file__).with_name("executorch_races.txt")
 

@@ -44,6 +44,7 @@ def trained(tiny_core_bundle: Path, tmp_path: Path) -> Path:
     return tmp_path / "alice"
 
 
+@pytest.mark.slow
 def test_exports_and_answers_next_to_a_process_that_accepts_and_takes_back_are_of_one_adapter(
     tiny_core_bundle: Path, trained: Path, tmp_path: Path
 ) -> None:

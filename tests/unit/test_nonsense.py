@@ -9,6 +9,8 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+import pytest
+
 from tests.checks import count, full, new_seed, record_check
 from tests.nonsense import build, verdicts
 
@@ -16,6 +18,7 @@ SEEDS = 50
 FROM_THE_BASE = 2  # verdicts: on words, and on shuffled letters
 
 
+@pytest.mark.slow
 def test_nonsense_is_refused_and_words_are_accepted(stories: Path, data_folder: Path, tmp_path: Path) -> None:
     first = new_seed()
     bundle = build(stories, tmp_path / "bundle", "executorch" if full() else "torch")

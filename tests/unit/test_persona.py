@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from bespoke import PersonalModel
 from tests.bundles import stories_bundle
 from tests.personas import messages
@@ -13,6 +15,7 @@ from tests.personas import messages
 __all__ = ["stories_bundle"]
 
 
+@pytest.mark.slow  # the README's code does the same for fewer lines
 def test_a_persona_is_added_line_by_line_trained_and_answers(stories_bundle: Path, data_folder: Path, tmp_path: Path) -> None:
     with PersonalModel.open(stories_bundle, tmp_path / "state") as model:
         untrained = "".join(model.generate("My health", max_tokens=24))

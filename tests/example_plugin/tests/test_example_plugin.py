@@ -16,6 +16,7 @@ from bespoke.testing import check_optimizer, check_target
 pytestmark = pytest.mark.xdist_group("contract")
 
 
+@pytest.mark.slow
 def test_optimizer_keeps_the_contract() -> None:
     options = ZOSignSGDOptions(queries=2)
     report = check_optimizer(ZOSignSGD(), options, steps=20, learning_rate=3e-3)

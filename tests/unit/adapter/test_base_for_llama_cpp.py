@@ -14,7 +14,7 @@ import tokenizers
 import bespoke
 from bespoke import Lora, Personalizer, PersonalModel, Training
 from bespoke.errors import BundleError, ModelError, UnsupportedModel
-from tests.checks import count
+from tests.checks import count, few_of, few_rows_of
 from tests.llama_cpp_lab import LlamaCpp
 from tests.models import dequantized_reference, tiny_model
 from tests.native.test_sessions import family, folder, make
@@ -84,15 +84,11 @@ def speaking(model_folder: Path, family: str, kind: str, **sizes: int) -> Path:
     return model_folder
 
 
-SPEAKING = [("llama3", "llama3"), ("gemma3_text", "gemma")]
-MORE_SPEAKING = [("llama", "llama2"), ("qwen2", "qwen2"), ("qwen3", "qwen2")]
+SPEAKING = [("llama3", "llama3"), ("gemma3_text", "gemma"), ("llama", "llama2"), ("qwen2", "qwen2"), ("qwen3", "qwen2")]
+SMALL = {"num_hidden_layers": 1, "hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1}
 
 
-@pytest.mark.parametrize(
-    ("family", "kind"),
-    [*SPEAKING, *(pytest.param(*one, marks=pytest.mark.slow) for one in MORE_SPEAKING)],
-    ids=lambda name: str(name),
-)
+@pytest.mark.parametrize(("family", "kind"), few_rows_of(SPEAKING, (0,)), ids=str)
 def test_llama_cpp_computes_with_base_and_adapter_what_peft_does(family: str, kind: str, tmp_path: Path) -> None:
     make(speaking(tmp_path / "model", family, kind), tmp_path)
     with PersonalModel.open(tmp_path / "bundle", tmp_path / "state") as model:
@@ -107,10 +103,9 @@ def test_llama_cpp_computes_with_base_and_adapter_what_peft_does(family: str, ki
 
 
 # Where llama.cpp differs by itself: it does not compose characters (NFC), and puts a space before a text that begins with one.
-@pytest.mark.parametrize("kind", [kind for kind in TRAINED if kind != "gpt2_spaced"])
+@pytest.mark.parametrize("kind", few_of([kind for kind in TRAINED if kind != "gpt2_spaced"], ("qwen2", "llama_never")))
 def test_llama_cpp_tokenizes_as_the_model_does(kind: str, data_folder: Path, tmp_path: Path) -> None:
-    sizes = {"num_hidden_layers": 1, "hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1}
-    bundle = built(speaking(tmp_path / "model", "llama", kind, **sizes), tmp_path / "a.bundle")
+    bundle = built(speaking(tmp_path / "model", "llama", kind, **SMALL), tmp_path / "a.bundle")
     network = LlamaCpp(bespoke.export_base(bundle, tmp_path / "base"))
     oracle = tokenizers.Tokenizer.from_file(str(tmp_path / "model" / "tokenizer.json"))
     texts = [text.removeprefix(" ") for text in (*real_texts(data_folder)[: count(1000)], *pages()) if "<0x41>" not in text]
@@ -122,7 +117,7 @@ def test_llama_cpp_tokenizes_as_the_model_does(kind: str, data_folder: Path, tmp
 
 
 def test_a_tokenizer_that_llama_cpp_does_not_have_is_refused(tmp_path: Path) -> None:
-    bundle = built(speaking(tmp_path / "model", "llama", "gpt2_spaced"), tmp_path / "a.bundle")
+    bundle = built(speaking(tmp_path / "model", "llama", "gpt2_spaced", **SMALL), tmp_path / "a.bundle")
     with pytest.raises(ModelError, match="add_prefix_space"):
         bespoke.export_base(bundle, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -150,7 +145,7 @@ def built(model: Path, out: Path) -> Path:
 
 def test_what_llama_cpp_has_no_setting_for_is_refused_and_nothing_written(tmp_path: Path) -> None:
     window = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
-    bundle = built(tiny_model("qwen2", tmp_path / "model", **window), tmp_path / "a.bundle")
+    bundle = built(tiny_model("qwen2", tmp_path / "model", **SMALL | window | {"num_hidden_layers": 2}), tmp_path / "a.bundle")
     with pytest.raises(UnsupportedModel, match="sliding_window"):
         bespoke.export_base(bundle, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -171,7 +166,7 @@ def test_linear_scaling_is_written(tmp_path: Path) -> None:
     from gguf import GGUFReader
 
     scaled = {"rope_parameters": {"rope_type": "linear", "rope_theta": 5000.0, "factor": 4.0}}
-    bundle = built(tiny_model("llama", tmp_path / "model", **scaled), tmp_path / "a.bundle")
+    bundle = built(tiny_model("llama", tmp_path / "model", **SMALL | scaled), tmp_path / "a.bundle")
     said = {name: field.contents() for name, field in GGUFReader(bespoke.export_base(bundle, tmp_path / "out")).fields.items()}
     assert said["llama.rope.freq_base"] == 5000.0
     assert (said["llama.rope.scaling.type"], said["llama.rope.scaling.factor"]) == ("linear", 4.0)

@@ -158,6 +158,7 @@ def test_opening_reads_no_weights_and_first_use_checks_them_once(folder: Path) -
         bundle.mapped("weights/embedding.safetensors")
 
 
+@pytest.mark.slow
 def test_no_descriptor_is_left_open(folder: Path, tmp_path: Path) -> None:
     pack(folder, tmp_path / "zips")
     gc.collect()  # what earlier tests left behind is not counted

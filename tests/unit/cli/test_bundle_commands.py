@@ -44,6 +44,7 @@ def test_build_packs_the_bundle_for_transport(built: Built) -> None:
         assert packed.verify_files() == len(folder.names)
 
 
+@pytest.mark.slow
 def test_a_dry_run_estimates_every_plan_and_writes_nothing(tmp_path: Path) -> None:
     model = tiny_model("llama", tmp_path / "model", num_hidden_layers=1)
     flags = ("--model", model, "--optimizers", "mezo", "--sequence-lengths", "8", "--rank", "2", "--dry-run")

@@ -56,6 +56,7 @@ def test_each_line_is_a_turn_of_one_conversation_until_another_begins(folder: Pa
     assert err == ""
 
 
+@pytest.mark.slow
 def test_a_conversation_that_is_too_long_goes_on_with_its_end(folder: Path, state: Path) -> None:
     out, err = chat(folder / "bundle", state, ["word " * 60] * 9)
     assert len(out.splitlines()) >= 9

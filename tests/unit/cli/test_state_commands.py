@@ -70,6 +70,7 @@ def test_versions_are_listed_and_rolled_back_to_the_base(alice: Alice) -> None:
     assert alice("rollback").ok().json == {"answers": None}
 
 
+@pytest.mark.slow
 def test_reset_forgets_what_was_learned_and_keeps_the_examples(alice: Alice, trained: Trained) -> None:
     loss_of_the_base = trained.answer.json["validation_loss_before"]
     assert alice.text("reset") == "the base model answers; 12 examples are kept\n"

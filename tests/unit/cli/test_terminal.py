@@ -62,6 +62,7 @@ def test_the_screen_is_read_as_a_terminal_shows_it() -> None:
     assert screen("\x1b[32m━━\x1b[0m 3/4\r\x1b[2Kdone\r\n") == "done"
 
 
+@pytest.mark.slow
 def test_a_build_leaves_its_result_alone_and_no_warning_of_what_it_imports(stories: Path, tmp_path: Path) -> None:
     out = tmp_path / "tiny.bundle"
     asked = ("--optimizers", "mezo", "--sequence-lengths", "8", "--rank", "2", "--data", "none", "--licence", "MIT")
@@ -71,6 +72,7 @@ def test_a_build_leaves_its_result_alone_and_no_warning_of_what_it_imports(stori
     assert hint.startswith("It runs on torch only")
 
 
+@pytest.mark.slow
 def test_a_bar_of_what_is_over_does_not_stay_above_an_error(built: Built, examples: Path, tmp_path: Path) -> None:
     state = ("--state", tmp_path / "s", "--runtime", "torch")
     bad = tmp_path / "bad.jsonl"

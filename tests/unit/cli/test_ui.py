@@ -179,6 +179,7 @@ def pictures(page: Any) -> None:
         page.screenshot(path=Path(str(folder)) / f"page_{colours}.png", full_page=True)
 
 
+@pytest.mark.slow
 def test_a_training_that_is_stopped_goes_on(page: Any) -> None:
     page.fill("#steps", "600")
     page.click("#begin")
@@ -193,6 +194,7 @@ def test_a_training_that_is_stopped_goes_on(page: Any) -> None:
     assert page.locator("#verdict").inner_text().startswith("Accepted")
 
 
+@pytest.mark.slow
 def test_what_was_learned_is_forgotten_when_asked_twice(browser: Any, bundle: Path, state: Path) -> None:
     with PersonalModel.open(bundle, state) as model:
         assert model.train().accepted
@@ -206,6 +208,7 @@ def test_what_was_learned_is_forgotten_when_asked_twice(browser: Any, bundle: Pa
         page.get_by_text("the base model answers").wait_for()
 
 
+@pytest.mark.slow
 def test_what_went_wrong_is_said(browser: Any, bundle: Path, state: Path) -> None:
     with served(bundle, state, "--memory-mb", "1") as found, opened_page(browser, found.link) as page:
         page.click("#begin")
@@ -252,6 +255,7 @@ def answer(found: Served, path: str, given: dict[str, Any] | bytes, **headers: s
         return error.code, error.read().decode()
 
 
+@pytest.mark.slow
 def test_the_end_of_the_page_commits_what_trains(browser: Any, bundle: Path, state: Path) -> None:
     with served(bundle, state) as found:
         with opened_page(browser, found.link) as page:

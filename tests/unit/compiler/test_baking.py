@@ -24,6 +24,7 @@ from bespoke.model.families import read_config
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.costs import TORCH_COSTS
 from bespoke.plan.instructions import Call, Plan
+from tests.checks import few_of
 from tests.models import tiny_config
 
 WIDTH = 2048  # of the MLP: more than one slice of it may be chosen
@@ -74,7 +75,7 @@ def given(plan: Plan) -> set[tuple[object, ...]]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["whole", "sliced"])
+@pytest.mark.parametrize("kind", few_of(("whole", "sliced"), ("whole",)))
 def test_there_is_a_key_for_each_set_of_weights_that_a_graph_is_given(kind: str, request: pytest.FixtureRequest) -> None:
     plan, tracer, _ = request.getfixturevalue(kind)
     keys = baked_keys([plan, plan], tracer.graphs, tracer.graphs)
@@ -94,6 +95,7 @@ def test_there_is_a_key_for_each_set_of_weights_that_a_graph_is_given(kind: str,
                 assert record.columns[1] <= WIDTH
 
 
+@pytest.mark.slow
 def test_a_target_that_bakes_gets_one_slice_and_fewer_keys(whole: Planned, sliced: Planned) -> None:
     assert whole[0].choices["mlp_slice"] == WIDTH
     assert whole[0].choices["query_tile"] == 16
@@ -137,6 +139,7 @@ def weights(model: ModelSpec, tmp_path_factory: pytest.TempPathFactory) -> Weigh
     return files, arrays
 
 
+@pytest.mark.slow
 def test_a_key_brings_the_rows_of_its_weights(sliced: Planned, weights: Weights) -> None:
     (plan, tracer, _), (files, arrays) = sliced, weights
     made = [(key, key.baked(files)) for key in baked_keys([plan], tracer.graphs, tracer.graphs) if key.records]

@@ -49,6 +49,7 @@ def same(ours: Prepared, theirs: Prepared) -> None:
     assert ours.report == theirs.report
 
 
+@pytest.mark.slow
 def test_files_of_every_shape_become_the_rows_that_the_tokenizers_package_gives(
     data_folder: Path, qwen: Tokenizer, qwen_turns: Turns, story: Tokenizer, tmp_path: Path
 ) -> None:
@@ -116,6 +117,7 @@ def test_a_core_that_dies_is_no_hang(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         encoder.try_encode({"tokens": [1, 2]}, "a")
 
 
+@pytest.mark.slow
 def test_without_a_core_data_is_refused_with_what_to_run_and_the_default_builds(
     monkeypatch: pytest.MonkeyPatch, stories: Path, tmp_path: Path
 ) -> None:

@@ -44,6 +44,7 @@ def test_of_a_large_vocabulary_and_a_batch_of_three(tmp_path: Path) -> None:
     ))  # fmt: skip
 
 
+@pytest.mark.slow
 def test_of_a_model_with_a_tokenizer_and_data_at_two_lengths(stories: Path, data_folder: Path, tmp_path: Path) -> None:
     data = write_jsonl(tmp_path / "general.jsonl", shakespeare(data_folder, 400))
     check(*built(

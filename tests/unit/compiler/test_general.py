@@ -23,6 +23,7 @@ from tests.models import dequantized_reference, tiny_model
 
 __all__ = ["stories_bundle"]
 
+pytestmark = pytest.mark.xdist_group("general")  # one process builds the bundle
 SIZES = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2}
 
 

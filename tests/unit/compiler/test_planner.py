@@ -63,6 +63,7 @@ def kept(choices: dict[str, Any]) -> int:
     return int(choices["kept_attention"] + choices["kept_products"])
 
 
+@pytest.mark.slow
 def test_without_a_budget_the_fastest_plan_is_taken(llama: ModelSpec, tracer: Tracer, everything: list[Planned]) -> None:
     found = plan_method(request_for("mesp"), llama, tracer)
     assert found.seconds == min(planned.seconds for planned in everything)
@@ -71,6 +72,7 @@ def test_without_a_budget_the_fastest_plan_is_taken(llama: ModelSpec, tracer: Tr
     verify(found.plan, "mesp", tracer.graphs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.2, 0.5, 0.7, 0.9])
 def test_within_a_budget_the_fastest_that_fits_is_taken(
     share: float, llama: ModelSpec, tracer: Tracer, everything: list[Planned]
@@ -86,6 +88,7 @@ def test_within_a_budget_the_fastest_that_fits_is_taken(
     verify(found.plan, "mesp", tracer.graphs)
 
 
+@pytest.mark.slow
 def test_more_memory_is_never_slower(llama: ModelSpec, tracer: Tracer, everything: list[Planned]) -> None:
     plans = Planner(request_for("mesp"), llama, tracer)
     least, most = plans.smallest().peak, plans.plan(None).peak
@@ -108,6 +111,7 @@ def test_what_is_kept_is_never_written_to_the_scratch_file(llama: ModelSpec, tra
     assert sum(kind == "scratch" for _, kind in places) == len(llama.blocks)  # each block's input, and nothing else
 
 
+@pytest.mark.slow
 def test_a_budget_too_small_is_refused_with_one_that_is_enough(
     llama: ModelSpec, tracer: Tracer, everything: list[Planned]
 ) -> None:
@@ -124,6 +128,7 @@ def test_a_budget_too_small_is_refused_with_one_that_is_enough(
     assert plan_method(request_for("mesp", enough), llama, tracer).peak <= enough
 
 
+@pytest.mark.slow
 def test_scratch_is_used_where_memory_is_short(everything: list[Planned]) -> None:
     held, spilled = everything[0], everything[1]
     assert not held.spilled

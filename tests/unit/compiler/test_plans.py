@@ -88,6 +88,7 @@ def test_estimates_are_made_for_the_costs_of_the_first_target(made: Made) -> Non
     assert len(larger) > 10
 
 
+@pytest.mark.slow
 def test_measured_workspaces_that_no_longer_fit_give_another_plan(made: Made) -> None:
     fastest = only(made(None).estimated(quiet))
     plans = made(fastest.peak / 1e6)
@@ -169,6 +170,7 @@ def test_an_estimate_tells_the_ends_of_what_can_be_had(made: Made) -> None:
     assert mezo.least.peak_bytes <= mezo.estimate.peak_bytes <= mezo.fastest.peak_bytes
 
 
+@pytest.mark.slow
 def test_the_dial_tells_what_each_budget_buys(made: Made) -> None:
     plans = made(None)
     measures = Measures(lambda graph: 1.0)
@@ -184,6 +186,7 @@ def test_the_dial_tells_what_each_budget_buys(made: Made) -> None:
     assert all(point.estimate.peak_bytes <= point.budget_bytes for point in points)
 
 
+@pytest.mark.slow
 def test_a_dial_prints_as_a_table(tmp_path: Path) -> None:
     tiny_model("llama", tmp_path, num_hidden_layers=2)
     personalizer = Personalizer(tmp_path, "mesp", lora=Lora(rank=2), training=Training(sequence_lengths=(16,)))
@@ -195,6 +198,7 @@ def test_a_dial_prints_as_a_table(tmp_path: Path) -> None:
     assert "least MB" in str(personalizer.estimate())
 
 
+@pytest.mark.slow
 def test_what_an_estimate_and_a_build_have_traced_the_next_ones_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what they share is changed by none of them: the bytes are the same."""
     model = tiny_model("llama", tmp_path / "model", num_hidden_layers=2)

@@ -17,8 +17,10 @@ from bespoke.data.tokenizer_file import write_tokenizer_file
 from bespoke.errors import DataError, ModelError
 from tests.models import tiny_model
 from tests.unit.cli.commands import bespoke
-from tests.unit.golden.bundles import build
+from tests.unit.golden.bundles import byte_level_bpe
 
+pytestmark = pytest.mark.xdist_group("text_files")  # what one of them traced the others do not
+SMALL = {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 4}  # quickly planned
 TEMPLATE = (
     "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}</s>{% endfor %}"
     "{% if add_generation_prompt %}<s>assistant: {% endif %}"
@@ -33,16 +35,16 @@ def personalizer(model: Path, **arguments: Any) -> Personalizer:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With a byte-level BPE and a chat template."""
-    folder = tmp_path_factory.mktemp("text")
-    build(folder, "llama", "mesp", text=True)
-    (folder / "model" / "chat_template.jinja").write_text(TEMPLATE)
-    return folder / "model"
+    folder = tiny_model("llama", tmp_path_factory.mktemp("text") / "model", **SMALL, vocab_size=300)
+    byte_level_bpe().save(str(folder / "tokenizer.json"))
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    return folder
 
 
 @pytest.fixture(scope="module")
 def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With a tokenizer that the core does not run."""
-    folder = tiny_model("llama", tmp_path_factory.mktemp("words") / "model")
+    folder = tiny_model("llama", tmp_path_factory.mktemp("words") / "model", **SMALL)
     vocabulary = {f"w{number}": number for number in range(131)}
     tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, "w0")).save(str(folder / "tokenizer.json"))
     return folder
@@ -60,7 +62,7 @@ def test_a_bundle_has_tokenizer_bin_where_the_model_has_a_tokenizer(model: Path,
 
 
 def test_without_a_tokenizer_there_is_none(tmp_path: Path) -> None:
-    bundle = personalizer(tiny_model("llama", tmp_path / "model")).build(tmp_path / "bundle")
+    bundle = personalizer(tiny_model("llama", tmp_path / "model", **SMALL)).build(tmp_path / "bundle")
     assert json.loads((bundle / "manifest.json").read_text())["text"]["tokenizer_bin"] is None
 
 
@@ -77,6 +79,7 @@ def test_a_tokenizer_that_the_core_does_not_run_is_refused_by_build_and_estimate
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_bundle_for_token_ids_only_has_no_text_and_says_what_to_give_it(model: Path, words: Path, tmp_path: Path) -> None:
     for name, folder in (("a", model), ("b", words)):
         made = personalizer(folder, text=False).build(tmp_path / name)
@@ -92,7 +95,8 @@ def test_a_bundle_for_token_ids_only_has_no_text_and_says_what_to_give_it(model:
 
 
 def test_no_text_on_the_command_line_and_in_a_file(words: Path, tmp_path: Path) -> None:
-    flags = ("--model", words, "--data", "none", "--sequence-lengths", 12, "--dry-run")
+    quick = ("--optimizers", "mesp", "--targets", "torch", "--sequence-lengths", 12, "--dry-run")
+    flags = ("--model", words, "--data", "none", *quick)
     bespoke("build", tmp_path / "out", *flags, "--no-text").ok()
     settings = tmp_path / "bespoke.toml"
     settings.write_text("text = false\n")

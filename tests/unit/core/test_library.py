@@ -13,7 +13,6 @@ import pytest
 
 from bespoke.core import engine_table, find, library
 from bespoke.errors import BundleError, MissingDependency
-from tests.checks import few_of
 from tests.conftest import REPOSITORY
 
 HEADER = re.sub(r"/\*.*?\*/", "", (REPOSITORY / "bindings/native/include/bespoke.h").read_text(), flags=re.DOTALL)
@@ -112,9 +111,8 @@ def test_a_core_without_its_library_says_what_to_run(fake_core: Path, monkeypatc
         library.load()
 
 
-@pytest.mark.parametrize(
-    "first", few_of(("import torch", "from executorch.extension.pybindings import portable_lib", ""), ("import torch",))
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["import torch", "from executorch.extension.pybindings import portable_lib", ""])
 def test_the_library_loads_in_a_process_that_has_torch_and_executorch_too(first: str) -> None:
     """In any order: the library brings ExecuTorch's own libraries with it."""
     last = "import torch; from executorch.extension.pybindings import portable_lib"

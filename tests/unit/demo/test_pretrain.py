@@ -90,6 +90,7 @@ def test_the_sdk_reads_tokenizer_and_template_as_transformers_does(folder: Path)
         assert pieces == reference.apply_chat_template(chat, tokenize=False)
 
 
+@pytest.mark.slow
 def test_same_settings_give_the_same_weights(folder: Path, tmp_path: Path) -> None:
     torch.set_num_threads(1)
     pretrain(SHORT, tmp_path)

@@ -29,13 +29,13 @@ def build(folder: Path, family: str, optimizers: Any, *, target: str = "torch", 
         **({"vocab_size": 300, "num_hidden_layers": 2} if text else {}),
     )  # fmt: skip
     if text:
-        _tokenizer().save(str(model / "tokenizer.json"))
+        byte_level_bpe().save(str(model / "tokenizer.json"))
     settings = Training(**{"sequence_lengths": (LENGTH,), "batch_size": 2, "steps": 20, **training})
     Personalizer(model, optimizers, target, lora=Lora(rank=3, alpha=6.0), training=settings, data=None).build(folder / "bundle")
     return folder / "bundle"
 
 
-def _tokenizer() -> tokenizers.Tokenizer:
+def byte_level_bpe() -> tokenizers.Tokenizer:
     one = tokenizers.Tokenizer(tokenizers.models.BPE())
     one.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     one.decoder = tokenizers.decoders.ByteLevel()

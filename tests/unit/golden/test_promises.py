@@ -17,6 +17,7 @@ from bespoke.golden.prover import verify_bundle
 from bespoke.methods import CurvatureOptions, FirstOrderOptions, ZerothOrderOptions
 from bespoke.testing.rig import Case, planned
 from tests.bundles import made_once
+from tests.checks import few_rows_of
 from tests.unit.golden import outsiders
 from tests.unit.golden.bundles import build
 from tests.unit.plugins.installing import install
@@ -41,10 +42,13 @@ def shown(plugin: Any, options: Settings, **training: Any) -> Stepped:
 
 @pytest.mark.parametrize(
     ("plugin", "options"),
-    [
-        (plugins.get("optimizer", "mebp"), FirstOrderOptions), (plugins.get("optimizer", "mesp"), FirstOrderOptions),
-        (outsiders.Sketched(), outsiders.Sketched.Options), (outsiders.LoraFA(), FirstOrderOptions),
-    ],
+    few_rows_of(
+        [
+            (plugins.get("optimizer", "mebp"), FirstOrderOptions), (plugins.get("optimizer", "mesp"), FirstOrderOptions),
+            (outsiders.Sketched(), outsiders.Sketched.Options), (outsiders.LoraFA(), FirstOrderOptions),
+        ],
+        (1, 2),
+    ),
     ids=lambda value: getattr(value, "name", ""),
 )  # fmt: skip
 def test_the_rules_of_the_library_are_known_also_with_further_options(plugin: Any, options: type[Any]) -> None:
@@ -151,15 +155,18 @@ ALWAYS = {"evaluation loss", "learning rates of the schedule"}
 THREE_STEPS = {f"loss of step {step}" for step in (1, 2, 3)} | {f"updates after step {step}" for step in (1, 2)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sketched", "lora_fa"])
 def test_an_option_more_or_a_piece_less_leaves_the_checks_of_a_method_in_place(name: str, done: Any) -> None:
     assert what(done, name) == ALWAYS | THREE_STEPS | {"gradients"}
 
 
+@pytest.mark.slow
 def test_an_option_more_leaves_the_checks_of_estimates_in_place(done: Any) -> None:
     recorded = {f"recorded values of step {step}" for step in (1, 2, 3)}
     assert what(done, "shaded") == ALWAYS | THREE_STEPS | recorded | {"replay of step 1"}
 
 
+@pytest.mark.slow
 def test_of_a_rule_of_its_own_the_gradients_and_the_first_loss_are_known(done: Any) -> None:
     assert what(done, "heavy_ball") == ALWAYS | {"loss of step 1", "gradients"}

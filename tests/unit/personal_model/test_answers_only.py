@@ -73,6 +73,7 @@ def test_inspect_lists_the_plan_for_answers_alone(answers_only: Path) -> None:
     assert any(line.split()[:2] == ["generation", "32"] for line in bespoke("inspect", answers_only).ok().out.splitlines())
 
 
+@pytest.mark.slow
 def test_a_toml_file_may_ask_for_no_method(tmp_path: Path) -> None:
     tiny_model("llama", tmp_path / "model", num_hidden_layers=1)
     (tmp_path / "bespoke.toml").write_text('model = "model"\noptimizers = []\ncontext = 32\n[training]\nsequence_lengths = [16]\n')
@@ -81,6 +82,7 @@ def test_a_toml_file_may_ask_for_no_method(tmp_path: Path) -> None:
     assert [(plan["method"], plan["sequence_length"]) for plan in plans] == [("generation", 32)]
 
 
+@pytest.mark.slow
 def test_the_dry_run_of_a_bundle_that_only_answers_needs_no_method(tmp_path: Path) -> None:
     tiny_model("llama", tmp_path, num_hidden_layers=1)
     found = Personalizer(tmp_path, [], lora=Lora(rank=2), training=Training(sequence_lengths=(8,)), context=16).estimate()

@@ -81,6 +81,7 @@ def test_below_five_examples_the_training_loss_is_judged(opened: Open) -> None:
         model.evaluate()
 
 
+@pytest.mark.slow
 def test_the_gate_compares_with_the_adapter_that_answers_now(alice: PersonalModel) -> None:
     first = alice.train()
     second = alice.train(1, learning_rate=1e-4)
@@ -92,6 +93,7 @@ def general(bundle: Path, place: Path) -> Path:
     return with_general(bundle, place / "general.bundle", [other(i) for i in range(40, 60)], [other(i) for i in range(60, 66)])
 
 
+@pytest.mark.slow
 def test_general_data_that_gets_worse_beyond_the_tolerance_refuses(opened: Open, tiny_bundle: Path, tmp_path: Path) -> None:
     bundle = general(tiny_bundle, tmp_path)
     hard: dict[str, Any] = {"steps": 25, "learning_rate": 3e-2, "general_share": 0.0}
@@ -119,6 +121,7 @@ def test_without_examples_all_batches_come_from_the_bundle_and_its_loss_decides(
     assert report.accepted
 
 
+@pytest.mark.slow
 def test_the_share_of_general_batches_changes_what_is_trained_on(opened: Open, tiny_bundle: Path, tmp_path: Path) -> None:
     bundle = general(tiny_bundle, tmp_path)
     none, all_ = (opened(f"share-{share}", bundle=bundle).train(general_share=share) for share in (0.0, 1.0))

@@ -15,6 +15,7 @@ import pytest
 from bespoke import PersonalModel
 from bespoke.errors import BudgetExceeded, DiskFull
 from bespoke.system.footprint import can_measure
+from tests.checks import few_of
 from tests.unit.personal_model.conftest import Open
 from tests.unit.personal_model.test_runs import after, answers
 from tests.unit.personal_model.tiny import METHODS, STEPS, add_numbers
@@ -35,7 +36,7 @@ def test_a_budget_below_the_estimate_is_refused_before_the_first_step(opened: Op
 
 
 @measured
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", few_of(METHODS, ("mesp",)))
 def test_memory_that_grows_during_a_run_ends_it_in_our_error_and_loses_nothing(opened: Open, method: str) -> None:
     whole = opened("whole").train(method=method)
     model = opened("grows", memory_mb=40.0)
@@ -81,7 +82,7 @@ def fill(folder: Path, leave: int) -> Path:
     return path
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", few_of(METHODS, ("mesp",)))
 def test_a_disk_that_fills_up_during_a_run_loses_nothing_and_says_so(
     opened: Open, tiny_bundle: Path, small_disk: Path, method: str
 ) -> None:

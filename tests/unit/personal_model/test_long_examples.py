@@ -65,6 +65,7 @@ def test_what_fits_and_texts_of_any_length_are_not_cut(model: PersonalModel) -> 
         assert (added.truncated_tokens, added.truncated_trained_tokens) == (0, 0)
 
 
+@pytest.mark.slow
 def test_the_command_line_says_what_was_cut(stories_bundle: Path, stories: Path, tmp_path: Path) -> None:
     rows = [{"prompt": LONG, "completion": " yes"}, {"prompt": "a", "completion": " no"}, {"prompt": "b", "completion": LONG}]
     (tmp_path / "some.json").write_text(json.dumps(rows))

@@ -46,6 +46,7 @@ def other_process(program: str, *arguments: object) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_examples_added_by_a_thread_and_by_a_process_do_not_disturb_a_run(
     opened: Open, tiny_bundle: Path, tmp_path: Path
 ) -> None:

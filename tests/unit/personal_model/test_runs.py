@@ -15,6 +15,7 @@ from bespoke.errors import ConfigError, DataError
 from bespoke.rules.report import Progress
 from bespoke.rules.schedule import learning_rate_at
 from tests import reading
+from tests.checks import few_of
 from tests.unit.personal_model.conftest import Open
 from tests.unit.personal_model.tiny import METHODS, POISON, STEPS, add_numbers, answering, numbers, poisoned
 
@@ -48,7 +49,7 @@ def newest_slot(model: PersonalModel) -> tuple[int, dict[str, np.ndarray]] | Non
     return (steps[0][0], reading.slot(model._core.state)) if steps else None
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", few_of(METHODS, ("mesp",)))
 @pytest.mark.parametrize("stops", [4, pytest.param(30, marks=pytest.mark.slow)])
 def test_a_run_stopped_at_random_instructions_ends_bit_equal_to_one_in_a_single_call(opened: Open, method: str, stops: int) -> None:
     straight = opened("straight").train(method=method)
@@ -82,6 +83,7 @@ def test_train_with_steps_continues_a_run_by_at_most_so_many(alice: PersonalMode
     assert alice.train(1).run == 2
 
 
+@pytest.mark.slow
 def test_a_schedule_spans_the_run_and_not_the_call(opened: Open) -> None:
     settings = {"schedule": "linear", "warmup_steps": 3}
     whole = opened("whole").train(**settings)
@@ -189,7 +191,7 @@ def poison(tiny_bundle: Path, tmp_path: Path) -> Path:
     return poisoned(tiny_bundle, tmp_path / "poison.bundle")
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", few_of(METHODS, ("mesp",)))
 def test_a_step_with_a_nan_loss_is_rejected_and_the_run_goes_on(opened: Open, poison: Path, method: str) -> None:
     straight, parts = (opened(name, bundle=poison) for name in ("straight", "parts"))
     for model in (straight, parts):

@@ -37,6 +37,7 @@ def questions(data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return path
 
 
+@pytest.mark.slow
 def test_the_label_that_is_said_is_the_likeliest_by_score(model: PersonalModel, questions: Path) -> None:
     """By the sum over its tokens and what ends it."""
     task = read_task("labels", questions, fields={"label": "category"})

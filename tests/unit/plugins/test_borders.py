@@ -98,6 +98,7 @@ NAMES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_plugin_works_while_all_others_are_gone() -> None:
     assert set(run(ALONE, *SLOW_TO_IMPORT).split()) == NAMES
 

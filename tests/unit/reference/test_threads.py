@@ -64,6 +64,7 @@ def seen(bundle: Path, asked: str = "none", **variables: str) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one processor: nothing to choose")
 def test_a_small_model_takes_one_thread_and_the_process_has_its_own_again(stories_bundle: Path) -> None:
     before, inside, between, after, threads = seen(stories_bundle)
@@ -72,12 +73,14 @@ def test_a_small_model_takes_one_thread_and_the_process_has_its_own_again(storie
     assert int(threads) < int(before) + 3  # none was started to compute with, and few for anything else
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variable", ["OMP_NUM_THREADS", "MKL_NUM_THREADS"])
 def test_a_number_in_the_environment_stands(stories_bundle: Path, variable: str) -> None:
     before, inside, *same, _ = seen(stories_bundle, **{variable: "2"})
     assert (before, inside, *same) == ("2", "2", "True", "True")
 
 
+@pytest.mark.slow
 def test_a_number_that_the_host_gave_torch_stands(stories_bundle: Path) -> None:
     asked = str(2 * (os.cpu_count() or 1) + 1)
     before, inside, *same, _ = seen(stories_bundle, asked)

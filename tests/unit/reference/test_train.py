@@ -14,6 +14,7 @@ from bespoke.errors import BundleError, ConfigError, DataError, PlanError
 from bespoke.reference.train import RunState, bundle_rows, replay, train
 from bespoke.rules.batches import CursorState
 from bespoke.rules.schedule import learning_rate_at
+from tests.checks import few_of
 from tests.unit.personal_model.tiny import METHODS, POISON, STEPS, changed, number_rows, poisoned, row, with_general
 
 
@@ -26,7 +27,7 @@ def same(one: RunState, other: RunState) -> bool:
     )
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", few_of(METHODS, ("mesp",)))
 def test_a_run_in_parts_has_the_bits_of_one_in_a_single_call(bundle: Bundle, method: str) -> None:
     settings = bundle.method(method).training.model_copy(update={"schedule": "cosine", "warmup_steps": 2})
     whole = train(bundle, method, user_rows=number_rows(), seed=3, settings=settings)
@@ -74,7 +75,7 @@ def poison(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 BAD = row([1, POISON, 2], [0, 1, 1])
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", few_of(METHODS, ("mesp",)))
 def test_a_step_with_a_nan_loss_changes_the_cursor_alone(poison: Bundle, method: str) -> None:
     whole = train(poison, method, user_rows=[*number_rows(), BAD], seed=1)
     assert whole.rejected == tuple(step for step, loss in enumerate(whole.losses, 1) if not np.isfinite(loss))

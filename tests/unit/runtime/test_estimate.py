@@ -18,6 +18,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.slow
 def test_training_takes_what_the_plan_says(stories_bundle: Path, tmp_path: Path) -> None:  # noqa: F811
     run = train(stories_bundle, tmp_path / "state", length=32, steps=3, batch_size=2)
     estimate, added = run.report["memory"]["estimate_bytes"], run.added()

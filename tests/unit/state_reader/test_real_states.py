@@ -6,6 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.bundles import stories_bundle, write_jsonl
 from tests.reading import read_state
 from tests.unit.cli.commands import bespoke
@@ -16,6 +18,7 @@ __all__ = ["stories_bundle"]
 NAMES = ["Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal", "Ivy", "Jan", "Kit", "Lou"]
 
 
+@pytest.mark.slow
 def test_every_promise_holds_after_each_verb(stories_bundle: Path, tmp_path: Path) -> None:
     state = tmp_path / "alice"
     # So much alike that a few steps on some of them help with all of them.

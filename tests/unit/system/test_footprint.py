@@ -67,6 +67,7 @@ def test_a_forked_child_reads_its_own_memory() -> None:
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_shared_memory_is_in_the_footprint_and_mapped_file_pages_are_not(tmp_path: Path) -> None:
     gc.collect()
     release_free_memory()  # else what earlier tests left goes meanwhile
@@ -155,6 +156,7 @@ print(anonymous_bytes() - before)
 """
 
 
+@pytest.mark.slow
 def test_steady_malloc_leaves_no_holes_behind() -> None:
     def left(mode: str) -> int:
         return int(subprocess.check_output([sys.executable, "-c", STEADY, mode]))

@@ -20,6 +20,7 @@ from bespoke.core import find
 from bespoke.errors import MissingDependency
 from bespoke.ops import operator_workspace_bytes
 from bespoke.testing import check_target
+from tests.checks import few_rows_of
 from tests.unit.targets.programs import graphs_of, kernels_of, read, traced
 
 pytest.importorskip("executorch")
@@ -33,8 +34,8 @@ OURS = {f"bespoke::{name}.out" for name in (
 )}  # fmt: skip
 # In addition to our operators: scalars and tokens as floats, zeros to begin with, copies that are results, AdamW's 1 - beta^t.
 SMALL = {"aten::_to_copy.out", "aten::full.out", "aten::clone.out", "aten::expm1.out", "executorch_prim::et_view.default"}
-PLANS = [("mebp", "normed"), ("mesp", "plain"), ("mezo", "plain")]
-MORE_PLANS = [pytest.param(*plan, marks=pytest.mark.slow) for plan in (("mebp", "plain"), ("mesp", "normed"), ("mezo", "normed"))]
+PLANS = [("mesp", "plain"), ("mezo", "plain")]
+MORE_PLANS = [("mebp", "normed"), ("mebp", "plain"), ("mesp", "normed"), ("mezo", "normed")]
 ROOT = Path(__file__).parents[3]
 
 
@@ -46,7 +47,7 @@ def _loaded() -> None:
     vendor.load_executorch()
 
 
-@pytest.mark.parametrize(("method", "model"), [*PLANS, *MORE_PLANS])
+@pytest.mark.parametrize(("method", "model"), few_rows_of([*PLANS, *MORE_PLANS], (0, 1)))
 def test_only_our_operators_and_small_things_stay_outside_delegates(method: str, model: str) -> None:
     for graph in graphs_of(method, model):
         compiled = compiled_once(graph)
@@ -56,13 +57,15 @@ def test_only_our_operators_and_small_things_stay_outside_delegates(method: str,
 
 
 @pytest.mark.skipif(find().path is None, reason="the device core, which has our operators, is not installed")
-@pytest.mark.parametrize("method", ["mesp", *(pytest.param(method, marks=pytest.mark.slow) for method in ("mebp", "mezo"))])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["mesp", "mebp", "mezo"])
 def test_programs_compute_what_was_traced(method: str) -> None:
     report = check_target(plugins.get("target", "executorch"), optimizers=[method])
     assert report.opened == report.lowered > 30
     assert report.error <= 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find().path is None, reason="the device core, which has our operators, is not installed")
 def test_programs_run_by_the_copy_of_the_core_that_the_process_has(tmp_path: Path) -> None:
     """A second copy would register our operators again, which ends the process."""
@@ -78,7 +81,8 @@ def test_programs_run_by_the_copy_of_the_core_that_the_process_has(tmp_path: Pat
     assert done.stdout.split() == ["True", str(tmp_path / "core" / "lib" / "libbespoke_core.so")], done.stderr[-2000:]
 
 
-@pytest.mark.parametrize("largest", [6, pytest.param(None, id="all", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("largest", [6, pytest.param(None, id="all")])
 def test_a_new_process_writes_the_same_bytes(largest: int | None, tmp_path: Path) -> None:
     """Hash seeds differ from process to process: nothing follows the order of a set."""
     code = (
@@ -141,6 +145,7 @@ def growth_of_a_process(path: Path, compiled: Compiled, *methods: str) -> list[i
     return [int(size) for size in done.stdout.split()]
 
 
+@pytest.mark.slow
 def test_memory_of_a_process_grows_by_what_was_computed(tmp_path: Path) -> None:
     compiled = compile_graph(traced(chain, [torch.empty(shape) for shape in CHAIN_SHAPES]))
     (grown,) = growth_of_a_process(tmp_path / "chain.pte", compiled, "forward")
@@ -170,6 +175,7 @@ def test_a_missing_executorch_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_p
         vendor.load_executorch.cache_clear()
 
 
+@pytest.mark.slow
 def test_listing_plugins_does_not_load_executorch() -> None:
     code = (
         "import sys; from bespoke import plugins; plugins.installed(); "

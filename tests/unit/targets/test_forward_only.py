@@ -90,6 +90,7 @@ def test_an_app_in_c_plus_plus_trains_by_forward_alone(
     assert np.abs(found - wanted).max() <= 1e-6 < moved / 1000
 
 
+@pytest.mark.slow
 def test_noise_that_is_given_is_that_of_the_counter(trailing: Path) -> None:
     with open_bundle(trailing) as bundle:
         by_counter, given = ForwardOnly(bundle), ForwardOnly(bundle, noise="input")

@@ -13,7 +13,7 @@ import tokenizers
 
 from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_file import write_tokenizer_file
-from tests.checks import record_check
+from tests.checks import few_of, record_check
 from tests.native.conftest import native_build  # noqa: F401  (a fixture)
 from tests.native.lab_process import end
 from tests.unit.text.lab import TextLab
@@ -22,6 +22,7 @@ from tests.unit.text.trained import TRAINED, config_of, tokenizer_json
 REAL = {"qwen2.5": Path("tokenizers", "qwen2.5"), "stories260K": Path("models", "stories260K")}
 FAMILIES = (*REAL, *TRAINED)
 RECORDED = ("qwen2.5", "stories260K", "gpt2", "llama3")
+FEW = (*RECORDED, "gemma")
 
 
 @dataclass
@@ -50,6 +51,12 @@ class Family:
     def all_tokens(self, texts: list[str], template: bool = False) -> list[list[int]]:
         self.oracle.encode_special_tokens = not template
         return [one.ids for one in self.oracle.encode_batch_fast(texts, add_special_tokens=False)]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "family_of" in getattr(item, "fixturenames", ()):  # one process makes the tokenizers
+            item.add_marker(pytest.mark.xdist_group("text"))
 
 
 @pytest.fixture(scope="session")
@@ -87,7 +94,7 @@ def family_of(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureR
     return get
 
 
-@pytest.fixture(params=FAMILIES)
+@pytest.fixture(params=few_of(FAMILIES, FEW))
 def family(request: pytest.FixtureRequest, family_of: Callable[[str], Family], lab: TextLab) -> Family:
     """Each, open in the lab."""
     one = family_of(request.param)

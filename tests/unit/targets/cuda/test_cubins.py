@@ -20,6 +20,7 @@ def check(cubins: list[Cubin]) -> None:
     assert all(0 < cubin.registers < 255 for cubin in cubins)
 
 
+@pytest.mark.slow
 def test_two_kernels_compile_for_orin_without_a_gpu(tmp_path: Path) -> None:
     cubins = compiled(("embedding", "head_statistics"), (87,), tmp_path)
     assert {(cubin.kernel, cubin.aligned) for cubin in cubins} == {

@@ -78,6 +78,7 @@ def trained_by_the_reference(bundle: Path, state: Path, method: str, steps: int)
     return expected
 
 
+@pytest.mark.slow
 def test_two_steps_are_those_of_the_reference(all_methods: Path, tmp_path: Path) -> None:
     trained_by_the_reference(all_methods, tmp_path / "state", "mesp", 2)
 
@@ -109,6 +110,7 @@ def for_gpus_alone(all_methods: Path, tmp_path: Path) -> Path:
     return bundle
 
 
+@pytest.mark.slow
 def test_a_bundle_for_a_gpu_alone_opens_in_the_interpreter_and_the_report_says_so(for_gpus_alone: Path, tmp_path: Path) -> None:
     with PersonalModel.open(for_gpus_alone, tmp_path / "state") as model:
         add_numbers(model, 4)
@@ -116,6 +118,7 @@ def test_a_bundle_for_a_gpu_alone_opens_in_the_interpreter_and_the_report_says_s
         assert model.evaluate([example]).runtime == "gpu_interpreter"
 
 
+@pytest.mark.slow
 def test_what_the_engine_holds_of_a_device_counts_towards_the_limit(
     for_gpus_alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
