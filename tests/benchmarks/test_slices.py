@@ -2,7 +2,8 @@
 """Slices of a minute of a run of Qwen2.5-0.5B: how much of each goes into steps, and where the rest goes.
 
 Each slice is a process of its own with a deadline, as a background task of a phone is; the last one ends the run and begins the
-gate. Needs a machine that does nothing else.
+gate. Two rules are held: outside of steps and of the judgements that choose the best step a slice spends little, and those
+judgements take little of the run, whichever slice they fall into. Needs a machine that does nothing else.
 
 BESPOKE_BENCHMARK_SECONDS=10 tries it with shorter slices, and then writes nothing.
 """
@@ -26,8 +27,9 @@ STEPS, DEFAULT_STEPS = 60, 300
 EXAMPLES = 40  # of the user; one in ten is held out
 GENERAL_ROWS = 16
 MOST_OUTSIDE = 0.05
+MOST_JUDGING = 0.05  # of the work of a run's steps, as the core plans it
 MOST_SLICES = 30
-HEADER = ("slice", "seconds", "steps", "in steps", "opening", "commits", "gate", "ending", "outside steps")
+HEADER = ("slice", "seconds", "steps", "in steps", "judgements", "opening", "commits", "gate", "ending", "outside both")
 
 
 @dataclass
@@ -41,7 +43,8 @@ class Slice:
 
     @property
     def outside(self) -> float:
-        return 1 - self.parts["in steps"] / self.seconds
+        """Of steps and judgements."""
+        return 1 - (self.parts["in steps"] + self.parts["judgements"]) / self.seconds
 
 
 @pytest.mark.benchmark
@@ -56,32 +59,36 @@ def test_a_slice_is_spent_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
         }  # fmt: skip
         while not slices or slices[-1].report["accepted"] is None:
             assert len(slices) < MOST_SLICES, slices
-            slices.append(one_slice({**request, **({} if slices else {"seed": 0, "settings": {"steps": STEPS}})}))
+            given = {} if slices else {"seed": 0, "settings": {"steps": STEPS}}
+            slices.append(one_slice({**request, **given}, STEPS - sum(one.steps for one in slices)))
             print(len(slices), slices[-1], flush=True)
     rows: list[list[Cell]] = [
         [number, one.seconds, one.steps, *one.parts.values(), f"{one.outside:.1%}"] for number, one in enumerate(slices, 1)
     ]
     step = sum(one.parts["in steps"] for one in slices) / STEPS
-    gate = sum(one.parts["gate"] for one in slices)
+    gate, judging = (sum(one.parts[part] for one in slices) for part in ("gate", "judgements"))
     if SECONDS != 60:
         monkeypatch.setenv("BESPOKE_FIGURES", "print")
     write_table(
         "slices", HEADER, rows,
         f"Seconds of each slice. Qwen2.5-0.5B with random weights, `mesp`, rows of 256 tokens, built for 64 MB, {THREADS} threads; "
-        f"a run of {STEPS} steps in slices of {SECONDS:g} s, a process each, the bundle in the system's file cache. The gate reads "
+        f"a run of {STEPS} steps in slices of {SECONDS:g} s, a process each, the bundle in the system's file cache. Judgements on "
+        f"the way took {judging / (STEPS * step):.1%} of the seconds in steps. The gate, with the last of them, reads "
         f"{EXAMPLES // 10} held-out rows and the bundle's {GENERAL_ROWS}, each with both adapters: {gate:.0f} s, the time of "
         f"{gate / step:.0f} steps, and {gate / (DEFAULT_STEPS * step + gate):.1%} of a run of {DEFAULT_STEPS} steps. What the "
         "adapter that answers is worth is remembered, so the gate of a later run takes half.",
         machine=this_machine(THREADS),
     )  # fmt: skip
     done = itertools.accumulate(one.steps for one in slices)
-    trained_only = [one for one, steps in zip(slices, done, strict=True) if steps < STEPS][1:]  # judgements on the way included
+    trained_only = [one for one, steps in zip(slices, done, strict=True) if steps < STEPS][1:]
     assert trained_only
+    assert judging <= MOST_JUDGING * STEPS * step
     assert all(one.outside <= MOST_OUTSIDE for one in trained_only), [one.outside for one in trained_only]
 
 
-def one_slice(request: dict[str, Any]) -> Slice:
-    """Runs it to its end. An event is told as its phase begins, that of a step as it ends."""
+def one_slice(request: dict[str, Any], left: int) -> Slice:
+    """Runs it to its end. An event is told as its phase begins, that of a step as it ends. What is judged before the last of the
+    steps that are `left` is judged to choose the best one."""
     began = time.monotonic()
     process = subprocess.Popen([core_path()], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     ask(process, request)
@@ -93,11 +100,13 @@ def one_slice(request: dict[str, Any]) -> Slice:
     assert process.wait() == 0, report
     seconds = time.monotonic() - began
     taken = iter(report["step_seconds"])
-    parts = {"in steps": sum(report["step_seconds"]), "opening": 0.0, "commits": 0.0, "gate": 0.0, "ending": 0.0}
+    parts = dict.fromkeys(HEADER[4:-1], 0.0)
     phase, since = "opening", 0.0
     for name, moment in [*moments, ("end", seconds)]:
         parts[phase] += moment - since - (next(taken) if name == "step" else 0.0)
+        left -= name == "step"
         # Between two steps without a commit there is only the choice of the next batch.
-        phase = {"step": "commits", "commit": "commits", "judge": "gate", "report": "ending"}.get(name, phase)
+        judged = "judgements" if left else "gate"
+        phase = {"step": "commits", "commit": "commits", "judge": judged, "report": "ending"}.get(name, phase)
         since = moment
-    return Slice(seconds, len(report["step_seconds"]), parts, report)
+    return Slice(seconds, len(report["step_seconds"]), {"in steps": sum(report["step_seconds"]), **parts}, report)
