@@ -50,7 +50,7 @@ def build(family: str, folder: Path, **options: Any) -> None:
     model = tiny_model(family, folder / "model", **FAMILIES[family])
     training = Training(sequence_lengths=(16,), batch_size=2, steps=STEPS + 1, seed=1, commit_seconds=1e-6, write_mb_per_second=1e9)
     lora = Lora(rank=2, alpha=8.0)
-    methods = {name: CORE_METHODS[name] for name in options.pop("methods", CORE_METHODS)}
+    methods = options.pop("methods", CORE_METHODS)
     Personalizer(
         model, methods, {"coreml": options}, context=40, lora=lora, training=training, data=None
     ).build(folder / "bundle")  # fmt: skip
@@ -126,6 +126,17 @@ def test_training_with_specs_is_training_with_torch(bundle: Path, method: str, t
     assert mil["losses"] == pytest.approx(reference.losses, rel=1e-6)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["mesp", "mebp"])
+def test_with_sgd_the_adapter_is_that_of_torch(method: str, tmp_path: Path) -> None:
+    """To rounding, taken as a whole, as the losses are: nothing is divided by its own size."""
+    build("llama", tmp_path, methods={method: {"update": "sgd", "learning_rate": 0.3}})
+    mil, torch = (trained(tmp_path / "bundle", tmp_path / engine, engine, method) for engine in ("mil", "torch"))
+    assert torch["losses"][-1] < 0.99 * torch["losses"][0]
+    off, size = (np.concatenate([(mil[n] - part * torch[n]).ravel() for n in torch if n != "losses"]) for part in (1, 0))
+    assert np.linalg.norm(off) <= 1e-6 * np.linalg.norm(size)
+
+
 def answered(bundle: Path, state: Path, engine: TorchEngine | str) -> tuple[float, list[int | None]]:
     """The loss of four examples, and the first tokens of an answer."""
     with opened_core(bundle, state, engine) as core:
@@ -182,7 +193,7 @@ def test_an_artifact_that_does_not_open_here_is_an_error(bundle: Path, tmp_path:
 @pytest.mark.parametrize("precision", few_of(("fp32", "fp16"), ("fp16",)))
 def test_golden_vectors_hold_with_specs(precision: str, tmp_path: Path) -> None:
     """Those of a bundle in fp16 allow for it."""
-    build("llama", tmp_path, precision=precision, methods=["mezo"])
+    build("llama", tmp_path, precision=precision, methods={"mezo": CORE_METHODS["mezo"]})
     with opened_core(tmp_path / "bundle", tmp_path / "state", "mil") as core:
         checks = core._computed("bespoke_verify", [])["checks"]
     assert {check["method"] for check in checks} >= {"mezo", "generation"}
