@@ -28,7 +28,6 @@ __all__ = ["tiny_core_bundle"]
 
 pytestmark = pytest.mark.xdist_group("core")
 MARK = "bespoke known hashes 1 "
-TESTS = 9  # in this file, at most
 
 
 @pytest.fixture(autouse=True)
@@ -37,10 +36,13 @@ def built_core(native_build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def copies(tiny_core_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """One for each test, all written a while ago."""
+def copies(
+    request: pytest.FixtureRequest, tiny_core_bundle: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """One for each test of this file, all written a while ago."""
     folder = tmp_path_factory.mktemp("copies")
-    made = [Path(shutil.copytree(tiny_core_bundle, folder / f"{number}.bundle")) for number in range(TESTS)]
+    tests = sum(item.path == request.path for item in request.session.items)
+    made = [Path(shutil.copytree(tiny_core_bundle, folder / f"{number}.bundle")) for number in range(tests)]
     time.sleep(2.1)
     return iter(made)
 

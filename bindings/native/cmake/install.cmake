@@ -34,7 +34,7 @@ if(SKBUILD AND BESPOKE_EXECUTORCH)
     endif()
     install(FILES ${_library} DESTINATION ${BESPOKE_DESTINATION}/lib)
   endforeach()
-  # Loaded beside libexecutorch.so when a program is for the NPU, and never linked.
+  # Loaded from the folder of libexecutorch.so when a program is for the NPU, and never linked.
   install(FILES ${EXECUTORCH_RUNTIME_LIBRARY_DIR}/libexecutorch_backend_qnn.so DESTINATION ${BESPOKE_DESTINATION}/lib OPTIONAL)
 endif()
 # Licences: that of ExecuTorch from its package, those of the pinned sources as third_party/sources.json names them.

@@ -65,15 +65,17 @@ class Artifacts:
         options = self._target.options
         keys = baked_keys(plans, graphs, {key for key, graph in graphs.items() if bakes(target, options, graph)})
         sizes: dict[str, list[Workspace]] = {}
-        alike: dict[Hashable, Artifact] = {}
+        made: dict[Hashable, Artifact] = {}
         for done, key in enumerate(keys):
             self._progress(f"target {self._target.name}", done, len(keys))
             baked = key.baked(weights) if key.records else None
-            shapes = baked and tuple(array.shape for array in baked.operands.values())
-            first = alike.get((key.graph, shapes)) if hollow else None
+            like: Hashable = key
+            if hollow and baked is not None:
+                like = (key.graph, *(array.shape for array in baked.operands.values()))
+            first = made.get(like)
             if first is None:
-                given = random_weights(baked) if baked and hollow else baked
-                artifact = alike[key.graph, shapes] = lower(target, options, key.graph, self.folder, given)
+                given = random_weights(baked) if hollow and baked is not None else baked
+                artifact = made[like] = lower(target, options, key.graph, self.folder, given)
             else:
                 artifact = replace(first, path=self.folder / f"{done}-{first.path.name}")
                 os.link(first.path, artifact.path)

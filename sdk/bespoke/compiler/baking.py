@@ -73,13 +73,12 @@ class BakedKey:
 
 def random_weights(baked: Baked) -> Baked:
     """As large as these, under the same key: for the size of what a compiler makes of weights that were not read."""
-    random = np.random.default_rng(0)
-    drawn = {
-        name: random.integers(256, size=array.shape, dtype=np.uint8) if array.dtype == np.uint8  # codes
-        else random.uniform(0.01, 0.02, array.shape).astype(array.dtype) if array.dtype == np.float16  # scales
-        else array
-        for name, array in baked.operands.items()
-    }  # fmt: skip
+    random, drawn = np.random.default_rng(0), dict(baked.operands)
+    for name, array in baked.operands.items():
+        if array.dtype == np.uint8:  # codes
+            drawn[name] = random.integers(256, size=array.shape, dtype=np.uint8)
+        elif array.dtype == np.float16:  # scales
+            drawn[name] = random.uniform(0.01, 0.02, array.shape).astype(np.float16)
     return Baked(baked.key, drawn)
 
 

@@ -133,8 +133,8 @@ def test_with_sgd_the_adapter_is_that_of_torch(method: str, tmp_path: Path) -> N
     build("llama", tmp_path, methods={method: {"update": "sgd", "learning_rate": 0.3}})
     mil, torch = (trained(tmp_path / "bundle", tmp_path / engine, engine, method) for engine in ("mil", "torch"))
     assert torch["losses"][-1] < 0.99 * torch["losses"][0]
-    off, size = (np.concatenate([(mil[n] - part * torch[n]).ravel() for n in torch if n != "losses"]) for part in (1, 0))
-    assert np.linalg.norm(off) <= 1e-6 * np.linalg.norm(size)
+    ours, expected = (np.concatenate([run[name].ravel() for name in torch if name != "losses"]) for run in (mil, torch))
+    assert np.linalg.norm(ours - expected) <= 1e-6 * np.linalg.norm(expected)
 
 
 def answered(bundle: Path, state: Path, engine: TorchEngine | str) -> tuple[float, list[int | None]]:

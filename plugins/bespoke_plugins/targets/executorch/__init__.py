@@ -29,10 +29,10 @@ class ExecuTorch:
     costs = Costs(constant_bytes=6_000_000, record_bytes=100, results_in_place=True)
 
     def bakes(self, options: ExecuTorchOptions, graph: Graph | None = None) -> bool:
-        if graph is None:
-            return options.delegate == "qnn"
-        operators = {str(node.target) for node in graph.module.graph.nodes}
-        return options.delegate == "qnn" and "bespoke.embedding_int4.default" not in operators  # a look-up stays on the processor
+        if options.delegate != "qnn":
+            return False
+        nodes = [] if graph is None else graph.module.graph.nodes
+        return all(str(node.target) != "bespoke.embedding_int4.default" for node in nodes)  # a look-up stays on the processor
 
     def rounding(self, options: ExecuTorchOptions) -> float:
         return FP16_ROUNDING if options.delegate == "qnn" else 0.0

@@ -146,7 +146,8 @@ class LoadedProgram {
     temporary_ = std::make_unique<rt::MemoryAllocator>(static_cast<uint32_t>(workspace_size - used), workspace + used);
     manager_ = std::make_unique<rt::MemoryManager>(&structures_, memory_.get(), temporary_.get());
     for (Spec& spec : takes_) operands_.push_back(tensor_of(spec));
-    const char* what = npu ? "load the method for Qualcomm's NPU, whose libraries (libQnnHtp.so) the process has to find" : "load the method";
+    const char* what = npu ? "load the method for Qualcomm's NPU, whose libraries (libQnnHtp.so) the process has to find"
+                           : "load the method";
     method_ = std::make_unique<rt::Method>(take(program_.load_method(kMethod, manager_.get()), what));
     structures_.loaded();
     if (has_reserve()) reserve(artifact.size);

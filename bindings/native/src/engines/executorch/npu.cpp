@@ -18,7 +18,8 @@ namespace {
 
 namespace rt = executorch::runtime;
 
-constexpr const char* kLibraries[] = {"libqnn_executorch_backend.so", "libexecutorch_backend_qnn.so"};  // Android's; the wheel's, beside its others
+// Android's; the wheel's, in the folder of its others.
+constexpr const char* kLibraries[] = {"libqnn_executorch_backend.so", "libexecutorch_backend_qnn.so"};
 constexpr size_t kSignature = 4;  // behind the magic number of ExecuTorch's header (QnnContextCustomProtocol), eight bytes
 
 void release(void*, void* data, size_t) { std::free(data); }
@@ -29,9 +30,9 @@ void need_npu() {
   if (rt::get_backend_class(kNpu)) return;
   Dl_info info{};
   dladdr(reinterpret_cast<void*>(&rt::get_backend_class), &info);
-  const std::string beside = info.dli_fname ? std::string(info.dli_fname, std::string(info.dli_fname).rfind('/') + 1) : "";
+  const std::string folder = info.dli_fname ? std::string(info.dli_fname, std::string(info.dli_fname).rfind('/') + 1) : "";
   std::string reasons;
-  for (const std::string& name : {std::string(kLibraries[0]), beside + kLibraries[1]}) {
+  for (const std::string& name : {std::string(kLibraries[0]), folder + kLibraries[1]}) {
     if (dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL) && rt::get_backend_class(kNpu)) return;  // for the life of the process
     const char* reason = dlerror();
     reasons += (reasons.empty() ? "" : "; ") + (reason ? std::string(reason) : name + " registers nothing");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ExecuTorch's QNN delegate, for Qualcomm's NPU, asks of whoever runs programs with it.
+// What programs with ExecuTorch's QNN delegate, for Qualcomm's NPU, need of an engine.
 #pragma once
 
 #include <cstddef>
@@ -22,6 +22,9 @@ class ProgramBytes : public executorch::runtime::DataLoader {
 
   executorch::runtime::Result<executorch::runtime::FreeableBuffer> load(size_t offset, size_t size,
                                                                         const SegmentInfo& segment) const override;
+  executorch::runtime::Error load_into(size_t offset, size_t size, const SegmentInfo& segment, void* buffer) const override {
+    return whole_.load_into(offset, size, segment, buffer);
+  }
   executorch::runtime::Result<size_t> size() const override { return whole_.size(); }
 
  private:
