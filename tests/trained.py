@@ -29,9 +29,9 @@ SIZES: dict[str, Any] = {
 }  # fmt: skip
 
 
-def wikitext(data_folder: Path) -> list[str]:
-    """Paragraphs of WikiText-2, with spaces as people write them."""
-    wiki = (data_folder / "text" / "wikitext-2" / "train.txt").read_text(encoding="utf-8")[:PRETRAINING_CHARACTERS]
+def wikitext(data_folder: Path, characters: int | None = PRETRAINING_CHARACTERS) -> list[str]:
+    """Paragraphs of WikiText-2, with spaces as people write them; None: all of them."""
+    wiki = (data_folder / "text" / "wikitext-2" / "train.txt").read_text(encoding="utf-8")[:characters]
     for mark, plain in ((" @-@ ", "-"), (" @,@ ", ","), (" @.@ ", "."), (" ,", ","), (" .", "."), (" 's", "'s")):
         wiki = wiki.replace(mark, plain)
     return [line.strip() for line in wiki.splitlines() if len(line) > 100]

@@ -2,7 +2,7 @@
 """Child process: builds one bundle for the device core. Prints one JSON object: the seconds of each stage, or the smallest budget.
 
     python -m tests.benchmarks.core_build '{"model": FOLDER, "bundle": FOLDER, "shared": FOLDER, "method": "mesp",
-        "options": {"update": "sgd"}, "length": 256, "memory_mb": 64.0, "general_rows": 0}'
+        "options": {"update": "sgd"}, "length": 256, "memory_mb": 64.0, "general_rows": 0, "batch_size": 1, "factors": "both"}'
 
 The SDK builds as for anyone. What is the same in all bundles of a model is made once and kept in `shared`: converted weights (hard
 links, so that bundles also share the pages that the system caches), compiled graphs and golden vectors. For that the three
@@ -48,9 +48,10 @@ def main(settings: dict[str, Any]) -> None:
 
     shared = Path(settings["shared"])
     personalizer = Personalizer(
-        settings["model"], {settings["method"]: settings["options"]}, "executorch", lora=Lora(rank=8),
+        settings["model"], {settings["method"]: settings["options"]}, "executorch", lora=Lora(rank=8, train=settings["factors"]),
         context=settings["length"],  # training is measured: the plan for answers is not to decide what fits
-        training=Training(sequence_lengths=(settings["length"],)), budget=Budget(memory_mb=settings["memory_mb"]),
+        training=Training(sequence_lengths=(settings["length"],), batch_size=settings["batch_size"]),
+        budget=Budget(memory_mb=settings["memory_mb"]),
         data=general_data(settings) if settings["general_rows"] else None,
     )  # fmt: skip
     stages = Stages()

@@ -36,21 +36,25 @@ class DoesNotFit(Exception):
 
 @dataclass(frozen=True)
 class Wanted:
-    """One plan in one bundle. `memory_mb` None: the fastest plan there is. `general_rows`: those that the gate reads of the
-    bundle's own data, of `length` random tokens each."""
+    """One plan in one bundle. `memory_mb` None: the fastest plan there is. `options`: the method's, as pairs; `factors`: those of
+    the adapter that are trained. `general_rows`: those that the gate reads of the bundle's own data, of `length` random tokens."""
 
     model: str
     method: str
     length: int
     memory_mb: float | None
-    update: str = "sgd"
+    options: tuple[tuple[str, Any], ...] = (("update", "sgd"),)
     general_rows: int = 0
+    batch_size: int = 1
+    factors: str = "both"
 
     @property
     def name(self) -> str:
         budget = "any" if self.memory_mb is None else f"{self.memory_mb:g}"
         general = f"_general{self.general_rows}" if self.general_rows else ""
-        return f"{self.model}_{self.method}_{self.update}_{self.length}_{budget}{general}"
+        batch = f"x{self.batch_size}" if self.batch_size > 1 else ""
+        options = "-".join(f"{name}-{value}" for name, value in self.options)
+        return f"{self.model}_{self.method}_{options}_{self.factors}_{self.length}{batch}_{budget}{general}"
 
 
 @dataclass(frozen=True)
@@ -128,8 +132,8 @@ def _built(wanted: Wanted, path: Path) -> dict[str, Any]:
     assert shutil.disk_usage(BUNDLES).free > 4 * GIGABYTE, f"less than 4 GB are free under {BUNDLES}"
     settings = {
         "model": str(model), "bundle": str(path), "shared": str(shared), "method": wanted.method, "length": wanted.length,
-        "options": {} if wanted.method == "mezo" else {"update": wanted.update}, "memory_mb": wanted.memory_mb,
-        "general_rows": wanted.general_rows,
+        "options": dict(wanted.options), "memory_mb": wanted.memory_mb, "general_rows": wanted.general_rows,
+        "batch_size": wanted.batch_size, "factors": wanted.factors,
     }  # fmt: skip
     command = [sys.executable, "-m", "tests.benchmarks.core_build", json.dumps(settings)]
     done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=False)

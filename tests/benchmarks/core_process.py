@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The device core as a process of its own: a state with unmasked rows for it, a run of it under watch_memory, and what was seen.
 
-Settings that hold for every benchmark: rank 8 on all linears, SGD, one row of unmasked tokens a step, a commit after every step.
+Settings that hold for every benchmark: rank 8 on all linears, rows of unmasked tokens; a commit after every step, where nothing
+else is said.
 The core is the installed one, or the one that BESPOKE_CORE names. States lie under `.cache/benchmarks`, on a disk.
 """
 
@@ -12,11 +13,11 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from tests.benchmarks.core_bundles import CACHE, Bundle
@@ -84,10 +85,12 @@ def train(
     return run
 
 
-def training_request(bundle: Bundle, state: Path, steps: int, *, threads: int, memory_mb: float = NO_LIMIT) -> dict[str, Any]:
+def training_request(
+    bundle: Bundle, state: Path, steps: int, *, threads: int, memory_mb: float = NO_LIMIT, commits: Mapping[str, float] = EVERY_STEP
+) -> dict[str, Any]:
     return {
         "verb": "train", "bundle": str(bundle.path), "state": str(state), "method": bundle.wanted.method, "steps": steps,
-        "seed": 0, "threads": threads, "memory_mb": memory_mb, "settings": {**EVERY_STEP, "steps": steps},
+        "seed": 0, "threads": threads, "memory_mb": memory_mb, "settings": {**commits, "steps": steps},
     }  # fmt: skip
 
 
@@ -113,8 +116,9 @@ def take(run: CoreRun, event: dict[str, Any], seconds: float) -> None:
 
 
 @contextmanager
-def fresh_state(bundle: Bundle, name: str = "state", rows: int = 1) -> Iterator[Path]:
-    """A state folder with rows of unmasked random tokens; removed at the end. Below five rows, none is kept for validation."""
+def fresh_state(bundle: Bundle, name: str = "state", rows: int = 1, use: Literal["train"] | None = None) -> Iterator[Path]:
+    """A state folder with rows of unmasked random tokens; removed at the end. None is kept for validation below five rows, nor
+    with `use="train"`."""
     from bespoke import PersonalModel
 
     length = bundle.wanted.length
@@ -126,7 +130,7 @@ def fresh_state(bundle: Bundle, name: str = "state", rows: int = 1) -> Iterator[
         vocabulary = bundle.manifest["text"]["vocab_size"]
         for number in range(rows):
             tokens = drawn.integers(0, vocabulary, length + 1).tolist()
-            model.examples.add({"tokens": tokens, "mask": [0] + [1] * length}, id=str(number))
+            model.examples.add({"tokens": tokens, "mask": [0] + [1] * length}, id=str(number), use=use)
     try:
         yield folder
     finally:

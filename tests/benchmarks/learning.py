@@ -9,47 +9,39 @@ is at an edge, one more beyond it (two at most); then all seeds at the best rate
 Each run appends one line to the TSV file as it ends, and what stands there is not run again: end it at any time, start it again, or
 start a second one for other data sets (--data).
 
-Steps are the reference's (bespoke.reference.train), so neither gate nor early stopping comes between the methods and the table. Of
-a task, what is judged is what answers: the adapter is imported into a PersonalModel, which `evaluate`s it; of text, the loss.
+The device core trains, a PersonalModel each run, and judges: accuracy and loss are of what answers. All rows are for training
+(`use="train"`), so a run goes to its last step; the gate looks at them then, and where it refuses, what answered before is judged.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
 import hashlib
 import json
 import math
 import os
+import resource
 import tempfile
-import time
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-import numpy as np
-from safetensors import safe_open
-from safetensors.numpy import save_file
 from tests.benchmarks.compute_units import step_units
 from tests.benchmarks.learning_data import Data, Part, load, model_folder
 from tests.benchmarks.learning_table import COLUMNS, best_rate, beyond, read_runs, table
 from tests.conftest import REPOSITORY, data_place
 
 from bespoke import Lora, Personalizer, PersonalModel, Training
-from bespoke.bundle.reader import Bundle, open_bundle
+from bespoke.bundle.reader import open_bundle
 from bespoke.data.encode import ExampleEncoder
 from bespoke.data.text import Tokenizer
-from bespoke.reference import graph_function
-from bespoke.reference.evaluate import evaluate
-from bespoke.reference.exported import peft_key
-from bespoke.reference.train import RunState, train
 
 CACHE = REPOSITORY / ".cache" / "learning"
-POINTS = 4  # of a curve, at equal distances
+POINTS = 5  # of a curve: means of the losses of so many parts of a run
 MORE_RATES = 2  # beyond the edges of the grid, at most
 CONTEXTS = 4  # of a training row: when it is asked, the longest prompt is read whole, with each label
-Adapter = Mapping[str, np.ndarray]
 
 
 class Subject:
@@ -63,14 +55,10 @@ class Subject:
             self.settings["model"], config.get("pretraining_steps", 400), data_place(), CACHE
         )
         self.bundle_folder = self.built()
-        length = self.settings["length"]
-        encoder = ExampleEncoder(Tokenizer.open(self.model / "tokenizer.json"), None, "assistant", length)
-        self.rows = {
-            part: [row for example in getattr(self.data, part).examples for row in encoder.encode(example).rows]
-            for part in ("train", "valid", "test")
-        }
+        encoder = ExampleEncoder(Tokenizer.open(self.model / "tokenizer.json"), None, "assistant", self.settings["length"])
+        (row, *_) = encoder.encode(self.data.train.examples[0]).rows
         with open_bundle(self.bundle_folder) as bundle:
-            self.units_a_step = step_units(bundle, self.optimizer, self.rows["train"][0])
+            self.units_a_step = step_units(bundle, self.optimizer, row)
 
     @property
     def optimizer(self) -> str:
@@ -84,8 +72,8 @@ class Subject:
         if not folder.exists():
             training = Training(sequence_lengths=(self.settings["length"],), steps=1, general_share=0.0)
             Personalizer(
-                self.model, {self.optimizer: self.method.get("options", {})}, "torch", lora=Lora(**self.method.get("lora", {})),
-                training=training, context=context, data=None,
+                self.model, {self.optimizer: self.method.get("options", {})}, ["executorch", "torch"],  # torch counts passes
+                lora=Lora(**self.method.get("lora", {})), training=training, context=context, data=None,
             ).build(folder)  # fmt: skip
         return folder
 
@@ -94,43 +82,38 @@ class Subject:
 
     def run(self, phase: str, rate: float, seed: int) -> dict[str, Any]:
         """Trains from the bundle's adapter and judges; phase "search" or "test"."""
-        began = time.process_time()
         share = self.config["search_share"] if phase == "search" else 1.0
         steps = max(1, int(self.config["units"] * share / self.units_a_step))
-        with open_bundle(self.bundle_folder) as bundle:
-            settings = bundle.method(self.optimizer).training.model_copy(update={"learning_rate": rate, "steps": steps})
-            adapter: Adapter = bundle.initial_adapter()
-            state, curve = RunState(adapter), []
-            for point in range(1, POINTS + 1):
-                until = steps * point // POINTS
-                if until > state.cursor.step:
-                    trained = train(
-                        bundle, self.optimizer, state, user_rows=self.rows["train"], seed=seed, settings=settings,
-                        steps=until - state.cursor.step,
-                    )  # fmt: skip
-                    state, adapter = trained.state, trained.adapter
-                curve.append((round(until * self.units_a_step), self.loss(bundle, "valid", adapter)))
-            found = self.judged(bundle, "valid" if phase == "search" else "test", adapter)
+        began = processor_seconds()
+        with tempfile.TemporaryDirectory() as state, self.opened(state) as model:
+            for example in self.data.train.examples:
+                model.examples.add(example, use="train")
+            report = model.train(steps=steps, method=self.optimizer, learning_rate=rate, seed=seed)
+            found = self.judged(model, "valid" if phase == "search" else "test")
         return self.line(
-            phase, rate, seed, steps=steps, units=round(steps * self.units_a_step), rows=len(self.rows["train"]),
-            curve=curve, seconds=time.process_time() - began, **found,
+            phase, rate, seed, steps=steps, units=round(steps * self.units_a_step), rows=len(self.data.train.examples),
+            accepted=report.accepted, curve=self.curve(report.losses), seconds=processor_seconds() - began, **found,
         )  # fmt: skip
 
+    def curve(self, losses: Sequence[float]) -> list[tuple[int, float]]:
+        """(passes of a row so far, mean loss of the steps since the point before)."""
+        ends = [len(losses) * (point + 1) // POINTS for point in range(POINTS)]
+        parts = zip([0, *ends], ends, strict=False)
+        return [(round(end * self.units_a_step), fmean(losses[begin:end])) for begin, end in parts if end > begin]
+
     def zero_shot(self) -> dict[str, Any]:
-        with open_bundle(self.bundle_folder) as bundle:
-            found = self.judged(bundle, "test", bundle.initial_adapter())
+        with tempfile.TemporaryDirectory() as state, self.opened(state) as model:
+            found = self.judged(model, "test")
         return self.line("zero-shot", None, None, steps=0, units=0, recipe=self.recipe, **found)
 
-    def loss(self, bundle: Bundle, part: str, adapter: Adapter) -> float:
-        found = evaluate(bundle, self.rows[part], adapter, method=self.optimizer)
-        assert found is not None
-        return found.loss
+    def opened(self, state: str) -> PersonalModel:
+        return PersonalModel.open(self.bundle_folder, state, runtime="core")
 
-    def judged(self, bundle: Bundle, name: str, adapter: Adapter) -> dict[str, Any]:
+    def judged(self, model: PersonalModel, name: str) -> dict[str, Any]:
         part: Part = getattr(self.data, name)
-        found: dict[str, Any] = {"loss": self.loss(bundle, name, adapter), "judged": len(part.examples)}
-        if part.task is not None and math.isfinite(found["loss"]):
-            report = answered(self.bundle_folder, adapter, part, found["loss"])
+        found: dict[str, Any] = {"loss": model.evaluate(part.examples).loss, "judged": len(part.examples)}
+        if part.task is not None:
+            report = model.evaluate(part.task)
             found |= {name: getattr(report, name) for name in ("accuracy", "macro_f1", "chance", "majority")}
         return found
 
@@ -145,21 +128,10 @@ class Subject:
         return line
 
 
-def answered(bundle: Path, adapter: Adapter, part: Part, loss: float) -> Any:
-    """The report of a PersonalModel with this adapter, which has this loss."""
-    with tempfile.TemporaryDirectory() as place, PersonalModel.open(bundle, Path(place) / "state", runtime="torch") as model:
-        folder = model.export_adapter(Path(place) / "adapter", base=True)
-        with open_bundle(bundle) as opened:
-            whole = {**opened.initial_adapter(), **adapter}  # of a method that trains one of A and B
-            decoder_path = opened.manifest.model.config.decoder_path
-        tensors = {peft_key(name, decoder_path): np.ascontiguousarray(array) for name, array in whole.items()}
-        with safe_open(folder / "adapter_model.safetensors", "numpy") as file:
-            metadata = file.metadata()  # the base that it belongs to
-        save_file(tensors, folder / "adapter_model.safetensors", metadata)
-        model.import_adapter(folder)
-        seen = model.evaluate(part.examples).loss
-        assert math.isclose(seen, loss, rel_tol=1e-3), f"what answers has a loss of {seen}, what was trained {loss}"
-        return model.evaluate(part.task)
+def processor_seconds() -> float:
+    """Of this process and of those that it has waited for, the core's among them."""
+    both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(used.ru_utime + used.ru_stime for used in both)
 
 
 def main() -> None:
@@ -171,8 +143,6 @@ def main() -> None:
     given = parser.parse_args()
     config = tomllib.loads(given.config.read_text(encoding="utf-8"))
     CACHE.mkdir(parents=True, exist_ok=True)
-    # Reading the graphs takes most of the time of a short run, and each call of `train` and `evaluate` does it again.
-    graph_function.load_program = functools.lru_cache(maxsize=None)(graph_function.load_program)
     if not given.results.exists():
         given.results.write_text("\t".join(COLUMNS) + "\n", encoding="utf-8")
     if not given.table:

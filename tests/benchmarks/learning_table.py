@@ -18,7 +18,7 @@ Run = dict[str, Any]
 
 COLUMNS = (
     "data", "method", "phase", "rate", "seed", "steps", "units", "rows", "judged", "loss", "accuracy", "macro_f1", "chance",
-    "majority", "seconds", "curve", "recipe",
+    "majority", "seconds", "accepted", "curve", "recipe",
 )  # fmt: skip
 HEADER = (
     "method", "rate", "at the edge of the rates", "seeds", "steps", "passes of a row", "accuracy", "macro F1", "loss, nats a token",
@@ -40,13 +40,12 @@ def read_runs(path: Path) -> list[Run]:
 
 
 def best_rate(runs: Sequence[Run]) -> float:
-    """By validation: accuracy, then loss; of text, loss. A loss that is no number is the worst."""
+    """By the validation loss, which tells apart what accuracies near chance do not. One that is no number is the worst."""
 
-    def worth(run: Run) -> tuple[float, float]:
-        loss = run["loss"] if run["loss"] is not None and math.isfinite(run["loss"]) else math.inf
-        return (run.get("accuracy") or 0.0, -loss)
+    def loss(run: Run) -> float:
+        return run["loss"] if run["loss"] is not None and math.isfinite(run["loss"]) else math.inf
 
-    return float(max(runs, key=worth)["rate"])
+    return float(min(runs, key=loss)["rate"])
 
 
 def beyond(rates: Sequence[float], best: float) -> float | None:

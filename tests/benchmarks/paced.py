@@ -13,14 +13,14 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from tests.benchmarks.core_bundles import Bundle
-from tests.benchmarks.core_process import CoreRun, ask, core_path, take, training_request
+from tests.benchmarks.core_process import EVERY_STEP, CoreRun, ask, core_path, take, training_request
 from tests.conftest import REPOSITORY
 
 
@@ -55,13 +55,16 @@ def paired_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
 
 class PacedCore:
-    """The core trains one run; a turn lasts from one step's end to the next one's, the commit between them included."""
+    """The core trains one run; a turn lasts from one step's end to the next one's, a commit between them included."""
 
-    def __init__(self, name: str, bundle: Bundle, state: Path, steps: int, threads: int, core: Path | None = None) -> None:
+    def __init__(
+        self, name: str, bundle: Bundle, state: Path, steps: int, threads: int, core: Path | None = None,
+        commits: Mapping[str, float] = EVERY_STEP,
+    ) -> None:  # fmt: skip
         self.name = name
         self._core = core or core_path()
         self.run = CoreRun(code=-1)
-        self._request = training_request(bundle, state, steps, threads=threads)
+        self._request = training_request(bundle, state, steps, threads=threads, commits=commits)
         self._rest = b""
 
     def __enter__(self) -> Self:

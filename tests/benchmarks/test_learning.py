@@ -19,8 +19,8 @@ def run(**given: Any) -> dict[str, Any]:
     return {**dict.fromkeys(COLUMNS), "data": "snips", "method": "mesp", "curve": [[10, 3.0], [20, 2.0]], "rows": 48, **given}
 
 
-def test_the_best_rate_is_of_the_best_accuracy_then_of_the_lowest_loss() -> None:
-    runs = [run(rate=1.0, accuracy=0.5, loss=2.0), run(rate=2.0, accuracy=0.6, loss=3.0), run(rate=3.0, accuracy=0.6, loss=2.5)]
+def test_the_best_rate_is_of_the_lowest_loss_whatever_the_accuracy() -> None:
+    runs = [run(rate=1.0, accuracy=0.5, loss=2.5), run(rate=2.0, accuracy=0.6, loss=3.0), run(rate=3.0, accuracy=0.4, loss=2.0)]
     assert best_rate(runs) == 3.0
     assert best_rate([run(rate=1.0, loss=2.0), run(rate=2.0, loss=1.5), run(rate=3.0, loss=math.nan)]) == 2.0
 
@@ -54,7 +54,7 @@ def test_a_line_that_was_cut_off_is_run_again(tmp_path: Path) -> None:
 def test_the_table_has_mean_and_spread_beside_chance_majority_and_zero_shot() -> None:
     compared = {"chance": 1 / 7, "majority": 0.2, "judged": 10}
     zero = run(phase="zero-shot", loss=5.0, accuracy=0.1, macro_f1=0.05, recipe="a small Llama", **compared)
-    searched = [run(phase="search", rate=rate, accuracy=right, loss=2.0) for rate, right in ((1e-3, 0.3), (1e-2, 0.6), (1e-1, 0.2))]
+    searched = [run(phase="search", rate=rate, loss=loss) for rate, loss in ((1e-3, 2.0), (1e-2, 1.5), (1e-1, 2.5))]
     both = {"phase": "test", "rate": 1e-2, "macro_f1": 0.5, "loss": 1.0, "steps": 40, "units": 480}
     tested = [
         run(**both, seed=seed, accuracy=right, curve=[[240, 2.0], [480, last]])

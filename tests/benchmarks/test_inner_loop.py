@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What P-RGE's loops are worth on the device core: both signs in one forward pass (inner) against two passes, and queries in one
+pass (outer) at equal rows. Same kernels, same family of programs; B alone is trained, rank 8, without a memory limit.
+
+A forward pass of R tokens is taken to cost c R + w seconds, where w is what handling the frozen weights costs whatever R is: a
+straight line through the passes of the sequential plans, fixed before any pair is run. Then batching the two signs can be at most
+2 (c R + w) / (2 c R + w) times as fast. Needs a machine that does nothing else.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.benchmarks.core_bundles import Bundle, Wanted, bundle
+from tests.benchmarks.core_process import THREADS, fresh_state, train, warm
+from tests.benchmarks.figures import Cell, this_machine, write_table
+from tests.benchmarks.paced import PacedCore, paired_ratio, take_turns
+
+MODELS = ("Qwen2.5-0.5B", "TinyLlama-1.1B")
+LENGTHS, BATCHES = (16, 32, 64, 128), (1, 2, 4, 8)
+QUERIES = {1: 16, 4: 4, 16: 1}  # and rows for each: always as many paths
+QUERY_LENGTH = 32
+BOTH = (False, True)  # two passes, one pass
+OF_BOUND, LEAST, WITHIN = 0.85, 0.97, 0.05
+RARELY = {"commit_seconds": 3600.0}  # a step and nothing else
+HEADER = (
+    "tokens of a row", "rows", "two passes, seconds a step", "one pass", "times as fast", "bound", "of the bound",
+    "peak, two passes, MB", "peak, one pass, MB",
+)  # fmt: skip
+QUERY_HEADER = ("queries", "rows of each", "seconds a step", "times one query's", "peak, MB")
+
+
+@dataclass(frozen=True)
+class Line:
+    """Seconds of a forward pass over its rows; `residual`: the largest, as a share."""
+
+    each: float
+    weights: float
+    residual: float
+
+    def bound(self, rows: int) -> float:
+        return 2 * (self.each * rows + self.weights) / (2 * self.each * rows + self.weights)
+
+
+def prge(model: str, length: int, batch: int, *, queries: int = 1, loops: bool) -> Bundle:
+    options = (("queries", queries), ("outer", queries > 1), ("inner", loops))
+    return bundle(Wanted(model, "prge", length, None, options=options, batch_size=batch, factors="B"))
+
+
+@pytest.mark.benchmark
+@pytest.mark.parametrize("model", MODELS)
+def test_both_signs_in_one_pass(model: str) -> None:
+    cells = list(itertools.product(LENGTHS, BATCHES))
+    made = {(*cell, loops): prge(model, *cell, loops=loops) for cell in cells for loops in BOTH}
+    line = fitted([made[*cell, False] for cell in calibrating(cells)])
+    print(line, flush=True)
+    rows: list[list[Cell]] = []
+    problems = []
+    for length, batch in cells:
+        seconds, peaks = paired([made[length, batch, loops] for loops in BOTH])
+        gain, bound = paired_ratio(*seconds), line.bound(length * batch)
+        rows.append([length, batch, *map(statistics.median, seconds), gain, bound, f"{gain / bound:.0%}", *peaks])
+        print(rows[-1], flush=True)
+        if gain < max(OF_BOUND * bound, LEAST):
+            problems.append(f"{batch} rows of {length}: {gain:.2f} of {bound:.2f}")
+    write_table(
+        f"inner_loop_{model.lower()}", HEADER, rows,
+        f"{model}, published configuration with random weights; `prge` with one query, B trained, rank 8, on {THREADS} threads, no "
+        f"commits. Medians of turns; times as fast: the median of the ratios within rounds. The bound takes a pass for "
+        f"{line.each * 1e3:.2f} ms a token and {line.weights * 1e3:.0f} ms for the weights, a straight line through passes of "
+        f"{', '.join(str(length * batch) for length, batch in calibrating(cells))} tokens, of which none is more than "
+        f"{line.residual:.0%} off.",
+        machine=this_machine(THREADS),
+    )  # fmt: skip
+    assert not problems, "\n".join(problems)
+
+
+@pytest.mark.benchmark
+@pytest.mark.parametrize("model", MODELS)
+def test_queries_in_one_pass_at_equal_rows(model: str) -> None:
+    seconds, peaks = paired([prge(model, QUERY_LENGTH, each, queries=n, loops=True) for n, each in QUERIES.items()])
+    times = [paired_ratio(taken, seconds[0]) for taken in seconds]
+    rows: list[list[Cell]] = [
+        [n, each, statistics.median(taken), one, peak]
+        for (n, each), taken, one, peak in zip(QUERIES.items(), seconds, times, peaks, strict=True)
+    ]
+    write_table(
+        f"outer_loop_{model.lower()}", QUERY_HEADER, rows,
+        f"{model}, as above, with both loops: always {max(QUERIES)} rows of {QUERY_LENGTH} tokens for each sign.",
+        machine=this_machine(THREADS),
+    )  # fmt: skip
+    assert all(abs(one - 1) <= WITHIN for one in times), times
+
+
+def calibrating(cells: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """One cell for each number of tokens that there is, with the longest rows."""
+    return [*{length * batch: (length, batch) for length, batch in sorted(cells)}.values()]
+
+
+def fitted(bundles: list[Bundle]) -> Line:
+    """Least squares of relative residuals, so that short passes count as much as long ones."""
+    tokens = np.array([float(made.wanted.length * made.wanted.batch_size) for made in bundles])
+    seconds = np.array([forward_seconds(made) for made in bundles])
+    terms = np.stack([tokens, np.ones_like(tokens)], axis=1) / seconds[:, None]
+    (each, weights), *_ = np.linalg.lstsq(terms, np.ones_like(seconds), rcond=None)
+    return Line(float(each), float(weights), float(np.max(np.abs((each * tokens + weights) / seconds - 1))))
+
+
+def forward_seconds(made: Bundle) -> float:
+    """Of one of a step's two passes, the head with it."""
+    warm(made)
+    steps = turns(made) + 2
+    with fresh_state(made, "forward", made.wanted.batch_size, use="train") as state:
+        stages: dict[str, Any] = train(made, state, steps).report["seconds_by_stage"]
+    taken = (stages["forward"] + stages["head"]) / steps / 2
+    print(f"{made.wanted.name}: {taken:.4f} s a pass, {stages['update'] / steps:.4f} s to update", flush=True)
+    return taken
+
+
+def turns(made: Bundle) -> int:
+    """Fewer of long steps."""
+    tokens = made.wanted.length * made.wanted.batch_size * dict(made.wanted.options)["queries"]
+    return 15 if tokens <= 64 else 7 if tokens <= 256 else 3
+
+
+def paired(bundles: list[Bundle]) -> tuple[list[list[float]], list[str]]:
+    """Seconds of each turn, and peaks in MB, of bundles that take turns."""
+    rounds = turns(bundles[0])
+    with ExitStack() as stack:
+        runners = []
+        for number, made in enumerate(bundles):
+            warm(made)
+            state = stack.enter_context(fresh_state(made, f"paired_{number}", made.wanted.batch_size, use="train"))
+            runners.append(PacedCore(f"{number}: {made.wanted.name}", made, state, rounds + 2, THREADS, commits=RARELY))
+        seconds = take_turns(runners, rounds)
+    return [*seconds.values()], [f"{runner.run.report['memory']['peak_bytes'] / 1e6:.1f}" for runner in runners]
