@@ -86,11 +86,13 @@ def train(
 
 
 def training_request(
-    bundle: Bundle, state: Path, steps: int, *, threads: int, memory_mb: float = NO_LIMIT, commits: Mapping[str, float] = EVERY_STEP
-) -> dict[str, Any]:
+    bundle: Bundle, state: Path, steps: int, *, threads: int, memory_mb: float = NO_LIMIT,
+    settings: Mapping[str, float] = EVERY_STEP,
+) -> dict[str, Any]:  # fmt: skip
+    """A run of `steps`; with more of them in `settings`, a part of one, which no gate judges."""
     return {
         "verb": "train", "bundle": str(bundle.path), "state": str(state), "method": bundle.wanted.method, "steps": steps,
-        "seed": 0, "threads": threads, "memory_mb": memory_mb, "settings": {**commits, "steps": steps},
+        "seed": 0, "threads": threads, "memory_mb": memory_mb, "settings": {"steps": steps, **settings},
     }  # fmt: skip
 
 

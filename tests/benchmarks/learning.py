@@ -29,6 +29,7 @@ from statistics import fmean
 from typing import Any
 
 from tests.benchmarks.compute_units import step_units
+from tests.benchmarks.figures import write_text
 from tests.benchmarks.learning_data import Data, Part, load, model_folder
 from tests.benchmarks.learning_table import COLUMNS, best_rate, beyond, read_runs, table
 from tests.conftest import REPOSITORY, data_place
@@ -139,7 +140,7 @@ def main() -> None:
     parser.add_argument("config", type=Path, help="TOML: see tests/benchmarks/learning_tiny.toml")
     parser.add_argument("results", type=Path, help="TSV: made where there is none, else continued")
     parser.add_argument("--data", action="append", help="this data set alone; may be repeated")
-    parser.add_argument("--table", action="store_true", help="run nothing")
+    parser.add_argument("--table", action="store_true", help="run nothing; write the table into docs/")
     given = parser.parse_args()
     config = tomllib.loads(given.config.read_text(encoding="utf-8"))
     CACHE.mkdir(parents=True, exist_ok=True)
@@ -149,7 +150,8 @@ def main() -> None:
         for data_name in given.data or config["data"]:
             for method_name in config["data"][data_name].get("methods", config["methods"]):
                 complete(config, data_name, method_name, given.results)
-    print(table(read_runs(given.results)))
+    found = table(read_runs(given.results))
+    write_text("learning", found) if given.table else print(found)
 
 
 def complete(config: dict[str, Any], data_name: str, method_name: str, results: Path) -> None:

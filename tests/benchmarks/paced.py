@@ -59,12 +59,12 @@ class PacedCore:
 
     def __init__(
         self, name: str, bundle: Bundle, state: Path, steps: int, threads: int, core: Path | None = None,
-        commits: Mapping[str, float] = EVERY_STEP,
+        settings: Mapping[str, float] = EVERY_STEP,
     ) -> None:  # fmt: skip
         self.name = name
         self._core = core or core_path()
         self.run = CoreRun(code=-1)
-        self._request = training_request(bundle, state, steps, threads=threads, commits=commits)
+        self._request = training_request(bundle, state, steps, threads=threads, settings=settings)
         self._rest = b""
 
     def __enter__(self) -> Self:

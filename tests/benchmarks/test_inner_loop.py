@@ -13,12 +13,11 @@ import itertools
 import statistics
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pytest
 from tests.benchmarks.core_bundles import Bundle, Wanted, bundle
-from tests.benchmarks.core_process import THREADS, fresh_state, train, warm
+from tests.benchmarks.core_process import THREADS, fresh_state, warm
 from tests.benchmarks.figures import Cell, this_machine, write_table
 from tests.benchmarks.paced import PacedCore, paired_ratio, take_turns
 
@@ -28,7 +27,8 @@ QUERIES = {1: 16, 4: 4, 16: 1}  # and rows for each: always as many paths
 QUERY_LENGTH = 32
 BOTH = (False, True)  # two passes, one pass
 OF_BOUND, LEAST, WITHIN = 0.85, 0.97, 0.05
-RARELY = {"commit_seconds": 3600.0}  # a step and nothing else
+CALIBRATING = 4  # rounds
+STEPS_ALONE = {"commit_seconds": 3600.0, "steps": 1000}  # no commit between them, no gate at the end
 HEADER = (
     "tokens of a row", "rows", "two passes, seconds a step", "one pass", "times as fast", "bound", "of the bound",
     "peak, two passes, MB", "peak, one pass, MB",
@@ -104,39 +104,25 @@ def calibrating(cells: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def fitted(bundles: list[Bundle]) -> Line:
-    """Least squares of relative residuals, so that short passes count as much as long ones."""
+    """By half of a sequential step each. Least squares of relative residuals, so that short passes count as much as long ones."""
     tokens = np.array([float(made.wanted.length * made.wanted.batch_size) for made in bundles])
-    seconds = np.array([forward_seconds(made) for made in bundles])
+    seconds = np.array([statistics.median(steps) / 2 for steps in paired(bundles, CALIBRATING)[0]])
+    print(dict(zip(tokens, seconds, strict=True)), flush=True)
     terms = np.stack([tokens, np.ones_like(tokens)], axis=1) / seconds[:, None]
     (each, weights), *_ = np.linalg.lstsq(terms, np.ones_like(seconds), rcond=None)
     return Line(float(each), float(weights), float(np.max(np.abs((each * tokens + weights) / seconds - 1))))
 
 
-def forward_seconds(made: Bundle) -> float:
-    """Of one of a step's two passes, the head with it."""
-    warm(made)
-    steps = turns(made) + 2
-    with fresh_state(made, "forward", made.wanted.batch_size, use="train") as state:
-        stages: dict[str, Any] = train(made, state, steps).report["seconds_by_stage"]
-    taken = (stages["forward"] + stages["head"]) / steps / 2
-    print(f"{made.wanted.name}: {taken:.4f} s a pass, {stages['update'] / steps:.4f} s to update", flush=True)
-    return taken
-
-
-def turns(made: Bundle) -> int:
-    """Fewer of long steps."""
-    tokens = made.wanted.length * made.wanted.batch_size * dict(made.wanted.options)["queries"]
-    return 15 if tokens <= 64 else 7 if tokens <= 256 else 3
-
-
-def paired(bundles: list[Bundle]) -> tuple[list[list[float]], list[str]]:
-    """Seconds of each turn, and peaks in MB, of bundles that take turns."""
-    rounds = turns(bundles[0])
+def paired(bundles: list[Bundle], rounds: int | None = None) -> tuple[list[list[float]], list[str]]:
+    """Seconds of each turn, and peaks in MB, of bundles that take turns; by default fewer of long steps."""
+    (tokens, *_) = [dict(made.wanted.options)["queries"] * made.wanted.length * made.wanted.batch_size for made in bundles]
+    rounds = rounds or (15 if tokens <= 64 else 7 if tokens <= 256 else 3)
     with ExitStack() as stack:
         runners = []
         for number, made in enumerate(bundles):
             warm(made)
             state = stack.enter_context(fresh_state(made, f"paired_{number}", made.wanted.batch_size, use="train"))
-            runners.append(PacedCore(f"{number}: {made.wanted.name}", made, state, rounds + 2, THREADS, commits=RARELY))
+            name = f"{number}: {made.wanted.name}"
+            runners.append(PacedCore(name, made, state, rounds + 2, THREADS, settings=STEPS_ALONE))
         seconds = take_turns(runners, rounds)
     return [*seconds.values()], [f"{runner.run.report['memory']['peak_bytes'] / 1e6:.1f}" for runner in runners]

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/int4.h"
+#include "kernels/table.h"
 
 using namespace bespoke::kernels;
 
@@ -71,4 +71,19 @@ TEST_CASE("nothing is written where there is nothing to compute") {
   float y[4] = {1, 2, 3, 4};
   linear(best_table(), example.weight(), example.x.data(), Example::COLUMNS, 0, y, Example::OUT, nullptr, serial);
   CHECK(y[0] == 1);
+}
+
+TEST_CASE("noise has the same bits in every instruction set") {
+  const uint32_t counter[4] = {0xFFFFFFF0u, 7u << 16 | 3u, 5, 1000};  // the first word wraps around
+  for (const bool rademacher : {false, true}) {
+    std::vector<float> expected(1021);  // the last piece is not whole
+    table_of(InstructionSet::Baseline)->noise(expected.data(), 1021, counter, 42, rademacher);
+    for (const InstructionSet set : {InstructionSet::Avx2, InstructionSet::Avx512, InstructionSet::Amx, InstructionSet::Neon}) {
+      const Table* table = table_of(set);
+      if (table == nullptr) continue;
+      std::vector<float> found(1021);
+      table->noise(found.data(), 1021, counter, 42, rademacher);
+      CHECK_MESSAGE(found == expected, name_of(set));
+    }
+  }
 }

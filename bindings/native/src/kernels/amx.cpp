@@ -183,9 +183,12 @@ void softmax(const Softmax& s, int64_t begin, int64_t end) { avx512_table.softma
 void elementwise(const ElementwiseStep* steps, int64_t number, float* const* registers, int64_t count) {
   avx512_table.elementwise(steps, number, registers, count);
 }
+void noise(float* out, int64_t count, const uint32_t* counter, uint64_t seed, bool rademacher) {
+  avx512_table.noise(out, count, counter, seed, rademacher);
+}
 
 }  // namespace
 
-extern const Table amx_table = {InstructionSet::Amx, 0, MOST_ROWS, 0, forward, transposed, row, softmax, elementwise, prepare};
+extern const Table amx_table = {InstructionSet::Amx, 0, MOST_ROWS, 0, forward, transposed, row, softmax, elementwise, noise, prepare};
 
 }  // namespace bespoke::kernels

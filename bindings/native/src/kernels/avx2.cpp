@@ -24,9 +24,10 @@ inline float half(uint16_t bits) { return _cvtsh_ss(bits); }
 
 #include "bytes_avx2.h"
 #include "body.h"
+#include "noise.h"
 
 }  // namespace
 
-extern const Table avx2_table = {InstructionSet::Avx2, MR, TALL, WIDE, forward, transposed, row, softmax, elementwise};
+extern const Table avx2_table = {InstructionSet::Avx2, MR, TALL, WIDE, forward, transposed, row, softmax, elementwise, noise};
 
 }  // namespace bespoke::kernels

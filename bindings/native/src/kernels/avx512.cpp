@@ -18,9 +18,10 @@ inline vec zero_where_less(vec x, vec limit, vec v) {
 inline float half(uint16_t bits) { return _cvtsh_ss(bits); }
 
 #include "body.h"
+#include "noise.h"
 
 }  // namespace
 
-extern const Table avx512_table = {InstructionSet::Avx512, MR, TALL, WIDE, forward, transposed, row, softmax, elementwise};
+extern const Table avx512_table = {InstructionSet::Avx512, MR, TALL, WIDE, forward, transposed, row, softmax, elementwise, noise};
 
 }  // namespace bespoke::kernels

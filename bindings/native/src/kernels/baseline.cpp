@@ -28,9 +28,10 @@ inline float half(uint16_t bits) {
 }
 
 #include "body.h"
+#include "noise.h"
 
 }  // namespace
 
-extern const Table baseline_table = {InstructionSet::Baseline, MR, TALL, WIDE, forward, transposed, row, softmax, elementwise};
+extern const Table baseline_table = {InstructionSet::Baseline, MR, TALL, WIDE, forward, transposed, row, softmax, elementwise, noise};
 
 }  // namespace bespoke::kernels

@@ -35,9 +35,10 @@ inline bytes load_bytes(const uint8_t* p, int64_t) { return vld1q_u8(p); }
 inline bytes runs_of_four(bytes v) { return v; }
 
 #include "body.h"
+#include "noise.h"
 
 }  // namespace
 
-extern const Table neon_table = {InstructionSet::Neon, MR, TALL, WIDE, forward, transposed, row, softmax, elementwise};
+extern const Table neon_table = {InstructionSet::Neon, MR, TALL, WIDE, forward, transposed, row, softmax, elementwise, noise};
 
 }  // namespace bespoke::kernels

@@ -47,6 +47,7 @@ struct Table {
   void (*row)(const Weight& w, int64_t row, float* y);
   void (*softmax)(const Softmax& s, int64_t begin, int64_t end);
   void (*elementwise)(const ElementwiseStep* steps, int64_t number, float* const* registers, int64_t count);
+  void (*noise)(float* out, int64_t count, const uint32_t* counter, uint64_t seed, bool rademacher);  // the same bits in each
   // Of tables that multiply something else than floats (prepared.cpp); null elsewhere. The calling thread gets what these rows become,
   // a [rows, K] of at most DEPTH summands: its calls of forward and transposed, with the weights of these alone, multiply that.
   void (*prepare)(const float* a, int64_t stride, int64_t rows, int64_t K) = nullptr;
