@@ -175,6 +175,7 @@ class LoadedProgram {
       method_ = std::make_unique<rt::Method>(take(program_.load_method(kMethod, manager_.get()), what));
       return;
     }
+    const std::lock_guard<std::mutex> alone(packed_->loading);
     rt::BackendOptions<2> options;
     check(options.set_option("weight_cache_enabled", true), "take an option");
     check(options.set_option("packed_cache_path", packed_->path().c_str()), "take an option");

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ class PackedWeights {
   // `names`: of the weights; `bytes`: of their codes. Makes `folder`. Throws Failure.
   static std::shared_ptr<PackedWeights> in(const std::string& folder, std::vector<std::string> names, size_t bytes);
 
+  std::mutex loading;  // held while XNNPACK loads a program: models of several threads may share the file
   const std::string& path() const { return path_; }
   // Takes room on the disk for what XNNPACK will write, once its file is there: a write to a mapped page that has none would end the
   // process. 0, or an errno, which `packed` throws.
