@@ -18,7 +18,7 @@ import torch
 PRODUCT = "int4_product"  # a node: rows of x as int8, times the transpose of a weight
 GROUP = 32
 PAGE_BYTES, TILE_ROWS, INDEX_BYTES = 4096, 32, 200  # of a packed weight: it starts a page, in tiles of rows; its entry in the index
-PROGRAM_BYTES, WEIGHT_BYTES = 24_000, 4_000
+PROGRAM_BYTES, WEIGHT_BYTES = 24_000, 4_000  # anonymous, of a program that is open and for each of its weights
 
 
 @dataclass(frozen=True, eq=False)
