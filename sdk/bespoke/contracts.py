@@ -37,7 +37,9 @@ __all__ = [
     "ModelSpec",
     "Optimizer",
     "PlanBuilder",
+    "Problem",
     "Promise",
+    "RefusingTarget",
     "RoundingTarget",
     "Scalar",
     "Settings",
@@ -57,11 +59,15 @@ class Artifact:
 
     `workspace_bytes` is free again after the call, in one region for all graphs. `engine_bytes` is what the engine allocates itself
     and keeps: it too holds only the most that a graph has needed, so the two largest add up, and they may be of different graphs.
+    `kept_bytes` is the anonymous memory of a baked artifact that is open, as all of a plan are. `cache_bytes` is what
+    the engine writes into its cache folder on the device, for all artifacts with the same weights once.
     """
 
     path: Path
     workspace_bytes: int
     engine_bytes: int = 0
+    kept_bytes: int = 0
+    cache_bytes: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,6 +179,15 @@ class RoundingTarget(CompilingTarget, Protocol):
 
     def rounding(self, options: Any) -> float:
         """By what share losses may be off against float32; 0: not at all. Golden vectors allow for the largest of all targets."""
+
+
+@runtime_checkable
+class RefusingTarget(CompilingTarget, Protocol):
+    """A target that not every method may be built for, with some of its options."""
+
+    def refuses(self, options: Any, optimizer: Optimizer, settings: Any) -> Problem | None:
+        """What keeps a method with these settings from it, or None. Asked when only settings have been read; for what is found in
+        graphs there is Unsupported."""
 
 
 @runtime_checkable

@@ -27,7 +27,7 @@ MAY_USE = {
     "state": {"format", "platform"},
     "text": {"format"},
     "format": {"platform"},
-    "engines": {"kernels", "platform"},
+    "engines": {"kernels", "format", "platform"},
     "kernels": {"platform"},
     "platform": set(),
     "tool": {"engines", "text", "format", "platform"},

@@ -201,7 +201,8 @@ typedef struct bespoke_options {
                                     process: while a model that has computed is open, others share its threads (0, or the same
                                     number), or their calls are BESPOKE_CONFIG_ERROR */
   int32_t require_authenticated; /* not 0: BESPOKE_SIGNATURE_ERROR where neither pin nor key is given */
-  bespoke_text cache;            /* a folder of the app's that an engine may fill and the system may empty, or empty: none */
+  bespoke_text cache;            /* a folder of the app's that an engine may fill and the system may empty, or empty: none; of the core's
+                                    own engine then a folder in the state's */
   int32_t limit_is_added;        /* what a limit counts, also that of bespoke_set_limit: one of the numbers above */
 } bespoke_options;
 

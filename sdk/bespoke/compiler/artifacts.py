@@ -63,7 +63,8 @@ class Artifacts:
         assert isinstance(target, CompilingTarget)
         self.folder.mkdir(parents=True, exist_ok=True)
         options = self._target.options
-        keys = baked_keys(plans, graphs, {key for key, graph in graphs.items() if bakes(target, options, graph)})
+        plans, baking = list(plans), {key for key, graph in graphs.items() if bakes(target, options, graph)}
+        keys = baked_keys(plans, graphs, baking)
         sizes: dict[str, list[Workspace]] = {}
         made: dict[Hashable, Artifact] = {}
         for done, key in enumerate(keys):
@@ -81,7 +82,19 @@ class Artifacts:
                 os.link(first.path, artifact.path)
             self._baked[key] = artifact
             sizes.setdefault(key.graph.key, []).append(Workspace(artifact.workspace_bytes, artifact.engine_bytes))
-        self.workspaces |= {key: Workspace(*map(max, zip(*found, strict=True))) for key, found in sizes.items()}
+        kept = max((sum(self._baked[key].kept_bytes for key in baked_keys([plan], graphs, baking)) for plan in plans), default=0)
+        for graph, found in sizes.items():
+            workspace, engine = map(max, zip(*found, strict=True))
+            self.workspaces[graph] = Workspace(workspace, engine + kept)
+
+    @property
+    def cache_bytes(self) -> int:
+        """What the engine will write into its cache folder: for the same weights once."""
+        found: dict[Hashable, int] = {}
+        for key, artifact in self._baked.items():
+            weights = frozenset((record.weight, record.rows, record.columns) for record in key.records)
+            found[weights] = max(artifact.cache_bytes, found.get(weights, 0))
+        return sum(found.values()) + sum(artifact.cache_bytes for artifact in self._artifacts.values())
 
     def record(self, graphs: Sequence[Graph]) -> TargetRecord:
         """Of these graphs; artifacts that no plan came to use are removed."""

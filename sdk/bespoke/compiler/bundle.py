@@ -101,8 +101,9 @@ def estimate(request: BuildRequest) -> BuildEstimate:
         folder = writer.finish(made.manifest, request.signing_key)
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
         made.artifacts.folder = Path(temporary)  # what else is measured is in no bundle
+        cache_bytes = made.artifacts.cache_bytes
         plans = made.plans.estimates(made.planned, made.artifacts)
-    return BuildEstimate(plans, size, request.budget.memory_bytes)
+    return BuildEstimate(plans, size, request.budget.memory_bytes, cache_bytes)
 
 
 def dial(request: BuildRequest, budgets: Sequence[int]) -> Dial:

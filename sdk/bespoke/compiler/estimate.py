@@ -73,6 +73,7 @@ class BuildEstimate:
     plans: tuple[PlanEstimate, ...]  # those for the largest budget first
     bundle_bytes: int
     budget_bytes: int | None  # the largest
+    cache_bytes: int = 0  # of the files that the engine makes on the device, of weights as its processor wants them
 
     @property
     def peak_bytes(self) -> int:
@@ -81,8 +82,9 @@ class BuildEstimate:
 
     def __str__(self) -> str:
         budget = "none" if self.budget_bytes is None else f"{self.budget_bytes / 1e6:.1f} MB"
+        packed = f", packed weights on the device {self.cache_bytes / 1e6:.1f} MB" if self.cache_bytes else ""
         lines = [
-            f"bundle at most {self.bundle_bytes / 1e6:.1f} MB, budget {budget}",
+            f"bundle at most {self.bundle_bytes / 1e6:.1f} MB, budget {budget}{packed}",
             "method     length budget MB   peak MB   GFLOP/step   least MB   GFLOP/step  fastest MB   GFLOP/step  choices",
         ]
         for plan in self.plans:

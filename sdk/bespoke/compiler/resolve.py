@@ -54,6 +54,7 @@ def resolve(optimizers: Named, targets: Named, given: Mapping[str, Any]) -> Buil
             options = _settings(f"targets.{name}", target.Options, dict(values), problems)
             if isinstance(options, Settings):
                 chosen.append(TargetChoice(name, target, options))
+    problems += _refusals(methods, chosen)
     lengths = {method.training.sequence_lengths for method in methods}
     if len(lengths) > 1:
         problems.append(
@@ -74,6 +75,19 @@ def resolve(optimizers: Named, targets: Named, given: Mapping[str, Any]) -> Buil
     if problems:
         raise ConfigError.from_problems(problems)
     return request
+
+
+def _refusals(methods: Sequence[Method], targets: Sequence[TargetChoice]) -> list[ConfigError]:
+    """Of methods by targets that they do not suit."""
+    from bespoke.contracts import RefusingTarget
+
+    found = [
+        (method, target.plugin.refuses(target.options, method.plugin, method.options))
+        for target in targets
+        if isinstance(target.plugin, RefusingTarget)
+        for method in methods
+    ]
+    return [ConfigError(f"optimizers.{method.name}", **problem._asdict()) for method, problem in found if problem is not None]
 
 
 def _method_defaults(options: Any, training: Training) -> dict[str, Any]:

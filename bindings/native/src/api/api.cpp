@@ -151,7 +151,11 @@ bespoke_status bespoke_open(const bespoke_bundle* bundle, bespoke_text state, co
     need(model, "model", "a place for the model");
     if (engine) engine->cache = text_of(options.cache, "bespoke_options.cache");
     check_threads(options.threads);
-    const auto make_engine = [threads = options.threads] { return own_engine(threads); };
+    const auto make_engine = [threads = options.threads, cache = text_of(options.cache, "bespoke_options.cache")] {
+      auto made = own_engine(threads);
+      made->cache = cache;
+      return made;
+    };
     const auto opened = std::make_shared<bespoke_model>(place, folder, trust_of(options), std::move(engine), make_engine, options.memory_mb,
                                                         limit_counts_of(options.limit_is_added));
     opened->open = opened;

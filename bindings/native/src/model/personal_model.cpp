@@ -23,6 +23,7 @@ namespace bespoke {
 namespace {
 
 constexpr const char* kHashesFile = "hashes";
+constexpr const char* kPackedFolder = "packed";
 constexpr double kMostMegabytes = 1e12;  // bytes of more are no 64-bit number
 
 void check_limit(double memory_mb) {
@@ -88,6 +89,15 @@ std::unique_ptr<StateStore> PersonalModel::open_store() {
   return store;
 }
 
+// Of the weights of this base model, for engines that lay them out anew. Those of another base are of no use any more.
+std::string PersonalModel::packed_folder() const {
+  const std::string folder = store_->folder() + "/" + kPackedFolder, name = bundle_->manifest().base_sha256.substr(0, 16);
+  std::error_code ignored;  // what cannot be removed stays
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
+    if (entry.path().filename() != name) std::filesystem::remove_all(entry.path(), ignored);
+  return folder + "/" + name;
+}
+
 template <class Work>
 std::string PersonalModel::compute(CallSettings settings, Work work) {
   const std::unique_lock<std::mutex> alone(computing_, std::try_to_lock);
@@ -95,7 +105,10 @@ std::string PersonalModel::compute(CallSettings settings, Work work) {
     throw Error(Kind::Busy, "the model", "a call while another one computes", "one call that computes at a time",
                 "Wait until it has ended, or cancel it");
   const SaveAtEnd what_was_hashed{*hashes_};
-  if (!engine_) engine_ = make_engine_();
+  if (!engine_) {
+    engine_ = make_engine_();
+    if (engine_->cache.empty()) engine_->cache = packed_folder();
+  }
   if (!computing_store_) computing_store_ = open_store();
   if (limit_counts_ == LimitCounts::added_since_call) {
     limits_.idle_bytes = footprint_now();

@@ -70,6 +70,7 @@ class PersonalModel {
 
   // For sessions. Throws Busy like the others.
   std::string answer(CallSettings settings, const std::function<std::string(Answering&)>& work);
+  std::string packed_folder() const;
   const Manifest& manifest() const { return bundle_->manifest(); }
   BundleText& text() { return *text_; }
 

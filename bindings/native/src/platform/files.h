@@ -14,6 +14,8 @@ namespace bespoke {
 int sync_file(int descriptor);                  // its content and size are on the medium when this returns 0
 int sync_folder(const std::string& folder);     // so are the names in it
 int preallocate(int descriptor, size_t size);   // a new file: a full disk is an error here, not a SIGBUS when a page is written
+// Room for a file's first `size` bytes, whatever its own size: it is not changed, and cutting the file gives back what it does not need.
+int keep_room(int descriptor, size_t size);
 
 // Advisory locks between processes: flock, because the kernel releases it when its holder dies, however it dies. EWOULDBLOCK where
 // another descriptor has it.

@@ -5,19 +5,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from bespoke.contracts import Artifact, Baked, Costs, Graph, Settings, Target, hookimpl
+from pydantic import model_validator
+
+from bespoke.contracts import Artifact, Baked, Costs, Graph, Optimizer, Problem, Settings, Target, hookimpl
 
 FP16_ROUNDING = 2e-3  # of a loss; seen with stories260K in the NPU's emulator: 2e-4
+INT8_ROUNDING = 1e-2  # of a loss; seen with stories260K: 5e-3
+LEAST_EPSILON = 1e-2  # from which estimates with int8 activations follow those in fp32: docs/how_to/use_int8_products.md
 
 
 class ExecuTorchOptions(Settings):
     """delegate: "xnnpack", the processor; or "qnn", Qualcomm's NPU: matrix products of forward graphs in fp16, with the weights in
-    their artifacts, for methods that train by forward passes alone. soc: of the phone, as ExecuTorch's QcomChipset names it."""
+    their artifacts, for methods that train by forward passes alone. soc: of the phone, as ExecuTorch's QcomChipset names it.
+    products: with int4 weights on the processor: "int4", exact, by our own kernels; or "xnnpack_qb4w", faster, with activations
+    rounded to int8 and the weights in their artifacts, for methods that train by forward passes alone."""
 
     delegate: Literal["xnnpack", "qnn"] = "xnnpack"
     soc: str = "SM8650"
+    products: Literal["int4", "xnnpack_qb4w"] = "int4"
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Self:
+        if self.delegate == "qnn" and self.products != "int4":
+            raise ValueError("products = 'xnnpack_qb4w' is for delegate = 'xnnpack': the NPU has products of its own")
+        return self
 
 
 class ExecuTorch:
@@ -29,20 +42,52 @@ class ExecuTorch:
     costs = Costs(constant_bytes=6_000_000, record_bytes=100, results_in_place=True)
 
     def bakes(self, options: ExecuTorchOptions, graph: Graph | None = None) -> bool:
+        if options.products == "xnnpack_qb4w":
+            from bespoke_plugins.targets.executorch.qb4w.lowering import takes
+
+            return graph is None or takes(graph)
         if options.delegate != "qnn":
             return False
         nodes = [] if graph is None else graph.module.graph.nodes
         return all(str(node.target) != "bespoke.embedding_int4.default" for node in nodes)  # a look-up stays on the processor
 
     def rounding(self, options: ExecuTorchOptions) -> float:
+        if options.products == "xnnpack_qb4w":
+            return INT8_ROUNDING
         return FP16_ROUNDING if options.delegate == "qnn" else 0.0
+
+    def refuses(self, options: ExecuTorchOptions, optimizer: Optimizer, settings: Settings) -> Problem | None:
+        if options.products != "xnnpack_qb4w":
+            return None
+        without = "or leave out products = 'xnnpack_qb4w'"
+        if optimizer.promises == "exact_gradients":
+            return Problem(
+                "products = 'xnnpack_qb4w' for a method with a backward pass", "a method of forward passes alone (mezo, prge): "
+                "XNNPACK has no product with the transpose of an int4 weight", f"Choose such a method, {without}",
+            )  # fmt: skip
+        epsilon = getattr(settings, "epsilon", LEAST_EPSILON)
+        if epsilon >= LEAST_EPSILON:
+            return None
+        return Problem(
+            f"epsilon = {epsilon:g} with products = 'xnnpack_qb4w'", f"at least {LEAST_EPSILON:g}: below it, activations of int8 "
+            "drown the difference of two losses", f"Set epsilon = {LEAST_EPSILON:g} or more, {without}",
+        )  # fmt: skip
 
     def lower(self, graph: Graph, folder: Path, options: ExecuTorchOptions, baked: Baked | None = None) -> Artifact:
         from bespoke_plugins.targets.executorch.program import compile_graph
         from bespoke_plugins.targets.executorch.vendor import load_executorch
 
         load_executorch()
-        if options.delegate == "qnn":
+        kept_bytes = cache_bytes = 0
+        if options.products == "xnnpack_qb4w":
+            from bespoke_plugins.targets.executorch.qb4w.lowering import Int4Lowering, check_forward
+            from bespoke_plugins.targets.executorch.qb4w.weight import open_bytes, packed_bytes
+
+            check_forward(graph)
+            lowering = Int4Lowering(graph, {} if baked is None else baked.operands)
+            compiled = compile_graph(graph, lowering)
+            kept_bytes, cache_bytes = open_bytes(lowering.weights), packed_bytes(lowering.weights)
+        elif options.delegate == "qnn":
             from bespoke_plugins.targets.executorch.qnn.lowering import compile_for_npu
 
             compiled = compile_for_npu(graph, options.soc, {} if baked is None else baked.operands)
@@ -50,7 +95,7 @@ class ExecuTorch:
             compiled = compile_graph(graph)
         path = folder / f"{graph.name}-{(graph if baked is None else baked).key[:16]}.pte"
         path.write_bytes(compiled.data)
-        return Artifact(path, compiled.workspace_bytes, compiled.xnnpack_bytes)
+        return Artifact(path, compiled.workspace_bytes, compiled.xnnpack_bytes, kept_bytes, cache_bytes)
 
     def open(self, path: Path, options: ExecuTorchOptions) -> Callable[..., tuple[Any, ...]] | None:
         from bespoke_plugins.targets.executorch.run import open_program

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bespoke_plugins.targets.executorch.qb4w.weight import GROUP, PRODUCT, Int4Weight
 from bespoke_plugins.targets.executorch.tape import Op, Value
 from bespoke_plugins.targets.executorch.workspace import xnnpack_bytes
 
@@ -16,6 +17,7 @@ INVALID = 2**32 - 1
 INPUT, OUTPUT = 1, 2  # XNN_VALUE_FLAG_EXTERNAL_*
 TRANSPOSED_WEIGHTS = 1  # XNN_FLAG_TRANSPOSE_WEIGHTS
 CONSTANT_ALIGNMENT = 16
+BY_NAME = 2**64 - 1  # where a constant would lie that has a name
 _UNARY = {
     "negate": "Negate", "exp": "Exp", "log": "Log", "sqrt": "SquareRoot", "rsqrt": "ReciprocalSquareRoot", "sigmoid": "Sigmoid",
     "tanh": "Tanh", "abs": "Abs", "floor": "Floor", "ceiling": "Ceiling", "sin": "Sin", "cos": "Cos", "gelu": "Gelu",
@@ -49,6 +51,8 @@ class Delegate:
         )  # fmt: skip
         self._data = bytearray()
         self._ids: dict[Value, int] = {}
+        self._rows: dict[Value, int] = {}  # by value, the same in int8
+        self.named: dict[str, bytes] = {}  # constants that stand beside the delegate, by name
         for external, value in enumerate(self.inputs):
             self._graph.input_ids.append(self._define(value, external, INPUT))
         for external, value in enumerate(self.outputs, len(self.inputs)):
@@ -60,18 +64,48 @@ class Delegate:
     def _define(self, value: Value, external: int = INVALID, flags: int = 0) -> int:
         data = 0
         if value.constant is not None:
-            array = np.broadcast_to(value.constant, value.shape).tobytes()
-            self._data += bytes(-len(self._data) % CONSTANT_ALIGNMENT)
-            data = len(self._graph.constant_data)
-            self._graph.constant_data.append(self._schema.ConstantDataOffset(len(self._data), len(array), None))
-            self._data += array
-        number = self._ids[value] = len(self._graph.xvalues)
-        tensor = self._schema.XNNTensorValue(
-            datatype=self._schema.XNNDatatype.xnn_datatype_fp32, num_dims=len(value.shape), dims=list(value.shape),
+            data = self._constant(np.broadcast_to(value.constant, value.shape).tobytes())
+        self._ids[value] = number = self._tensor("fp32", value.shape, data, external, flags)
+        return number
+
+    def _constant(self, data: bytes) -> int:
+        self._data += bytes(-len(self._data) % CONSTANT_ALIGNMENT)
+        number = len(self._graph.constant_data)
+        self._graph.constant_data.append(self._schema.ConstantDataOffset(len(self._data), len(data), None))
+        self._data += data
+        return number
+
+    def _tensor(
+        self, datatype: str, shape: Sequence[int], data: int = 0, external: int = INVALID, flags: int = 0, quantized: Any = None
+    ) -> int:
+        number = len(self._graph.xvalues)
+        tensor: Any = self._schema.XNNTensorValue(
+            datatype=self._schema.XNNDatatype[f"xnn_datatype_{datatype}"], num_dims=len(shape), dims=list(shape),
             constant_buffer_idx=data, external_id=external, flags=flags, id_out=number,
         )  # fmt: skip
+        if quantized is not None:
+            tensor = self._schema.XNNQuantizedTensorValue(tensor, quantized)
         self._graph.xvalues.append(self._schema.XValue(tensor))
         return number
+
+    def _int8(self, value: Value) -> int:
+        """The value with a scale and a zero point for each row, which XNNPACK chooses when it runs."""
+        if value not in self._rows:
+            source = self._id(value)
+            self._rows[value] = self._tensor("qdint8", value.shape, quantized=self._schema.PerTokenDynamicQuant(1))
+            self._append("Convert", input_id=source, output_id=self._rows[value])
+        return self._rows[value]
+
+    def _weight(self, weight: Int4Weight) -> int:
+        """Codes have a name, by which XNNPACK finds them packed in its file."""
+        codes = len(self._graph.constant_data)
+        self._graph.constant_data.append(self._schema.ConstantDataOffset(BY_NAME, weight.codes.nbytes, weight.name))
+        self.named[weight.name] = weight.codes.tobytes()
+        quantized = self._schema.PerChannelGroupQuant(
+            scale=[], channel_dim=0, group_size=GROUP, scale_buffer_idx=self._constant(weight.scales.tobytes()),
+            num_scales=weight.scales.size,
+        )  # fmt: skip
+        return self._tensor("qbint4", weight.shape, codes, quantized=quantized)
 
     def _id(self, value: Value) -> int:
         if value in self._ids:
@@ -89,6 +123,11 @@ class Delegate:
         self._graph.xnodes.append(self._schema.XNode(xnode_union=node, debug_handle=0, output_min_max=limits))
 
     def _node(self, op: Op) -> None:
+        if op.name == PRODUCT:
+            rows, weight = self._int8(op.inputs[0]), self._weight(op.attributes["weight"])
+            output = self._id(op.outputs[0])
+            self._append("FullyConnected", input1_id=rows, filter_id=weight, bias_id=INVALID, output_id=output)
+            return
         inputs = [self._id(value) for value in op.inputs]
         output, shape, given = self._id(op.outputs[0]), op.outputs[0].shape, op.attributes
         if op.name == "matmul" and len(shape) == 2:

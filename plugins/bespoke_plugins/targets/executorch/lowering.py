@@ -26,10 +26,15 @@ class Lowering:
         self.node: torch.fx.Node
         self.values: dict[torch.fx.Node, Any] = {}
 
+    @property
+    def operands(self) -> list[torch.fx.Node]:
+        """What the program takes, in order."""
+        return [node for node in self.graph.module.graph.nodes if node.op == "placeholder"]
+
     def run(self) -> list[Value]:
         """The values of the results, in order, with the shapes and element types of the graph's signature."""
         nodes = list(self.graph.module.graph.nodes)
-        for position, node in enumerate(node for node in nodes if node.op == "placeholder"):
+        for position, node in enumerate(self.operands):
             meta = node.meta["val"]
             self.values[node] = self.tape.operand(position, meta.shape, meta.dtype)
         self.calls([node for node in nodes if node.op == "call_function"])

@@ -28,6 +28,7 @@ from bespoke_plugins.targets.executorch.tape import Op, Tape, Value
 from bespoke_plugins.targets.executorch.workspace import TAIL_BYTES, place
 
 REGION = "npu::region"  # an operation that brings its own delegate
+NAMED_ALIGNMENT = 64
 DELEGATE_BYTES = 1 << 17  # one delegate less is worth so much memory
 
 
@@ -53,7 +54,7 @@ def compile_graph(graph: Graph, lowering: Lowering | None = None) -> Compiled:
     results = _own_results(lowering, lowering.run())
     lowering.tape.drop_unused(results)
     fuse(lowering.tape, results)
-    operands = [node.meta["val"] for node in graph.module.graph.nodes if node.op == "placeholder"]
+    operands = [node.meta["val"] for node in lowering.operands]
     programs = [_Program(operands, row, results) for row in stages(lowering.tape.ops, results)]
     return min(programs, key=lambda program: program.price).compiled()
 
@@ -120,6 +121,7 @@ class _Program:
         self.operators: list[Any] = []
         self.delegates: list[Any] = []
         self.blobs: list[Any] = []  # of all methods of the program, as are the constants
+        self.named: dict[str, bytes] = {}  # constants that delegates ask for by name
         self.constants: list[Any] = [schema.Buffer(storage=b"")]
 
     @property
@@ -221,6 +223,7 @@ class _Program:
 
     def _delegate(self, delegate: Delegate) -> None:
         self._delegated("XnnpackBackend", delegate.to_bytes(), [], (*delegate.inputs, *delegate.outputs))
+        self.named |= delegate.named
 
     def _delegated(self, backend: str, data: bytes, settings: Sequence[tuple[str, bytes]], tensors: Sequence[Value]) -> None:
         arguments = [self._tensor(value) for value in tensors]
@@ -244,7 +247,15 @@ class _Program:
             version=0, execution_plan=plans, constant_buffer=self.constants, backend_delegate_data=self.blobs, segments=[],
             constant_segment=self.s.SubsegmentOffsets(segment_index=0, offsets=[]),
         )  # fmt: skip
-        return bytes(serialize_pte_binary(PTEFile(program), extract_delegate_segments=True))
+        return bytes(serialize_pte_binary(PTEFile(program, named_data=self._named_data()), extract_delegate_segments=True))
+
+    def _named_data(self) -> Any:
+        from executorch.exir._serialize._named_data_store import NamedDataStore
+
+        store = NamedDataStore()
+        for name, data in self.named.items():
+            store.add_named_data(name, data, NAMED_ALIGNMENT)
+        return store.get_named_data_store_output() if self.named else None
 
     def plan(self, name: str) -> Any:
         operands = self._operands()

@@ -10,19 +10,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+import torch
+
+from bespoke_plugins.targets.executorch.qb4w.weight import PRODUCT
 from bespoke_plugins.targets.executorch.tape import Op, Value
 
 ALIGNMENT = 64
 TAIL_BYTES = 128  # XNN_EXTRA_BYTES: XNNPACK may read so far past the end of what it is given
 PACKED_COLUMNS = 32  # the widest tile that XNNPACK packs for
-_NEVER_IN_PLACE = frozenset(["matmul", "transpose", "slice", "concatenate", "pad"])
+_NEVER_IN_PLACE = frozenset(["matmul", "transpose", "slice", "concatenate", "pad", "quantize", PRODUCT])
 
 Life = tuple[int, int, int]  # bytes, first and last step
 
 
 def xnnpack_bytes(nodes: Sequence[Op], external: set[Value]) -> int:
     """Of a delegate whose arguments are `external`."""
-    steps = _with_reshapes(nodes, external)
+    steps = _with_int8(_with_reshapes(nodes, external))
     readers = Counter(value for op in steps for value in op.inputs)
     blocks: dict[Value, Value] = {}  # by value, the one whose memory it has
     lives: dict[Value, list[int]] = {}
@@ -53,6 +56,21 @@ def _with_reshapes(nodes: Sequence[Op], external: set[Value]) -> list[Op]:
                 made.add(value)
         steps.append(op)
         made |= set(op.outputs)
+    return steps
+
+
+def _with_int8(nodes: Sequence[Op]) -> list[Op]:
+    """What is multiplied with int4 weights is a value of its own: a byte for a number, and 8 for each row and for 16 besides."""
+    steps: list[Op] = []
+    rows: dict[Value, Value] = {}
+    for op in nodes:
+        if op.name == PRODUCT:
+            (x,) = op.inputs
+            if x not in rows:
+                rows[x] = Value((x.numel + 8 * (x.shape[0] + 16),), torch.int8, "float")
+                steps.append(Op("quantize", [x], [rows[x]]))
+            op = Op(op.name, [rows[x]], op.outputs)
+        steps.append(op)
     return steps
 
 

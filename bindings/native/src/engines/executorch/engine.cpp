@@ -14,11 +14,13 @@
 #include <vector>
 
 #include <executorch/extension/memory_allocator/malloc_memory_allocator.h>
+#include <executorch/runtime/backend/backend_options_map.h>
 #include <executorch/runtime/executor/method.h>
 #include <executorch/runtime/executor/program.h>
 #include <executorch/runtime/platform/runtime.h>
 
 #include "engines/executorch/npu.h"
+#include "engines/executorch/packed_weights.h"
 #include "engines/executorch/threads.h"
 #include "engines/failure.h"
 #include "error.h"
@@ -32,6 +34,7 @@ using executorch::aten::Tensor;
 using executorch::aten::TensorImpl;
 
 constexpr const char* kMethod = "forward";
+constexpr const char* kXnnpack = "XnnpackBackend";
 constexpr const char* kReserve = "reserve";  // makes XNNPACK's workspace as large as `forward` needs it, in one growth
 constexpr size_t kAlignment = 64;
 constexpr size_t kMostBuffers = 64;  // planned ones; ours have one
@@ -148,7 +151,7 @@ class LoadedProgram {
     for (Spec& spec : takes_) operands_.push_back(tensor_of(spec));
     const char* what = npu ? "load the method for Qualcomm's NPU, whose libraries (libQnnHtp.so) the process has to find"
                            : "load the method";
-    method_ = std::make_unique<rt::Method>(take(program_.load_method(kMethod, manager_.get()), what));
+    load(artifact, what);
     structures_.loaded();
     if (has_reserve()) reserve(artifact.size);
   }
@@ -166,6 +169,43 @@ class LoadedProgram {
   }
 
  private:
+  void load(const bespoke_artifact& artifact, const char* what) {
+    packed_ = packed_weights(artifact);
+    if (!packed_) {
+      method_ = std::make_unique<rt::Method>(take(program_.load_method(kMethod, manager_.get()), what));
+      return;
+    }
+    const std::lock_guard<std::mutex> alone(packed_->loading);
+    rt::BackendOptions<2> options;
+    check(options.set_option("weight_cache_enabled", true), "take an option");
+    check(options.set_option("packed_cache_path", packed_->path().c_str()), "take an option");
+    rt::LoadBackendOptionsMap given;
+    check(given.set_options(kXnnpack, options.view()), "take options");
+    loader_.before_constants = [this] { return packed_->take_room() == 0; };
+    auto loaded = program_.load_method(kMethod, manager_.get(), nullptr, nullptr, &given);
+    loader_.before_constants = nullptr;
+    packed_->packed(loaded.ok());
+    method_ = std::make_unique<rt::Method>(take(std::move(loaded), what));
+  }
+
+  // None for a program whose weights are operands.
+  std::shared_ptr<PackedWeights> packed_weights(const bespoke_artifact& artifact) {
+    const auto found = program_.get_named_data_map();
+    if (!found.ok()) return nullptr;
+    const rt::NamedDataMap& named = **found;
+    std::vector<std::string> names;
+    size_t bytes = 0;
+    for (uint32_t i = 0, count = take(named.get_num_keys(), "count its constants"); i < count; i++) {
+      names.emplace_back(take(named.get_key(i), "name a constant"));
+      bytes += take(named.get_data(names.back()), "read a constant").size();
+    }
+    if (names.empty()) return nullptr;
+    if (!artifact.cache) throw Failure{"its weights are packed into a file, and there is no folder for it: give bespoke_options.cache"};
+    auto packed = PackedWeights::in(artifact.cache, std::move(names), bytes);
+    if (packed->path().size() >= rt::kMaxOptionValueLength) throw Failure{"a path that is too long for XNNPACK: " + packed->path()};
+    return packed;
+  }
+
   // Asked by its name, a method that is not there would be logged as an error.
   bool has_reserve() const {
     for (size_t i = 0; i < program_.num_methods(); i++) {
@@ -200,6 +240,7 @@ class LoadedProgram {
   std::unique_ptr<rt::MemoryAllocator> temporary_;
   Structures structures_;
   std::unique_ptr<rt::MemoryManager> manager_;
+  std::shared_ptr<PackedWeights> packed_;  // goes after the method, which has it mapped
   std::vector<Spec> takes_, gives_;
   std::vector<std::unique_ptr<TensorImpl>> operands_;
   std::unique_ptr<rt::Method> method_;

@@ -41,6 +41,8 @@ void need_npu() {
 }
 
 rt::Result<rt::FreeableBuffer> ProgramBytes::load(size_t offset, size_t size, const SegmentInfo& segment) const {
+  const bool constant = segment.segment_type == SegmentInfo::Type::Constant;
+  if (constant && before_constants && !before_constants()) return rt::Error::AccessFailed;
   auto found = whole_.load(offset, size, segment);
   const bool npu = segment.segment_type == SegmentInfo::Type::Backend && segment.descriptor && std::strcmp(segment.descriptor, kNpu) == 0;
   if (!found.ok() || !npu || size < kSignature + sizeof(uint64_t)) return found;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 
 #include <executorch/extension/data_loader/buffer_data_loader.h>
 
@@ -19,6 +20,9 @@ void need_npu();
 class ProgramBytes : public executorch::runtime::DataLoader {
  public:
   ProgramBytes(const void* bytes, size_t size) : whole_(bytes, size) {}
+
+  // Called before a constant is handed out: when a delegate is made, after it has opened its file of packed weights. False: it fails.
+  std::function<bool()> before_constants;
 
   executorch::runtime::Result<executorch::runtime::FreeableBuffer> load(size_t offset, size_t size,
                                                                         const SegmentInfo& segment) const override;

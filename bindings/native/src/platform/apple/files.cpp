@@ -23,6 +23,11 @@ int preallocate(int descriptor, size_t size) {
   return ftruncate(descriptor, static_cast<off_t>(size)) == 0 ? 0 : errno;
 }
 
+int keep_room(int descriptor, size_t size) {
+  fstore_t room = {F_ALLOCATEALL, F_PEOFPOSMODE, 0, static_cast<off_t>(size), 0};
+  return fcntl(descriptor, F_PREALLOCATE, &room) == -1 ? errno : 0;
+}
+
 int exchange_names(const std::string& one, const std::string& other) {
   return renamex_np(one.c_str(), other.c_str(), RENAME_SWAP) == 0 ? 0 : errno;
 }

@@ -2,6 +2,7 @@
 #include "platform/files.h"
 
 #include <fcntl.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,6 +15,14 @@ namespace bespoke {
 int sync_file(int descriptor) { return fsync(descriptor) == 0 ? 0 : errno; }
 
 int preallocate(int descriptor, size_t size) { return posix_fallocate(descriptor, 0, static_cast<off_t>(size)); }
+
+int keep_room(int descriptor, size_t size) {
+  if (fallocate(descriptor, FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size)) == 0) return 0;
+  if (errno != EOPNOTSUPP && errno != ENOSYS) return errno;
+  struct statvfs found {};  // a file system that takes room only when it is written to
+  if (fstatvfs(descriptor, &found) != 0) return errno;
+  return found.f_bavail * found.f_frsize < size ? ENOSPC : 0;
+}
 
 #if defined(__ANDROID__) && __ANDROID_API__ < 30  // its library has no such function, and its filter kills who calls the system itself
 int exchange_names(const std::string&, const std::string&) { return ENOSYS; }

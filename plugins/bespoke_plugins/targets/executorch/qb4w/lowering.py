@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A forward graph with its quantized weights, which `linear_int4` is given, inside XNNPACK's delegates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from bespoke.errors import Unsupported
+from bespoke.graph import Graph
+from bespoke_plugins.targets.executorch.lowering import Lowering
+from bespoke_plugins.targets.executorch.qb4w.weight import GROUP, PRODUCT, Int4Weight
+
+LINEAR = "bespoke.linear_int4.default"
+_BACKWARD = ("bespoke.linear_int4_transposed.default", "bespoke.head_chunk_gradient_int4.default")
+
+
+def takes(graph: Graph) -> bool:
+    """Whether there is a product for XNNPACK, and no other use of quantized weights, which would not know them as constants."""
+    used = {str(node.target) for node in graph.module.graph.nodes if str(node.target).startswith("bespoke.")}
+    return LINEAR in used and all("int4" not in name or name == LINEAR for name in used)
+
+
+def check_forward(graph: Graph) -> None:
+    """Raises Unsupported for a graph of a backward pass."""
+    for node in graph.module.graph.nodes:
+        if str(node.target) in _BACKWARD:
+            raise Unsupported(
+                f"Graph '{graph.name}', operator {node.target}", got="a graph of a backward pass",
+                expected="forward graphs, of evaluation, answers and methods that train by forward passes: XNNPACK has no product "
+                "with the transpose of an int4 weight",
+                next_step="Choose such a method (mezo), or leave out products = 'xnnpack_qb4w'",
+            )  # fmt: skip
+
+
+class Int4Lowering(Lowering):
+    """`held`: operands of the graph that are part of the program, by name. `weights`: those that products came to use."""
+
+    def __init__(self, graph: Graph, held: Mapping[str, np.ndarray]) -> None:
+        super().__init__(graph)
+        nodes = zip(graph.inputs, super().operands, strict=True)
+        self.held = {node: held[spec.name] for spec, node in nodes if spec.name in held}
+        self.weights: list[Int4Weight] = []
+
+    @property
+    def operands(self) -> list[torch.fx.Node]:
+        return [node for node in super().operands if node not in self.held]
+
+    def _call(self) -> Any:
+        if str(self.node.target) != LINEAR:
+            return super()._call()
+        x, codes, scales, start, columns = self.node.args
+        first, groups = 0 if start is None else int(self.held[start]) // GROUP, -(-columns // GROUP)
+        half = GROUP // 2
+        weight = Int4Weight.of(
+            self.held[codes][:, first * half : (first + groups) * half], self.held[scales][:, first : first + groups]
+        )
+        self.weights.append(weight)
+        rows = self.tape.pad(self._argument(x), (0, 0), (0, weight.shape[1] - columns))  # weights of padding are 0
+        return self.tape.node(PRODUCT, [rows], (rows.shape[0], weight.shape[0]), weight=weight)

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products that XNNPACK computes of activations in int8 and int4 weights: what they are, which graphs have them, who is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bespoke import Personalizer, Training, plugins
+from bespoke.contracts import Baked, Settings, bakes
+from bespoke.errors import ConfigError, Unsupported
+from bespoke.graph.trace import Graph
+from bespoke.model.quantize import dequantize, quantize
+from bespoke.ops import linear_int4
+from bespoke.testing import check_target
+from tests.unit.targets.programs import graphs_of, kernels_of, run, traced
+
+pytest.importorskip("executorch")
+
+from bespoke_plugins.targets.executorch import LEAST_EPSILON, vendor
+from bespoke_plugins.targets.executorch.program import compile_graph
+from bespoke_plugins.targets.executorch.qb4w.lowering import Int4Lowering, takes
+
+pytestmark = pytest.mark.xdist_group("executorch")
+INT8 = {"executorch": {"products": "xnnpack_qb4w"}}
+ROWS, OUT = 5, 40
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _loaded() -> None:
+    vendor.load_executorch()
+
+
+def rounded_product(x: np.ndarray, codes: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """By XNNPACK's formulas: each row of x is int8 with a scale and a zero point of its own, scales of weights are bf16."""
+    bf16 = torch.from_numpy(scales.astype(np.float32)).bfloat16().float().numpy()
+    w = dequantize(codes, bf16, codes.shape[1] * 2).astype(np.float64)
+    x = np.pad(x, ((0, 0), (0, w.shape[1] - x.shape[1]))).astype(np.float64)
+    low, high = np.minimum(x.min(1, keepdims=True), 0), np.maximum(x.max(1, keepdims=True), 0)
+    scale = 255 / (high - low)
+    below, above = -128 + low * scale, 127 + high * scale
+    zero = np.rint(np.clip(np.where(below + above > 0, -128 - low * scale, 127 - high * scale), -128, 127))
+    return ((np.clip(np.rint(x * scale) + zero, -128, 127) - zero) / scale) @ w.T
+
+
+@pytest.mark.parametrize(("columns", "start", "used"), [(96, None, 96), (44, None, 44), (128, 64, 64)])
+def test_a_product_is_what_xnnpack_says_it_computes(columns: int, start: int | None, used: int) -> None:
+    """Of whole weights, of rows that end within a group, and of some columns."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((ROWS, used), dtype=np.float32)
+    codes, scales = quantize("w", rng.standard_normal((OUT, columns), dtype=np.float32))
+    given = [torch.from_numpy(x), torch.from_numpy(codes), torch.from_numpy(scales)]
+    held = {"codes": codes, "scales": scales}
+
+    def cut(x: Any, codes: Any, scales: Any, first: Any) -> Any:
+        return linear_int4(x, codes, scales, first, used)
+
+    def whole(x: Any, codes: Any, scales: Any) -> Any:
+        return linear_int4(x, codes, scales, None, used)
+
+    if start is None:
+        graph = traced(whole, given)
+    else:
+        graph = traced(cut, [*given, torch.tensor(start)])
+        held["first"] = np.array(start, np.int64)
+    lowering = Int4Lowering(graph, held)
+    compiled = compile_graph(graph, lowering)
+    ((got,),) = run(compiled.data, given[:1])
+    groups = slice((start or 0) // 32, None)
+    expected = rounded_product(x, codes[:, (start or 0) // 2 :], scales[:, groups])
+    exact = x.astype(np.float64) @ dequantize(codes, scales, columns)[:, start or 0 :].astype(np.float64).T
+    assert np.abs(got.numpy() - expected).max() <= 2e-6 * np.abs(expected).max()
+    assert 1e-3 < np.linalg.norm(got.numpy() - exact) / np.linalg.norm(exact) < 2e-2
+    assert compiled.data.count(codes[0].tobytes() if start is None else codes[0, 32:].tobytes()) == 1
+    assert not {name for name in kernels_of(compiled.data) if name.startswith("bespoke")}
+    assert [weight.shape for weight in lowering.weights] == [(OUT, -(-used // 32) * 32)]
+
+
+def test_graphs_with_products_hold_their_weights_and_look_ups_and_the_heads_loss_do_not() -> None:
+    target: Any = plugins.get("target", "executorch")
+    graphs = {graph.name: graph for graph in graphs_of("mezo", "plain")}
+    assert {name for name, graph in graphs.items() if takes(graph)} >= {"attention_inputs", "attention_output", "mlp_slice"}
+    for name in ("embed", "head_chunk"):
+        assert not bakes(target, target.Options(products="xnnpack_qb4w"), graphs[name])
+        assert not bakes(target, target.Options(), graphs[name])
+    assert bakes(target, target.Options(products="xnnpack_qb4w"))
+    assert not bakes(target, target.Options())
+
+
+def refused(folder: Path, optimizers: Any, targets: Any = INT8) -> str:
+    with pytest.raises(ConfigError) as found:
+        Personalizer(folder, optimizers, targets, training=Training(sequence_lengths=(8,)))
+    return str(found.value)
+
+
+def test_a_method_with_a_backward_pass_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    said = refused(tmp_path / "no model", ["mesp", "mebp"])
+    assert said.count("products = 'xnnpack_qb4w' for a method with a backward pass") == 2
+    assert "optimizers.mesp" in said
+    assert "Choose such a method, or leave out products" in said
+
+
+@pytest.mark.parametrize("method", ["mezo", "prge", "fzoo", "hizoo"])
+def test_an_epsilon_below_what_was_measured_is_refused(method: str, tmp_path: Path) -> None:
+    said = refused(tmp_path, {method: {"epsilon": 9e-3}})
+    assert f"optimizers.{method}: got epsilon = 0.009 with products = 'xnnpack_qb4w'; expected at least {LEAST_EPSILON:g}" in said
+    Personalizer(tmp_path, {method: {"epsilon": LEAST_EPSILON}}, INT8)
+    Personalizer(tmp_path, {method: {"epsilon": 9e-3}}, "executorch")
+
+
+def test_the_npu_has_no_products_of_xnnpack(tmp_path: Path) -> None:
+    both = {"executorch": {"products": "xnnpack_qb4w", "delegate": "qnn"}}
+    assert "products = 'xnnpack_qb4w' is for delegate = 'xnnpack'" in refused(tmp_path, "mezo", both)
+
+
+def backward(graph: Graph) -> bool:
+    return "linear_int4_transposed" in str(graph.module.graph)
+
+
+def test_a_graph_of_a_backward_pass_is_refused_by_its_operator(tmp_path: Path) -> None:
+    """Of a method that makes no promise, nothing else is known."""
+    target: Any = plugins.get("target", "executorch")
+    graph = next(filter(backward, graphs_of("mesp", "plain")))
+    with pytest.raises(Unsupported, match=r"operator bespoke\.linear_int4_transposed.*forward graphs.*products = 'xnnpack_qb4w'"):
+        target.lower(graph, tmp_path, target.Options(products="xnnpack_qb4w"), Baked("0" * 64, {}))
+
+
+@pytest.mark.slow
+def test_each_program_computes_what_was_traced_but_for_int8() -> None:
+    target: Any = plugins.get("target", "executorch")
+    options: Settings = target.Options(products="xnnpack_qb4w")
+    report = check_target(target, options, optimizers=["mezo", "prge"], tolerance=4e-2)
+    assert report.opened == report.lowered > 100
