@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from bespoke import Lora, Personalizer, Training
 from bespoke.compiler.baking import quantized_operands
-from bespoke.errors import MissingDependency, Unsupported
+from bespoke.errors import ConfigError, MissingDependency, Unsupported
 from bespoke.graph.trace import Graph
 from bespoke.ops.dtypes import TORCH_DTYPES
+from tests.models import tiny_model
 from tests.unit.targets.programs import graphs_of
 
 pytest.importorskip("executorch")
@@ -22,6 +25,7 @@ from bespoke_plugins.targets.executorch.qnn.compile import compile_region
 from bespoke_plugins.targets.executorch.qnn.compiler import Compiler
 from bespoke_plugins.targets.executorch.qnn.dense import dense_graph
 from bespoke_plugins.targets.executorch.qnn.region import PRODUCTS, Region, region_of
+from bespoke_plugins.targets.executorch.qnn.sdk import LIBRARIES
 
 UNLIMITED = 2**40  # window of attention
 FAMILIES = ["plain", "normed"]
@@ -126,6 +130,59 @@ def test_without_the_sdk_the_error_says_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setenv("QNN_SDK_ROOT", str(tmp_path))
     with pytest.raises(MissingDependency, match=r"without lib/x86_64-linux-clang/libQnnHtp\.so"):
         compile_region(region, "SM8650", "head_chunk")
+
+
+def refused_at_once(model: Path, folder: Path, **options: str) -> list[str]:
+    """What an estimate and a build say, which have converted no weights and written nothing."""
+    asked = Personalizer(
+        model, {"mezo": {"epsilon": 1e-2}}, {"executorch": {"delegate": "qnn", **options}}, licence="MIT", data=None,
+        lora=Lora(rank=2), training=Training(sequence_lengths=(16,)),
+    )  # fmt: skip
+    (model / "model.safetensors").unlink(missing_ok=True)  # who would read them would not find them
+    stages: list[str] = []
+    said = []
+    for ask in (asked.estimate, lambda: asked.build(folder / "bundle", lambda stage, done, total: stages.append(stage))):
+        with pytest.raises((MissingDependency, ConfigError)) as found:
+            ask()
+        said.append(str(found.value))
+    assert not stages
+    assert not (folder / "bundle").exists()
+    return said
+
+
+def test_an_sdk_that_is_missing_and_an_soc_that_is_not_known_are_said_before_anything_is_converted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    model = tiny_model("llama", tmp_path / "model")
+    monkeypatch.delenv("QNN_SDK_ROOT", raising=False)
+    for text in refused_at_once(model, tmp_path):
+        assert "delegate = 'qnn': got no QNN_SDK_ROOT; expected Qualcomm's AI Engine Direct SDK" in text
+        assert "Install it from Qualcomm" in text
+    sdk_of_empty_libraries(monkeypatch, tmp_path)
+    for text in refused_at_once(model, tmp_path, soc="SM1"):
+        assert "option soc: got 'SM1'; expected one of" in text
+        assert "SM8650" in text
+        assert "Name the SoC of the phone" in text
+
+
+@pytest.mark.slow  # the vendor's compiler is imported, in a process of its own
+def test_an_sdk_that_compiles_nothing_is_said_before_anything_is_converted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    model = tiny_model("llama", tmp_path / "model")
+    folder = sdk_of_empty_libraries(monkeypatch, tmp_path)
+    for text in refused_at_once(model, tmp_path):
+        assert f"Qualcomm's SDK at QNN_SDK_ROOT='{folder}': got no program of one product for SM8650" in text
+        assert "Failed to initialize QNN backend" in text
+        assert "expected Qualcomm's AI Engine Direct SDK (QAIRT 2.37)" in text
+
+
+def sdk_of_empty_libraries(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
+    library = folder / "sdk" / LIBRARIES / "libQnnHtp.so"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    monkeypatch.setenv("QNN_SDK_ROOT", str(folder / "sdk"))
+    return folder / "sdk"
 
 
 def test_the_end_of_the_compilers_process_is_a_refusal_and_the_next_job_has_a_new_one() -> None:

@@ -37,6 +37,15 @@ class ExecuTorch:
     def rounding(self, options: ExecuTorchOptions) -> float:
         return FP16_ROUNDING if options.delegate == "qnn" else 0.0
 
+    def ready(self, options: ExecuTorchOptions) -> None:
+        from bespoke_plugins.targets.executorch.vendor import load_executorch
+
+        load_executorch()
+        if options.delegate == "qnn":
+            from bespoke_plugins.targets.executorch.qnn.compile import check_compiler
+
+            check_compiler(options.soc)
+
     def lower(self, graph: Graph, folder: Path, options: ExecuTorchOptions, baked: Baked | None = None) -> Artifact:
         from bespoke_plugins.targets.executorch.program import compile_graph
         from bespoke_plugins.targets.executorch.vendor import load_executorch
