@@ -14,10 +14,12 @@ FP16_ROUNDING = 2e-3  # of a loss; seen with stories260K in the NPU's emulator: 
 
 class ExecuTorchOptions(Settings):
     """delegate: "xnnpack", the processor; or "qnn", Qualcomm's NPU: matrix products of forward graphs in fp16, with the weights in
-    their artifacts, for methods that train by forward passes alone. soc: of the phone, as ExecuTorch's QcomChipset names it."""
+    their artifacts, for methods that train by forward passes alone. soc: of the phone, as ExecuTorch's QcomChipset names it.
+    weights: of the NPU's programs, "fp16", or "int4" as in the bundle: smaller, and more for the NPU to do."""
 
     delegate: Literal["xnnpack", "qnn"] = "xnnpack"
     soc: str = "SM8650"
+    weights: Literal["fp16", "int4"] = "fp16"
 
 
 class ExecuTorch:
@@ -54,7 +56,7 @@ class ExecuTorch:
         if options.delegate == "qnn":
             from bespoke_plugins.targets.executorch.qnn.lowering import compile_for_npu
 
-            compiled = compile_for_npu(graph, options.soc, {} if baked is None else baked.operands)
+            compiled = compile_for_npu(graph, options.soc, options.weights, {} if baked is None else baked.operands)
         else:
             compiled = compile_graph(graph)
         path = folder / f"{graph.name}-{(graph if baked is None else baked).key[:16]}.pte"
