@@ -48,6 +48,7 @@ __all__ = [
     "TensorSpec",
     "Unsupported",
     "Value",
+    "VendorTarget",
     "hookimpl",
     "quiet_imports",
 ]
@@ -191,6 +192,15 @@ class RefusingTarget(CompilingTarget, Protocol):
 
 
 @runtime_checkable
+class VendorTarget(CompilingTarget, Protocol):
+    """A target whose compiler users install themselves, so that it may not be there, or not be the one that is needed."""
+
+    def ready(self, options: Any) -> None:
+        """Raises what `lower` would raise for that (MissingDependency, ConfigError). `build` and `estimate` ask before they spend
+        minutes on weights."""
+
+
+@runtime_checkable
 class DescribingTarget(CompilingTarget, Protocol):
     """A target whose artifacts take other tensors than the graph's: the manifest says which, once for each type and shape."""
 
@@ -215,6 +225,12 @@ def bakes(target: Target, options: Any, graph: Graph | None = None) -> bool:
 def rounding(target: Target, options: Any) -> float:
     """By what share the losses of a target may be off, in addition to what float32 rounds away."""
     return target.rounding(options) if isinstance(target, RoundingTarget) else 0.0
+
+
+def check_ready(target: Target, options: Any) -> None:
+    """Raises what keeps the target from compiling anything at all."""
+    if isinstance(target, VendorTarget):
+        target.ready(options)
 
 
 # ---- what is checked before a plugin does anything -----------------------------------------------------------------------

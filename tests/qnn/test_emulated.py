@@ -8,7 +8,7 @@ import itertools
 import os
 import shutil
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from bespoke.testing import check_target
 from tests.bundles import made_once
 from tests.checks import record_check
 from tests.full_size import full_size_folder
+from tests.models import tiny_model
 from tests.qnn import emulator
 from tests.reading import select
 
@@ -34,9 +35,10 @@ pytestmark = [
     pytest.mark.skipif(finding.find().library is None, reason="the device core is not installed"),
 ]
 
-STEPS, ROWS, LENGTH, ORDERS = 100, 4, 32, 10
+STEPS, FEW, ROWS, LENGTH, CHARACTERS, ORDERS = 100, 20, 4, 32, 40, 10
 METHODS = {"mezo": {}, "prge": {"queries": 2}}
 NPU = {"executorch": {"delegate": "qnn", "soc": "SM8650"}}
+INT4 = {"executorch": {"delegate": "qnn", "soc": "SM8650", "weights": "int4"}}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -56,8 +58,8 @@ def test_each_program_computes_what_was_traced() -> None:
     record_check("programs for the NPU, in its emulator", {"programs": report.opened, "largest relative error": report.error})
 
 
-def build(stories: Path, folder: Path, targets: Any, epsilon: float) -> None:
-    methods = {name: {**options, "epsilon": epsilon, "distribution": "normal"} for name, options in METHODS.items()}
+def build(stories: Path, folder: Path, targets: Any, epsilon: float, names: Collection[str] = tuple(METHODS)) -> None:
+    methods = {name: {**METHODS[name], "epsilon": epsilon, "distribution": "normal"} for name in names}
     training = Training(sequence_lengths=(LENGTH,), batch_size=ROWS, steps=STEPS, seed=1)
     Personalizer(stories, methods, targets, lora=Lora(rank=4), training=training, context=64, data=None).build(folder / "bundle")
 
@@ -74,17 +76,24 @@ def bundles(
 
 
 def texts(data_folder: Path) -> list[str]:
+    """A row each, so that another order is another order of the rows of a batch, and not a batch of other ones."""
     words = (data_folder / "text" / "tinyshakespeare" / "input.txt").read_text()
-    return [words[i * 100 : (i + 1) * 100] for i in range(ROWS)]
+    return [words[i * CHARACTERS : (i + 1) * CHARACTERS] for i in range(ROWS)]
 
 
-def trained(bundle: Path, state: Path, method: str, words: Sequence[str], steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Losses, and g of each query of each step, of a run whose batches are all of the texts."""
+def trained(
+    bundle: Path, state: Path, method: str, words: Sequence[str], steps: int = STEPS, *, stop: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Losses, and g of each query of each step, of a run whose batches are all of the texts. `stop`: after its first step or the
+    next one, without the gate, whose programs take the emulator longer to begin with than a step."""
     shutil.rmtree(state, ignore_errors=True)
+    done: list[int] = []
     with PersonalModel.open(bundle, state=state, runtime="core") as model:
         for text in words:
             model.examples.add({"text": text}, use="train")
-        losses = model.train(steps=steps, method=method).losses
+        ended = {"stop": lambda: bool(done), "on_step": lambda step, loss: done.append(step)} if stop else {}
+        losses = model.train(steps=steps, method=method, **ended).losses
+    assert len(select(state, "SELECT example FROM example_rows")) == len(words)
     rows = select(state, "SELECT recorded FROM journal ORDER BY step")
     return np.array(losses), np.concatenate([np.frombuffer(bytes.fromhex(row[0]), "<f4") for row in rows])
 
@@ -118,7 +127,7 @@ def test_weights_are_in_the_programs_but_for_those_of_a_look_up(bundles: tuple[f
     with open_bundle(bundles[1]["npu"]) as opened:
         (target,) = opened.manifest.targets
         names = {graph.key: graph.name for graph in opened.manifest.graphs}
-    assert target.options == {"delegate": "qnn", "soc": "SM8650"}
+    assert target.options == {"delegate": "qnn", "soc": "SM8650", "weights": "fp16"}
     for artifact in target.artifacts:
         takes = {name for name in artifact.operands if name.endswith((".codes", ".scales"))}
         assert bool(takes) == (names[artifact.graph] == "embed")
@@ -131,10 +140,10 @@ def test_the_core_trains_with_the_npu_as_with_the_processor(
 ) -> None:
     epsilon, made = bundles
     words = texts(data_folder)
-    runs = {name: trained(bundle, tmp_path / name, method, words, STEPS) for name, bundle in made.items()}
+    runs = {name: trained(bundle, tmp_path / name, method, words) for name, bundle in made.items()}
     (losses, g), (exact_losses, exact_g) = runs["npu"], runs["processor"]
     orders = list(itertools.permutations(words))[::2][:ORDERS]
-    first = [trained(made["npu"], tmp_path / "order", method, order, 1)[1][0] for order in orders]
+    first = [trained(made["npu"], tmp_path / "order", method, order, stop=True)[1][0] for order in orders]
     noise = statistics.stdev(map(float, first))
     large = np.abs(exact_g) > noise
     figures = {
@@ -150,11 +159,36 @@ def test_the_core_trains_with_the_npu_as_with_the_processor(
         assert figures["of them with the same sign"] >= 0.95
 
 
-def test_a_block_of_half_a_billion_parameters_is_thirty_megabytes(tmp_path: Path) -> None:
+def test_the_core_trains_with_int4_weights_as_with_the_processor(stories: Path, data_folder: Path, tmp_path: Path) -> None:
+    """The same weights to the last bit, so that nothing is allowed for but fp16; and golden vectors hold."""
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512}
+    model, words, bundles = tiny_model("llama", tmp_path / "model", num_hidden_layers=2, **sizes), texts(data_folder), {}
+    shutil.copy(stories / "tokenizer.json", model)
+    for name, targets in {"int4": INT4, "processor": "executorch"}.items():
+        build(model, tmp_path / f"{name} made", targets, 1e-2, ["mezo"])
+        bundles[name] = tmp_path / f"{name} made" / "bundle"
+    runs = {name: trained(bundle, tmp_path / name, "mezo", words, FEW) for name, bundle in bundles.items()}
+    (losses, g), (exact_losses, exact_g) = runs["int4"], runs["processor"]
+    figures = {
+        "steps": len(losses), "largest relative error of a loss": float(np.max(np.abs(losses / exact_losses - 1))),
+        "correlation of g": float(np.corrcoef(g, exact_g)[0, 1]),
+    }  # fmt: skip
+    record_check("training with the NPU's programs of int4 weights, mezo, epsilon 0.01", figures)
+    print(figures)
+    assert figures["largest relative error of a loss"] <= 2e-3
+    assert figures["correlation of g"] >= 0.98
+    with open_bundle(bundles["int4"]) as opened:
+        core = CoreRuntime(Place(bundles["int4"], tmp_path / "state", opened.manifest_sha256), None)
+    assert {check["method"] for check in core.verify()["checks"]} >= {"mezo", "generation"}
+
+
+@pytest.mark.parametrize(("weights", "of_a_weight"), [("fp16", 2.0), ("int4", 0.7)])
+def test_a_block_of_half_a_billion_parameters_is_as_large_as_its_weights(weights: str, of_a_weight: float, tmp_path: Path) -> None:
     """Qwen2.5-0.5B's dimensions, one block of 24, with random weights and a vocabulary of 8,192; two rows of 32 tokens."""
     model = full_size_folder("Qwen2.5-0.5B", tmp_path / "model", num_hidden_layers=1, vocab_size=8192)
     training = Training(sequence_lengths=(LENGTH,), batch_size=2, steps=1, seed=1)
-    asked = Personalizer(model, {"mezo": {"epsilon": 1e-2}}, NPU, lora=Lora(rank=8), training=training, context=64, data=None)
+    targets = {"executorch": {**NPU["executorch"], "weights": weights}}
+    asked = Personalizer(model, {"mezo": {"epsilon": 1e-2}}, targets, lora=Lora(rank=8), training=training, context=64, data=None)
     said = asked.estimate().bundle_bytes
     asked.build(tmp_path / "bundle")
     assert 0.95 <= sum(file.stat().st_size for file in (tmp_path / "bundle").rglob("*") if file.is_file()) / said <= 1
@@ -166,6 +200,7 @@ def test_a_block_of_half_a_billion_parameters_is_thirty_megabytes(tmp_path: Path
         if artifact.baked:
             sizes.setdefault(names[artifact.graph], set()).add((tmp_path / "bundle" / artifact.file).stat().st_size)
     block = sum(max(sizes[name]) for name in ("attention_inputs", "attention_output", "mlp_slice"))
-    record_check("a block of Qwen2.5-0.5B's size, compiled for the NPU", {"bytes": block, "bytes at most of the bundle": said})
-    assert block == pytest.approx(2 * 14.9e6, rel=0.05)
+    name = "a block of Qwen2.5-0.5B's size, compiled for the NPU" + (" with int4 weights" if weights == "int4" else "")
+    record_check(name, {"bytes": block, "bytes at most of the bundle": said})
+    assert block == pytest.approx(of_a_weight * 14.9e6, rel=0.05)
     assert sizes["head_chunk"]

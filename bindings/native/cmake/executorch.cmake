@@ -12,7 +12,8 @@ if(TARGET optimized_native_cpu_ops_lib)
   set(EXECUTORCH_LIBRARIES optimized_native_cpu_ops_lib xnnpack_backend extension_threadpool executorch_core)  # no operator twice
   set(EXECUTORCH_COMPILE_DEFINITIONS C10_USING_CUSTOM_GENERATED_MACROS)
 endif()
-list(FILTER EXECUTORCH_LIBRARIES EXCLUDE REGEX "openvino|etdump|qnn")  # another engine, a profiler: nothing here uses them
+# Another engine, a profiler, a delegate opened when a program asks for it: by the name of the file, not of the folders above it.
+list(FILTER EXECUTORCH_LIBRARIES EXCLUDE REGEX "(openvino|etdump|qnn)[^/]*$")
 
 file(GLOB ENGINE_SOURCES CONFIGURE_DEPENDS src/engines/executorch/*.cpp)
 add_library(executorch_engine OBJECT ${ENGINE_SOURCES})

@@ -39,7 +39,7 @@ from bespoke.compiler.planner import Planned, remeasured
 from bespoke.compiler.plans import ANSWERS, Key, Plans, Subject, context_length
 from bespoke.compiler.request import AUTO, BuildRequest, Progress
 from bespoke.config import MEGABYTE
-from bespoke.contracts import rounding
+from bespoke.contracts import check_ready, rounding
 from bespoke.data.prepare import DataReport, prepare
 from bespoke.data.rows import TokenRows
 from bespoke.data.template import compile_turns, find_template
@@ -109,7 +109,7 @@ def estimate(request: BuildRequest) -> BuildEstimate:
 def dial(request: BuildRequest, budgets: Sequence[int]) -> Dial:
     """See Personalizer.dial."""
     config = read_config(resolve_model(request.model))
-    _check_lengths(request, config)
+    _check(request, config)
     with tempfile.TemporaryDirectory() as temporary:
         compiled = Artifacts(request.targets[0], Path(temporary), lambda stage, done, total: None)
         return Dial(Plans(request, ModelSpec(config, request.lora)).dial(budgets, compiled))
@@ -126,7 +126,7 @@ def _files(request: BuildRequest, writer: BundleWriter, progress: Progress, *, h
     """Writes them. `hollow`: all refuse and all are as long as ever, but weights and golden values are not worked out."""
     folder = resolve_model(request.model)
     config = read_config(folder)
-    _check_lengths(request, config)
+    _check(request, config)
     licence = find_licence(folder, request.licence)
     model = ModelSpec(config, request.lora)
     text = _text(request, folder, config)
@@ -187,7 +187,8 @@ def _files(request: BuildRequest, writer: BundleWriter, progress: Progress, *, h
     return Made(manifest, report, plans, planned, compiled[0])
 
 
-def _check_lengths(request: BuildRequest, config: ModelConfig) -> None:
+def _check(request: BuildRequest, config: ModelConfig) -> None:
+    """What would end a build later, when it has taken minutes."""
     longest = request.sequence_lengths[-1]
     if longest > config.max_positions:
         raise ConfigError(
@@ -199,6 +200,8 @@ def _check_lengths(request: BuildRequest, config: ModelConfig) -> None:
             "context", got=str(request.context), expected=f"at most {config.max_positions}, which the model knows",
             next_step="Lower it",
         )  # fmt: skip
+    for target in request.targets:
+        check_ready(target.plugin, target.options)
 
 
 # ---- text and data -----------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from bespoke.compiler.planner import Planned, Planner, PlanRequest
 from bespoke.config import Settings, Training
@@ -21,9 +21,17 @@ def generation_request(chunk: int, context_length: int, budget_bytes: int | None
     return PlanRequest(GENERATION, None, Settings(), training, chunk, context_length, budget_bytes, costs, bakes)
 
 
-def generation_requests(context_length: int, budget_bytes: int | None, costs: Costs, bakes: bool = False) -> list[PlanRequest]:
-    """One for each length of a chunk within the context, the longest first."""
+def generation_requests(
+    context_length: int, budget_bytes: int | None, costs: Costs, bakes: bool = False, rows: Collection[int] = ()
+) -> list[PlanRequest]:
+    """One for each length of a chunk within the context, the longest first.
+
+    `rows`: how many of them methods compute at once. A target that bakes weights has programs for these anyway, as large as the
+    weights, and a chunk of so many is served by the same ones: all but attention of batches of several sequences."""
     chunks = [length for length in CHUNKS if length <= context_length] or [context_length]
+    shared = max((count for count in rows if CHUNKS[-1] <= count <= chunks[0]), default=None)
+    if bakes and shared is not None:
+        chunks = [shared, *(length for length in chunks if length < shared)]
     return [generation_request(chunk, context_length, budget_bytes, costs, bakes) for chunk in chunks]
 
 

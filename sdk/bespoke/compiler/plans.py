@@ -75,7 +75,9 @@ class Plans:
                     method.name, method.plugin, method.options, method.training, length, context, largest, self.costs, self.bakes
                 )
                 made[method.name, length] = Planner(wanted, self._model, self.tracer, workspaces)
-        answers = generation_requests(context, largest, self.costs, self.bakes)
+        asked = self._request
+        rows = {method.training.batch_size * length for method in asked.methods for length in asked.sequence_lengths}
+        answers = generation_requests(context, largest, self.costs, self.bakes, rows)
         made[ANSWERS] = GenerationPlanner([Planner(wanted, self._model, self.tracer, workspaces) for wanted in answers])
         return made
 

@@ -26,6 +26,7 @@ from tests.models import tiny_config, tiny_model
 
 LENGTH = 70
 MESP = ("mesp", LENGTH)
+PRODUCTS = ("attention_output", "mlp_slice")
 COSTS = Costs(constant_bytes=1000, results_in_place=True)
 Made = Callable[..., Plans]
 
@@ -234,6 +235,25 @@ def test_the_plan_for_answers_takes_the_longest_chunk_that_fits(made: Made) -> N
     assert f"{least.peak / 1e6:.1f} MB" in caught.value.expected
     assert "context" in caught.value.next_step
     assert least.plan.sequence_length == 16
+
+
+@pytest.mark.parametrize(("rows", "batch", "chunk", "shared"), [
+    (40, 1, 40, {"attention_inputs", "attention_output", "mlp_slice"}),
+    (20, 2, 40, {"attention_output", "mlp_slice"}),  # positions of two sequences are not those of one
+    (70, 2, 128, set()), (5, 3, 128, set()),  # more rows than a chunk may have, and too few
+])  # fmt: skip
+def test_where_weights_are_baked_a_prompt_goes_through_the_programs_of_training(
+    rows: int, batch: int, chunk: int, shared: set[str], tmp_path: Path
+) -> None:
+    tiny_config("llama", num_hidden_layers=1, max_position_embeddings=256).save_pretrained(tmp_path)
+    training = Training(sequence_lengths=(rows,), batch_size=batch)
+    target = {"executorch": {"delegate": "qnn"}}
+    request = Personalizer(tmp_path, "mezo", target, context=200, lora=Lora(rank=2), training=training).request
+    found = Plans(request, ModelSpec(read_config(tmp_path), request.lora)).estimated(quiet)
+    trained, answers = found[Key("mezo", rows, None)].plan, only(found, ANSWERS).plan
+    assert answers.sequence_length == chunk
+    keys = {graph.key for graph in trained.graphs}
+    assert {graph.name for graph in answers.graphs if graph.key in keys} & {"attention_inputs", *PRODUCTS} == shared
 
 
 def test_the_kv_cache_of_a_longer_context_counts_against_the_budget(made: Made) -> None:

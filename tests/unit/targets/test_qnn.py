@@ -3,16 +3,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from bespoke import Lora, Personalizer, Training, plugins
 from bespoke.compiler.baking import quantized_operands
-from bespoke.errors import MissingDependency, Unsupported
-from bespoke.graph.trace import Graph
+from bespoke.compiler.planner import PlanRequest, plan_method
+from bespoke.errors import ConfigError, MissingDependency, Unsupported
+from bespoke.graph.trace import Graph, Tracer
+from bespoke.model.families import read_config
+from bespoke.model.spec import ModelSpec
+from bespoke.ops import decode
 from bespoke.ops.dtypes import TORCH_DTYPES
+from bespoke.plan.costs import TORCH_COSTS
+from tests.models import tiny_config, tiny_model
 from tests.unit.targets.programs import graphs_of
 
 pytest.importorskip("executorch")
@@ -21,7 +29,9 @@ from bespoke_plugins.targets.executorch.qnn.binary import Job, Refused
 from bespoke_plugins.targets.executorch.qnn.compile import compile_region
 from bespoke_plugins.targets.executorch.qnn.compiler import Compiler
 from bespoke_plugins.targets.executorch.qnn.dense import dense_graph
+from bespoke_plugins.targets.executorch.qnn.int4 import Int4Weight, with_int4_products
 from bespoke_plugins.targets.executorch.qnn.region import PRODUCTS, Region, region_of
+from bespoke_plugins.targets.executorch.qnn.sdk import LIBRARIES
 
 UNLIMITED = 2**40  # window of attention
 FAMILIES = ["plain", "normed"]
@@ -44,7 +54,7 @@ def weights_of(graph: Graph) -> dict[str, np.ndarray]:
 
 
 def cut(graph: Graph) -> tuple[torch.fx.GraphModule, Region | None]:
-    module = dense_graph(graph, weights_of(graph))
+    module = dense_graph(graph, weights_of(graph)).module
     return module, region_of(module)
 
 
@@ -69,8 +79,61 @@ def test_with_dense_weights_a_graph_computes_what_it_did(model: str) -> None:
                 operands.append(torch.full(spec.shape, UNLIMITED if spec.name == "window" else 0, dtype=TORCH_DTYPES[spec.dtype]))
         expected = graph.module(*operands)
         left = [operand for spec, operand in zip(graph.inputs, operands, strict=True) if spec.name not in baked]
-        for got, wanted in zip(dense_graph(graph, baked)(*left), expected, strict=True):
+        for got, wanted in zip(dense_graph(graph, baked).module(*left), expected, strict=True):
             assert torch.allclose(got, wanted, rtol=1e-4, atol=1e-4), name
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> list[Graph]:
+    """Of a model whose sizes are multiples of a group, as real ones are."""
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 128}
+    folder, tracer, mezo = tmp_path_factory.mktemp("wide"), Tracer(), plugins.get("optimizer", "mezo")
+    tiny_config("llama", num_hidden_layers=1, **sizes).save_pretrained(folder)
+    training = Training(sequence_lengths=(16,), batch_size=1)
+    request = PlanRequest("mezo", mezo, mezo.Options(), training, 16, 16, None, TORCH_COSTS, bakes=True)
+    plan_method(request, ModelSpec(read_config(folder), Lora(rank=2)), tracer)
+    return list(tracer.graphs.values())
+
+
+def test_with_int4_weights_a_region_has_no_dense_one_and_computes_what_it_did(wide: list[Graph]) -> None:
+    rewritten = 0
+    for graph in wide:
+        made = dense_graph(graph, weights_of(graph)) if graph.name != "embed" else None
+        region = region_of(made.module) if made else None
+        if made is None or region is None or not made.weights:
+            continue
+        grouped = with_int4_products(region.module, made.weights)
+        generator = torch.Generator().manual_seed(1)
+        operands = [torch.rand(node.meta["val"].shape, generator=generator) - 0.5 for node in region.inputs]
+        for got, wanted in zip(grouped(*operands), region.module(*operands), strict=True):
+            assert got.shape == wanted.shape
+            assert torch.allclose(got, wanted, rtol=1e-5, atol=1e-5), graph.name
+        constants = [getattr(grouped, str(node.target)) for node in grouped.graph.nodes if node.op == "get_attr"]
+        assert {str(tensor.dtype) for tensor in constants if tensor.dim() > 1} == {"torch.int8"}, graph.name
+        rewritten += len(made.weights)
+    assert rewritten >= 8  # q, k, v, o, gate, up, down, and the head
+
+
+def test_a_weight_of_other_sizes_stays_dense() -> None:
+    made = dense_graph(graph := by_name("mezo", "plain")["attention_inputs"], weights_of(graph))
+    region = region_of(made.module)
+    assert region is not None
+    assert not any(weight.fits for weight in made.weights.values())
+    assert names(with_int4_products(region.module, made.weights).graph.nodes) == names(region.module.graph.nodes)
+
+
+def test_an_int4_weight_is_cut_at_groups_and_a_group_without_a_scale_has_one_that_a_compiler_takes() -> None:
+    rng = np.random.default_rng(1)
+    codes = torch.from_numpy(rng.integers(0, 256, (5, 3 * 16), np.uint8))  # -8 too, which conversion never gives
+    scales = torch.from_numpy((rng.random((5, 3)) / 50).astype(np.float16))
+    scales[2, 1] = 0
+    whole = decode(codes, scales, 96, torch.float32)
+    for first, columns in ((0, 96), (32, 64), (32, 32), (64, 20)):
+        weight = Int4Weight.of(codes, scales, first, columns)
+        dense = (weight.codes.view(5, -1, 32) * weight.scales[..., None]).flatten(1)[:, :columns]
+        assert torch.equal(dense, whole[:, first : first + columns])
+        assert weight.scales.all()
+        assert not weight.fits  # five outputs
 
 
 @pytest.mark.parametrize("model", FAMILIES)
@@ -126,6 +189,59 @@ def test_without_the_sdk_the_error_says_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setenv("QNN_SDK_ROOT", str(tmp_path))
     with pytest.raises(MissingDependency, match=r"without lib/x86_64-linux-clang/libQnnHtp\.so"):
         compile_region(region, "SM8650", "head_chunk")
+
+
+def refused_at_once(model: Path, folder: Path, **options: str) -> list[str]:
+    """What an estimate and a build say, which have converted no weights and written nothing."""
+    asked = Personalizer(
+        model, {"mezo": {"epsilon": 1e-2}}, {"executorch": {"delegate": "qnn", **options}}, licence="MIT", data=None,
+        lora=Lora(rank=2), training=Training(sequence_lengths=(16,)),
+    )  # fmt: skip
+    (model / "model.safetensors").unlink(missing_ok=True)  # who would read them would not find them
+    stages: list[str] = []
+    said = []
+    for ask in (asked.estimate, lambda: asked.build(folder / "bundle", lambda stage, done, total: stages.append(stage))):
+        with pytest.raises((MissingDependency, ConfigError)) as found:
+            ask()
+        said.append(str(found.value))
+    assert not stages
+    assert not (folder / "bundle").exists()
+    return said
+
+
+def test_an_sdk_that_is_missing_and_an_soc_that_is_not_known_are_said_before_anything_is_converted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    model = tiny_model("llama", tmp_path / "model")
+    monkeypatch.delenv("QNN_SDK_ROOT", raising=False)
+    for text in refused_at_once(model, tmp_path):
+        assert "delegate = 'qnn': got no QNN_SDK_ROOT; expected Qualcomm's AI Engine Direct SDK" in text
+        assert "Install it from Qualcomm" in text
+    sdk_of_empty_libraries(monkeypatch, tmp_path)
+    for text in refused_at_once(model, tmp_path, soc="SM1"):
+        assert "option soc: got 'SM1'; expected one of" in text
+        assert "SM8650" in text
+        assert "Name the SoC of the phone" in text
+
+
+@pytest.mark.slow  # the vendor's compiler is imported, in a process of its own
+def test_an_sdk_that_compiles_nothing_is_said_before_anything_is_converted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    model = tiny_model("llama", tmp_path / "model")
+    folder = sdk_of_empty_libraries(monkeypatch, tmp_path)
+    for text in refused_at_once(model, tmp_path):
+        assert f"Qualcomm's SDK at QNN_SDK_ROOT='{folder}': got no program of one product for SM8650" in text
+        assert "Failed to initialize QNN backend" in text
+        assert "expected Qualcomm's AI Engine Direct SDK (QAIRT 2.37)" in text
+
+
+def sdk_of_empty_libraries(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
+    library = folder / "sdk" / LIBRARIES / "libQnnHtp.so"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    monkeypatch.setenv("QNN_SDK_ROOT", str(folder / "sdk"))
+    return folder / "sdk"
 
 
 def test_the_end_of_the_compilers_process_is_a_refusal_and_the_next_job_has_a_new_one() -> None:

@@ -20,16 +20,20 @@ class ExecuTorchOptions(Settings):
     """delegate: "xnnpack", the processor; or "qnn", Qualcomm's NPU: matrix products of forward graphs in fp16, with the weights in
     their artifacts, for methods that train by forward passes alone. soc: of the phone, as ExecuTorch's QcomChipset names it.
     products: with int4 weights on the processor: "int4", exact, by our own kernels; or "xnnpack_qb4w", faster, with activations
-    rounded to int8 and the weights in their artifacts, for methods that train by forward passes alone."""
+    rounded to int8 and the weights in their artifacts, for methods that train by forward passes alone. weights: of the NPU's
+    programs, "fp16", or "int4" as in the bundle: smaller, and more for the NPU to do."""
 
     delegate: Literal["xnnpack", "qnn"] = "xnnpack"
     soc: str = "SM8650"
     products: Literal["int4", "xnnpack_qb4w"] = "int4"
+    weights: Literal["fp16", "int4"] = "fp16"
 
     @model_validator(mode="after")
-    def _one_of_them(self) -> Self:
+    def _of_this_delegate(self) -> Self:
         if self.delegate == "qnn" and self.products != "int4":
             raise ValueError("products = 'xnnpack_qb4w' is for delegate = 'xnnpack': the NPU has products of its own")
+        if self.delegate == "xnnpack" and self.weights != "fp16":
+            raise ValueError("weights = 'int4' is for delegate = 'qnn': on the processor they are int4 in any case")
         return self
 
 
@@ -73,6 +77,15 @@ class ExecuTorch:
             "drown the difference of two losses", f"Set epsilon = {LEAST_EPSILON:g} or more, {without}",
         )  # fmt: skip
 
+    def ready(self, options: ExecuTorchOptions) -> None:
+        from bespoke_plugins.targets.executorch.vendor import load_executorch
+
+        load_executorch()
+        if options.delegate == "qnn":
+            from bespoke_plugins.targets.executorch.qnn.compile import check_compiler
+
+            check_compiler(options.soc)
+
     def lower(self, graph: Graph, folder: Path, options: ExecuTorchOptions, baked: Baked | None = None) -> Artifact:
         from bespoke_plugins.targets.executorch.program import compile_graph
         from bespoke_plugins.targets.executorch.vendor import load_executorch
@@ -90,7 +103,7 @@ class ExecuTorch:
         elif options.delegate == "qnn":
             from bespoke_plugins.targets.executorch.qnn.lowering import compile_for_npu
 
-            compiled = compile_for_npu(graph, options.soc, {} if baked is None else baked.operands)
+            compiled = compile_for_npu(graph, options.soc, options.weights, {} if baked is None else baked.operands)
         else:
             compiled = compile_graph(graph)
         path = folder / f"{graph.name}-{(graph if baked is None else baked).key[:16]}.pte"

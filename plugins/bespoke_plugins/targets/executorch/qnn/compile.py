@@ -4,14 +4,18 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import replace
 
-from bespoke.errors import ConfigError, Unsupported
+import torch
+
+from bespoke.errors import ConfigError, MissingDependency, Unsupported
 from bespoke_plugins.targets.executorch.qnn.binary import Binary, Job, Refused
 from bespoke_plugins.targets.executorch.qnn.compiler import Compiler
 from bespoke_plugins.targets.executorch.qnn.region import Region
-from bespoke_plugins.targets.executorch.qnn.sdk import load_qnn
+from bespoke_plugins.targets.executorch.qnn.sdk import EXPECTED, NEXT_STEP, load_qnn
 
+TRIED = 32  # rows, columns and depth of a product that any compiler for NPUs takes
 SIGNATURE = slice(4, 12)  # of the header: by it the runtime tells contexts apart; ExecuTorch writes the time
 
 
@@ -31,6 +35,28 @@ def compile_region(region: Region, soc: str, name: str) -> Binary:
     signed = bytearray(made.data)
     signed[SIGNATURE] = hashlib.sha256(made.data[SIGNATURE.stop :]).digest()[:8]
     return replace(made, data=bytes(signed))
+
+
+def check_compiler(soc: str) -> None:
+    """Raises MissingDependency where there is no SDK or one that compiles nothing, ConfigError for an SoC that ExecuTorch does not
+    know: the SDK's libraries may all be there, and be of another version than ExecuTorch is made for."""
+    load_qnn()
+    _check_soc(soc)
+    made = Compiler.instance().run(Job(_product(), ((TRIED, TRIED),), soc))
+    if isinstance(made, Refused):
+        Compiler.instance().end()  # it has the environment with which it was started
+        raise MissingDependency(
+            f"Qualcomm's SDK at QNN_SDK_ROOT={os.environ['QNN_SDK_ROOT']!r}",
+            got=f"no program of one product for {soc}: {str(made).rstrip('.')}",
+            expected=f"{EXPECTED}, in LD_LIBRARY_PATH too", next_step=NEXT_STEP,
+        )  # fmt: skip
+
+
+def _product() -> torch.fx.GraphModule:
+    graph = torch.fx.Graph()
+    x, weight = graph.placeholder("x0"), graph.get_attr("weight")
+    graph.output((graph.call_function(torch.ops.aten.mm.default, (x, weight)),))
+    return torch.fx.GraphModule({"weight": torch.eye(TRIED)}, graph)
 
 
 def _check_soc(soc: str) -> None:

@@ -44,6 +44,11 @@ class Compiler:
         self.instance.cache_clear()  # the next job has a new one
         return Refused(f"the process of the vendor's compiler, which ended with status {self._process.wait()}")
 
+    def end(self) -> None:
+        """The next job has a new one."""
+        self._process.kill()
+        self.instance.cache_clear()
+
 
 def _send(stream: IO[bytes], message: bytes) -> None:
     stream.write(len(message).to_bytes(HEADER, "little") + message)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,15 +15,27 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from bespoke.errors import Unsupported
 from bespoke.graph import Graph
 from bespoke.ops import decode, head_chunk_of_logits
+from bespoke_plugins.targets.executorch.qnn.int4 import Int4Weight
 
 UNSEEN = -1e4  # added to scores that a softmax must not see: exp of it is 0, and fp16 holds it
 
 
-def dense_graph(graph: Graph, baked: Mapping[str, np.ndarray]) -> torch.fx.GraphModule:
-    """Takes the operands that are not baked, in their order. Raises Unsupported for a graph of a backward pass."""
+@dataclass(frozen=True)
+class Dense:
+    """`module` takes the operands that are not baked, in their order. `weights`: what constants were made of, by their names."""
+
+    module: torch.fx.GraphModule
+    weights: Mapping[str, Int4Weight]
+
+
+def dense_graph(graph: Graph, baked: Mapping[str, np.ndarray]) -> Dense:
+    """Raises Unsupported for a graph of a backward pass."""
     writer = _Dense(graph, {name: torch.from_numpy(array.copy()) for name, array in baked.items()})
     operands = [torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype)) for spec in graph.inputs if spec.name not in baked]
-    return make_fx(writer.run_with, tracing_mode="fake", _allow_non_fake_inputs=True)(*operands)
+    module = make_fx(writer.run_with, tracing_mode="fake", _allow_non_fake_inputs=True)(*operands)
+    names = [str(node.target) for node in module.graph.nodes if node.op == "get_attr"]
+    constants = {getattr(module, name).data_ptr(): name for name in names}
+    return Dense(module, {constants[writer.weights[node].data_ptr()]: weight for node, weight in writer.quantized.items()})
 
 
 def _placeholders(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
@@ -37,7 +50,8 @@ class _Dense(torch.fx.Interpreter):
         self.described = graph
         self.held = held
         self.at: torch.fx.Node
-        self.weights = {node: self._weight(node) for node in graph.module.graph.nodes if _kind(node) in ("linear", "head")}
+        self.quantized = {n: self._quantized(n) for n in graph.module.graph.nodes if _kind(n) in ("linear", "head")}
+        self.weights = {node: self._weight(node) for node in self.quantized}
 
     def run_with(self, *operands: torch.Tensor) -> Any:
         """`operands`: without those that are held."""
@@ -69,10 +83,17 @@ class _Dense(torch.fx.Interpreter):
 
     def _weight(self, node: torch.fx.Node) -> torch.Tensor:
         """The transpose [columns, rows] of what a product reads."""
+        codes, scales, first, columns = self._read(node)
+        return decode(codes, scales, codes.shape[1] * 2, torch.float32)[:, first : first + columns].t().contiguous()
+
+    def _quantized(self, node: torch.fx.Node) -> Int4Weight:
+        return Int4Weight.of(*self._read(node))
+
+    def _read(self, node: torch.fx.Node) -> tuple[torch.Tensor, torch.Tensor, int, int]:
+        """Codes, scales, and of their columns the first and how many."""
         codes, scales = (self._held(node.args[place]) for place in (1, 2))
         cut, columns = (None, node.args[0].meta["val"].shape[1]) if _kind(node) == "head" else node.args[3:5]
-        first = 0 if cut is None else int(self._held(cut))
-        return decode(codes, scales, codes.shape[1] * 2, torch.float32)[:, first : first + columns].t().contiguous()
+        return codes, scales, 0 if cut is None else int(self._held(cut)), columns
 
     def _held(self, node: Any) -> torch.Tensor:
         position = _placeholders(self.described.module).index(node)

@@ -17,19 +17,23 @@ from bespoke_plugins.targets.executorch.program import REGION, Compiled, compile
 from bespoke_plugins.targets.executorch.qnn.binary import Binary
 from bespoke_plugins.targets.executorch.qnn.compile import compile_region
 from bespoke_plugins.targets.executorch.qnn.dense import dense_graph
+from bespoke_plugins.targets.executorch.qnn.int4 import with_int4_products
 from bespoke_plugins.targets.executorch.qnn.region import Region, region_of
 from bespoke_plugins.targets.executorch.tape import Op, Value
 
 BACKEND = "QnnBackend"
 
 
-def compile_for_npu(graph: Graph, soc: str, baked: Mapping[str, np.ndarray]) -> Compiled:
-    """A graph without matrix products is compiled as for any processor."""
-    dense = replace(graph, module=dense_graph(graph, baked))
+def compile_for_npu(graph: Graph, soc: str, weights: str, baked: Mapping[str, np.ndarray]) -> Compiled:
+    """`weights`: "fp16" or "int4". A graph without matrix products is compiled as for any processor."""
+    dense = dense_graph(graph, baked)
     region = region_of(dense.module)
     if region is None:
         return compile_graph(graph)
-    return compile_graph(dense, _NpuLowering(dense, region, soc))
+    if weights == "int4":
+        region = replace(region, module=with_int4_products(region.module, dense.weights))
+    described = replace(graph, module=dense.module)
+    return compile_graph(described, _NpuLowering(described, region, soc))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ from bespoke.contracts import quiet_imports
 from bespoke.errors import MissingDependency
 
 LIBRARIES = "lib/x86_64-linux-clang"
+EXPECTED = "Qualcomm's AI Engine Direct SDK (QAIRT 2.37), on Linux x86-64"
+NEXT_STEP = f"Install it from Qualcomm, set QNN_SDK_ROOT to its folder and LD_LIBRARY_PATH to its {LIBRARIES}"
 
 
 def load_qnn() -> None:
@@ -19,9 +21,8 @@ def load_qnn() -> None:
         raise MissingDependency(
             "Target 'executorch' with delegate = 'qnn'",
             got=f"QNN_SDK_ROOT={root!r}, a folder without {LIBRARIES}/libQnnHtp.so" if root else "no QNN_SDK_ROOT",
-            expected="Qualcomm's AI Engine Direct SDK (QAIRT 2.37), on Linux x86-64",
-            next_step=f"Install it from Qualcomm, set QNN_SDK_ROOT to its folder and LD_LIBRARY_PATH to its {LIBRARIES}",
-        )
+            expected=EXPECTED, next_step=NEXT_STEP,
+        )  # fmt: skip
     try:
         with quiet_imports("executorch", "root"):
             import executorch.backends.qualcomm.utils.utils  # noqa: F401

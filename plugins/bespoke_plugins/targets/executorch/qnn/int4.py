@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products with int4 weights as the bundle has them, for an NPU that knows one scale a channel and not one for 32 weights.
+
+A product is a convolution in as many groups as a row has groups of weights (GROUP of its inputs each), and then a sum over these:
+
+    y[r, o] = sum_g  s[o, g] sum_i c[o, g, i] x[r, g, i]      r: rows, o: outputs, g: groups, i: inputs of a group
+
+The convolution has a channel for each (g, o), whose scale is s[o, g], so weights are what they were, to the last bit. Activations
+stay fp16. What it costs is a value for each (r, g, o) within the NPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+GROUP = 32
+OUTPUTS = 32  # or a multiple
+LEAST, MOST = -8, 7
+PRODUCT = "aten.mm.default"
+
+
+@dataclass(frozen=True)
+class Int4Weight:
+    """`codes` int8 [outputs, groups * GROUP], `scales` float32 [outputs, groups], of which a product reads `columns`."""
+
+    codes: torch.Tensor
+    scales: torch.Tensor
+    columns: int
+
+    @staticmethod
+    def of(codes: torch.Tensor, scales: torch.Tensor, first: int, columns: int) -> Int4Weight:
+        """From a bundle's codes, two in a byte, and scales: the columns from `first` on, which is where a group begins."""
+        groups = slice(first // GROUP, -(-(first + columns) // GROUP))
+        both = torch.stack([codes & 15, codes >> 4], dim=-1).view(len(codes), -1, GROUP)[:, groups]
+        kept = scales[:, groups].float()
+        none = kept == 0  # a compiler may want more
+        codes = torch.where(none[..., None], 0, both.to(torch.int8) + LEAST)
+        return Int4Weight(codes.flatten(1), torch.where(none, 1.0, kept), columns)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the emulator computes what it should: with a part of a group it did not, nor with fewer outputs."""
+        return self.columns % GROUP == 0 and len(self.codes) % OUTPUTS == 0
+
+
+def with_int4_products(module: torch.fx.GraphModule, weights: Mapping[str, Int4Weight]) -> torch.fx.GraphModule:
+    """With convolutions instead of products with constants. `weights`: by the names of the constants; one that does not fit
+    stays dense."""
+    writer = _Writer(module, weights)
+    return torch.fx.GraphModule(writer.held, writer.rewritten())
+
+
+class _Writer:
+    def __init__(self, module: torch.fx.GraphModule, weights: Mapping[str, Int4Weight]) -> None:
+        import torch.ao.quantization.fx._decomposed
+
+        self.module = module
+        self.weights = weights
+        self.graph = torch.fx.Graph()
+        self.held: dict[str, torch.Tensor] = {}
+        self.copies: dict[torch.fx.Node, torch.fx.Node] = {}
+
+    def rewritten(self) -> torch.fx.Graph:
+        for node in self.module.graph.nodes:
+            weight = self.weights.get(str(node.args[1].target)) if str(node.target) == PRODUCT else None
+            if weight is not None and weight.fits:
+                self.copies[node] = self._product(node, str(node.args[1].target), weight)
+            elif node.op == "output":
+                self.graph.output(tuple(self.copies[result] for result in node.args[0]))
+            elif node.op != "get_attr":
+                self._held_by(node)
+                self.copies[node] = self.graph.node_copy(node, lambda old: self.copies[old])
+        return self.graph
+
+    def _held_by(self, node: torch.fx.Node) -> None:
+        """Constants of an operator that stays."""
+        for operand in node.all_input_nodes:
+            if operand.op == "get_attr" and operand not in self.copies:
+                self.copies[operand] = self._constant(str(operand.target), getattr(self.module, str(operand.target)))
+
+    def _product(self, node: torch.fx.Node, name: str, weight: Int4Weight) -> torch.fx.Node:
+        aten = torch.ops.aten
+        rows = node.args[0].meta["val"].shape[0]
+        outputs, groups = weight.scales.shape
+        x = self.copies[node.args[0]]
+        x = self.graph.call_function(aten.permute.default, (x, [1, 0]))
+        x = self.graph.call_function(aten.view.default, (x, [1, groups * GROUP, 1, rows]))
+        kernel = self._kernel(name, weight)
+        y = self.graph.call_function(aten.conv2d.default, (x, kernel, None, [1, 1], [0, 0], [1, 1], groups))
+        y = self.graph.call_function(aten.view.default, (y, [groups, outputs, rows]))
+        y = self.graph.call_function(aten.sum.dim_IntList, (y, [0]))
+        return self.graph.call_function(aten.permute.default, (y, [1, 0]))
+
+    def _kernel(self, name: str, weight: Int4Weight) -> torch.fx.Node:
+        """[groups * outputs, GROUP, 1, 1], dequantized: the vendor's compiler takes codes and scales for what they are."""
+        outputs, groups = weight.scales.shape
+        codes = weight.codes.view(outputs, groups, GROUP).transpose(0, 1).reshape(-1, GROUP, 1, 1)
+        operands = [
+            self._constant(f"{name}_codes", codes.contiguous()), self._constant(f"{name}_scales", weight.scales.t().reshape(-1)),
+            self._constant(f"{name}_zeros", torch.zeros(outputs * groups, dtype=torch.int64)),
+        ]  # fmt: skip
+        dequantize = torch.ops.quantized_decomposed.dequantize_per_channel.default
+        return self.graph.call_function(dequantize, (*operands, 0, LEAST, MOST, torch.int8))
+
+    def _constant(self, name: str, value: torch.Tensor) -> torch.fx.Node:
+        self.held[name] = value
+        return self.graph.get_attr(name)
