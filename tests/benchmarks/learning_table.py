@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.benchmarks.figures import Cell, markdown
 
-__all__ = ["COLUMNS", "best_rate", "beyond", "read_runs", "table"]
+__all__ = ["COLUMNS", "best_rates", "beyond", "read_runs", "table"]
 
 Run = dict[str, Any]
 
@@ -39,13 +39,14 @@ def read_runs(path: Path) -> list[Run]:
     return runs
 
 
-def best_rate(runs: Sequence[Run]) -> float:
-    """By the validation loss, which tells apart what accuracies near chance do not. One that is no number is the worst."""
+def best_rates(runs: Sequence[Run]) -> list[float]:
+    """The best first, by the validation loss, which tells apart what accuracies near chance do not. One that is no number is the
+    worst."""
 
     def loss(run: Run) -> float:
         return run["loss"] if run["loss"] is not None and math.isfinite(run["loss"]) else math.inf
 
-    return float(min(runs, key=loss)["rate"])
+    return [float(run["rate"]) for run in sorted(runs, key=loss)]
 
 
 def beyond(rates: Sequence[float], best: float) -> float | None:
@@ -82,10 +83,12 @@ def _zero_row(run: Run) -> list[Cell]:
 def _row(method: str, searched: Sequence[Run], tested: Sequence[Run]) -> list[Cell]:
     rates = [run["rate"] for run in searched]
     rate = tested[-1]["rate"]
-    seeds = [run for run in tested if run["rate"] == rate]  # of an earlier grid there may be others
+    seeds = [run for run in tested if run["rate"] == rate]
+    refused = sorted({run["rate"] for run in tested} - {rate})
     edge = "yes" if rate in (min(rates), max(rates)) else "no"
+    said = f"{rate:.3g}" + "".join(f", not {other:.3g}" for other in refused)
     return [
-        method, f"{rate:.3g}", edge, len(seeds), seeds[0]["steps"], seeds[0]["units"],
+        method, said, edge, len(seeds), seeds[0]["steps"], seeds[0]["units"],
         _spread([run["accuracy"] for run in seeds], share=True), _spread([run["macro_f1"] for run in seeds], share=True),
         _spread([run["loss"] for run in seeds]), _curve([run["curve"] for run in seeds]),
     ]  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.benchmarks.learning_data import load
-from tests.benchmarks.learning_table import COLUMNS, best_rate, beyond, read_runs, table
+from tests.benchmarks.learning_table import COLUMNS, best_rates, beyond, read_runs, table
 from tests.conftest import REPOSITORY
 
 
@@ -21,8 +21,8 @@ def run(**given: Any) -> dict[str, Any]:
 
 def test_the_best_rate_is_of_the_lowest_loss_whatever_the_accuracy() -> None:
     runs = [run(rate=1.0, accuracy=0.5, loss=2.5), run(rate=2.0, accuracy=0.6, loss=3.0), run(rate=3.0, accuracy=0.4, loss=2.0)]
-    assert best_rate(runs) == 3.0
-    assert best_rate([run(rate=1.0, loss=2.0), run(rate=2.0, loss=1.5), run(rate=3.0, loss=math.nan)]) == 2.0
+    assert best_rates(runs) == [3.0, 1.0, 2.0]
+    assert best_rates([run(rate=1.0, loss=2.0), run(rate=2.0, loss=1.5), run(rate=3.0, loss=math.nan)]) == [2.0, 1.0, 3.0]
 
 
 @pytest.mark.parametrize(
