@@ -7,8 +7,8 @@
 For each data set and method: each rate with one seed and a share of the compute, judged on the validation rows; while the best rate
 is at an edge, one more beyond it (two at most); then all seeds at the best rate, with all of the compute, judged on the test rows.
 Where the gate, which looks at the rows trained on, refuses one of them, the next best rate is taken: what learns for a quarter may
-diverge later. Each run appends one line to the TSV file as it ends, and what stands there is not run again: end it at any time, start it again, or
-start a second one for other data sets (--data).
+diverge later. Each run appends one line to the TSV file as it ends, and what stands there is not run again: end it at any time,
+start it again, or start a second one for other data sets (--data).
 
 The device core trains, a PersonalModel each run, and judges: accuracy and loss are of what answers. All rows are for training
 (`use="train"`), so a run goes to its last step; the gate looks at them then, and where it refuses, what answered before is judged.
