@@ -27,7 +27,7 @@ QUERIES = {1: 16, 4: 4, 16: 1}  # and rows for each: always as many paths
 QUERY_LENGTH = 32
 BOTH = (False, True)  # two passes, one pass
 OF_BOUND, LEAST, WITHIN = 0.85, 0.97, 0.05
-CALIBRATING = 4  # rounds
+CALIBRATING = 3  # rounds
 STEPS_ALONE = {"commit_seconds": 3600.0, "steps": 1000}  # no commit between them, no gate at the end
 HEADER = (
     "tokens of a row", "rows", "two passes, seconds a step", "one pass", "times as fast", "bound", "of the bound",
@@ -116,7 +116,7 @@ def fitted(bundles: list[Bundle]) -> Line:
 def paired(bundles: list[Bundle], rounds: int | None = None) -> tuple[list[list[float]], list[str]]:
     """Seconds of each turn, and peaks in MB, of bundles that take turns; by default fewer of long steps."""
     (tokens, *_) = [dict(made.wanted.options)["queries"] * made.wanted.length * made.wanted.batch_size for made in bundles]
-    rounds = rounds or (15 if tokens <= 64 else 7 if tokens <= 256 else 3)
+    rounds = rounds or (9 if tokens <= 64 else 5 if tokens <= 256 else 3)
     with ExitStack() as stack:
         runners = []
         for number, made in enumerate(bundles):
