@@ -106,5 +106,6 @@ class _Writer:
         return self.graph.call_function(dequantize, (*operands, 0, LEAST, MOST, torch.int8))
 
     def _constant(self, name: str, value: torch.Tensor) -> torch.fx.Node:
-        self.held[name] = value
+        """A parameter: a module that is pickled is traced again, which computes at once what depends on other tensors alone."""
+        self.held[name] = torch.nn.Parameter(value, requires_grad=False)
         return self.graph.get_attr(name)
