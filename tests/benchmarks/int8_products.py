@@ -15,6 +15,8 @@ import torch
 from tests.conftest import REPOSITORY
 from tests.unit.targets.programs import traced
 
+from bespoke import plugins
+from bespoke.contracts import Baked
 from bespoke.model.quantize import quantize
 from bespoke.ops import linear_int4
 
@@ -51,20 +53,17 @@ class Blocks:
 
     def programs(self, rows: int, cache: Path | None) -> list[tuple[Program, Program]]:
         """Of each block: ours, and XNNPACK's."""
-        from bespoke_plugins.targets.executorch.program import compile_graph
-        from bespoke_plugins.targets.executorch.qb4w.lowering import Int4Lowering
-        from bespoke_plugins.targets.executorch.vendor import load_executorch
-
-        load_executorch()
+        target: Any = plugins.get("target", "executorch")
+        of_int8 = target.Options(products="xnnpack_qb4w")
         rng = np.random.default_rng(1)
         activations = [rng.standard_normal((rows, width), dtype=np.float32) for width in (HIDDEN, HIDDEN, HIDDEN, WIDE)]
         graph = traced(block_products, [torch.from_numpy(array) for array in (*activations, *self.weights[0])])
-        ours = self._file(f"ours-{rows}.pte", [compile_graph(graph).data])
+        ours = target.lower(graph, self.folder, target.Options()).path
         alone = self._file(f"activations-{rows}.bin", activations)
         found: list[tuple[Program, Program]] = []
         for number, weights in enumerate(self.weights):
             held = dict(zip([spec.name for spec in graph.inputs[4:]], weights, strict=True))
-            theirs = self._file(f"xnnpack-{rows}-{number}.pte", [compile_graph(graph, Int4Lowering(graph, held)).data])
+            theirs = target.lower(graph, self.folder, of_int8, Baked(f"{rows}-{number}", held)).path
             operands = self._file(f"operands-{rows}-{number}.bin", [*activations, *weights])
             found.append(((ours, operands, None), (theirs, alone, cache)))
         return found

@@ -23,7 +23,7 @@ MAY_USE = {
     "train": {"exec", "state", "format", "platform"},
     "verify": {"train", "exec", "state", "text", "format", "platform"},
     "generate": {"exec", "text", "format"},
-    "exec": {"format", "platform"},
+    "exec": {"kernels", "format", "platform"},
     "state": {"format", "platform"},
     "text": {"format"},
     "format": {"platform"},
