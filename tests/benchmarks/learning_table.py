@@ -22,7 +22,7 @@ COLUMNS = (
 )  # fmt: skip
 HEADER = (
     "method", "rate", "at the edge of the rates", "seeds", "steps", "passes of a row", "accuracy", "macro F1", "loss, nats a token",
-    "validation loss on the way",
+    "training loss on the way",
 )  # fmt: skip
 
 
