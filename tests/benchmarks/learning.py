@@ -151,7 +151,7 @@ def main() -> None:
         for data_name in given.data or config["data"]:
             for method_name in config["data"][data_name].get("methods", config["methods"]):
                 complete(config, data_name, method_name, given.results)
-    found = table(read_runs(given.results))
+    found = table([run for run in read_runs(given.results) if run["data"] in (given.data or config["data"])])
     write_text("learning", found) if given.table else print(found)
 
 

@@ -58,9 +58,9 @@ def beyond(rates: Sequence[float], best: float) -> float | None:
 
 
 def table(runs: Sequence[Run]) -> str:
-    """Markdown: a table for each data set, with what it is to be held against."""
+    """Markdown: a table for each data set that something was tested on, with what it is to be held against."""
     parts = []
-    for data in dict.fromkeys(run["data"] for run in runs):
+    for data in dict.fromkeys(run["data"] for run in runs if run["phase"] == "test"):
         own = [run for run in runs if run["data"] == data]
         zero = next(run for run in own if run["phase"] == "zero-shot")
         rows = [_zero_row(zero)]
