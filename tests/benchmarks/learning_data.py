@@ -63,10 +63,10 @@ def snips(data_folder: Path) -> tuple[Task, Task]:
     """Which of seven functions a sentence asks for. Label words are plain words, as in the papers' templates: the functions' names
     are nine tokens long in a small vocabulary."""
     folder = data_folder / "function_calling" / "snips"
+    words = tuple(WORDS.values())
     tasks = []
     for split in ("train", "valid"):
         calls = read_task("calls", folder / f"fc_{split}.jsonl")
-        words = tuple(WORDS.values())
         rows = tuple(
             TaskRow(row.number, row.prompt.replace("\nCall:", "\nLabel:"), (WORDS[json.loads(row.right[0])["name"]],), words)
             for row in calls.rows

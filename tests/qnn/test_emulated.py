@@ -5,10 +5,9 @@ device core, which trains with them as it does with those for the processor."""
 from __future__ import annotations
 
 import itertools
-import os
 import shutil
 import statistics
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +38,6 @@ STEPS, FEW, ROWS, LENGTH, CHARACTERS, ORDERS = 100, 20, 4, 32, 40, 10
 METHODS = {"mezo": {}, "prge": {"queries": 2}}
 NPU = {"executorch": {"delegate": "qnn", "soc": "SM8650"}}
 INT4 = {"executorch": {"delegate": "qnn", "soc": "SM8650", "weights": "int4"}}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    before = dict(os.environ)
-    emulator.use(tmp_path_factory.mktemp("qnn") / "sdk")
-    yield
-    os.environ.clear()
-    os.environ.update(before)
 
 
 def test_each_program_computes_what_was_traced() -> None:

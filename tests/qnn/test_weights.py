@@ -4,8 +4,7 @@ exact they are. The first and the last are what the target offers; the others sa
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,15 +25,6 @@ pytestmark = [
 
 ROWS, OUTPUTS, INPUTS, GROUP = 64, 896, 896, 32  # of Qwen2.5-0.5B
 Weights = tuple[torch.Tensor, torch.Tensor]  # codes (O, I) from -7 to 7, scales (O, I / 32), in fp32
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    before = dict(os.environ)
-    emulator.use(tmp_path_factory.mktemp("qnn") / "sdk")
-    yield
-    os.environ.clear()
-    os.environ.update(before)
 
 
 def int4(outputs: int = OUTPUTS, inputs: int = INPUTS) -> Weights:

@@ -149,9 +149,10 @@ bespoke_status bespoke_open(const bespoke_bundle* bundle, bespoke_text state, co
     const BundlePlace place = place_of(bundle);
     const std::string folder = folder_of(state);
     need(model, "model", "a place for the model");
-    if (engine) engine->cache = text_of(options.cache, "bespoke_options.cache");
+    const std::string cache = text_of(options.cache, "bespoke_options.cache");
+    if (engine) engine->cache = cache;
     check_threads(options.threads);
-    const auto make_engine = [threads = options.threads, cache = text_of(options.cache, "bespoke_options.cache")] {
+    const auto make_engine = [threads = options.threads, cache] {
       auto made = own_engine(threads);
       made->cache = cache;
       return made;

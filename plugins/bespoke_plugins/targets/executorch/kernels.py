@@ -10,6 +10,8 @@ import torch
 
 from bespoke.ops import OUT_VARIANTS
 
+# Our operators of a backward pass: programs that hold their weights have none of them.
+BACKWARD = ("bespoke.linear_int4_transposed.default", "bespoke.head_chunk_gradient_int4.default")
 # Of libexecutorch_kernels_optimized in ExecuTorch 1.5, what a graph may need in addition to XNNPACK.
 AVAILABLE = {
     "abs.out", "acos.out", "add.out", "add.Scalar_out", "addmm.out", "amax.out", "amin.out", "any.out", "argmax.out",

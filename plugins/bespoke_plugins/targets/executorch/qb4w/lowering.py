@@ -11,11 +11,11 @@ import torch
 
 from bespoke.errors import Unsupported
 from bespoke.graph import Graph
+from bespoke_plugins.targets.executorch.kernels import BACKWARD
 from bespoke_plugins.targets.executorch.lowering import Lowering
 from bespoke_plugins.targets.executorch.qb4w.weight import GROUP, PRODUCT, Int4Weight
 
 LINEAR = "bespoke.linear_int4.default"
-_BACKWARD = ("bespoke.linear_int4_transposed.default", "bespoke.head_chunk_gradient_int4.default")
 
 
 def takes(graph: Graph) -> bool:
@@ -27,7 +27,7 @@ def takes(graph: Graph) -> bool:
 def check_forward(graph: Graph) -> None:
     """Raises Unsupported for a graph of a backward pass."""
     for node in graph.module.graph.nodes:
-        if str(node.target) in _BACKWARD:
+        if str(node.target) in BACKWARD:
             raise Unsupported(
                 f"Graph '{graph.name}', operator {node.target}", got="a graph of a backward pass",
                 expected="forward graphs, of evaluation, answers and methods that train by forward passes: XNNPACK has no product "

@@ -15,6 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from bespoke.errors import Unsupported
 from bespoke.graph import Graph
 from bespoke.ops import decode, head_chunk_of_logits
+from bespoke_plugins.targets.executorch.kernels import BACKWARD
 from bespoke_plugins.targets.executorch.qnn.int4 import Int4Weight
 
 UNSEEN = -1e4  # added to scores that a softmax must not see: exp of it is 0, and fp16 holds it
@@ -102,7 +103,7 @@ class _Dense(torch.fx.Interpreter):
 
 def _kind(node: torch.fx.Node) -> str:
     name = str(node.target)
-    if name in ("bespoke.linear_int4_transposed.default", "bespoke.head_chunk_gradient_int4.default"):
+    if name in BACKWARD:
         return "refused"
     if name in ("bespoke.linear_int4.default", "bespoke.head_chunk_int4.default"):
         return "linear" if "linear" in name else "head"
