@@ -89,10 +89,9 @@ def training_request(
     bundle: Bundle, state: Path, steps: int, *, threads: int, memory_mb: float = NO_LIMIT,
     settings: Mapping[str, float] = EVERY_STEP,
 ) -> dict[str, Any]:  # fmt: skip
-    """A run of `steps`; with more of them in `settings`, a part of one, which no gate judges."""
     return {
         "verb": "train", "bundle": str(bundle.path), "state": str(state), "method": bundle.wanted.method, "steps": steps,
-        "seed": 0, "threads": threads, "memory_mb": memory_mb, "settings": {"steps": steps, **settings},
+        "seed": 0, "threads": threads, "memory_mb": memory_mb, "settings": dict(settings),
     }  # fmt: skip
 
 

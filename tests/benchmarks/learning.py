@@ -66,6 +66,11 @@ class Subject:
     def optimizer(self) -> str:
         return str(self.method.get("optimizer", self.method_name))
 
+    @property
+    def rates(self) -> list[float]:
+        """The method's, unless the data set has its own for it."""
+        return [float(rate) for rate in self.settings.get("rates", {}).get(self.method_name, self.method["rates"])]
+
     def built(self) -> Path:
         """The bundle, built where it is not there: its name says all that it is made of."""
         context = CONTEXTS * self.settings["length"]
@@ -167,13 +172,13 @@ def complete(config: dict[str, Any], data_name: str, method_name: str, results: 
 
     if not any(run["phase"] == "zero-shot" and run["data"] == data_name for run in read_runs(results)):
         subject.append(subject.zero_shot())
-    rates = [float(rate) for rate in subject.method["rates"]]
+    rates = subject.rates
     for _ in range(MORE_RATES + 1):
         for rate in rates:
             if not there("search", rate, config["search_seed"]):
                 subject.append(subject.run("search", rate, config["search_seed"]))
         more = beyond(rates, best_rates(of("search"))[0])
-        if more is None or len(rates) == len(subject.method["rates"]) + MORE_RATES:
+        if more is None or len(rates) == len(subject.rates) + MORE_RATES:
             break
         rates.append(more)
     for rate in best_rates(of("search")):

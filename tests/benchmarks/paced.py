@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import statistics
 import subprocess
@@ -55,13 +56,15 @@ def paired_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
 
 class PacedCore:
-    """The core trains one run; a turn lasts from one step's end to the next one's, a commit between them included."""
+    """The core trains one run; a turn lasts from one step's end to the next one's, a commit between them included. `cut`: the run is
+    stopped after the last turn, without a gate."""
 
     def __init__(
         self, name: str, bundle: Bundle, state: Path, steps: int, threads: int, core: Path | None = None,
-        settings: Mapping[str, float] = EVERY_STEP,
+        settings: Mapping[str, float] = EVERY_STEP, *, cut: bool = False,
     ) -> None:  # fmt: skip
         self.name = name
+        self._cut = cut
         self._core = core or core_path()
         self.run = CoreRun(code=-1)
         self._request = training_request(bundle, state, steps, threads=threads, settings=settings)
@@ -76,6 +79,8 @@ class PacedCore:
         return self
 
     def turn(self) -> float:
+        while self._has_said_more():  # steps that ended before it was stopped, where this process was late
+            self._expect_event()
         began = time.perf_counter()
         self._process.send_signal(signal.SIGCONT)
         self._next_step()
@@ -83,7 +88,9 @@ class PacedCore:
         return time.perf_counter() - began
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Runs to its end, for the report; is killed where something has failed."""
+        """Ends, for the report; is killed where something has failed."""
+        if self._cut:
+            self._process.send_signal(signal.SIGTERM)
         self._process.send_signal(signal.SIGCONT)
         if kind is not None:
             self._process.kill()
@@ -96,7 +103,14 @@ class PacedCore:
     def _next_step(self) -> None:
         known = len(self.run.steps)
         while len(self.run.steps) == known:
-            assert self._next_event() is not None, f"the core ended before its next step: {self.run.error or 'no word'}"
+            self._expect_event()
+
+    def _expect_event(self) -> None:
+        assert self._next_event() is not None, f"the core ended before its next step: {self.run.error or 'no word'}"
+
+    def _has_said_more(self) -> bool:
+        assert self._process.stdout is not None
+        return b"\n" in self._rest or bool(select.select([self._process.stdout], [], [], 0)[0])
 
     def _next_event(self) -> dict[str, Any] | None:
         """Read without Python's buffer, which would hide a line that has come."""

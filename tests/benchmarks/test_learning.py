@@ -89,6 +89,8 @@ def test_a_configuration_names_what_there_is(name: str, rates: int) -> None:
     assert set(config["data"]) <= {"snips", "banking77", "shakespeare", "wikitext"}
     for data in config["data"].values():
         assert set(data.get("methods", config["methods"])) <= set(config["methods"])
+        assert set(data.get("rates", {})) <= set(data.get("methods", config["methods"]))
+        assert all(len(own) >= rates for own in data.get("rates", {}).values())
         assert min(data["train"], data["valid"], data["test"]) > 0
     assert all(len(method["rates"]) >= rates for method in config["methods"].values())
     # As many rows a step, whatever the queries.

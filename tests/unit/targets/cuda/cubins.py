@@ -118,7 +118,7 @@ def compile_here(kernel: str, capability: int) -> Iterator[Cubin]:
     function = getattr(kernels, kernel)
     names = list(inspect.signature(function.fn).parameters)
     for tile, product, constants, warps in configurations(kernel):
-        for aligned in (True, False) if capability == 87 else (True,):
+        for aligned in (True, False):
             signature = {name: "constexpr" if name in constants else _POINTERS.get(name, "i32") for name in names}
             divisible = [n for n in names if signature[n].startswith("*") or (aligned and n in _SIZES)] if aligned else []
             attributes = {(names.index(name),): [["tt.divisibility", 16]] for name in divisible}
