@@ -56,8 +56,8 @@ def paired_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
 
 class PacedCore:
-    """The core trains one run; a turn lasts from one step's end to the next one's, a commit between them included. `cut`: the run is
-    stopped after the last turn, without a gate."""
+    """The core trains one run; a turn lasts from one step's end to the next one's, a commit between them included. `cut`: the run
+    is stopped after the last turn, without a gate."""
 
     def __init__(
         self, name: str, bundle: Bundle, state: Path, steps: int, threads: int, core: Path | None = None,

@@ -170,6 +170,10 @@ typedef struct bespoke_engine {
   /* Not 0: the engine runs the exported programs that every bundle carries (torch.export's JSON, graphs/), of any targets: `open` gets
    * a graph's file, whose operands and results are in the graph's order. */
   int32_t runs_graphs;
+
+  /* Null: what the core computes itself (noise), it computes on the thread of the call. Else: calls task(shared, i) once for each i below
+   * `tasks`, on the engine's threads, and returns when all are done. */
+  void (*parallel)(void *context, size_t tasks, void (*task)(void *shared, size_t index), void *shared);
 } bespoke_engine;
 
 /* ---- a model --------------------------------------------------------------------------------------------------------- */

@@ -3,11 +3,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <doctest/doctest.h>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
+#include <vector>
 
 #include "format/json.h"
 #include "train/evaluate.h"
@@ -124,6 +127,23 @@ TEST_CASE("noise is that of the shared vectors, however the tensor is cut") {
       std::memcpy(&expected, &bits, sizeof expected);
       CHECK(std::abs(ordered(piece[place - first]) - ordered(expected)) <= test["tolerance_ulp"].get<int64_t>());
     }
+  }
+}
+
+TEST_CASE("noise is the same by several threads, in whatever order they come") {
+  for (const Distribution distribution : {Distribution::normal, Distribution::rademacher}) {
+    std::vector<float> expected(3 * 4096 + 4), found(expected.size(), 7.0f);
+    for (size_t i = 0; i < expected.size(); i += 4) noise(&expected[i], 4, 1, 2, 3, 4, 5, distribution, static_cast<int64_t>(i));
+    std::atomic<size_t> tasks = 0;
+    const auto backwards = [](void* pool, size_t count, void (*task)(void*, size_t), void* shared) {
+      std::vector<std::thread> threads;
+      for (size_t i = count; i-- > 0;) threads.emplace_back(task, shared, i);
+      for (std::thread& thread : threads) thread.join();
+      *static_cast<std::atomic<size_t>*>(pool) += count;
+    };
+    noise(found.data(), static_cast<int64_t>(found.size()), 1, 2, 3, 4, 5, distribution, 0, {backwards, &tasks, 4});
+    CHECK(std::memcmp(found.data(), expected.data(), expected.size() * sizeof(float)) == 0);
+    CHECK(tasks == 4);
   }
 }
 

@@ -63,6 +63,7 @@ class EngineTable(c.Structure):
     _fields_ = (
         ("struct_size", c.c_size_t), ("target", c.c_char_p), ("context", c.c_void_p),
         *_TYPES.items(), ("runs_graphs", c.c_int32),
+        ("parallel", c.CFUNCTYPE(None, c.c_void_p, c.c_size_t, c.c_void_p, c.c_void_p)),  # null: Python computes on one thread
     )  # fmt: skip
 
 

@@ -97,11 +97,13 @@ def refused(folder: Path, optimizers: Any, targets: Any = INT8) -> str:
     return str(found.value)
 
 
-def test_a_method_with_a_backward_pass_is_refused_before_anything_is_read(tmp_path: Path) -> None:
-    said = refused(tmp_path / "no model", ["mesp", "mebp"])
-    assert said.count("products = 'xnnpack_qb4w' for a method with a backward pass") == 2
+@pytest.mark.parametrize("option", [("products", "xnnpack_qb4w"), ("delegate", "qnn")])
+def test_a_method_with_a_backward_pass_is_refused_before_anything_is_read(option: tuple[str, str], tmp_path: Path) -> None:
+    name, value = option
+    said = refused(tmp_path / "no model", ["mesp", "mebp"], {"executorch": {name: value}})
+    assert said.count(f"{name} = '{value}' for a method with a backward pass") == 2
     assert "optimizers.mesp" in said
-    assert "Choose such a method, or leave out products" in said
+    assert f"Choose such a method, or leave out {name}" in said
 
 
 @pytest.mark.parametrize("method", ["mezo", "prge", "fzoo", "hizoo"])

@@ -169,7 +169,8 @@ Outcome Interpreter::steps(const std::vector<Instruction>& code, const Bindings&
       case Op::zero: memory_.zero(whole(i.a), plan_.bytes(i.a)); break;
       case Op::noise:
         memory_.change(whole(i.a), plan_.bytes(i.a), [&](uint8_t* value) {
-          noise(reinterpret_cast<float*>(value), plan_.elements(i.a), bindings.seed, bindings.step, i.b, i.c, i.d, i.distribution);
+          noise(reinterpret_cast<float*>(value), plan_.elements(i.a), bindings.seed, bindings.step, i.b, i.c, i.d, i.distribution, 0,
+                programs_.parallel());
         });
         break;
       case Op::record: {

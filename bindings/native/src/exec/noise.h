@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "enums.h"
+#include "kernels/int4.h"
 
 namespace bespoke {
 
@@ -19,6 +20,6 @@ Words philox(const Words& counter, uint64_t seed);
 
 // Elements [first, first + count) of the tensor's z; `first` is a multiple of 4. block, tensor below 2^16, query below 2^31.
 void noise(float* out, int64_t count, uint64_t seed, uint32_t step, uint32_t query, uint32_t block, uint32_t tensor,
-           Distribution distribution, int64_t first = 0);
+           Distribution distribution, int64_t first = 0, const kernels::Parallel& parallel = kernels::serial);
 
 }  // namespace bespoke

@@ -10,6 +10,7 @@
 #include "exec/engine.h"
 #include "exec/engine_memory.h"
 #include "format/bundle/bundle.h"
+#include "kernels/int4.h"
 
 namespace bespoke {
 
@@ -30,6 +31,11 @@ class Programs {
   Programs(Bundle& bundle, const Engine& engine, EngineMemory& memory);
   ~Programs();
   Programs(const Programs&) = delete;
+
+  // The engine's threads, for what the core computes itself.
+  kernels::Parallel parallel() const {
+    return table_.parallel ? kernels::Parallel{table_.parallel, table_.context, 0} : kernels::serial;
+  }
 
   size_t workspace_bytes() const { return workspace_bytes_; }  // that the programs of the target may want
   void use(uint8_t* workspace, size_t size) { workspace_ = workspace, workspace_size_ = size; }  // all of them share it

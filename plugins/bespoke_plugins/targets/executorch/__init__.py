@@ -61,20 +61,21 @@ class ExecuTorch:
         return FP16_ROUNDING if options.delegate == "qnn" else 0.0
 
     def refuses(self, options: ExecuTorchOptions, optimizer: Optimizer, settings: Settings) -> Problem | None:
-        if options.products != "xnnpack_qb4w":
+        int8 = options.products == "xnnpack_qb4w"
+        if not int8 and options.delegate != "qnn":
             return None
-        without = "or leave out products = 'xnnpack_qb4w'"
+        chosen, lacks = ("products = 'xnnpack_qb4w'", "XNNPACK") if int8 else ("delegate = 'qnn'", "the NPU's delegate")
         if optimizer.promises == "exact_gradients":
             return Problem(
-                "products = 'xnnpack_qb4w' for a method with a backward pass", "a method of forward passes alone (mezo, prge): "
-                "XNNPACK has no product with the transpose of an int4 weight", f"Choose such a method, {without}",
+                f"{chosen} for a method with a backward pass", f"a method of forward passes alone (mezo, prge): {lacks} has no "
+                "product with the transpose of an int4 weight", f"Choose such a method, or leave out {chosen}",
             )  # fmt: skip
         epsilon = getattr(settings, "epsilon", LEAST_EPSILON)
-        if epsilon >= LEAST_EPSILON:
+        if not int8 or epsilon >= LEAST_EPSILON:
             return None
         return Problem(
-            f"epsilon = {epsilon:g} with products = 'xnnpack_qb4w'", f"at least {LEAST_EPSILON:g}: below it, activations of int8 "
-            "drown the difference of two losses", f"Set epsilon = {LEAST_EPSILON:g} or more, {without}",
+            f"epsilon = {epsilon:g} with {chosen}", f"at least {LEAST_EPSILON:g}: below it, activations of int8 drown the "
+            "difference of two losses", f"Set epsilon = {LEAST_EPSILON:g} or more, or leave out {chosen}",
         )  # fmt: skip
 
     def ready(self, options: ExecuTorchOptions) -> None:

@@ -31,6 +31,11 @@ from tests.reading import accepted, rows_of_split
 from tests.unit.personal_model.tiny import add_numbers
 
 STEPS = 20
+METHODS = {
+    **CORE_METHODS,
+    "fzoo": {"learning_rate": 1e-4, "epsilon": 1e-2, "queries": 3},
+    "hizoo": {"learning_rate": 1e-3, "epsilon": 1e-2, "smoothing": 1e-3},
+}
 TOLERANCE = 1e-4  # relative, of a tensor to its largest value
 pytestmark = pytest.mark.skipif(finding.find().library is None, reason="the device core is not installed")
 
@@ -52,7 +57,7 @@ def build(folder: Path, methods: object, targets: object) -> Path:
 @pytest.fixture(scope="session")
 def all_methods(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """For torch first, so that the reference opens it here."""
-    return made_once(tmp_path_factory, "cuda", lambda folder: build(folder, CORE_METHODS, ["torch", "cuda"])) / "bundle"
+    return made_once(tmp_path_factory, "cuda", lambda folder: build(folder, METHODS, ["torch", "cuda"])) / "bundle"
 
 
 def engine() -> CudaEngine:
@@ -84,7 +89,7 @@ def test_two_steps_are_those_of_the_reference(all_methods: Path, tmp_path: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", CORE_METHODS)
+@pytest.mark.parametrize("method", METHODS)
 def test_twenty_steps_and_the_adapter_are_those_of_the_reference(all_methods: Path, tmp_path: Path, method: str) -> None:
     state = tmp_path / "state"
     expected = trained_by_the_reference(all_methods, state, method, STEPS)
@@ -97,7 +102,7 @@ def test_twenty_steps_and_the_adapter_are_those_of_the_reference(all_methods: Pa
 def test_gradients_and_first_steps_of_all_methods_are_the_golden_ones(all_methods: Path, tmp_path: Path) -> None:
     report = torch_lab.verify(all_methods, tmp_path / "state", engine())
     assert report["golden"]
-    assert {check["method"] for check in report["checks"] if "method" in check} >= set(CORE_METHODS)
+    assert {check["method"] for check in report["checks"] if "method" in check} >= set(METHODS)
 
 
 # ---- as an app meets it ----------------------------------------------------------------------------------------------------

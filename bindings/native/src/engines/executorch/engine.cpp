@@ -298,6 +298,7 @@ bespoke_engine executorch_engine(int threads) {
   table.struct_size = sizeof table;
   table.target = "executorch";
   table.open = open, table.run = run, table.close = close, table.destroy = destroy;
+  if (executorch::extension::threadpool::get_threadpool()) table.parallel = run_on_pool;
   return table;
 }
 

@@ -27,14 +27,10 @@ void require(bool fits) {
   if (!fits) throw Refused{};
 }
 
-void run_on_pool(void* pool, size_t tasks, void (*task)(void*, size_t), void* context) {
-  static_cast<executorch::extension::threadpool::ThreadPool*>(pool)->run([=](size_t index) { task(context, index); }, tasks);
-}
-
 kernels::Parallel threads() {
   auto* pool = executorch::extension::threadpool::get_threadpool();
   if (!pool) return kernels::serial;
-  return {run_on_pool, pool, pool->get_thread_count()};
+  return {run_on_pool, nullptr, pool->get_thread_count()};
 }
 
 const kernels::Table& table() {
