@@ -67,6 +67,11 @@ class Subject:
         return str(self.method.get("optimizer", self.method_name))
 
     @property
+    def units(self) -> int:
+        """Passes of a row that a run for the table gets: the data set's own number, or that of all."""
+        return int(self.settings.get("units", self.config["units"]))
+
+    @property
     def rates(self) -> list[float]:
         """The method's, unless the data set has its own for it."""
         return [float(rate) for rate in self.settings.get("rates", {}).get(self.method_name, self.method["rates"])]
@@ -90,7 +95,7 @@ class Subject:
     def run(self, phase: str, rate: float, seed: int) -> dict[str, Any]:
         """Trains from the bundle's adapter and judges; phase "search" or "test"."""
         share = self.config["search_share"] if phase == "search" else 1.0
-        steps = max(1, int(self.config["units"] * share / self.units_a_step))
+        steps = max(1, int(self.units * share / self.units_a_step))
         began = processor_seconds()
         with tempfile.TemporaryDirectory() as state, self.opened(state) as model:
             for example in self.data.train.examples:
