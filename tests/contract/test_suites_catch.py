@@ -1,24 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contract suites find what is wrong: plugins broken in one way each, and the words that tell the author."""
+"""The suite of optimizers finds what is wrong: methods broken in one way each, and the words that tell the author."""
 
 from __future__ import annotations
 
-import os
-import pickle
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from bespoke import plugins
-from bespoke.contracts import TORCH_COSTS, Artifact, Costs, Graph, Settings, Unsupported
+from bespoke.contracts import Settings
 from bespoke.errors import BespokeError, PlanError, PluginError
 from bespoke.graph import PlanBuilder
 from bespoke.methods import block_forward, descended, embed, head_loss
-from bespoke.testing import check_optimizer, check_target
+from bespoke.testing import check_optimizer
 from tests.checks import few_rows_of
+
+METHOD = "mebp"
 
 
 class Options(Settings):
@@ -272,117 +271,3 @@ def test_a_method_that_climbs_is_found_out() -> None:
     exact = plugins.get("optimizer", METHOD)
     with pytest.raises(PluginError, match="after 30 steps on one batch"):
         check_optimizer(exact, exact.Options(update="sgd"), exact=True, learning_rate=-0.1)
-
-
-METHOD = "mebp"
-
-
-# ---- targets -------------------------------------------------------------------------------------------------------------
-
-
-class Whole:
-    """Keeps the graph in memory, and writes its name."""
-
-    name = "whole"
-    Options = Options
-    costs: Any = TORCH_COSTS
-
-    def __init__(self) -> None:
-        self.modules: dict[str, Any] = {}
-
-    def content(self, graph: Graph, folder: Path) -> bytes:
-        return graph.key.encode()
-
-    def file(self, graph: Graph, folder: Path) -> Path:
-        return folder / f"{graph.key}.bin"
-
-    def lower(self, graph: Graph, folder: Path, options: Any) -> Artifact:
-        path = self.file(graph, folder)
-        path.write_bytes(self.content(graph, folder))
-        self.modules[path.name] = graph.module
-        return Artifact(path, 0)
-
-    def open(self, path: Path, options: Any) -> Any:
-        return self.modules[path.name]
-
-
-class Free(Whole):
-    costs = Costs(constant_bytes=-1)
-
-
-class Uncounted(Whole):
-    costs = 4_000_000
-
-
-class Dated(Whole):
-    def content(self, graph: Graph, folder: Path) -> bytes:
-        return os.urandom(8)
-
-
-class Pathed(Whole):
-    def content(self, graph: Graph, folder: Path) -> bytes:
-        return str(folder).encode() if folder.name == "a" else str(folder.parents[1] / "a").encode()
-
-
-class Pickled(Whole):
-    def content(self, graph: Graph, folder: Path) -> bytes:
-        return pickle.dumps({"graph": graph.key})
-
-
-class Elsewhere(Whole):
-    def file(self, graph: Graph, folder: Path) -> Path:
-        return folder.parent / f"{graph.key}.bin"
-
-
-class OneName(Whole):
-    def file(self, graph: Graph, folder: Path) -> Path:
-        return folder / "graph.bin"
-
-
-class Litters(Whole):
-    def lower(self, graph: Graph, folder: Path, options: Any) -> Artifact:
-        (folder / f"{graph.key}.log").write_text("compiled")
-        return super().lower(graph, folder, options)
-
-
-class Wrong(Whole):
-    def open(self, path: Path, options: Any) -> Any:
-        return lambda *operands: tuple(result + 1 for result in self.modules[path.name](*operands))
-
-
-class Overwrites(Whole):
-    def open(self, path: Path, options: Any) -> Any:
-        return lambda *operands: (operands[0].zero_(), self.modules[path.name](*operands))[1]
-
-
-class Fails(Whole):
-    def lower(self, graph: Graph, folder: Path, options: Any) -> Artifact:
-        raise RuntimeError("internal compiler error")
-
-
-class Mutters(Whole):
-    def lower(self, graph: Graph, folder: Path, options: Any) -> Artifact:
-        raise Unsupported("Target 'whole'", got="something", expected="something else", next_step="Try again")
-
-
-@pytest.mark.parametrize(
-    ("broken", "words"),
-    [
-        (Free, "costs = "),
-        (Uncounted, "costs = 4000000"),
-        (Dated, "that differ"),
-        (Pathed, "path of the build folder"),
-        (Pickled, "a pickle"),
-        (Elsewhere, "a plain file in"),
-        (OneName, "of another graph"),
-        (Litters, "next to the artifact"),
-        (Wrong, "off by"),
-        (Overwrites, "written to"),
-        (Fails, "RuntimeError while compiling graph"),
-        (Mutters, "names graph 'rare_operator' and the operator"),
-    ],
-)
-def test_the_error_says_what_is_wrong_with_a_target(broken: type[Whole], words: str) -> None:
-    with pytest.raises(PluginError, match=words) as caught:
-        check_target(broken(), optimizers=[METHOD])
-    assert all((caught.value.subject, caught.value.got, caught.value.expected, caught.value.next_step))
