@@ -130,7 +130,7 @@ TEST_CASE("noise is that of the shared vectors, however the tensor is cut") {
   }
 }
 
-TEST_CASE("noise is the same by several threads, in whatever order they come") {
+TEST_CASE("noise is the same by several threads, in any order") {
   for (const Distribution distribution : {Distribution::normal, Distribution::rademacher}) {
     std::vector<float> expected(3 * 4096 + 4), found(expected.size(), 7.0f);
     for (size_t i = 0; i < expected.size(); i += 4) noise(&expected[i], 4, 1, 2, 3, 4, 5, distribution, static_cast<int64_t>(i));

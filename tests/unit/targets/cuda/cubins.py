@@ -120,7 +120,7 @@ def compile_here(kernel: str, capability: int) -> Iterator[Cubin]:
     for tile, product, constants, warps in configurations(kernel):
         for aligned in (True, False):
             signature = {name: "constexpr" if name in constants else _POINTERS.get(name, "i32") for name in names}
-            divisible = [n for n in names if signature[n].startswith("*") or (aligned and n in _SIZES)] if aligned else []
+            divisible = [n for n in names if signature[n].startswith("*") or n in _SIZES] if aligned else []
             attributes = {(names.index(name),): [["tt.divisibility", 16]] for name in divisible}
             places = {(names.index(name),): value for name, value in constants.items()}
             source = ASTSource(function, signature, places, attributes)

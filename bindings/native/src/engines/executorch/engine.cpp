@@ -298,7 +298,8 @@ bespoke_engine executorch_engine(int threads) {
   table.struct_size = sizeof table;
   table.target = "executorch";
   table.open = open, table.run = run, table.close = close, table.destroy = destroy;
-  if (executorch::extension::threadpool::get_threadpool()) table.parallel = run_on_pool;
+  table.context = executorch::extension::threadpool::get_threadpool();
+  if (table.context) table.parallel = run_on_pool;
   return table;
 }
 

@@ -30,7 +30,7 @@ void require(bool fits) {
 kernels::Parallel threads() {
   auto* pool = executorch::extension::threadpool::get_threadpool();
   if (!pool) return kernels::serial;
-  return {run_on_pool, nullptr, pool->get_thread_count()};
+  return {run_on_pool, pool, pool->get_thread_count()};
 }
 
 const kernels::Table& table() {

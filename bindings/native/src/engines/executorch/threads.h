@@ -19,9 +19,9 @@ ThreadPool* get_threadpool();
 
 namespace bespoke {
 
-// task(shared, i) once for each i below `tasks`, on the threads of the process's pool, which there is. What is first is not read.
-inline void run_on_pool(void*, size_t tasks, void (*task)(void* shared, size_t index), void* shared) {
-  executorch::extension::threadpool::get_threadpool()->run([=](size_t index) { task(shared, index); }, tasks);
+// task(shared, i) once for each i below `tasks`, on the threads of `pool`, a ThreadPool.
+inline void run_on_pool(void* pool, size_t tasks, void (*task)(void* shared, size_t index), void* shared) {
+  static_cast<executorch::extension::threadpool::ThreadPool*>(pool)->run([=](size_t index) { task(shared, index); }, tasks);
 }
 
 }  // namespace bespoke
