@@ -92,7 +92,7 @@ def test_hizoo_scales_its_directions_by_a_running_estimate_of_curvature(bases: B
             loss({piece: value + sign * epsilon * z[piece] / h[piece].sqrt() for piece, value in theta.items()}) for sign in (1, -1)
         )
         g, c = (plus - minus) / (2 * epsilon), abs(plus + minus - 2 * here) / (2 * epsilon**2)
-        h = {piece: torch.clamp((1 - w) * old + w * c * old * z[piece] ** 2, min=1e-8) for piece, old in h.items()}
+        h = {piece: torch.clamp((1 - w) * old + w * c * old * z[piece] ** 2, min=2**-24) for piece, old in h.items()}
         theta = {piece: value - rate * g * z[piece] / h[piece].sqrt() for piece, value in theta.items()}
         agree(b, [g, c], here, theta)
         for piece, new in ((name, new) for name, new in b.stored.items() if name.endswith(".h")):
@@ -115,6 +115,21 @@ def test_a_share_that_fp32_cannot_take_from_1_still_moves_h(bases: Bases, tracer
     for piece in (name for name in adapter if name.endswith("lora_B")):
         moved = made.buffers.current[f"{piece}.h"].double().numpy()
         np.testing.assert_allclose(moved, w * (c * z[piece].numpy() ** 2 - 1), rtol=1e-5, atol=1e-14)
+
+
+def test_where_no_curvature_is_measured_h_stays_above_zero(bases: Bases, tracer: Tracer) -> None:
+    """It halves in each step until it is the least that fp32 can hold one less of."""
+    base = bases("llama")
+    adapter = random_adapter(spec(base, RANK))
+    made = machine(base, tracer, "hizoo", adapter, epsilon=1e-2, smoothing=0.5)
+    for step in range(1, 31):
+        scalars = {"learning_rate": 1e-6, "step": float(step), "batch_tokens": 1.0, **made.scalars}
+        made.interpreter.replay(Bindings({}, scalars, SEED, step), [1.0, 0.0])  # g and c
+        made.buffers.flip()
+    for name, value in made.buffers.current.items():
+        assert torch.isfinite(value).all()
+        if name.endswith(".h"):
+            assert torch.equal(1 + value, torch.full_like(value, 2**-24))
 
 
 def test_losses_that_differ_by_rounding_alone_make_no_step_of_full_length(bases: Bases, tracer: Tracer) -> None:

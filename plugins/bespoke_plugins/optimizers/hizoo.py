@@ -4,11 +4,13 @@ without Pain for LLMs: A Hessian Informed Zeroth-Order Optimizer", arXiv 2402.15
 
     d = z / sqrt(h);   l_0 = L(theta);   l+ = L(theta + eps d);   l- = L(theta - eps d)
     g = (l+ - l-) / (2 eps);   c = |l+ + l- - 2 l_0| / (2 eps^2)
-    h <- max((1 - w) h + w c h z^2, 1e-8);   theta <- theta - eta g z / sqrt(h), with the new h
+    h <- max((1 - w) h + w c h z^2, 2^-24);   theta <- theta - eta g z / sqrt(h), with the new h
 
 h begins at 1. States begin at 0, and 1 - w rounds to 1 in fp32 for the w that the authors take: so the state is k = h - 1, and
 
-    k <- max(k + w (1 + k) (c z^2 - 1), 1e-8 - 1)
+    k <- max(k + w (1 + k) (c z^2 - 1), 2^-24 - 1)
+
+The authors' least h is 1e-8, but 1e-8 - 1 is -1 in fp32, and h would be 0: LEAST_CURVATURE is the least h for which it is not.
 
 The three paths are one batch and read the frozen weights once. g and c are recorded: with the state, a journal of them replays the
 step.
@@ -23,10 +25,9 @@ import torch
 
 from bespoke.contracts import ModelSpec, Optimizer, Promise, hookimpl
 from bespoke.graph import PlanBuilder, Value
-from bespoke.methods import CurvatureOptions, block_forward, embed, head_losses
+from bespoke.methods import LEAST_CURVATURE, CurvatureOptions, block_forward, embed, head_losses
 
 PATHS = 3  # theta, theta + eps d, theta - eps d
-LEAST = 1e-8  # of h
 
 
 class HiZOO:
@@ -78,7 +79,7 @@ def descend(
     theta: torch.Tensor, k: torch.Tensor, z: torch.Tensor, g: torch.Tensor, c: torch.Tensor, rates: dict[str, torch.Tensor]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """New theta and k."""
-    k = torch.clamp(k + rates["w"] * (1 + k) * (c * z * z - 1), min=LEAST - 1)
+    k = torch.clamp(k + rates["w"] * (1 + k) * (c * z * z - 1), min=LEAST_CURVATURE - 1)
     return theta - rates["eta"] * g * z / torch.sqrt(1 + k), k
 
 

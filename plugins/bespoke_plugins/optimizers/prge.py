@@ -9,7 +9,8 @@ The batch is repeated for each *path* (1+, 1-, 2+, 2-, ...), path by path below 
 weights are read and decoded once for all of them; of the adapter each path has a copy of its own, made block by block and dropped.
 The papers train B alone: Lora(train="B").
 
-`outer` batches the queries, `inner` the two signs. Neither gives the losses of the sequential passes, to rounding.
+`outer` batches the queries, `inner` the two signs. With both off it is `mezo` with train="B", to the bit; with either on, the
+losses are the same but for rounding.
 
 `dual_forwarding` is Algorithm 2: the update trails by one step (bespoke.methods.trailing).
 """

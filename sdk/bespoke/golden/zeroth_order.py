@@ -18,7 +18,7 @@ from bespoke.contracts import Promise
 from bespoke.golden.document import Known, MethodGolden
 from bespoke.golden.methods import FLOOR, STEPS, rates
 from bespoke.golden.reference import Lane
-from bespoke.methods.zeroth_order import LOSS_ROUNDING
+from bespoke.methods.zeroth_order import LEAST_CURVATURE, LOSS_ROUNDING
 from bespoke.model.spec import ModelSpec
 from bespoke.rules.noise import noise
 
@@ -248,7 +248,7 @@ class CurvatureScaled(ZerothOrder):
 
     def learn(self, name: str, z: torch.Tensor, numbers: np.ndarray) -> None:
         w, h = self.options.smoothing, self._h[name]
-        self._h[name] = torch.clamp((1 - w) * h + w * float(numbers[1]) * h * z * z, min=1e-8)
+        self._h[name] = torch.clamp((1 - w) * h + w * float(numbers[1]) * h * z * z, min=LEAST_CURVATURE)
 
     def uncertain_direction(self, way: torch.Tensor, z: torch.Tensor, tolerances: Sequence[float]) -> float:
         """z / sqrt(h) is off by half of what h is off, relatively: smoothing z^2 times what c is off, and what was off before."""

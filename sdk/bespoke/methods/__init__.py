@@ -31,6 +31,7 @@ from bespoke.methods.trailing import trail, trailing_sides
 from bespoke.methods.update import FirstOrderOptions, summed_gradients, update
 from bespoke.methods.vjp import vjp
 from bespoke.methods.zeroth_order import (
+    LEAST_CURVATURE,
     LOSS_ROUNDING,
     CurvatureOptions,
     NormalizedOptions,
@@ -42,6 +43,7 @@ from bespoke.methods.zeroth_order import (
 
 __all__ = [
     "ATTENTION_LINEARS",
+    "LEAST_CURVATURE",
     "LOSS_ROUNDING",
     "MLP_LINEARS",
     "Attention",

@@ -15,6 +15,7 @@ from bespoke.graph.builder import PlanBuilder
 from bespoke.graph.value import Value
 
 LOSS_ROUNDING = 1e-6  # of a loss of a few nats, as its share: the most that fp32 was seen to be off
+LEAST_CURVATURE = 2.0**-24  # of h: the least for which h - 1, as it is kept, is not -1 in fp32
 
 
 class ZerothOrderOptions(Settings):
@@ -62,7 +63,7 @@ class CurvatureOptions(Settings):
     A method with these options, or with more, that promises `curvature_scaled_difference` does this. Let theta be the pieces that
     it stores, h a state that is 1 when a run starts, d = z / sqrt(h) with z = b.noise(theta), l_0 = L(theta), l+ = L(theta + eps d)
     and l- = L(theta - eps d). It records g = (l+ - l-) / (2 eps) and c = |l+ + l- - 2 l_0| / (2 eps^2), in this order, and emits
-    l_0 as `loss`. Then h <- max((1 - smoothing) h + smoothing c h z^2, 1e-8), and with the new h
+    l_0 as `loss`. Then h <- max((1 - smoothing) h + smoothing c h z^2, LEAST_CURVATURE), and with the new h
     theta <- theta - learning_rate g z / sqrt(h).
     """
 

@@ -11,7 +11,13 @@ import numpy as np
 from bespoke.config import Settings
 from bespoke.contracts import Optimizer
 from bespoke.golden.promises import GoldenMethod, check_promise, stored_pieces
-from bespoke.methods.zeroth_order import LOSS_ROUNDING, CurvatureOptions, NormalizedOptions, ZerothOrderOptions
+from bespoke.methods.zeroth_order import (
+    LEAST_CURVATURE,
+    LOSS_ROUNDING,
+    CurvatureOptions,
+    NormalizedOptions,
+    ZerothOrderOptions,
+)
 from bespoke.plan.instructions import Plan
 from bespoke.rules.noise import noise
 from bespoke.testing.dense import loss_and_gradients
@@ -103,7 +109,7 @@ def _way(options: Any, name: str, recorded: list[float], z: list[Arrays], h: Arr
     """The step of a piece for a rate of -1, with the numbers that were recorded; h becomes the new one."""
     if isinstance(options, CurvatureOptions):
         g, c, w = recorded[0], recorded[1], options.smoothing
-        h[name] = np.maximum((1 - w) * h[name] + w * c * h[name] * z[0][name] ** 2, 1e-8)
+        h[name] = np.maximum((1 - w) * h[name] + w * c * h[name] * z[0][name] ** 2, LEAST_CURVATURE)
         return g * z[0][name] / np.sqrt(h[name])
     mean: np.ndarray = sum(recorded[query] * along[name] for query, along in enumerate(z)) / len(z)  # type: ignore[assignment]
     return mean
