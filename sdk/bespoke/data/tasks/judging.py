@@ -119,7 +119,7 @@ def _report(task: Task, said: Sequence[str]) -> TaskReport:
     correct = [_correct(kind, one, row) for one, row in zip(said, rows, strict=True)]
     share = sum(correct) / len(rows)
     chosen = kind in ("labels", "choice")
-    functions = sum(_function(one) == _function(row.right[0]) for one, row in zip(said, rows, strict=True)) / len(rows)
+    functions = sum(_same_function(one, row.right[0]) for one, row in zip(said, rows, strict=True)) / len(rows)
     return TaskReport(
         task=kind,
         rows=len(rows),
@@ -142,9 +142,9 @@ def _correct(kind: TaskKind, said: str, row: TaskRow) -> bool:
     return exact_match(said, row.right) if kind == "answers" else said == row.right[0]
 
 
-def _function(text: str) -> str | None:
-    call = parse_call(text)
-    return call.name if call else None
+def _same_function(said: str, right: str) -> bool:
+    one, other = parse_call(said), parse_call(right)
+    return one is not None and other is not None and one.name == other.name
 
 
 def _keys(kind: TaskKind, row: TaskRow) -> set[str]:

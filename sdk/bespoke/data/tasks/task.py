@@ -6,9 +6,9 @@ r"""Task: rows of a file, each with what is asked and what is right. Four kinds,
     answers  question, answers, context   Question: <question>\nAnswer:  one of the answers; behind the context, where there is one
     calls    query, call                  <query>\nCall:                 the call, {"name": ..., "arguments": {...}}
 
-A column `prompt` in place of the first one is asked as it stands. Where the model has chat turns, the whole is a message of the
-user and the answer one of the assistant; else the answer follows the prompt behind a space, which most vocabularies have at the
-start of a word.
+A column `prompt` in place of the first one, and of the context, is asked as it stands. Where the model has chat turns, the whole is
+a message of the user and the answer one of the assistant; else the answer follows the prompt behind a space, which most
+vocabularies have at the start of a word.
 """
 
 from __future__ import annotations
@@ -133,6 +133,13 @@ def _known_labels(kind: TaskKind, labels: Sequence[str]) -> tuple[str, ...]:
 def _asked(kind: TaskKind, row: Mapping[str, Any], where: str) -> str:
     first = _COLUMNS[kind][0]
     if "prompt" in row:
+        replaced = (first, "context") if kind == "answers" else (first,)
+        beside = [name for name in replaced if row.get(name) not in (None, "")]
+        if beside:
+            raise _refused(
+                where, f"both 'prompt' and {beside[0]!r}", "one of the two: a prompt is asked as it stands",
+                f"Leave out 'prompt', or {beside[0]!r}",
+            )  # fmt: skip
         return _text(row["prompt"], f"{where}: prompt")
     context = row.get("context") if kind == "answers" else None  # of some questions there is none
     before = "" if context in (None, "") else _text(context, f"{where}: context") + "\n"
@@ -164,10 +171,11 @@ def _answers(row: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], tuple
 def _call(row: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     value = _column(row, "call", where)
     call = parse_call(value) if isinstance(value, str) else call_of(value)
-    if call is None:
+    if call is None or parse_call(call.text()) is None:  # Python reads NaN and numbers that are too large; as JSON they are none
         raise _refused(
-            f"{where}: call", shown(value), 'a call: {"name": "...", "arguments": {...}}', "Write it as JSON with these two keys"
-        )
+            f"{where}: call", shown(value), 'a call: {"name": "...", "arguments": {...}}',
+            "Write it as JSON with these two keys, and with finite numbers",
+        )  # fmt: skip
     return (call.text(),), ()
 
 

@@ -108,6 +108,11 @@ def test_calls_are_compared_as_calls() -> None:
     assert len(report.wrong) == 3
 
 
+def test_what_is_no_call_is_never_the_right_function() -> None:
+    report = judge(Said([" I cannot do that."]), Task("calls", (TaskRow(1, "q", ("f(1)",)),)))
+    assert (report.exact_match, report.accuracy) == (0, 0)
+
+
 def test_calls_that_differ_in_the_order_of_their_arguments_are_one_commonest_answer() -> None:
     calls = (
         '{"name": "f", "arguments": {"a": 1, "b": 2}}', '{"name": "f", "arguments": {"b": 2, "a": 1}}',

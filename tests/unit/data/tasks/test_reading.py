@@ -114,6 +114,9 @@ CALL = {"name": "f", "arguments": {}}
         ("answers", {"question": "q", "answers": ["a"], "context": 3}, "row 2: context", "a number"),
         ("calls", {"query": "q", "call": "f()"}, "row 2: call", "'f()'"),
         ("calls", {"query": "q", "call": {"name": "f"}}, "row 2: call", "{'name': 'f'}"),
+        ("calls", {"query": "q", "call": '{"name": "f", "arguments": {"a": 1e999}}'}, "row 2: call", "'{"),
+        ("labels", {"prompt": "p", "text": "t", "label": "a"}, "row 2", "both 'prompt' and 'text'"),
+        ("answers", {"prompt": "p", "context": "c", "answers": "a"}, "row 2", "both 'prompt' and 'context'"),
     ],
 )
 def test_a_row_that_cannot_be_used_is_named(tmp_path: Path, kind: Any, row: Any, subject: str, got: str) -> None:
@@ -126,6 +129,22 @@ def test_a_row_that_cannot_be_used_is_named(tmp_path: Path, kind: Any, row: Any,
         read_task(kind, path)
     assert caught.value.subject == f"{path}, {subject}"
     assert caught.value.got.startswith(got)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_a_call_with_a_number_that_json_lacks_is_refused(tmp_path: Path, number: str) -> None:
+    """Python reads all of them."""
+    path = written(tmp_path / "rows.jsonl", f'{{"query": "q", "call": {{"name": "f", "arguments": {{"a": [{number}]}}}}}}')
+    with pytest.raises(DataError, match=r"row 1: call: .*finite numbers"):
+        read_task("calls", path)
+
+
+def test_a_mapped_column_does_not_lose_to_a_column_that_is_called_prompt(tmp_path: Path) -> None:
+    row = {"prompt": "You are a bank.", "question": "My card is gone", "label": "card"}
+    with pytest.raises(DataError, match="row 1: got both 'prompt' and 'text'; expected one of the two"):
+        one_row("labels", tmp_path, row, fields={"text": "question"})
+    empty = one_row("labels", tmp_path, {**row, "question": ""}, fields={"text": "question"})
+    assert empty.rows[0].prompt == "You are a bank."
 
 
 def test_a_label_that_is_not_among_those_named_is_refused(tmp_path: Path) -> None:
