@@ -32,7 +32,7 @@ from bespoke.cli.session import (
     trust_options,
 )
 from bespoke.cli.settings import DATA_FORMATS, TRAIN_FLAGS, setting_flags
-from bespoke.errors import DataError
+from bespoke.errors import ConfigError, DataError
 from bespoke.format.result_file import check_place, writing
 
 if TYPE_CHECKING:
@@ -59,6 +59,19 @@ def _example_options(command: Command) -> Command:
 def _check_task(task: str | None, examples: Path | None, format: str | None) -> None:
     if task is not None and (examples is None or format is not None):
         raise click.UsageError("--task goes with --examples, and in the place of --examples-format")
+
+
+def _check_answers_are_trained(bundle: Path, task: str, trust: Trust) -> None:
+    """In chat turns a task's answer is the assistant's, and its question the user's: training on that alone teaches no answer."""
+    from bespoke.bundle.reader import open_bundle
+
+    with open_bundle(bundle, **trust) as opened:
+        text = opened.manifest.text
+    if text.turns is not None and text.train_on == "user":
+        raise ConfigError(
+            f"--task {task}", got="a bundle that trains on the user's words, which are the questions of a task",
+            expected="one that trains on the answers", next_step="Build a bundle with train_on='assistant'",
+        )  # fmt: skip
 
 
 @click.command(short_help="Train on the user's examples, and report.")
@@ -101,6 +114,8 @@ def train(
         check_path(plot)  # before an hour of training, not after
     if csv is not None:
         check_place(f"CSV {csv}", csv)
+    if task is not None:
+        _check_answers_are_trained(bundle, task, trust)
     from bespoke.personal_model import PersonalModel
 
     overrides = {name: value for name, value in given.items() if value is not None and name not in _OWN}

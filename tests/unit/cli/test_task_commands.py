@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
+from tests.native.test_session_texts import folder
 from tests.unit.cli.commands import bespoke
 from tests.unit.cli.conftest import Built, Trained
+from tests.unit.golden.bundles import rewrite_manifest
+
+__all__ = ["folder"]
 
 pytestmark = pytest.mark.xdist_group("cli")
 
@@ -45,6 +50,19 @@ def test_train_takes_the_rows_of_a_task(built: Built, trained: Trained, tickets:
     assert "5 examples added" in bespoke("train", built.bundle, "--state", tmp_path / "s", *asked).ok().err
     listed = bespoke("examples", "list", built.bundle, "--state", tmp_path / "s", "--format", "json").ok().out
     assert "My card is gone\\nLabel:" in listed
+
+
+def test_train_refuses_a_task_where_its_questions_would_be_trained(folder: Path, tickets: Path, tmp_path: Path) -> None:
+    """A bundle with chat turns and train_on="user", before the user's state is made."""
+    bundle = Path(shutil.copytree(folder / "bundle", tmp_path / "like_me.bundle"))
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    manifest["text"]["train_on"] = "user"
+    rewrite_manifest(bundle, manifest)
+    asked = ("--examples", tickets, *LABELS, "--field", "text=note", "--steps", "1", "--format", "json")
+    answer = bespoke("train", bundle, "--state", tmp_path / "s", *asked)
+    assert (answer.code, answer.json["error"]["subject"]) == (2, "--task labels")
+    assert answer.json["error"]["next_step"] == "Build a bundle with --train-on assistant"
+    assert not (tmp_path / "s").exists()
 
 
 def test_a_row_that_cannot_be_used_is_named_with_what_to_do(built: Built, trained: Trained, tickets: Path) -> None:
