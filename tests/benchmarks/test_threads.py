@@ -2,7 +2,8 @@
 """Answers and training on torch with one thread, with all and with the SDK's own choice, on an idle machine and on a busy one.
 
 Idle: with real-time priority where the system allows it, so that nothing else takes the cores meanwhile. Busy: with three
-processes a core that do nothing but count. A run that takes longer than LONGEST is ended, and its cells say so.
+processes a core that do nothing but count. A run that takes longer than LONGEST is ended, and its cells say so. The table is
+printed, and stands on no page.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.benchmarks.figures import Cell, this_machine, write_table
+from tests.benchmarks.figures import Cell, markdown
 from tests.conftest import REPOSITORY
 from tests.models import tiny_model
 
@@ -96,9 +97,4 @@ def test_a_busy_machine_does_not_make_torch_wait_for_itself(stories: Path, tmp_p
             rows.append([name, shown, *(cell for token, step in [cells] for cell in (token[0], step[0], token[1], step[1]))])
             print(rows[-1], flush=True)
     header = ("model", "threads", "ms a token, idle", "busy", "seconds a step, idle", "busy")
-    write_table(
-        "torch_threads", header, rows,
-        f"Runtime torch, random weights but stories260K's; {TOKENS} tokens after a prompt of 3, the median of {STEPS} steps of "
-        f"`mesp` on a row of 64. Idle: with real-time priority. Busy: with {SPINNERS} other processes a core that count.",
-        machine=this_machine().replace("torch threads: as many, ", ""),
-    )  # fmt: skip
+    print(markdown(header, rows))
