@@ -16,6 +16,7 @@ from bespoke.graph.direct import Cell, DirectBuilder
 from bespoke.model.quantize import dequantize
 from bespoke.model.spec import ModelSpec
 from bespoke.ops.weight import QuantizedWeight
+from bespoke.plan.kinds import option_scalar
 from bespoke.rules.noise import noise
 from bespoke.testing.tiny import TokenBatch
 from tests.gradients.harness import Base
@@ -43,8 +44,8 @@ class EagerBuilder(DirectBuilder):
         super().__init__(
             model, training, batch.tokens, batch.targets, batch.mask.double(),
             group=lambda group: weights(base, model, state, group), adapter_tensors=state, states=states or {},
-            numbers={name: torch.tensor(number, dtype=torch.float64) for name, number in numbers.items()}, draw=drawn,
-            tiles=tiles or {},
+            numbers={option_scalar(name): torch.tensor(number, dtype=torch.float64) for name, number in numbers.items()},
+            draw=drawn, tiles=tiles or {},
         )  # fmt: skip
 
     def record(self, value: Cell) -> Cell:

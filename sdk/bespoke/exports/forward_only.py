@@ -26,10 +26,13 @@ from bespoke.exports.noise_in_graph import noise_in_graph
 from bespoke.graph.builder import PlanBuilder
 from bespoke.graph.direct import Cell, DirectBuilder
 from bespoke.methods.head import head_chunk
+from bespoke.methods.trailing import number_of_last_step
 from bespoke.model.spec import ModelSpec
 from bespoke.ops.int4 import GROUP
 from bespoke.ops.weight import QuantizedWeight
-from bespoke.plan.kinds import ADAPTER_GROUP
+from bespoke.plan.instructions import Named
+from bespoke.plan.kinds import ADAPTER_GROUP, BATCH
+from bespoke.plan.read import read_plan
 
 __all__ = ["DECOMPOSITIONS", "ForwardOnly"]
 
@@ -37,7 +40,8 @@ NoiseFrom = Literal["counter", "input"]
 
 
 class ForwardOnly(torch.nn.Module):
-    """The step of a bundle's method at its longest sequence length. Raises ConfigError where its update does not trail.
+    """The step of a bundle's method at its longest sequence length. Raises ConfigError where its update does not trail, or where
+    it reads what no caller hands to it.
 
     forward(tokens, targets, mask, g, rate, begun, seed, step) -> loss (), g (queries)
         tokens, targets: int64 (B, T); mask: float32 (B, T), 1 where the target counts
@@ -46,7 +50,9 @@ class ForwardOnly(torch.nn.Module):
         begun:           float32 (1), 0 in the first call, which ignores what is in the buffers, and 1 in all others
         seed, step:      int64 (1), of the run, and the number of this call, from 1
 
-    noise="input": in the place of seed and step, z float32 (queries, `trained`), for engines without whole numbers.
+    noise="input": in the place of seed and step, z float32 (queries, `trained`), for engines that do not multiply, shift or XOR int64.
+        What is left of integers: int64 tokens, targets and positions are looked up, compared and subtracted, and bitwise operators
+        on uint8 unpack int4 codes.
     """
 
     def __init__(self, bundle: Bundle, method: str | None = None, *, noise: NoiseFrom = "counter") -> None:
@@ -56,6 +62,7 @@ class ForwardOnly(torch.nn.Module):
         self.model = ModelSpec(bundle.manifest.model.config, bundle.manifest.lora.settings)
         self.training = record.training
         self.length = max(record.training.sequence_lengths)
+        _check(record, bundle, self.length)
         self.optimizer = plugins.get("optimizer", record.name)
         self.options: Settings = self.optimizer.Options(**record.options)
         self.numbers = dict(record.scalars)
@@ -69,10 +76,10 @@ class ForwardOnly(torch.nn.Module):
             group, tensor = name.split(".", 1)
             self._keep(group, tensor, piece)
         self.states: dict[str, str] = {}  # by name of the state, that of its buffer
-        self.last: dict[str, int | None] = {}  # states that the caller keeps: g of a query, or the rate
+        self.last: dict[str, int | Literal["rate"]] = {}  # states that the caller keeps: g of a query, or the rate
         self._starts = self._counters()
         self.queries = int(getattr(self.options, "queries", 0))
-        self._find_states(record)
+        self._find_states()
 
     def forward(
         self, tokens: torch.Tensor, targets: torch.Tensor, mask: torch.Tensor, g: torch.Tensor, rate: torch.Tensor,
@@ -122,7 +129,7 @@ class ForwardOnly(torch.nn.Module):
         states: dict[str, torch.Tensor] = {name: getattr(self, buffer) for name, buffer in self.states.items()}
         if begun is not None:
             states = {name: torch.where(begun > 0.5, value, 0.0) for name, value in states.items()}
-        states |= {name: (rate if query is None else g[query]).reshape(()) for name, query in self.last.items()}
+        states |= {name: (rate if which == "rate" else g[which]).reshape(()) for name, which in self.last.items()}
         b = DirectBuilder(
             self.model, self.training, tokens, targets, mask, group=self._group,
             adapter_tensors={name: self._tensor(name) for name in self.pieces},
@@ -133,19 +140,14 @@ class ForwardOnly(torch.nn.Module):
         self.optimizer.train_step(cast(PlanBuilder, b), self.model, self.options)
         return b
 
-    def _find_states(self, record: MethodRecord) -> None:
+    def _find_states(self) -> None:
         """Runs the step once, to see what it keeps."""
         tokens, targets, mask, g, rate, begun, *noise = self.example()
         b = self._stepped(tokens, targets, mask, g, rate, begun, tuple(noise))
-        if not b.finished:
-            raise ConfigError(
-                f"method '{record.name}'", got="a step that makes its own update", expected="one whose update trails by a call",
-                next_step="Build the bundle with a method that does, where there is an option `dual_forwarding`: yes",
-            )  # fmt: skip
         for name, value in b.stored.items():
-            kind = name.rsplit(".", 1)[1]
-            if kind == "rate" or kind.startswith("g_"):
-                self.last[name] = None if kind == "rate" else int(kind[2:])
+            which = number_of_last_step(name)
+            if which is not None:
+                self.last[name] = which
             else:
                 self.states[name] = buffer = f"state_{name.replace('.', '_').lower()}"
                 self.register_buffer(buffer, torch.zeros_like(value))
@@ -214,6 +216,30 @@ class ForwardOnly(torch.nn.Module):
         if group in self.model.blocks:
             tree |= {name: Cell(self._tensor(f"{group}.{name}")) for name in self.model.frozen_pieces(group)}
         return tree
+
+
+def _check(record: MethodRecord, bundle: Bundle, length: int) -> None:
+    """Refuses a method that no caller of `forward` can train by, for what its plan says."""
+    file = next(plan.file for plan in record.plans if plan.sequence_length == length)
+    plan = read_plan(bundle.read(file), file, bundle.manifest.graphs)
+    if "finish" not in plan.sections:
+        raise ConfigError(
+            f"method '{record.name}'", got="a step that makes its own update", expected="one whose update trails by a call",
+            next_step="Build the bundle with a method that does, where there is an option `dual_forwarding`: yes",
+        )  # fmt: skip
+    handed = {*BATCH, "learning_rate", "batch_tokens", *record.scalars}
+    named = [value.place.name for value in plan.values if value.role in ("batch", "scalar") and isinstance(value.place, Named)]
+    if others := sorted({name.split("*")[0] for name in named} - handed):
+        raise ConfigError(
+            f"method '{record.name}'", got=f"a step that reads {', '.join(others)}",
+            expected=f"one that reads no more than {', '.join(sorted(handed))}",
+            next_step="Train with the device core, which runs every method",
+        )  # fmt: skip
+    if "train_step" not in plan.sections:
+        raise ConfigError(
+            f"method '{record.name}'", got="a step in micro-batches", expected="one of a single call",
+            next_step="Build it without `accumulation` and `clip_norm`",
+        )  # fmt: skip
 
 
 class _Method(torch.nn.Module):

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bespoke.config import Training
+from bespoke.errors import PlanError
 from bespoke.graph.tree import flatten, leaves_of, map_leaves, paths, unflatten
 from bespoke.graph.value import Batch
+from bespoke.plan.kinds import option_scalar
 
 if TYPE_CHECKING:
     from bespoke.model.spec import ModelSpec
@@ -51,7 +53,7 @@ class DirectBuilder:
     tokens, targets: int64 (B, T); mask: (B, T) of `dtype`, as everything that is computed
     group:       trees of frozen weights by name of the group: Cells, or QuantizedWeights of Cells
     adapter_tensors: trained pieces by full name; `states`: optimizer state by full name, zero where there is none
-    numbers:     scalars by name
+    numbers:     scalars by name, of options as `option_scalar` names them
     draw:        the noise of a piece of this name and shape, for a query of a distribution
     tiles:       choices by name; otherwise `widest` takes the last candidate, or the first
     """
@@ -94,7 +96,13 @@ class DirectBuilder:
         return Batch(*(Cell(tensor.repeat(copies, 1)) for tensor in (self.tokens, self.targets, self.mask)))  # type: ignore[arg-type]
 
     def scalar(self, name: str) -> Cell:
-        return Cell(self.numbers[name])
+        bound = option_scalar(name)
+        if bound not in self.numbers:
+            raise PlanError(
+                f"Scalar '{name}'", got="a number that is not given", expected=f"one of {', '.join(sorted(self.numbers))}",
+                next_step=f"Give '{bound}' among the numbers, or make a step that does without",
+            )  # fmt: skip
+        return Cell(self.numbers[bound])
 
     def constant(self, number: int) -> Cell:
         return Cell(torch.tensor(number))

@@ -16,7 +16,7 @@ papers never say that the last update must be made as well: section `finish` mak
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 
@@ -26,7 +26,7 @@ from bespoke.methods.update import copy
 from bespoke.methods.zeroth_order import ZerothOrderOptions, sides
 from bespoke.model.spec import ModelSpec
 
-__all__ = ["trail", "trailing_sides"]
+__all__ = ["number_of_last_step", "trail", "trailing_sides"]
 
 
 def trailing_sides(
@@ -52,6 +52,9 @@ def trail(b: PlanBuilder, model: ModelSpec, gs: Sequence[Value], options: Zeroth
             b.store(theta, b.call(add, theta, _centre(b, model, theta, options)))
 
 
+_G, _RATE = "g_", "rate"
+
+
 class _Last(NamedTuple):
     """g of each query of the step before, and the rate that goes with them; zero before the first."""
 
@@ -61,7 +64,16 @@ class _Last(NamedTuple):
     @classmethod
     def of(cls, b: PlanBuilder, model: ModelSpec, options: ZerothOrderOptions) -> _Last:
         piece = next(iter(b.adapter(model.blocks[0]).values()))  # state belongs to a piece; this is of all of them
-        return cls([b.state(piece, f"g_{query}", ()) for query in range(options.queries)], b.state(piece, "rate", ()))
+        return cls([b.state(piece, f"{_G}{query}", ()) for query in range(options.queries)], b.state(piece, _RATE, ()))
+
+
+def number_of_last_step(state: str) -> int | Literal["rate"] | None:
+    """What a state of this full name holds of the step before: the g of a query, by the query's number, or the rate. None: neither,
+    it is as large as a piece. An app that calls steps itself keeps those numbers, and no engine has to."""
+    kind = state.rsplit(".", 1)[-1]
+    if kind == _RATE:
+        return "rate"
+    return int(kind.removeprefix(_G)) if kind.startswith(_G) else None
 
 
 def _side(b: PlanBuilder, theta: Value, query: int, sign: int) -> Value:

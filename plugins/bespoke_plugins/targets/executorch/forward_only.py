@@ -13,30 +13,24 @@ from bespoke.contracts import quiet_imports
 from bespoke_plugins.targets.executorch.vendor import load_executorch
 
 
+Methods = Mapping[str, tuple[torch.nn.Module, tuple[torch.Tensor, ...]]]
+TAG = "delegation_tag"  # ExecuTorch's, of the nodes that go to one delegate
+
+
 def write_forward_only(
-    path: Path, methods: Mapping[str, tuple[torch.nn.Module, tuple[torch.Tensor, ...]]], decompositions: Mapping[Any, Any],
-    partitioners: Sequence[Any] | None = None,
-) -> Path:  # fmt: skip
+    path: Path, methods: Methods, decompositions: Mapping[Any, Any], partitioners: Sequence[Any] | None = None
+) -> Path:
     """Writes `path`: each method by name, as a module and operands of the right shapes. Buffers that a method changes are one for
     all methods; what is in them before the first call is not said.
 
     decompositions: of operators that the runtime lacks, into those that it has
-    partitioners:   of ExecuTorch, for what is delegated; by default to XNNPACK
+    partitioners:   of ExecuTorch, for what is delegated; by default to XNNPACK. What the buffers are computed with is never
+                    delegated: a delegate may compute in less than float32, and an update is smaller than that rounds
     """
-    load_executorch()
-    with quiet_imports("executorch", "root"):
-        from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-        from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge_transform_and_lower
-        from executorch.exir.passes import MemoryPlanningPass
-    table = {**torch.export.default_decompositions(), **decompositions}
-    exported = {
-        name: torch.export.export(module, operands, strict=False).run_decompositions(table)
-        for name, (module, operands) in methods.items()
-    }
-    edge = to_edge_transform_and_lower(
-        exported, partitioner=[XnnpackPartitioner()] if partitioners is None else list(partitioners),
-        compile_config=EdgeCompileConfig(_check_ir_validity=False),
-    )  # fmt: skip
+    edge = lowered(methods, decompositions, partitioners)
+    from executorch.exir import ExecutorchBackendConfig
+    from executorch.exir.passes import MemoryPlanningPass
+
     program = edge.to_executorch(
         ExecutorchBackendConfig(
             emit_mutable_buffer_names=True, memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=True),
@@ -44,3 +38,60 @@ def write_forward_only(
     )  # fmt: skip
     path.write_bytes(program.buffer)
     return path
+
+
+def lowered(methods: Methods, decompositions: Mapping[Any, Any], partitioners: Sequence[Any] | None = None) -> Any:
+    """The program before it is written: ExecuTorch's EdgeProgramManager."""
+    load_executorch()
+    with quiet_imports("executorch", "root"):
+        from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+        from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
+    table = {**torch.export.default_decompositions(), **decompositions}
+    exported = {
+        name: torch.export.export(module, operands, strict=False).run_decompositions(table)
+        for name, (module, operands) in methods.items()
+    }
+    chosen = [XnnpackPartitioner()] if partitioners is None else partitioners
+    return to_edge_transform_and_lower(
+        exported, partitioner=[_without_state(one) for one in chosen], compile_config=EdgeCompileConfig(_check_ir_validity=False)
+    )
+
+
+def _without_state(inner: Any) -> Any:
+    """A partitioner that delegates what `inner` does, but nothing of what a state is computed with."""
+    from executorch.exir.backend.partitioner import Partitioner, PartitionResult
+
+    class WithoutState(Partitioner):  # type: ignore[misc]
+        def partition(self, exported_program: Any) -> Any:
+            found = inner.partition(exported_program)
+            graph = found.tagged_exported_program.graph
+            # All that they are made of stays as well, so none of it waits for a delegate: no circle can come about.
+            for node in update_of(found.tagged_exported_program):
+                node.meta.pop(TAG, None)
+            for node in graph.nodes:  # a constant belongs to a delegate if nobody else reads it
+                if node.op == "placeholder" and any(user.meta.get(TAG) != node.meta.get(TAG) for user in node.users):
+                    node.meta.pop(TAG, None)
+            left = {node.meta[TAG] for node in graph.nodes if TAG in node.meta}
+            tags = {tag: spec for tag, spec in found.partition_tags.items() if tag in left}
+            return PartitionResult(tagged_exported_program=found.tagged_exported_program, partition_tags=tags)
+
+        def ops_to_not_decompose(self, ep: Any) -> Any:
+            return inner.ops_to_not_decompose(ep)
+
+        def transform_for_pre_decomposition(self, exported_program: Any) -> Any:
+            return inner.transform_for_pre_decomposition(exported_program)
+
+    return WithoutState()
+
+
+def update_of(program: Any) -> set[Any]:
+    """Nodes of a program's graph that what it leaves in its buffers is computed with."""
+    mutated = program.graph_signature.buffers_to_mutate
+    (output,) = (node for node in program.graph.nodes if node.op == "output")
+    waiting, found = [node for node in output.args[0] if node is not None and node.name in mutated], set()
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting += node.all_input_nodes
+    return found
