@@ -15,7 +15,7 @@ from bespoke.contracts import Baked, Settings, bakes
 from bespoke.errors import ConfigError, Unsupported
 from bespoke.graph.trace import Graph
 from bespoke.model.quantize import dequantize, quantize
-from bespoke.ops import linear_int4
+from bespoke.ops import embedding_int4, linear_int4
 from bespoke.testing import check_target
 from tests.unit.targets.programs import graphs_of, kernels_of, run, traced
 
@@ -78,6 +78,34 @@ def test_a_product_is_what_xnnpack_says_it_computes(columns: int, start: int | N
     assert compiled.data.count(codes[0].tobytes() if start is None else codes[0, 32:].tobytes()) == 1
     assert not {name for name in kernels_of(compiled.data) if name.startswith("bespoke")}
     assert [weight.shape for weight in lowering.weights] == [(OUT, -(-used // 32) * 32)]
+
+
+def test_a_graph_of_a_look_up_and_products_keeps_its_weights_as_operands(tmp_path: Path) -> None:
+    """And where some of its products' weights are held, the others are computed as ever."""
+    target: Any = plugins.get("target", "executorch")
+    rng = np.random.default_rng(0)
+    table, first, second = (quantize("w", rng.standard_normal((OUT, OUT), dtype=np.float32)) for _ in range(3))
+    given = [torch.arange(ROWS), *(torch.from_numpy(part) for weight in (table, first, second) for part in weight)]
+
+    def mixed(tokens: Any, *parts: Any) -> Any:
+        x = linear_int4(embedding_int4(tokens, parts[0], parts[1], OUT), parts[2], parts[3], None, OUT)
+        return linear_int4(x, parts[4], parts[5], None, OUT)
+
+    graph = traced(mixed, given)
+    assert not bakes(target, target.Options(products="xnnpack_qb4w"), graph)
+    (expected,) = graph.module(*given)
+    for held, tolerance in ((0, 1e-5), (2, 2e-2)):
+        names = {spec.name: array for spec, array in zip(graph.inputs[3 : 3 + held], first, strict=False)}
+        lowering = Int4Lowering(graph, names)
+        compiled = compile_graph(graph, lowering)
+        operands = [*given[:3], *given[3 + held :]]
+        (tmp_path / "mixed.pte").write_bytes(compiled.data)
+        program = target.open(tmp_path / "mixed.pte", target.Options())
+        if program is not None:  # our operators are the core's
+            (got,) = program(*operands)
+            assert (got - expected).norm() <= tolerance * expected.norm()
+        assert len(lowering.weights) == held // 2
+        assert "bespoke::linear_int4.out" in kernels_of(compiled.data)
 
 
 def test_graphs_with_products_hold_their_weights_and_look_ups_and_the_heads_loss_do_not() -> None:

@@ -4,6 +4,10 @@
 from __future__ import annotations
 
 import pickle
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +22,18 @@ from bespoke.errors import ConfigError, MissingDependency, Unsupported
 from bespoke.graph.trace import Graph, Tracer
 from bespoke.model.families import read_config
 from bespoke.model.spec import ModelSpec
-from bespoke.ops import decode
+from bespoke.ops import decode, embedding_int4, linear_int4
 from bespoke.ops.dtypes import TORCH_DTYPES
 from bespoke.plan.costs import TORCH_COSTS
 from tests.models import tiny_config, tiny_model
-from tests.unit.targets.programs import graphs_of
+from tests.unit.targets.programs import graphs_of, traced
 
 pytest.importorskip("executorch")
 
 from bespoke_plugins.targets.executorch.qnn.binary import Job, Refused
 from bespoke_plugins.targets.executorch.qnn.compile import compile_region
-from bespoke_plugins.targets.executorch.qnn.compiler import Compiler
+from bespoke_plugins.targets.executorch.qnn import compiler as compilers
+from bespoke_plugins.targets.executorch.qnn.compiler import Compiler, compiled
 from bespoke_plugins.targets.executorch.qnn.dense import dense_graph
 from bespoke_plugins.targets.executorch.qnn.int4 import Int4Weight, with_int4_products
 from bespoke_plugins.targets.executorch.qnn.region import PRODUCTS, Region, region_of
@@ -135,6 +140,32 @@ def test_an_int4_weight_is_cut_at_groups_and_a_group_without_a_scale_has_one_tha
         assert torch.equal(dense, whole[:, first : first + columns])
         assert weight.scales.all()
         assert not weight.fits  # five outputs
+
+
+def test_products_whose_weights_stay_operands_stay_on_the_processor() -> None:
+    """Of a graph with a look-up too, of which nothing is held, and of one of which some is."""
+    rng = np.random.default_rng(1)
+    codes = [torch.from_numpy(rng.integers(0, 256, (32, 16), np.uint8)) for _ in range(3)]
+    scales = [torch.from_numpy((rng.random((32, 1)) / 50).astype(np.float16)) for _ in range(3)]
+    given = [torch.arange(4), *(part for pair in zip(codes, scales, strict=True) for part in pair)]
+
+    def mixed(tokens: Any, *parts: Any) -> Any:
+        x = embedding_int4(tokens, parts[0], parts[1], 32)
+        return linear_int4(linear_int4(x, parts[2], parts[3], None, 32), parts[4], parts[5], None, 32)
+
+    graph = traced(mixed, given)
+    (expected,) = graph.module(*given)
+    for held in (0, 2):
+        names = {spec.name: tensor.numpy() for spec, tensor in zip(graph.inputs[3 : 3 + held], given[3:], strict=False)}
+        made = dense_graph(graph, names)
+        (got,) = made.module(*given[:3], *given[3 + held :])
+        assert torch.allclose(got, expected, rtol=1e-5, atol=1e-6)
+        assert len(made.weights) == held // 2
+        region = region_of(made.module)
+        assert (region is None) == (not held)
+        left = [node for node in made.module.graph.nodes if str(node.target) == "bespoke.linear_int4.default"]
+        assert len(left) == 2 - held // 2
+        assert region is None or not {*left} & region.nodes
 
 
 @pytest.mark.parametrize("model", FAMILIES)
@@ -254,3 +285,52 @@ def test_the_end_of_the_compilers_process_is_a_refusal_and_the_next_job_has_a_ne
     following = Compiler.instance()
     following._process.kill()
     assert following is not compiler
+
+
+EMPTY = Job(torch.fx.GraphModule({}, torch.fx.Graph()), (), "SM8650")
+
+
+# Of a process without a vendor, whose answer is the name of the SoC.
+ANSWERING = """
+import pickle, sys
+from bespoke_plugins.targets.executorch.qnn.compiler import _received, _send
+while message := _received(sys.stdin.buffer):
+    _send(sys.stdout.buffer, pickle.dumps(pickle.loads(message).soc))
+"""
+
+
+@pytest.fixture
+def _answering(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    started = compilers.subprocess.Popen
+    monkeypatch.setattr(
+        compilers.subprocess, "Popen", lambda command, **given: started([sys.executable, "-c", ANSWERING], **given)
+    )
+    Compiler.instance.cache_clear()
+    yield
+    Compiler.instance().end()
+
+
+@pytest.mark.usefixtures("_answering")
+def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(stream: Any) -> bytes:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as during:
+        during.setattr(compilers, "_received", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            compiled(replace(EMPTY, soc="first"))
+    assert compiled(replace(EMPTY, soc="second")) == "second"
+
+
+@pytest.mark.usefixtures("_answering")
+def test_jobs_of_two_threads_get_their_own_answers() -> None:
+    names = [f"SM{number}" for number in range(40)]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda name: compiled(replace(EMPTY, soc=name)), names)) == names
+
+
+@pytest.mark.usefixtures("_answering")
+def test_a_job_finds_a_new_process_where_the_last_one_has_ended() -> None:
+    assert compiled(EMPTY) == "SM8650"
+    Compiler.instance()._process.kill()
+    assert compiled(EMPTY) == "SM8650"

@@ -11,7 +11,7 @@ import torch
 
 from bespoke.errors import ConfigError, MissingDependency, Unsupported
 from bespoke_plugins.targets.executorch.qnn.binary import Binary, Job, Refused
-from bespoke_plugins.targets.executorch.qnn.compiler import Compiler
+from bespoke_plugins.targets.executorch.qnn.compiler import Compiler, compiled
 from bespoke_plugins.targets.executorch.qnn.region import Region
 from bespoke_plugins.targets.executorch.qnn.sdk import EXPECTED, NEXT_STEP, load_qnn
 
@@ -25,7 +25,7 @@ def compile_region(region: Region, soc: str, name: str) -> Binary:
     load_qnn()
     _check_soc(soc)
     shapes = tuple(tuple(node.meta["val"].shape) for node in region.inputs)
-    made = Compiler.instance().run(Job(region.module, shapes, soc))
+    made = compiled(Job(region.module, shapes, soc))
     if isinstance(made, Refused):
         operators = sorted({str(node.target) for node in region.nodes})
         raise Unsupported(
@@ -42,7 +42,7 @@ def check_compiler(soc: str) -> None:
     know: the SDK's libraries may all be there, and be of another version than ExecuTorch is made for."""
     load_qnn()
     _check_soc(soc)
-    made = Compiler.instance().run(Job(_product(), ((TRIED, TRIED),), soc))
+    made = compiled(Job(_product(), ((TRIED, TRIED),), soc))
     if isinstance(made, Refused):
         Compiler.instance().end()  # it has the environment with which it was started
         raise MissingDependency(

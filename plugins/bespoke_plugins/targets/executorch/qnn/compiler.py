@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process that has imported the vendor's compiler, and compiles each job in a fork of its own. What it prints is dropped, and
-where a signal ends it only that job is lost."""
+where a signal ends it only that job is lost.
+
+Answers carry no name: each is of the job that was sent last. So one job is under way at a time, and where nobody waits for its
+answer any more (Ctrl-C, an alarm) the process ends with it.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 from functools import cache
 from typing import IO, Any
 
@@ -18,8 +23,18 @@ from bespoke_plugins.targets.executorch.qnn.binary import Job, Refused, compile_
 HEADER = 8  # bytes of the length in front of a message
 
 
+class Ended(Refused):
+    """The process was not there any more: a new one may take the same job."""
+
+
+def compiled(job: Job) -> Any:
+    """The Binary of a Job, or the Refused that was raised: by the process that there is, or by a new one where that has ended."""
+    made = Compiler.instance().run(job)
+    return Compiler.instance().run(job) if isinstance(made, Ended) else made
+
+
 class Compiler:
-    """`run(job)` gives the Binary of a Job, or the Refused that was raised."""
+    """`run(job)` gives the Binary of a Job, or the Refused that was raised. Of any thread."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -27,6 +42,7 @@ class Compiler:
             env={**os.environ, "OMP_NUM_THREADS": "1"},  # a fork has none of the threads
         )  # fmt: skip
         atexit.register(self._process.kill)
+        self._alone = threading.Lock()
 
     @staticmethod
     @cache
@@ -34,19 +50,31 @@ class Compiler:
         return Compiler()
 
     def run(self, job: Job) -> Any:
+        message = pickle.dumps(job)
+        with self._alone:
+            try:
+                answer = self._asked(message)
+            except BaseException:
+                self.end()
+                raise
+        if answer:
+            return pickle.loads(answer)
+        self.instance.cache_clear()  # the next job has a new one
+        return Ended(f"the process of the vendor's compiler, which ended with status {self._process.wait()}")
+
+    def _asked(self, message: bytes) -> bytes:
+        """Empty where the process has ended."""
         given, results = self._process.stdin, self._process.stdout
         assert given is not None
         assert results is not None
-        with contextlib.suppress(BrokenPipeError):  # it has ended, as the answer that is missing says
-            _send(given, pickle.dumps(job))
-        if answer := _received(results):
-            return pickle.loads(answer)
-        self.instance.cache_clear()  # the next job has a new one
-        return Refused(f"the process of the vendor's compiler, which ended with status {self._process.wait()}")
+        with contextlib.suppress(BrokenPipeError):  # the answer that is missing says so
+            _send(given, message)
+        return _received(results)
 
     def end(self) -> None:
         """The next job has a new one."""
         self._process.kill()
+        self._process.wait()
         self.instance.cache_clear()
 
 

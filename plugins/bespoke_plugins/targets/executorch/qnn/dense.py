@@ -39,19 +39,19 @@ def dense_graph(graph: Graph, baked: Mapping[str, np.ndarray]) -> Dense:
     return Dense(module, {constants[writer.weights[node].data_ptr()]: weight for node, weight in writer.quantized.items()})
 
 
-def _placeholders(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
-    return [node for node in module.graph.nodes if node.op == "placeholder"]
-
-
 class _Dense(torch.fx.Interpreter):
-    """Runs the graph with some operators in another way."""
+    """Runs the graph with some operators in another way: products of weights that are held, and masks. A product whose weight stays
+    an operand stays the operator that it is, for the processor."""
 
     def __init__(self, graph: Graph, held: Mapping[str, torch.Tensor]) -> None:
         super().__init__(graph.module)
         self.described = graph
         self.held = held
         self.at: torch.fx.Node
-        self.quantized = {n: self._quantized(n) for n in graph.module.graph.nodes if _kind(n) in ("linear", "head")}
+        placeholders = [node for node in graph.module.graph.nodes if node.op == "placeholder"]
+        self.names = {node: spec.name for node, spec in zip(placeholders, graph.inputs, strict=True)}
+        products = [node for node in graph.module.graph.nodes if _kind(node) in ("linear", "head")]
+        self.quantized = {node: self._quantized(node) for node in products if self._holds(node)}
         self.weights = {node: self._weight(node) for node in self.quantized}
 
     def run_with(self, *operands: torch.Tensor) -> Any:
@@ -71,9 +71,10 @@ class _Dense(torch.fx.Interpreter):
                 expected="forward graphs, of evaluation, answers and methods that train by forward passes",
                 next_step="Choose such a method (mezo), or leave out delegate = 'qnn'",
             )  # fmt: skip
-        if kind == "linear":
+        held = self.at in self.weights
+        if held and kind == "linear":
             return args[0] @ self.weights[self.at]
-        if kind == "head":
+        if held and kind == "head":
             h, _, _, targets, start, *state = args
             statistics, _, _ = head_chunk_of_logits(h @ self.weights[self.at], targets, start, *state)
             return statistics
@@ -90,6 +91,10 @@ class _Dense(torch.fx.Interpreter):
     def _quantized(self, node: torch.fx.Node) -> Int4Weight:
         return Int4Weight.of(*self._read(node))
 
+    def _holds(self, node: torch.fx.Node) -> bool:
+        places = (1, 2) if _kind(node) == "head" else (1, 2, 3)
+        return all(node.args[place] is None or self.names.get(node.args[place]) in self.held for place in places)
+
     def _read(self, node: torch.fx.Node) -> tuple[torch.Tensor, torch.Tensor, int, int]:
         """Codes, scales, and of their columns the first and how many."""
         codes, scales = (self._held(node.args[place]) for place in (1, 2))
@@ -97,8 +102,7 @@ class _Dense(torch.fx.Interpreter):
         return codes, scales, 0 if cut is None else int(self._held(cut)), columns
 
     def _held(self, node: Any) -> torch.Tensor:
-        position = _placeholders(self.described.module).index(node)
-        return self.held[self.described.inputs[position].name]
+        return self.held[self.names[node]]
 
 
 def _kind(node: torch.fx.Node) -> str:
