@@ -18,7 +18,7 @@ from tests.checks import few_rows_of
 from tests.gradients.eager import EagerBuilder, Tensors, doubles
 from tests.gradients.harness import Bases, Rig, random_adapter, random_batch, spec
 from tests.gradients.test_fzoo_hizoo import along_b, losses_at
-from tests.gradients.test_prge import EPSILON, LENGTH, MODES, RANK, ROWS, SEED, STEPS, planned
+from tests.gradients.test_prge import EPSILON, LENGTH, MODES, RANK, ROWS, SEED, SETTINGS, STEPS, planned
 
 TILES = {"query_tile": 5, "mlp_slice": 32, "head_chunk": 17, "path_tile": 25}
 RATES = (1e-3, 3e-3, 1e-4, 2e-3)  # of each step another: an update takes the rate of the step that made its g
@@ -56,14 +56,19 @@ def test_in_float64_it_is_the_walk_of_direct_losses(
         states = b.stored
 
 
+BOTH, OUTER, INNER = MODES[-1], MODES[2], MODES[1]
+# With one query there are no others to batch it with: outer alone is a pass for each sign, and inner alone is both.
+WALKS = [(*setting, BOTH) for setting in SETTINGS] + [(4, "normal", OUTER), (4, "rademacher", INNER)]
+
+
 @STEPS
-@pytest.mark.parametrize(("queries", "distribution"), few_rows_of([(1, "normal"), (4, "rademacher")], (0,)))
+@pytest.mark.parametrize(("queries", "distribution", "mode"), few_rows_of(WALKS, (0,)))
 def test_in_fp32_it_comes_to_the_adapter_of_the_regenerating_mode(
-    queries: int, distribution: Any, steps: int, bases: Bases, tracer: Tracer
+    queries: int, distribution: Any, mode: dict[str, bool], steps: int, bases: Bases, tracer: Tracer
 ) -> None:
     base = bases("llama")
     adapter = random_adapter(spec(base, RANK))
-    options = {"queries": queries, "distribution": distribution}
+    options = {"queries": queries, "distribution": distribution, **mode}
     trailing = planned(base, tracer, adapter, "prge", **options, dual_forwarding=True)
     plain = planned(base, tracer, adapter, "prge", **options)
     for step in range(1, steps + 1):
@@ -75,8 +80,35 @@ def test_in_fp32_it_comes_to_the_adapter_of_the_regenerating_mode(
         float((finished - plain.buffers.current[piece]).abs().max()) for piece, finished in trailing.buffers.finished.items()
     )
     moved = max(float(np.abs(value.numpy() - adapter[piece]).max()) for piece, value in plain.buffers.current.items())
-    print(f"\n| {queries}, {distribution}, {steps} steps | {worst:.1e} apart | {moved:.1e} moved")
+    print(f"\n| {queries}, {distribution}, {mode}, {steps} steps | {worst:.1e} apart | {moved:.1e} moved")
     assert worst <= 1e-5 < moved / 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("queries", "distribution"), SETTINGS)
+def test_in_float64_a_hundred_steps_come_to_the_adapter_of_the_regenerating_mode(
+    queries: int, distribution: Any, bases: Bases
+) -> None:
+    base, prge, worst = bases("qwen2"), plugins.get("optimizer", "prge"), 0.0
+    adapter = random_adapter(spec(base, RANK))
+    start, theta, states = doubles(adapter), doubles(adapter), Tensors()
+    options = {"epsilon": EPSILON, "queries": queries, "distribution": distribution}
+    for step in range(1, 102):  # a step says what those before it come to
+        batch = random_batch(base.config, LENGTH, seed=step)
+        scalars = {"learning_rate": RATES[step % len(RATES)], "epsilon": EPSILON}
+        trailing, plain = (
+            EagerBuilder(
+                base, spec(base, RANK, train="B"), Training(batch_size=3), batch, at, scalars, TILES, SEED, step, states=kept
+            )
+            for at, kept in ((start, states), (theta, None))
+        )
+        for b, dual in ((trailing, True), (plain, False)):
+            prge.train_step(b, b.model, prge.Options(**options, dual_forwarding=dual))  # type: ignore[arg-type]
+        worst = max(worst, *(float((trailing.finished[piece] - theta[piece]).abs().max()) for piece in trailing.finished))
+        theta, states = theta | plain.stored, trailing.stored
+    moved = max(float((theta[piece] - start[piece]).abs().max()) for piece in start)
+    print(f"\n| {queries}, {distribution}, float64 | {worst:.1e} apart | {moved:.1e} moved")
+    assert worst <= 1e-12 < moved / 10
 
 
 def test_finishing_changes_no_state_and_a_step_replays_to_the_bit(bases: Bases, tracer: Tracer) -> None:

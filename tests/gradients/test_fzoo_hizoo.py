@@ -14,7 +14,7 @@ from bespoke import plugins
 from bespoke.config import Training
 from bespoke.graph.trace import Tracer
 from bespoke.reference.interpreter import Bindings
-from tests.checks import few_rows_of
+from tests.checks import few_of, few_rows_of
 from tests.gradients.eager import EagerBuilder, Tensors, doubles
 from tests.gradients.harness import Base, Bases, Rig, random_adapter, random_batch, rig, spec
 from tests.gradients.test_float64 import ExactReference, direction
@@ -63,13 +63,15 @@ def agree(b: EagerBuilder, recorded: list[float], loss: float, now: Tensors) -> 
             np.testing.assert_allclose(new.numpy(), now[piece].numpy(), rtol=0, atol=1e-10)
 
 
-def test_fzoo_divides_one_sided_differences_by_their_spread(bases: Bases) -> None:
+@pytest.mark.parametrize("distribution", few_of(("rademacher", "normal"), ("rademacher",)))
+def test_fzoo_divides_one_sided_differences_by_their_spread(distribution: str, bases: Bases) -> None:
     base, batch = bases("qwen2"), random_batch(bases("qwen2").config, 9)
     adapter, epsilon, count, rate = random_adapter(spec(base, RANK)), 1e-3, 4, 1e-5
-    steps = written(base, "fzoo", adapter, batch, {"epsilon": epsilon, "queries": count}, rate)
+    options = {"epsilon": epsilon, "queries": count, "distribution": distribution}
+    steps = written(base, "fzoo", adapter, batch, options, rate)
     loss, theta = losses_at(base, adapter, batch), doubles(adapter)
     for step, b in enumerate(steps, 1):
-        u = [along_b(base, query, "rademacher", step) for query in range(count)]
+        u = [along_b(base, query, distribution, step) for query in range(count)]
         here = loss(theta)
         there = [loss({piece: value + epsilon * one[piece] for piece, value in theta.items()}) for one in u]
         sigma = torch.tensor(there, dtype=torch.float64).std()

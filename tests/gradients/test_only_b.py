@@ -48,20 +48,32 @@ def test_gradients_of_b_are_those_of_peft_and_there_are_no_others(
     machine = rig(base, method, 9, RANK, tracer, tiles=tiles, adapter=adapter)
     got, gradients = machine.gradients(adapter, batch)
     assert got == pytest.approx(loss, rel=1e-6)
-    assert gradients.keys() == {piece for piece in adapter if piece.endswith("lora_B")}
+    assert set(machine.buffers.step_values) == {f"{piece}.gradient" for piece in adapter if piece.endswith("lora_B")}
     error, where = worst_error(gradients, {piece: expected[piece] for piece in gradients})
     assert error <= 1e-5, f"{where} is off by {error:.2e}"
 
 
-@pytest.mark.parametrize("method", ["mesp", "mebp", "mezo"])
+# What each keeps of a piece from step to step, and of the micro-batches of one.
+KEPT: dict[str, tuple[set[str], set[str]]] = {
+    "mesp": ({"m", "v"}, {"gradient"}), "mebp": ({"m", "v"}, {"gradient"}), "mezo": (set(), set()), "prge": (set(), set()),
+    "fzoo": (set(), set()), "hizoo": ({"h"}, set()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", KEPT)
 def test_a_is_a_weight_of_the_adapters_file_and_in_no_state_gradient_or_noise(method: str, bases: Bases, tracer: Tracer) -> None:
     base = bases("llama")
     adapter = random_adapter(spec(base, RANK))
-    plan = rig(base, method, 7, RANK, tracer, training=Training(), adapter=adapter).plan
+    states, sums = KEPT[method]
+    machine = rig(base, method, 7, RANK, tracer, training=Training(accumulation=2 if sums else 1), adapter=adapter)
+    plan = machine.plan
     factors = {f"adapter.{piece}" for piece in adapter if piece.endswith("lora_A")}
     assert factors == {weight for weight in named(plan, "weight") if "lora_A" in weight}
     assert not [name for role in ("adapter", "optimizer", "temporary") for name in named(plan, role) if "lora_A" in name]
-    assert set(named(plan, "adapter")) == {piece for piece in adapter if piece.endswith("lora_B")}
+    trained = {piece for piece in adapter if piece.endswith("lora_B")}
+    assert set(named(plan, "adapter")) == trained
+    assert set(machine.buffers.current) == trained | {f"{piece}.{kept}" for piece in trained for kept in states}
+    assert set(machine.buffers.step_values) == {f"{piece}.{kept}" for piece in trained for kept in sums}
     drawn = {i.tensor for code in plan.sections.values() for i in code if isinstance(i, Noise)}
     assert all(tensor % 2 for tensor in drawn)  # of a linear A comes first
 

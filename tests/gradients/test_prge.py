@@ -12,12 +12,15 @@ import torch
 
 from bespoke.config import Training
 from bespoke.graph.trace import Tracer
+from bespoke.methods.update import copy
 from bespoke.plan.instructions import Named
 from bespoke.reference.interpreter import Bindings
+from bespoke_plugins.optimizers.prge import PRGE, PRGEOptions
 from tests.checks import few_of, few_rows_of
-from tests.gradients.eager import doubles
+from tests.gradients.eager import EagerBuilder, doubles
 from tests.gradients.harness import Base, Bases, Rig, Tiles, random_adapter, random_batch, rig, spec
 from tests.gradients.test_float64 import ExactReference, direction, eager
+from tests.gradients.test_fzoo_hizoo import along_b, losses_at
 
 RANK, SEED, EPSILON, RATE = 3, 5, 1e-2, 1e-3
 LENGTH, ROWS = 7, 2
@@ -62,7 +65,50 @@ def direct(base: Base, adapter: Any, batch: Any, query: int, distribution: Any, 
     return losses
 
 
-def planned(base: Base, tracer: Tracer, adapter: Any, method: str, tiles: Tiles | None = None, **options: Any) -> Rig:
+class Telling(PRGE):
+    """With the loss of every path among what is emitted."""
+
+    def losses(self, b: Any, model: Any, options: PRGEOptions, paths: Any) -> Any:
+        found = super().losses(b, model, options, paths)
+        b.emit(**{f"loss_{query}_{sign}": b.call(copy, loss) for (query, sign), loss in found.items()})
+        return found
+
+
+def of_paths(metrics: dict[str, float], queries: int) -> list[float]:
+    return [metrics[f"loss_{query}_{sign}"] for query in range(queries) for sign in (1, -1)]
+
+
+# Both numbers of queries that the papers' settings have, and both distributions.
+SETTINGS = list(product((1, 4), ("normal", "rademacher")))
+
+
+@pytest.mark.parametrize(("queries", "distribution"), few_rows_of(SETTINGS, (3,)))
+def test_in_float64_each_mode_walks_along_direct_losses(queries: int, distribution: Any, bases: Bases) -> None:
+    base, steps = bases("qwen2"), 3
+    adapter = random_adapter(spec(base, RANK))
+    batches = [random_batch(base.config, LENGTH, seed=step) for step in range(1, steps + 1)]
+    losses = [losses_at(base, adapter, batch) for batch in batches]
+    for mode in MODES:
+        options, theta = PRGEOptions(epsilon=EPSILON, queries=queries, distribution=distribution, **mode), doubles(adapter)
+        for step, (batch, loss) in enumerate(zip(batches, losses, strict=True), 1):
+            b = EagerBuilder(
+                base, spec(base, RANK, train="B"), Training(batch_size=3), batch, theta,
+                {"learning_rate": RATE, "epsilon": EPSILON}, {"query_tile": 5, "mlp_slice": 32, "head_chunk": 17, **TILES[0]},
+                SEED, step,
+            )  # fmt: skip
+            Telling().train_step(b, b.model, options)  # type: ignore[arg-type]
+            z = [along_b(base, query, distribution, step) for query in range(queries)]
+            expected = [loss({p: v + sign * EPSILON * one[p] for p, v in theta.items()}) for one in z for sign in (1, -1)]
+            assert of_paths(b.metrics, queries) == pytest.approx(expected, rel=1e-12)  # type: ignore[arg-type]
+            g = [(plus - minus) / (2 * EPSILON) for plus, minus in zip(expected[::2], expected[1::2], strict=True)]
+            assert b.recorded == pytest.approx(g, rel=1e-9)
+            for piece, new in b.stored.items():
+                way = sum(of * one[piece] for of, one in zip(g, z, strict=True))
+                np.testing.assert_allclose(new.numpy(), (theta[piece] - RATE / queries * way).numpy(), rtol=0, atol=1e-12)
+            theta = theta | b.stored
+
+
+def planned(base: Base, tracer: Tracer, adapter: Any, method: Any, tiles: Tiles | None = None, **options: Any) -> Rig:
     machine = rig(
         base, method, LENGTH, RANK, tracer, training=Training(batch_size=ROWS), options={"epsilon": EPSILON, **options},
         adapter=adapter, tiles=tiles,
@@ -88,19 +134,16 @@ def test_one_query_without_batching_is_mezo_to_the_bit(distribution: Any, steps:
         assert not np.array_equal(value.numpy(), adapter[piece])
 
 
-BATCHED = [(1, "normal"), (1, "rademacher"), (4, "normal"), (4, "rademacher")]
-
-
 @STEPS
-@pytest.mark.parametrize(("queries", "distribution"), few_rows_of(BATCHED, (0,)))
+@pytest.mark.parametrize(("queries", "distribution"), few_rows_of(SETTINGS, (0,)))
 def test_batched_passes_give_the_losses_of_sequential_ones(
     queries: int, distribution: Any, steps: int, bases: Bases, tracer: Tracer
 ) -> None:
     base = bases("llama")
     adapter = random_adapter(spec(base, RANK))
     options = {"queries": queries, "distribution": distribution}
-    sequential = planned(base, tracer, adapter, "prge", **options, **SEQUENTIAL)
-    batched = [planned(base, tracer, adapter, "prge", **options, **mode) for mode in MODES[1:]]
+    sequential = planned(base, tracer, adapter, Telling(), **options, **SEQUENTIAL)
+    batched = [planned(base, tracer, adapter, Telling(), **options, **mode) for mode in MODES[1:]]
     worst_loss = worst_g = 0.0
     for step in range(1, steps + 1):
         here = {piece: value.numpy().copy() for piece, value in sequential.buffers.current.items()}
@@ -109,9 +152,10 @@ def test_batched_passes_give_the_losses_of_sequential_ones(
         for machine in batched:
             machine.buffers.fill(here)  # of the same adapter: rounding of steps before is no error of this one
             got = machine.step([batch], step=step, lr=RATE, seed=SEED)
-            worst_loss = max(worst_loss, abs(got.metrics["loss"] / wanted.metrics["loss"] - 1))
+            pairs = zip(of_paths(got.metrics, queries), of_paths(wanted.metrics, queries), strict=True)
+            worst_loss = max(worst_loss, *(abs(one / other - 1) for one, other in pairs))
             worst_g = max(worst_g, *(abs(g - w) for g, w in zip(got.recorded, wanted.recorded, strict=True)))
-    print(f"\n| {queries}, {distribution} | loss off by {worst_loss:.1e} | g by {worst_g:.1e}, eps {EPSILON:g}")
+    print(f"\n| {queries}, {distribution} | a loss off by {worst_loss:.1e} | g by {worst_g:.1e}, eps {EPSILON:g}")
     assert worst_loss <= 1e-6
     assert worst_g <= 2e-6 / EPSILON
 
