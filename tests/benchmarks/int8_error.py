@@ -1,6 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A trained model whose products with quantized weights are computed by XNNPACK's formulas (those that tests/unit/targets/
-test_int8_products.py holds XNNPACK to), and what that does to a zeroth-order method's estimates."""
+test_int8_products.py holds XNNPACK to), and what that does to the estimates of zeroth-order methods.
+
+    two-sided (mezo, prge)  g   = (L(theta + eps z) - L(theta - eps z)) / (2 eps)
+    one-sided (fzoo)        g_i = (L(theta + eps u_i) - L(theta)) / (eps sigma), sigma the deviation of L(theta + eps u_1 .. u_N)
+    curvature (hizoo)       c   = |L(theta + eps z) + L(theta - eps z) - 2 L(theta)| / (2 eps^2), with its h at 1
+
+z is normal, u Rademacher. A step has N draws at one batch, so that what is wrong with its L(theta) is in all of its g_i.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +19,13 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from bespoke.methods.zeroth_order import LOSS_ROUNDING
 from bespoke.model.quantize import dequantize, quantize
 
 Products = Literal["fp32", "bf16 scales", "int8"]
 RANK, SCALE = 4, 2.0
 B_SIZE = 0.02  # of the elements of B, of an adapter that has learned
+QUERIES = 8  # of fzoo, by default: draws of a step
 
 
 class Linear(torch.nn.Module):
@@ -50,14 +59,16 @@ def rounded_rows(x: torch.Tensor) -> torch.Tensor:
 
 @dataclass
 class Estimates:
-    """Of one kind of products: g of each draw, and the loss on its plus side."""
+    """Of one kind of products: numbers of each draw, and the loss on its plus side."""
 
-    g: np.ndarray
+    two_sided: np.ndarray
+    one_sided: np.ndarray
+    curvature: np.ndarray
     losses: np.ndarray
 
 
 class Estimated:
-    """A Hugging Face model, rows of tokens, and an adapter at which estimates are made."""
+    """A Hugging Face model, batches of tokens (steps, rows, length), and an adapter at which estimates are made."""
 
     def __init__(self, folder: Path, tokens: torch.Tensor, trained: bool) -> None:
         from transformers import AutoModelForCausalLM
@@ -78,24 +89,41 @@ class Estimated:
             a = (torch.rand(RANK, width, generator=draw) * 2 - 1) * width**-0.5
             self.adapter.append((a, torch.randn(out, RANK, generator=draw) * B_SIZE * trained))
 
-    def estimates(self, epsilon: float, draws: int, kinds: Sequence[Products]) -> dict[Products, Estimates]:
-        """(L(theta + eps z) - L(theta - eps z)) / (2 eps), the same z for each kind."""
+    def estimates(self, epsilon: float, kinds: Sequence[Products]) -> dict[Products, Estimates]:
+        """The same z and u for each kind."""
         draw = torch.Generator().manual_seed(1)
-        sides = np.zeros((len(kinds), draws, 2))
-        for number in range(draws):
-            z = [tuple(torch.randn(t.shape, generator=draw) for t in pair) for pair in self.adapter]
-            for side, step in enumerate((epsilon, -epsilon)):
-                for linear, (a, b), (za, zb) in zip(self.linears, self.adapter, z, strict=True):
-                    linear.a, linear.b = a + step * za, b + step * zb
+        losses = np.zeros((len(kinds), len(self.tokens), 1 + 3 * QUERIES))  # here; plus, minus and one-sided of each draw
+        for step, batch in enumerate(self.tokens):
+            points: list[tuple[float, list[tuple[torch.Tensor, torch.Tensor]]]] = [(0.0, self.adapter)]
+            for _ in range(QUERIES):
+                z = [(torch.randn(a.shape, generator=draw), torch.randn(b.shape, generator=draw)) for a, b in self.adapter]
+                u = [(_signs(a.shape, draw), _signs(b.shape, draw)) for a, b in self.adapter]
+                points += [(epsilon, z), (-epsilon, z), (epsilon, u)]
+            for point, (distance, way) in enumerate(points):
+                for linear, (a, b), (za, zb) in zip(self.linears, self.adapter, way, strict=True):
+                    linear.a, linear.b = a + distance * za, b + distance * zb
                 for place, kind in enumerate(kinds):
-                    sides[place, number, side] = self._loss(kind)
-        return {
-            kind: Estimates((of[:, 0] - of[:, 1]) / (2 * epsilon), of[:, 0]) for kind, of in zip(kinds, sides, strict=True)
-        }
+                    losses[place, step, point] = self._loss(kind, batch)
+        return {kind: _estimates(of, epsilon) for kind, of in zip(kinds, losses, strict=True)}
 
     @torch.no_grad()
-    def _loss(self, products: Products) -> float:
+    def _loss(self, products: Products, batch: torch.Tensor) -> float:
         for linear in self.linears:
             linear.products = products
-        logits = self.model(input_ids=self.tokens, use_cache=False).logits[:, :-1].double()
-        return float(torch.nn.functional.cross_entropy(logits.flatten(0, 1), self.tokens[:, 1:].flatten()))
+        logits = self.model(input_ids=batch, use_cache=False).logits[:, :-1].double()
+        return float(torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten()))
+
+
+def _signs(shape: torch.Size, draw: torch.Generator) -> torch.Tensor:
+    return torch.randint(0, 2, shape, generator=draw) * 2.0 - 1
+
+
+def _estimates(losses: np.ndarray, epsilon: float) -> Estimates:
+    """losses: (steps, 1 + 3 QUERIES)."""
+    here = losses[:, :1]
+    plus, minus, there = (losses[:, 1 + place :: 3] for place in range(3))
+    sigma = np.maximum(there.std(axis=1, ddof=1, keepdims=True), LOSS_ROUNDING * np.maximum(1.0, here))
+    return Estimates(
+        ((plus - minus) / (2 * epsilon)).ravel(), ((there - here) / (epsilon * sigma)).ravel(),
+        (np.abs(plus + minus - 2 * here) / (2 * epsilon**2)).ravel(), plus.ravel(),
+    )  # fmt: skip

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from tests.benchmarks.figures import Cell, this_machine, write_table
-from tests.benchmarks.int8_error import Estimated, Products
+from tests.benchmarks.int8_error import QUERIES, Estimated, Estimates, Products
 from tests.benchmarks.int8_products import LINEARS, Blocks, Program, compile_lab, take_turns
 from tests.benchmarks.qwen import CACHE, model_folder
 from tests.conftest import REPOSITORY
@@ -25,7 +25,7 @@ from tests.trained import trained_model
 pytestmark = [pytest.mark.benchmark]
 
 ROWS, THREADS, ROUNDS, BLOCKS = (1, 16, 64, 256), (1, 2), 15, 6
-EPSILONS, DRAWS, BATCH, LENGTH = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1), 48, 4, 32
+EPSILONS, BATCHES, BATCH, LENGTH = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1), 6, 4, 32
 KINDS: tuple[Products, ...] = ("fp32", "bf16 scales", "int8")
 MB = 1e6
 
@@ -99,30 +99,46 @@ def test_estimates(stories: Path, data_folder: Path, tmp_path: Path) -> None:
     text = (data_folder / "text" / "tinyshakespeare" / "input.txt").read_text()[:20_000]
     rows: list[Sequence[Cell]] = []
     for name, folder in models.items():
-        ids = Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids[: BATCH * LENGTH]
+        ids = Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids[: BATCHES * BATCH * LENGTH]
         for trained in (False, True):
-            model = Estimated(folder, torch.tensor(ids).view(BATCH, LENGTH), trained)
+            model = Estimated(folder, torch.tensor(ids).view(BATCHES, BATCH, LENGTH), trained)
             for epsilon in EPSILONS:
-                found = model.estimates(epsilon, DRAWS, KINDS)
+                found = model.estimates(epsilon, KINDS)
                 exact = found["fp32"]
                 for kind in KINDS[1:]:
                     one = found[kind]
+                    g, wanted = one.two_sided, exact.two_sided
                     rows.append([
                         name, "trained" if trained else "new", kind, f"{epsilon:g}",
-                        f"{np.corrcoef(one.g, exact.g)[0, 1]:.4f}", f"{np.mean(np.sign(one.g) == np.sign(exact.g)):.0%}",
-                        float(np.sqrt(np.mean((one.g - exact.g) ** 2) / np.mean(exact.g**2))),
-                        float(np.max(np.abs(one.losses / exact.losses - 1))),
+                        f"{np.corrcoef(g, wanted)[0, 1]:.4f}", f"{np.mean(np.sign(g) == np.sign(wanted)):.0%}",
+                        error(g, wanted), float(np.max(np.abs(one.losses / exact.losses - 1))), change(one, exact, epsilon),
+                        f"{np.corrcoef(one.one_sided, exact.one_sided)[0, 1]:.4f}", error(one.one_sided, exact.one_sided),
+                        f"{np.corrcoef(one.curvature, exact.curvature)[0, 1]:.4f}", error(one.curvature, exact.curvature),
                     ])  # fmt: skip
                     print(rows[-1], flush=True)
     write_table(
         "int8_error",
-        ("model", "adapter", "what is rounded", "epsilon", "correlation of g", "same sign", "error of g, of its size", "of a loss"),
+        ("model", "adapter", "what is rounded", "epsilon", "correlation of g", "same sign", "error of g, of its size", "of a loss",
+         "of a difference, of a loss", "fzoo: correlation of g", "error, of its size", "hizoo: correlation of c",
+         "error, of its size"),
         rows,
-        f"g = (L(theta + eps z) - L(theta - eps z)) / (2 eps), {DRAWS} normal draws of z, rank 4, {BATCH} rows of {LENGTH} tokens "
-        "of Shakespeare: against fp32 with the same int4 weights. bf16 scales: of the weights alone; int8: activations too, by "
-        "XNNPACK's formulas. A new adapter has B = 0. Error: root of the mean square. Of a loss: the largest relative error.",
+        f"g = (L(theta + eps z) - L(theta - eps z)) / (2 eps), {BATCHES * QUERIES} normal draws of z at {BATCHES} batches, rank 4, "
+        f"{BATCH} rows of {LENGTH} tokens of Shakespeare: against fp32 with the same int4 weights. bf16 scales: of the weights "
+        "alone; int8: activations too, by XNNPACK's formulas. A new adapter has B = 0. Error: root of the mean square. Of a loss: "
+        "the largest relative error; of a difference: the largest error of L(theta + eps z) - L(theta - eps z), as a share of the "
+        f"loss. fzoo: (L(theta + eps u) - L(theta)) / (eps sigma), u Rademacher, sigma of the {QUERIES} draws at a batch. hizoo: "
+        "c = |L(theta + eps z) + L(theta - eps z) - 2 L(theta)| / (2 eps^2); its g is that of the first columns while its h is 1.",
         machine=this_machine(),
     )  # fmt: skip
+
+
+def error(one: np.ndarray, exact: np.ndarray) -> float:
+    return float(np.sqrt(np.mean((one - exact) ** 2) / np.mean(exact**2)))
+
+
+def change(one: Estimates, exact: Estimates, epsilon: float) -> float:
+    """By how much a difference of two losses is off, as a share of a loss."""
+    return float(np.max(2 * epsilon * np.abs(one.two_sided - exact.two_sided) / exact.losses))
 
 
 CORE = """

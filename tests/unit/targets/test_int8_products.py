@@ -21,7 +21,7 @@ from tests.unit.targets.programs import graphs_of, kernels_of, run, traced
 
 pytest.importorskip("executorch")
 
-from bespoke_plugins.targets.executorch import LEAST_EPSILON, vendor
+from bespoke_plugins.targets.executorch import vendor
 from bespoke_plugins.targets.executorch.program import compile_graph
 from bespoke_plugins.targets.executorch.qb4w.lowering import Int4Lowering, takes
 
@@ -134,12 +134,48 @@ def test_a_method_with_a_backward_pass_is_refused_before_anything_is_read(option
     assert f"Choose such a method, or leave out {name}" in said
 
 
-@pytest.mark.parametrize("method", ["mezo", "prge", "fzoo", "hizoo"])
-def test_an_epsilon_below_what_was_measured_is_refused(method: str, tmp_path: Path) -> None:
-    said = refused(tmp_path, {method: {"epsilon": 9e-3}})
-    assert f"optimizers.{method}: got epsilon = 0.009 with products = 'xnnpack_qb4w'; expected at least {LEAST_EPSILON:g}" in said
-    Personalizer(tmp_path, {method: {"epsilon": LEAST_EPSILON}}, INT8)
-    Personalizer(tmp_path, {method: {"epsilon": 9e-3}}, "executorch")
+@pytest.mark.parametrize(("method", "least"), [("mezo", 1e-2), ("prge", 1e-2), ("fzoo", 3e-2), ("hizoo", 3e-2)])
+def test_an_epsilon_below_what_was_measured_is_refused(method: str, least: float, tmp_path: Path) -> None:
+    said = refused(tmp_path, {method: {"epsilon": 0.9 * least}})
+    assert f"optimizers.{method}: got epsilon = {0.9 * least:g} with products = 'xnnpack_qb4w'; expected at least {least:g}" in said
+    Personalizer(tmp_path, {method: {"epsilon": least}}, INT8)
+    Personalizer(tmp_path, {method: {"epsilon": 0.9 * least}}, "executorch")
+
+
+class Curious:
+    """A method of an epsilon whose estimates nobody has measured."""
+
+    name = "curious"
+    promises: Any = None
+
+    class Options(Settings):
+        epsilon: float = 1.0
+
+
+class WithoutEpsilon(Curious):
+    promises = "two_sided_loss_difference"
+
+    class Options(Settings):
+        """None."""
+
+
+@pytest.mark.parametrize("method", [Curious(), WithoutEpsilon()])
+@pytest.mark.parametrize("option", [{"products": "xnnpack_qb4w"}, {"delegate": "qnn"}])
+def test_a_method_that_was_not_measured_is_refused(method: Any, option: dict[str, Any]) -> None:
+    target: Any = plugins.get("target", "executorch")
+    problem = target.refuses(target.Options(**option), method, method.Options())
+    assert problem is not None
+    assert problem.got.endswith(f"for a method that promises {method.promises or 'nothing'}")
+    assert "one that was measured with it, which promises two_sided_loss_difference" in problem.expected
+    assert target.refuses(target.Options(), method, method.Options()) is None
+
+
+def test_the_npu_takes_the_methods_that_its_emulator_ran(tmp_path: Path) -> None:
+    npu = {"executorch": {"delegate": "qnn"}}
+    for method in ("mezo", "prge"):
+        Personalizer(tmp_path, {method: {"epsilon": 1e-3}}, npu)
+    for method, promise in (("fzoo", "normalized_loss_difference"), ("hizoo", "curvature_scaled_difference")):
+        assert f"got delegate = 'qnn' for a method that promises {promise}" in refused(tmp_path, {method: {"epsilon": 0.1}}, npu)
 
 
 def test_the_npu_has_no_products_of_xnnpack(tmp_path: Path) -> None:

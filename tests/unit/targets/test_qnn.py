@@ -30,9 +30,9 @@ from tests.unit.targets.programs import graphs_of, traced
 
 pytest.importorskip("executorch")
 
+from bespoke_plugins.targets.executorch.qnn import compiler as compilers
 from bespoke_plugins.targets.executorch.qnn.binary import Job, Refused
 from bespoke_plugins.targets.executorch.qnn.compile import compile_region
-from bespoke_plugins.targets.executorch.qnn import compiler as compilers
 from bespoke_plugins.targets.executorch.qnn.compiler import Compiler, compiled
 from bespoke_plugins.targets.executorch.qnn.dense import dense_graph
 from bespoke_plugins.targets.executorch.qnn.int4 import Int4Weight, with_int4_products
