@@ -25,6 +25,9 @@ class Method:
     learning_rate: float = 1e-2
     falls_by: float = 0.5
 
+    def __str__(self) -> str:
+        return f"{self.name}, trailing" if self.options.get("dual_forwarding") else self.name
+
 
 METHODS = [
     Method("mebp", exact=True, options={"update": "sgd"}, learning_rate=0.3),
@@ -39,6 +42,10 @@ METHODS = [
         "prge", exact=False, options={"queries": 2, "epsilon": 1e-3, "distribution": "rademacher"}, steps=40, learning_rate=3e-4,
         falls_by=0.1,
     ),
+    Method(
+        "prge", exact=False, options={"queries": 2, "epsilon": 1e-3, "dual_forwarding": True}, steps=40, learning_rate=3e-4,
+        falls_by=0.1,
+    ),
     Method("simpo", exact=False, options={"update": "sgd"}, learning_rate=0.05),
     Method("zo_signsgd", exact=False, steps=40, learning_rate=3e-3, falls_by=0.1),
 ]
@@ -46,7 +53,7 @@ FEW = ("mebp", "mesp", "mezo", "prge")
 REPLAYABLE = {"fzoo", "hizoo", "mezo", "prge", "zo_signsgd"}
 
 
-@pytest.mark.parametrize("method", few_of(METHODS, [one for one in METHODS if one.name in FEW]), ids=lambda method: method.name)
+@pytest.mark.parametrize("method", few_of(METHODS, [one for one in METHODS if one.name in FEW]), ids=str)
 def test_optimizer_keeps_the_contract(method: Method) -> None:
     optimizer = plugins.get("optimizer", method.name)
     report = check_optimizer(
