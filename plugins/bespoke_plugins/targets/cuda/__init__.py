@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bespoke.contracts import TORCH_COSTS, Costs, Settings, Target, hookimpl
-from bespoke.errors import MissingDependency
+from bespoke.errors import ConfigError, MissingDependency
 
 __all__ = ["Cuda", "CudaOptions"]
 
@@ -48,8 +48,16 @@ class Cuda:
                 expected="triton, in which its kernels are written",
                 next_step="Install triton for this platform, or a build of torch for CUDA, which brings it",
             ) from None  # fmt: skip
+        from bespoke_plugins.targets.cuda import kernels
         from bespoke_plugins.targets.cuda.engine import CudaEngine
 
+        if bool(kernels.INTERPRETED.value) != interpreted:
+            raise ConfigError(
+                f"target '{self.name}', TRITON_INTERPRET", got=f"{os.environ.get('TRITON_INTERPRET')!r} after Triton was imported "
+                f"{'without' if interpreted else 'with'} its interpreter",
+                expected="the value that Triton was imported with: its kernels stay what they were made then",
+                next_step="Set it before anything imports Triton, or start another process",
+            )  # fmt: skip
         return lambda: CudaEngine(tf32=options.tf32, device="cpu" if interpreted else "cuda")
 
 

@@ -49,7 +49,7 @@ def tiles_of(kernel: str, rows: int) -> Tiles:
 def linear_int4(
     x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, column_start: torch.Tensor | None, columns: int, tf32: bool = False
 ) -> torch.Tensor:
-    _check("linear_int4", x, codes, scales, x.ndim == 2 and x.shape[1] == columns)
+    _check("linear_int4", x, codes, scales, x.ndim == 2 and x.shape[1] == columns, len(x) * len(codes))
     y = x.new_empty(x.shape[0], codes.shape[0])
     _run_linear(tf32, x.contiguous(), codes, scales, _start(column_start, x), y)
     return y
@@ -58,7 +58,7 @@ def linear_int4(
 def linear_int4_transposed(
     g: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, column_start: torch.Tensor | None, columns: int, tf32: bool = False
 ) -> torch.Tensor:
-    _check("linear_int4_transposed", g, codes, scales, g.ndim == 2 and g.shape[1] == codes.shape[0])
+    _check("linear_int4_transposed", g, codes, scales, g.ndim == 2 and g.shape[1] == codes.shape[0], len(g) * columns)
     dx = g.new_empty(g.shape[0], columns)
     _run_transposed(tf32, g.contiguous(), codes, scales, _start(column_start, g), None, None, dx)
     return dx
@@ -68,7 +68,7 @@ def embedding_int4(
     tokens: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, columns: int, tf32: bool = False
 ) -> torch.Tensor:
     """There is no product in it: tf32 changes nothing."""
-    _check("embedding_int4", tokens, codes, scales, tokens.ndim == 1, torch.int64)
+    _check("embedding_int4", tokens, codes, scales, tokens.ndim == 1, len(tokens) * columns, torch.int64)
     y = torch.empty(tokens.shape[0], columns, dtype=torch.float32, device=tokens.device)
     grid = (tokens.shape[0], -(-columns // (32 * EMBEDDING_GROUPS)))
     if y.numel():
@@ -86,13 +86,13 @@ def head_chunk_int4(
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
     rows = h.shape[0]
     fits = h.ndim == 2 and targets.numel() == rows and all(value.shape == (rows,) for value in (m, total, label, best))
-    _check("head_chunk_int4", h, codes, scales, fits and (acc is None or acc.shape == h.shape))
+    _check("head_chunk_int4", h, codes, scales, fits and (acc is None or acc.shape == h.shape), rows * 32)
     h, targets, start = h.contiguous(), targets.contiguous(), _start(start, h)
     state = [value.contiguous() for value in (m, total, label, best)]
     new = [torch.empty_like(value) for value in state]
     sums = None if acc is None else acc.contiguous()
     zero, keep = _start(None, h), torch.empty_like(new[0])
-    size = max(32, min(codes.shape[0], LOGITS_AT_ONCE // max(1, rows)))
+    size = max(32, min(codes.shape[0], LOGITS_AT_ONCE // max(1, rows) // 32 * 32))  # kernels are compiled for multiples of 16
     for offset in range(0, codes.shape[0] if rows else 0, size):
         part = codes[offset : offset + size], scales[offset : offset + size]
         z = h.new_empty(rows, part[0].shape[0])
@@ -142,18 +142,20 @@ def _start(given: torch.Tensor | None, beside: torch.Tensor) -> torch.Tensor:
 
 
 def _check(
-    name: str, first: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, fits: bool, dtype: torch.dtype = torch.float32
-) -> None:
-    """A kernel would read past the end of what does not fit."""
+    name: str, first: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, fits: bool, results: int,
+    dtype: torch.dtype = torch.float32,
+) -> None:  # fmt: skip
+    """A kernel would read past the end of what does not fit. results: numbers of the largest tensor that it writes."""
     paired = codes.ndim == scales.ndim == 2 and codes.shape == (scales.shape[0], 16 * scales.shape[1])
     typed = (first.dtype, codes.dtype, scales.dtype) == (dtype, torch.uint8, torch.float16)
-    small = max(math.prod(value.shape) for value in (first, codes)) < _LARGEST
+    small = max(results, *(math.prod(value.shape) for value in (first, codes))) < _LARGEST
     if not (fits and paired and typed and small):
         shown = ", ".join(f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}" for value in (first, codes, scales))
         raise GraphError(
-            f"operator '{name}'", got=f"operands {shown}",
-            expected=f"{str(dtype).removeprefix('torch.')} rows, codes uint8 [out, 16 * groups] and scales float16 [out, groups]",
-            next_step="Build the bundle again from its source",
+            f"operator '{name}'", got=f"operands {shown}" + ("" if small else f" and a result of {results:,} numbers"),
+            expected=f"{str(dtype).removeprefix('torch.')} rows, codes uint8 [out, 16 * groups] and scales float16 [out, groups]"
+            + ("" if small else ", and fewer than 2^31 numbers of each"),
+            next_step="Build the bundle again from its source" + ("" if small else ", with fewer rows"),
         )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ import torch
 from bespoke import Lora, Personalizer, PersonalModel, Training
 from bespoke.bundle.reader import open_bundle
 from bespoke.core import engine_table, finding
-from bespoke.errors import BudgetExceeded, MissingDependency
+from bespoke.errors import BudgetExceeded, ConfigError, MissingDependency
 from bespoke.reference import train as reference
 from bespoke.reference.train import Trained
 from bespoke_plugins.targets.cuda import Cuda, CudaOptions
@@ -154,6 +154,15 @@ def test_without_triton_the_error_says_what_to_install(monkeypatch: pytest.Monke
     assert "without triton" in caught.value.got
     assert "triton" in caught.value.expected
     assert "Install triton" in caught.value.next_step
+
+
+def test_a_change_of_mind_after_triton_was_imported_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels are compiled or interpreted as they were imported, and here that is interpreted: on a GPU they would be so too."""
+    monkeypatch.delenv("TRITON_INTERPRET")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.raises(ConfigError, match=r"TRITON_INTERPRET: got None after Triton was imported with its interpreter") as caught:
+        Cuda().engine(CudaOptions())
+    assert caught.value.next_step == "Set it before anything imports Triton, or start another process"
 
 
 def test_without_a_gpu_there_is_an_engine_for_the_interpreter_alone(monkeypatch: pytest.MonkeyPatch) -> None:

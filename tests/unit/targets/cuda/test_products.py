@@ -140,6 +140,17 @@ def test_the_head_is_the_softmax_over_all_logits(chunk: int, at_once: int, size:
     assert best.tolist() == logits.argmax(1).tolist()
 
 
+def test_the_heads_parts_are_of_widths_that_the_kernels_were_compiled_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """576 rows are what fzoo's nine paths make of four rows of 16 tokens: 2^20 logits are 1,820 of each."""
+    widths = []
+    monkeypatch.setattr(products, "_run_linear", lambda tf32, x, codes, scales, start, y: widths.append(y.zero_().shape[1]))
+    w = weight(4000, 32)
+    zeros = torch.zeros(576)
+    state = [zeros - 1e30, zeros, zeros, zeros.long()]
+    OPERATORS["head_chunk_int4"](torch.zeros(576, 32), w.codes, w.scales, zeros.long(), torch.tensor(0), *state)
+    assert widths == [1792, 1792, 416]
+
+
 def test_the_head_without_a_gradient_is_the_same() -> None:
     w, h, targets = weight(VOCABULARY, WIDTH), random(ROWS, WIDTH), torch.arange(ROWS)
     for one, other in zip(head(w, h, targets, 64, gradient=False), head(w, h, targets, 64)[:4], strict=True):
@@ -176,3 +187,17 @@ def test_operands_of_other_shapes_or_types_are_refused(changed: dict[str, Any]) 
     given = {"x": random(5, 64), "codes": w.codes, "scales": w.scales} | changed
     with pytest.raises(GraphError, match=r"linear_int4.*operands.*expected float32 rows"):
         OPERATORS["linear_int4"](given["x"], given["codes"], given["scales"], None, 64)
+
+
+def test_a_result_of_more_numbers_than_a_kernel_counts_is_refused() -> None:
+    """With operands that are smaller by far. On the device "meta" they take no memory."""
+    many = 1 << 16
+    x, g = torch.empty(many, 32, device="meta"), torch.empty(32, 32, device="meta")
+    codes, scales = (torch.empty(many, n, dtype=d, device="meta") for n, d in ((16, torch.uint8), (1, torch.float16)))
+    wide = [tensor[:32].expand(32, -1) for tensor in (codes, scales)]
+    with pytest.raises(GraphError, match=r"linear_int4.*a result of 4,294,967,296 numbers; expected.*fewer than 2\^31"):
+        OPERATORS["linear_int4"](x, codes, scales, None, 32)
+    with pytest.raises(GraphError, match=r"linear_int4_transposed.*a result of 4,294,967,296 numbers"):
+        OPERATORS["linear_int4_transposed"](g, *wide, None, 1 << 27)
+    with pytest.raises(GraphError, match=r"embedding_int4.*a result of 8,589,934,592 numbers"):
+        OPERATORS["embedding_int4"](torch.empty(many, dtype=torch.int64, device="meta"), *wide, 1 << 17)
