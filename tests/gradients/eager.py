@@ -16,7 +16,6 @@ from bespoke.graph.direct import Cell, DirectBuilder
 from bespoke.model.quantize import dequantize
 from bespoke.model.spec import ModelSpec
 from bespoke.ops.weight import QuantizedWeight
-from bespoke.plan.kinds import option_scalar
 from bespoke.rules.noise import noise
 from bespoke.testing.tiny import TokenBatch
 from tests.gradients.harness import Base
@@ -44,7 +43,7 @@ class EagerBuilder(DirectBuilder):
         super().__init__(
             model, training, batch.tokens, batch.targets, batch.mask.double(),
             group=lambda group: weights(base, model, state, group), adapter_tensors=state, states=states or {},
-            numbers={option_scalar(name): torch.tensor(number, dtype=torch.float64) for name, number in numbers.items()},
+            numbers={name: torch.tensor(number, dtype=torch.float64) for name, number in numbers.items()},
             draw=drawn, tiles=tiles or {},
         )  # fmt: skip
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from bespoke import plugins
+from bespoke.compiler.request import Method
 from bespoke.config import Training
 from bespoke.graph.trace import Tracer
 from bespoke.reference.interpreter import Bindings
@@ -27,7 +28,7 @@ def written(base: Base, method: str, adapter: Any, batch: Any, options: dict[str
     """The builders after each step, by the plugin's own code in float64."""
     plugin, state, states, found = plugins.get("optimizer", method), doubles(adapter), {}, []
     for step in range(1, STEPS + 1):
-        scalars = {"learning_rate": rate, "epsilon": options["epsilon"], "smoothing": options.get("smoothing", 0.0)}
+        scalars = {"learning_rate": rate, **Method(method, plugin, plugin.Options(**options), Training()).scalars}
         b = EagerBuilder(
             base, spec(base, RANK, train="B"), Training(batch_size=3), batch, state, scalars, TILES, SEED, step, states
         )
@@ -137,10 +138,11 @@ def test_where_no_curvature_is_measured_h_stays_above_zero(bases: Bases, tracer:
 def test_losses_that_differ_by_rounding_alone_make_no_step_of_full_length(bases: Bases, tracer: Tracer) -> None:
     base, rate, epsilon = bases("llama"), 1e-6, 1e-9  # so small that theta + eps u is theta in fp32
     adapter = {piece: value + np.float32(1) for piece, value in random_adapter(spec(base, RANK)).items()}
-    made = machine(base, tracer, "fzoo", adapter, epsilon=epsilon, queries=4)
-    outcome = made.step([random_batch(base.config, 7, rows=2)], step=1, lr=rate, seed=SEED)
-    assert outcome.metrics["spread"] == pytest.approx(1e-6 * max(1.0, outcome.metrics["loss"]), rel=1e-6)
-    assert all(np.isfinite(g) and abs(g) < 1 / epsilon for g in outcome.recorded)
+    for given, rounding in (({}, 1e-6), ({"loss_rounding": 2e-3}, 2e-3)):
+        made = machine(base, tracer, "fzoo", adapter, epsilon=epsilon, queries=4, **given)
+        outcome = made.step([random_batch(base.config, 7, rows=2)], step=1, lr=rate, seed=SEED)
+        assert outcome.metrics["spread"] == pytest.approx(rounding * max(1.0, outcome.metrics["loss"]), rel=1e-6)
+        assert all(np.isfinite(g) and abs(g) < 1 / epsilon for g in outcome.recorded)
 
 
 @pytest.mark.parametrize(("method", "numbers"), few_rows_of([("fzoo", 4), ("hizoo", 2)], (0,)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bespoke import Personalizer, Training
+from bespoke import Personalizer, Training, plugins
 
 
 def rates(optimizers: Any, training: Training | None = None) -> dict[str, float]:
@@ -26,6 +26,20 @@ def test_a_rate_that_the_developer_names_is_every_methods() -> None:
     """Also where it is the one that stands there by default."""
     for rate in (2e-4, 7e-3):
         assert set(rates({"mesp": {}, "mebp": {"update": "sgd"}, "mezo": {}}, Training(learning_rate=rate)).values()) == {rate}
+
+
+def floor(targets: Any, **options: Any) -> float:
+    (method,) = Personalizer("m", {"fzoo": {"epsilon": 3e-2, **options}}, targets).request.methods
+    assert method.scalars["option.loss_rounding"] == method.options.loss_rounding  # type: ignore[attr-defined]
+    return method.scalars["option.loss_rounding"]
+
+
+def test_a_spread_of_losses_is_never_taken_for_less_than_what_the_targets_round() -> None:
+    fp16, fp32 = {"coreml": {"precision": "fp16"}}, {"coreml": {"precision": "fp32"}}
+    coarse = plugins.get("target", "coreml").rounding(plugins.get("target", "coreml").Options(precision="fp16"))
+    assert coarse > 1e-6
+    assert (floor("torch"), floor(fp32), floor(fp16), floor({"torch": {}, **fp16})) == (1e-6, 1e-6, coarse, coarse)
+    assert floor(fp16, loss_rounding=1e-5) == 1e-5  # measured by who builds
 
 
 @pytest.mark.parametrize("training", [None, Training(learning_rate=2e-4)])

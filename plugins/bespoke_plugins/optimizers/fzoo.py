@@ -7,7 +7,7 @@ for Fine-Tuning Large Language Models towards Adam-Scale Speed", arXiv 2506.0903
 
 N + 1 paths, below each other in one batch, read the frozen weights once. u is regenerated from its counter wherever it is needed.
 What is recorded is g_i = (l_i - l_0) / (eps sigma): a journal of these replays the step. Where the losses differ by no more than
-fp32 rounds them, sigma is that rounding (LOSS_ROUNDING): else a flat spot would be taken for a step of full length along noise.
+they are rounded, sigma is that rounding (loss_rounding): else a flat spot would be taken for a step of full length along noise.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 
 from bespoke.contracts import ModelSpec, Optimizer, Promise, hookimpl
 from bespoke.graph import PlanBuilder, Value
-from bespoke.methods import LOSS_ROUNDING, NormalizedOptions, block_forward, descended, embed, head_losses
+from bespoke.methods import NormalizedOptions, block_forward, descended, embed, head_losses
 
 
 class FZOO:
@@ -30,7 +30,7 @@ class FZOO:
     Options = NormalizedOptions
 
     def train_step(self, b: PlanBuilder, model: ModelSpec, options: NormalizedOptions) -> None:
-        found = b.call(normalized, self.losses(b, model, options), b.scalar("epsilon"))
+        found = b.call(normalized, self.losses(b, model, options), b.scalar("epsilon"), b.scalar("loss_rounding"))
         gs = [b.record(g) for g in found["g"]]
         for group in model.blocks:
             for theta in b.adapter(group).values():
@@ -64,12 +64,12 @@ def move(theta: torch.Tensor, u: torch.Tensor, epsilon: torch.Tensor) -> torch.T
     return theta + epsilon * u
 
 
-def normalized(losses: torch.Tensor, epsilon: torch.Tensor) -> dict[str, Any]:
+def normalized(losses: torch.Tensor, epsilon: torch.Tensor, rounding: torch.Tensor) -> dict[str, Any]:
     """losses (N + 1) -> l_0, sigma, and the N numbers g_i."""
     here, there = losses[0], losses[1:]
     count = there.shape[0]
     variance = ((there - there.sum() / count) ** 2).sum() / (count - 1)
-    sigma = torch.maximum(torch.sqrt(variance), LOSS_ROUNDING * torch.clamp(here, min=1.0))
+    sigma = torch.maximum(torch.sqrt(variance), rounding * torch.clamp(here, min=1.0))
     return {"loss": here.clone(), "spread": sigma, "g": [(there[i] - here) / (epsilon * sigma) for i in range(count)]}
 
 

@@ -5,6 +5,7 @@ at once."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -54,6 +55,7 @@ def resolve(optimizers: Named, targets: Named, given: Mapping[str, Any]) -> Buil
             options = _settings(f"targets.{name}", target.Options, dict(values), problems)
             if isinstance(options, Settings):
                 chosen.append(TargetChoice(name, target, options))
+    methods = [_knowing_rounding(method, chosen) for method in methods]
     problems += _refusals(methods, chosen)
     lengths = {method.training.sequence_lengths for method in methods}
     if len(lengths) > 1:
@@ -88,6 +90,17 @@ def _refusals(methods: Sequence[Method], targets: Sequence[TargetChoice]) -> lis
         for method in methods
     ]
     return [ConfigError(f"optimizers.{method.name}", **problem._asdict()) for method, problem in found if problem is not None]
+
+
+def _knowing_rounding(method: Method, targets: Sequence[TargetChoice]) -> Method:
+    """With `loss_rounding`, of options that have such a field, as large as the largest of the targets, unless it was given."""
+    from bespoke.contracts import rounding
+
+    default = getattr(method.options, "loss_rounding", None)
+    if default is None or "loss_rounding" in method.options.model_fields_set:
+        return method
+    largest = max([default, *(rounding(target.plugin, target.options) for target in targets)])
+    return replace(method, options=method.options.model_copy(update={"loss_rounding": largest}))
 
 
 def _method_defaults(options: Any, training: Training) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from bespoke.contracts import Promise
 from bespoke.golden.document import Known, MethodGolden
 from bespoke.golden.methods import FLOOR, STEPS, rates
 from bespoke.golden.reference import Lane
-from bespoke.methods.zeroth_order import LEAST_CURVATURE, LOSS_ROUNDING
+from bespoke.methods.zeroth_order import LEAST_CURVATURE
 from bespoke.model.spec import ModelSpec
 from bespoke.rules.noise import noise
 
@@ -210,7 +210,7 @@ class Normalized(ZerothOrder):
         here, there = float(losses[0]), losses[1:]
         if not len(there):
             return here, there
-        self._slope = max(float(there.std(ddof=1)), LOSS_ROUNDING * max(1.0, here))
+        self._slope = max(float(there.std(ddof=1)), self.options.loss_rounding * max(1.0, here))
         return here, (there - here) / (self.options.epsilon * self._slope)
 
     def noise_of(self, loss: float, numbers: np.ndarray) -> np.ndarray:

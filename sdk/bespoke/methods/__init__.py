@@ -32,7 +32,6 @@ from bespoke.methods.update import FirstOrderOptions, summed_gradients, update
 from bespoke.methods.vjp import vjp
 from bespoke.methods.zeroth_order import (
     LEAST_CURVATURE,
-    LOSS_ROUNDING,
     CurvatureOptions,
     NormalizedOptions,
     ZerothOrderOptions,
@@ -44,7 +43,6 @@ from bespoke.methods.zeroth_order import (
 __all__ = [
     "ATTENTION_LINEARS",
     "LEAST_CURVATURE",
-    "LOSS_ROUNDING",
     "MLP_LINEARS",
     "Attention",
     "CurvatureOptions",

@@ -43,13 +43,17 @@ class NormalizedOptions(Settings):
 
     A method with these options, or with more, that promises `normalized_loss_difference` does this. Let theta be the pieces that it
     stores, u_i = b.noise(theta, query=i, distribution), l_0 = L(theta), l_i = L(theta + eps u_i), and sigma the sample standard
-    deviation of l_1 to l_queries, but no less than LOSS_ROUNDING max(1, l_0). It records g_i = (l_i - l_0) / (eps sigma) in order,
+    deviation of l_1 to l_queries, but no less than loss_rounding max(1, l_0). It records g_i = (l_i - l_0) / (eps sigma) in order,
     emits l_0 as `loss`, and steps theta <- theta - (learning_rate / queries) sum_i g_i u_i.
+
+    `loss_rounding` that nobody names is, in a bundle, what the roughest of its targets was measured to round, if that is more than
+    fp32 does.
     """
 
     epsilon: float = Field(default=1e-3, gt=0)
     queries: int = Field(default=8, ge=2, le=63)
     distribution: Literal["normal", "rademacher"] = "rademacher"
+    loss_rounding: Scalar = Field(default=LOSS_ROUNDING, gt=0, lt=1)
 
     @property
     def training_defaults(self) -> dict[str, float]:

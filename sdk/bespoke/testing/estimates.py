@@ -11,13 +11,7 @@ import numpy as np
 from bespoke.config import Settings
 from bespoke.contracts import Optimizer
 from bespoke.golden.promises import GoldenMethod, check_promise, stored_pieces
-from bespoke.methods.zeroth_order import (
-    LEAST_CURVATURE,
-    LOSS_ROUNDING,
-    CurvatureOptions,
-    NormalizedOptions,
-    ZerothOrderOptions,
-)
+from bespoke.methods.zeroth_order import LEAST_CURVATURE, CurvatureOptions, NormalizedOptions, ZerothOrderOptions
 from bespoke.plan.instructions import Plan
 from bespoke.rules.noise import noise
 from bespoke.testing.dense import loss_and_gradients
@@ -98,7 +92,7 @@ def _numbers(options: Any, loss: Loss, z: list[Arrays], h: Arrays) -> Numbers:
     off = LOSS_NOISE * max(1.0, at)
     if isinstance(options, NormalizedOptions):
         losses = np.array([loss(eps, along) for along in z])
-        sigma = max(float(losses.std(ddof=1)), LOSS_ROUNDING * max(1.0, at))
+        sigma = max(float(losses.std(ddof=1)), options.loss_rounding * max(1.0, at))
         return [((one - at) / (eps * sigma), 2 * off / (eps * sigma) * (1 + abs(one - at) / sigma)) for one in losses]
     scaled = {name: array / np.sqrt(h.get(name, 1.0)) for name, array in z[0].items()}
     plus, minus = loss(eps, scaled), loss(-eps, scaled)
