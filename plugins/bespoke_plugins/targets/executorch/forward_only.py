@@ -61,7 +61,7 @@ def _without_state(inner: Any) -> Any:
     """A partitioner that delegates what `inner` does, but nothing of what a state is computed with."""
     from executorch.exir.backend.partitioner import Partitioner, PartitionResult
 
-    class WithoutState(Partitioner):  # type: ignore[misc]
+    class WithoutState(Partitioner):
         def partition(self, exported_program: Any) -> Any:
             found = inner.partition(exported_program)
             graph = found.tagged_exported_program.graph
