@@ -21,6 +21,7 @@ from bespoke.core.answers import Generation
 from bespoke.core.handle import Handle, Place
 from bespoke.core.runtime import CoreRuntime
 from bespoke.testing import check_target
+from bespoke_plugins.targets import executorch
 from tests.bundles import made_once
 from tests.checks import record_check
 from tests.full_size import full_size_folder
@@ -35,7 +36,8 @@ pytestmark = [
 ]
 
 STEPS, FEW, ROWS, LENGTH, CHARACTERS, ORDERS = 100, 20, 4, 32, 40, 10
-METHODS = {"mezo": {}, "prge": {"queries": 2}}
+METHODS: dict[str, Any] = {"mezo": {"distribution": "normal"}, "prge": {"queries": 2, "distribution": "normal"}}
+NOT_OFFERED: dict[str, Any] = {"fzoo": {"queries": 4}, "hizoo": {}}  # until this says that fp16 leaves enough of their estimates
 NPU = {"executorch": {"delegate": "qnn", "soc": "SM8650"}}
 INT4 = {"executorch": {"delegate": "qnn", "soc": "SM8650", "weights": "int4"}}
 
@@ -49,7 +51,7 @@ def test_each_program_computes_what_was_traced() -> None:
 
 
 def build(stories: Path, folder: Path, targets: Any, epsilon: float, names: Collection[str] = tuple(METHODS)) -> None:
-    methods = {name: {**METHODS[name], "epsilon": epsilon, "distribution": "normal"} for name in names}
+    methods = {name: {**(METHODS | NOT_OFFERED)[name], "epsilon": epsilon} for name in names}
     training = Training(sequence_lengths=(LENGTH,), batch_size=ROWS, steps=STEPS, seed=1)
     Personalizer(stories, methods, targets, lora=Lora(rank=4), training=training, context=64, data=None).build(folder / "bundle")
 
@@ -124,6 +126,12 @@ def test_weights_are_in_the_programs_but_for_those_of_a_look_up(bundles: tuple[f
     assert sum(bool(artifact.baked) for artifact in target.artifacts) > 30
 
 
+def of_a_difference(g: np.ndarray, exact_g: np.ndarray, exact_losses: np.ndarray, epsilon: float) -> float:
+    """The largest error of L(theta + eps z) - L(theta - eps z), from which g is made, as a share of the step's loss."""
+    wrong = 2 * epsilon * np.abs(g - exact_g).reshape(len(exact_losses), -1)
+    return float((wrong / exact_losses[:, None]).max())
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_the_core_trains_with_the_npu_as_with_the_processor(
     bundles: tuple[float, dict[str, Path]], method: str, data_folder: Path, tmp_path: Path
@@ -138,6 +146,7 @@ def test_the_core_trains_with_the_npu_as_with_the_processor(
     large = np.abs(exact_g) > noise
     figures = {
         "steps": len(losses), "largest relative error of a loss": float(np.max(np.abs(losses / exact_losses - 1))),
+        "of a difference, as a share of a loss": of_a_difference(g, exact_g, exact_losses, epsilon),
         "correlation of g": float(np.corrcoef(g, exact_g)[0, 1]), "noise of g": noise, "g that exceed it": int(large.sum()),
         "of them with the same sign": float(np.mean(np.sign(g[large]) == np.sign(exact_g[large]))),
     }  # fmt: skip
@@ -170,6 +179,32 @@ def test_the_core_trains_with_int4_weights_as_with_the_processor(stories: Path, 
     with open_bundle(bundles["int4"]) as opened:
         core = CoreRuntime(Place(bundles["int4"], tmp_path / "state", opened.manifest_sha256), None)
     assert {check["method"] for check in core.verify()["checks"]} >= {"mezo", "generation"}
+
+
+@pytest.mark.parametrize("method", NOT_OFFERED)
+def test_estimates_that_are_not_offered_for_the_npu_and_what_fp16_does_to_them(
+    method: str, stories: Path, data_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is found is written down, to decide by. fzoo records g of each of its directions, hizoo g and c of each step."""
+    for promise in ("normalized_loss_difference", "curvature_scaled_difference"):
+        monkeypatch.setitem(executorch.NPU_EPSILONS, promise, 0.0)
+    words, runs = texts(data_folder), {}
+    for name, targets in {"npu": NPU, "processor": "executorch"}.items():
+        build(stories, tmp_path / f"{name} made", targets, 1e-2, [method])
+        runs[name] = trained(tmp_path / f"{name} made" / "bundle", tmp_path / name, method, words, FEW)
+    (losses, recorded), (exact_losses, exact_recorded) = runs["npu"], runs["processor"]
+    figures: dict[str, float] = {
+        "steps": len(losses), "largest relative error of a loss": float(np.max(np.abs(losses / exact_losses - 1)))
+    }  # fmt: skip
+    columns = {"g": slice(None)} if method == "fzoo" else {"g": slice(0, None, 2), "c": slice(1, None, 2)}
+    for what, place in columns.items():
+        one, exact = recorded[place], exact_recorded[place]
+        figures[f"correlation of {what}"] = float(np.corrcoef(one, exact)[0, 1])
+        figures[f"error of {what}, of its size"] = float(np.sqrt(np.mean((one - exact) ** 2) / np.mean(exact**2)))
+    record_check(f"training with the NPU's programs, {method}, epsilon 0.01, not offered", figures)
+    print(figures)
+    assert figures["steps"] == FEW
+    assert figures["largest relative error of a loss"] <= 1e-2
 
 
 @pytest.mark.parametrize(("weights", "of_a_weight"), [("fp16", 2.0), ("int4", 0.8)])
