@@ -87,7 +87,7 @@ EXTRAS = {"torch": "build", "transformers": "build", "jinja2": "build", "gguf": 
 
 
 class MissingDependency(BespokeError):
-    """An optional package is not installed."""
+    """An optional package is not installed, or a library that a program needs is not there."""
 
     exit_code = 3
 
@@ -189,11 +189,14 @@ class StateLocked(StateError):
 
 
 class DiskFull(StateError):
-    """The disk has no room for a commit or for the scratch file. What was committed stays."""
+    """The disk has no room for a commit, the scratch file or packed weights. What was committed stays."""
 
 
 class Unavailable(StateError):
-    """The state cannot be used now: another process keeps it busy. Nothing is damaged; try again later."""
+    """The state or the device cannot be used now: another process keeps it busy, or it lacks what a program needs.
+
+    Nothing is damaged: try again later, or when that is mended.
+    """
 
     exit_code = 16
 

@@ -7,14 +7,19 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bespoke import Lora, Personalizer, Training
+from tests.bundles import made_once
+from tests.models import tiny_model
 from tests.native.conftest import compile_core
 from tests.native.core_lab import METHODS, Core, States, tiny_core_bundle
 
 __all__ = ["tiny_core_bundle"]
 
+WIDE_STEPS = 3
 ELSEWHERE = 1 << 40  # bytes that the engine of remote_lab.cpp says it holds
 
 
@@ -25,15 +30,49 @@ def test_an_engine_with_its_own_memory_gives_the_same_bits(
     states = States(tiny_core_bundle, tmp_path, method)
     near, far = states.fresh(tmp_path / "near"), states.fresh(tmp_path / "far")
     expected = Core(native_build / "bespoke-core", tiny_core_bundle).train(near)
-    done = subprocess.run(
-        [native_build / "tests" / "remote_lab", tiny_core_bundle, far, method], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, (done.returncode, done.stderr)
-    report = json.loads(done.stdout.splitlines()[-1])
+    report, _ = remote(native_build, tiny_core_bundle, far, method)
     assert report["losses"] == expected.report["losses"]
     assert states.at_end(far) == states.at_end(near)
     assert report["memory"]["peak_bytes"] > ELSEWHERE > expected.report["memory"]["peak_bytes"]
     assert min(report["step_peak_bytes"]) > ELSEWHERE
+
+
+def remote(build: Path, bundle: Path, state: Path, method: str, *version: str) -> tuple[dict[str, Any], int]:
+    """The report of remote_lab.cpp, and how often its engine's threads were asked for."""
+    command = [build / "tests" / "remote_lab", bundle, state, method, *version]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    report, counted = map(json.loads, done.stdout.splitlines()[-2:])
+    return report, counted["shared_out"]
+
+
+@pytest.fixture(scope="module")
+def wide_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With pieces of an adapter that are large enough for their noise to be shared out."""
+
+    def make(folder: Path) -> None:
+        sizes = {"num_hidden_layers": 1, "hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 2}
+        model = tiny_model("llama", folder / "model", **sizes)
+        training = Training(sequence_lengths=(16,), batch_size=2, steps=WIDE_STEPS, seed=1)
+        methods = {"mezo": {"learning_rate": 1e-4, "epsilon": 1e-2}}
+        lora = Lora(rank=128)
+        Personalizer(model, methods, "executorch", context=40, lora=lora, training=training, data=None).build(folder / "bundle")
+
+    return made_once(tmp_path_factory, "wide_core", make) / "bundle"
+
+
+def test_noise_is_made_on_the_engines_threads_or_on_the_callers_where_a_table_is_of_before(
+    native_build: Path, wide_bundle: Path, tmp_path: Path
+) -> None:
+    """`parallel` came after version 1.0: a table that ends before it has none, whatever lies behind its end. Same bits either way."""
+    states = States(wide_bundle, tmp_path, "mezo")
+    newer, older = states.fresh(tmp_path / "newer"), states.fresh(tmp_path / "older")
+    report, shared_out = remote(native_build, wide_bundle, newer, "mezo")
+    report_of_before, none = remote(native_build, wide_bundle, older, "mezo", "1.0")
+    assert shared_out > len(report["losses"]) == WIDE_STEPS
+    assert none == 0
+    assert report["losses"] == report_of_before["losses"]
+    assert states.at_end(newer) == states.at_end(older)
 
 
 @pytest.mark.slow

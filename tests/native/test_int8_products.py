@@ -17,7 +17,7 @@ from bespoke.bundle.reader import open_bundle
 from bespoke.core import finding
 from bespoke.core.handle import Place
 from bespoke.core.runtime import CoreRuntime
-from bespoke.errors import BundleError
+from bespoke.errors import DiskFull, Unavailable
 from tests.bundles import made_once
 from tests.checks import record_check
 from tests.reading import select
@@ -172,7 +172,7 @@ def test_a_full_disk_is_an_error_and_a_later_call_finds_room(bundles: dict[str, 
     ballast = small_disk / "ballast"
     with PersonalModel.open(bundles["int8"], state=small_disk / "state", runtime="core") as model:
         ballast.write_bytes(bytes(400 * 1024))
-        with pytest.raises(BundleError, match=r"no room for 1 MB of packed weights in .*packed.*No space left"):
+        with pytest.raises(DiskFull, match=r"no room for 1 MB of packed weights in .*packed.*No space left.*Free some space"):
             list(model.generate(PROMPT, max_tokens=TOKENS))
         subprocess.run(["mount", "-o", "remount,size=8m", small_disk], check=True)
         assert list(model.generate(PROMPT, max_tokens=TOKENS))
@@ -180,5 +180,5 @@ def test_a_full_disk_is_an_error_and_a_later_call_finds_room(bundles: dict[str, 
 
 def test_a_folder_that_cannot_be_written_is_an_error(bundles: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "packed").write_text("a file")
-    with pytest.raises(BundleError, match=r"the folder for packed weights, .*packed"):
+    with pytest.raises(Unavailable, match=r"the folder for packed weights, .*packed.*nothing is damaged"):
         answer(bundles["int8"], tmp_path)

@@ -37,7 +37,8 @@ pytestmark = [
 
 STEPS, FEW, ROWS, LENGTH, CHARACTERS, ORDERS = 100, 20, 4, 32, 40, 10
 METHODS: dict[str, Any] = {"mezo": {"distribution": "normal"}, "prge": {"queries": 2, "distribution": "normal"}}
-NOT_OFFERED: dict[str, Any] = {"fzoo": {"queries": 4}, "hizoo": {}}  # until this says that fp16 leaves enough of their estimates
+# Until what is found here says that fp16 leaves enough of their estimates. The spread of fzoo is divided by as it is.
+NOT_OFFERED: dict[str, Any] = {"fzoo": {"queries": 4, "loss_rounding": 1e-6}, "hizoo": {}}
 NPU = {"executorch": {"delegate": "qnn", "soc": "SM8650"}}
 INT4 = {"executorch": {"delegate": "qnn", "soc": "SM8650", "weights": "int4"}}
 

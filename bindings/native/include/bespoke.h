@@ -90,6 +90,10 @@ enum { BESPOKE_FLOAT32 = 0, BESPOKE_FLOAT16 = 1, BESPOKE_UINT8 = 2, BESPOKE_INT6
 
 #define BESPOKE_ENGINE_NO_MEMORY 2       /* the system gave none: training ends as where a budget is exceeded */
 #define BESPOKE_ENGINE_OTHER_SIGNATURE 3 /* the program takes or gives other tensors; `message` says which: the bundle is refused */
+/* The device lacks something, and the bundle is as it should be: the call ends with the status of the same name. */
+#define BESPOKE_ENGINE_DISK_FULL 4          /* room for what the engine makes of the artifact */
+#define BESPOKE_ENGINE_MISSING_DEPENDENCY 5 /* a library that the program needs */
+#define BESPOKE_ENGINE_UNAVAILABLE 6        /* a folder, a driver, a chip that the program is for */
 
 /* A dense tensor in row-major order. The same place is given in two ways: an engine takes the one that it can use. */
 typedef struct bespoke_tensor {
@@ -126,7 +130,7 @@ typedef struct bespoke_artifact {
 /* What runs the compiled graphs of one target. The table and its `target` are copied: what was given may go when bespoke_open
  * returns. `context` is the core's from then on: `destroy` (it may be null) is called with it exactly once, after everything else: by
  * bespoke_close, or by bespoke_open where that fails, but for a `struct_size` that is wrong. The core calls an engine from one thread
- * at a time; the engine may use threads of its own. Where a function fails it returns one of the two numbers above or another but 0,
+ * at a time; the engine may use threads of its own. Where a function fails it returns one of the numbers above or another but 0,
  * and writes a text of at most `message_size` bytes, its 0 included, to `message`. It throws nothing.
  *
  * An engine over memory of the process needs `open`, `run` and `close`, and leaves all behind `destroy` 0. */

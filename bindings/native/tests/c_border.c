@@ -97,13 +97,13 @@ static void nulls_of_an_open_model(void) {
 
 /* ---- engines -------------------------------------------------------------------------------------------------------------------- */
 
-static int destroyed, opens;
+static int destroyed, opens, refusal = 1;
 
 static int refuse_to_open(void *context, const bespoke_artifact *artifact, void **program, char *message, size_t message_size) {
   (void)context, (void)artifact, (void)program;
   opens++;
-  snprintf(message, message_size, "the engine of the test opens nothing");
-  return 1;
+  snprintf(message, message_size, "%0600d the engine of the test opens nothing", 0); /* as long as a system's words of libraries */
+  return refusal;
 }
 
 static int refuse_to_run(void *context, void *program, const bespoke_tensor *const *operands, size_t operand_count,
@@ -136,6 +136,28 @@ static void an_engine_is_copied_and_destroyed_once(void) {
   EXPECT(destroyed == 0);
   bespoke_close(model);
   EXPECT(destroyed == 1);
+}
+
+static void what_the_device_lacks_is_not_the_bundles_fault(void) {
+  const struct {
+    int code;
+    const char *kind;
+  } known[] = {{1, "BundleError"}, {BESPOKE_ENGINE_OTHER_SIGNATURE, "BundleError"}, {BESPOKE_ENGINE_NO_MEMORY, "BudgetExceeded"},
+               {BESPOKE_ENGINE_DISK_FULL, "DiskFull"}, {BESPOKE_ENGINE_MISSING_DEPENDENCY, "MissingDependency"},
+               {BESPOKE_ENGINE_UNAVAILABLE, "Unavailable"}, {1000, "BundleError"}};
+  bespoke_engine engine = engine_of_the_test("executorch");
+  bespoke_options options = plain();
+  options.engine = &engine;
+  bespoke_model *model = opened(&options);
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+    bespoke_error *error = NULL;
+    refusal = known[i].code;
+    const bespoke_status code = bespoke_evaluate(model, text("train"), text(NULL), NULL, NULL, &error);
+    EXPECT(error && strstr(error->got, "opens nothing")); /* whole */
+    if (known[i].code == BESPOKE_ENGINE_UNAVAILABLE) EXPECT(strstr(error->expected, "soc")); /* options say what it was built for */
+    EXPECT(is(error, code, known[i].kind));
+  }
+  bespoke_close(model);
 }
 
 static void an_engine_is_destroyed_where_opening_fails(void) {
@@ -290,6 +312,7 @@ static const check checks[] = {
     CHECK(nulls_before_a_model_is_open),
     CHECK(nulls_of_an_open_model),
     CHECK(an_engine_is_copied_and_destroyed_once),
+    CHECK(what_the_device_lacks_is_not_the_bundles_fault),
     CHECK(an_engine_is_destroyed_where_opening_fails),
     CHECK(the_threads_of_a_process_are_set_while_a_model_that_has_computed_is_open),
     CHECK(no_memory_is_an_error_wherever_it_ends),

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // ExecuTorch as an engine whose memory the processor does not see and whose runs wait for `finish`: what a graphics card is like.
-// `remote_lab BUNDLE STATE METHOD` trains and prints the report; the numbers are those of ExecuTorch alone. It ends with 3 where the
-// core touched what is not the processor's, or forgot something.
+// `remote_lab BUNDLE STATE METHOD [1.0]` trains and prints the report, and behind it how often the engine's threads were asked for; the
+// numbers are those of ExecuTorch alone. 1.0: the table is as large as it was in that version, without what came later. It ends with 3
+// where the core touched what is not the processor's, or forgot something.
 #include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -28,7 +30,7 @@ struct Remote {
   bespoke_engine inner = bespoke::executorch_engine(1);
   std::map<void*, std::vector<uint8_t>> memory;  // by its first byte
   std::vector<Call> waiting;
-  long programs = 0, mapped = 0;
+  long programs = 0, mapped = 0, shared_out = 0;
   size_t most_waiting = 0;
 };
 
@@ -114,6 +116,11 @@ int64_t peak_bytes(void* context) {
   return sum + (int64_t{1} << 40);  // a terabyte that only the engine knows of
 }
 
+void parallel(void* context, size_t tasks, void (*task)(void* shared, size_t index), void* shared) {
+  of(context).shared_out++;
+  for (size_t i = tasks; i-- > 0;) task(shared, i);  // in any order
+}
+
 void destroy(void* context) {
   Remote& remote = of(context);
   if (remote.programs || !remote.memory.empty() || !remote.waiting.empty() || remote.most_waiting < 2 || !remote.mapped) std::exit(3);
@@ -124,7 +131,7 @@ bespoke_text text(const char* characters) { return {characters, std::strlen(char
 
 }  // namespace
 
-int main(int, char** argv) {
+int main(int argc, char** argv) {
   Remote remote;
   bespoke_engine engine{};
   engine.struct_size = sizeof engine;
@@ -133,6 +140,8 @@ int main(int, char** argv) {
   engine.open = open, engine.run = run, engine.close = close, engine.destroy = destroy, engine.finish = finish;
   engine.allocate = allocate, engine.release = release, engine.read = read, engine.write = write;
   engine.map_weights = map_weights, engine.unmap_weights = unmap_weights, engine.peak_bytes = peak_bytes;
+  engine.parallel = parallel;
+  if (argc > 4) engine.struct_size = offsetof(bespoke_engine, runs_graphs) + sizeof engine.runs_graphs;
   bespoke_bundle place{};
   place.struct_size = sizeof place;
   place.path = text(argv[1]);
@@ -150,7 +159,7 @@ int main(int, char** argv) {
     std::fprintf(stderr, "%s: %s: got %s; expected %s\n", error->kind, error->subject, error->got, error->expected);
     return 1;
   }
-  std::puts(report);
+  std::printf("%s\n{\"shared_out\": %ld}\n", report, remote.shared_out);
   bespoke_free(report);
   bespoke_close(model);
   return 0;

@@ -4,10 +4,25 @@
 #include <algorithm>
 #include <optional>
 
+#include "format/untrusted_text.h"
 #include "platform/mapping.h"
 
 namespace bespoke {
 namespace {
+
+constexpr size_t kMessage = 1024;  // what a system says of libraries that it cannot load is long
+constexpr size_t kShownOptions = 200;
+
+// What an engine's code says of the device, where nothing is wrong with the artifact.
+struct Lacking {
+  int code;
+  Kind kind;
+  const char *expected, *next_step;
+};
+constexpr Lacking kLacking[] = {
+    {BESPOKE_ENGINE_DISK_FULL, Kind::DiskFull, "room on the disk", "Free some space and call again: nothing is damaged"},
+    {BESPOKE_ENGINE_MISSING_DEPENDENCY, Kind::MissingDependency, "the libraries", "Bring them along, where the process finds them"},
+    {BESPOKE_ENGINE_UNAVAILABLE, Kind::Unavailable, "a device", "Mend what was got and call again: nothing is damaged"}};
 
 // Whether an engine that failed without saying why (XNNPACK does) could have had what it asks for: twice what it keeps, while that
 // grows, and structures about as large as the artifact.
@@ -144,11 +159,12 @@ void Programs::open(Program& program) {
   artifact.results = program.results.data(), artifact.result_count = program.results.size();
   artifact.workspace = workspace_, artifact.workspace_bytes = workspace_size_;
   artifact.cache = engine_.cache.empty() ? nullptr : engine_.cache.c_str();
-  char message[256] = "";
+  char message[kMessage] = "";
   const int failed = table_.open(table_.context, &artifact, &program.handle, message, sizeof message);
   if (failed) program.handle = nullptr;
   if (failed == BESPOKE_ENGINE_OTHER_SIGNATURE) refuse_signature(program, message);
   refuse_without_memory(failed, program, file.size, message);
+  refuse_device(failed, program, message);
   if (failed)
     throw Error(Kind::Bundle, program.artifact.file, message, std::string("a program that ") + table_.target + " can run",
                 "Build the bundle again with the versions that this core was built with");
@@ -157,12 +173,13 @@ void Programs::open(Program& program) {
 
 void Programs::run(Program& program) {
   touched_ = std::max<size_t>(touched_, program.artifact.workspace_bytes);
-  char message[256] = "";
+  char message[kMessage] = "";
   memory_.began();
   const int failed = table_.run(table_.context, program.handle, program.operands.data(), program.operands.size(), program.results.data(),
                                 program.results.size(), message, sizeof message);
   if (failed == BESPOKE_ENGINE_OTHER_SIGNATURE) refuse_signature(program, message);
   refuse_without_memory(failed, program, 0, message);
+  refuse_device(failed, program, message);
   if (failed)
     throw Error(Kind::Plan, "graph '" + program.graph.name + "'", message, "a call that the engine can make",
                 "Report this together with the bundle");
@@ -178,6 +195,15 @@ void Programs::refuse_signature(const Program& program, const char* got) const {
   throw Error(Kind::Bundle, program.artifact.file, std::string("a program with ") + got,
               "the operands and results that the manifest says graph '" + program.graph.name + "' has",
               "Get the bundle again from where it was built");
+}
+
+void Programs::refuse_device(int failed, const Program& program, const char* got) const {
+  for (const Lacking& lacking : kLacking) {
+    if (failed != lacking.code) continue;
+    const std::string options = target_ ? ", with options " + in_quotes(target_->options, kShownOptions) : "";
+    throw Error(lacking.kind, program.artifact.file, got,
+                std::string(lacking.expected) + " for programs of target '" + table_.target + "'" + options, lacking.next_step);
+  }
 }
 
 }  // namespace bespoke

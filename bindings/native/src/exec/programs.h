@@ -60,6 +60,7 @@ class Programs {
   static size_t more(size_t wanted, size_t there) { return wanted > there ? wanted - there : 0; }
   const Artifact& artifact_of(const GraphRecord& graph, const Plan& plan, const Reference* operands) const;
   [[noreturn]] void refuse_signature(const Program& program, const char* got) const;
+  void refuse_device(int failed, const Program& program, const char* got) const;  // unless `failed` says something else
 
   Bundle& bundle_;
   const Engine& engine_;

@@ -45,12 +45,18 @@ MappedFile::~MappedFile() {
   if (base_) munmap(base_, length_);
 }
 
-int MappedFile::map(int descriptor, uint64_t offset, size_t size) {
+int MappedFile::map(int descriptor, uint64_t offset, size_t size) { return map(descriptor, offset, size, PROT_READ, MAP_SHARED); }
+
+int MappedFile::map_private(int descriptor, uint64_t offset, size_t size) {
+  return map(descriptor, offset, size, PROT_READ | PROT_WRITE, MAP_PRIVATE);
+}
+
+int MappedFile::map(int descriptor, uint64_t offset, size_t size, int rights, int kind) {
   const size_t shift = offset % page_size();
   const size_t length = whole_pages(size + shift) + whole_pages(kReadBehind);
   void* place = anonymous(length, PROT_READ);
   if (place == MAP_FAILED) return errno;
-  if (mmap(place, size + shift, PROT_READ, MAP_SHARED | MAP_FIXED, descriptor, static_cast<off_t>(offset - shift)) == MAP_FAILED) {
+  if (mmap(place, size + shift, rights, kind | MAP_FIXED, descriptor, static_cast<off_t>(offset - shift)) == MAP_FAILED) {
     const int failed = errno;
     munmap(place, length);
     return failed;

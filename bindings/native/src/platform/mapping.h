@@ -23,9 +23,14 @@ class MappedFile {
   ~MappedFile();
 
   int map(int descriptor, uint64_t offset, size_t size);  // once; 0 or an errno. The descriptor may be closed afterwards.
+  // The same, for changes that only this process sees: a page is copied when it is written to, and the others stay the file's.
+  int map_private(int descriptor, uint64_t offset, size_t size);
   Bytes bytes() const { return bytes_; }
+  uint8_t* writable() const { return const_cast<uint8_t*>(bytes_.data); }  // of map_private
 
  private:
+  int map(int descriptor, uint64_t offset, size_t size, int rights, int kind);
+
   void* base_ = nullptr;
   size_t length_ = 0;
   Bytes bytes_;

@@ -46,7 +46,7 @@ void check(rt::Error error, const char* what) {
   if (error != rt::Error::Ok) {
     char text[160];
     std::snprintf(text, sizeof text, "ExecuTorch could not %s (error 0x%x)", what, static_cast<unsigned>(error));
-    throw Failure{text, error == rt::Error::MemoryAllocationFailed ? BESPOKE_ENGINE_NO_MEMORY : 1};
+    throw Failure{text, error == rt::Error::MemoryAllocationFailed ? BESPOKE_ENGINE_NO_MEMORY : kOther};
   }
 }
 
@@ -126,7 +126,7 @@ class Structures : public executorch::extension::MallocMemoryAllocator {
 class LoadedProgram {
  public:
   explicit LoadedProgram(const bespoke_artifact& artifact)
-      : loader_(artifact.bytes, artifact.size),
+      : loader_(artifact),
         program_(take(rt::Program::load(&loader_, rt::Program::Verification::InternalConsistency), "read the program")),
         structures_(artifact.size) {
     auto meta = take(program_.method_meta(kMethod), "find the program's method");
@@ -149,9 +149,14 @@ class LoadedProgram {
     temporary_ = std::make_unique<rt::MemoryAllocator>(static_cast<uint32_t>(workspace_size - used), workspace + used);
     manager_ = std::make_unique<rt::MemoryManager>(&structures_, memory_.get(), temporary_.get());
     for (Spec& spec : takes_) operands_.push_back(tensor_of(spec));
-    const char* what = npu ? "load the method for Qualcomm's NPU, whose libraries (libQnnHtp.so) the process has to find"
-                           : "load the method";
-    load(artifact, what);
+    try {
+      load(artifact);
+    } catch (Failure& failure) {
+      if (npu && failure.code == kOther)  // the program is whole, as its hash says: the driver or the chip does not take it
+        throw Failure{failure.text + " for Qualcomm's NPU: it needs libQnnHtp.so, its stub and its skeleton where the process finds "
+                      "them, and the chip that it was compiled for", BESPOKE_ENGINE_UNAVAILABLE};
+      throw;
+    }
     structures_.loaded();
     if (has_reserve()) reserve(artifact.size);
   }
@@ -169,7 +174,8 @@ class LoadedProgram {
   }
 
  private:
-  void load(const bespoke_artifact& artifact, const char* what) {
+  void load(const bespoke_artifact& artifact) {
+    constexpr const char* what = "load the method";
     packed_ = packed_weights(artifact);
     if (!packed_) {
       method_ = std::make_unique<rt::Method>(take(program_.load_method(kMethod, manager_.get()), what));
@@ -200,9 +206,12 @@ class LoadedProgram {
       bytes += take(named.get_data(names.back()), "read a constant").size();
     }
     if (names.empty()) return nullptr;
-    if (!artifact.cache) throw Failure{"its weights are packed into a file, and there is no folder for it: give bespoke_options.cache"};
+    if (!artifact.cache)
+      throw Failure{"its weights are packed into a file, and there is no folder for it: give bespoke_options.cache",
+                    BESPOKE_ENGINE_UNAVAILABLE};
     auto packed = PackedWeights::in(artifact.cache, std::move(names), bytes);
-    if (packed->path().size() >= rt::kMaxOptionValueLength) throw Failure{"a path that is too long for XNNPACK: " + packed->path()};
+    if (packed->path().size() >= rt::kMaxOptionValueLength)
+      throw Failure{"a path that is too long for XNNPACK: " + packed->path(), BESPOKE_ENGINE_UNAVAILABLE};
     return packed;
   }
 

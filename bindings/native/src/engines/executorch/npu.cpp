@@ -2,9 +2,10 @@
 #include "engines/executorch/npu.h"
 
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <string>
 
 #include <dlfcn.h>
@@ -12,6 +13,7 @@
 #include <executorch/runtime/backend/interface.h>
 
 #include "engines/failure.h"
+#include "platform/mapping.h"
 
 namespace bespoke {
 namespace {
@@ -22,7 +24,7 @@ namespace rt = executorch::runtime;
 constexpr const char* kLibraries[] = {"libqnn_executorch_backend.so", "libexecutorch_backend_qnn.so"};
 constexpr size_t kSignature = 4;  // behind the magic number of ExecuTorch's header (QnnContextCustomProtocol), eight bytes
 
-void release(void*, void* data, size_t) { std::free(data); }
+void release(void* mapped, void*, size_t) { delete static_cast<MappedFile*>(mapped); }
 
 }  // namespace
 
@@ -37,7 +39,8 @@ void need_npu() {
     const char* reason = dlerror();
     reasons += (reasons.empty() ? "" : "; ") + (reason ? std::string(reason) : name + " registers nothing");
   }
-  throw Failure{"the program is for Qualcomm's NPU, and ExecuTorch's library for it cannot be loaded: " + reasons};
+  throw Failure{"the program is for Qualcomm's NPU, and ExecuTorch's library for it cannot be loaded: " + reasons,
+                BESPOKE_ENGINE_MISSING_DEPENDENCY};
 }
 
 rt::Result<rt::FreeableBuffer> ProgramBytes::load(size_t offset, size_t size, const SegmentInfo& segment) const {
@@ -48,11 +51,14 @@ rt::Result<rt::FreeableBuffer> ProgramBytes::load(size_t offset, size_t size, co
   if (!found.ok() || !npu || size < kSignature + sizeof(uint64_t)) return found;
   static std::atomic<uint64_t> opened{0};
   const uint64_t signature = ++opened;
-  auto* copy = static_cast<uint8_t*>(std::malloc(size));  // freed by ExecuTorch when the NPU's driver has its own
-  if (!copy) return rt::Error::MemoryAllocationFailed;
-  std::memcpy(copy, found->data(), size);
-  std::memcpy(copy + kSignature, &signature, sizeof signature);
-  return rt::FreeableBuffer(copy, size, release);
+  auto mapped = std::make_unique<MappedFile>();
+  if (const int failed = mapped->map_private(artifact_.descriptor, artifact_.offset + offset, size))
+    return failed == ENOMEM ? rt::Error::MemoryAllocationFailed : rt::Error::AccessFailed;
+  // A hash was computed of the artifact's bytes, and not of what its descriptor leads to.
+  if (std::memcmp(mapped->bytes().data, found->data(), size) != 0) return rt::Error::AccessFailed;
+  std::memcpy(mapped->writable() + kSignature, &signature, sizeof signature);
+  const void* data = mapped->bytes().data;
+  return rt::FreeableBuffer(data, size, release, mapped.release());  // until the NPU's driver has its own
 }
 
 }  // namespace bespoke

@@ -7,6 +7,8 @@
 
 #include <executorch/extension/data_loader/buffer_data_loader.h>
 
+#include "bespoke.h"
+
 namespace bespoke {
 
 constexpr const char* kNpu = "QnnBackend";
@@ -15,11 +17,13 @@ constexpr const char* kNpu = "QnnBackend";
 // needs none of them. Throws Failure where that cannot be.
 void need_npu();
 
-// A program of `size` bytes, in which each binary for the NPU has a signature that no other in the process has. ExecuTorch takes two
-// with the same one for the same: a program that is open twice, by two models, would end for both when the first closes it.
+// An artifact's program, in which each binary for the NPU has a signature that no other in the process has. ExecuTorch takes two with
+// the same one for the same: a program that is open twice, by two models, would end for both when the first closes it. The signature is
+// written to a private mapping of the file, so that one page of a binary is the process's own, and not all of it.
 class ProgramBytes : public executorch::runtime::DataLoader {
  public:
-  ProgramBytes(const void* bytes, size_t size) : whole_(bytes, size) {}
+  // Its descriptor is read while a method is loaded.
+  explicit ProgramBytes(const bespoke_artifact& artifact) : artifact_(artifact), whole_(artifact.bytes, artifact.size) {}
 
   // Called before a constant is handed out: when a delegate is made, after it has opened its file of packed weights. False: it fails.
   std::function<bool()> before_constants;
@@ -32,6 +36,7 @@ class ProgramBytes : public executorch::runtime::DataLoader {
   executorch::runtime::Result<size_t> size() const override { return whole_.size(); }
 
  private:
+  const bespoke_artifact artifact_;
   executorch::extension::BufferDataLoader whole_;
 };
 

@@ -12,6 +12,7 @@
 
 #include "engines/failure.h"
 #include "format/hash.h"
+#include "format/known_hashes.h"
 #include "kernels/int4.h"
 #include "platform/files.h"
 #include "platform/mapping.h"
@@ -22,7 +23,10 @@ namespace {
 constexpr int kMostProcesses = 16;  // that have the same weights open, each with a file of its own
 constexpr size_t kHashLength = 64, kPageBytes = 4096;
 
-[[noreturn]] void fail(const std::string& what, int reason) { throw Failure{what + ": " + std::strerror(reason)}; }
+[[noreturn]] void fail(const std::string& what, int reason) {
+  const bool full = reason == ENOSPC || reason == EDQUOT || reason == EFBIG;
+  throw Failure{what + ": " + std::strerror(reason), full ? BESPOKE_ENGINE_DISK_FULL : BESPOKE_ENGINE_UNAVAILABLE};
+}
 
 // Layouts differ by processor and by XNNPACK's version; XNNPACK itself looks at a number of 32 bits.
 std::string file_name(std::vector<std::string> names) {
@@ -45,13 +49,22 @@ size_t size_of(int descriptor) {
   return fstat(descriptor, &found) == 0 ? static_cast<size_t>(found.st_size) : 0;
 }
 
+// Each call that computes opens its programs anew: what has not changed since is not read again.
+KnownHashes& known_hashes() {
+  static KnownHashes of_this_process("");
+  return of_this_process;
+}
+
 std::string hash_of(const std::string& path) {  // empty: it cannot be read
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const size_t size = file.get() < 0 ? 0 : size_of(file.get());
   MappedFile mapped;
-  if (file.get() < 0 || mapped.map(file.get(), 0, size_of(file.get())) != 0) return "";
-  std::string hash = sha256_hex(mapped.bytes());
-  drop_pages(mapped.bytes());
-  return hash;
+  if (!size || mapped.map(file.get(), 0, size) != 0) return "";
+  return known_hashes().of(file.get(), 0, size, [&] {
+    std::string hash = sha256_hex(mapped.bytes());
+    drop_pages(mapped.bytes());
+    return hash;
+  });
 }
 
 std::mutex& registry_lock() {
@@ -83,7 +96,7 @@ std::shared_ptr<PackedWeights> PackedWeights::in(const std::string& folder, std:
     registry()[base] = made;
     return made;
   }
-  throw Failure{"packed weights are open in " + std::to_string(kMostProcesses) + " processes already: " + base};
+  throw Failure{"packed weights are open in " + std::to_string(kMostProcesses) + " processes already: " + base, BESPOKE_ENGINE_UNAVAILABLE};
 }
 
 PackedWeights::PackedWeights(std::string path, Descriptor seal, size_t count, size_t bytes)
@@ -103,17 +116,20 @@ int PackedWeights::take_room() {
   if (sealed_ || no_room_) return no_room_;
   const Descriptor file(open(path_.c_str(), O_RDWR | O_CLOEXEC));
   if (file.get() < 0) return 0;  // XNNPACK could not make it: `packed` sees that
-  no_room_ = keep_room(file.get(), 2 * bytes_ + 2 * kPageBytes * (count_ + 1));  // with scales, two numbers a row, and whole pages
+  no_room_ = keep_room(file.get(), room());
   return no_room_;
 }
 
+// At most: with scales, two numbers a row, and whole pages.
+size_t PackedWeights::room() const { return 2 * bytes_ + 2 * kPageBytes * (count_ + 1); }
+
 void PackedWeights::packed(bool loaded) {
   const std::string folder = path_.substr(0, path_.rfind('/'));
-  if (no_room_) fail("no room for " + std::to_string(bytes_ * 9 / 8 / 1'000'000 + 1) + " MB of packed weights in " + folder, no_room_);
+  if (no_room_) fail("no room for " + std::to_string(room() / 1'000'000 + 1) + " MB of packed weights in " + folder, no_room_);
   if (!loaded || sealed_) return;
   const Descriptor file(open(path_.c_str(), O_RDWR | O_CLOEXEC));
   const size_t size = file.get() < 0 ? 0 : size_of(file.get());
-  if (size < bytes_) throw Failure{"XNNPACK packed its weights into memory: it could not write to " + folder};
+  if (size < bytes_) throw Failure{"XNNPACK packed its weights into memory: it could not write to " + folder, BESPOKE_ENGINE_UNAVAILABLE};
   if (ftruncate(file.get(), static_cast<off_t>(size)) != 0 || sync_file(file.get()) != 0) fail("packed weights, " + path_, errno);
   const std::string hash = hash_of(path_);
   if (pwrite(seal_.get(), hash.data(), hash.size(), 0) != static_cast<ssize_t>(kHashLength)) fail("the seal of " + path_, errno);

@@ -32,6 +32,7 @@ class PackedWeights {
  private:
   PackedWeights(std::string path, Descriptor seal, size_t count, size_t bytes);
   bool is_sealed() const;
+  size_t room() const;
 
   const std::string path_;
   const Descriptor seal_;  // a file with the sha256 of the other, and the lock on both

@@ -128,7 +128,7 @@ std::vector<Feature> features(Json& list) {
 }
 
 Target target(Json& record) {
-  Target out{text(record, "name"), {}, {}};
+  Target out{text(record, "name"), record["options"].dump(), {}, {}};
   out.artifacts.reserve(record["artifacts"].size());
   for (Json& artifact : record["artifacts"]) {
     out.artifacts.push_back({text(artifact, "graph"), text(artifact, "file"), texts(artifact["operands"]),

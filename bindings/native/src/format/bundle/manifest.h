@@ -49,6 +49,7 @@ struct Feature {
 
 struct Target {
   std::string name;
+  std::string options;  // as JSON, for messages
   std::vector<Artifact> artifacts;
   std::vector<Feature> features;
 };

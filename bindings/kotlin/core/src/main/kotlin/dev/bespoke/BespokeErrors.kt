@@ -20,7 +20,7 @@ open class BespokeError internal constructor(private val details: ErrorDetails) 
 /** Settings that cannot work. Several problems are reported together by `from_problems`. */
 class ConfigError internal constructor(details: ErrorDetails) : BespokeError(details)
 
-/** An optional package is not installed. */
+/** An optional package is not installed, or a library that a program needs is not there. */
 class MissingDependency internal constructor(details: ErrorDetails) : BespokeError(details)
 
 /** Training data or an example that cannot be used. `subject` carries file and row where there are any. */
@@ -50,7 +50,7 @@ class StateError internal constructor(details: ErrorDetails) : BespokeError(deta
 /** Another trainer holds the state. */
 class StateLocked internal constructor(details: ErrorDetails) : BespokeError(details)
 
-/** The disk has no room for a commit or for the scratch file. What was committed stays. */
+/** The disk has no room for a commit, the scratch file or packed weights. What was committed stays. */
 class DiskFull internal constructor(details: ErrorDetails) : BespokeError(details)
 
 /** Going on would take more memory than the limit. Raised before the load or call that would. */
@@ -65,7 +65,7 @@ class Busy internal constructor(details: ErrorDetails) : BespokeError(details)
 /** The call was cancelled, or reached its deadline, before there was anything to report. */
 class Cancelled internal constructor(details: ErrorDetails) : BespokeError(details)
 
-/** The state cannot be used now: another process keeps it busy. Nothing is damaged; try again later. */
+/** The state or the device cannot be used now: another process keeps it busy, or it lacks what a program needs. */
 class Unavailable internal constructor(details: ErrorDetails) : BespokeError(details)
 
 /** A prompt or a sampling setting that cannot be answered. */
