@@ -26,21 +26,24 @@ from tests.bundles import made_once
 from tests.models import tiny_model
 from tests.native.test_lora_targets import ASKED, comes_back_and_is_the_same_in_peft
 from tests.native.test_parity import bundle_of, compare, examples, replay
+from tests.oracle import trained_alike
 from tests.unit.golden.bundles import changed, rewrite_manifest, tensors
 
 SIZES = {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}
 METHODS: dict[str, dict[str, Any]] = {
     "mesp": {"learning_rate": 5e-3, "accumulation": 2},
+    "mebp": {"learning_rate": 5e-3},
     "mezo": {"epsilon": 1e-2, "queries": 2, "learning_rate": 1e-3},
     "prge": {"queries": 2, "learning_rate": 1e-3},
     "fzoo": {"queries": 4, "learning_rate": 1e-5},
     "hizoo": {"epsilon": 1e-2, "smoothing": 1e-3, "learning_rate": 1e-3},
 }
+EXACT = ("mesp", "mebp")
 
 pytestmark = [
     pytest.mark.skipif(finding.find().path is None, reason="the device core is not installed"),
     pytest.mark.xdist_group("only_b"),
-    pytest.mark.slow,  # a bundle of five methods; tests/gradients has the same for the reference
+    pytest.mark.slow,  # a bundle of six methods; tests/gradients has the same for the reference
 ]
 
 
@@ -66,17 +69,17 @@ def test_both_runtimes_prove_such_a_bundle_for_every_method(folder: Path, tmp_pa
         (c.what, c.method, c.compared) for c in expected.checks
     ]
     done = {(check.method, check.what) for check in expected.checks}
-    assert ("mesp", "gradients") in done
-    assert {(name, "replay of step 1") for name in METHODS if name != "mesp"} <= done
+    assert {(name, "gradients") for name in EXACT} <= done
+    assert {(name, "replay of step 1") for name in METHODS if name not in EXACT} <= done
     assert all(check["worst"] < 1 for check in report["checks"])
 
 
 def test_both_runtimes_train_the_same_b(folder: Path, tmp_path: Path) -> None:
-    compare(folder / "bundle", tmp_path, "adamw", ("mesp",))
+    compare(folder / "bundle", tmp_path, "adamw", EXACT)
     replay(folder / "bundle", tmp_path)
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "mesp"])
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in EXACT])
 def test_both_engines_take_the_same_steps_by_forward_passes_alone(method: str, folder: Path, tmp_path: Path) -> None:
     losses = {}
     for runtime in ("core", "torch"):
@@ -101,6 +104,37 @@ def test_a_state_holds_b_alone_and_an_exported_adapter_both(folder: Path, tmp_pa
     assert kept
     assert not [name for name in kept if "lora_A" in name]
     comes_back_and_is_the_same_in_peft(folder, adapter, ours, tmp_path)
+
+
+@pytest.mark.parametrize("runtime", ["core", "torch"])
+def test_an_adapter_whose_update_trails_is_exported_with_the_last_update(runtime: Any, folder: Path, tmp_path: Path) -> None:
+    """The state's own B is that of the run's start."""
+    place = tmp_path / "trailing"
+    place.mkdir()
+    (place / "model").symlink_to(folder / "model")
+    methods = {"prge": {"queries": 2, "learning_rate": 1e-3, "dual_forwarding": True}}
+    training = Training(sequence_lengths=(12,), batch_size=2, steps=6, seed=1)
+    bundle = bundle_of(folder / "model", place / "bundle", methods, training, Lora(rank=3, alpha=6.0, train="B"))
+    with PersonalModel.open(bundle, tmp_path / "state", runtime=runtime) as model:
+        model.examples.add({"tokens": [5] * 13, "mask": [1] * 13})  # it gets better everywhere: no luck to the gate
+        report = model.train(6, seed=3)
+        assert report.accepted, report.why_refused
+        ours = model.evaluate(ASKED).loss
+        adapter = model.export_adapter(tmp_path / "adapter")
+    wanted = trained_alike(bundle, tmp_path / "state").adapter
+    exported = load_file(adapter / "adapter_model.safetensors")
+    for piece in (name for name in wanted if name.endswith("lora_B")):
+        (theirs,) = (tensor for name, tensor in exported.items() if as_in_peft(piece) in name)
+        np.testing.assert_allclose(theirs, wanted[piece], rtol=0, atol=1e-6)
+        assert np.abs(theirs).max() > 1e-3  # it began at zero
+    comes_back_and_is_the_same_in_peft(place, adapter, ours, tmp_path)
+
+
+def as_in_peft(piece: str) -> str:
+    """block_01.q_proj.lora_B -> the part of peft's name that no other piece has."""
+    block, linear, factor = piece.split(".")
+    group = "mlp" if linear in ("gate_proj", "up_proj", "down_proj") else "self_attn"
+    return f"layers.{int(block.removeprefix('block_'))}.{group}.{linear}.{factor}"
 
 
 def test_the_adapter_travels_with_the_method_and_not_with_the_weights(folder: Path, tmp_path: Path) -> None:
