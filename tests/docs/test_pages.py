@@ -10,12 +10,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file
 
 from bespoke import PersonalModel
 from tests.benchmarks.figures import pages
 from tests.bundles import stories_bundle
 from tests.conftest import REPOSITORY
 from tests.docs.pages import run_page
+from tests.models import tiny_model
 from tests.unit.bundle.test_install import contents
 
 __all__ = ["stories_bundle"]
@@ -126,6 +128,18 @@ def test_a_task_is_measured_as_its_page_says(stories_bundle: Path, data_folder: 
     printed = run_page(REPOSITORY / "docs" / "how_to" / "measure_a_task.md", tmp_path)
     assert "macro F1" in printed[0]
     assert "of which" in printed[-1]
+
+
+@pytest.mark.slow  # exporting takes most of a minute
+def test_an_engine_alone_trains_as_its_page_says(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4, "vocab_size": 256}
+    tiny_model("llama", tmp_path / "model", num_hidden_layers=1, **sizes)
+    printed = run_page(REPOSITORY / "docs" / "how_to" / "train_by_forward_alone.md", tmp_path)
+    assert (tmp_path / "step.pte").is_file()
+    assert [line.split()[0] for line in printed[1].splitlines()] == ["1", "2", "3", "4", "5"]
+    assert "looked at   32 tokens" in printed[2]
+    adapter = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
+    assert all(piece.any() for name, piece in adapter.items() if "lora_B" in name)
 
 
 @pytest.mark.slow
