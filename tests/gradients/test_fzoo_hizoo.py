@@ -13,6 +13,7 @@ import torch
 from bespoke import plugins
 from bespoke.compiler.request import Method
 from bespoke.config import Training
+from bespoke.errors import PlanError
 from bespoke.graph.trace import Tracer
 from bespoke.reference.interpreter import Bindings
 from tests.checks import few_of, few_rows_of
@@ -100,6 +101,18 @@ def test_hizoo_scales_its_directions_by_a_running_estimate_of_curvature(bases: B
         agree(b, [g, c], here, theta)
         for piece, new in ((name, new) for name, new in b.stored.items() if name.endswith(".h")):
             np.testing.assert_allclose(1 + new.numpy(), h[piece.removesuffix(".h")].numpy(), rtol=1e-9)
+
+
+def test_a_number_that_a_direct_step_lacks_is_named(bases: Bases) -> None:
+    base, plugin = bases("llama"), plugins.get("optimizer", "hizoo")
+    adapter, batch = random_adapter(spec(base, RANK)), random_batch(base.config, 7)
+    scalars = {"learning_rate": 1e-6, "epsilon": 1e-2}
+    b = EagerBuilder(base, spec(base, RANK, train="B"), Training(batch_size=3), batch, doubles(adapter), scalars, TILES, SEED, 1)
+    with pytest.raises(PlanError) as caught:
+        plugin.train_step(b, b.model, plugin.Options())
+    assert (caught.value.subject, caught.value.got) == ("Scalar 'smoothing'", "a number that is not given")
+    assert caught.value.expected == "one of batch_tokens, epsilon, learning_rate, step"
+    assert "Give 'option.smoothing'" in caught.value.next_step
 
 
 def machine(base: Base, tracer: Tracer, method: str, adapter: Any, **options: Any) -> Rig:

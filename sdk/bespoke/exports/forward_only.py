@@ -50,9 +50,9 @@ class ForwardOnly(torch.nn.Module):
         begun:           float32 (1), 0 in the first call, which ignores what is in the buffers, and 1 in all others
         seed, step:      int64 (1), of the run, and the number of this call, from 1
 
-    noise="input": in the place of seed and step, z float32 (queries, `trained`), for engines that do not multiply, shift or XOR int64.
-        What is left of integers: int64 tokens, targets and positions are looked up, compared and subtracted, and bitwise operators
-        on uint8 unpack int4 codes.
+    noise="input": in the place of seed and step, z float32 (queries, `trained`), for engines that do not multiply, shift or XOR
+        int64. What is left of integers: int64 tokens, targets and positions are looked up, compared and subtracted, and bitwise
+        operators on uint8 unpack int4 codes.
     """
 
     def __init__(self, bundle: Bundle, method: str | None = None, *, noise: NoiseFrom = "counter") -> None:
@@ -234,11 +234,6 @@ def _check(record: MethodRecord, bundle: Bundle, length: int) -> None:
             f"method '{record.name}'", got=f"a step that reads {', '.join(others)}",
             expected=f"one that reads no more than {', '.join(sorted(handed))}",
             next_step="Train with the device core, which runs every method",
-        )  # fmt: skip
-    if "train_step" not in plan.sections:
-        raise ConfigError(
-            f"method '{record.name}'", got="a step in micro-batches", expected="one of a single call",
-            next_step="Build it without `accumulation` and `clip_norm`",
         )  # fmt: skip
 
 
