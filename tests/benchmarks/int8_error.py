@@ -3,7 +3,8 @@
 test_int8_products.py holds XNNPACK to), and what that does to the estimates of zeroth-order methods.
 
     two-sided (mezo, prge)  g   = (L(theta + eps z) - L(theta - eps z)) / (2 eps)
-    one-sided (fzoo)        g_i = (L(theta + eps u_i) - L(theta)) / (eps sigma), sigma the deviation of L(theta + eps u_1 .. u_N)
+    one-sided (fzoo)        g_i = (L(theta + eps u_i) - L(theta)) / (eps sigma), sigma the deviation of L(theta + eps u_1 .. u_N),
+                            but no less than what the target rounds of a loss
     curvature (hizoo)       c   = |L(theta + eps z) + L(theta - eps z) - 2 L(theta)| / (2 eps^2), with its h at 1
 
 z is normal, u Rademacher. A step has N draws at one batch, so that what is wrong with its L(theta) is in all of its g_i.
@@ -19,7 +20,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from bespoke.methods.zeroth_order import LOSS_ROUNDING
 from bespoke.model.quantize import dequantize, quantize
 
 Products = Literal["fp32", "bf16 scales", "int8"]
@@ -68,13 +68,15 @@ class Estimates:
 
 
 class Estimated:
-    """A Hugging Face model, batches of tokens (steps, rows, length), and an adapter at which estimates are made."""
+    """A Hugging Face model, batches of tokens (steps, rows, length), and an adapter at which estimates are made. `rounding`: by
+    what share the target says that losses may be off."""
 
-    def __init__(self, folder: Path, tokens: torch.Tensor, trained: bool) -> None:
+    def __init__(self, folder: Path, tokens: torch.Tensor, trained: bool, rounding: float) -> None:
         from transformers import AutoModelForCausalLM
 
         self.model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
         self.tokens = tokens
+        self.rounding = rounding
         self.linears: list[Linear] = []
         for layer in self.model.model.layers:
             for part, names in ((layer.self_attn, "q k v o"), (layer.mlp, "gate up down")):
@@ -104,7 +106,7 @@ class Estimated:
                     linear.a, linear.b = a + distance * za, b + distance * zb
                 for place, kind in enumerate(kinds):
                     losses[place, step, point] = self._loss(kind, batch)
-        return {kind: _estimates(of, epsilon) for kind, of in zip(kinds, losses, strict=True)}
+        return {kind: _estimates(of, epsilon, self.rounding) for kind, of in zip(kinds, losses, strict=True)}
 
     @torch.no_grad()
     def _loss(self, products: Products, batch: torch.Tensor) -> float:
@@ -118,11 +120,11 @@ def _signs(shape: torch.Size, draw: torch.Generator) -> torch.Tensor:
     return torch.randint(0, 2, shape, generator=draw) * 2.0 - 1
 
 
-def _estimates(losses: np.ndarray, epsilon: float) -> Estimates:
+def _estimates(losses: np.ndarray, epsilon: float, rounding: float) -> Estimates:
     """losses: (steps, 1 + 3 QUERIES)."""
     here = losses[:, :1]
     plus, minus, there = (losses[:, 1 + place :: 3] for place in range(3))
-    sigma = np.maximum(there.std(axis=1, ddof=1, keepdims=True), LOSS_ROUNDING * np.maximum(1.0, here))
+    sigma = np.maximum(there.std(axis=1, ddof=1, keepdims=True), rounding * np.maximum(1.0, here))
     return Estimates(
         ((plus - minus) / (2 * epsilon)).ravel(), ((there - here) / (epsilon * sigma)).ravel(),
         (np.abs(plus + minus - 2 * here) / (2 * epsilon**2)).ravel(), plus.ravel(),

@@ -22,6 +22,9 @@ from tests.benchmarks.qwen import CACHE, model_folder
 from tests.conftest import REPOSITORY
 from tests.trained import trained_model
 
+from bespoke import plugins
+from bespoke.contracts import rounding
+
 pytestmark = [pytest.mark.benchmark]
 
 ROWS, THREADS, ROUNDS, BLOCKS = (1, 16, 64, 256), (1, 2), 15, 6
@@ -98,10 +101,12 @@ def test_estimates(stories: Path, data_folder: Path, tmp_path: Path) -> None:
     models = {"stories260K": stories, "a Llama of 0.5 M parameters": trained_model("llama", tmp_path / "llama", data_folder)}
     text = (data_folder / "text" / "tinyshakespeare" / "input.txt").read_text()[:20_000]
     rows: list[Sequence[Cell]] = []
+    target: Any = plugins.get("target", "executorch")
+    of_a_loss = rounding(target, target.Options(products="xnnpack_qb4w"))
     for name, folder in models.items():
         ids = Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids[: BATCHES * BATCH * LENGTH]
         for trained in (False, True):
-            model = Estimated(folder, torch.tensor(ids).view(BATCHES, BATCH, LENGTH), trained)
+            model = Estimated(folder, torch.tensor(ids).view(BATCHES, BATCH, LENGTH), trained, of_a_loss)
             for epsilon in EPSILONS:
                 found = model.estimates(epsilon, KINDS)
                 exact = found["fp32"]
@@ -126,7 +131,8 @@ def test_estimates(stories: Path, data_folder: Path, tmp_path: Path) -> None:
         f"{BATCH} rows of {LENGTH} tokens of Shakespeare: against fp32 with the same int4 weights. bf16 scales: of the weights "
         "alone; int8: activations too, by XNNPACK's formulas. A new adapter has B = 0. Error: root of the mean square. Of a loss: "
         "the largest relative error; of a difference: the largest error of L(theta + eps z) - L(theta - eps z), as a share of the "
-        f"loss. fzoo: (L(theta + eps u) - L(theta)) / (eps sigma), u Rademacher, sigma of the {QUERIES} draws at a batch. hizoo: "
+        f"loss. fzoo: (L(theta + eps u) - L(theta)) / (eps sigma), u Rademacher, sigma of the {QUERIES} draws at a batch "
+        f"and at least {of_a_loss:g} of a loss. hizoo: "
         "c = |L(theta + eps z) + L(theta - eps z) - 2 L(theta)| / (2 eps^2); its g is that of the first columns while its h is 1.",
         machine=this_machine(),
     )  # fmt: skip

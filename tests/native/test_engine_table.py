@@ -64,7 +64,8 @@ def wide_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_noise_is_made_on_the_engines_threads_or_on_the_callers_where_a_table_is_of_before(
     native_build: Path, wide_bundle: Path, tmp_path: Path
 ) -> None:
-    """`parallel` came after version 1.0: a table that ends before it has none, whatever lies behind its end. Same bits either way."""
+    """`parallel` came after version 1.0: a table that ends before it has none, whatever lies behind its end. The bits are the
+    same."""
     states = States(wide_bundle, tmp_path, "mezo")
     newer, older = states.fresh(tmp_path / "newer"), states.fresh(tmp_path / "older")
     report, shared_out = remote(native_build, wide_bundle, newer, "mezo")
