@@ -45,9 +45,10 @@ def pretraining_texts(data_folder: Path) -> list[str]:
 
 
 def trained_model(
-    family: str, folder: Path, data_folder: Path, *, texts: list[str] | None = None, steps: int = STEPS
+    family: str, folder: Path, data_folder: Path, *, texts: list[str] | None = None, steps: int = STEPS, ends: bool = False
 ) -> Path:
-    """Writes a Hugging Face folder with tokenizer, and returns it. `texts`: by default `pretraining_texts`."""
+    """Writes a Hugging Face folder with tokenizer, and returns it. `texts`: by default `pretraining_texts`. `ends`: each text ends
+    with the end token, so that the model knows it before it learns to answer."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import AutoModelForCausalLM
 
@@ -70,7 +71,9 @@ def trained_model(
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(tiny_config(family, **sizes))
     order = np.random.Generator(np.random.Philox(0)).permutation(len(texts))
-    stream = torch.tensor([i for n in order for i in (begin, *tokenizer.encode(texts[n], add_special_tokens=False).ids)])
+    last = (end,) if ends else ()
+    encoded = ((begin, *tokenizer.encode(texts[n], add_special_tokens=False).ids, *last) for n in order)
+    stream = torch.tensor([i for ids in encoded for i in ids])
     rows = stream[: len(stream) // (ROW + 1) * (ROW + 1)].view(-1, ROW + 1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1.0, betas=(0.9, 0.95), weight_decay=0.01)
     for step in range(steps):

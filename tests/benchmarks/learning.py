@@ -29,6 +29,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 from tests.benchmarks.compute_units import step_units
 from tests.benchmarks.figures import write_text
 from tests.benchmarks.learning_data import Data, Part, load, model_folder
@@ -38,6 +39,7 @@ from tests.conftest import REPOSITORY, data_place
 from bespoke import Lora, Personalizer, PersonalModel, Training
 from bespoke.bundle.reader import open_bundle
 from bespoke.data.encode import ExampleEncoder
+from bespoke.data.rows import TokenRow
 from bespoke.data.text import Tokenizer
 
 CACHE = REPOSITORY / ".cache" / "learning"
@@ -52,13 +54,14 @@ class Subject:
     def __init__(self, config: dict[str, Any], data_name: str, method_name: str, results: Path) -> None:
         self.data_name, self.method_name, self.results = data_name, method_name, results
         self.config, self.settings, self.method = config, config["data"][data_name], config["methods"][method_name]
-        self.data: Data = load(data_name, data_place(), *(self.settings[part] for part in ("train", "valid", "test")))
         self.model, self.recipe = model_folder(
             self.settings["model"], config.get("pretraining_steps", 400), data_place(), CACHE
         )
         self.bundle_folder = self.built()
-        encoder = ExampleEncoder(Tokenizer.open(self.model / "tokenizer.json"), None, "assistant", self.settings["length"])
-        (row, *_) = encoder.encode(self.data.train.examples[0]).rows
+        with tempfile.TemporaryDirectory() as state, self.opened(state) as model:
+            counts = (self.settings[part] for part in ("train", "valid", "test"))
+            self.data: Data = load(data_name, data_place(), *counts, chat=model.has_turns)
+        (row,) = self.rows({"text": "Any row: it is padded to its length."})
         with open_bundle(self.bundle_folder) as bundle:
             self.units_a_step = step_units(bundle, self.optimizer, row)
 
@@ -116,7 +119,20 @@ class Subject:
     def zero_shot(self) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as state, self.opened(state) as model:
             found = self.judged(model, "test")
-        return self.line("zero-shot", None, None, steps=0, units=0, recipe=self.recipe, **found)
+        return self.line("zero-shot", None, None, steps=0, units=0, recipe=self.recipe, guess_loss=self.guess_loss(), **found)
+
+    def guess_loss(self) -> float | None:
+        """The loss of who knows the labels and not the text: each label as probable, over its tokens and the end token."""
+        task = self.data.test.task
+        if task is None:
+            return None
+        rows = [row for example in task.examples(chat=False) for row in self.rows(example)]
+        return len(task.rows) * math.log(len(task.labels)) / sum(int(np.sum(row.mask)) for row in rows)
+
+    def rows(self, example: dict[str, Any]) -> Sequence[TokenRow]:
+        """Of an example without turns."""
+        encoder = ExampleEncoder(Tokenizer.open(self.model / "tokenizer.json"), None, "assistant", self.settings["length"])
+        return encoder.encode(example).rows
 
     def opened(self, state: str) -> PersonalModel:
         return PersonalModel.open(self.bundle_folder, state, runtime="core")

@@ -40,14 +40,15 @@ class Data:
     test: Part
 
 
-def load(name: str, data_folder: Path, train: int, valid: int, test: int) -> Data:
-    """`train`, `valid`, `test`: rows of each; those of `valid` are of the training file, where there is one, and not in `train`."""
+def load(name: str, data_folder: Path, train: int, valid: int, test: int, *, chat: bool = False) -> Data:
+    """`train`, `valid`, `test`: rows of each; those of `valid` are of the training file, where there is one, and not in `train`.
+    `chat`: whether the model is asked in turns; it learns labels in the form that it is asked in."""
     if name in ("snips", "banking77"):
         of_training, of_test = (snips if name == "snips" else banking77)(data_folder)
         rows, tests = _drawn(of_training.rows, train + valid), _drawn(of_test.rows, test)
         cut = [rows[:train], rows[train:], tests]
         tasks = [Task("labels", tuple(one), of_training.source) for one in cut]
-        return Data(*(Part(task.examples(chat=False), task) for task in tasks))
+        return Data(*(Part(task.examples(chat=chat), task) for task in tasks))
     if name == "shakespeare":
         passages = _drawn(shakespeare_passages(data_folder, train + valid + test, CHARACTERS), train + valid + test)
         cut_texts = [passages[:train], passages[train : train + valid], passages[train + valid :]]
@@ -93,16 +94,18 @@ def _drawn(rows: Any, count: int) -> Any:
 
 
 def model_folder(name: str, steps: int, data_folder: Path, cache: Path) -> tuple[Path, str]:
-    """(folder, what it is): "stories260K", a folder, or one made here once: "llama" for a Llama pretrained on WikiText-2."""
+    """(folder, what it is): "stories260K", a folder, or one made here once: "llama" for a Llama pretrained on WikiText-2,
+    "llama_ends" for one whose paragraphs end with the end token, so that it knows what ends a label."""
     if name == "stories260K":
         return data_folder / "models" / name, "stories260K, 260,032 parameters, trained on short stories"
-    if name != "llama":
+    if name not in ("llama", "llama_ends"):
         return Path(name), name
-    folder = cache / f"{name}-{steps}"
+    folder, ends = cache / f"{name}-{steps}", name == "llama_ends"
     if not (folder / "LICENSE").is_file():  # the last that is written
-        trained_model(name, folder, data_folder, texts=wikitext(data_folder, characters=None), steps=steps)
+        trained_model("llama", folder, data_folder, texts=wikitext(data_folder, characters=None), steps=steps, ends=ends)
     from safetensors import safe_open
 
     with safe_open(folder / "model.safetensors", "numpy") as file:
         count = sum(file.get_tensor(tensor).size for tensor in file.keys())  # noqa: SIM118
-    return folder, f"a Llama of {count:,} parameters, {steps} steps of 16 rows of 96 tokens of WikiText-2 (`tests/trained.py`)"
+    text = "WikiText-2, an end token after each paragraph" if ends else "WikiText-2"
+    return folder, f"a Llama of {count:,} parameters, {steps} steps of 16 rows of 96 tokens of {text} (`tests/trained.py`)"

@@ -18,7 +18,7 @@ Run = dict[str, Any]
 
 COLUMNS = (
     "data", "method", "phase", "rate", "seed", "steps", "units", "rows", "judged", "loss", "accuracy", "macro_f1", "chance",
-    "majority", "seconds", "accepted", "curve", "recipe",
+    "majority", "guess_loss", "seconds", "accepted", "curve", "recipe",
 )  # fmt: skip
 HEADER = (
     "method", "rate", "at the edge of the rates", "seeds", "steps", "passes of a row", "accuracy", "macro F1", "loss, nats a token",
@@ -71,6 +71,8 @@ def table(runs: Sequence[Run]) -> str:
         note = f"{zero['recipe']}; {trained} rows to train on, {zero['judged']} to test on"
         if zero["chance"] is not None:
             note += f"; chance {zero['chance']:.1%}, always the commonest label {zero['majority']:.1%}"
+        if zero["guess_loss"] is not None:
+            note += f"; loss of a guess among the labels {zero['guess_loss']:.3f}"
         parts.append(f"{data}: {note}.\n\n{markdown(HEADER, rows)}")
     return "\n\n".join(parts)
 
@@ -106,8 +108,11 @@ def _spread(values: Sequence[float | None], share: bool = False) -> str | None:
 
 
 def _curve(curves: Sequence[Sequence[Sequence[float]]]) -> str:
-    """Mean of each point, and the spread of the last."""
-    means = [fmean(loss for _, loss in points) for points in zip(*curves, strict=True)]
-    last = [curve[-1][1] for curve in curves]
-    spread = f" ± {stdev(last):.2f}" if len(last) > 1 and all(map(math.isfinite, last)) else ""
-    return ", ".join(f"{mean:.2f}" for mean in means) + spread
+    """Mean and spread of each point."""
+    points = [[loss for _, loss in losses] for losses in zip(*curves, strict=True)]
+    return ", ".join(_point(losses) for losses in points)
+
+
+def _point(losses: Sequence[float]) -> str:
+    known = len(losses) > 1 and all(map(math.isfinite, losses))
+    return f"{fmean(losses):.2f}" + (f" ± {stdev(losses):.2f}" if known else "")
