@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from bespoke import PersonalModel
+from bespoke import Lora, Personalizer, PersonalModel, Training
 from bespoke.core import finding
 from bespoke.core.child import run
 from bespoke.errors import ConfigError
+from tests.models import tiny_model
 from tests.native.core_lab import tiny_core_bundle
 from tests.unit.cli.commands import bespoke
 from tests.unit.personal_model.tiny import add_numbers, numbers
@@ -125,3 +126,28 @@ def test_another_setting_for_an_unfinished_run_is_refused_before_examples_are_ad
     assert rows(tmp_path / "state", "examples") == 3
     bespoke(*command, "--learning-rate", "0.5", "--new-run").ok()
     assert rows(tmp_path / "state", "examples") == 4
+
+
+def test_a_bundle_with_other_options_does_not_go_on_with_a_run(tmp_path: Path) -> None:
+    """With dual-forwarding the state holds the run's start and what leads on from it: without, the run would lose its steps."""
+    model_folder = tiny_model("llama", tmp_path / "model", num_hidden_layers=2, hidden_size=32, intermediate_size=32)
+    bundles = {}
+    for dual in (True, False):
+        methods = {"prge": {"queries": 2, "dual_forwarding": dual}}
+        settings: dict[str, Any] = {"lora": Lora(rank=2), "training": Training(sequence_lengths=(16,), steps=4), "context": 32}
+        bundles[dual] = tmp_path / f"{dual}.bundle"
+        Personalizer(model_folder, methods, "torch", data=None, **settings).build(bundles[dual])
+    done: list[int] = []
+    with PersonalModel.open(bundles[True], tmp_path / "state") as model:
+        add_numbers(model, 3)
+        model.train(on_step=lambda step, loss: done.append(step), stop=lambda: len(done) >= 2)
+    with PersonalModel.open(bundles[False], tmp_path / "state") as model:
+        with pytest.raises(ConfigError, match="which the unfinished run was started with") as refused:
+            model.train()
+        assert "abandon_run" in str(refused.value)
+    with PersonalModel.open(bundles[True], tmp_path / "state") as model:  # it is still there
+        report = model.train(steps=1)
+        assert report.total_steps == len(done) + 1
+    with PersonalModel.open(bundles[False], tmp_path / "state") as model:
+        model.abandon_run()
+        assert model.train(steps=1).total_steps == 1

@@ -111,6 +111,27 @@ TEST_CASE("an unfinished run keeps its settings; another method replaces it") {
   CHECK(device.store->run(first).ended_because == "replaced");
 }
 
+TEST_CASE("a bundle with other options does not go on with a run; one that kept none goes on") {
+  Device device;
+  device.script.listener = [&](const Told& told) { device.script.stop = told.step == 2; };
+  train_on(device);
+  device.script.stop = false;
+  device.script.listener = nullptr;
+  const Run run = *device.store->current_run();
+  Manifest manifest = device.bundle.manifest();
+  CHECK(choose_run(manifest, *device.store, {}).goes_on);
+  manifest.methods[0].options = "{\"epsilon\":0.1}";
+  const Error refused = error_of([&] { choose_run(manifest, *device.store, {}); });
+  CHECK(refused.kind == Kind::Config);
+  CHECK(refused.expected == "{\"epsilon\":0.01}, which the unfinished run was started with");
+  TrainRequest anew;
+  anew.new_run = true;
+  CHECK_FALSE(choose_run(manifest, *device.store, anew).goes_on);
+  device.store->end_run(run.id, "abandoned");
+  device.store->start_run("first", 1, "{\"training\":" + training_json(manifest.methods[0].training) + "}", 12, std::nullopt);
+  CHECK(choose_run(manifest, *device.store, {}).goes_on);
+}
+
 TEST_CASE("settings that the plans were built for are not changed") {
   Device device;
   const auto refused = [&](const char* settings) { return error_of([&] { train_on(device, {"", 0, std::nullopt, settings}); }); };

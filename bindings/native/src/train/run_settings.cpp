@@ -47,14 +47,26 @@ void refuse_what_is_compiled(const Training& built, const Training& asked, const
                 std::to_string(built.accumulation) + ", or another number above 1 if that is", next_step);
 }
 
+// What a run has recorded was made with its options, and means something else under others. Bundles change under a run; runs that
+// were started before options were kept have none to compare.
+void refuse_other_options(const Run& run, const Json& settings, const Method& method) {
+  const auto kept = settings.find("options");
+  if (kept == settings.end() || kept->dump() == method.options) return;
+  throw Error(Kind::Config, "run " + std::to_string(run.id), "options " + method.options + " of '" + method.name + "' in the bundle",
+              kept->dump() + ", which the unfinished run was started with",
+              "Call abandon_run() and train again, or open the bundle that it was started with");
+}
+
 // Settings that an unfinished run was started with, of its method's bundle.
-Training settings_of(const Run& run, const Training& built) {
+Training settings_of(const Run& run, const Method& method) {
+  const Training& built = method.training;
   const std::string subject = "settings of run " + std::to_string(run.id);
   const Json settings = Json::parse(run.settings, nullptr, false);
   if (!settings.is_object() || !settings.contains("training"))
     throw damaged_run(subject, "no training settings", "those it was started with");
   const Training kept = training_from_json(settings["training"].dump(), subject);
   refuse_what_is_compiled(built, kept, subject, Kind::State, "The state is damaged; abandon the run");
+  refuse_other_options(run, settings, method);
   if (run.seed < 0) throw damaged_run(subject + ".seed", std::to_string(run.seed), "0 or more");
   return kept;
 }
@@ -71,6 +83,10 @@ void refuse_other_settings(const Run& run, const Training& kept, const Json& ove
 
 }  // namespace
 
+std::string settings_json(const Method& method) {
+  return "{\"options\":" + method.options + ",\"training\":" + training_json(method.training) + "}";
+}
+
 ChosenRun choose_run(const Manifest& manifest, StateStore& store, const TrainRequest& request) {
   if (request.steps < 0)
     throw Error(Kind::Config, "train.steps", std::to_string(request.steps), "1 or more, or 0 for all", "Change steps");
@@ -84,13 +100,13 @@ ChosenRun choose_run(const Manifest& manifest, StateStore& store, const TrainReq
   const auto& run = chosen.unfinished;
   chosen.goes_on = run && !request.new_run && (request.method.empty() || request.method == run->method);
   chosen.method = manifest.method(chosen.goes_on ? run->method : request.method);
-  const Training built = chosen.method.training;
   if (chosen.goes_on) {
-    chosen.method.training = settings_of(*run, built);
+    chosen.method.training = settings_of(*run, chosen.method);
     refuse_other_settings(*run, chosen.method.training, overrides, request.seed);
     return chosen;
   }
   overrides.update(steps);
+  const Training built = chosen.method.training;
   chosen.method.training = override_training(built, overrides.dump());
   refuse_what_is_compiled(built, chosen.method.training);
   return chosen;

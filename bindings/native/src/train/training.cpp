@@ -28,10 +28,10 @@ Run chosen_run(Personal& personal, const TrainRequest& request, const ChosenRun&
     throw Error(Kind::Data, "training data", "no example of the user to train on, and no general text in the bundle", "at least one",
                 "Add an example");
   if (chosen.unfinished) store.end_run(chosen.unfinished->id, "replaced");  // only now: what is refused must not end it
-  const Training& training = chosen.method.training;
+  const Method& method = chosen.method;
   const std::optional<Version> version = store.current_version();
-  return store.start_run(chosen.method.name, request.seed.value_or(training.seed), "{\"training\":" + training_json(training) + "}",
-                         training.steps, version ? std::optional(version->id) : std::nullopt);
+  return store.start_run(method.name, request.seed.value_or(method.training.seed), settings_json(method), method.training.steps,
+                         version ? std::optional(version->id) : std::nullopt);
 }
 
 // ---- adapters --------------------------------------------------------------------------------------------------------------

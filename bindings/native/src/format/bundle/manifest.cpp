@@ -153,7 +153,7 @@ std::vector<PlanRecord> plan_records(Json& list) {
 }
 
 Method method_record(Json& record) {
-  Method out{text(record, "name"), training_of(record["training"]), {}, record["replayable"].get<bool>(), {}, {}};
+  Method out{text(record, "name"), training_of(record["training"]), record["options"].dump(), {}, record["replayable"].get<bool>(), {}, {}};
   for (const auto& [name, number] : record["scalars"].items()) out.scalars[name] = number.get<double>();
   out.plans = plan_records(record["plans"]);
   if (!record.contains("smaller_plans")) return out;

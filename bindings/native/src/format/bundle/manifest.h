@@ -76,6 +76,7 @@ struct Training {  // no field has a default on the device
 struct Method {
   std::string name;
   Training training;
+  std::string options;  // a JSON object, keys sorted; all of them resolved, so two methods with the same text compute the same
   std::map<std::string, double> scalars;
   bool replayable;
   std::vector<PlanRecord> plans;  // for the bundle's budget
@@ -134,7 +135,7 @@ Manifest read_manifest(Bytes document, const std::string& subject);
 
 // Settings of a run that starts: `base` with the fields of the JSON object `overrides`. ConfigError naming the field.
 Training override_training(const Training& base, const std::string& overrides);
-std::string training_json(const Training& training);  // as the state's run settings keep it: {"training": {...}}'s inner object
+std::string training_json(const Training& training);
 Training training_from_json(const std::string& text, const std::string& subject);
 
 }  // namespace bespoke
