@@ -98,4 +98,4 @@ def drop_fields_of_1_4(document: dict[str, Any]) -> None:
     for target in document["targets"]:
         del target["features"]
         for artifact in target["artifacts"]:
-            del artifact["numbers"]
+            del artifact["numbers"], artifact["delegates"]

@@ -61,7 +61,8 @@ class Artifact:
     `workspace_bytes` is free again after the call, in one region for all graphs. `engine_bytes` is what the engine allocates itself
     and keeps: it too holds only the most that a graph has needed, so the two largest add up, and they may be of different graphs.
     `kept_bytes` is the anonymous memory of a baked artifact that is open, as all of a plan are. `cache_bytes` is what
-    the engine writes into its cache folder on the device, for all artifacts with the same weights once.
+    the engine writes into its cache folder on the device, for all artifacts with the same weights once. `delegates`: what computes
+    parts of it for the engine, by the engine's names; the manifest says it, so that a device knows what it needs.
     """
 
     path: Path
@@ -69,6 +70,7 @@ class Artifact:
     engine_bytes: int = 0
     kept_bytes: int = 0
     cache_bytes: int = 0
+    delegates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -54,7 +54,7 @@ MAJOR, MINOR = 1, 4
 # before; a document of its minor has to hold it like any other.
 ADDED: Mapping[str, int] = {
     "text.tokenizer_bin": 1, "targets.artifacts.baked": 1, "generation": 2, "methods.smaller_plans": 3, "smaller_generation": 3,
-    "lora.train": 4, "targets.artifacts.numbers": 4, "targets.features": 4,
+    "lora.train": 4, "targets.artifacts.numbers": 4, "targets.artifacts.delegates": 4, "targets.features": 4,
 }  # fmt: skip
 
 MAX_MANIFEST_BYTES = 8 * 2**20
@@ -286,6 +286,10 @@ class ArtifactRecord(Settings):
     )
     numbers: dict[Name, Annotated[int, Field(ge=-MAX_COUNT, le=MAX_COUNT)]] = Field(
         default={}, max_length=256, description="values of the other operands that are part of it, such as column_start"
+    )
+    delegates: Annotated[tuple[Name, ...], BeforeValidator(as_tuple)] = Field(
+        default=(), max_length=16, description="what computes parts of it for the target's engine, by that engine's names, such as "
+        "XnnpackBackend for the processor and QnnBackend for the NPU; none: the engine alone"
     )
     file: FileName = Field(description="the artifact")
     workspace_bytes: Bytes = Field(description="workspace: bytes of a call in addition to its operands, free again after it")

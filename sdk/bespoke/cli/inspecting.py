@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
@@ -27,7 +28,7 @@ from bespoke.errors import ConfigError, MissingDependency
 from bespoke.rules.report import megabytes
 
 if TYPE_CHECKING:
-    from bespoke.bundle.manifest import PlanRecord
+    from bespoke.bundle.manifest import PlanRecord, TargetRecord
     from bespoke.bundle.reader import Bundle
     from bespoke.plan.instructions import Plan
 
@@ -107,10 +108,17 @@ def _lines(bundle: Bundle) -> str:
             f"golden      {m.golden or 'none'}",
             f"budget      {megabytes(m.budget.memory_bytes)}",
             f"graphs      {len(m.graphs)}, for {', '.join(target.name for target in m.targets)}",
+            *map(_artifacts, m.targets),
             "",
             table(("method", "length", "budget", "peak MB", "GFLOP/step", "choices"), plans),
         ]
     )
+
+
+def _artifacts(target: TargetRecord) -> str:
+    """How many, and how many of them need each delegate of the engine."""
+    calls = Counter(delegate for artifact in target.artifacts for delegate in artifact.delegates)
+    return f"artifacts   {target.name}: {len(target.artifacts)}" + "".join(f", {calls[name]} with {name}" for name in sorted(calls))
 
 
 def _features(bundle: Bundle, name: str) -> list[tuple[str, ...]]:

@@ -105,7 +105,7 @@ class Artifacts:
         artifacts = [
             ArtifactRecord(
                 graph=key.graph.key, operands=key.operands, baked=key.records, numbers=dict(key.numbers),
-                file=f"graphs/{self._target.name}/{artifact.path.name}",
+                delegates=artifact.delegates, file=f"graphs/{self._target.name}/{artifact.path.name}",
                 workspace_bytes=artifact.workspace_bytes, engine_bytes=artifact.engine_bytes,
             )
             for key, artifact in (*made, *self._baked.items())

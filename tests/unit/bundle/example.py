@@ -195,11 +195,11 @@ def manifest_document() -> dict[str, Any]:
                                 "column_start": 0,
                             }
                         ],
-                        "numbers": {"start": 0},
+                        "numbers": {"start": 0}, "delegates": ["QnnBackend"],
                     },
                     {
                         "graph": key, "operands": ["x", "norm", "start"], "file": "graphs/cuda/scale.json", "workspace_bytes": 256,
-                        "engine_bytes": 128, "baked": [], "numbers": {},
+                        "engine_bytes": 128, "baked": [], "numbers": {}, "delegates": [],
                     },
                 ],
                 "features": [

@@ -220,6 +220,7 @@ def later_fields(old: dict[str, Any]) -> list[tuple[str, dict[str, Any], Any, st
         ("methods.0.smaller_plans", old["methods"][0], [], "1.3"),
         ("smaller_generation", old, [], "1.3"),
         ("targets.0.artifacts.0.numbers", old["targets"][0]["artifacts"][0], {}, "1.4"),
+        ("targets.0.artifacts.0.delegates", old["targets"][0]["artifacts"][0], [], "1.4"),
         ("targets.0.features", old["targets"][0], [], "1.4"),
     ]
 

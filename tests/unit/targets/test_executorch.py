@@ -16,11 +16,14 @@ import pytest
 import torch
 
 from bespoke import plugins
+from bespoke.bundle.reader import open_bundle
 from bespoke.core import find
 from bespoke.errors import MissingDependency
 from bespoke.ops import operator_workspace_bytes
 from bespoke.testing import check_target
+from tests.bundles import tiny_core_bundle
 from tests.checks import few_rows_of
+from tests.unit.cli.commands import bespoke
 from tests.unit.targets.programs import graphs_of, kernels_of, read, traced
 
 pytest.importorskip("executorch")
@@ -29,6 +32,7 @@ from bespoke_plugins.targets.executorch import vendor
 from bespoke_plugins.targets.executorch.program import Compiled, compile_graph
 
 pytestmark = pytest.mark.xdist_group("executorch")  # one process imports it and keeps what it has compiled
+__all__ = ["tiny_core_bundle"]
 OURS = {f"bespoke::{name}.out" for name in (
     "embedding_int4", "linear_int4", "linear_int4_transposed", "head_chunk_int4", "head_chunk_gradient_int4"
 )}  # fmt: skip
@@ -98,6 +102,17 @@ def digest(largest: int | None) -> str:
     vendor.load_executorch()
     graphs = sorted(graphs_of("mebp", "plain"), key=lambda graph: (-len(graph.module.graph.nodes), graph.key))
     return hashlib.sha256(b"".join(compiled_once(graph).data for graph in graphs[:largest])).hexdigest()
+
+
+def test_the_manifest_says_which_delegates_an_artifact_calls(tiny_core_bundle: Path) -> None:
+    """By ExecuTorch's own reader; `bespoke inspect` counts them."""
+    with open_bundle(tiny_core_bundle) as bundle:
+        (target,) = bundle.manifest.targets
+        said = {artifact.file: set(artifact.delegates) for artifact in target.artifacts}
+        assert said == {file: {delegate.id for delegate in read(bundle.read(file)).delegates} for file in said}
+    assert set().union(*said.values()) == {"XnnpackBackend"}
+    calling = sum(bool(delegates) for delegates in said.values())
+    assert f"executorch: {len(said)}, {calling} with XnnpackBackend" in bespoke("inspect", tiny_core_bundle).ok().out
 
 
 def test_workspace_is_planned_memory_and_what_operators_take() -> None:

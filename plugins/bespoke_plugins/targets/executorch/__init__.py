@@ -122,7 +122,7 @@ class ExecuTorch:
             compiled = compile_graph(graph)
         path = folder / f"{graph.name}-{(graph if baked is None else baked).key[:16]}.pte"
         path.write_bytes(compiled.data)
-        return Artifact(path, compiled.workspace_bytes, compiled.xnnpack_bytes, kept_bytes, cache_bytes)
+        return Artifact(path, compiled.workspace_bytes, compiled.xnnpack_bytes, kept_bytes, cache_bytes, compiled.delegates)
 
     def open(self, path: Path, options: ExecuTorchOptions) -> Callable[..., tuple[Any, ...]] | None:
         from bespoke_plugins.targets.executorch.run import open_program

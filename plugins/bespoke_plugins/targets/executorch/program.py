@@ -41,6 +41,7 @@ class Compiled:
     planned_bytes: int  # what passes from stage to stage
     operator_bytes: int  # of the most demanding of our operators
     xnnpack_bytes: int  # of the most demanding delegate, allocated by XNNPACK
+    delegates: tuple[str, ...]  # ExecuTorch's names of those that it calls, sorted
 
     @property
     def workspace_bytes(self) -> int:
@@ -132,7 +133,9 @@ class _Program:
 
     def compiled(self) -> Compiled:
         operators = max((_operator_bytes(call) for call in self.calls if isinstance(call, Op)), default=0)
-        return Compiled(self.to_bytes(), self.row, self.planned_bytes, operators, self.xnnpack_bytes)
+        data = self.to_bytes()
+        called = tuple(sorted({delegate.id for delegate in self.delegates}))
+        return Compiled(data, self.row, self.planned_bytes, operators, self.xnnpack_bytes, called)
 
     def _calls(self, row: Sequence[Stage]) -> list[Delegate | Op]:
         calls: list[Delegate | Op] = []
