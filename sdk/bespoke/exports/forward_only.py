@@ -51,8 +51,8 @@ class ForwardOnly(torch.nn.Module):
         seed, step:      int64 (1), of the run, and the number of this call, from 1
 
     noise="input": in the place of seed and step, z float32 (queries, `trained`), for engines that do not multiply, shift or XOR
-        int64. What is left of integers: int64 tokens, targets and positions are looked up, compared and subtracted, and bitwise
-        operators on uint8 unpack int4 codes.
+        int64. What is left of integers: int64 tokens, targets and positions are looked up, compared, added and subtracted, and
+        bitwise operators on uint8 unpack int4 codes.
     """
 
     def __init__(self, bundle: Bundle, method: str | None = None, *, noise: NoiseFrom = "counter") -> None:

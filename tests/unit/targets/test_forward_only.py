@@ -51,6 +51,12 @@ def trailing(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made_once(tmp_path_factory, "trailing", lambda folder: build(folder, dual_forwarding=True)) / "bundle"
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One block and one query: lowering takes minutes for more."""
+    return made_once(tmp_path_factory, "small", lambda folder: build(folder, 1, queries=1, dual_forwarding=True)) / "bundle"
+
+
 def rows() -> np.ndarray:
     return np.random.default_rng(0).integers(3, 60, (STEPS * ROWS, LENGTH + 1))
 
@@ -158,8 +164,8 @@ def test_finishing_between_two_calls_changes_nothing_of_what_comes_after(trailin
 
 
 @pytest.mark.slow
-def test_what_buffers_are_made_of_is_in_no_delegate(trailing: Path) -> None:
-    with open_bundle(trailing) as bundle:
+def test_what_buffers_are_made_of_is_in_no_delegate(small: Path) -> None:
+    with open_bundle(small) as bundle:
         edge = lowered(ForwardOnly(bundle).methods(), DECOMPOSITIONS)
     delegates = {}
     for method in ("forward", "finish"):
@@ -167,7 +173,7 @@ def test_what_buffers_are_made_of_is_in_no_delegate(trailing: Path) -> None:
         delegates[method] = {node for node in program.graph.nodes if str(node.target) == "executorch_call_delegate"}
         mutated = program.graph_signature.buffers_to_mutate
         sides = [node for node in program.graph.nodes if node.name in mutated]
-        assert len(sides) == 2 * 2 * 7 * 2  # blocks, queries, linears, signs
+        assert len(sides) == 7 * 2  # of each linear both
         behind, waiting = set(), sides
         while waiting:
             behind.add(node := waiting.pop())
@@ -184,14 +190,14 @@ MOVING = {
 
 
 @pytest.mark.slow
-def test_with_given_noise_no_integers_are_multiplied(trailing: Path) -> None:
-    with open_bundle(trailing) as bundle:
+def test_with_given_noise_no_integers_are_multiplied(small: Path) -> None:
+    with open_bundle(small) as bundle:
         left = {noise: integer_operators(ForwardOnly(bundle, noise=noise)) for noise in ("input", "counter")}  # type: ignore[arg-type]
     assert left["input"] == {
         "uint8": {"bitwise_and", "bitwise_right_shift", "_to_copy", "index_select"},  # of the int4 codes
-        "int64": {"index_select", "gather", "max", "sub", "clamp", "ge", "lt", "gt", "le"},  # of tokens, targets, positions
+        "int64": {"index_select", "gather", "max", "add", "sub", "clamp", "ge", "lt", "gt", "le"},  # of tokens, targets, positions
     }
-    assert left["counter"]["int64"] > left["input"]["int64"] | {"mul", "bitwise_xor", "bitwise_and", "bitwise_right_shift"}
+    assert left["counter"]["int64"] >= left["input"]["int64"] | {"mul", "bitwise_xor", "bitwise_and", "bitwise_right_shift"}
 
 
 def integer_operators(step: ForwardOnly) -> dict[str, set[str]]:
