@@ -12,7 +12,6 @@ import torch
 from bespoke.contracts import quiet_imports
 from bespoke_plugins.targets.executorch.vendor import load_executorch
 
-
 Methods = Mapping[str, tuple[torch.nn.Module, tuple[torch.Tensor, ...]]]
 TAG = "delegation_tag"  # ExecuTorch's, of the nodes that go to one delegate
 
