@@ -33,7 +33,7 @@ import numpy as np
 from tests.benchmarks.compute_units import step_units
 from tests.benchmarks.figures import write_text
 from tests.benchmarks.learning_data import Data, Part, load, model_folder
-from tests.benchmarks.learning_table import COLUMNS, best_rates, beyond, read_runs, table
+from tests.benchmarks.learning_table import COLUMNS, best_rates, beyond, read_runs, settings, table
 from tests.conftest import REPOSITORY, data_place
 
 from bespoke import Lora, Personalizer, PersonalModel, Training
@@ -177,7 +177,8 @@ def main() -> None:
         for data_name in given.data or config["data"]:
             for method_name in config["data"][data_name].get("methods", config["methods"]):
                 complete(config, data_name, method_name, given.results)
-    found = table([run for run in read_runs(given.results) if run["data"] in (given.data or config["data"])])
+    runs = [run for run in read_runs(given.results) if run["data"] in (given.data or config["data"])]
+    found = settings(config) + "\n\n" + table(runs)
     write_text("learning", found) if given.table else print(found)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.benchmarks.figures import Cell, markdown
 
-__all__ = ["COLUMNS", "best_rates", "beyond", "read_runs", "table"]
+__all__ = ["COLUMNS", "best_rates", "beyond", "read_runs", "settings", "table"]
 
 Run = dict[str, Any]
 
@@ -57,6 +57,24 @@ def beyond(rates: Sequence[float], best: float) -> float | None:
     return rates[0] ** 2 / rates[1] if best == rates[0] else rates[-1] ** 2 / rates[-2]
 
 
+def settings(config: dict[str, Any]) -> str:
+    """Markdown: what each method is, of the configuration's words."""
+    rows: list[list[Cell]] = []
+    for name, method in config["methods"].items():
+        options, lora = method["options"], method["lora"]
+        rates = [f"{rate:g}" for rate in sorted(map(float, method["rates"]))]
+        rows.append(
+            [
+                name, method.get("optimizer", name), "A and B" if lora.get("train", "both") == "both" else "B", lora["rank"],
+                options.get("queries", 1) if "epsilon" in options else None, options["batch_size"], options.get("epsilon"),
+                ", ".join(rates),
+            ]
+        )  # fmt: skip
+    head = ("method", "optimizer", "trained", "rank", "queries", "rows a query", "epsilon", "rates, where a data set has no others")
+    seeds, share = len(config["seeds"]), config["search_share"]
+    return f"{seeds} seeds; a rate is searched with {share:g} of the passes.\n\n{markdown(head, rows)}"
+
+
 def table(runs: Sequence[Run]) -> str:
     """Markdown: a table for each data set that something was tested on, with what it is to be held against."""
     parts = []
@@ -71,6 +89,8 @@ def table(runs: Sequence[Run]) -> str:
         note = f"{zero['recipe']}; {trained} rows to train on, {zero['judged']} to test on"
         if zero["chance"] is not None:
             note += f"; chance {zero['chance']:.1%}, always the commonest label {zero['majority']:.1%}"
+            error = math.sqrt(zero["chance"] * (1 - zero["chance"]) / zero["judged"])
+            note += f"; standard error of an accuracy at chance, from the draw of test rows, {error:.1%}"
         if zero["guess_loss"] is not None:
             note += f"; loss of a guess among the labels {zero['guess_loss']:.3f}"
         parts.append(f"{data}: {note}.\n\n{markdown(HEADER, rows)}")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.benchmarks import learning
 from tests.benchmarks.learning_data import load
 from tests.benchmarks.learning_table import COLUMNS, best_rates, beyond, read_runs, table
 from tests.conftest import REPOSITORY
@@ -62,7 +63,8 @@ def test_the_table_has_mean_and_spread_beside_chance_majority_and_zero_shot() ->
     ]
     note, _, head, _, *rows = table([zero, *searched, *tested]).splitlines()
     assert "a small Llama; 48 rows to train on, 10 to test on; chance 14.3%, always the commonest label 20.0%" in note
-    assert note.endswith("; loss of a guess among the labels 0.500.")
+    # The root of 1/7 * 6/7 / 10.
+    assert note.endswith("from the draw of test rows, 11.1%; loss of a guess among the labels 0.500.")
     assert "| accuracy | macro F1 |" in head
     assert rows[0] == "| zero-shot | - | - | - | 0 | 0 | 10.0% | 5.0% | 5.000 | - |"
     # The sample standard deviation of 0.5 and 0.7 is 0.1414.
@@ -83,6 +85,25 @@ def test_rows_to_train_to_choose_by_and_to_test_are_apart_and_always_the_same(da
     assert len(snips.labels) == 7
     assert snips.rows[0].right[0] in snips.labels
     assert snips.rows[0].prompt.endswith("\nLabel:")
+
+
+@pytest.mark.slow
+def test_the_harness_runs_what_is_missing_and_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its smallest configuration: the device core trains and answers, from a model that is pretrained here."""
+    config = tomllib.loads((REPOSITORY / "tests" / "benchmarks" / "learning_tiny.toml").read_text(encoding="utf-8"))
+    results = tmp_path / "runs.tsv"
+    results.write_text("\t".join(COLUMNS) + "\n")
+    monkeypatch.setattr(learning, "CACHE", tmp_path)
+    learning.complete(config, "snips", "mezo", results)
+    runs = read_runs(results)
+    assert [(one["phase"], one["seed"]) for one in runs] == [("zero-shot", None), ("search", 0), ("test", 1), ("test", 2)]
+    assert all(math.isfinite(one["loss"]) and 0 <= one["accuracy"] <= 1 for one in runs)
+    assert all(one["units"] <= config["units"] and len(one["curve"]) > 1 for one in runs[2:])
+    # A guess: as probable as any label, over a label's tokens and what ends it.
+    assert 0 < runs[0]["guess_loss"] < math.log(7)
+    written = results.read_text()
+    learning.complete(config, "snips", "mezo", results)
+    assert results.read_text() == written
 
 
 @pytest.mark.parametrize(("name", "rates"), [("learning", 4), ("learning_tiny", 1)])

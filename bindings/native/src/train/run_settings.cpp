@@ -54,7 +54,7 @@ void refuse_other_options(const Run& run, const Json& settings, const Method& me
   if (kept == settings.end() || kept->dump() == method.options) return;
   throw Error(Kind::Config, "run " + std::to_string(run.id), "options " + method.options + " of '" + method.name + "' in the bundle",
               kept->dump() + ", which the unfinished run was started with",
-              "Call abandon_run() and train again, or open the bundle that it was started with");
+              "Open the bundle that it was started with, or call abandon_run() and train again");
 }
 
 // Settings that an unfinished run was started with, of its method's bundle.
