@@ -178,8 +178,11 @@ def main() -> None:
             for method_name in config["data"][data_name].get("methods", config["methods"]):
                 complete(config, data_name, method_name, given.results)
     runs = [run for run in read_runs(given.results) if run["data"] in (given.data or config["data"])]
-    found = settings(config) + "\n\n" + table(runs)
-    write_text("learning", found) if given.table else print(found)
+    if given.table:
+        write_text("learning_methods", settings(config))
+        write_text("learning", table(runs))
+    else:
+        print(settings(config), table(runs), sep="\n\n")
 
 
 def complete(config: dict[str, Any], data_name: str, method_name: str, results: Path) -> None:
