@@ -195,7 +195,7 @@ class DiskFull(StateError):
 class Unavailable(StateError):
     """The state or the device cannot be used now: another process keeps it busy, or it lacks what a program needs.
 
-    Nothing is damaged: try again later, or when that is mended.
+    Nothing is damaged: try again later, or when that is fixed.
     """
 
     exit_code = 16

@@ -39,7 +39,6 @@ from tests.conftest import REPOSITORY, data_place
 from bespoke import Lora, Personalizer, PersonalModel, Training
 from bespoke.bundle.reader import open_bundle
 from bespoke.data.encode import ExampleEncoder
-from bespoke.data.rows import TokenRow
 from bespoke.data.text import Tokenizer
 
 CACHE = REPOSITORY / ".cache" / "learning"
@@ -61,7 +60,9 @@ class Subject:
         with tempfile.TemporaryDirectory() as state, self.opened(state) as model:
             counts = (self.settings[part] for part in ("train", "valid", "test"))
             self.data: Data = load(data_name, data_place(), *counts, chat=model.has_turns)
-        (row,) = self.rows({"text": "Any row: it is padded to its length."})
+        tokenizer = Tokenizer.open(self.model / "tokenizer.json")
+        self.encoder = ExampleEncoder(tokenizer, None, "assistant", self.settings["length"])  # of examples without turns
+        (row,) = self.encoder.encode({"text": "Any row: it is padded to its length."}).rows
         with open_bundle(self.bundle_folder) as bundle:
             self.units_a_step = step_units(bundle, self.optimizer, row)
 
@@ -126,13 +127,8 @@ class Subject:
         task = self.data.test.task
         if task is None:
             return None
-        rows = [row for example in task.examples(chat=False) for row in self.rows(example)]
+        rows = [row for example in task.examples(chat=False) for row in self.encoder.encode(example).rows]
         return len(task.rows) * math.log(len(task.labels)) / sum(int(np.sum(row.mask)) for row in rows)
-
-    def rows(self, example: dict[str, Any]) -> Sequence[TokenRow]:
-        """Of an example without turns."""
-        encoder = ExampleEncoder(Tokenizer.open(self.model / "tokenizer.json"), None, "assistant", self.settings["length"])
-        return encoder.encode(example).rows
 
     def opened(self, state: str) -> PersonalModel:
         return PersonalModel.open(self.bundle_folder, state, runtime="core")

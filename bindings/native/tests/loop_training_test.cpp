@@ -124,9 +124,9 @@ TEST_CASE("a bundle with other options does not go on with a run; one that kept 
   const Error refused = error_of([&] { choose_run(manifest, *device.store, {}); });
   CHECK(refused.kind == Kind::Config);
   CHECK(refused.expected == "{\"epsilon\":0.01}, which the unfinished run was started with");
-  TrainRequest anew;
-  anew.new_run = true;
-  CHECK_FALSE(choose_run(manifest, *device.store, anew).goes_on);
+  TrainRequest replacing;
+  replacing.new_run = true;
+  CHECK_FALSE(choose_run(manifest, *device.store, replacing).goes_on);
   device.store->end_run(run.id, "abandoned");
   device.store->start_run("first", 1, "{\"training\":" + training_json(manifest.methods[0].training) + "}", 12, std::nullopt);
   CHECK(choose_run(manifest, *device.store, {}).goes_on);

@@ -28,7 +28,8 @@ struct ChosenRun {
 // As the state keeps it of a run that starts: {"options": the method's, "training": the settings}.
 std::string settings_json(const Method& method);
 
-// ConfigError for what was asked, and where the bundle has other options of the method than the unfinished run; StateError where the unfinished run's settings are none that the bundle can run.
+// ConfigError for what was asked, and where the bundle has other options of the method than the unfinished run; StateError where the
+// unfinished run's settings are none that the bundle can run.
 ChosenRun choose_run(const Manifest& manifest, StateStore& store, const TrainRequest& request);
 
 }  // namespace bespoke

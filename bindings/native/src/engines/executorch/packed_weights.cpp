@@ -49,7 +49,7 @@ size_t size_of(int descriptor) {
   return fstat(descriptor, &found) == 0 ? static_cast<size_t>(found.st_size) : 0;
 }
 
-// Each call that computes opens its programs anew: what has not changed since is not read again.
+// Each call that computes opens its programs again: what has not changed since is not hashed again.
 KnownHashes& known_hashes() {
   static KnownHashes of_this_process("");
   return of_this_process;
