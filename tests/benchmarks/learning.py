@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each method has learned after equal compute (tests/benchmarks/compute_units.py), by data set: a table, resumable.
+"""What each method has learned after equal compute (tests/benchmarks/compute_units.py), by data set: tables and curves, resumable.
 
     python -m tests.benchmarks.learning tests/benchmarks/learning_tiny.toml results.tsv
     python -m tests.benchmarks.learning tests/benchmarks/learning_tiny.toml results.tsv --table
@@ -33,6 +33,7 @@ import numpy as np
 from tests.benchmarks.compute_units import step_units
 from tests.benchmarks.figures import write_text
 from tests.benchmarks.learning_data import Data, Part, load, model_folder
+from tests.benchmarks.learning_picture import draw
 from tests.benchmarks.learning_table import COLUMNS, best_rates, beyond, read_runs, settings, table
 from tests.conftest import REPOSITORY, data_place
 
@@ -42,6 +43,7 @@ from bespoke.data.encode import ExampleEncoder
 from bespoke.data.text import Tokenizer
 
 CACHE = REPOSITORY / ".cache" / "learning"
+PICTURE = REPOSITORY / "docs" / "explanation" / "images" / "learning.svg"
 POINTS = 5  # of a curve: means of the losses of so many parts of a run
 MORE_RATES = 2  # beyond the edges of the grid, at most
 CONTEXTS = 4  # of a training row: when it is asked, the longest prompt is read whole, with each label
@@ -163,7 +165,7 @@ def main() -> None:
     parser.add_argument("config", type=Path, help="TOML: see tests/benchmarks/learning_tiny.toml")
     parser.add_argument("results", type=Path, help="TSV: made where there is none, else continued")
     parser.add_argument("--data", action="append", help="this data set alone; may be repeated")
-    parser.add_argument("--table", action="store_true", help="run nothing; write the table into docs/")
+    parser.add_argument("--table", action="store_true", help="run nothing; write the tables and the curves into docs/")
     given = parser.parse_args()
     config = tomllib.loads(given.config.read_text(encoding="utf-8"))
     CACHE.mkdir(parents=True, exist_ok=True)
@@ -177,6 +179,7 @@ def main() -> None:
     if given.table:
         write_text("learning_methods", settings(config))
         write_text("learning", table(runs))
+        draw(runs, PICTURE)
     else:
         print(settings(config), table(runs), sep="\n\n")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.benchmarks.figures import Cell, markdown
 
-__all__ = ["COLUMNS", "best_rates", "beyond", "read_runs", "settings", "table"]
+__all__ = ["COLUMNS", "at_taken_rate", "best_rates", "beyond", "read_runs", "settings", "table"]
 
 Run = dict[str, Any]
 
@@ -75,6 +75,12 @@ def settings(config: dict[str, Any]) -> str:
     return f"{seeds} seeds; a rate is searched with {share:g} of the passes.\n\n{markdown(head, rows)}"
 
 
+def at_taken_rate(runs: Sequence[Run], method: str) -> list[Run]:
+    """The runs of all seeds at the rate that a data set's runs speak for: the last one, since a refused one is passed over."""
+    of_method = [run for run in runs if run["method"] == method and run["phase"] == "test"]
+    return [run for run in of_method if run["rate"] == of_method[-1]["rate"]]
+
+
 def table(runs: Sequence[Run]) -> str:
     """Markdown: a table for each data set that something was tested on, with what it is to be held against."""
     parts = []
@@ -83,8 +89,7 @@ def table(runs: Sequence[Run]) -> str:
         zero = next(run for run in own if run["phase"] == "zero-shot")
         rows = [_zero_row(zero)]
         for method in dict.fromkeys(run["method"] for run in own if run["phase"] == "test"):
-            of_method = [run for run in own if run["method"] == method]
-            rows.append(_row(method, *([run for run in of_method if run["phase"] == phase] for phase in ("search", "test"))))
+            rows.append(_row(method, own))
         trained = max((run["rows"] or 0 for run in own), default=0)
         note = f"{zero['recipe']}; {trained} rows to train on, {zero['judged']} to test on"
         if zero["chance"] is not None:
@@ -102,12 +107,13 @@ def _zero_row(run: Run) -> list[Cell]:
     return ["zero-shot", None, None, None, 0, 0, *shares, f"{run['loss']:.3f}", None]
 
 
-def _row(method: str, searched: Sequence[Run], tested: Sequence[Run]) -> list[Cell]:
-    rates = [run["rate"] for run in searched]
-    rate = tested[-1]["rate"]
-    seeds = [run for run in tested if run["rate"] == rate]
-    refused = sorted({run["rate"] for run in tested} - {rate})
-    edge = "yes" if rate in (min(rates), max(rates)) else "no"
+def _row(method: str, runs: Sequence[Run]) -> list[Cell]:
+    seeds = at_taken_rate(runs, method)
+    rate = seeds[0]["rate"]
+    own = [run for run in runs if run["method"] == method]
+    searched, tested = ({run["rate"] for run in own if run["phase"] == phase} for phase in ("search", "test"))
+    refused = sorted(tested - {rate})
+    edge = "yes" if rate in (min(searched), max(searched)) else "no"
     said = f"{rate:.3g}" + "".join(f", not {other:.3g}" for other in refused)
     return [
         method, said, edge, len(seeds), seeds[0]["steps"], seeds[0]["units"],

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from tests.benchmarks import learning
 from tests.benchmarks.learning_data import load
-from tests.benchmarks.learning_table import COLUMNS, best_rates, beyond, read_runs, table
+from tests.benchmarks.learning_picture import draw, points
+from tests.benchmarks.learning_table import COLUMNS, at_taken_rate, best_rates, beyond, read_runs, settings, table
 from tests.conftest import REPOSITORY
 
 
@@ -70,6 +71,29 @@ def test_the_table_has_mean_and_spread_beside_chance_majority_and_zero_shot() ->
     # The sample standard deviation of 0.5 and 0.7 is 0.1414.
     assert rows[1].startswith("| mesp | 0.01 | no | 2 | 40 | 480 | 60.0% ± 14.1% | 50.0% ± 0.0% | 1.000 ± 0.000 |")
     assert rows[1].endswith("| 2.00 ± 0.00, 1.10 ± 0.14 |")
+
+
+def test_the_curves_are_of_the_rate_in_the_table_and_stand_in_the_middle_of_their_part(tmp_path: Path) -> None:
+    zero = run(phase="zero-shot", loss=5.0)
+    refused = run(phase="test", rate=1e-1, seed=1, curve=[[240, 9.0], [480, 9.0]])
+    seeds = [run(phase="test", rate=1e-2, seed=seed, curve=[[240, 2.0], [480, last]]) for seed, last in ((1, 1.0), (2, 1.2))]
+    assert at_taken_rate([zero, refused, *seeds], "mesp") == seeds
+    (first, begun, no_spread), (second, ended, spread) = points(seeds)
+    assert (first, second) == (120, 360)
+    assert (begun, no_spread) == (2.0, 0.0)
+    assert (ended, spread) == pytest.approx((1.1, math.sqrt(0.02)))
+    draw([zero, refused, *seeds], tmp_path / "curves.svg")
+    written = (tmp_path / "curves.svg").read_text(encoding="utf-8")
+    assert ">snips</text>" in written
+    draw([zero, refused, *seeds], tmp_path / "again.svg")
+    assert (tmp_path / "again.svg").read_text(encoding="utf-8") == written
+
+
+def test_the_page_says_what_the_runs_and_the_settings_say() -> None:
+    page = (REPOSITORY / "docs" / "explanation" / "learning.md").read_text(encoding="utf-8")
+    folder = REPOSITORY / "tests" / "benchmarks"
+    assert table(read_runs(folder / "learning.tsv")) in page
+    assert settings(tomllib.loads((folder / "learning.toml").read_text(encoding="utf-8"))) in page
 
 
 @pytest.mark.slow
