@@ -26,3 +26,6 @@ endif()
 
 add_library(kernels OBJECT ${KERNEL_SOURCES})
 target_include_directories(kernels PUBLIC src)
+if(BESPOKE_FUZZ)  # the same with sanitizers (fuzz/CMakeLists.txt); a source's flags are those of this folder alone
+  add_library(fuzzed_kernels OBJECT EXCLUDE_FROM_ALL ${KERNEL_SOURCES})
+endif()
