@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
-from tests.benchmarks.learning_table import at_taken_rate
+from tests.benchmarks.learning_table import at_taken_rate, points
 
-__all__ = ["draw", "points"]
+__all__ = ["draw"]
 
 Run = dict[str, Any]
 COLORS = dict(
@@ -20,18 +19,6 @@ COLORS = dict(
         strict=True,
     )
 )
-
-
-def points(seeds: Sequence[Run]) -> list[tuple[float, float, float]]:
-    """Of each part of a run: passes of a row up to its middle, mean of the loss over the seeds, sample standard deviation."""
-    curve = []
-    before = 0
-    for of_part in zip(*(run["curve"] for run in seeds), strict=True):
-        losses = [loss for _, loss in of_part]
-        until = of_part[0][0]
-        curve.append(((before + until) / 2, fmean(losses), stdev(losses) if len(losses) > 1 else 0.0))
-        before = until
-    return curve
 
 
 def draw(runs: Sequence[Run], picture: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.benchmarks.figures import Cell, markdown
 
-__all__ = ["COLUMNS", "at_taken_rate", "best_rates", "beyond", "read_runs", "settings", "table"]
+__all__ = ["COLUMNS", "at_taken_rate", "best_rates", "beyond", "points", "read_runs", "settings", "table"]
 
 Run = dict[str, Any]
 
@@ -118,7 +118,7 @@ def _row(method: str, runs: Sequence[Run]) -> list[Cell]:
     return [
         method, said, edge, len(seeds), seeds[0]["steps"], seeds[0]["units"],
         _spread([run["accuracy"] for run in seeds], share=True), _spread([run["macro_f1"] for run in seeds], share=True),
-        _spread([run["loss"] for run in seeds]), _curve([run["curve"] for run in seeds]),
+        _spread([run["loss"] for run in seeds]), _curve(seeds),
     ]  # fmt: skip
 
 
@@ -133,12 +133,19 @@ def _spread(values: Sequence[float | None], share: bool = False) -> str | None:
     return (f"{mean} ± {stdev(there) * times:.{digits}f}{unit}" if len(there) > 1 else mean) + few
 
 
-def _curve(curves: Sequence[Sequence[Sequence[float]]]) -> str:
-    """Mean and spread of each point."""
-    points = [[loss for _, loss in losses] for losses in zip(*curves, strict=True)]
-    return ", ".join(_point(losses) for losses in points)
+def points(seeds: Sequence[Run]) -> list[tuple[float, float, float]]:
+    """Of each part of a run: passes of a row up to its middle, mean of the loss over the seeds, sample standard deviation (NaN
+    where it is not known)."""
+    curve = []
+    before = 0
+    for of_part in zip(*(run["curve"] for run in seeds), strict=True):
+        losses = [loss for _, loss in of_part]
+        until = of_part[0][0]
+        known = len(losses) > 1 and all(map(math.isfinite, losses))
+        curve.append(((before + until) / 2, fmean(losses), stdev(losses) if known else math.nan))
+        before = until
+    return curve
 
 
-def _point(losses: Sequence[float]) -> str:
-    known = len(losses) > 1 and all(map(math.isfinite, losses))
-    return f"{fmean(losses):.2f}" + (f" ± {stdev(losses):.2f}" if known else "")
+def _curve(seeds: Sequence[Run]) -> str:
+    return ", ".join(f"{mean:.2f}" + ("" if math.isnan(spread) else f" ± {spread:.2f}") for _, mean, spread in points(seeds))

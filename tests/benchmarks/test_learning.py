@@ -12,8 +12,17 @@ from typing import Any
 import pytest
 from tests.benchmarks import learning
 from tests.benchmarks.learning_data import load
-from tests.benchmarks.learning_picture import draw, points
-from tests.benchmarks.learning_table import COLUMNS, at_taken_rate, best_rates, beyond, read_runs, settings, table
+from tests.benchmarks.learning_picture import draw
+from tests.benchmarks.learning_table import (
+    COLUMNS,
+    at_taken_rate,
+    best_rates,
+    beyond,
+    points,
+    read_runs,
+    settings,
+    table,
+)
 from tests.conftest import REPOSITORY
 
 
