@@ -46,16 +46,20 @@ internal class TrainingProcess(private val context: Context, private val onProgr
             "TrainingService: got no binding; expected it in the app's merged manifest. Add the bespoke-android library's manifest."
         }
         try {
-            connected.await().say(Words.START, SliceOrder.serializer(), order, answers)
-            return ended.await()
-        } finally {
-            withContext(NonCancellable) {
-                if (!ended.isCompleted && connected.isCompleted) {
-                    connected.await().say(Words.STOP, Stop.serializer(), Stop)
-                    withTimeoutOrNull(STOP_MS) { ended.await() }
+            val service = connected.await()
+            service.say(Words.START, SliceOrder.serializer(), order, answers)
+            try {
+                return ended.await()
+            } finally {
+                withContext(NonCancellable) {
+                    if (!ended.isCompleted) {
+                        service.say(Words.STOP, Stop.serializer(), Stop, answers)
+                        withTimeoutOrNull(STOP_MS) { ended.await() }
+                    }
                 }
-                context.unbindService(connection)
             }
+        } finally {
+            context.unbindService(connection)
         }
     }
 

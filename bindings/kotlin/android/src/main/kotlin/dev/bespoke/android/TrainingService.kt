@@ -30,12 +30,14 @@ internal class TrainingService : Service() {
     internal val scope = CoroutineScope(SupervisorJob() + Dispatchers.Default)
     private val messenger by lazy { Messenger(Handler(Looper.getMainLooper()) { onMessage(it) }) }
     private val sensors by lazy { Sensors(applicationContext) }
-    private var slice: Job? = null
+    private var slice: Slice? = null
+
+    private class Slice(val client: Messenger, val job: Job)
 
     override fun onBind(intent: Intent?): IBinder = messenger.binder
 
     override fun onUnbind(intent: Intent?): Boolean {
-        slice?.cancel()
+        slice?.job?.cancel()
         return false
     }
 
@@ -52,29 +54,32 @@ internal class TrainingService : Service() {
     private fun onMessage(message: Message): Boolean {
         when (message.what) {
             Words.START -> start(message.said(SliceOrder.serializer()), message.replyTo)
-            Words.STOP -> slice?.cancel()
+            Words.STOP -> slice?.takeIf { it.client == message.replyTo }?.job?.cancel()  // it may be the next client's by now
             else -> return false
         }
         return true
     }
 
     private fun start(order: SliceOrder, client: Messenger) {
-        val before = slice?.takeIf { it.isActive }
-        if (before != null && !order.isForeground) return client.say(Words.ENDED, SliceEnd.serializer(), SliceEnd(pause = Pause.BUSY))
+        val before = slice?.job
+        if (before?.isActive == true && !order.isForeground) return client.say(Words.ENDED, SliceEnd.serializer(), SliceEnd(pause = Pause.BUSY))
+        var end = SliceEnd(pause = Pause.BUSY)  // also of a slice that was stopped before its first line ran
         val job = scope.launch {
-            before?.cancelAndJoin()  // the user waits for this one
-            val end = try {
+            before?.cancelAndJoin()  // the user waits for this one, or the one before was stopped and commits
+            end = try {
                 SliceRunner(applicationContext, sensors, order) { client.say(Words.PROGRESS, SliceProgress.serializer(), it) }.run()
             } catch (_: CancellationException) {
-                SliceEnd(pause = Pause.BUSY)
+                return@launch
             } catch (_: StateLocked) {  // by another process, which ends: to give up for good would be wrong
-                SliceEnd(pause = Pause.BUSY)
+                return@launch
             } catch (problem: Exception) {
                 SliceEnd(failure = problem.message ?: problem.javaClass.name)
             }
-            client.say(Words.ENDED, SliceEnd.serializer(), end)
         }
-        slice = job
+        job.invokeOnCompletion { error ->
+            if (error == null || error is CancellationException) client.say(Words.ENDED, SliceEnd.serializer(), end)  // else the process dies
+        }
+        slice = Slice(client, job)
         try {
             client.binder.linkToDeath({ job.cancel() }, 0)
         } catch (_: RemoteException) {  // it is dead already

@@ -63,21 +63,23 @@ open class TestApp : Application() {
     override fun unbindService(connection: ServiceConnection) {
         main.post {
             if (bound.remove(connection) && bound.isEmpty()) {
-                training?.get()?.onUnbind(Intent())
-                training?.destroy()
-                training = null
+                val last = training
+                training = null  // before destroy(), which also runs what the main looper has queued: a binding may be among it
+                last?.get()?.onUnbind(Intent())
+                last?.destroy()
             }
         }
     }
 
     /** The training process ends, as far as the app's process can see. */
     fun trainingDies() {
-        val slices = training?.get()?.scope?.coroutineContext?.job
-        training?.destroy()
+        val dead = training
+        val told = bound.toList()
         training = null
-        runBlocking { slices?.join() }  // a process that is dead holds no lock
-        bound.toList().forEach { it.onServiceDisconnected(ComponentName(this, TrainingService::class.java)) }
         bound.clear()
+        dead?.destroy()
+        runBlocking { dead?.get()?.scope?.coroutineContext?.job?.join() }  // a process that is dead holds no lock
+        told.forEach { it.onServiceDisconnected(ComponentName(this, TrainingService::class.java)) }
     }
 
     fun charging(yes: Boolean) {
