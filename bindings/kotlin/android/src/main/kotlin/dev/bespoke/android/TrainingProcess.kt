@@ -5,9 +5,7 @@ import android.content.ComponentName
 import android.content.Context
 import android.content.Intent
 import android.content.ServiceConnection
-import android.os.Handler
 import android.os.IBinder
-import android.os.Looper
 import android.os.Messenger
 import kotlinx.coroutines.CompletableDeferred
 import kotlinx.coroutines.NonCancellable
@@ -15,18 +13,10 @@ import kotlinx.coroutines.withContext
 import kotlinx.coroutines.withTimeoutOrNull
 
 /** The client of [TrainingService]: one slice by one binding. */
-internal class TrainingProcess(private val context: Context, private val onProgress: (SliceProgress) -> Unit) {
+internal class TrainingProcess(private val context: Context, onProgress: (SliceProgress) -> Unit) {
     private val ended = CompletableDeferred<SliceEnd?>()
     private val connected = CompletableDeferred<Messenger>()
-    private val answers = Messenger(
-        Handler(Looper.getMainLooper()) { message ->
-            when (message.what) {
-                Words.PROGRESS -> onProgress(message.said(SliceProgress.serializer()))
-                Words.ENDED -> ended.complete(message.said(SliceEnd.serializer()))
-            }
-            true
-        },
-    )
+    private val answers = answers(onProgress) { ended.complete(it) }
     private val connection = object : ServiceConnection {
         override fun onServiceConnected(name: ComponentName?, service: IBinder) {
             connected.complete(Messenger(service))
@@ -51,16 +41,16 @@ internal class TrainingProcess(private val context: Context, private val onProgr
             try {
                 return ended.await()
             } finally {
-                withContext(NonCancellable) {
-                    if (!ended.isCompleted) {
-                        service.say(Words.STOP, Stop.serializer(), Stop, answers)
-                        withTimeoutOrNull(STOP_MS) { ended.await() }
-                    }
-                }
+                if (!ended.isCompleted) stop(service)
             }
         } finally {
             context.unbindService(connection)
         }
+    }
+
+    private suspend fun stop(service: Messenger) = withContext(NonCancellable) {
+        service.say(Words.STOP, Stop.serializer(), Stop, answers)
+        withTimeoutOrNull(STOP_MS) { ended.await() }
     }
 
     private fun died() {

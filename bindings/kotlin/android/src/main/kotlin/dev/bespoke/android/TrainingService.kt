@@ -111,3 +111,14 @@ internal fun <T> Messenger.say(what: Int, serializer: KSerializer<T>, value: T, 
 }
 
 internal fun <T> Message.said(serializer: KSerializer<T>): T = words.decodeFromString(serializer, checkNotNull(data.getString(SAID)))
+
+/** Where a client hears what its slice says, on the main thread. */
+internal fun answers(onProgress: (SliceProgress) -> Unit, onEnd: (SliceEnd) -> Unit) = Messenger(
+    Handler(Looper.getMainLooper()) { message ->
+        when (message.what) {
+            Words.PROGRESS -> onProgress(message.said(SliceProgress.serializer()))
+            Words.ENDED -> onEnd(message.said(SliceEnd.serializer()))
+        }
+        true
+    },
+)

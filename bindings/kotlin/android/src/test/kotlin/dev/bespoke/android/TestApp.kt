@@ -74,12 +74,12 @@ open class TestApp : Application() {
     /** The training process ends, as far as the app's process can see. */
     fun trainingDies() {
         val dead = training
-        val told = bound.toList()
+        val connections = bound.toList()
         training = null
         bound.clear()
         dead?.destroy()
         runBlocking { dead?.get()?.scope?.coroutineContext?.job?.join() }  // a process that is dead holds no lock
-        told.forEach { it.onServiceDisconnected(ComponentName(this, TrainingService::class.java)) }
+        connections.forEach { it.onServiceDisconnected(ComponentName(this, TrainingService::class.java)) }
     }
 
     fun charging(yes: Boolean) {

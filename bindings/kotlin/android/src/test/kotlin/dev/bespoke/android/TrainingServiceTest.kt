@@ -2,9 +2,6 @@
 package dev.bespoke.android
 
 import android.content.Intent
-import android.os.Handler
-import android.os.Looper
-import android.os.Message
 import android.os.Messenger
 import org.junit.After
 import org.junit.Assert.assertEquals
@@ -29,15 +26,7 @@ class TrainingServiceTest {
     private inner class Client {
         var progress: SliceProgress? = null
         var end: SliceEnd? = null
-        val answers = Messenger(
-            Handler(Looper.getMainLooper()) { message: Message ->
-                when (message.what) {
-                    Words.PROGRESS -> progress = message.said(SliceProgress.serializer())
-                    Words.ENDED -> end = message.said(SliceEnd.serializer())
-                }
-                true
-            },
-        ).also { clients += this }
+        val answers = answers({ progress = it }) { end = it }.also { clients += this }
 
         fun start(isForeground: Boolean = false) {
             val order = SliceOrder(user.learning.bundle, user.learning.name, 60.0, null, PlanLadder(), isForeground)
