@@ -91,6 +91,7 @@ def generation_of(
         raise GenerationError(
             "stop_texts", got=shown(stop_texts), expected="a list of texts, none of them empty", next_step="Change stop_texts"
         )
+    _json("stop_texts", list(stop_texts), "Use texts without halves of surrogate pairs")
     return Generation(max_tokens, temperature, top_p, top_k, seed, tuple(stop_texts))
 
 

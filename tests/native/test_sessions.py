@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import re
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +18,8 @@ import torch
 
 from bespoke import Lora, Personalizer, PersonalModel, Training
 from bespoke.bundle.reader import open_bundle
+from bespoke.core import process
+from bespoke.core.answers import Generation
 from bespoke.errors import BespokeError, BudgetExceeded, Busy, DataError, GenerationError, StateError
 from bespoke.reference.exported import exported_adapter
 from bespoke.reference.generate import generate
@@ -275,6 +279,50 @@ def process_of(model: PersonalModel) -> subprocess.Popen[bytes]:
     core = model._child._answering._core
     assert core is not None
     return core.process
+
+
+@one_family
+def test_answers_go_on_whichever_threads_ask_for_them(model: PersonalModel) -> None:
+    """Each in a thread of its own, as a web server does it: the process that answers outlives the thread that started it."""
+    whole = list(model.generate_ids([40, 41], max_tokens=6))
+    session = model.session(max_tokens=6).feed([40, 41])
+    said: list[int | None] = []
+
+    def ask() -> None:
+        said.append(next(session).token)
+
+    for _ in range(6):
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+        time.sleep(0.05)
+    assert said == whole
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(lambda: list(model.generate_ids([40, 41], max_tokens=6))).result() == whole
+
+
+@one_family
+def test_a_text_that_is_no_unicode_is_refused_and_the_next_call_answers(model: PersonalModel) -> None:
+    with pytest.raises(DataError, match="surrogate"):
+        model.session(stop_texts=["\ud800"])
+    with pytest.raises(DataError, match="surrogate"):
+        model.score("\ud800", ["a"])
+    # What the SDK should have refused, the core answers: nobody waits.
+    with pytest.raises(BespokeError, match="a line of standard input"):
+        model._child.open_session(Generation(stop_texts=("\ud800",)))
+    assert len(list(model.generate_ids([40, 41], max_tokens=3))) == 3
+
+
+@one_family
+def test_a_prompt_that_no_line_holds_is_an_error_and_conversations_go_on(
+    model: PersonalModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = model.session(max_tokens=4).feed([40, 41])
+    next(session)
+    monkeypatch.setattr(process, "MAX_LINE_BYTES", 10_000)
+    with pytest.raises(DataError, match="at most 10,000"):
+        model.session().feed([1] * 10_000)
+    assert next(session).token is not None
 
 
 @one_family

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from bespoke import PersonalModel
+from tests.native.conftest import sanitized_core
 from tests.native.core_lab import tiny_core_bundle
 from tests.statuses import STATUS
 from tests.unit.personal_model.tiny import add_numbers
@@ -98,13 +100,67 @@ def test_lines_that_mean_nothing_change_nothing(native_build: Path, tiny_core_bu
         for line in ("", "{half", "[1]", {"do": "dance"}, {"do": "limit"}, {"do": "limit", "memory_mb": "much"}, {"do": 7}):
             core.say(line)
         core.say({"do": "pace", "share": 2})
-        while (event := core.hear())["event"] != "refused":
-            assert event["event"] == "progress"
-        assert event["got"] == "2.0"
+        while (event := core.hear()).get("got") != "2.0":
+            assert event["event"] == "progress" or (event["event"], event["order"]) == ("refused", None)
         core.say({"do": "cancel"})
         event, status = core.end()
     assert event["report"]["stopped_because"] == "stop_requested"
     assert status == 0
+
+
+def test_every_line_is_answered(native_build: Path, tiny_core_bundle: Path, state: Path) -> None:
+    """Whatever stands in it: a parent that waits for an order would wait for ever."""
+    lines = (
+        "", "{half", "[1]", "7", "null", '"text"', '{"do": "feed", "stop_texts": ["\\ud800"], "order": 1}', '{"do": 7}', "{}",
+        '{"do": "next"}', '{"do": "next", "order": "x"}', '{"do": "next", "order": 1e300}', '{"do": "limit"}',
+        '{"do": "limit", "memory_mb": "much"}', '{"do": "pace", "share": []}', "[" * 100_000, "x" * (64 << 20) + "x",
+    )  # fmt: skip
+    orders = (
+        {"do": "dance"}, {"do": "next"}, {"do": "next", "session": 7}, {"do": "next", "session": "x"}, {"do": "open", "session": 1},
+        {"do": "feed", "session": 1, "prompt": []}, {"do": "score"}, {"do": "classify", "prompt": 1, "answers": 2},
+    )  # fmt: skip
+    with talk(native_build, tiny_core_bundle, state, verb="answer") as core:
+        assert core.hear()["event"] == "ready"
+        for line in lines:
+            core.say(line)
+            event = core.hear()
+            assert (event["event"], event["order"]) == ("refused", None), line[:100]
+        for number, order in enumerate(orders):
+            core.say({**order, "order": number})
+            event = core.hear()
+            assert (event["event"], event["order"]) == ("error", number), order
+        core.say({"do": "ping"})
+        assert core.hear() == {"event": "alive"}
+
+
+def test_it_answers_a_ping_while_it_trains(native_build: Path, tiny_core_bundle: Path, state: Path) -> None:
+    with talk(native_build, tiny_core_bundle, state, settings={"steps": 100_000}) as core:
+        core.until_step(1)
+        core.say({"do": "ping"})
+        while (event := core.hear())["event"] != "alive":
+            assert event["event"] == "progress"
+
+
+@pytest.mark.slow
+def test_nothing_is_used_after_it_was_freed_when_the_process_ends(tiny_core_bundle: Path, state: Path) -> None:
+    """The thread that listens is still there when `main` returns."""
+    program = sanitized_core("address,undefined", targets=["bespoke-core"]) / "bespoke-core"
+    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}  # of the listening thread's line: it never ends
+    for number in range(20):
+        request = {"verb": "answer", "bundle": str(tiny_core_bundle), "state": str(state), "threads": 1, "memory_mb": -1}
+        given = json.dumps(request) + "\n" + '{"do": "next", "session": 1, "order": 1}\n' * (number % 3)
+        done = subprocess.run([program], input=given, capture_output=True, text=True, env=environment, timeout=120)
+        assert (done.returncode, done.stderr) == (0, "")
+    request = {"verb": "train", "bundle": str(tiny_core_bundle), "state": str(state), "threads": 1, "memory_mb": -1}
+    with subprocess.Popen(
+        [program], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
+    ) as held:
+        assert held.stdin is not None
+        assert held.stderr is not None
+        held.stdin.write(json.dumps({**request, "steps": 1}) + "\n")
+        held.stdin.flush()  # and stays open: the thread waits for a line when `main` returns
+        assert held.stderr.read() == ""
+        assert held.wait(120) == 0
 
 
 def test_a_deadline_is_kept(native_build: Path, tiny_core_bundle: Path, state: Path) -> None:

@@ -8,12 +8,13 @@ import json
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from bespoke.core.answers import Generation
-from bespoke.core.child import Started
+from bespoke.core.child import POLL_SECONDS
 from bespoke.core.library import error_of, record
+from bespoke.core.process import Child
 from bespoke.errors import BespokeError, Busy, StateError
 from bespoke.rules.records import AnswerPiece
 
@@ -23,13 +24,12 @@ __all__ = ["AnsweringChild", "ChildSession"]
 class AnsweringChild:
     """A process of the core for the sessions of one model. It starts with the first of them and stays until `close`."""
 
-    def __init__(self, start: Callable[[], AbstractContextManager[Started]]) -> None:
+    def __init__(self, start: Callable[[], Child]) -> None:
         """`start`: gives the process, with its request."""
         self._start = start
         self._alone = threading.Lock()
         self._numbers = itertools.count(1)
-        self._undo = ExitStack()
-        self._core: Started | None = None
+        self._core: Child | None = None
         self._closed: deque[int] = deque()  # sessions of it that are to be closed
 
     def open(self, generation: Generation) -> ChildSession:
@@ -50,7 +50,7 @@ class AnsweringChild:
         with self._held(wait=True):
             self._end()
 
-    def forget(self, core: Started, session: int) -> None:
+    def forget(self, core: Child, session: int) -> None:
         """Closes a session, before the next order: the last reference to one may go in the middle of another call."""
         if core is self._core:
             self._closed.append(session)
@@ -60,7 +60,7 @@ class AnsweringChild:
         if (core := self._core) is not None:
             core.tell(change)
 
-    def ask(self, core: Started, order: Mapping[str, Any], *, wait: bool = True) -> dict[str, Any]:
+    def ask(self, core: Child, order: Mapping[str, Any], *, wait: bool = True) -> dict[str, Any]:
         """The answer to an order for a session of this process. While another one is answered it waits, or is Busy."""
         with self._held(wait=wait):
             if core is not self._core:
@@ -82,9 +82,9 @@ class AnsweringChild:
         finally:
             self._alone.release()
 
-    def _running(self) -> Started:
+    def _running(self) -> Child:
         if self._core is None:
-            self._core = self._undo.enter_context(self._start())
+            self._core = self._start()
             self._hear(None)
         return self._core
 
@@ -103,39 +103,44 @@ class AnsweringChild:
             raise
 
     def _hear(self, order: int | None) -> dict[str, Any]:
-        """What answers an order, or the first event; raises what it says. A process that has ended takes its sessions with it."""
-        assert self._core is not None
-        pipe = self._core.process.stdout
-        assert pipe is not None
+        """The answer to an order, or the first event; raises the error that the core reports.
+
+        A process that has ended takes its sessions with it.
+        """
+        core = self._core
+        assert core is not None
         last: dict[str, Any] = {}
-        while line := pipe.readline():
-            try:
-                event = json.loads(line)
-                kind, of = event["event"], event.get("order")
-            except (ValueError, TypeError, KeyError):
-                continue  # a library that writes to stdout
-            if kind == "error" and order is not None and of == order:
-                raise error_of(event)
-            if kind in ("ready", "done", "found") and of == order:
-                found: dict[str, Any] = event
-                return found
-            last[kind] = event
-        self._core.process.wait()
         try:
-            return self._core.report(last)  # which is an error, without a report
+            while True:
+                event = core.hear(POLL_SECONDS)
+                if event is None:
+                    continue
+                kind, of = event["event"], event.get("order")
+                if kind == "error" and order is not None and of == order:
+                    raise error_of(event)
+                if kind == "refused" and "order" in event:  # a line that it cannot read: the order is lost
+                    raise error_of({**event, "kind": "BespokeError"})
+                if kind in ("ready", "done", "found") and of == order:
+                    return event
+                last[kind] = event
+        except EOFError:
+            pass
+        try:
+            return core.ended(last)  # which is an error, without a report
         finally:
             self._end()
 
     def _end(self) -> None:
-        self._core = None
+        core, self._core = self._core, None
         self._closed.clear()
-        self._undo.close()
+        if core is not None:
+            core.close()
 
 
 class ChildSession:
     """One session of an AnsweringChild."""
 
-    def __init__(self, child: AnsweringChild, core: Started, number: int) -> None:
+    def __init__(self, child: AnsweringChild, core: Child, number: int) -> None:
         self._child, self._core, self._number = child, core, number
 
     def feed(self, prompt: str) -> None:

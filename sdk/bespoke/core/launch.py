@@ -3,7 +3,8 @@
 
     python -I -S launch.py '{"parent": PID, "cgroup": FOLDER or null, "kind": ..., "data_bytes": N or null}' PROGRAM
 
-Tells {"event": "limit", "kind": ...} on stdout, then executes PROGRAM. Needs nothing but the standard library.
+Writes {"event": "limit", "kind": ...} to stdout, then executes PROGRAM. Needs nothing but the standard library. The kernel kills it
+with the thread that started it, so process.py starts it from a thread that lives as long as its process.
 """
 
 import ctypes

@@ -6,15 +6,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import fields
 from typing import Any
 
 from bespoke.core.answer_child import AnsweringChild, ChildSession
 from bespoke.core.answers import Generation
-from bespoke.core.child import Orders, Started, run, started
+from bespoke.core.child import Orders, run
 from bespoke.core.finding import find
 from bespoke.core.handle import Place, Request
+from bespoke.core.process import Child
 from bespoke.errors import ConfigError, MissingDependency
 from bespoke.rules.report import STAGES, Evaluation, JudgedStep, Listener, MemoryReport, RuntimeName, TrainReport
 
@@ -118,10 +118,10 @@ class CoreRuntime:
             running.put(change)
         self._answering.tell(change)
 
-    def _started(self) -> AbstractContextManager[Started]:
+    def _started(self) -> Child:
         """A process that answers, under the limit of now."""
         limit = self._memory_bytes
-        return started(self._whole({"verb": "answer"}, limit), limit)
+        return Child(self._whole({"verb": "answer"}, limit), limit)
 
     def _whole(self, more: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
         return {**self._request, "memory_mb": limit_megabytes(limit), **more}

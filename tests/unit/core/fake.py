@@ -44,6 +44,10 @@ def main() -> int:
     elif does == "deaf":
         step(1, 1.0)
         time.sleep(1000)
+    elif does == "mute":
+        os.close(1)
+        os.close(2)
+        time.sleep(1000)
     elif does == "eat":
         held = [bytearray(b"x" * 10**6) for _ in range(count)]
         step(len(held), 0.0)

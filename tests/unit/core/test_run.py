@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import math
 import os
@@ -17,8 +18,9 @@ from pathlib import Path
 import pytest
 
 from bespoke import errors
-from bespoke.core import child, run
-from bespoke.errors import BespokeError, BudgetExceeded, MissingDependency
+from bespoke.core import child, process, run
+from bespoke.core.process import Child
+from bespoke.errors import BespokeError, BudgetExceeded, DataError, MissingDependency
 from bespoke.rules.report import Progress
 
 pytestmark = pytest.mark.usefixtures("fake_core")
@@ -175,6 +177,73 @@ def test_no_cgroup_is_left_behind() -> None:
             assert list(base.glob(f"bespoke_limit_{os.getpid()}_*")) == []
 
 
+def test_the_child_outlives_the_thread_that_asked_for_it() -> None:
+    """The kernel sends PR_SET_PDEATHSIG when the thread that started a process ends."""
+    children: list[Child] = []
+
+    def start() -> None:
+        children.append(Child(ask("until_stopped"), None))
+
+    for _ in range(5):
+        thread = threading.Thread(target=start)
+        thread.start()
+        thread.join()
+    time.sleep(0.3)
+    for core in children:
+        with core:
+            while (event := core.hear(0.1)) is None or event["event"] != "progress":
+                assert core.process.poll() is None
+            core.tell({"do": "cancel"})
+            while (event := core.hear(0.1)) is None or event["event"] != "report":
+                assert core.process.poll() is None
+            assert event["report"]["stopped"] is True
+
+
+def test_a_core_that_goes_silent_is_pinged_and_then_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "SILENT_SECONDS", 0.2)
+    with pytest.raises(BespokeError, match="no answer to a ping"):
+        run(ask("deaf"))
+
+
+def test_a_core_that_reads_nothing_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "SILENT_SECONDS", 0.2)
+    with Child(ask("deaf"), None) as core:
+        for _ in range(3):  # the first line is the last one that it reads
+            core.tell({"text": "x" * 1_000_000})
+        assert core.process.wait(10) == -signal.SIGKILL
+
+
+def test_a_core_that_closes_its_output_and_stays_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "END_SECONDS", 0.2)
+    with pytest.raises(BespokeError, match="closed its output and does not end"):
+        run(ask("mute"))
+
+
+def test_a_request_that_no_line_can_hold_is_refused_before_any_of_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "MAX_LINE_BYTES", 1000)
+    with Child(ask("until_stopped"), None) as core:
+        with pytest.raises(DataError, match="at most 1,000"):
+            core.tell({"text": "x" * 1000})
+        core.tell({"do": "cancel"})
+        while (event := core.hear(0.1)) is None or event["event"] != "report":
+            assert core.process.poll() is None
+    assert event["report"]["stopped"] is True
+
+
+def test_a_fork_leaves_the_child_of_its_parent_alone() -> None:
+    core = Child(ask("until_stopped"), None)
+    forked = os.fork()
+    if not forked:
+        core.close()
+        del core
+        gc.collect()
+        os._exit(0)
+    os.waitpid(forked, 0)
+    assert core.process.poll() is None
+    core.close()
+    assert core.process.poll() == -signal.SIGKILL
+
+
 def test_the_child_dies_with_its_parent(tmp_path: Path) -> None:
     program = """
 import sys
@@ -184,7 +253,8 @@ run({"verb": "train", "bundle": "deaf"}, on_progress=lambda progress: print("sta
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     assert parent.stdout.readline() == "started\n"
-    (started,) = (int(line) for line in Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split())
+    threads = Path(f"/proc/{parent.pid}/task").glob("*/children")
+    (started,) = (int(pid) for children in threads for pid in children.read_text().split())
     parent.kill()
     parent.wait()
     deadline = time.monotonic() + 10

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
 
@@ -32,7 +33,9 @@ class Sessions {
       open_.erase(number);
       return {{"event", "done"}};
     }
-    bespoke_session* session = open_.at(number).get();
+    const auto found = open_.find(number);
+    if (found == open_.end()) throw std::invalid_argument("session " + std::to_string(number) + ", which is not open");
+    bespoke_session* session = found->second.get();
     if (what == "feed") return feed(session, order.asked.at("prompt").dump());
     if (what == "next") return next(session, order.cancel.get());
     throw std::invalid_argument("do '" + what + "'");
@@ -111,6 +114,11 @@ void answer(bespoke_model* model, Inbox& inbox) {
       event = sessions.answer(*order);
     } catch (const Failed& failed) {
       event = event_of(failed.error);
+    } catch (const std::bad_alloc&) {
+      throw;
+    } catch (const std::exception& problem) {  // a field that is absent or of another type, or no such order
+      event = {{"event", "error"}, {"kind", "ConfigError"}, {"subject", "an order"}, {"got", problem.what()},
+               {"expected", "one of those in tool/answering.h"}, {"next_step", "See bindings/native/src/tool/answering.h"}};
     }
     event["order"] = order->asked.at("order");
     say(event);

@@ -50,10 +50,12 @@ Json event_of(const EncodedExample& encoded) {
           {"windows", encoded.windows}};
 }
 
-Json answer(const ExampleEncoder& encoder, const std::string& line) {
-  const Json given = Json::parse(line, nullptr, false);
-  const std::string subject = given.is_object() ? given.value("subject", "example") : "example";
+Json answer(const ExampleEncoder& encoder, const Line& line) {
+  const Json given = Json::parse(line.text, nullptr, false);
+  std::string subject = "example";
   try {
+    if (line.is_too_long) throw Error(Kind::Data, subject, "a line that is too long", "4 GiB at most", "Cut it into several examples");
+    if (given.is_object() && given.contains("subject") && given["subject"].is_string()) subject = given["subject"].get<std::string>();
     if (!given.is_object() || !given.contains("example")) {
       throw Error(Kind::Data, subject, "a line that is no JSON object with an example", "one on each line", "Write numbers and texts as JSON has them");
     }
@@ -92,7 +94,7 @@ int encode_examples(const Json& request, Lines& lines) {
     const ExampleEncoder encoder(files.tokenizer.get(), files.turns.get(), one_of<TrainOn>(request.at("train_on")),
                                  request.at("max_length").get<size_t>(), request.at("vocabulary").get<int32_t>());
     say({{"event", "ready"}});
-    while (const std::optional<std::string> line = lines.next(kMaxExampleBytes)) say(answer(encoder, *line));
+    while (const std::optional<Line> line = lines.next(kMaxExampleBytes)) say(answer(encoder, *line));
   } catch (const Error& error) {
     say(event_of("error", error));
     return status_of(error.kind);

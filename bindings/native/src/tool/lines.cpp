@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <memory>
@@ -10,20 +11,24 @@
 
 namespace bespoke {
 
-std::optional<std::string> Lines::next(size_t max_bytes) {
+std::optional<Line> Lines::next(size_t max_bytes) {
+  Line line;
   for (;;) {
     const size_t end = text_.find('\n', searched_);
+    if (std::min(end, text_.size()) > max_bytes) line.is_too_long = true;
     if (end != std::string::npos) {
-      std::string line = text_.substr(0, end);
+      if (!line.is_too_long) line.text = text_.substr(0, end);
       text_.erase(0, end + 1);
       searched_ = 0;
       return line;
     }
+    if (line.is_too_long) std::string().swap(text_);
     searched_ = text_.size();
-    if (ended_ || text_.size() > max_bytes) {
-      if (text_.empty() || text_.size() > max_bytes) return std::nullopt;
+    if (ended_) {
+      if (text_.empty() && !line.is_too_long) return std::nullopt;
       searched_ = 0;
-      return std::exchange(text_, {});
+      line.text = std::exchange(text_, {});
+      return line;
     }
     char piece[4096];
     const ssize_t got = read(STDIN_FILENO, piece, sizeof piece);

@@ -11,12 +11,17 @@
 
 namespace bespoke {
 
-constexpr size_t kMaxLineBytes = 64 << 20;  // a request may hold examples, a prompt a book
+constexpr size_t kMaxLineBytes = 64 << 20;  // a request may hold examples, a prompt a book; as in sdk/bespoke/core/process.py
+
+struct Line {
+  std::string text;
+  bool is_too_long = false;  // it was read to its end, and nothing of it is kept
+};
 
 // Lines of standard input, without stdio, whose locks would be waited for at the end of the process.
 class Lines {
  public:
-  std::optional<std::string> next(size_t max_bytes = kMaxLineBytes);  // none: no more, or one too long
+  std::optional<Line> next(size_t max_bytes = kMaxLineBytes);  // none: no more
 
  private:
   std::string text_;

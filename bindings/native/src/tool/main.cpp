@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // bespoke-core: the device core as a process of its own, for the Python SDK and for tests. It speaks JSON lines. The first line on standard
 // input is the request; later ones change what runs: {"do": "cancel"}, {"do": "limit", "memory_mb": 200}, {"do": "pace", "share": 0.5}.
-// Standard output: {"event": "progress"}, then {"event": "report"} or {"event": "error"}. SIGTERM and SIGINT cancel too. It ends with
-// the error's status. The verbs `encode` and `answer` have lines of their own (tool/encode.h, tool/answering.h). "engine" in a request names
+// Standard output: {"event": "progress"}, then {"event": "report"} or {"event": "error"}. {"do": "ping"} is answered {"event": "alive"} at
+// once, whatever it computes. A line that it cannot read or follow is answered {"event": "refused", "order": null, ...} and changes
+// nothing; a limit or a pace that cannot be set, {"event": "refused", ...}. SIGTERM and SIGINT cancel too. It ends with the error's status. The verbs `encode` and `answer` have lines of their own (tool/encode.h, tool/answering.h). "engine" in a request names
 // another engine than the core's own (engines/module.h).
 #include <pthread.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
@@ -30,6 +32,7 @@
 #include "tool/lines.h"
 
 using nlohmann::json;
+using bespoke::Line;
 using bespoke::Lines;
 using bespoke::say;
 using bespoke::text_of;
@@ -81,37 +84,56 @@ int out_of_memory() {
   return BESPOKE_BUDGET_EXCEEDED;
 }
 
-Lines lines;
-bespoke::Inbox inbox;  // of the verb `answer`
+// Never destroyed: the thread that listens uses them until the process has ended, after `main` has returned.
+Lines& lines = *new Lines;
+bespoke::Inbox& inbox = *new bespoke::Inbox;  // of the verb `answer`
+std::atomic<bool> takes_orders{false};         // it is the verb `answer`
 
-// A change that cannot be made is told and changes nothing; what is none is for who computes.
+void refuse_line(const std::string& got) {
+  say({{"event", "refused"}, {"order", nullptr}, {"subject", "a line of standard input"}, {"got", got},
+       {"expected", "a JSON object with `do`, one a line"}, {"next_step", "See bindings/native/src/tool/main.cpp"}});
+}
+
+// A change that cannot be made is refused and changes nothing; what is no change is an order for the thread that computes.
 void change(const json& asked) {
-  const std::string what = asked.value("do", "");
+  const auto what = asked.at("do").get<std::string>();
+  if (what == "ping") return say({{"event", "alive"}});
   if (what == "cancel") {
     inbox.cancel();
     return bespoke_cancel_set(cancel);
   }
-  if (what != "limit" && what != "pace") return inbox.put(asked);
+  if (what != "limit" && what != "pace") {
+    if (!takes_orders) return refuse_line("do '" + what + "'");
+    asked.at("order").get<int64_t>();  // what its answer is known by
+    return inbox.put(asked);
+  }
+  const double value = asked.at(what == "limit" ? "memory_mb" : "share").get<double>();
   const std::lock_guard<std::mutex> held(running.lock);
   if (!running.model) return;
   bespoke_error* error = nullptr;
-  if (what == "limit") bespoke_set_limit(running.model, asked.at("memory_mb").get<double>(), &error);
-  if (what == "pace") bespoke_set_pace(running.model, asked.at("share").get<double>(), &error);
+  if (what == "limit") bespoke_set_limit(running.model, value, &error);
+  if (what == "pace") bespoke_set_pace(running.model, value, &error);
   if (!error) return;
   say({{"event", "refused"}, {"subject", error->subject}, {"got", error->got}, {"expected", error->expected}});
   bespoke_error_free(error);
 }
 
+void take_line(const Line& line) {
+  if (line.is_too_long) return refuse_line("more than " + std::to_string(bespoke::kMaxLineBytes) + " bytes");
+  const json asked = json::parse(line.text, nullptr, false);
+  if (!asked.is_object()) return refuse_line("no JSON object in UTF-8");
+  try {
+    change(asked);
+  } catch (const json::exception& problem) {  // a field that is absent or of another type
+    refuse_line(problem.what());
+  }
+}
+
 void* listen(void*) {
   try {
-    while (const std::optional<std::string> line = lines.next()) {
-      const json asked = json::parse(*line, nullptr, false);
-      try {
-        if (asked.is_object()) change(asked);
-      } catch (const json::exception&) {  // a field of another type
-      }
-    }
-  } catch (const std::bad_alloc&) {  // the call that computes will say so
+    while (const std::optional<Line> line = lines.next()) take_line(*line);
+  } catch (const std::bad_alloc&) {
+    out_of_memory();
   }
   inbox.end();
   return nullptr;
@@ -287,10 +309,11 @@ int main() {
   std::signal(SIGTERM, on_signal);
   std::signal(SIGINT, on_signal);
   try {
-    const std::optional<std::string> line = lines.next();
-    if (!line) return refuse("no line of at most 64 MiB");
-    const json request = json::parse(*line, nullptr, false);
-    if (!request.is_object()) return refuse("no JSON object");
+    const std::optional<Line> line = lines.next();
+    if (!line || line->is_too_long) return refuse("no line of at most 64 MiB");
+    const json request = json::parse(line->text, nullptr, false);
+    if (!request.is_object()) return refuse("no JSON object in UTF-8");
+    takes_orders = request.value("verb", json()) == "answer";
     if (request.value("verb", json()) == "version") {
       say({{"event", "report"}, {"report", {{"version", bespoke_version()}, {"instruction_set", bespoke_instruction_set()}}}});
       return 0;
