@@ -130,7 +130,9 @@ class PersonalModel:
         return self._memory_bytes
 
     def close(self) -> None:
-        """Waits for the calls that run, and ends the sessions that are open."""
+        """Waits for the calls that run, and ends the sessions that are open. Does nothing in a fork of its process."""
+        if not self._core.is_of_this_process:
+            return
         self._core.close()
         for session in list(self._sessions):
             session.close()

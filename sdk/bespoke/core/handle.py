@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One open model of the library: the verbs of the store, and the calls that compute in this process.
 
-From any thread. `close` waits for the calls that run; what is called after it is refused.
+From any thread. `close` waits for the calls that run; what is called after it is refused. A handle belongs to the process that
+opened it: a fork has none of the locks on which the state's promises rest, so its calls are refused, and its `close` does nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any, get_args
 from bespoke.core.answers import Generation
 from bespoke.core.library import Bundle, Call, Example, Library, OnProgress, Options, Training, made, record, text
 from bespoke.core.library import Generation as GenerationStruct
+from bespoke.core.process import check_process
 from bespoke.errors import StateError
 from bespoke.rules.records import AddedExample, AnswerPiece, ExampleInfo, Forgotten, PlannedTraining, Run, Version
 from bespoke.rules.report import Listener, Phase, Progress
@@ -73,6 +75,7 @@ class Handle:
     def __init__(self, library: Library, place: Place, **options: Any) -> None:
         self.state = place.state
         self._library = library
+        self._process = os.getpid()
         self._changed = threading.Condition()
         self._calls = 0
         self._closed = False
@@ -83,7 +86,13 @@ class Handle:
         self._end = weakref.finalize(self, library.plain, "bespoke_close", model)
         self._end.atexit = False  # another thread may be within a call
 
+    @property
+    def is_of_this_process(self) -> bool:
+        return os.getpid() == self._process
+
     def close(self) -> None:
+        if not self.is_of_this_process:
+            return
         with self._changed:
             self._closed = True
             self._changed.wait_for(lambda: self._calls == 0)
@@ -92,6 +101,7 @@ class Handle:
     @contextmanager
     def _open(self) -> Iterator[c.c_void_p]:
         """The model, for a call."""
+        check_process(self._process, str(self.state))  # before the lock, which a fork may have inherited locked
         with self._changed:
             if self._closed:
                 raise StateError(
@@ -220,6 +230,7 @@ class Handle:
                 done.add_done_callback(lambda _: told.put(None))
                 try:
                     for progress in _until_none(told):
+                        check_process(self._process, str(self.state))  # a callback may have forked
                         if progress is not None:
                             try:
                                 assert on_progress is not None

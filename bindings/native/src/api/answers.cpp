@@ -39,39 +39,38 @@ bespoke_status bespoke_session_open(bespoke_model* model, const bespoke_generati
                                     bespoke_error** error) {
   if (session) *session = nullptr;
   return guarded(error, [&] {
-    need(model, "model", "one that bespoke_open gave");
     need(session, "session", "a place for the session");
-    *session = new bespoke_session{model->open, {*model, settings_of(generation)}};
+    *session = new bespoke_session{usable(model).open, {*model, settings_of(generation)}};
   });
 }
 
-void bespoke_session_close(bespoke_session* session) { delete session; }
+void bespoke_session_close(bespoke_session* session) {
+  if (session && session->model->process.is_this()) delete session;  // a fork leaves alone what is its parent's
+}
 
 bespoke_status bespoke_session_feed(bespoke_session* session, bespoke_text prompt, bespoke_error** error) {
   return guarded(error, [&] {
-    need(session, "session", "one that bespoke_session_open gave");
-    session->session.feed(text_of(prompt, "prompt"));
+    usable(session).feed(text_of(prompt, "prompt"));
   });
 }
 
 bespoke_status bespoke_session_next(bespoke_session* session, const bespoke_call* call, char** piece, bespoke_error** error) {
   if (piece) *piece = nullptr;
   return guarded(error, [&] {
-    need(session, "session", "one that bespoke_session_open gave");
-    give(piece, session->session.next(call_of(call)));
+    give(piece, usable(session).next(call_of(call)));
   });
 }
 
 bespoke_status bespoke_score(bespoke_model* model, bespoke_text prompt, bespoke_text answers, const bespoke_call* call, char** scores,
                              bespoke_error** error) {
-  return computed(model, call, scores, error, [&](CallSettings settings) {
-    return score(*model, text_of(prompt, "prompt"), text_of(answers, "answers"), std::move(settings));
+  return computed(model, call, scores, error, [&](bespoke_model& model, CallSettings settings) {
+    return score(model, text_of(prompt, "prompt"), text_of(answers, "answers"), std::move(settings));
   });
 }
 
 bespoke_status bespoke_classify(bespoke_model* model, bespoke_text prompt, bespoke_text labels, const bespoke_call* call,
                                 char** classification, bespoke_error** error) {
-  return computed(model, call, classification, error, [&](CallSettings settings) {
-    return classify(*model, text_of(prompt, "prompt"), text_of(labels, "answers"), std::move(settings));
+  return computed(model, call, classification, error, [&](bespoke_model& model, CallSettings settings) {
+    return classify(model, text_of(prompt, "prompt"), text_of(labels, "answers"), std::move(settings));
   });
 }

@@ -165,7 +165,7 @@ bespoke_status bespoke_open(const bespoke_bundle* bundle, bespoke_text state, co
 }
 
 void bespoke_close(bespoke_model* model) {
-  if (!model) return;
+  if (!model || !model->process.is_this()) return;  // a fork leaves alone what is its parent's
   model->wait();
   const auto last = std::move(model->open);  // where no session keeps it
 }
@@ -192,15 +192,13 @@ const char* bespoke_authenticated(const bespoke_model* model) { return model ? m
 
 bespoke_status bespoke_set_limit(bespoke_model* model, double memory_mb, bespoke_error** error) {
   return guarded(error, [&] {
-    need(model, "model", "one that bespoke_open gave");
-    model->set_limit(memory_mb);
+    usable(model).set_limit(memory_mb);
   });
 }
 
 bespoke_status bespoke_set_pace(bespoke_model* model, double share, bespoke_error** error) {
   return guarded(error, [&] {
-    need(model, "model", "one that bespoke_open gave");
-    model->set_pace(share);
+    usable(model).set_pace(share);
   });
 }
 
@@ -213,16 +211,16 @@ void bespoke_cancel_free(bespoke_cancel* cancel) { delete cancel; }
 bespoke_status bespoke_train(bespoke_model* model, const bespoke_training* training, const bespoke_call* call, char** report,
                              bespoke_error** error) {
   return computed(model, call, report, error,
-                  [&](CallSettings settings) { return model->train(request_of(training), std::move(settings)); });
+                  [&](bespoke_model& model, CallSettings settings) { return model.train(request_of(training), std::move(settings)); });
 }
 
 bespoke_status bespoke_evaluate(bespoke_model* model, bespoke_text split, bespoke_text examples, const bespoke_call* call, char** report,
                                 bespoke_error** error) {
-  return computed(model, call, report, error, [&](CallSettings settings) {
-    return model->evaluate(text_of(split, "split"), text_of(examples, "examples"), std::move(settings));
+  return computed(model, call, report, error, [&](bespoke_model& model, CallSettings settings) {
+    return model.evaluate(text_of(split, "split"), text_of(examples, "examples"), std::move(settings));
   });
 }
 
 bespoke_status bespoke_verify(bespoke_model* model, const bespoke_call* call, char** report, bespoke_error** error) {
-  return computed(model, call, report, error, [&](CallSettings settings) { return model->verify(std::move(settings)); });
+  return computed(model, call, report, error, [&](bespoke_model& model, CallSettings settings) { return model.verify(std::move(settings)); });
 }

@@ -12,9 +12,11 @@
 #include "api/errors.h"
 #include "bespoke.h"
 #include "model/session.h"
+#include "platform/fork.h"
 
 struct bespoke_model : bespoke::PersonalModel {
   using PersonalModel::PersonalModel;
+  const bespoke::OwnProcess process;
   std::shared_ptr<bespoke_model> open;  // itself, until it is closed; sessions keep it too
 };
 
@@ -24,6 +26,24 @@ struct bespoke_session {
 };
 
 namespace bespoke {
+
+inline void check_process(const bespoke_model& model) {
+  if (model.process.is_this()) return;
+  throw Error(Kind::State, "the model", "a handle of process " + std::to_string(model.process.number()) + " in its fork " + std::to_string(getpid()),
+              "a handle that this process has opened", "Open the model after the fork, or start the process without one (in Python: spawn)");
+}
+
+inline bespoke_model& usable(bespoke_model* model) {
+  need(model, "model", "one that bespoke_open gave");
+  check_process(*model);
+  return *model;
+}
+
+inline Session& usable(bespoke_session* session) {
+  need(session, "session", "one that bespoke_session_open gave");
+  check_process(*session->model);
+  return session->session;
+}
 
 inline void give(char** place, const std::string& text) {  // freed with bespoke_free
   if (!place) return;
@@ -35,13 +55,12 @@ inline void give(char** place, const std::string& text) {  // freed with bespoke
 TrainRequest request_of(const bespoke_training* given);
 CallSettings call_of(const bespoke_call* given);
 
-// A call that computes with a model: `body` gets its settings and gives a text.
+// A call that computes with a model: `body` gets the model and its settings, and gives a text.
 template <class Body>
 bespoke_status computed(bespoke_model* model, const bespoke_call* call, char** found, bespoke_error** error, Body body) {
   if (found) *found = nullptr;
   return guarded(error, [&] {
-    need(model, "model", "one that bespoke_open gave");
-    give(found, body(call_of(call)));
+    give(found, body(usable(model), call_of(call)));
   });
 }
 

@@ -12,8 +12,7 @@ template <class Body>
 bespoke_status stored(bespoke_model* model, char** text, bespoke_error** error, Body body) {
   if (text) *text = nullptr;
   return guarded(error, [&] {
-    need(model, "model", "one that bespoke_open gave");
-    give(text, body(*model));
+    give(text, body(usable(model)));
   });
 }
 
@@ -62,23 +61,20 @@ bespoke_status bespoke_current_run(bespoke_model* model, char** run, bespoke_err
 bespoke_status bespoke_count_examples(bespoke_model* model, int64_t* count, bespoke_error** error) {
   set<int64_t>(count, 0);
   return guarded(error, [&] {
-    need(model, "model", "one that bespoke_open gave");
-    set(count, model->count_examples());
+    set(count, usable(model).count_examples());
   });
 }
 
 bespoke_status bespoke_check_training(bespoke_model* model, const bespoke_training* training, bespoke_error** error) {
   return guarded(error, [&] {
-    need(model, "model", "one that bespoke_open gave");
-    model->check_training(request_of(training));
+    usable(model).check_training(request_of(training));
   });
 }
 
 bespoke_status bespoke_abandon_run(bespoke_model* model, int32_t* ended, bespoke_error** error) {
   set(ended, 0);
   return guarded(error, [&] {
-    need(model, "model", "one that bespoke_open gave");
-    set<int32_t>(ended, model->abandon_run());
+    set<int32_t>(ended, usable(model).abandon_run());
   });
 }
 
@@ -92,25 +88,22 @@ bespoke_status bespoke_rollback(bespoke_model* model, char** version, bespoke_er
 
 bespoke_status bespoke_reset(bespoke_model* model, bespoke_error** error) {
   return guarded(error, [&] {
-    need(model, "model", "one that bespoke_open gave");
-    model->reset();
+    usable(model).reset();
   });
 }
 
 bespoke_status bespoke_export_adapter(bespoke_model* model, bespoke_text folder, bespoke_text format, int32_t base, bespoke_error** error) {
   return guarded(error, [&] {
-    need(model, "model", "one that bespoke_open gave");
     const std::string name = text_of(format, "format");
     const std::optional<AdapterFormat> known = value_named<AdapterFormat>(name);
     if (!known) throw Error(Kind::Config, "format", in_quotes(name), "'peft', 'mlx' or 'gguf'", "Name one of these");
-    model->export_adapter(folder_of(folder), *known, base != 0);
+    usable(model).export_adapter(folder_of(folder), *known, base != 0);
   });
 }
 
 bespoke_status bespoke_import_adapter(bespoke_model* model, bespoke_text folder, int32_t trust_base, int64_t* version, bespoke_error** error) {
   set<int64_t>(version, 0);
   return guarded(error, [&] {
-    need(model, "model", "one that bespoke_open gave");
-    set(version, model->import_adapter(folder_of(folder), trust_base != 0));
+    set(version, usable(model).import_adapter(folder_of(folder), trust_base != 0));
   });
 }

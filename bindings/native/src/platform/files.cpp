@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <unistd.h>
 
 #include <cerrno>
 
@@ -28,5 +29,11 @@ int lock(int descriptor, Lock kind, int how) {
 int try_lock(int descriptor, Lock kind) { return lock(descriptor, kind, LOCK_NB); }
 
 int wait_for_lock(int descriptor, Lock kind) { return lock(descriptor, kind, 0); }
+
+bool others_may_write(const struct stat& found) {
+  return (found.st_mode & (S_IWGRP | S_IWOTH)) != 0 || (found.st_uid != geteuid() && !is_system_user(found.st_uid));
+}
+
+void unlock(int descriptor) { flock(descriptor, LOCK_UN); }
 
 }  // namespace bespoke

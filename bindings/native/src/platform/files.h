@@ -22,6 +22,7 @@ int keep_room(int descriptor, size_t size);
 enum class Lock { shared, exclusive };
 int try_lock(int descriptor, Lock kind);
 int wait_for_lock(int descriptor, Lock kind);
+void unlock(int descriptor);  // also of the copies that forks have; closing a descriptor alone does not
 
 // Two files or folders of one file system change their names in one step; an errno where the system or the file system cannot do that.
 int exchange_names(const std::string& one, const std::string& other);
@@ -30,6 +31,10 @@ struct FileTimes {  // nanoseconds since 1970
   int64_t modified_ns, changed_ns;  // its content; anything of it, which the system alone sets
 };
 FileTimes times_of(const struct stat& found);
+
+bool others_may_write(const struct stat& found);  // users beside this one, root and the system's own
+
+bool is_system_user(uid_t user);  // who installs apps, for instance
 
 // Seconds since 1970 at which this system was started: a process number means nothing across that. 0: it does not say.
 int64_t system_started_at();

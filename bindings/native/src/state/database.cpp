@@ -10,6 +10,7 @@
 #include "platform/descriptor.h"
 #include "state/errors.h"
 #include "state/folder.h"
+#include "state/open_files.h"
 #include "state/tables.h"
 
 namespace bespoke {
@@ -135,6 +136,7 @@ Database::Database(const std::string& folder) : subject_(folder + "/" + kDatabas
   if (sqlite3_libversion_number() < kLeastSqlite)
     throw Error(Kind::State, "SQLite", sqlite3_libversion(), "3.37.0 or newer", "Build the core with a newer SQLite");
   make_file(subject_);
+  open_file_ = std::make_unique<OpenFile>(subject_);
   // SQLite itself makes nothing and follows no link, in the folder's path neither: the path has none.
   int opened = sqlite3_open_v2(subject_.c_str(), &connection_, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW, nullptr);
   if (opened != SQLITE_OK) {
@@ -147,6 +149,8 @@ Database::Database(const std::string& folder) : subject_(folder + "/" + kDatabas
   sqlite3_busy_timeout(connection_, kBusyMilliseconds);
   sqlite3_limit(connection_, SQLITE_LIMIT_LENGTH, 2 * static_cast<int>(kMostValueBytes));
 }
+
+Database::Database(const std::string& subject, sqlite3* connection) : subject_(subject), connection_(connection) {}
 
 Database::~Database() { sqlite3_close(connection_); }
 
@@ -205,10 +209,7 @@ void Database::make_durable() {
 
 void Database::empty_log() { execute("PRAGMA wal_checkpoint(TRUNCATE)"); }
 
-void Database::scrub() {
-  // secure_delete zeroes a deleted cell, but copies of it from when pages were balanced stay in the free part of other pages; only a
-  // rewrite removes those.
-  execute("VACUUM");
+void Database::empty_log_now() {
   if (number("PRAGMA wal_checkpoint(TRUNCATE)") != 0)
     throw Error(Kind::Unavailable, subject_, "another process that reads the write-ahead log",
                 "to empty the log, which still holds what was deleted", "End that process and call forget again");

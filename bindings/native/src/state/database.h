@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@ namespace bespoke {
 
 class AdapterShapes;
 class Database;
+class OpenFile;
 
 class Statement {  // one SQL statement; texts and blobs that are bound must outlive it
  public:
@@ -53,7 +55,7 @@ class Database {
   static constexpr size_t kMostValueBytes = size_t{16} << 20;  // of one text or blob
 
   explicit Database(const std::string& folder);  // a path without links; refuses links in the place of its files
-  Database(const std::string& subject, sqlite3* connection) : subject_(subject), connection_(connection) {}
+  Database(const std::string& subject, sqlite3* connection);
   ~Database();
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
@@ -65,10 +67,8 @@ class Database {
   int64_t number(const std::string& sql);  // of the first row
   int64_t last_id() const;
   int64_t changed() const;  // rows, by the last statement
-  // Leaves no byte of what was deleted: rewrites the database, then empties the write-ahead log. Unavailable where another process
-  // keeps the log in use.
-  void scrub();
-  void empty_log();         // moves the write-ahead log into the database; where others use it, later
+  void empty_log();       // moves the write-ahead log into the database; where others use it, later
+  void empty_log_now();   // Unavailable where another process keeps the log in use
 
   const std::string& subject() const { return subject_; }
   sqlite3* connection() const { return connection_; }
@@ -76,6 +76,7 @@ class Database {
  private:
   void make_durable();
   std::string subject_;
+  std::unique_ptr<OpenFile> open_file_;  // none: a database in memory
   sqlite3* connection_ = nullptr;
 };
 

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -39,12 +40,6 @@ int open_lock(const std::string& folder, const std::string& name) {
   return opened.release();
 }
 
-bool take(int descriptor) {
-  const int failed = try_lock(descriptor, Lock::exclusive);
-  if (failed && failed != EWOULDBLOCK) throw from_errno(failed, "a lock of the state folder");
-  return !failed;
-}
-
 // The note only informs: where the disk is full, training may still go on.
 void note(int descriptor, const std::string& text) {
   if (ftruncate(descriptor, 0) != 0) return;
@@ -73,31 +68,36 @@ std::string host_started_at() {
 
 }  // namespace
 
-FilesLock::FilesLock(const std::string& folder) : descriptor_(-1) {
-  Descriptor opened(open_lock(folder, kFilesLock));
+LockFile::LockFile(const std::string& folder, const std::string& name) : opened_(open_lock(folder, name)), closed_in_forks_(opened_.get()) {}
+
+LockFile::~LockFile() { unlock(opened_.get()); }
+
+bool LockFile::take() {
+  const int failed = try_lock(opened_.get(), Lock::exclusive);
+  if (failed && failed != EWOULDBLOCK) throw from_errno(failed, "a lock of the state folder");
+  return !failed;
+}
+
+FilesLock::FilesLock(const std::string& folder) : file_(folder, kFilesLock) {
   auto deadline = std::chrono::steady_clock::now() + kWait;
-  while (!take(opened.get())) {
+  while (!file_.take()) {
     if (std::chrono::steady_clock::now() > deadline)
       throw Error(Kind::Unavailable, folder + "/" + kFilesLock, "a lock that another process has held for more than 30 s",
                   "a commit of a few seconds at most", "End the process that holds it, or wait and try again");
     std::this_thread::sleep_for(kPoll);
   }
-  descriptor_ = opened.release();
 }
 
-FilesLock::~FilesLock() { close(descriptor_); }
-
-TrainerLock::TrainerLock(const std::string& folder, const std::string& purpose, bool overwrite_scratch)
-    : folder_(folder), descriptor_(-1) {
+TrainerLock::TrainerLock(const std::string& folder, const std::string& purpose, bool overwrite_scratch) : folder_(folder) {
   const std::string name = "trainer.lock";
-  Descriptor opened(open_lock(folder, name));
-  if (!take(opened.get()))
-    throw Error(Kind::StateLocked, folder + "/" + name, "a lock held by " + holder_of(opened.get()), "no other trainer on this state",
+  auto file = std::make_unique<LockFile>(folder, name);
+  if (!file->take())
+    throw Error(Kind::StateLocked, folder + "/" + name, "a lock held by " + holder_of(file->descriptor()), "no other trainer on this state",
                 "Wait until it has finished, or end it: what it committed stays");
-  note(opened.get(), "{\"pid\": " + std::to_string(getpid()) + ", \"since\": \"" + now() + "\", \"host_started_at\": " +
-                          host_started_at() + ", \"purpose\": " + json_text(purpose) + "}");
+  note(file->descriptor(), "{\"pid\": " + std::to_string(getpid()) + ", \"since\": \"" + now() + "\", \"host_started_at\": " +
+                               host_started_at() + ", \"purpose\": " + json_text(purpose) + "}");
   remove_scratch(folder, overwrite_scratch);
-  descriptor_ = opened.release();
+  file_ = std::move(file);
 }
 
 TrainerLock::~TrainerLock() {
@@ -106,8 +106,7 @@ TrainerLock::~TrainerLock() {
   } catch (const Error&) {
     // The next holder of the lock removes it, or says why it cannot.
   }
-  note(descriptor_, "");
-  close(descriptor_);
+  note(file_->descriptor(), "");
 }
 
 }  // namespace bespoke

@@ -16,6 +16,8 @@ namespace bespoke {
 
 class Database;
 class AdapterShapes;
+class LockFile;
+class Transaction;
 
 // The right to train, for as long as it lives; the kernel takes it back when the process dies. The scratch file is removed on both ends.
 class TrainerLock {
@@ -28,7 +30,7 @@ class TrainerLock {
 
  private:
   std::string folder_;
-  int descriptor_;
+  std::unique_ptr<LockFile> file_;
 };
 
 // Rows of a stored example, of its JSON, by another tokenizer; none drops it.
@@ -79,7 +81,10 @@ class StateStore {
   bool read_row(const RowPlace& row, int32_t* tokens, uint8_t* mask);
 
   // Runs
-  // Over all examples that there are, from a version or the base. `settings`: JSON object. StateError while another is unfinished.
+  // Over all examples that there are, from the adapter that answers or the base. `settings`: JSON object. StateError while another run is
+  // unfinished.
+  Run start_run(const std::string& method, int64_t seed, const std::string& settings, int64_t steps);
+  // From a version, or the base (none). StateError where there is no such version.
   Run start_run(const std::string& method, int64_t seed, const std::string& settings, int64_t steps,
                 std::optional<int64_t> started_from);
   std::optional<Run> current_run();  // the unfinished one
@@ -120,7 +125,8 @@ class StateStore {
   void reset();  // deletes all runs and adapters; examples stay, the base answers
   std::vector<Version> accepted();           // oldest first
   std::optional<Version> current_version();  // the adapter that answers; none: the base does
-  MappedTensors load_version(int64_t id);    // verified
+  std::optional<MappedTensors> find_version(int64_t id);  // verified; none: it has gone
+  MappedTensors load_version(int64_t id);                 // verified; StateError where it has gone
   // Tensors of the adapter that answers, verified; none: the base does. Asked for one after the other, another process may have taken
   // the version away in between. `version`: its id; 0: the base.
   std::optional<MappedTensors> answering(int64_t* version = nullptr);
@@ -140,6 +146,8 @@ class StateStore {
                                           const std::vector<StateTensor>& adapter, bool any_base);
   static void check_id(const std::string& id);
   ExampleCounts counted();
+  Run start_run_within(Transaction& transaction, const std::string& method, int64_t seed, const std::string& settings, int64_t steps,
+                       std::optional<int64_t> started_from);
   bool end(int64_t run, const std::string& reason);  // inside a transaction
   std::optional<std::string> stored_text_rules();
   void tokenize_all_again(const Retokenize& retokenize);  // inside a transaction
