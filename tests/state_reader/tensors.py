@@ -22,6 +22,7 @@ ALIGNMENT = 64  # of a file's data
 LOCKS = {"files.lock": b"created", "trainer.lock": b'{"pid":'}
 SCRATCH = "scratch"
 HASHES = "hashes"  # of the bundle's files; nothing of the user, and no promise
+RESERVE = "reserve"  # room on the disk: zeros
 NAME = re.compile(r"(slot|best|accepted)_[0-9]{8,19}_[0-9a-f]{8}\.safetensors")
 LEFT_BY_KILLED = re.compile(r"(slot|best|accepted)_[0-9]{8,19}_[0-9a-f]{8}\.safetensors(\.partial)?")
 
@@ -36,6 +37,9 @@ def check_folder(folder: Path, named: set[str], findings: Findings) -> list[str]
         mode = stat.S_IMODE(found.st_mode)
         findings.check(mode & 0o077 == 0, "mode", name, f"mode {mode:04o}, which others may read or write")
         if name in named or name in LOCKS or name in PARTS or name == HASHES:
+            continue
+        if name == RESERVE:
+            findings.check(not any((folder / name).read_bytes()), "folder", name, "bytes that are not 0")
             continue
         if name == SCRATCH or LEFT_BY_KILLED.fullmatch(name):
             left.append(name)

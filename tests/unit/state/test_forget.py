@@ -3,16 +3,24 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from bespoke.rules.records import Forgotten
-from tests.native.core_store import CoreStore, JournalRow
+from tests.faults_library import compile_faults
+from tests.faulty import KILL_AFTER, KILL_BEFORE
+from tests.native.core_store import CoreStore, JournalRow, state_lab
+from tests.native.state_lab import BASE, SHAPES
 
 from .conftest import OpenState
 from .states import adapter, add, all_bytes, slot_tensors
+from .states import open_state as open_state_of_core
 
 
 @pytest.fixture
@@ -124,6 +132,95 @@ def test_no_byte_of_a_forgotten_example_remains_in_any_file(tmp_path: Path, open
                     assert weights not in found
                     assert [left for left in gone if left.encode() in found] == []
                 assert all(mark.encode() in found for mark in marks)
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_faults(tmp_path_factory.mktemp("faults"))
+
+
+def many_ids(folder: Path) -> list[str]:
+    """A state whose index of ids has been balanced many times; the ids."""
+    chance = random.Random(3)
+    ids = [f"id-{chance.randrange(10**40):040d}" for _ in range(600)]
+    with open_state_of_core(folder) as store:
+        for number, id in enumerate(ids):
+            add(store, f"text {number}", id=id)
+    return ids
+
+
+@pytest.mark.parametrize("mode", [KILL_BEFORE, KILL_AFTER])
+def test_a_forget_that_is_killed_anywhere_leaves_no_byte_after_the_next_open(tmp_path: Path, faults: Path, mode: int) -> None:
+    ids = many_ids(tmp_path / "alice")
+    killed = 0
+    for call in itertools.count():
+        id = ids.pop()
+        store = CoreStore.open(state_lab(), tmp_path / "alice", BASE, SHAPES, faults)
+        store.act("arm", call=call, mode=mode, error=0)
+        try:
+            store.forget(id)
+            break
+        except EOFError:
+            killed += 1
+        finally:
+            store.close()
+        with open_state_of_core(tmp_path / "alice") as opened:
+            known = id in opened.example_ids()
+        if not known:
+            assert id[8:].encode() not in all_bytes(tmp_path / "alice"), f"killed at call {call}"
+    assert killed > 3
+    assert id[8:].encode() not in all_bytes(tmp_path / "alice")
+
+
+def test_the_scratch_of_a_killed_trainer_goes_with_the_next_open(tmp_path: Path) -> None:
+    many = tmp_path / "alice"
+    with open_state_of_core(many) as store:
+        store.scratch_path.write_bytes(b"what a killed trainer had there")
+    with open_state_of_core(many) as store:
+        assert not store.scratch_path.exists()
+
+
+def test_forgetting_keeps_every_other_example_and_a_sound_database(tmp_path: Path) -> None:
+    """Rows of all sizes, among them such that overflow a page, against SQLite's own check and a copy of what was added."""
+    chance = random.Random(17)
+    kept: dict[str, str] = {}
+    with open_state_of_core(tmp_path / "alice") as store:
+        for number in range(150):
+            text = f"{number} " + "".join(chance.choices("abcdefgh", k=chance.choice([0, 30, 300, 900, 4000, 9000])))
+            kept[add(store, text, id=f"{number}" + "-" * chance.choice([0, 50, 200]))] = text
+            if number % 10 == 9:
+                gone = chance.choice(sorted(kept))
+                del kept[gone]
+                store.forget(gone)
+        assert {info.id: info.json for info in store.examples()} == {id: {"text": text} for id, text in kept.items()}
+        rows = {row.id: row.tokens.tolist() for row in store.example_rows(list(kept))}
+    assert rows == {id: [1, *text.encode()] for id, text in kept.items()}
+    with closing(sqlite3.connect(tmp_path / "alice" / "state.sqlite")) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def test_a_forget_takes_little_memory_and_writes_little_of_a_large_state(tmp_path: Path) -> None:
+    with open_state_of_core(tmp_path / "alice") as store:
+        for number in range(2000):
+            add(store, f"{number} " + "words of an example " * 100)
+        size = sum(path.stat().st_size for path in store.folder.iterdir())
+        assert size > 20_000_000
+        ids = store.example_ids()
+        store.forget(ids[0])
+        before, written = anonymous_peak(store), bytes_written(store)
+        store.forget(ids[1000])
+        assert anonymous_peak(store) - before < 2_000_000
+        assert bytes_written(store) - written < size / 10
+
+
+def anonymous_peak(store: CoreStore) -> int:
+    """The most resident memory so far of the process that has this store, in bytes; it maps no file of this size."""
+    status = Path(f"/proc/{store.process}/status").read_text()
+    return 1024 * int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0])
+
+
+def bytes_written(store: CoreStore) -> int:
+    return int(re.findall(r"wchar: (\d+)", Path(f"/proc/{store.process}/io").read_text())[0])
 
 
 def test_the_scratch_of_a_trainer_at_work_is_left_to_it(store: CoreStore) -> None:

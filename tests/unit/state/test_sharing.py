@@ -8,6 +8,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -125,9 +126,14 @@ def test_opening_while_another_commits_never_takes_its_new_file(tmp_path: Path, 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 512 KB."""
-    place = tmp_path / "disk"
+    with disk(tmp_path / "disk", "512k") as place:
+        yield place
+
+
+@contextmanager
+def disk(place: Path, size: str) -> Iterator[Path]:
     place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "none", place], capture_output=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", place], capture_output=True)
     if mounted.returncode:
         pytest.skip(
             "mounting a small disk is not permitted here (a limit on file size and injected errors are tried too)"
@@ -170,6 +176,28 @@ def test_a_full_disk_loses_nothing_and_says_so(small_disk: Path, open_state: Ope
             assert len(store.examples()) >= 7
     assert isinstance(outcomes[0], DiskFull)
     assert outcomes[-1] is None
+
+
+def test_a_state_on_a_full_disk_is_opened_listed_and_forgotten_from(tmp_path: Path, open_state: OpenState) -> None:
+    with disk(tmp_path / "disk", "12m") as place:
+        folder = place / "alice"
+        fill(folder, open_state)
+        room = os.statvfs(place).f_bavail * os.statvfs(place).f_frsize
+        (place / "filler").write_bytes(b"x" * room)
+        assert os.statvfs(place).f_bavail == 0
+        with open_state(folder) as store:
+            before = store.example_ids()
+            with pytest.raises(DiskFull):
+                add(store, "one more " * 200_000)
+            assert store.forget(before[0]).example
+            assert store.example_ids() == before[1:]
+        with open_state(folder) as store:  # and again, with what forgetting has freed
+            assert store.forget(before[1]).example
+            assert store.example_ids() == before[2:]
+        (place / "filler").unlink()
+        with open_state(folder) as store:
+            assert add(store, "there is room again") in store.example_ids()
+            assert (folder / "reserve").stat().st_size == 1 << 20
 
 
 def test_a_state_cannot_be_made_on_a_full_disk(small_disk: Path, open_state: OpenState) -> None:

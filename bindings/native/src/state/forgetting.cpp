@@ -3,11 +3,16 @@
 //
 // A run has *seen* an example if it lists it, or started from an adapter whose run has seen it. Whatever such a run left is deleted:
 // accepted adapters, slots, the adapter of its best step, and its journal too, since a journal and a seed are the adapter in another form.
+//
+// The transaction that deletes also zeroes what is left of the deleted rows in the database. Then go the files that it named and the
+// write-ahead log. A process that is killed in between leaves them to whoever opens the state next, which does the same.
 #include "state/database.h"
 #include "state/folder.h"
 #include "state/forgetting.h"
 #include "state/lock.h"
 #include "state/losses.h"
+#include "state/reserve.h"
+#include "state/scrub.h"
 #include "state/store.h"
 #include "state/stored_text.h"
 
@@ -61,6 +66,7 @@ Forgotten forget_example(Database& database, const std::string& id) {
   }
   Statement(database, "DELETE FROM examples WHERE key = ?").bind(*key).run();
   drop_losses(database);
+  zero_free_space(database);
   transaction.commit();
   return forgotten;
 }
@@ -79,26 +85,29 @@ Forgotten StateStore::forget(const std::string& id) {
   {
     FilesLock lock(folder_);
     counts_.reset();
-    forgotten = forget_example(*database_, id);
+    forgotten = with_reserve(folder_, [&] { return forget_example(*database_, id); });
     sweep(true);
-    database_->scrub();
+    database_->empty_log_now();
   }
   erase_scratch(folder_);
+  keep_reserve(folder_);
   return forgotten;
 }
 
 void StateStore::reset() {
   {
     FilesLock lock(folder_);
-    {
+    with_reserve(folder_, [&] {
       Transaction transaction(*database_);
       forget_all_runs(*database_);
+      zero_free_space(*database_);
       transaction.commit();
-    }
+    });
     sweep(true);
-    database_->scrub();
+    database_->empty_log_now();
   }
   erase_scratch(folder_);
+  keep_reserve(folder_);
 }
 
 }  // namespace bespoke

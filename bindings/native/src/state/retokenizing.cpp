@@ -6,6 +6,7 @@
 #include "state/forgetting.h"
 #include "state/lock.h"
 #include "state/losses.h"
+#include "state/scrub.h"
 #include "state/store.h"
 #include "state/stored_text.h"
 #include "state/tables.h"
@@ -120,10 +121,11 @@ std::unique_ptr<StateStore> StateStore::reset_for_new_base(const std::string& fo
     }
     const std::string shapes = store->shapes_->json();
     Statement(database, "UPDATE state SET base_sha256 = ?, adapter = ?, text = ?").bind(base_sha256).bind(shapes).bind(text_rules).run();
+    zero_free_space(database);
     transaction.commit();
   }
   store->sweep(true);
-  database.scrub();
+  database.empty_log_now();
   return store;
 }
 

@@ -8,6 +8,7 @@
 #include "state/errors.h"
 #include "state/folder.h"
 #include "state/lock.h"
+#include "state/reserve.h"
 #include "state/tables.h"
 #include "state/tensor_files.h"
 
@@ -44,13 +45,18 @@ std::unique_ptr<StateStore> StateStore::open(const std::string& path, const std:
   auto shapes = std::make_unique<AdapterShapes>(adapter);
   folder = prepare_folder(folder);
   FilesLock lock(folder);
-  bool may_be_new = !made_before(folder);
-  auto database = std::make_unique<Database>(folder);
-  database->prepare(base_sha256, *shapes, may_be_new, any_base);
-  mark_created(folder);
+  auto database = with_reserve(folder, [&] {
+    bool may_be_new = !made_before(folder);
+    auto opened = std::make_unique<Database>(folder);
+    opened->prepare(base_sha256, *shapes, may_be_new, any_base);
+    mark_created(folder);
+    return opened;
+  });
   std::unique_ptr<StateStore> store(new StateStore(folder, std::move(database), std::move(shapes)));
   store->sweep(true);
   store->database_->empty_log();
+  erase_scratch(folder);
+  keep_reserve(folder);
   return store;
 }
 
