@@ -127,6 +127,21 @@ TEST_CASE("A file that was written to is hashed again, also where its time was p
   }
 }
 
+TEST_CASE("A file that another user may write to is hashed every time: a writable mapping changes it without a sign") {
+  const Folder folder;
+  KnownHashes known(folder.at("memory"), later);
+  const auto times = [&] { return ask(known, folder.at("weights")).computed + ask(known, folder.at("weights")).computed; };
+  for (const mode_t mode : {0666, 0620, 0602}) {
+    REQUIRE(chmod(folder.at("weights").c_str(), mode) == 0);
+    CHECK(times() == 2);
+  }
+  REQUIRE(chmod(folder.at("weights").c_str(), 0644) == 0);
+  CHECK(times() == 1);
+  if (geteuid() != 0) return;  // only root may give a file away
+  REQUIRE(chown(folder.at("weights").c_str(), 12345, getegid()) == 0);
+  CHECK(times() == 2);
+}
+
 TEST_CASE("Another file in its place is hashed") {
   const Folder folder;
   KnownHashes known("", later);

@@ -75,7 +75,7 @@ KnownHashes::KnownHashes(std::string path, Clock now) : path_(std::move(path)), 
 
 std::optional<std::pair<KnownHashes::Place, KnownHashes::Version>> KnownHashes::look(int descriptor, uint64_t offset, uint64_t size) {
   struct stat found {};
-  if (fstat(descriptor, &found) != 0 || !S_ISREG(found.st_mode)) return std::nullopt;
+  if (fstat(descriptor, &found) != 0 || !S_ISREG(found.st_mode) || others_may_write(found)) return std::nullopt;
   const FileTimes times = times_of(found);
   return {{{static_cast<uint64_t>(found.st_dev), static_cast<uint64_t>(found.st_ino), offset, size},
            {static_cast<uint64_t>(found.st_size), times.modified_ns, times.changed_ns}}};

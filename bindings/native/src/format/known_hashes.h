@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hashes that were computed before, so that gigabytes of weights are not read again at every start. A file is taken for unchanged while
-// device, inode, size and both of its times, in nanoseconds, are what they were: whoever writes to it can put back the time of the last
-// write, but not that of the last change, which the system sets. A file that changed less than two seconds before it was hashed is not
-// remembered: a second change within one tick of the clock would not show.
+// device, inode, size and both of its times, in nanoseconds, are what they were. A write sets both times, the second one to what the
+// system's clock says. A file that changed less than two seconds before it was hashed is not remembered: a second change within one tick
+// of the clock would not show.
 //
-// What this does not find: a disk that returns other bytes than were written, and file systems whose change time means something else
-// (FAT). It keeps out no one who may write to the state folder: they may as well train the model on anything.
+// What this does not find: a change through a writable mapping, whose times are set when a page is first written to and not with each
+// write that follows; a disk that returns other bytes than were written; file systems whose change time means something else (FAT). So
+// nothing is remembered of a file that another user may write to, and nothing of a program at all (format/bundle/bundle.cpp). It keeps
+// out no one who may write as this user: they may as well train the model on anything.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +28,8 @@ class KnownHashes {
   // `path`: where they are kept from process to process; empty: in this process alone. What cannot be read there is not known.
   explicit KnownHashes(std::string path, Clock now = nullptr);
 
-  // The sha256 of `size` bytes from `offset` of an open file: as remembered, else as `compute` gives it. From any thread.
+  // The sha256 of `size` bytes from `offset` of an open file: as remembered, else as `compute` gives it. From any thread. Computed each
+  // time for a file that users other than this one and the system's may write to.
   std::string of(int descriptor, uint64_t offset, uint64_t size, const std::function<std::string()>& compute);
 
   // Writes down what is new, in place: two that write at once leave a damaged file, which is no memory. False where it could not, which

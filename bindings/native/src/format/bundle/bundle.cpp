@@ -48,7 +48,7 @@ class OpenBundle : public Bundle {
   Bytes file(const std::string& name) override {
     if (const std::optional<Bytes> known = known_file(name)) return *known;
     const Extent extent = this->extent(name);
-    check_hash(name, extent, hashes_);
+    check_hash(name, extent, is_program(name) ? nullptr : hashes_);
     if (extent.size == 0) return {};
     MappedFile mapped;
     if (const int failed = mapped.map(extent.descriptor.get(), extent.offset, extent.size))
@@ -89,6 +89,13 @@ class OpenBundle : public Bundle {
     const std::lock_guard<std::mutex> alone(reading_);
     const auto known = files_.find(name);
     return known == files_.end() ? std::nullopt : std::optional(known->second.bytes());
+  }
+
+  bool is_program(const std::string& name) const {
+    const auto is_of = [&](const Artifact& artifact) { return artifact.file == name; };
+    return std::any_of(manifest_.targets.begin(), manifest_.targets.end(), [&](const Target& target) {
+      return std::any_of(target.artifacts.begin(), target.artifacts.end(), is_of);
+    });
   }
 
   std::string at(const std::string& name) const { return source_->subject() + ": " + name; }

@@ -44,7 +44,7 @@ class Bundle {  // may be read by several threads
   virtual ~Bundle() = default;
 
   virtual const Manifest& manifest() const = 0;
-  // From now on a file is not hashed again whose hash `known` has; it must outlive the bundle. The manifest always is.
+  // From now on a file is not hashed again whose hash `known` has; it must outlive the bundle. The manifest and programs always are.
   virtual void remember(KnownHashes& known) = 0;
   virtual void hash_again(const std::string& name) = 0;         // whatever is remembered
   virtual Bytes file(const std::string& name) = 0;              // mapped read-only; hashed the first time

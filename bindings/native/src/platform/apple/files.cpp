@@ -37,6 +37,8 @@ FileTimes times_of(const struct stat& found) {
   return {ns(found.st_mtimespec), ns(found.st_ctimespec)};
 }
 
+bool is_system_user(uid_t user) { return user < 500; }  // accounts of people, and of apps on iOS ("mobile", 501), begin there
+
 int64_t system_started_at() {
   timeval started{};
   size_t size = sizeof started;

@@ -37,6 +37,12 @@ FileTimes times_of(const struct stat& found) {
   return {ns(found.st_mtim), ns(found.st_ctim)};
 }
 
+#ifdef __ANDROID__
+bool is_system_user(uid_t user) { return user < 10000; }  // AID_APP_START
+#else
+bool is_system_user(uid_t user) { return user == 0; }
+#endif
+
 int64_t system_started_at() {
   std::ifstream lines("/proc/stat");
   for (std::string line; std::getline(lines, line);)
