@@ -79,6 +79,26 @@ TEST_CASE("a gate that was stopped has decided nothing; the next call goes on wi
   }
 }
 
+TEST_CASE("a run whose examples or start are forgotten before its first step has ended, and that is no error") {
+  for (const int32_t examples : {1, 3}) {  // one: nothing is left to train on
+    CAPTURE(examples);
+    Device device;
+    device.add_examples(examples);
+    REQUIRE(train_on(device)["accepted"] == true);  // the next run starts from an adapter that has seen them
+    Personal personal = device.personal();
+    const auto make_machine = personal.make_machine;
+    personal.make_machine = [&](const Method& method, MemoryGuard& guard, const std::string& scratch_path) {
+      device.store->forget("0");  // as another process may, between the start of the run and its first step
+      return make_machine(method, guard, scratch_path);
+    };
+    const Report report = Report::parse(train(personal, {}));
+    CHECK(report["stopped_because"] == "example_forgotten");
+    CHECK(report["steps"] == 0);
+    CHECK_FALSE(device.store->current_run());
+    CHECK_FALSE(device.store->current_version());
+  }
+}
+
 TEST_CASE("a run that diverged is over and changed nothing") {
   Device device;
   device.script.bad_steps = {3, 4, 5};

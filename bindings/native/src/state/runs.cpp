@@ -51,12 +51,23 @@ bool advance(Database& database, int64_t run, int64_t step, const std::string& c
 
 }  // namespace
 
+Run StateStore::start_run(const std::string& method, int64_t seed, const std::string& settings, int64_t steps) {
+  Transaction transaction(*database_);  // what answers may be forgotten at any time, but not within it
+  const std::optional<Version> version = current_version();
+  return start_run_within(transaction, method, seed, settings, steps, version ? std::optional(version->id) : std::nullopt);
+}
+
 Run StateStore::start_run(const std::string& method, int64_t seed, const std::string& settings, int64_t steps,
                           std::optional<int64_t> started_from) {
+  Transaction transaction(*database_);
+  return start_run_within(transaction, method, seed, settings, steps, started_from);
+}
+
+Run StateStore::start_run_within(Transaction& transaction, const std::string& method, int64_t seed, const std::string& settings,
+                                 int64_t steps, std::optional<int64_t> started_from) {
   check_number("seed", seed);
   check_number("steps", steps);
   check_json(settings, "settings of a run");
-  Transaction transaction(*database_);
   {
     Statement unfinished(*database_, "SELECT id, method FROM runs WHERE ended_because IS NULL");
     if (unfinished.step())
@@ -69,7 +80,7 @@ Run StateStore::start_run(const std::string& method, int64_t seed, const std::st
     Statement version(*database_, "SELECT run FROM versions WHERE id = ?");
     if (!version.bind(*started_from).step())
       throw Error(Kind::State, "adapter version " + std::to_string(*started_from),
-                  "no such version (forgotten or rolled back meanwhile?)", "an accepted one", "Start from current_version()");
+                  "no such version", "an accepted one", "Start from current_version()");
     parent = version.maybe_number(0);
   }
   std::string started_at = now();

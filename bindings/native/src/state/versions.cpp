@@ -99,13 +99,19 @@ std::optional<Version> StateStore::current_version() {
   return version_of(statement);
 }
 
-MappedTensors StateStore::load_version(int64_t id) {
+std::optional<MappedTensors> StateStore::find_version(int64_t id) {
   FilesLock lock(folder_);
   Statement statement(*database_, "SELECT file, sha256, bytes FROM versions WHERE id = ?");
-  if (!statement.bind(id).step())
+  if (!statement.bind(id).step()) return std::nullopt;
+  return read_tensor_file(folder_, {statement.text(0), statement.text(1), statement.number(2)}, *shapes_, false);
+}
+
+MappedTensors StateStore::load_version(int64_t id) {
+  std::optional<MappedTensors> found = find_version(id);
+  if (!found)
     throw Error(Kind::State, "adapter version " + std::to_string(id), "no such version", "one of those accepted() lists",
                 "Ask current_version(): it may have been rolled back or forgotten");
-  return read_tensor_file(folder_, {statement.text(0), statement.text(1), statement.number(2)}, *shapes_, false);
+  return std::move(*found);
 }
 
 std::optional<MappedTensors> StateStore::answering(int64_t* version) {

@@ -29,9 +29,7 @@ Run chosen_run(Personal& personal, const TrainRequest& request, const ChosenRun&
                 "Add an example");
   if (chosen.unfinished) store.end_run(chosen.unfinished->id, "replaced");  // only now: what is refused must not end it
   const Method& method = chosen.method;
-  const std::optional<Version> version = store.current_version();
-  return store.start_run(method.name, request.seed.value_or(method.training.seed), settings_json(method), method.training.steps,
-                         version ? std::optional(version->id) : std::nullopt);
+  return store.start_run(method.name, request.seed.value_or(method.training.seed), settings_json(method), method.training.steps);
 }
 
 // ---- adapters --------------------------------------------------------------------------------------------------------------
@@ -47,8 +45,12 @@ Adapter adapter_from(Bundle& bundle, std::optional<MappedTensors> mapped) {
   return adapter;
 }
 
+// Throws RowForgotten where the run has ended, and what it started from has gone with it.
 Adapter start_of(Personal& personal, const Run& run) {
-  return adapter_from(personal.bundle, run.started_from ? std::optional(personal.store.load_version(*run.started_from)) : std::nullopt);
+  if (!run.started_from) return adapter_from(personal.bundle, std::nullopt);
+  std::optional<MappedTensors> start = personal.store.find_version(*run.started_from);
+  if (!start && personal.store.ended_because(run.id)) throw RowForgotten{};
+  return adapter_from(personal.bundle, start ? std::move(start) : personal.store.load_version(*run.started_from));
 }
 
 // ---- the gate --------------------------------------------------------------------------------------------------------------
@@ -119,6 +121,40 @@ void refuse_what_cannot_fit(const Method& method, int64_t estimate, int64_t idle
             "Training with '" + method.name + "' (estimated peak " + megabytes(estimate) + ")");
 }
 
+// The steps of a run and, where they end it, the gate. An example of it may be forgotten at any moment.
+Trained train_run(Personal& personal, const TrainRequest& request, const Run& run, const Method& method, Steps& machine, MemoryGuard& guard,
+                  TrainReport& report) {
+  const Training& training = method.training;
+  const int64_t vocab_size = personal.bundle.manifest().vocab_size;
+  const auto user = user_rows(personal.store, personal.store.rows(run.id, Split::train));
+  const auto general = general_rows(personal.bundle, personal.bundle.manifest().data_train);
+  if (personal.store.ended_because(run.id)) {  // so these may not be all rows that it began with
+    report.stopped_because = Stopped::example_forgotten;
+    return {};
+  }
+  // What is judged when follows from the run, by whichever plans it goes on: from the work of those for the bundle's budget.
+  BestStepSearch search(machine, personal.store, run,
+                        choosing_of(method, personal.store.held_out(run.id).choosing, *user, *general), {training.batch_size, vocab_size});
+  BatchCursor cursor(*user, *general,
+                     {static_cast<uint64_t>(run.seed), training.batch_size, training.accumulation, machine.sequence_lengths(),
+                      training.general_share, vocab_size});
+  std::unique_ptr<Trainer> trainer;
+  try {
+    trainer = std::make_unique<Trainer>(machine, personal.store, run, training, cursor, search, guard, start_of(personal, run).tensors);
+    report.stopped_because = trainer->train(request.steps != 0 ? request.steps : run.steps);
+    report.total_steps = trainer->step();
+    report.seconds_by_stage = machine.seconds_by_stage();
+    report.judgements = search.judged();
+    report.best_step = search.best();
+    if (ends_run(report.stopped_because)) judge_run(personal, machine, run, method, report);
+  } catch (const Abandoned&) {  // in the gate: what was trained is committed, the next call judges it
+    report.stopped_because = personal.control.why();
+  } catch (const RowForgotten&) {  // at the start or in the gate: the run has ended
+    report.stopped_because = Stopped::example_forgotten;
+  }
+  return trainer ? trainer->trained() : Trained();
+}
+
 // What the adapter that answers is worth on some rows, which are asked for once the machine is there.
 template <class Rows>
 std::string judged(Personal& personal, const std::string& subject, Rows rows_of, int64_t examples) {
@@ -144,13 +180,11 @@ Adapter answering_adapter(Bundle& bundle, StateStore& store) {
 
 std::optional<Adapter> adapter_of_version(Bundle& bundle, StateStore& store, int64_t version) {
   if (version == 0) return adapter_from(bundle, std::nullopt);
-  for (const Version& kept : store.accepted()) {
-    if (kept.id != version) continue;
-    Adapter adapter = adapter_from(bundle, store.load_version(version));
-    adapter.version = version;
-    return adapter;
-  }
-  return std::nullopt;
+  std::optional<MappedTensors> kept = store.find_version(version);
+  if (!kept) return std::nullopt;
+  Adapter adapter = adapter_from(bundle, std::move(kept));
+  adapter.version = version;
+  return adapter;
 }
 
 TensorSource adapter_of(Bundle& bundle) {
@@ -173,7 +207,6 @@ std::string train(Personal& personal, const TrainRequest& request) {
   const ChosenRun chosen = choose_run(personal.bundle.manifest(), personal.store, request);
   const Run run = chosen_run(personal, request, chosen);
   const Method& method = chosen.method;
-  const Training& training = method.training;
   const Fitting fitting = by_fitting_plans(method, personal.control.limits());
 
   TrainReport report;
@@ -188,30 +221,7 @@ std::string train(Personal& personal, const TrainRequest& request) {
   MemoryGuard guard(personal.control.limits());
   refuse_what_cannot_fit(method, report.memory.estimate_bytes, personal.control.limits().idle_bytes, guard);
   const std::unique_ptr<Steps> machine = personal.make_machine(fitting.method, guard, personal.store.scratch_path());
-  const auto user = user_rows(personal.store, personal.store.rows(run.id, Split::train));
-  const auto general = general_rows(personal.bundle, personal.bundle.manifest().data_train);
-  // What is judged when follows from the run, by whichever plans it goes on: from the work of those for the bundle's budget.
-  BestStepSearch search(*machine, personal.store, run,
-                        choosing_of(method, personal.store.held_out(run.id).choosing, *user, *general),
-                        {training.batch_size, personal.bundle.manifest().vocab_size});
-  std::unique_ptr<Trainer> trainer;
-  BatchCursor cursor(*user, *general,
-                     {static_cast<uint64_t>(run.seed), training.batch_size, training.accumulation, machine->sequence_lengths(),
-                      training.general_share, personal.bundle.manifest().vocab_size});
-  try {
-    trainer = std::make_unique<Trainer>(*machine, personal.store, run, training, cursor, search, guard,
-                                        start_of(personal, run).tensors);
-    report.stopped_because = trainer->train(request.steps != 0 ? request.steps : run.steps);
-    report.total_steps = trainer->step();
-    report.seconds_by_stage = machine->seconds_by_stage();
-    report.judgements = search.judged();
-    report.best_step = search.best();
-    if (ends_run(report.stopped_because)) judge_run(personal, *machine, run, method, report);
-  } catch (const Abandoned&) {  // in the gate: what was trained is committed, the next call judges it
-    report.stopped_because = personal.control.why();
-  } catch (const RowForgotten&) {  // in the gate: the run has ended
-    report.stopped_because = Stopped::example_forgotten;
-  }
+  const Trained trained = train_run(personal, request, run, method, *machine, guard, report);
 
   report.longest_call_seconds = machine->longest_call_seconds();
   guard.observe();
@@ -223,7 +233,7 @@ std::string train(Personal& personal, const TrainRequest& request) {
   const Storage now = storage_bytes();
   report.storage = {now.read - storage.read, now.written - storage.written};
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  return report_json(report, trainer ? trainer->trained() : Trained());
+  return report_json(report, trained);
 }
 
 std::string evaluate_split(Personal& personal, const std::string& split) {
