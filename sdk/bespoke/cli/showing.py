@@ -23,7 +23,8 @@ from bespoke.errors import MissingDependency
 def ui(bundle: Path, state: Path, port: int, memory_mb: float | None, runtime: Any, trust: Trust) -> None:
     """A page for the user's model: add and forget notes, watch it train, compare answers before and after, go back a version.
 
-    It listens on this machine only, and the link that is printed lets in one browser. Ctrl-C ends; a training is committed first.
+    It listens on this machine only, and the link that is printed lets in who has it. Ctrl-C ends; a training is
+    committed first.
 
     \b
     bespoke ui chat.bundle --state alice
@@ -39,10 +40,10 @@ def ui(bundle: Path, state: Path, port: int, memory_mb: float | None, runtime: A
 
     token = secrets.token_urlsafe(24)
     with listening(port) as here, PersonalModel.open(bundle, state, memory_mb=memory_mb, runtime=runtime, **trust) as model:
-        desk = Desk(model)
+        desk = Desk(model, state)
         try:
             host, found = here.getsockname()
-            click.echo(f"http://{host}:{found}/?token={token}")
+            click.echo(f"http://{host}:{found}/#token={token}")
             serve(desk, here, token)
         finally:
             desk.close()

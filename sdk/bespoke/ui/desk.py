@@ -1,81 +1,83 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the page shows and does: one user's model, one training at a time, and answers of the adapters that there were."""
+"""What the page shows and does: one user's model, one training at a time, and answers of the versions that there are.
+
+What was learned from a note that was forgotten, and what a version answered that was taken back, is kept nowhere here: each look
+at the state, by whatever process it was changed, drops what no longer follows from it.
+"""
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from bespoke.errors import BespokeError, Busy, DataError
 from bespoke.personal_model import PersonalModel
-from bespoke.rules.report import Progress, TrainReport
+from bespoke.rules.report import TrainReport
+from bespoke.ui.answers import Answers
+from bespoke.ui.training import TrainingView
+from bespoke.ui.watch import Seen, Watch
 
 __all__ = ["Desk"]
 
 ANSWER_TOKENS = 120
-ASKED_KEPT = 20  # questions
-_SHOWN = (
-    "accepted", "why_refused", "stopped_because", "steps", "total_steps", "judged_on", "judged_examples", "best_step", "gain",
-    "validation_loss_before", "validation_loss", "general_loss_before", "general_loss", "peak_bytes",
-)  # fmt: skip
-
-
-@dataclass
-class _Training:
-    """A call of `train` in a thread of its own, as the page draws it."""
-
-    thread: threading.Thread | None = None
-    stop: threading.Event = field(default_factory=threading.Event)
-    phase: str = "open"
-    step: int = 0
-    steps: int = 0
-    losses: list[tuple[int, float | None]] = field(default_factory=list)
-    footprints: list[int] = field(default_factory=list)
-
-    def tell(self, progress: Progress) -> None:
-        self.phase, self.step, self.steps = progress.phase, progress.step, progress.steps
-        self.footprints.append(progress.footprint_bytes)
-        if progress.loss is not None:
-            self.losses.append((progress.step, _finite(progress.loss)))
+_WITHDRAWN = "A note was forgotten while it trained: what that training did is not shown."
 
 
 class Desk:
     """From any thread. `close` stops a training in a committed state."""
 
-    def __init__(self, model: PersonalModel) -> None:
+    def __init__(self, model: PersonalModel, state: Path) -> None:
         self._model = model
-        self._lock = threading.Lock()
-        self._training = _Training()
-        self._report: dict[str, Any] | None = None
-        self._error: str | None = None
-        self._asked: dict[str, dict[int, str]] = {}  # question -> version -> answer; version 0 is the base model
+        self._watch = Watch(model, state)
+        self._looking = threading.Lock()
+        self._lock = threading.Lock()  # of `_training`
+        self._training = TrainingView()
+        self._answers = Answers()
+        self._went = 0  # notes, when what followed from them was last dropped
 
     def close(self) -> None:
         self.stop()
         if (thread := self._training.thread) is not None:
             thread.join()
 
-    def view(self) -> dict[str, Any]:
-        """All that the page shows, as JSON has it."""
-        versions, training = self._model.versions(), self._training
-        version = versions[-1].id if versions else 0
-        return {
-            "examples": [{"id": one.id, "split": one.split, "words": words_of(one.json)} for one in self._model.examples.list()],
-            "versions": [{"id": one.id, "step": one.step, "accepted_at": one.accepted_at} for one in versions],
-            "version": version,
-            "unfinished": self._model.current_run() is not None,
-            "limit_bytes": self._model.limit_bytes,
-            "training": {
-                "runs": self._runs(), "phase": training.phase, "step": training.step, "steps": training.steps,
-                "losses": list(training.losses), "footprints": list(training.footprints),
-            },
-            "report": self._report,
-            "error": self._error,
-            "asked": [_compared(question, answers, version) for question, answers in list(self._asked.items())],
-        }  # fmt: skip
+    def view(self, has: dict[str, Any]) -> dict[str, Any]:
+        """What the page shows, as JSON has it, without what the browser has already."""
+        with self._looking:
+            seen = self._look()
+            notes = self._watch.notes
+            asked = [self._answers.revision, seen.version]
+            found = {
+                "versions": [{"id": one.id, "step": one.step, "accepted_at": one.accepted_at} for one in seen.versions],
+                "version": seen.version, "unfinished": seen.run is not None, "limit_bytes": self._model.limit_bytes,
+                "count": len(notes), "went": notes.went, "training": self._training.state(_object(has.get("training"))),
+            }  # fmt: skip
+            if (changes := notes.since(_number(has.get("notes")))) is not None:
+                found["notes"] = changes
+            if asked != has.get("asked"):
+                found["asked"] = {"revision": asked, "list": self._answers.compared(seen.version)}
+        return found
+
+    def _see(self, *, thorough: bool = False) -> Seen:
+        with self._looking:
+            return self._look(thorough=thorough)
+
+    def _look(self, *, thorough: bool = False) -> Seen:
+        """What the state holds. Drops what came from what has gone: holds `_looking`, so that nobody shows it meanwhile."""
+        seen = self._watch.look(thorough=thorough)
+        forgotten = self._watch.notes.went != self._went
+        self._went = self._watch.notes.went
+        if forgotten:
+            self._answers.clear()
+        self._answers.keep({0, *(one.id for one in seen.versions)})
+        with self._lock:
+            training = self._training
+            if training.ended and (forgotten or training.ended_with != seen.version):
+                self._training = TrainingView(training.number + 1)
+        return seen
 
     # ---- examples --------------------------------------------------------------------------------------------------------
 
@@ -93,97 +95,97 @@ class Desk:
         return asdict(self._model.examples.add(example, use="train" if must_know else None))
 
     def forget(self, id: str) -> dict[str, Any]:
-        return asdict(self._model.examples.forget(id))
+        try:
+            return asdict(self._model.examples.forget(id))
+        finally:  # where it raises, too: the note may have gone, and only its old bytes be in the way
+            self._see(thorough=True)
 
     # ---- training --------------------------------------------------------------------------------------------------------
 
     def train(self, steps: int | None) -> None:
         """Begins it; `view` says how it goes on. Busy while one runs."""
+        self._see(thorough=True)
         with self._lock:
-            if self._runs():
+            if self._training.runs():
                 raise Busy("the model", got="a training while one runs", expected="one at a time", next_step="Wait for its end")
             self._model.check_settings(steps)
-            self._training, self._report, self._error = _Training(), None, None
-            thread = threading.Thread(target=self._train, args=(self._training, steps), name="training")
-            self._training.thread = thread
-            thread.start()
+            training = TrainingView(self._training.number + 1)
+            training.thread = threading.Thread(target=self._train, args=(training, steps, self._went), name="training")
+            self._training = training
+            training.thread.start()
 
     def stop(self) -> None:
         """In a committed state; the next training goes on from there."""
         self._training.stop.set()
 
-    def _train(self, training: _Training, steps: int | None) -> None:
+    def _train(self, training: TrainingView, steps: int | None, went: int) -> None:
+        report = error = None
         try:
-            self._report = shown(self._model.train(steps, stop=training.stop.is_set, on_progress=training.tell))
-        except BespokeError as error:
-            self._error = str(error)
+            report = self._model.train(steps, stop=training.stop.is_set, on_progress=training.tell)
+        except BespokeError as raised:
+            error = str(raised)
+        with self._looking:  # what goes from here on takes the report with it
+            version, hidden = 0, None
+            try:
+                seen = self._look(thorough=True)
+                version, hidden = seen.version, None if self._stands(report, seen, went) else _WITHDRAWN
+            except BespokeError as raised:
+                hidden = str(raised)
+            with self._lock:
+                if hidden is not None:
+                    training = self._training = TrainingView(training.number + 1)  # without the losses
+                training.end(version, None if hidden else report, hidden or error)
 
-    def _runs(self) -> bool:
-        thread = self._training.thread
-        return thread is not None and thread.is_alive()
+    def _stands(self, report: TrainReport | None, seen: Seen, went: int) -> bool:
+        """Whether no example that the run saw was forgotten: that takes its version or the unfinished run with it."""
+        if report is None or report.accepted is False:
+            return self._watch.notes.went == went
+        if report.accepted:
+            return any(version.run_id == report.run for version in seen.versions)
+        return seen.run == report.run
 
     # ---- answers ---------------------------------------------------------------------------------------------------------
 
     def ask(self, question: str) -> Iterator[str]:
-        """Pieces of the answer of the adapter that answers now. What is wrong is said at once, and not with the first piece."""
+        """Pieces of the answer of the version that answers now. What is wrong is said at once, and not with the first piece."""
         question = question.strip()
         if not question:
             raise DataError("the question", got="no words", expected="something to answer", next_step="Write something")
-        if self._runs():
+        if self._training.runs():
             raise Busy("the model", got="a question while it trains", expected="no training", next_step="Wait for its end")
-        version = self._version()
         prompt = [{"role": "user", "content": question}] if self._model.has_turns else question
-        return self._answer(question, version, self._model.generate(prompt, max_tokens=ANSWER_TOKENS))
+        while True:
+            version = self._see().version
+            pieces = self._model.generate(prompt, max_tokens=ANSWER_TOKENS)
+            first = next(pieces, "")  # from here on it is an answer of one version
+            if self._see().version == version:
+                return self._answers.growing(question, version, self._while_there(chain([first], pieces)))
 
-    def _answer(self, question: str, version: int, pieces: Iterator[str]) -> Iterator[str]:
-        said = ""
+    def _while_there(self, pieces: Iterator[str]) -> Iterator[str]:
+        """Looks at the state before each piece, and after the last one."""
         for piece in pieces:
-            said += piece
+            self._see()
             yield piece
-        with self._lock:
-            answers = self._asked.pop(question, {})  # the newest question is the last
-            self._asked[question] = {**answers, version: said}
-            while len(self._asked) > ASKED_KEPT:
-                del self._asked[next(iter(self._asked))]
-
-    def _version(self) -> int:
-        versions = self._model.versions()
-        return versions[-1].id if versions else 0
+        self._see()
 
     # ---- versions --------------------------------------------------------------------------------------------------------
 
     def rollback(self) -> None:
-        self._model.rollback()
+        try:
+            self._model.rollback()
+        finally:
+            self._see(thorough=True)
 
     def reset(self) -> None:
-        self._model.reset()
+        try:
+            self._model.reset()
+        finally:
+            self._see(thorough=True)
 
 
-def words_of(example: dict[str, Any]) -> str:
-    """An example in one line of words."""
-    if "messages" in example:
-        return " → ".join(str(message["content"]) for message in example["messages"])
-    if "prompt" in example:
-        return f"{example['prompt']} → {example.get('completion', example.get('chosen', ''))}"
-    return str(example["text"]) if "text" in example else f"{len(example['tokens'])} tokens"
+def _object(given: Any) -> dict[str, Any]:
+    return given if isinstance(given, dict) else {}
 
 
-def shown(report: TrainReport) -> dict[str, Any]:
-    """What the page shows of a report; the table has all of it."""
-    found = {name: getattr(report, name) for name in _SHOWN}
-    judgements = [(one.step, _finite(one.loss)) for one in report.judgements]
-    plain = {name: _finite(value) if isinstance(value, float) else value for name, value in found.items()}
-    return {**plain, "judgements": judgements, "table": str(report)}
-
-
-def _compared(question: str, answers: dict[int, str], version: int) -> dict[str, Any]:
-    """The answer of now beside the newest one of an adapter before; None: not asked."""
-    before = max((one for one in answers if one < version), default=None)
-    return {
-        "question": question, "before": None if before is None else {"version": before, "text": answers[before]},
-        "now": answers.get(version),
-    }  # fmt: skip
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None  # JSON has no other
+def _number(given: Any) -> int:
+    return given if type(given) is int else 0

@@ -4,82 +4,156 @@
 
 const WHILE_TRAINING = 300, AT_REST = 2000; // milliseconds between two looks
 const PHASES = { open: "getting ready", judge: "judging what was learned", step: "training", commit: "writing it down", decode: "answering" };
+const COLUMNS = 400; // of a picture
+const OPEN_THE_LINK = "Open the link that bespoke ui printed: it has the token.";
 const at = (id) => document.getElementById(id);
-let timer = null, ran = false, asking = false;
+let timer = null, looking = Promise.resolve(), ran = false, asking = false, problem = "";
+
+// What the page has of the lists: the server sends what is new.
+const has = { notes: 0, went: 0, asked: [], training: {} };
+const lines = new Map(); // number of a note -> its line
+let asked = [], losses = [], footprints = [], report = null;
+
+// The link has the token behind "#", which the browser sends nowhere. It stays with this tab, and leaves the address line.
+function takeToken() {
+  const found = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (found === null) return false;
+  sessionStorage.setItem("token", found);
+  history.replaceState(null, "", location.pathname);
+  return true;
+}
 
 async function send(path, given = {}) {
-  const answer = await fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(given) });
-  if (!answer.ok && answer.status !== 409 && answer.status !== 400) throw new Error(await answer.text());
+  const headers = { "Content-Type": "application/json", Authorization: `Bearer ${sessionStorage.getItem("token")}` };
+  const answer = await fetch(path, { method: "POST", headers, body: JSON.stringify(given) });
+  if (answer.status === 403) throw new Error(await answer.text());
+  if (!answer.ok && answer.status !== 409 && answer.status !== 400) throw new Error(`The page has lost its server: ${await answer.text()}`);
   return answer;
 }
 
-function tell(problem) {
-  at("problem").textContent = problem || "";
-  at("problem").hidden = !problem;
+const wordsOf = (error) => (error instanceof TypeError ? `The page has lost its server: ${error.message}` : error.message);
+
+function tell(words) {
+  problem = words || "";
+  showProblem(problem);
+}
+
+function showProblem(words) {
+  at("problem").textContent = words;
+  at("problem").hidden = !words;
 }
 
 // What the user did: its error is shown, and what has changed.
 async function act(path, given) {
   try {
     const found = await (await send(path, given)).json();
+    await look();
     tell(found.error);
-    if (!found.error) await look();
     return !found.error;
   } catch (error) {
-    tell(`The page has lost its server: ${error.message}`);
+    tell(wordsOf(error));
     return false;
   }
 }
 
-async function look() {
+// One after the other: each asks for what came after the one before.
+function look() {
+  looking = looking.then(lookOnce);
+  return looking;
+}
+
+async function lookOnce() {
   clearTimeout(timer);
   let wait = AT_REST;
   try {
-    const found = await (await send("/view")).json();
+    const found = await (await send("/view", has)).json();
     if (found.error) throw new Error(found.error);
+    const { training } = found.done;
+    take(found.done);
     draw(found.done);
-    if (found.done.training.runs) wait = WHILE_TRAINING;
-    else if (ran && found.done.report && found.done.report.accepted) askAgain(found.done.asked);
-    ran = found.done.training.runs;
+    if (training.runs) wait = WHILE_TRAINING;
+    else if (ran && report && report.accepted) askAgain();
+    ran = training.runs;
   } catch (error) {
-    tell(`The page has lost its server: ${error.message}`);
+    showProblem(wordsOf(error)); // until the next look
   }
-  clearTimeout(timer); // another look may have begun meanwhile
   timer = setTimeout(look, wait);
 }
 
+// The changes into what the page has. Of what was forgotten nothing stays.
+function take(view) {
+  const { training, notes } = view;
+  if (view.went !== has.went) {
+    has.went = view.went;
+    tell("");
+    at("ask").reset();
+  }
+  if (notes) {
+    has.notes = notes.revision;
+    if (notes.whole) clear(lines.keys());
+    clear(notes.gone);
+    at("examples").append(...notes.new.map(line));
+  }
+  if (view.asked) {
+    has.asked = view.asked.revision;
+    asked = view.asked.list;
+    drawAsked();
+  }
+  if (training.number !== has.training.number) [losses, footprints, report] = [[], [], null];
+  losses = losses.concat(training.losses);
+  footprints = footprints.concat(training.footprints);
+  report = training.report || report;
+  has.training = { number: training.number, losses: losses.length, footprints: footprints.length, report: report !== null };
+}
+
+function line(one) {
+  const made = item(one.words, one.split === "train" ? "" : "held out", "Forget", () => act("/forget", { id: one.id }));
+  lines.set(one.number, made);
+  return made;
+}
+
+function clear(numbers) {
+  for (const number of [...numbers]) {
+    lines.get(number).remove();
+    lines.delete(number);
+  }
+}
+
 function draw(view) {
-  const { training, report } = view;
-  at("count").textContent = `${view.examples.length}`;
+  const { training } = view;
+  at("count").textContent = `${view.count}`;
   at("answers-now").textContent = view.version ? `version ${view.version} answers` : "the base model answers";
-  replace("examples", view.examples, (one) => item(one.words, one.split === "train" ? "" : "held out", "Forget", () => act("/forget", { id: one.id })));
   replace("versions", [...view.versions].reverse(), (one) => item(`version ${one.id}, step ${one.step}`, one.accepted_at.slice(0, 16).replace("T", " ")));
   at("begin").textContent = view.unfinished ? "Go on" : "Train";
-  at("begin").disabled = training.runs || !view.examples.length;
+  at("begin").disabled = training.runs || !view.count;
   at("stop").disabled = !training.runs;
   at("ask-button").disabled = training.runs || asking;
   at("rollback").disabled = at("reset").disabled = training.runs || !view.versions.length;
   at("phase").textContent = training.runs ? `${PHASES[training.phase]}, step ${training.step}${training.steps ? ` of ${training.steps}` : ""}` : "";
-  drawTraining(training, view.limit_bytes);
+  drawTraining(view.limit_bytes);
   at("report").hidden = !report;
-  if (report) drawReport(report);
-  if (view.error) tell(view.error);
-  if (!asking) replace("asked", [...view.asked].reverse(), compared);
+  if (report) drawReport();
+  else for (const id of ["verdict", "table"]) at(id).textContent = "";
+  showProblem(problem || training.error || "");
 }
 
-function drawTraining(training, limit) {
-  const losses = training.losses.filter(([, loss]) => loss !== null);
-  const values = losses.map(([, loss]) => loss);
+function drawAsked() {
+  if (!asking) at("asked").replaceChildren(...[...asked].reverse().map(compared));
+}
+
+function drawTraining(limit) {
+  const finite = losses.filter(([, loss]) => loss !== null);
+  const values = finite.map(([, loss]) => loss);
   plot("losses", values, extreme(Math.min, values), extreme(Math.max, values));
   at("losses-words").textContent = values.length
-    ? `Loss ${values[0].toFixed(3)} at step ${losses[0][0]}, now ${values.at(-1).toFixed(3)} at step ${losses.at(-1)[0]}` : "Loss of each step";
-  const peak = extreme(Math.max, training.footprints) || 0;
-  plot("memory", training.footprints, 0, Math.max(peak, limit || 0) * 1.05, limit);
+    ? `Loss ${values[0].toFixed(3)} at step ${finite[0][0]}, now ${values.at(-1).toFixed(3)} at step ${finite.at(-1)[0]}` : "Loss of each step";
+  const peak = extreme(Math.max, footprints) || 0;
+  plot("memory", footprints, 0, Math.max(peak, limit || 0) * 1.05, limit);
   const of = limit ? `, limit ${megabytes(limit)} (dashed)` : "";
   at("memory-words").textContent = peak ? `Memory at most ${megabytes(peak)}${of}` : `Memory${of}`;
 }
 
-function drawReport(report) {
+function drawReport() {
   const verdict = { true: "Accepted: this version answers from now on.", false: `Refused: ${report.why_refused}.`, null: "Not finished: it can go on." };
   const on = report.judged_on === "train" ? "it was trained on" : "it did not see";
   const gain = report.accepted && report.gain !== null ? ` The loss on ${report.judged_examples} notes that ${on} is better by ${report.gain.toFixed(3)}.` : "";
@@ -98,8 +172,25 @@ function plot(id, values, least, most, limit) {
   const height = (value) => 112 - 104 * ((value - least) / (most - least || 1));
   const shapes = [];
   if (limit) shapes.push(shape("line", { x1: 0, x2: 400, y1: height(limit), y2: height(limit) }));
-  if (values.length > 1) shapes.push(shape("polyline", { points: values.map((value, n) => `${(400 * n) / (values.length - 1)},${height(value)}`).join(" ") }));
+  const points = () => seen(values).map((n) => `${(400 * n) / (values.length - 1)},${height(values[n])}`);
+  if (values.length > 1) shapes.push(shape("polyline", { points: points().join(" ") }));
   at(id).replaceChildren(...shapes);
+}
+
+// Which values to draw: of each of the picture's columns the least and the greatest. More cannot be seen, and take long to draw.
+function seen(values) {
+  if (values.length <= 2 * COLUMNS) return [...values.keys()];
+  const found = [];
+  for (let column = 0; column < COLUMNS; column++) {
+    const end = Math.floor(((column + 1) * values.length) / COLUMNS);
+    let least = Math.floor((column * values.length) / COLUMNS), most = least;
+    for (let n = least; n < end; n++) {
+      if (values[n] < values[least]) least = n;
+      if (values[n] > values[most]) most = n;
+    }
+    found.push(...(least < most ? [least, most] : [most, least]));
+  }
+  return found;
 }
 
 function shape(name, attributes) {
@@ -150,37 +241,46 @@ function replace(id, list, draw) {
   at(id).replaceChildren(...list.map(draw));
 }
 
-async function ask(question) {
+// `again`: nobody waits for the answer; where another tab asks at the same time, that one's comes with the next look.
+async function ask(question, again = false) {
   asking = true;
   at("ask-button").disabled = true;
   const live = compared({ question, before: null, now: "" }), answer = live.querySelector(".sides > :last-child p");
+  const fails = (words) => again || tell(words);
   at("asked").prepend(live);
   try {
     const stream = await send("/ask", { question });
-    if (!stream.ok) return tell((await stream.json()).error);
-    tell("");
+    if (!stream.ok) return fails((await stream.json()).error);
+    if (!again) tell("");
     let rest = "";
     const reader = stream.body.pipeThrough(new TextDecoderStream()).getReader();
     for (let part = await reader.read(); !part.done; part = await reader.read()) {
-      const lines = (rest + part.value).split("\n");
-      rest = lines.pop();
-      for (const said of lines.map((line) => JSON.parse(line))) {
-        if (said.error) tell(said.error);
+      const whole = (rest + part.value).split("\n");
+      rest = whole.pop();
+      for (const said of whole.map((line) => JSON.parse(line))) {
+        if (said.error) fails(said.error);
         answer.textContent += said.text || "";
       }
     }
   } catch (error) {
-    tell(`The page has lost its server: ${error.message}`);
+    tell(wordsOf(error));
   } finally {
     asking = false;
-    drawn.asked = null;
     await look();
+    drawAsked(); // also where nothing came of it
   }
 }
 
-// After a version was accepted: what was asked before, so that both answers stand side by side.
-async function askAgain(asked) {
-  for (const one of asked.filter((one) => one.now === null)) await ask(one.question);
+// After a version was accepted: what was asked before, so that both answers stand side by side. Each once, as long as it is there.
+async function askAgain() {
+  const tried = new Set();
+  for (let next = first(); next && !asking; next = first()) {
+    tried.add(next.question);
+    await ask(next.question, true);
+  }
+  function first() {
+    return asked.find((one) => one.now === null && !tried.has(one.question));
+  }
 }
 
 const megabytes = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`;
@@ -207,4 +307,9 @@ at("rollback").addEventListener("click", () => act("/rollback"));
 at("reset").addEventListener("click", () => {
   if (confirm("Forget all that was learned? The notes stay.")) act("/reset");
 });
-look();
+addEventListener("hashchange", () => {
+  if (takeToken()) location.reload(); // another link of bespoke ui, in the same tab
+});
+takeToken();
+if (sessionStorage.getItem("token") === null) tell(OPEN_THE_LINK);
+else look();

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page's server: on the loopback interface only, for one browser, which has been given the token.
+"""The page's server: on the loopback interface only, for who has the token.
 
-The token comes in the link that `bespoke ui` prints and stays in a cookie of that browser. Pages of other sites cannot use the
-cookie (SameSite, and the origin is compared), and other names for this machine are refused (DNS rebinding).
+The token comes in the fragment of the link that `bespoke ui` prints, which no browser sends anywhere. The page keeps it for its tab
+and sends it as a header with each request for data; the page itself, which anybody may load, has none. A cookie would go to every
+other server on this machine, whose ports a cookie does not tell apart. Other names for this machine are refused (DNS rebinding),
+and pages of other sites can neither send the header nor read an answer.
 """
 
 from __future__ import annotations
@@ -11,7 +13,6 @@ import json
 import secrets
 import socket
 from collections.abc import Callable, Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -29,12 +30,11 @@ from bespoke.ui.desk import Desk
 __all__ = ["application", "listening", "serve"]
 
 HOST = "127.0.0.1"
-COOKIE = "bespoke_token"
 LARGEST_REQUEST = 1 << 20  # bytes
 _HERE = Path(__file__).parent
 _FILES = {"/": ("page.html", "text/html"), "/page.css": ("page.css", "text/css"), "/page.js": ("page.js", "text/javascript")}
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; form-action 'none'",
+    "Content-Security-Policy": "default-src 'self'; img-src data:; frame-ancestors 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
 }  # fmt: skip
 
@@ -67,9 +67,7 @@ def application(desk: Desk, port: int, token: str) -> ASGIApp:
         return _answered(lambda given: JSONResponse({"done": action(given)}))
 
     def ask(given: dict[str, Any]) -> Response:
-        pieces = desk.ask(_text(given, "question"))
-        first = next(pieces, None)  # what is wrong is an error, not half an answer
-        return StreamingResponse(_lines(chain([] if first is None else [first], pieces)), media_type="application/x-ndjson")
+        return StreamingResponse(_lines(desk.ask(_text(given, "question"))), media_type="application/x-ndjson")
 
     def train(given: dict[str, Any]) -> None:
         steps = given.get("steps")
@@ -79,7 +77,7 @@ def application(desk: Desk, port: int, token: str) -> ASGIApp:
         return desk.add(_text(given, "prompt"), _text(given, "completion"), must_know=given.get("must_know") is True)
 
     actions: dict[str, Callable[[dict[str, Any]], Any]] = {
-        "/view": lambda _: desk.view(), "/add": add, "/forget": lambda given: desk.forget(_text(given, "id")), "/train": train,
+        "/view": desk.view, "/add": add, "/forget": lambda given: desk.forget(_text(given, "id")), "/train": train,
         "/stop": lambda _: desk.stop(), "/rollback": lambda _: desk.rollback(), "/reset": lambda _: desk.reset(),
     }  # fmt: skip
     routes = [
@@ -91,11 +89,12 @@ def application(desk: Desk, port: int, token: str) -> ASGIApp:
 
 
 class Door:
-    """Lets in one browser, under this machine's own names."""
+    """Lets in who has the token, under this machine's own names."""
 
     def __init__(self, inside: ASGIApp, port: int, token: str) -> None:
-        self._inside, self._token = inside, token
+        self._inside = inside
         self._hosts = (f"{HOST}:{port}", f"localhost:{port}")
+        self._authorization = f"Bearer {token}".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = (self._refusal(Request(scope)) if scope["type"] == "http" else None) or self._inside
@@ -113,21 +112,18 @@ class Door:
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
         if host not in self._hosts or (origin is not None and origin != f"http://{host}"):
             return PlainTextResponse("This page is for a browser on this machine, under the address that bespoke ui printed.", 403)
-        if request.method == "GET" and "token" in request.query_params and self._is_token(request.query_params["token"]):
-            answer = RedirectResponse("/", 303)  # the token leaves the address line
-            answer.set_cookie(COOKIE, self._token, httponly=True, samesite="strict")
-            return answer
-        if not self._is_token(request.cookies.get(COOKIE, "")):
-            return PlainTextResponse("Open the link that bespoke ui printed: it has the token.", 403)
-        return None
-
-    def _is_token(self, given: str) -> bool:
-        return secrets.compare_digest(given.encode(), self._token.encode())
+        if secrets.compare_digest(request.headers.get("authorization", "").encode(), self._authorization):
+            return None
+        if request.scope["path"] in _FILES:
+            return None  # the same for everybody
+        return PlainTextResponse("Open the link that bespoke ui printed: it has the token.", 403)
 
 
-def _file(name: str, kind: str) -> Callable[[Request], Response]:
-    def endpoint(_: Request) -> Response:
-        return Response((_HERE / name).read_bytes(), media_type=f"{kind}; charset=utf-8")
+def _file(name: str, kind: str) -> Callable[..., Any]:
+    content = (_HERE / name).read_bytes()  # once: a request takes neither a descriptor nor a thread
+
+    async def endpoint(_: Request) -> Response:
+        return Response(content, media_type=f"{kind}; charset=utf-8")
 
     return endpoint
 

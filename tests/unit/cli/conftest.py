@@ -13,6 +13,7 @@ from bespoke.bundle.signature import generate_key
 from tests.bundles import shakespeare, write_jsonl
 from tests.read_once import programs_read_once  # noqa: F401
 from tests.unit.cli.commands import Answer, bespoke
+from tests.unit.ui.pages import browser, bundle, notes, page, state  # noqa: F401
 
 TOML = """
 model = "model"

@@ -3,123 +3,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shutil
 import signal
-import subprocess
-import sys
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bespoke import Budget, Personalizer, PersonalModel, Training
-from tests.bundles import made_once, shakespeare
+from bespoke import PersonalModel
 from tests.unit.cli.commands import bespoke
+from tests.unit.ui.pages import answer, expect, opened_page, opened_tab, served, trained, until
 
 pytestmark = pytest.mark.xdist_group("cli")
-CHROMIUM = shutil.which("chromium")
-STEPS = 600  # seconds of training: long enough to be seen
-SLOW = 30_000  # milliseconds that a busy machine may take
-
-
-@dataclass
-class Served:
-    link: str
-    process: subprocess.Popen[str]
-
-    @property
-    def address(self) -> str:
-        return self.link.partition("/?")[0]
-
-
-@contextmanager
-def served(bundle: Path, state: Path, *options: str) -> Iterator[Served]:
-    command = [sys.executable, "-m", "bespoke.cli", "ui", str(bundle), "--state", str(state), *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    try:
-        assert process.stdout is not None
-        yield Served(process.stdout.readline().strip(), process)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(timeout=60)
-
-
-@pytest.fixture(scope="module")
-def bundle(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """stories260K, which answers in words."""
-
-    def make(folder: Path) -> None:
-        training = Training(sequence_lengths=(64,), batch_size=4, steps=STEPS, learning_rate=2e-3)
-        settings = {"context": 192, "training": training, "budget": Budget(memory_mb=20), "data": None}
-        Personalizer(stories, {"mesp": {"update": "adamw"}}, "executorch", **settings).build(folder / "bundle")
-
-    return made_once(tmp_path_factory, "ui-bundle", make) / "bundle"
-
-
-@pytest.fixture
-def notes(data_folder: Path) -> list[dict[str, Any]]:
-    return shakespeare(data_folder, 24)
-
-
-@pytest.fixture
-def state(bundle: Path, notes: list[dict[str, Any]], tmp_path: Path) -> Path:
-    with PersonalModel.open(bundle, tmp_path / "state") as model:
-        for number, note in enumerate(notes):
-            model.examples.add(note, id=f"note {number}")
-    return tmp_path / "state"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api")
-    if CHROMIUM is None:
-        pytest.skip("no chromium here: tools/install_system.sh installs it")
-    with playwright.sync_playwright() as engine:
-        opened = engine.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
-@pytest.fixture
-def page(browser: Any, bundle: Path, state: Path) -> Iterator[Any]:
-    with served(bundle, state) as found, opened_page(browser, found.link) as page:
-        yield page
-
-
-@contextmanager
-def opened_page(browser: Any, link: str, **settings: Any) -> Iterator[Any]:
-    context = browser.new_context(viewport={"width": 1100, "height": 900}, **settings)
-    page = context.new_page()
-    page.set_default_timeout(SLOW)
-    wrong: list[str] = []
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.goto(link)
-    try:
-        yield page
-        assert wrong == []  # of the page's own script
-    finally:
-        context.close()
-
-
-def trained(page: Any) -> None:
-    page.locator("#verdict").wait_for()
-    expect(page, "#stop").to_be_disabled()
-
-
-def expect(page: Any, selector: str) -> Any:
-    """What becomes so. The page's own rules allow no eval, which `wait_for_function` would need."""
-    from playwright.sync_api import expect as expecting
-
-    expecting.set_options(timeout=SLOW)
-    return expecting(page.locator(selector))
+OPEN_THE_LINK = "Open the link that bespoke ui printed: it has the token."
 
 
 def test_the_token_leaves_the_address_and_the_notes_are_there(page: Any) -> None:
@@ -216,56 +113,74 @@ def test_what_went_wrong_is_said(browser: Any, bundle: Path, state: Path) -> Non
         assert "Raise the memory budget" in page.locator("#problem").inner_text()
 
 
-def test_a_second_browser_another_name_and_another_page_are_refused(browser: Any, bundle: Path, state: Path) -> None:
+def test_no_token_another_name_and_another_page_are_refused(browser: Any, bundle: Path, state: Path) -> None:
     with served(bundle, state) as found:
         token = found.link.partition("token=")[2]
-        cookie = {"Cookie": f"bespoke_token={token}"}
-        with opened_page(browser, found.link) as page:
-            page.locator("#examples li").nth(23).wait_for()
-        with opened_page(browser, found.address + "/") as other:
-            assert "Open the link that bespoke ui printed" in other.content()
-        with opened_page(browser, f"{found.address}/?token={'x' * len(token)}") as other:
-            assert "Open the link that bespoke ui printed" in other.content()
-        assert answer(found, "/view", {}, **cookie)[0] == 200
-        assert answer(found, "/view", {}) == (403, "Open the link that bespoke ui printed: it has the token.")
-        assert answer(found, "/view", {}, **cookie, Host="evil.example:80")[0] == 403
-        assert answer(found, "/forget", {"id": "note 1"}, **cookie, Origin="http://evil.example")[0] == 403
+        for link in (found.address + "/", f"{found.address}/#token={'x' * len(token)}", f"{found.address}/?token={token}"):
+            with opened_page(browser, link) as other:
+                expect(other, "#problem").to_have_text(OPEN_THE_LINK)
+                assert other.locator("#examples li").count() == 0
+        assert answer(found, "/view", {}, **found.authorization)[0] == 200
+        assert answer(found, "/view", {}) == (403, OPEN_THE_LINK)
+        assert answer(found, "/view", {}, Cookie=f"bespoke_token={token}") == (403, OPEN_THE_LINK)
+        assert answer(found, "/view", {}, **found.authorization, Host="evil.example:80")[0] == 403
+        assert answer(found, "/forget", {"id": "note 1"}, **found.authorization, Origin="http://evil.example")[0] == 403
         assert answer(found, f"/view?token={token}", {})[0] == 403  # a link reads, and does nothing
+
+
+def test_two_pages_in_one_browser_do_not_know_of_each_other(browser: Any, bundle: Path, state: Path, tmp_path: Path) -> None:
+    """Cookies of 127.0.0.1 go to all its ports, and the second page's would take the place of the first one's."""
+    context = browser.new_context()
+    with (
+        served(bundle, state) as found, opened_tab(context, found.link) as page,
+        served(bundle, tmp_path / "other") as another, opened_tab(context, another.link) as other,
+    ):  # fmt: skip
+        expect(page, "#count").to_have_text("24")
+        expect(other, "#count").to_have_text("0")
+        for tab, count in ((page, "25"), (other, "1")):
+            tab.fill("#completion", "Soup")
+            tab.click("#add button")
+            expect(tab, "#count").to_have_text(count)
+        assert context.cookies() == []
+        page.reload()
+        expect(page, "#count").to_have_text("25")
+        assert "token" not in page.url
+    context.close()
+
+
+def test_a_new_link_in_the_tab_of_an_old_one_opens_it(browser: Any, bundle: Path, state: Path) -> None:
+    with served(bundle, state) as found, opened_page(browser, found.address + "/#token=of-an-earlier-page") as page:
+        expect(page, "#problem").to_have_text(OPEN_THE_LINK)
+        page.goto(found.link)  # only the fragment is another, so the browser loads nothing
+        expect(page, "#count").to_have_text("24")
+        assert page.locator("#problem").is_hidden()
 
 
 def test_what_is_no_request_of_the_page_is_refused_and_changes_nothing(bundle: Path, state: Path) -> None:
     with served(bundle, state) as found:
-        cookie = {"Cookie": f"bespoke_token={found.link.partition('token=')[2]}"}
+        token = found.authorization
         for body in (b"[1]", b"{", b"[" * 100_000, b'{"completion": "' + b"x" * (1 << 20) + b'"}', b"\xff"):
-            assert answer(found, "/add", body, **cookie)[0] == 400
-        assert answer(found, "/add", {"completion": ["x"]}, **cookie)[0] == 409
-        assert answer(found, "/ask", {}, **cookie)[0] == 409
-        assert answer(found, "/train", {"steps": -1}, **cookie)[0] == 409
-        assert answer(found, "/../pyproject.toml", {}, **cookie)[0] == 404
-        assert len(json.loads(answer(found, "/view", {}, **cookie)[1])["done"]["examples"]) == 24
-
-
-def answer(found: Served, path: str, given: dict[str, Any] | bytes, **headers: str) -> tuple[int, str]:
-    body = given if isinstance(given, bytes) else json.dumps(given).encode()
-    request = urllib.request.Request(found.address + path, body, headers)
-    try:
-        with urllib.request.urlopen(request, timeout=60) as answered:
-            return answered.status, answered.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
+            assert answer(found, "/add", body, **token)[0] == 400
+        assert answer(found, "/add", {"completion": ["x"]}, **token)[0] == 409
+        assert answer(found, "/ask", {}, **token)[0] == 409
+        assert answer(found, "/train", {"steps": -1}, **token)[0] == 409
+        assert answer(found, "/../pyproject.toml", {}, **token)[0] == 404
+        nonsense = {"notes": ("1", -1, 10**30, True), "training": ([1], {"losses": "x"}, {"losses": -1}), "asked": (1, {})}
+        for has in ({part: value} for part, values in nonsense.items() for value in values):
+            assert len(found.does("/view", **has)["notes"]["new"]) == 24
 
 
 @pytest.mark.slow
-def test_the_end_of_the_page_commits_what_trains(browser: Any, bundle: Path, state: Path) -> None:
+def test_the_end_of_the_page_commits_what_trains(bundle: Path, state: Path) -> None:
     with served(bundle, state) as found:
-        with opened_page(browser, found.link) as page:
-            page.click("#begin")
-            expect(page, "#losses polyline").to_have_count(1)
+        found.does("/train")
+        step = until(lambda: found.does("/view")["training"]["step"], "a step")
         found.process.send_signal(signal.SIGINT)
         assert found.process.wait(timeout=60) in (0, 130)
     with PersonalModel.open(bundle, state) as model:
         run = model.current_run()
-        assert run is None or run.step > 0
+        assert run is not None
+        assert run.step >= step  # the last commit by itself is seconds before
 
 
 def test_a_port_that_is_taken_is_said(bundle: Path, state: Path) -> None:
