@@ -25,12 +25,15 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bespoke.errors import BespokeError, ConfigError
+from bespoke.ui.connections import ACCEPTED_AT_ONCE, Connections
 from bespoke.ui.desk import Desk
 
 __all__ = ["application", "listening", "serve"]
 
 HOST = "127.0.0.1"
+WAITING = 1024  # connections in the system's queue, which cost this process nothing
 LARGEST_REQUEST = 1 << 20  # bytes
+IDLE_SECONDS = 60  # that a connection with the token stays open: a tab in the background asks once a minute
 _HERE = Path(__file__).parent
 _FILES = {"/": ("page.html", "text/html"), "/page.css": ("page.css", "text/css"), "/page.js": ("page.js", "text/javascript")}
 _HEADERS = {
@@ -56,13 +59,28 @@ def listening(port: int) -> socket.socket:
 
 def serve(desk: Desk, opened: socket.socket, token: str) -> None:
     """Until Ctrl-C or SIGTERM."""
+    connections = Connections()
     config = uvicorn.Config(
-        application(desk, opened.getsockname()[1], token), log_level="warning", timeout_graceful_shutdown=2, server_header=False
-    )
-    uvicorn.Server(config).run(sockets=[opened])
+        application(desk, opened.getsockname()[1], token, connections.trust), log_level="warning", timeout_graceful_shutdown=2,
+        server_header=False, http=connections.protocol, ws="none", loop="asyncio", lifespan="off",
+        timeout_keep_alive=IDLE_SECONDS, backlog=ACCEPTED_AT_ONCE,
+    )  # fmt: skip
+    _Server(config).run(sockets=[opened])
 
 
-def application(desk: Desk, port: int, token: str) -> ASGIApp:
+class _Server(uvicorn.Server):
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for one in sockets or ():
+            one.listen(WAITING)  # asyncio takes the number that it accepts at once for the length of the queue, too
+
+
+Client = tuple[str, int] | None  # the other end of a connection
+
+
+def application(desk: Desk, port: int, token: str, let_in: Callable[[Client], None]) -> ASGIApp:
+    """`let_in`: told from where a request with the token came."""
+
     def does(action: Callable[[dict[str, Any]], Any]) -> Callable[..., Any]:
         return _answered(lambda given: JSONResponse({"done": action(given)}))
 
@@ -85,14 +103,14 @@ def application(desk: Desk, port: int, token: str) -> ASGIApp:
         *(Route(path, does(action), methods=["POST"]) for path, action in actions.items()),
         Route("/ask", _answered(ask), methods=["POST"]),
     ]
-    return Door(Starlette(routes=routes), port, token)
+    return Door(Starlette(routes=routes), port, token, let_in)
 
 
 class Door:
     """Lets in who has the token, under this machine's own names."""
 
-    def __init__(self, inside: ASGIApp, port: int, token: str) -> None:
-        self._inside = inside
+    def __init__(self, inside: ASGIApp, port: int, token: str, let_in: Callable[[Client], None]) -> None:
+        self._inside, self._let_in = inside, let_in
         self._hosts = (f"{HOST}:{port}", f"localhost:{port}")
         self._authorization = f"Bearer {token}".encode()
 
@@ -113,6 +131,7 @@ class Door:
         if host not in self._hosts or (origin is not None and origin != f"http://{host}"):
             return PlainTextResponse("This page is for a browser on this machine, under the address that bespoke ui printed.", 403)
         if secrets.compare_digest(request.headers.get("authorization", "").encode(), self._authorization):
+            self._let_in(request.scope.get("client"))
             return None
         if request.scope["path"] in _FILES:
             return None  # the same for everybody
