@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import secrets
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,8 @@ from bespoke.errors import MissingDependency
 def ui(bundle: Path, state: Path, port: int, memory_mb: float | None, runtime: Any, trust: Trust) -> None:
     """A page for the user's model: add and forget notes, watch it train, compare answers before and after, go back a version.
 
-    It listens on this machine only, and the link that is printed lets in who has it. Ctrl-C ends; a training is
-    committed first.
+    It listens on this machine only, and the link that is printed lets in who has it. Ctrl-C or SIGTERM ends it; a
+    training is committed first.
 
     \b
     bespoke ui chat.bundle --state alice
@@ -43,6 +44,7 @@ def ui(bundle: Path, state: Path, port: int, memory_mb: float | None, runtime: A
         desk = Desk(model, state)
         try:
             host, found = here.getsockname()
+            signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the server raises it again when it has ended
             click.echo(f"http://{host}:{found}/#token={token}")
             serve(desk, here, token)
         finally:

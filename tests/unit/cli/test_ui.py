@@ -171,11 +171,12 @@ def test_what_is_no_request_of_the_page_is_refused_and_changes_nothing(bundle: P
 
 
 @pytest.mark.slow
-def test_the_end_of_the_page_commits_what_trains(bundle: Path, state: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+def test_the_end_of_the_page_commits_what_trains(number: signal.Signals, bundle: Path, state: Path) -> None:
     with served(bundle, state) as found:
         found.does("/train")
         step = until(lambda: found.does("/view")["training"]["step"], "a step")
-        found.process.send_signal(signal.SIGINT)
+        found.process.send_signal(number)
         assert found.process.wait(timeout=60) in (0, 130)
     with PersonalModel.open(bundle, state) as model:
         run = model.current_run()
