@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package dev.bespoke.android
 
-import android.app.ActivityManager
 import android.app.ApplicationExitInfo
 import android.app.job.JobParameters
 import android.content.ComponentCallbacks2
@@ -30,7 +29,6 @@ import org.robolectric.Robolectric
 import org.robolectric.RobolectricTestRunner
 import org.robolectric.RuntimeEnvironment
 import org.robolectric.Shadows.shadowOf
-import org.robolectric.shadows.ShadowActivityManager
 
 /** Learning in the background, by the real WorkManager and the real device core, on a run of [STEPS] steps. */
 @RunWith(RobolectricTestRunner::class)
@@ -245,9 +243,11 @@ class LearningTest {
         HotPowerManager.headroom = SLOW
         app.charging(true)
         Personalization.schedule(app, learning)
-        for (kills in 1..3) {
-            assertEquals(budgets[kills - 1], user.running().limitBytes)
-            died(ApplicationExitInfo.REASON_LOW_MEMORY)
+        val limiterBefore37_2 = ApplicationExitInfo.REASON_OTHER to "MemoryLimiter:AnonSwap"
+        for ((before, how) in listOf(ApplicationExitInfo.REASON_LOW_MEMORY to null, limiterBefore37_2, 17 to null).withIndex()) {
+            val kills = before + 1
+            assertEquals(budgets[before], user.running().limitBytes)
+            died(how.first, how.second)
             app.await("the next slice") { kept.ladder.rung == kills }
         }
         Personalization.schedule(app, learning.copy(sliceSeconds = 1.0))
@@ -255,42 +255,6 @@ class LearningTest {
         assertTrue(kept.last!!.isLastResort)
         assertEquals(2, kept.last!!.run)
         app.await("two clean slices") { kept.ladder.rung == 2 }
-    }
-
-    @Test
-    fun `only what says so is a memory kill`() {
-        val kinds = mapOf(
-            ApplicationExitInfo.REASON_LOW_MEMORY to ExitMeans.MEMORY_KILL,
-            ApplicationExitInfo.REASON_EXCESSIVE_RESOURCE_USAGE to ExitMeans.MEMORY_KILL,
-            ApplicationExitInfo.REASON_CRASH to ExitMeans.CRASH,
-            ApplicationExitInfo.REASON_CRASH_NATIVE to ExitMeans.CRASH,
-            ApplicationExitInfo.REASON_ANR to ExitMeans.CRASH,
-            ApplicationExitInfo.REASON_INITIALIZATION_FAILURE to ExitMeans.CRASH,
-            ApplicationExitInfo.REASON_USER_REQUESTED to ExitMeans.OTHER_END,
-            ApplicationExitInfo.REASON_USER_STOPPED to ExitMeans.OTHER_END,
-            ApplicationExitInfo.REASON_EXIT_SELF to ExitMeans.OTHER_END,
-            ApplicationExitInfo.REASON_DEPENDENCY_DIED to ExitMeans.OTHER_END,
-            ApplicationExitInfo.REASON_PERMISSION_CHANGE to ExitMeans.OTHER_END,
-            ApplicationExitInfo.REASON_FREEZER to ExitMeans.OTHER_END,
-            ApplicationExitInfo.REASON_PACKAGE_STATE_CHANGE to ExitMeans.OTHER_END,
-            ApplicationExitInfo.REASON_PACKAGE_UPDATED to ExitMeans.OTHER_END,
-            ApplicationExitInfo.REASON_OTHER to ExitMeans.OTHER_END,
-            ApplicationExitInfo.REASON_UNKNOWN to ExitMeans.OTHER_END,
-        )
-        for ((reason, means) in kinds) assertEquals("reason $reason", means, Exits.meaning(reason, 0, reportsLowMemory = true))
-        assertEquals(ExitMeans.MEMORY_KILL, Exits.meaning(ApplicationExitInfo.REASON_SIGNALED, 9, reportsLowMemory = false))
-        assertEquals(ExitMeans.OTHER_END, Exits.meaning(ApplicationExitInfo.REASON_SIGNALED, 9, reportsLowMemory = true))
-        assertEquals(ExitMeans.OTHER_END, Exits.meaning(ApplicationExitInfo.REASON_SIGNALED, 15, reportsLowMemory = false))
-    }
-
-    @Test
-    fun `ends of other processes and those seen before do not count`() {
-        ended(ApplicationExitInfo.REASON_LOW_MEMORY, at = 1000, process = app.packageName)  // the app's own process
-        ended(ApplicationExitInfo.REASON_LOW_MEMORY, at = 2000)
-        ended(ApplicationExitInfo.REASON_CRASH_NATIVE, at = 3000)
-        val process = trainingProcess(app)
-        assertEquals(listOf(ExitMeans.MEMORY_KILL, ExitMeans.CRASH), Exits.since(app, process, 0)!!.map { it.means })
-        assertEquals(listOf(3000L), Exits.since(app, process, 2000)!!.map { it.at })
     }
 
     @Test
@@ -367,13 +331,8 @@ class LearningTest {
     }
 
     /** The training process ends within a slice. */
-    private fun died(reason: Int) {
-        ended(reason, at = System.currentTimeMillis())
+    private fun died(reason: Int, description: String? = null) {
+        app.ended(reason, at = System.currentTimeMillis(), description)
         app.trainingDies()
-    }
-
-    private fun ended(reason: Int, at: Long, process: String = trainingProcess(app)) {
-        val exit = ShadowActivityManager.ApplicationExitInfoBuilder.newBuilder().setProcessName(process).setReason(reason).setTimestamp(at).build()
-        shadowOf(app.getSystemService(ActivityManager::class.java)).addApplicationExitInfo(exit)
     }
 }

@@ -27,6 +27,7 @@ import org.robolectric.android.controller.ServiceController
 import org.robolectric.annotation.Implementation
 import org.robolectric.annotation.Implements
 import org.robolectric.annotation.RealObject
+import org.robolectric.shadows.ShadowActivityManager
 import org.robolectric.shadows.ShadowJobScheduler
 import org.robolectric.shadows.ShadowPowerManager
 import org.robolectric.util.ReflectionHelpers
@@ -80,6 +81,14 @@ open class TestApp : Application() {
         dead?.destroy()
         runBlocking { dead?.get()?.scope?.coroutineContext?.job?.join() }  // a process that is dead holds no lock
         connections.forEach { it.onServiceDisconnected(ComponentName(this, TrainingService::class.java)) }
+    }
+
+    /** The system keeps why a process of this app ended; `subreason`: its own number, of which apps see the words. */
+    fun ended(reason: Int, at: Long, description: String? = null, status: Int = 0, subreason: Int = 0, process: String = trainingProcess(this)) {
+        val exit = ShadowActivityManager.ApplicationExitInfoBuilder.newBuilder()
+            .setProcessName(process).setReason(reason).setTimestamp(at).setStatus(status).setDescription(description).build()
+        exit.subReason = subreason
+        shadowOf(getSystemService(ActivityManager::class.java)).addApplicationExitInfo(exit)
     }
 
     fun charging(yes: Boolean) {
