@@ -151,7 +151,7 @@ class PersonalModel private constructor(private val handle: Handle) : AutoClosea
             val model = native {
                 NativeApi.open(
                     path, descriptor, offset, size, state.bytes(), options.memoryMb ?: 0.0, trust.pinSha256?.bytes(), trust.publicKeyBytes,
-                    trust.required, options.threads ?: 0, options.cache?.bytes(), true,
+                    trust.requireAuthenticated, options.threads ?: 0, options.cache?.bytes(), true,
                 )
             }
             PersonalModel(Handle("the model", model, free = NativeApi::close))
@@ -160,7 +160,7 @@ class PersonalModel private constructor(private val handle: Handle) : AutoClosea
         /** Makes the bundle [folder] out of its archives, in the place of an older bundle or of nothing. */
         suspend fun install(archives: List<String>, folder: String, trust: Trust = Trust()): Unit = withContext(Dispatchers.IO) {
             val paths = archives.map(String::bytes).toTypedArray()
-            native { NativeApi.install(paths, folder.bytes(), trust.pinSha256?.bytes(), trust.publicKeyBytes, trust.required) }
+            native { NativeApi.install(paths, folder.bytes(), trust.pinSha256?.bytes(), trust.publicKeyBytes, trust.requireAuthenticated) }
         }
 
         /** Moves a state to a bundle with another base model: adapters go, examples are kept. No model has the state open. */
@@ -168,7 +168,7 @@ class PersonalModel private constructor(private val handle: Handle) : AutoClosea
             val (path, descriptor, offset, size) = bundle.parts()
             native {
                 NativeApi.resetForNewBase(
-                    path, descriptor, offset, size, state.bytes(), trust.pinSha256?.bytes(), trust.publicKeyBytes, trust.required,
+                    path, descriptor, offset, size, state.bytes(), trust.pinSha256?.bytes(), trust.publicKeyBytes, trust.requireAuthenticated,
                 )
             }
         }

@@ -27,9 +27,10 @@ sealed interface BundleSource {
  *
  * @property pinSha256 of manifest.json, in hexadecimal
  * @property publicKey ed25519, 64 hexadecimal digits, of the one who signs; IllegalArgumentException for anything else
- * @property required refuse to open without either
+ * @property requireAuthenticated refuse to open without either. By default a bundle without them opens, and [PersonalModel.authenticated]
+ *     says "none"
  */
-class Trust(val pinSha256: String? = null, val publicKey: String? = null, val required: Boolean = false) {
+class Trust(val pinSha256: String? = null, val publicKey: String? = null, val requireAuthenticated: Boolean = false) {
     internal val publicKeyBytes: ByteArray? = publicKey?.let { key ->
         require(key.matches(Regex("[0-9a-fA-F]{64}"))) { "a public key is 64 hexadecimal digits: got '$key'" }
         key.chunked(2).map { it.toInt(16).toByte() }.toByteArray()

@@ -26,12 +26,12 @@ class TrustTest {
 
     @Test
     fun `the key of the signer opens it in either case of its digits`() {
-        open(Trust(publicKey = Fixture.signer, required = true))
-        open(Trust(publicKey = Fixture.signer.uppercase(), required = true))
+        open(Trust(publicKey = Fixture.signer, requireAuthenticated = true))
+        open(Trust(publicKey = Fixture.signer.uppercase(), requireAuthenticated = true))
     }
 
     @Test
-    fun `the hash of the manifest opens it`() = open(Trust(pinSha256 = pin, required = true))
+    fun `the hash of the manifest opens it`() = open(Trust(pinSha256 = pin, requireAuthenticated = true))
 
     @Test
     fun `another key and another hash do not`() {
@@ -42,7 +42,7 @@ class TrustTest {
 
     @Test
     fun `where one of them is required none will not do`() {
-        assertThrows<SignatureError> { open(Trust(required = true)) }
+        assertThrows<SignatureError> { open(Trust(requireAuthenticated = true)) }
     }
 
     @Test

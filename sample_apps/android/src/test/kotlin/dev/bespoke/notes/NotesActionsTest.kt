@@ -6,7 +6,6 @@ import android.view.View
 import android.widget.LinearLayout
 import android.widget.TextView
 import androidx.recyclerview.widget.RecyclerView
-import dev.bespoke.android.AppBundle
 import dev.bespoke.android.HotPowerManager
 import dev.bespoke.android.SLOW
 import kotlinx.coroutines.flow.first
@@ -149,7 +148,7 @@ class NotesActionsTest {
 
     @Test
     fun `a problem is shown and learning stays off`() {
-        app.bundle = AppBundle(path = "/nowhere/chat.bundle")
+        app.bundle = app.bundle.copy(path = "/nowhere/chat.bundle")
         val screen = driver.open<LearningActivity>()
         driver.await("off") { driver.shows(screen, R.id.switch_on) }
         driver.touch(screen, R.id.switch_on)

@@ -9,7 +9,7 @@ import kotlinx.serialization.json.Json
 
 /** The app's parts in the library's test app, on the bundle that tests/kotlin/prepare.py makes: its model has no chat turns. */
 class NotesTestApp : TestApp(), HasParts {
-    var bundle = AppBundle(path = File(FIXTURE, "chat.bundle").path)
+    var bundle = AppBundle(path = File(FIXTURE, "chat.bundle").path, publicKey = File(FIXTURE, "signer.txt").readText())
 
     override val parts by lazy {
         Parts(this, learning(bundle).copy(whenIdle = false), Prompt::Text)

@@ -12,7 +12,6 @@ import java.io.FileNotFoundException
 import kotlinx.coroutines.flow.MutableStateFlow
 import kotlinx.coroutines.flow.update
 import kotlinx.serialization.Serializable
-import kotlinx.serialization.SerializationException
 import kotlinx.serialization.json.Json
 
 /** Where a user's model and what is kept about its training lie: never in a backup, and not before the first unlock. */
@@ -160,7 +159,7 @@ internal class Journal(private val file: AtomicFile) {
             Json.decodeFromString(Kept.serializer(), file.readFully().decodeToString())
         } catch (_: FileNotFoundException) {
             Kept()
-        } catch (_: SerializationException) {
+        } catch (_: IllegalArgumentException) {  // no JSON, or what an older version of the app took and this one refuses
             Kept()
         }
     }

@@ -6,22 +6,34 @@ import dev.bespoke.Trust
 import kotlinx.serialization.Serializable
 
 /**
- * Where the app's bundle is.
+ * Where the app's bundle is, and by what the app knows it. A bundle is code: who can replace it runs with the app's rights. An asset is
+ * covered by the signature of the APK; a path is covered by nothing, so it is taken with a pin or a key, or by saying that neither is needed.
  *
  * @property asset name of an asset: the whole bundle in one stored zip. Read in place where the APK stores it uncompressed (`noCompress`) at
  *     a multiple of 64 bytes, else copied once for each version of the app, which costs its size
  * @property path of a folder or zip, where there is no asset
  * @property pinSha256 of manifest.json, in hexadecimal: what the app knows it by
  * @property publicKey ed25519, in hexadecimal, of the one who signs
+ * @property requireAuthenticated refuse the bundle without one of these two; by default a path is refused and an asset is not
  */
 @Serializable
-data class AppBundle(val asset: String? = null, val path: String? = null, val pinSha256: String? = null, val publicKey: String? = null) {
+data class AppBundle(
+    val asset: String? = null,
+    val path: String? = null,
+    val pinSha256: String? = null,
+    val publicKey: String? = null,
+    val requireAuthenticated: Boolean = path != null,
+) {
     init {
         require((asset == null) != (path == null)) { "a bundle is an asset or a path: got ${if (asset == null) "neither" else "both"}" }
+        require(!requireAuthenticated || pinSha256 != null || publicKey != null) {
+            "The bundle '${asset ?: path}': got neither a pinned sha256 nor a public key; expected one of them, because a bundle is code. " +
+                "Give pinSha256 or publicKey, or requireAuthenticated = false where nobody else can write there."
+        }
         trust  // it refuses what is no key
     }
 
-    internal val trust get() = Trust(pinSha256, publicKey)
+    internal val trust get() = Trust(pinSha256, publicKey, requireAuthenticated)
 }
 
 /** Why a slice ended before its time, in a committed state. The next one waits. */

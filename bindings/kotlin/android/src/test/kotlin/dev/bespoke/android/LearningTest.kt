@@ -163,7 +163,7 @@ class LearningTest {
     @Test
     fun `what cannot be done is said, and not tried again`() {
         app.charging(true)
-        val elsewhere = learning.copy(bundle = AppBundle(path = "/nowhere/chat.bundle"))
+        val elsewhere = learning.copy(bundle = learning.bundle.copy(path = "/nowhere/chat.bundle"))
         Personalization.schedule(app, elsewhere)
         app.await("the end") { app.work().single().state == WorkInfo.State.FAILED }
         assertTrue((user.status() as LearningStatus.Off).failure!!.contains("/nowhere/chat.bundle"))

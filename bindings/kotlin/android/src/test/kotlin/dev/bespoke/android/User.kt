@@ -16,7 +16,7 @@ const val SLOW = 0.9f  // a thermal headroom at which a quarter of the time is c
 
 /** Somebody whose app learns: what a test asks of their model, and waits for. */
 class User(private val app: TestApp) {
-    val learning = Learning(AppBundle(path = File(FIXTURE, "chat.bundle").path), whenIdle = false)
+    val learning = Learning(AppBundle(path = File(FIXTURE, "chat.bundle").path, publicKey = SIGNER), whenIdle = false)
     internal val kept get() = Place(app, learning.name).journal.read()
 
     fun <T> opened(block: suspend (PersonalModel) -> T): T = runBlocking { Personalization.open(app, learning).use { block(it) } }
@@ -48,5 +48,6 @@ class User(private val app: TestApp) {
 
     private companion object {
         val FIXTURE = File(checkNotNull(System.getProperty("bespoke.fixture")) { "run make test-kotlin" })
+        val SIGNER = File(FIXTURE, "signer.txt").readText()
     }
 }

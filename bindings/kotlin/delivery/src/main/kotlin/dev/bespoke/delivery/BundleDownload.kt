@@ -15,7 +15,8 @@ import okhttp3.HttpUrl.Companion.toHttpUrlOrNull
  * @property deltas each goes over one older bundle and is smaller than [method]: those that the app knows
  * @property name of the bundle on this device: one for each that the app uses
  * @property pinSha256 of manifest.json, in hexadecimal, where the app knows its bundle by that
- * @property publicKey ed25519, 64 hexadecimal digits, where it knows its bundle by who signed it
+ * @property publicKey ed25519, 64 hexadecimal digits, where it knows its bundle by who signed it. Without either the install takes what the
+ *     sha256 of the archives says; `AppBundle` wants one of them for the folder
  */
 @Serializable
 data class BundleDownload(
@@ -31,7 +32,7 @@ data class BundleDownload(
         trust  // it refuses what is no key
     }
 
-    internal val trust get() = Trust(pinSha256, publicKey, required = pinSha256 != null || publicKey != null)
+    internal val trust get() = Trust(pinSha256, publicKey)
 
     internal fun data(): Data = workDataOf(KEY to Json.encodeToString(serializer(), this))
 
