@@ -51,7 +51,10 @@ class StatusWords(private val context: Context, private val restHours: Long) {
     private fun waiting(status: LearningStatus.Waiting, book: Notebook): Said {
         val pause = status.pause
         return when {
-            pause != null -> Said(word(R.string.status_paused), word(reason(pause)), listOf(notes(book)))
+            pause != null -> {
+                val technical = status.failure?.let { Fact(word(R.string.fact_technical), it) }
+                Said(word(R.string.status_paused), word(reason(pause)), listOfNotNull(notes(book), technical))
+            }
             status.last?.accepted != null -> Said(word(R.string.status_done), rest(), listOf(notes(book)))
             else -> Said(word(R.string.status_waiting), word(R.string.status_waiting_text), listOf(notes(book)))
         }
@@ -90,6 +93,8 @@ class StatusWords(private val context: Context, private val restHours: Long) {
         Pause.MEMORY -> R.string.pause_memory
         Pause.BUSY -> R.string.pause_busy
         Pause.NO_EXAMPLES -> R.string.pause_no_examples
+        Pause.DISK -> R.string.pause_disk
+        Pause.ERROR -> R.string.pause_error
     }
 
     private fun memory(added: Long, limit: Long?): String =

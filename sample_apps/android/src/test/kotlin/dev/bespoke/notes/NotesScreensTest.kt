@@ -127,6 +127,7 @@ class NotesScreensTest(private val language: String, private val night: String, 
             "accepted" to LearningStatus.Waiting(SLICE.copy(totalSteps = 300, accepted = true, gain = 0.12)),
             "refused" to LearningStatus.Waiting(SLICE.copy(totalSteps = 300, accepted = false, refusedBecause = RefusedBecause.LUCK)),
             "paused" to LearningStatus.Waiting(SLICE, Pause.HOT),
+            "error" to LearningStatus.Waiting(SLICE, Pause.ERROR, "The state '/data/app/user': got no such version; expected version 3."),
             "failed" to LearningStatus.Off(SLICE, "The bundle '/data/app/chat.bundle': got a manifest of version 9; expected one up to 2."),
         )
     }

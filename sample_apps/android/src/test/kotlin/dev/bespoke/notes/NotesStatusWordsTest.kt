@@ -37,6 +37,8 @@ class NotesStatusWordsTest {
         assertEquals("done for now", done.title)
         assertTrue(done.text, done.text.contains("after 20 hours"))
         assertEquals(Pause.entries.size, Pause.entries.map { words.of(LearningStatus.Waiting(SLICE, it), learning).text }.distinct().size)
+        val error = words.of(LearningStatus.Waiting(SLICE, Pause.ERROR, "no such version"), learning)
+        assertEquals(listOf("8", "no such version"), error.facts.map { it.value })
         val failed = words.of(LearningStatus.Off(null, "no such file"), learning)
         assertEquals(listOf("stopped", "no such file"), listOf(failed.title, failed.facts.single().value))
     }

@@ -48,6 +48,9 @@ private fun AssetManager.mappable(name: String): AssetFileDescriptor? {
     return null
 }
 
+/** An asset could not be copied: the next slice may find room for it. */
+internal class CopyFailed(message: String, cause: IOException) : IllegalStateException(message, cause)
+
 /**
  * Copies of assets, one of each for a version of the app. The app's process and the training's may ask for the same one at once: one of
  * them writes, the other waits. A copy has its name once all of it is on the disk, so whatever ends before leaves none.
@@ -87,7 +90,7 @@ internal class AssetCopies(private val folder: File, private val version: Long) 
             from.use { FileOutputStream(part).use { to -> writeAll(from, to) } }
             Files.move(part.toPath(), copy.toPath(), StandardCopyOption.ATOMIC_MOVE)
         } catch (problem: IOException) {
-            throw IllegalStateException(
+            throw CopyFailed(
                 "The copy of the asset '$asset': got '${problem.message}' with ${folder.usableSpace} bytes left; expected room for it. " +
                     "Make room on the device, or store the asset at a multiple of $ALIGNMENT bytes, where it needs no copy.",
                 problem,

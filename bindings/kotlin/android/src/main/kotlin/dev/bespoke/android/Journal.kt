@@ -104,6 +104,8 @@ data class LastSlice(
  * @property slice when the slice began that has not said how it ended, in ms since the epoch; null: there is none
  * @property seenExit when the newest end of the training process was that has been looked at, in ms since the epoch
  * @property pause why the last slice ended before its time
+ * @property failure what the error said that ended it, where an error did
+ * @property failures slices that ended by an error ([Pause.ERROR]), one after the other
  * @property crashes of the training process, one after the other
  * @property scheduled what is learned in the background
  */
@@ -114,6 +116,8 @@ internal data class Kept(
     val seenExit: Long = 0,
     val last: LastSlice? = null,
     val pause: Pause? = null,
+    val failure: String? = null,
+    val failures: Int = 0,
     val crashes: Int = 0,
     val scheduled: Learning? = null,
 ) {
@@ -138,19 +142,22 @@ internal data class Kept(
 
     /** After a slice; null: its process died, and why is looked at before the next one. */
     fun after(end: SliceEnd?): Kept {
-        if (end == null) return copy(pause = null)
+        if (end == null) return copy(pause = null, failure = null)
         val at = if (end.rungs > 0) ladder.within(end.rungs) else ladder
         val next = when {
             end.tookTooMuch -> at.killed()
             end.failure != null || end.pause in SAYS_NOTHING_OF_PLANS -> at
             else -> at.clean()
         }
-        val inARow = if (end.failure == null) 0 else crashes
-        return copy(ladder = next, slice = null, last = end.last ?: last, pause = end.pause, crashes = inARow)
+        val errors = if (end.pause == Pause.ERROR) failures + 1 else if (end.last != null) 0 else failures
+        return copy(
+            ladder = next, slice = null, last = end.last ?: last, pause = end.pause, failure = end.failure, failures = errors,
+            crashes = if (end.failure == null) 0 else crashes,
+        )
     }
 }
 
-private val SAYS_NOTHING_OF_PLANS = setOf(Pause.MEMORY, Pause.BUSY, Pause.NO_EXAMPLES)
+private val SAYS_NOTHING_OF_PLANS = setOf(Pause.MEMORY, Pause.BUSY, Pause.NO_EXAMPLES, Pause.DISK, Pause.ERROR)
 
 /** [Kept] in a file that is replaced whole; of the app's process alone. A file that cannot be read is as none. */
 internal class Journal(private val file: AtomicFile) {

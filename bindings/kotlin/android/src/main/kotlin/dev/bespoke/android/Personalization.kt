@@ -82,8 +82,9 @@ sealed interface LearningStatus {
      * For the charger, an idle device, or its turn.
      *
      * @property pause why the last slice ended before its time
+     * @property failure what the error said, where one ended it
      */
-    data class Waiting(override val last: LastSlice?, val pause: Pause? = null) : LearningStatus
+    data class Waiting(override val last: LastSlice?, val pause: Pause? = null, val failure: String? = null) : LearningStatus
 
     /**
      * A slice is trained.
@@ -150,7 +151,7 @@ object Personalization {
         var isKnown = true
         Place(context, learning.name).journal.update {
             isKnown = isForeground || it.scheduled == learning
-            it.copy(crashes = 0, scheduled = if (isForeground) it.scheduled else learning)  // what somebody asks for is tried again
+            it.copy(crashes = 0, failures = 0, scheduled = if (isForeground) it.scheduled else learning)  // what somebody asks for is tried again
         }
         enqueue(context, learning, isForeground, Duration.ZERO, if (isKnown) ExistingWorkPolicy.KEEP else ExistingWorkPolicy.REPLACE)
     }
@@ -173,7 +174,7 @@ object Personalization {
             val at = running.progress.getString(PersonalizationWorker.PROGRESS)?.let { Json.decodeFromString(SliceProgress.serializer(), it) }
             return LearningStatus.Running(kept.last, at?.step ?: 0, at?.steps ?: 0, at?.loss, at?.addedBytes ?: 0, at?.limitBytes)
         }
-        if (found.any { !it.state.isFinished }) return LearningStatus.Waiting(kept.last, kept.pause)
+        if (found.any { !it.state.isFinished }) return LearningStatus.Waiting(kept.last, kept.pause, kept.failure)
         return LearningStatus.Off(kept.last, found.firstNotNullOfOrNull { it.outputData.getString(PersonalizationWorker.FAILURE) })
     }
 }

@@ -34,8 +34,8 @@ internal class PersonalizationWorker(context: Context, parameters: WorkerParamet
         if (isForeground) show(null)
         journal.update { it.copy(slice = System.currentTimeMillis()) }
         val end = slice(before.ladder)
-        journal.update { it.after(end) }
-        end?.failure?.let { return@withContext failed(it) }
+        val after = journal.update { it.after(end) }
+        end?.failure?.let { if (isForeground || end.pause == null || after.failures >= MOST_FAILURES) return@withContext failed(it) }
         // A new request and not a retry, whose waiting time would grow from slice to slice.
         rest(end)?.let { Personalization.enqueue(applicationContext, learning, isForeground, it, ExistingWorkPolicy.APPEND_OR_REPLACE) }
         Result.success()
@@ -82,6 +82,7 @@ internal class PersonalizationWorker(context: Context, parameters: WorkerParamet
         const val PROGRESS = "progress"
         const val FAILURE = "failure"
         private const val MOST_CRASHES = 3
+        private const val MOST_FAILURES = 3
         private const val SHOW_MS = 500L
         private val AFTER_PAUSE: Duration = Duration.ofMinutes(15)
 

@@ -1,8 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 package dev.bespoke.android
 
+import dev.bespoke.AdapterError
+import dev.bespoke.BudgetExceeded
+import dev.bespoke.Busy
+import dev.bespoke.Cancelled
+import dev.bespoke.DataError
+import dev.bespoke.DiskFull
 import dev.bespoke.Phase
+import dev.bespoke.StateError
+import dev.bespoke.StateLocked
 import dev.bespoke.Trust
+import dev.bespoke.Unavailable
 import kotlinx.serialization.Serializable
 
 /**
@@ -53,6 +62,12 @@ enum class Pause {
 
     /** The user has given nothing to learn from yet. */
     NO_EXAMPLES,
+
+    /** The device has no room for what training writes. */
+    DISK,
+
+    /** An error that the next slice may not meet, for instance because an example was forgotten meanwhile. */
+    ERROR,
 }
 
 /** What the training process is asked for. */
@@ -79,7 +94,7 @@ internal data class SliceProgress(
  * @property isWhole no run is left to go on with
  * @property rungs of the bundle, for the ladder; 0 where it was not opened
  * @property tookTooMuch the plans of its rung took more than their own budget: as a memory kill to the ladder
- * @property failure what an error said
+ * @property failure what an error said. With a [pause] the next slice tries again, without one none would go better
  */
 @Serializable
 internal data class SliceEnd(
@@ -90,6 +105,22 @@ internal data class SliceEnd(
     val tookTooMuch: Boolean = false,
     val failure: String? = null,
 )
+
+/** How a slice ends that an error ended: whether to try again says the kind of the error. */
+internal fun endBy(error: Exception): SliceEnd {
+    val said = (error.message ?: error.javaClass.name).take(MOST_CHARACTERS)
+    return when (error) {
+        is StateLocked, is Busy -> SliceEnd(pause = Pause.BUSY)  // by another process, which ends
+        is DiskFull, is CopyFailed -> SliceEnd(pause = Pause.DISK, failure = said)
+        // Of the state, which another call may have changed meanwhile, of the time or of the memory of this slice. A damaged state
+        // says the same, so these are tried a few times in a row and not for ever.
+        is StateError, is DataError, is AdapterError, is Unavailable, is Cancelled, is BudgetExceeded ->
+            SliceEnd(pause = Pause.ERROR, failure = said)
+        else -> SliceEnd(failure = said)  // of the bundle, the settings or the app
+    }
+}
+
+private const val MOST_CHARACTERS = 2000  // WorkManager takes 10,240 bytes of what a worker says, and a character has up to 3
 
 /** What a message without contents says. */
 @Serializable

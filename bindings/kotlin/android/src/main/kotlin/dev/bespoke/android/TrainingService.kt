@@ -10,7 +10,6 @@ import android.os.Looper
 import android.os.Message
 import android.os.Messenger
 import android.os.RemoteException
-import dev.bespoke.StateLocked
 import kotlinx.coroutines.CancellationException
 import kotlinx.coroutines.CoroutineScope
 import kotlinx.coroutines.Dispatchers
@@ -70,10 +69,8 @@ internal class TrainingService : Service() {
                 SliceRunner(applicationContext, sensors, order) { client.say(Words.PROGRESS, SliceProgress.serializer(), it) }.run()
             } catch (_: CancellationException) {
                 return@launch
-            } catch (_: StateLocked) {  // by another process, which ends: to give up for good would be wrong
-                return@launch
-            } catch (problem: Exception) {
-                SliceEnd(failure = problem.message ?: problem.javaClass.name)
+            } catch (error: Exception) {
+                endBy(error)
             }
         }
         job.invokeOnCompletion { error ->

@@ -324,6 +324,39 @@ class LearningTest {
         app.await("the end of a run") { kept.last?.totalSteps == STEPS }
     }
 
+    @Test
+    fun `an error of the state is said and tried again later, and what was wrong for a while does not end learning`() {
+        val right = user.damageState()
+        app.charging(true)
+        Personalization.schedule(app, learning)
+        app.await("an error") { kept.pause == Pause.ERROR }
+        assertEquals(Duration.ofMinutes(15).toMillis(), app.next().initialDelayMillis)
+        val status = user.status() as LearningStatus.Waiting
+        assertEquals(Pause.ERROR, status.pause)
+        assertTrue(status.failure!!, status.failure!!.contains("state.sqlite"))
+        right()
+        app.later(Duration.ofMinutes(15))
+        app.await("the end of the run") { kept.last?.totalSteps == STEPS }
+        app.await("no word of it any more") { (user.status() as? LearningStatus.Waiting)?.let { it.pause ?: it.failure } == null }
+        assertEquals(0, kept.failures)
+    }
+
+    @Test
+    fun `an error that stays ends learning at the third time, with the reason`() {
+        user.damageState()
+        app.charging(true)
+        Personalization.schedule(app, learning)
+        for (time in 1..2) {
+            app.await("error $time") { kept.failures == time }
+            app.next()
+            app.later(Duration.ofMinutes(15))
+        }
+        app.await("the end") { app.work().any { it.state == WorkInfo.State.FAILED } }
+        assertTrue((user.status() as LearningStatus.Off).failure!!.contains("state.sqlite"))
+        Personalization.schedule(app, learning)  // what somebody asks for is tried again
+        app.await("another try") { kept.failures == 1 }
+    }
+
     private fun paused(why: Pause) {
         app.await("a pause") { kept.pause == why }
         assertEquals(Duration.ofMinutes(15).toMillis(), app.next().initialDelayMillis)

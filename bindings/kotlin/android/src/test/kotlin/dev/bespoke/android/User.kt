@@ -28,6 +28,14 @@ class User(private val app: TestApp) {
 
     fun run(): Run? = opened { it.currentRun() }
 
+    /** Until the answer is called, the state is no database. */
+    fun damageState(): () -> Unit {
+        val database = File(Place(app, learning.name).state, "state.sqlite")
+        val whole = database.readBytes()
+        database.writeText("no database")
+        return { database.writeBytes(whole) }
+    }
+
     fun status() = runBlocking { Personalization.status(app, learning).first() }
 
     fun running(): LearningStatus.Running {
