@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package dev.bespoke.delivery
 
-import androidx.work.Data
-import androidx.work.workDataOf
 import dev.bespoke.Trust
 import kotlinx.serialization.Serializable
-import kotlinx.serialization.json.Json
 import okhttp3.HttpUrl.Companion.toHttpUrlOrNull
 
 /**
- * A bundle as `bespoke pack` wrote it and a server has it. It is kept with the scheduled work, so it holds data and no code.
+ * A bundle as `bespoke pack` wrote it and a server has it. It is kept until it has come, so it holds data and no code.
  *
  * @property weights, [method] the two archives; the weights are not asked for where the installed bundle has the same
  * @property deltas each goes over one older bundle and is smaller than [method]: those that the app knows
@@ -33,15 +30,6 @@ data class BundleDownload(
     }
 
     internal val trust get() = Trust(pinSha256, publicKey)
-
-    internal fun data(): Data = workDataOf(KEY to Json.encodeToString(serializer(), this))
-
-    internal companion object {
-        private const val KEY = "download"
-
-        fun of(data: Data): BundleDownload =
-            Json.decodeFromString(serializer(), checkNotNull(data.getString(KEY)) { "work without what is to be downloaded" })
-    }
 }
 
 /** It becomes a folder's. */

@@ -21,13 +21,14 @@ import okhttp3.OkHttpClient
 data class DeliveryProgress(val bytes: Long, val of: Long)
 
 /**
- * A folder with a bundle, the archives on their way to it, and a note which ones made it. The bundle is replaced whole, by the core, which
- * holds every file against its hash; until then the old one stays what it is.
+ * A folder with a bundle, what was asked for, the archives on their way to it, and a note which ones made it. The bundle is replaced whole,
+ * by the core, which holds every file against its hash; until then the old one stays what it is.
  */
 internal class DeliveredBundle(private val folder: File, private val client: OkHttpClient) {
     val bundle = File(folder, "bundle")
     private val archives = File(folder, "archives")
     private val note = File(folder, "delivered.json")
+    val requests = Requests(File(folder, "requests"))
 
     /** Brings what [download] says, by the fewest bytes: by a delta, by the method alone, or all of it. */
     suspend fun bring(download: BundleDownload, told: (DeliveryProgress) -> Unit) = withContext(Dispatchers.IO) {
@@ -41,6 +42,9 @@ internal class DeliveredBundle(private val folder: File, private val client: OkH
         archives.deleteRecursively()
         Unit
     }
+
+    /** Whether what was asked for last, the request of this sha256, is here. */
+    fun isDelivered(sha256: String): Boolean = manifest.isFile && note.isFile && sha256(note) == sha256
 
     fun delete(): Boolean = folder.deleteRecursively()
 

@@ -7,12 +7,15 @@ import androidx.work.Constraints
 import androidx.work.ExistingWorkPolicy
 import androidx.work.NetworkType
 import androidx.work.OneTimeWorkRequestBuilder
+import androidx.work.Operation
 import androidx.work.WorkInfo
 import androidx.work.WorkManager
 import androidx.work.await
+import androidx.work.workDataOf
 import java.io.File
 import java.util.concurrent.TimeUnit
 import kotlinx.coroutines.Dispatchers
+import kotlinx.coroutines.asExecutor
 import kotlinx.coroutines.flow.Flow
 import kotlinx.coroutines.flow.first
 import kotlinx.coroutines.flow.map
@@ -46,15 +49,21 @@ object Delivery {
     private val client by lazy { OkHttpClient.Builder().followSslRedirects(false).build() }  // https stays https
     internal val alone = Mutex()
 
-    /** At once where there is such a network, else later. What is there is not asked for again, so an app may say it at each start. */
+    /**
+     * At once where there is such a network, else later. What is there is not asked for again, so an app may say it at each start. It is
+     * written to a file, where it stays until it has come: [DeliveryError] where the disk has no room for that.
+     */
     fun request(context: Context, download: BundleDownload) {
+        val requests = of(context, download.name).requests
+        val sha256 = requests.keep(download)
         val constraints = Constraints.Builder().setRequiredNetworkType(NetworkType.UNMETERED).setRequiresStorageNotLow(true).build()
         val request = OneTimeWorkRequestBuilder<DownloadWorker>()
             .setConstraints(constraints)
-            .setInputData(download.data())
+            .setInputData(workDataOf(DownloadWorker.NAME to download.name, DownloadWorker.REQUEST to sha256))
             .setBackoffCriteria(BackoffPolicy.LINEAR, BACKOFF_SECONDS, TimeUnit.SECONDS)
             .build()
         WorkManager.getInstance(context).enqueueUniqueWork(work(download.name), ExistingWorkPolicy.REPLACE, request)
+            .whenDone { requests.keepOnly(sha256) }
     }
 
     /** The folder of the bundle for `BundleSource.At` and `AppBundle`, or null where none has come yet. */
@@ -65,8 +74,14 @@ object Delivery {
 
     /** Ends what runs; what has come is kept for the next request. */
     fun cancel(context: Context, name: String = "chat") {
-        WorkManager.getInstance(context).cancelUniqueWork(work(name))
+        val requests = of(context, name).requests
+        requests.forget()
+        WorkManager.getInstance(context).cancelUniqueWork(work(name)).whenDone { requests.keepOnly(null) }
     }
+
+    /** Once WorkManager has written it to its database; a change that it could not write changes nothing here either. */
+    private fun Operation.whenDone(block: () -> Unit) =
+        result.addListener({ if (runCatching { result.get() }.isSuccess) block() }, Dispatchers.IO.asExecutor())
 
     /** Ends what runs and deletes the bundle and all that came for it. A model that has it open goes on until it is closed. */
     suspend fun delete(context: Context, name: String = "chat"): Boolean = withContext(Dispatchers.IO) {

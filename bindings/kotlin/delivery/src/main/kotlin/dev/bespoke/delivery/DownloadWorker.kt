@@ -22,12 +22,13 @@ import kotlinx.serialization.json.Json
  */
 class DownloadWorker(context: Context, parameters: WorkerParameters) : CoroutineWorker(context, parameters) {
     override suspend fun doWork(): Result = coroutineScope {
-        val download = BundleDownload.of(inputData)
+        val delivered = Delivery.of(applicationContext, checkNotNull(inputData.getString(NAME)) { "work without the name of a bundle" })
+        val request = checkNotNull(inputData.getString(REQUEST)) { "work without a request" }
         val told = MutableStateFlow<DeliveryProgress?>(null)
         val telling = launch { told.filterNotNull().collect { show(it) } }
         try {
             // A worker that was stopped may still write its last bytes.
-            Delivery.alone.withLock { Delivery.of(applicationContext, download.name).bring(download) { told.value = it } }
+            Delivery.alone.withLock { bring(delivered, request) { told.value = it } }
             Result.success()
         } catch (_: IOException) {
             Result.retry()
@@ -42,16 +43,29 @@ class DownloadWorker(context: Context, parameters: WorkerParameters) : Coroutine
         }
     }
 
+    private suspend fun bring(delivered: DeliveredBundle, request: String, told: (DeliveryProgress) -> Unit) {
+        val download = delivered.requests.read(request)
+        if (download != null) {
+            delivered.bring(download, told)
+            delivered.requests.delete(request)
+        } else if (!delivered.isDelivered(request)) {  // where it is: killed before WorkManager noted it
+            throw DeliveryError("the request $request", "no file with it", "the file that it was kept in", "Call Delivery.request again.")
+        }
+    }
+
     private suspend fun show(progress: DeliveryProgress) {
         setProgress(workDataOf(PROGRESS to Json.encodeToString(DeliveryProgress.serializer(), progress)))
         delay(SHOW_MS)
     }
 
-    private fun failed(why: RuntimeException) = Result.failure(workDataOf(FAILURE to why.message))
+    private fun failed(why: RuntimeException) = Result.failure(workDataOf(FAILURE to why.message.orEmpty().take(MOST_CHARACTERS)))
 
     internal companion object {
+        const val NAME = "name"
+        const val REQUEST = "request"
         const val PROGRESS = "progress"
         const val FAILURE = "failure"
         private const val SHOW_MS = 500L
+        private const val MOST_CHARACTERS = 2000  // WorkManager takes 10,240 bytes of what a worker says, and a character has up to 3
     }
 }

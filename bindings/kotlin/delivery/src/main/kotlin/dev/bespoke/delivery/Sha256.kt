@@ -13,5 +13,9 @@ internal fun sha256(file: File): String {
             generateSequence { bytes.read(chunk).takeIf { it >= 0 } }.forEach { digest.update(chunk, 0, it) }
         }
     }
-    return digest.digest().joinToString("") { "%02x".format(it) }
+    return digest.digest().toHex()
 }
+
+internal fun sha256(bytes: ByteArray): String = MessageDigest.getInstance("SHA-256").digest(bytes).toHex()
+
+private fun ByteArray.toHex() = joinToString("") { "%02x".format(it) }
