@@ -250,8 +250,9 @@ class CoreStore:
             for step, cursor, bits, rejected, metrics in self.act("journaled", run=run_id, after=after_step)
         ]
 
-    def latest_slot(self, run_id: int) -> Slot | None:
-        slot = self.act("slot", run=run_id)
+    def latest_slot(self, run_id: int, kept: Mapping[str, tuple[int, ...]] | None = None) -> Slot | None:
+        """`kept`: all that the run's method keeps; by default the adapter with AdamW's two moments."""
+        slot = self.act("slot", run=run_id, **({} if kept is None else {"kept": as_lists(kept)}))
         return slot and Slot(slot[0], json.loads(slot[1]), tensors_of(slot[2]))
 
     def metrics(self, run_id: int) -> list[dict[str, Any]]:

@@ -5,8 +5,8 @@
 
 It is the oracle of the store: written from the page, with the standard library, in a process of its own that changes nothing in the
 folder. Prints what the state holds, a digest by which two states can be compared, and each broken promise; ends with 1 if there is
-one. `--bundle` adds what only the bundle knows: base, pieces of the adapter, number of token ids, longest row. `--forgotten` takes
-texts, or JSON lists of token ids, of which no byte may be left.
+one. `--bundle` adds what only the bundle knows: base, pieces of the adapter, what methods keep, number of token ids, longest row.
+`--forgotten` takes texts, or JSON lists of token ids, of which no byte may be left.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ def _check(connection: sqlite3.Connection, folder: Path, bundle: Path | None, fi
     if version > 1:
         (text,) = connection.execute("SELECT text FROM state").fetchone()
         findings.check(text is None or re.fullmatch("[0-9a-f]{64}", text), "state", "text", text)
-    limits = Limits()
+    limits, kept = Limits(), {}
     if bundle is not None:
-        limits = _check_bundle(bundle, base, shapes, findings)
+        limits, kept = _check_bundle(bundle, base, shapes, findings), kept_by_methods(bundle)
     check_examples(connection, limits, findings)
     check_runs(connection, findings)
     if version > 1:
         check_losses(connection, findings)
     if version > 2:
         check_judgements(connection, findings)
-    return check_folder(folder, check_tensor_files(connection, folder, shapes, findings), findings)
+    return check_folder(folder, check_tensor_files(connection, folder, shapes, kept, findings), findings)
 
 
 def _check_bundle(bundle: Path, base: str, shapes: Shapes, findings: Findings) -> Limits:
@@ -78,6 +78,15 @@ def _check_bundle(bundle: Path, base: str, shapes: Shapes, findings: Findings) -
     pieces = {name: shape for name, (shape, _, _) in places.items()}
     findings.check(shapes == pieces, "shapes", "state.adapter", f"other pieces than {manifest['adapter']}")
     return Limits(int(manifest["model"]["config"]["vocab_size"]), max(manifest["sequence_lengths"]) + 1)
+
+
+def kept_by_methods(bundle: Path) -> dict[str, Shapes]:
+    """By the name of a method, names and shapes of what its plan calls state."""
+    kept = {}
+    for method in json.loads((bundle / "manifest.json").read_bytes())["methods"]:
+        values = json.loads((bundle / method["plans"][0]["file"]).read_bytes())["values"]
+        kept[method["name"]] = {v["place"]["name"]: tuple(v["shape"]) for v in values if v["lifetime"] == "state"}
+    return kept
 
 
 def main() -> int:

@@ -57,20 +57,26 @@ def _check_locks(folder: Path, findings: Findings) -> None:
             findings.check(data.startswith(begins) or begins.startswith(data), "locks", name, data)
 
 
-def check_tensor_files(connection: sqlite3.Connection, folder: Path, shapes: Shapes, findings: Findings) -> set[str]:
-    """Every file that slots, best steps and versions name; returns their names."""
+def check_tensor_files(
+    connection: sqlite3.Connection, folder: Path, shapes: Shapes, kept: dict[str, Shapes], findings: Findings
+) -> set[str]:
+    """Every file that slots, best steps and versions name; returns their names. `kept`: what methods keep in slots, where it is
+    known."""
     named: set[str] = set()
+    methods = dict(connection.execute("SELECT file, method FROM slots JOIN runs ON runs.id = slots.run"))
     kinds = {"slots": "slot", "versions": "accepted"} | ({"best_steps": "best"} if version_of(connection) > 2 else {})
     for table, kind in kinds.items():
         for file, sha256, size in connection.execute(f"SELECT file, sha256, bytes FROM {table} ORDER BY file"):
             findings.check(file not in named, "files", table, f"{file}, named twice")
             named.add(file)
             if findings.check(NAME.fullmatch(file) and file.startswith(kind), "files", table, f"a file called {file!r}"):
-                _check_file(folder / file, sha256, size, shapes, table == "slots", findings)
+                _check_file(folder / file, sha256, size, shapes, table == "slots", kept.get(methods.get(file, "")), findings)
     return named
 
 
-def _check_file(path: Path, sha256: str, size: int, shapes: Shapes, with_state: bool, findings: Findings) -> None:
+def _check_file(
+    path: Path, sha256: str, size: int, shapes: Shapes, with_state: bool, kept: Shapes | None, findings: Findings
+) -> None:
     try:
         with path.open("rb") as file:
             found = os.fstat(file.fileno()).st_size
@@ -79,12 +85,14 @@ def _check_file(path: Path, sha256: str, size: int, shapes: Shapes, with_state: 
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 got = hashlib.sha256(data).hexdigest()
                 if findings.check(got == sha256, "hash", path.name, got):
-                    _check_tensors(data, path.name, shapes, with_state, findings)
+                    _check_tensors(data, path.name, shapes, with_state, kept, findings)
     except OSError as error:
         findings.check(False, "missing", path.name, error.strerror)
 
 
-def _check_tensors(data: mmap.mmap, where: str, shapes: Shapes, with_state: bool, findings: Findings) -> None:
+def _check_tensors(
+    data: mmap.mmap, where: str, shapes: Shapes, with_state: bool, kept: Shapes | None, findings: Findings
+) -> None:
     try:
         places = tensor_places(data)
     except (ValueError, KeyError, TypeError, struct.error) as error:
@@ -100,6 +108,11 @@ def _check_tensors(data: mmap.mmap, where: str, shapes: Shapes, with_state: bool
             findings.check(with_state or _finite(data[start:end]), "finite", where, f"{name} holds NaN or infinity")
         else:
             findings.check(with_state and state and piece in shapes, "shapes", where, f"{name}, which the adapter does not have")
+    if kept is None:
+        return
+    for name in sorted(places.keys() | kept.keys()):
+        got = places[name][0] if name in places else None
+        findings.check(got == kept.get(name), "kept state", where, f"{name} of shape {got}, the method keeps {kept.get(name)}")
 
 
 def tensor_places(data: mmap.mmap | bytes) -> dict[str, tuple[tuple[int, ...], int, int]]:

@@ -68,7 +68,10 @@ TEST_CASE("a run is judged at tenths of its steps, its best step is accepted, an
   Device part;  // stopped after that step
   part.add_examples(60);
   part.script.listener = [&](const Told& told) { part.script.stop = told.step == 40; };
-  const Slot slot = std::move(part.store->latest_slot(train_on(part, run_of(100))["run"]).value());
+  const int64_t run = train_on(part, run_of(100))["run"];
+  const int64_t one[] = {1, 1};
+  const std::vector<StateTensor> kept{{"x.lora_A", one, 2}, {"x.lora_B", one, 2}, {"x.lora_A.m", one, 2}, {"x.lora_B.m", one, 2}};
+  const Slot slot = std::move(part.store->latest_slot(run, kept).value());
   CHECK(answering(device) == std::vector<float>{*slot.tensors.find("x.lora_A")->data, *slot.tensors.find("x.lora_B")->data});
   CHECK_FALSE(device.store->current_run());
   CHECK_FALSE(device.store->best_step(report["run"]));  // its file has gone with the run

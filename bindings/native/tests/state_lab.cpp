@@ -121,13 +121,13 @@ class Lab {
     if (what == "use text rules") return store_->use_text_rules(action.at("sha256"), asked_for_rows), Json();
     if (what == "current run") return current_run();
     if (what == "run record") return record(store_->run(action.at("run")));
-    if (what == "slot") return slot(action.at("run"));
+    if (what == "slot") return slot(action.at("run"), kept(action));
     if (what == "journaled") return journal(action.at("run"), action.at("after"));
     if (what == "metrics") return metrics(action.at("run"));
     if (what == "accepted") return versions();
     if (what == "version") return content(store_->load_version(action.at("version")));
     if (what == "current version") return version(store_->current_version());
-    if (what == "summary") return summary();
+    if (what == "summary") return summary(kept(action));
     if (what == "start")
       return store_->start_run(action.at("method"), action.at("seed"), action.at("settings"), action.at("steps"), started_from(action)).id;
     if (what == "commit") return commit(action);
@@ -159,11 +159,20 @@ class Lab {
   using GivenShapes = std::map<std::string, std::vector<int64_t>>;
 
   void open(const Json& action) {
-    const GivenShapes shapes = action.at("adapter");
+    adapter_ = action.at("adapter").get<GivenShapes>();
+    const GivenShapes& shapes = adapter_;
     store_.reset();
     const int64_t before = anonymous_bytes();
     store_ = bespoke::StateStore::open(action.at("folder"), action.at("base"), adapter_of(shapes));
     grown_ = anonymous_bytes() - before;
+  }
+
+  // What the run's method keeps: as the action says, else the adapter with AdamW's two moments.
+  GivenShapes kept(const Json& action) const {
+    if (action.contains("kept")) return action.at("kept");
+    GivenShapes shapes = adapter_;
+    for (const auto& [name, shape] : adapter_) shapes[name + ".m"] = shapes[name + ".v"] = shape;
+    return shapes;
   }
 
   static std::vector<StateTensor> adapter_of(const GivenShapes& shapes) {
@@ -184,7 +193,8 @@ class Lab {
   }
 
   void reset_for_new_base(const Json& action) {
-    const GivenShapes shapes = action.at("adapter");
+    adapter_ = action.at("adapter").get<GivenShapes>();
+    const GivenShapes& shapes = adapter_;
     store_.reset();
     store_ = bespoke::StateStore::reset_for_new_base(action.at("folder"), action.at("base"), adapter_of(shapes), std::string(64, 'e'), asked_for_rows);
   }
@@ -241,8 +251,8 @@ class Lab {
             run.cursor, maybe(run.ended_because), run.started_at, maybe(run.ended_at)};
   }
 
-  Json slot(int64_t run) {
-    std::optional<bespoke::Slot> slot = store_->latest_slot(run);
+  Json slot(int64_t run, const GivenShapes& kept) {
+    std::optional<bespoke::Slot> slot = store_->latest_slot(run, adapter_of(kept));
     return slot ? Json{slot->step, slot->cursor, content(slot->tensors)} : Json();
   }
 
@@ -285,7 +295,7 @@ class Lab {
     return found;
   }
 
-  Json summary() {
+  Json summary(const GivenShapes& kept) {
     Json found;
     for (auto [split, name] : {std::pair{Split::train, "train"}, {Split::validation, "validation"}}) {
       found["count"][name] = store_->example_count(split);
@@ -298,7 +308,7 @@ class Lab {
       int64_t id = current->id;
       found["run"] = run(*current);
       found["run_rows"] = {rows(store_->rows(id, Split::train)), rows(store_->rows(id, Split::validation))};
-      if (auto slot = store_->latest_slot(id)) found["slot"] = {slot->step, slot->cursor, digest(slot->tensors)};
+      if (auto slot = store_->latest_slot(id, adapter_of(kept))) found["slot"] = {slot->step, slot->cursor, digest(slot->tensors)};
       found["journal"] = journal(id, -1);
       found["metrics"] = metrics(id);
       Json backwards = Json::array();
@@ -333,6 +343,7 @@ class Lab {
 
   static Json log() { return reinterpret_cast<const char* (*)()>(dlsym(RTLD_DEFAULT, "faults_log"))(); }
 
+  GivenShapes adapter_;
   std::unique_ptr<bespoke::StateStore> store_;
   std::unique_ptr<bespoke::TrainerLock> lock_;
   bespoke::RowPlace held_{};

@@ -88,14 +88,12 @@ TEST_CASE("text is a JSON object or it is not, Python's NaN included") {
 }
 
 TEST_CASE("optimizer state belongs to the piece before its last dot") {
-  const AdapterShapes shapes(pieces());
+  const TensorShapes shapes(pieces());
   CHECK(shapes.find("q.lora_A") == 0);
   CHECK(shapes.find("q.lora_B") == 1);
   CHECK(shapes.find("q.lora_C") == -1);
-  CHECK(shapes.owner_of("q.lora_B.m", true) == 1);
-  CHECK(shapes.owner_of("q.lora_B.m", false) == -1);
-  CHECK(shapes.owner_of("q.lora_B.", true) == -1);
-  CHECK(shapes.owner_of("q", true) == -1);
+  CHECK(shapes.owns("q.lora_B.m"));
+  for (const char* name : {"q.lora_B", "q.lora_B.", "q.lora_B.m.n", "q", "", ".", "m"}) CHECK_FALSE(shapes.owns(name));
   CHECK(shapes.json() == R"({"q.lora_A": [2, 3], "q.lora_B": [2, 3]})");
 }
 
@@ -117,7 +115,7 @@ TEST_CASE("a run, its commits, its journal and its adapter come back from a stor
     CHECK_FALSE(store->current_run());
     CHECK_FALSE(store->current_version());
     run = store->start_run("mesp", 3, R"({"training":{}})", 10, std::nullopt).id;
-    CHECK_FALSE(store->latest_slot(run));
+    CHECK_FALSE(store->latest_slot(run, pieces()));
     CHECK(store->commit_step(run, 1, cursor_json({1, 4, 0}), adapter(kA, kB), {step_metrics_json(1, 2.5, false)}));
     CHECK(store->append_journal(run, {{2, cursor_json({2, 5, 0}), {1.5f, -0.f}, false, step_metrics_json(2, 2, false)},
                                       {3, cursor_json({3, 6, 0}), {}, true, step_metrics_json(3, std::nan(""), true)}}));
@@ -128,7 +126,7 @@ TEST_CASE("a run, its commits, its journal and its adapter come back from a stor
   CHECK(found.id == run);
   CHECK(found.step == 3);
   CHECK(cursor_from_json(found.cursor, "cursor").user_position == 6);
-  const Slot slot = std::move(store->latest_slot(run).value());
+  const Slot slot = std::move(store->latest_slot(run, pieces()).value());
   CHECK(slot.step == 1);
   REQUIRE(slot.tensors.all().size() == 2);
   CHECK(slot.tensors.all()[0].name == "q.lora_A");
@@ -152,13 +150,54 @@ TEST_CASE("a slot that is in use outlives the commits that follow, on disk are t
   auto store = StateStore::open(folder.path, kBase, pieces());
   const int64_t run = store->start_run("mesp", 0, "{}", 10, std::nullopt).id;
   store->commit_step(run, 1, "{}", adapter(kA, kB));
-  const Slot slot = std::move(store->latest_slot(run).value());
+  const Slot slot = std::move(store->latest_slot(run, pieces()).value());
   for (int64_t step = 2; step < 6; step++) CHECK(store->commit_step(run, step, "{}", adapter(kB, kA)));
   CHECK(folder.files("slot_").size() == 2);
   CHECK(std::memcmp(slot.tensors.find("q.lora_A")->data, kA, sizeof kA) == 0);
   CHECK(store->end_run(run, "finished"));
   CHECK(folder.files("slot_").empty());
   CHECK_FALSE(store->commit_step(run, 9, "{}", adapter(kA, kB)));
+}
+
+TEST_CASE("a slot keeps state of any shape, and is read by a method that keeps the same alone") {
+  Folder folder;
+  auto store = StateStore::open(folder.path, kBase, pieces());
+  const int64_t run = store->start_run("mesp", 0, "{}", 10, std::nullopt).id;
+  const int64_t three[] = {3}, four[] = {4}, large[] = {3, 2, 1};
+  const float numbers[] = {7, 8, 9, 10, 11, 12};
+  const auto with = [&](std::vector<StateTensor> states) {
+    for (const StateTensor& piece : adapter(kA, kB)) states.push_back(piece);
+    return states;
+  };
+  const auto kept = with({{"q.lora_A.rate", nullptr, 0, numbers + 5}, {"q.lora_A.row", three, 1, numbers}, {"q.lora_B.all", large, 3, numbers}});
+  REQUIRE(store->commit_step(run, 1, "{}", kept));
+  const Slot slot = std::move(store->latest_slot(run, kept).value());
+  CHECK(slot.tensors.all().size() == 5);
+  CHECK(slot.tensors.find("q.lora_A.rate")->rank == 0);
+  CHECK(*slot.tensors.find("q.lora_A.rate")->data == 12);
+  CHECK(std::memcmp(slot.tensors.find("q.lora_B.all")->data, numbers, sizeof numbers) == 0);
+
+  struct Other {
+    std::vector<StateTensor> expected;
+    const char *tensor, *got, *wanted;
+  };
+  auto longer = kept, fewer = kept, more = kept;
+  longer[1].shape = four;
+  fewer.erase(fewer.begin() + 1);
+  more.push_back({"q.lora_B.m", kShape, 2, nullptr});
+  for (const Other& other : {Other{longer, "q.lora_A.row", "float32 [3]", "float32 [4]"}, Other{fewer, "q.lora_A.row", "float32 [3]", "no such tensor"},
+                             Other{more, "q.lora_B.m", "no such tensor", "float32 [2, 3]"}}) {
+    const Error error = error_of([&] { store->latest_slot(run, other.expected); });
+    CHECK(error.kind == Kind::State);
+    CHECK(error.subject.find("slot_") != std::string::npos);
+    CHECK(error.subject.find("tensor '" + std::string(other.tensor) + "'") != std::string::npos);
+    CHECK(error.got == other.got);
+    CHECK(error.expected.find(other.wanted) == 0);
+  }
+  for (const char* name : {"rate", "q.lora_C.m", "q.lora_A.m.n", "q.lora_A."})
+    CHECK(error_of([&] { store->commit_step(run, 2, "{}", with({{name, nullptr, 0, numbers}})); }).kind == Kind::Adapter);
+  const StateTensor turned{"q.lora_A", large, 2, kA};
+  CHECK(error_of([&] { store->commit_step(run, 2, "{}", {turned, adapter(kA, kB)[0]}); }).got == "float32 [3, 2]");
 }
 
 TEST_CASE("what was committed is not taken back, and what is no state is not committed") {

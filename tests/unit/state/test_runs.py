@@ -123,7 +123,7 @@ def test_tensors_that_are_not_the_adapter_are_refused_and_named(store: CoreStore
     elif fault == "foreign":
         tensors[name := "block_07.q_proj.lora_A"] = np.zeros(3, np.float32)
     elif fault == "shape":
-        tensors[f"{name}.m"] = tensors[f"{name}.m"].T
+        tensors[name] = tensors[name].T
     else:
         tensors[name := "m"] = np.zeros(3, np.float32)
     with pytest.raises(AdapterError) as caught:

@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -189,6 +190,32 @@ def test_what_is_wrong_with_files_is_found(real_states: Path, tmp_path: Path, na
             (state / made).chmod(0o600)
     found = read_state(state)
     assert {one["promise"] for one in found["broken"]} == {promise}, found["broken"]
+
+
+def a_state(entries: dict[str, dict[str, object]]) -> str:
+    return next(name for name in sorted(entries) if name.endswith(".m"))
+
+
+def turned(entries: dict[str, dict[str, object]]) -> None:
+    entry = entries[a_state(entries)]
+    entry["shape"] = entry["shape"][::-1]  # type: ignore[index]
+
+
+def called_otherwise(entries: dict[str, dict[str, object]]) -> None:
+    name = a_state(entries)
+    pairs = [(name + "oment" if one == name else one, entry) for one, entry in entries.items()]
+    entries.clear()
+    entries.update(pairs)
+
+
+@pytest.mark.parametrize("change", [turned, called_otherwise])
+def test_state_that_the_method_does_not_keep_is_found_by_its_plan(
+    real_states: Path, tiny_core_bundle: Path, tmp_path: Path, change: Callable[[dict[str, dict[str, object]]], None]
+) -> None:
+    state = Path(shutil.copytree(real_states / "mesp", tmp_path / "state"))
+    tensor_file("slot", header(change))(state)
+    assert broken_promises(state) == set()
+    assert broken_promises(state, tiny_core_bundle) == {"kept state"}
 
 
 def test_a_damaged_page_is_found(real_states: Path, tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ std::optional<BestStep> StateStore::best_step(int64_t run) {
   if (!statement.bind(run).step()) return std::nullopt;
   BestStep best;
   best.step = statement.number(0);
-  best.adapter = read_tensor_file(folder_, {statement.text(1), statement.text(2), statement.number(3)}, *shapes_, false);
+  best.adapter = read_tensor_file(folder_, {statement.text(1), statement.text(2), statement.number(3)}, *shapes_);
   return best;
 }
 

@@ -164,7 +164,7 @@ int64_t Database::number(const std::string& sql) {
 int64_t Database::last_id() const { return sqlite3_last_insert_rowid(connection_); }
 int64_t Database::changed() const { return sqlite3_changes(connection_); }
 
-void Database::prepare(const std::string& base_sha256, const AdapterShapes& shapes, bool may_be_new, bool any_base) {
+void Database::prepare(const std::string& base_sha256, const TensorShapes& shapes, bool may_be_new, bool any_base) {
   execute("PRAGMA cache_size = -64");  // SQLite's own default is 2 MB
   execute("PRAGMA trusted_schema = OFF");
   execute("PRAGMA cell_size_check = ON");

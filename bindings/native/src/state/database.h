@@ -15,7 +15,7 @@ struct sqlite3_stmt;
 
 namespace bespoke {
 
-class AdapterShapes;
+class TensorShapes;
 class Database;
 class OpenFile;
 
@@ -62,7 +62,7 @@ class Database {
 
   // Creates the tables of a new database, checks those of an old one: `any_base` whichever base and adapter it belongs to. The caller
   // holds the lock on files.
-  void prepare(const std::string& base_sha256, const AdapterShapes& shapes, bool may_be_new, bool any_base);
+  void prepare(const std::string& base_sha256, const TensorShapes& shapes, bool may_be_new, bool any_base);
   void execute(const std::string& sql);
   int64_t number(const std::string& sql);  // of the first row
   int64_t last_id() const;

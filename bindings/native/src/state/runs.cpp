@@ -247,14 +247,14 @@ std::optional<JournalRow> StateStore::next_journal_row(int64_t run, int64_t afte
   return row;
 }
 
-std::optional<Slot> StateStore::latest_slot(int64_t run) {
+std::optional<Slot> StateStore::latest_slot(int64_t run, const std::vector<StateTensor>& expected) {
   FilesLock lock(folder_);
   Statement statement(*database_, "SELECT step, cursor, file, sha256, bytes FROM slots WHERE run = ? ORDER BY id DESC LIMIT 1");
   if (!statement.bind(run).step()) return std::nullopt;
   Slot slot;
   slot.step = statement.number(0);
   slot.cursor = stored_json(statement.text(1), "cursor of run " + std::to_string(run));
-  slot.tensors = read_tensor_file(folder_, {statement.text(2), statement.text(3), statement.number(4)}, *shapes_, true);
+  slot.tensors = read_tensor_file(folder_, {statement.text(2), statement.text(3), statement.number(4)}, TensorShapes(expected));
   return slot;
 }
 

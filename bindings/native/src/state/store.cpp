@@ -33,7 +33,7 @@ std::vector<RowPlace> places(Statement& statement, const std::string& subject) {
 
 std::string name_of(Split split) { return split == Split::train ? "train" : "validation"; }
 
-StateStore::StateStore(std::string folder, std::unique_ptr<Database> database, std::unique_ptr<AdapterShapes> shapes)
+StateStore::StateStore(std::string folder, std::unique_ptr<Database> database, std::unique_ptr<TensorShapes> shapes)
     : folder_(std::move(folder)), database_(std::move(database)), shapes_(std::move(shapes)) {}
 
 StateStore::~StateStore() = default;
@@ -42,7 +42,7 @@ std::unique_ptr<StateStore> StateStore::open(const std::string& path, const std:
                                              const std::vector<StateTensor>& adapter, bool any_base) {
   std::string folder = path;
   while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
-  auto shapes = std::make_unique<AdapterShapes>(adapter);
+  auto shapes = std::make_unique<TensorShapes>(adapter);
   folder = prepare_folder(folder);
   FilesLock lock(folder);
   auto database = with_reserve(folder, [&] {

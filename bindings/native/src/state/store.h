@@ -15,8 +15,8 @@
 namespace bespoke {
 
 class Database;
-class AdapterShapes;
 class LockFile;
+class TensorShapes;
 class Transaction;
 
 // The right to train, for as long as it lives; the kernel takes it back when the process dies. The scratch file is removed on both ends.
@@ -95,13 +95,15 @@ class StateStore {
 
   // Commits adapter and optimizer state of a step, streamed from where they lie to a file. True: it survives whatever happens now.
   // False, and nothing is written: the run has ended meanwhile. `cursor` and each of `metrics`: JSON objects.
-  // AdapterError where `tensors` are not the adapter's pieces and `<piece>.<state>` of the same shapes.
+  // AdapterError where `tensors` are not the adapter's pieces and optimizer state of theirs, `<piece>.<state>`.
   bool commit_step(int64_t run, int64_t step, const std::string& cursor, const std::vector<StateTensor>& tensors,
                    const std::vector<std::string>& metrics = {});
   // Commits steps of a replayable plan in one transaction. False, and nothing written, where the run has ended.
   bool append_journal(int64_t run, const std::vector<JournalRow>& rows);
   std::optional<JournalRow> next_journal_row(int64_t run, int64_t after_step);  // the first one after that step
-  std::optional<Slot> latest_slot(int64_t run);                                 // verified; none before the first
+  // Verified; none before the first. `expected`: name and shape of all that the run's method keeps, as its plan has it. StateError
+  // where the slot holds anything else.
+  std::optional<Slot> latest_slot(int64_t run, const std::vector<StateTensor>& expected);
   // Metrics of all committed steps in order, or the last first; `look` returns false to see no more.
   void each_metrics(int64_t run, bool last_first, const std::function<bool(const std::string& json)>& look);
 
@@ -141,7 +143,7 @@ class StateStore {
     int64_t data_version, examples, validation;
   };
 
-  StateStore(std::string folder, std::unique_ptr<Database> database, std::unique_ptr<AdapterShapes> shapes);
+  StateStore(std::string folder, std::unique_ptr<Database> database, std::unique_ptr<TensorShapes> shapes);
   static std::unique_ptr<StateStore> open(const std::string& folder, const std::string& base_sha256,
                                           const std::vector<StateTensor>& adapter, bool any_base);
   static void check_id(const std::string& id);
@@ -157,7 +159,7 @@ class StateStore {
 
   std::string folder_;
   std::unique_ptr<Database> database_;
-  std::unique_ptr<AdapterShapes> shapes_;
+  std::unique_ptr<TensorShapes> shapes_;
   std::optional<std::string> text_rules_;  // of the rows that this store adds
   std::optional<ExampleCounts> counts_;  // what `add_example` knows of what is committed
 };

@@ -142,9 +142,9 @@ Error other_version(const std::string& subject, const std::string& version) {
 
 // ---- shapes --------------------------------------------------------------------------------------------------------------
 
-AdapterShapes::AdapterShapes(const std::vector<StateTensor>& adapter) {
+TensorShapes::TensorShapes(const std::vector<StateTensor>& tensors) {
   std::vector<const StateTensor*> sorted;
-  for (const StateTensor& tensor : adapter) sorted.push_back(&tensor);
+  for (const StateTensor& tensor : tensors) sorted.push_back(&tensor);
   std::sort(sorted.begin(), sorted.end(), [](auto* a, auto* b) { return a->name < b->name; });
   for (const StateTensor* tensor : sorted) {
     Piece piece{static_cast<uint32_t>(names_.size()), static_cast<uint32_t>(tensor->name.size()),
@@ -156,12 +156,12 @@ AdapterShapes::AdapterShapes(const std::vector<StateTensor>& adapter) {
   names_.shrink_to_fit(), extents_.shrink_to_fit(), pieces_.shrink_to_fit();
 }
 
-StateTensor AdapterShapes::piece(size_t index) const {
+StateTensor TensorShapes::piece(size_t index) const {
   const Piece& piece = pieces_[index];
   return {std::string_view(names_).substr(piece.name, piece.name_size), extents_.data() + piece.shape, piece.rank, nullptr};
 }
 
-int64_t AdapterShapes::find(std::string_view name) const {
+int64_t TensorShapes::find(std::string_view name) const {
   size_t low = 0, high = pieces_.size();
   while (low < high) {
     size_t middle = (low + high) / 2;
@@ -173,19 +173,17 @@ int64_t AdapterShapes::find(std::string_view name) const {
   return low < pieces_.size() && piece(low).name == name ? static_cast<int64_t>(low) : -1;
 }
 
-int64_t AdapterShapes::owner_of(std::string_view tensor, bool with_state) const {
-  int64_t found = find(tensor);
-  size_t dot = tensor.rfind('.');
-  if (found >= 0 || !with_state || dot == std::string_view::npos || dot + 1 == tensor.size()) return found;
-  return find(tensor.substr(0, dot));
+bool TensorShapes::owns(std::string_view state) const {
+  const size_t dot = state.rfind('.');
+  return dot != std::string_view::npos && dot + 1 < state.size() && find(state.substr(0, dot)) >= 0;
 }
 
-bool AdapterShapes::has_shape_of(size_t index, const StateTensor& tensor) const {
+bool TensorShapes::has_shape_of(size_t index, const StateTensor& tensor) const {
   StateTensor own = piece(index);
   return own.rank == tensor.rank && std::equal(own.shape, own.shape + own.rank, tensor.shape);
 }
 
-std::string AdapterShapes::json() const {
+std::string TensorShapes::json() const {
   std::string text = "{";
   for (size_t i = 0; i < size(); i++) {
     StateTensor tensor = piece(i);

@@ -13,15 +13,14 @@ namespace bespoke {
 
 class Database;
 
-class AdapterShapes {  // name -> shape of every piece of an adapter, in few bytes a piece
+class TensorShapes {  // name -> shape of every piece of an adapter, or of all that a method keeps, in few bytes a tensor
  public:
-  explicit AdapterShapes(const std::vector<StateTensor>& adapter);
+  explicit TensorShapes(const std::vector<StateTensor>& tensors);
 
   size_t size() const { return pieces_.size(); }
   StateTensor piece(size_t index) const;           // in the order of names
   int64_t find(std::string_view name) const;       // -1: no such piece
-  // The piece that a tensor is, or belongs to as optimizer state (`<piece>.<state>`); -1: neither.
-  int64_t owner_of(std::string_view tensor, bool with_state) const;
+  bool owns(std::string_view state) const;         // it has the name of optimizer state of one of these: `<piece>.<state>`
   bool has_shape_of(size_t index, const StateTensor& tensor) const;
   std::string json() const;  // as the database keeps it
 

@@ -37,12 +37,6 @@ Error misfit(std::string_view name, const std::string& got, const std::string& e
                "Use an adapter made with this bundle's base model and LoRA settings");
 }
 
-std::string float_list(const StateTensor& tensor) {
-  std::string text = "float32 [";
-  for (int32_t i = 0; i < tensor.rank; i++) text += (i ? ", " : "") + std::to_string(tensor.shape[i]);
-  return text + "]";
-}
-
 std::vector<const StateTensor*> by_name(const std::vector<StateTensor>& tensors) {
   std::vector<const StateTensor*> sorted;
   sorted.reserve(tensors.size());
@@ -173,21 +167,22 @@ int zero(const std::string& path) {
 
 }  // namespace
 
-void check_tensors(const std::vector<StateTensor>& tensors, const AdapterShapes& shapes, bool with_state) {
+void check_tensors(const std::vector<StateTensor>& tensors, const TensorShapes& adapter, bool with_state) {
   auto sorted = by_name(tensors);
   size_t at = 0;
-  for (size_t i = 0; i < shapes.size(); i++) {  // both are in the order of names
-    while (at < sorted.size() && sorted[at]->name < shapes.piece(i).name) at++;
-    if (at == sorted.size() || sorted[at]->name != shapes.piece(i).name)
-      throw misfit(shapes.piece(i).name, "no such tensor", float_list(shapes.piece(i)));
+  for (size_t i = 0; i < adapter.size(); i++) {  // both are in the order of names
+    while (at < sorted.size() && sorted[at]->name < adapter.piece(i).name) at++;
+    if (at == sorted.size() || sorted[at]->name != adapter.piece(i).name)
+      throw misfit(adapter.piece(i).name, "no such tensor", typed(adapter.piece(i)));
   }
   for (size_t i = 0; i < sorted.size(); i++) {
     const StateTensor& tensor = *sorted[i];
-    int64_t owner = shapes.owner_of(tensor.name, with_state);
-    if (owner < 0) throw misfit(tensor.name, "a tensor that the adapter does not have", "names of the bundle's adapter only");
+    const int64_t piece = adapter.find(tensor.name);
+    if (piece < 0 && !(with_state && adapter.owns(tensor.name)))
+      throw misfit(tensor.name, "a tensor that the adapter does not have", "names of the bundle's adapter only");
     if (i && sorted[i - 1]->name == tensor.name) throw misfit(tensor.name, "two tensors of this name", "one");
-    if (!shapes.has_shape_of(static_cast<size_t>(owner), tensor))
-      throw misfit(tensor.name, float_list(tensor), float_list(shapes.piece(static_cast<size_t>(owner))));
+    if (piece >= 0 && !adapter.has_shape_of(static_cast<size_t>(piece), tensor))
+      throw misfit(tensor.name, typed(tensor), typed(adapter.piece(static_cast<size_t>(piece))));
     if (!with_state && !all_finite(tensor.data, tensor.elements())) throw misfit(tensor.name, "NaN or infinity", "finite numbers");
   }
 }
@@ -241,6 +236,12 @@ int erase(const std::string& path, bool overwrite) {
 }
 
 void discard(const std::string& path) { unlink(path.c_str()); }
+
+std::string typed(const StateTensor& tensor) {
+  std::string text = "float32 [";
+  for (int32_t i = 0; i < tensor.rank; i++) text += (i ? ", " : "") + std::to_string(tensor.shape[i]);
+  return text + "]";
+}
 
 bool is_tensor_file_name(std::string_view name) { return is_tensor_file(name, false); }
 

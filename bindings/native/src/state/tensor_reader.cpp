@@ -44,10 +44,15 @@ LockedFile map(const std::string& path, int64_t size) {
   return file;
 }
 
-std::string bracketed(const StateTensor& tensor) {
-  std::string text = "[";
-  for (int32_t i = 0; i < tensor.rank; i++) text += (i ? ", " : "") + std::to_string(tensor.shape[i]);
-  return text + "]";
+constexpr const char* kNone = "no such tensor";
+
+// Of an adapter only damage makes another. What a slot must hold is for the bundle to say, and that may have been replaced.
+Error other_tensor(const std::string& path, const TensorFile& record, std::string_view name, const std::string& got,
+                   const std::string& expected) {
+  const std::string subject = path + ", tensor '" + std::string(name.substr(0, 200)) + "'";
+  if (record.file.compare(0, strlen(kSlotKind), kSlotKind) != 0) return damaged(subject, got, expected);
+  return Error(Kind::State, subject, got, expected + ", as the run's method keeps it in this bundle",
+               "Open the bundle that the run was started with, or call abandon_run() and train again");
 }
 
 }  // namespace
@@ -136,7 +141,7 @@ struct TensorFileReader {
   }
 };
 
-MappedTensors read_tensor_file(const std::string& folder, const TensorFile& record, const AdapterShapes& shapes, bool with_state) {
+MappedTensors read_tensor_file(const std::string& folder, const TensorFile& record, const TensorShapes& expected) {
   std::string path = folder + "/" + record.file;
   if (record.file.find('/') != std::string::npos || !is_tensor_file_name(record.file))
     throw damaged(folder, "a tensor file named '" + record.file.substr(0, 100) + "' in the database", "a name of ours");
@@ -154,14 +159,14 @@ MappedTensors read_tensor_file(const std::string& folder, const TensorFile& reco
   reader.read(bytes.data + 8 + length, bytes.size - 8 - length);
   MappedTensors tensors = reader.finish(std::move(file));
   for (const StateTensor& tensor : tensors.all()) {
-    int64_t owner = shapes.owner_of(tensor.name, with_state);
-    if (owner < 0 || !shapes.has_shape_of(static_cast<size_t>(owner), tensor))
-      throw damaged(path, "tensor '" + std::string(tensor.name.substr(0, 100)) + "' of shape " + bracketed(tensor),
-                    "the tensors of this adapter");
+    const int64_t known = expected.find(tensor.name);
+    if (known < 0) throw other_tensor(path, record, tensor.name, typed(tensor), kNone);
+    if (!expected.has_shape_of(static_cast<size_t>(known), tensor))
+      throw other_tensor(path, record, tensor.name, typed(tensor), typed(expected.piece(static_cast<size_t>(known))));
   }
-  for (size_t i = 0; i < shapes.size(); i++)
-    if (!tensors.find(shapes.piece(i).name))
-      throw damaged(path, "no tensor '" + std::string(shapes.piece(i).name) + "'", "all tensors of this adapter");
+  for (size_t i = 0; i < expected.size(); i++)
+    if (!tensors.find(expected.piece(i).name))
+      throw other_tensor(path, record, expected.piece(i).name, kNone, typed(expected.piece(i)));
   return tensors;
 }
 

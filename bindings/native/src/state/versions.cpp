@@ -103,7 +103,7 @@ std::optional<MappedTensors> StateStore::find_version(int64_t id) {
   FilesLock lock(folder_);
   Statement statement(*database_, "SELECT file, sha256, bytes FROM versions WHERE id = ?");
   if (!statement.bind(id).step()) return std::nullopt;
-  return read_tensor_file(folder_, {statement.text(0), statement.text(1), statement.number(2)}, *shapes_, false);
+  return read_tensor_file(folder_, {statement.text(0), statement.text(1), statement.number(2)}, *shapes_);
 }
 
 MappedTensors StateStore::load_version(int64_t id) {
@@ -120,7 +120,7 @@ std::optional<MappedTensors> StateStore::answering(int64_t* version) {
   Statement statement(*database_, "SELECT file, sha256, bytes, id FROM versions ORDER BY id DESC LIMIT 1");
   if (!statement.step()) return std::nullopt;
   if (version) *version = statement.number(3);
-  return read_tensor_file(folder_, {statement.text(0), statement.text(1), statement.number(2)}, *shapes_, false);
+  return read_tensor_file(folder_, {statement.text(0), statement.text(1), statement.number(2)}, *shapes_);
 }
 
 }  // namespace bespoke

@@ -177,7 +177,8 @@ bool Trainer::write_slot() {
 void Trainer::restore(const TensorSource& start) {
   const std::string subject = "cursor of run " + std::to_string(run_.id);
   {
-    const std::optional<Slot> slot = store_.latest_slot(run_.id);
+    const std::vector<NamedTensor> kept = machine_.state();
+    const std::optional<Slot> slot = store_.latest_slot(run_.id, state_tensors(kept));
     machine_.fill(slot ? source_of(slot->tensors) : start);
     if (slot) position_ = cursor_from_json(slot->cursor, subject);
     slot_step_ = position_.step;
