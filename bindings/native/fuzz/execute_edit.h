@@ -41,7 +41,13 @@ class Edit {
 
   // A new value of 2 to each rank, at the end of its region, or under a new name.
   uint32_t value(const bespoke::Allowed& kind, int rank) {
-    return add(kind, std::vector<int64_t>(static_cast<size_t>(rank), 2), "extra.value_" + std::to_string(plan_.values.size()));
+    const std::string number = "value_" + std::to_string(plan_.values.size());
+    return add(kind, std::vector<int64_t>(static_cast<size_t>(rank), 2), kind.role == bespoke::Role::optimizer ? state(number) : "extra." + number);
+  }
+  std::string state(const std::string& text) const {  // name of optimizer state, which belongs to a piece
+    for (const bespoke::Value& value : plan_.values)
+      if (value.role == bespoke::Role::adapter && value.place == bespoke::PlaceKind::named) return plan_.names[static_cast<size_t>(value.where)] + "." + text;
+    return text;
   }
   uint32_t named(const bespoke::Allowed& kind, int rank, const std::string& text) {
     return named(kind, std::vector<int64_t>(static_cast<size_t>(rank), 2), text);

@@ -192,7 +192,7 @@ bool state_in_two_plans(Case& one, const Corpus& corpus, Random& random) {
   for (size_t n = 0; n < one.plans.size(); n++) {
     Edit edit(one, corpus, random, n);
     if (!edit.enter({accumulates ? Section::apply_step : Section::train_step})) return false;
-    const uint32_t state = edit.named(kind, rank, "extra.state");
+    const uint32_t state = edit.named(kind, rank, edit.state("extra"));
     if (state == kNothing) return false;
     const uint32_t source = edit.value({Role::temporary, Lifetime::section, PlaceKind::arena, DType::float32, rank, rank}, rank);
     edit.put(Op::zero, source);

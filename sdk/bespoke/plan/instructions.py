@@ -18,6 +18,7 @@ PLAN_VERSION = (1, 1)
 MAX_PLAN_BYTES = 8_000_000
 
 DType = Literal["float32", "float16", "uint8", "int64"]
+MAX_NAME = 200  # characters of what is found by name
 DTYPE_BYTES: dict[str, int] = {"float32": 4, "float16": 2, "uint8": 1, "int64": 8}
 Role = Literal["weight", "adapter", "optimizer", "batch", "scalar", "constant", "temporary", "recorded"]
 Lifetime = Literal["section", "step", "session", "state", "bundle", "call"]
@@ -65,7 +66,7 @@ class Named:
     """Found by name: a weight, a piece of adapter or optimizer state, a batch tensor, a scalar, a step or session value."""
 
     kind: Literal["named"]
-    name: str = Field(min_length=1, max_length=200)
+    name: str = Field(min_length=1, max_length=MAX_NAME)
 
 
 @dataclass(slots=True, frozen=True, kw_only=True, config=_STRICT)

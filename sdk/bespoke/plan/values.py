@@ -37,6 +37,8 @@ def check_values(plan: Plan, where: str) -> None:
             refuse(where, f"estimate.{name}", str(size), f"at most {MAX_REGION_BYTES}")
     names: dict[str, int] = {}
     totals = dict.fromkeys(("step", "session", "state"), 0)
+    pieces: set[str] = set()
+    states: list[tuple[str, str]] = []
     for number, value in enumerate(plan.values):
         at = f"value {number}"
         _check_kind(plan, value, at, where)
@@ -44,10 +46,18 @@ def check_values(plan: Plan, where: str) -> None:
             other = names.setdefault(value.place.name, number)
             if other != number:
                 refuse(where, at, f"the name of value {other}, '{value.place.name}'", "a name of its own")
+            if value.role == "adapter":
+                pieces.add(value.place.name)
+            if value.role == "optimizer":
+                states.append((at, value.place.name))
         if value.lifetime in totals:
             totals[value.lifetime] += aligned(value.nbytes)
             if totals[value.lifetime] > MAX_REGION_BYTES:
                 refuse(where, at, f"more than {MAX_REGION_BYTES} bytes of {value.lifetime} values", "fewer")
+    for at, name in states:  # a state is kept in one file with the piece that it belongs to
+        piece, _, state = name.rpartition(".")
+        if piece not in pieces or not state:
+            refuse(where, at, f"optimizer '{name}'", "<piece>.<state>, of a piece of the adapter")
 
 
 def _check_kind(plan: Plan, value: ValueRecord, at: str, where: str) -> None:

@@ -60,7 +60,7 @@ def record(role: str, lifetime: str, place: str, dtype: str, rank: int) -> Docum
     """A value of this kind that is right in everything else."""
     names = {
         ("batch", "int64"): "targets", ("batch", "float32"): "mask", ("scalar", "float32"): "learning_rate",
-        ("scalar", "int64"): "position",
+        ("scalar", "int64"): "position", ("optimizer", "float32"): "block_00.q_proj.lora_A.another",
     }  # fmt: skip
     where = {
         "arena": {"offset": 4096}, "scratch": {"offset": 0}, "number": {"number": 3},

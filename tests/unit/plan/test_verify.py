@@ -101,6 +101,26 @@ RULES: dict[str, tuple[Callable[[Sample, Document], Any], Callable[[Sample], str
     "state is fp32": (
         lambda s, d: value(d, s.second).update(dtype="float16"), lambda s: f"value {s.second}", "float16",
     ),
+    "state belongs to a piece": (
+        lambda s, d: value(d, s.moment)["place"].update(name="block_00.another.m"),
+        lambda s: f"value {s.moment}", "optimizer 'block_00.another.m'",
+    ),
+    "state belongs to a piece of the adapter and not to a weight": (
+        lambda s, d: value(d, s.moment)["place"].update(name="block_00.m"),
+        lambda s: f"value {s.moment}", "optimizer 'block_00.m'",
+    ),
+    "state is no state of a state": (
+        lambda s, d: value(d, s.moment)["place"].update(name="block_00.q_proj.lora_A.m.n"),
+        lambda s: f"value {s.moment}", "optimizer 'block_00.q_proj.lora_A.m.n'",
+    ),
+    "state has a name of its own": (
+        lambda s, d: value(d, s.moment)["place"].update(name="block_00.q_proj.lora_A."),
+        lambda s: f"value {s.moment}", "optimizer 'block_00.q_proj.lora_A.'",
+    ),
+    "state is named after its piece": (
+        lambda s, d: value(d, s.moment)["place"].update(name="m"),
+        lambda s: f"value {s.moment}", "optimizer 'm'",
+    ),
     "offsets lie within the arena": (
         lambda s, d: value(d, s.x)["place"].update(offset=1 << 20), lambda s: f"value {s.x}", "bytes up to",
     ),

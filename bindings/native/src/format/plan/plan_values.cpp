@@ -2,6 +2,7 @@
 // The rules of a plan's table of values, each value by itself: kind, name, shape, size, place (sdk/bespoke/plan/values.py).
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "error.h"
 #include "format/plan/plan_check.h"
@@ -31,6 +32,8 @@ class ValueChecker {
     check_region("scratch_bytes", p_.estimate.scratch_bytes);
     std::unordered_map<int64_t, uint32_t> names;
     uint64_t totals[6] = {};
+    std::unordered_set<std::string> pieces;
+    std::vector<uint32_t> states;
     for (uint32_t id = 0; id < p_.values.size(); id++) {
       const Value& value = p_.values[id];
       at_ = "value " + std::to_string(id);
@@ -40,12 +43,15 @@ class ValueChecker {
         if (!is_new && in_force("name"))
           refuse("the name of value " + std::to_string(other->second) + ", '" + p_.name(id) + "'", "a name of its own");
       }
+      if (value.role == Role::optimizer) states.push_back(id);
+      if (value.role == Role::adapter && value.place == PlaceKind::named) pieces.insert(p_.name(id));
       if (value.lifetime != Lifetime::step && value.lifetime != Lifetime::session && value.lifetime != Lifetime::state) continue;
       uint64_t& total = totals[static_cast<size_t>(value.lifetime)];
       total += (checked_bytes(p_, id) + 63) / 64 * 64;
       if (total > rules_.region_bytes && in_force("region"))
         refuse("more than " + std::to_string(rules_.region_bytes) + " bytes of " + say(kLifetimeNames, value.lifetime) + " values", "fewer");
     }
+    for (const uint32_t id : states) check_owner(id, pieces);
   }
 
  private:
@@ -74,6 +80,16 @@ class ValueChecker {
       if (value.where % rules_.alignment) refuse("offset " + std::to_string(value.where), "an aligned offset");
     }
     if (value.place == PlaceKind::named && !is_let_through(value)) check_name(id);
+  }
+
+  // A state is kept in one file with the piece that it belongs to.
+  void check_owner(uint32_t id, const std::unordered_set<std::string>& pieces) {
+    if (p_.values[id].place != PlaceKind::named) return;
+    const std::string& name = p_.name(id);
+    const size_t dot = name.rfind('.');
+    at_ = "value " + std::to_string(id);
+    if (dot == std::string::npos || dot + 1 == name.size() || !pieces.count(name.substr(0, dot)))
+      refuse("optimizer '" + name + "'", "<piece>.<state>, of a piece of the adapter");
   }
 
   void check_name(uint32_t id) const {
