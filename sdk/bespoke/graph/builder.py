@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from bespoke.config import Settings, Training, scalar_options
 from bespoke.errors import PlanError
+from bespoke.graph.states import GRADIENT, check_state
 from bespoke.graph.trace import Graph, Tracer
 from bespoke.graph.tree import flatten, leaves_of, map_leaves, paths, unflatten
 from bespoke.graph.value import Batch, Value
@@ -103,7 +104,11 @@ class PlanBuilder:
         return {name: self._find(f"{group}.{name}", shape, "float32", "adapter", "state") for name, shape in shapes.items()}
 
     def state(self, like: Value, name: str, shape: Sequence[int] | None = None) -> Value:
-        """Optimizer state kept with a piece of the adapter, float32, by default of the piece's shape; zero when a run starts."""
+        """Optimizer state kept with a piece of the adapter, float32, by default of the piece's shape; zero when a run starts.
+
+        `name` is one that Python takes, other than `gradient`, which `accumulator` has. `shape`: up to 8 extents of 1 or more.
+        """
+        check_state(like, name, shape)
         found = self._find(f"{like.name}.{name}", like.shape if shape is None else tuple(shape), "float32", "optimizer", "state")
         if shape is not None and found.shape != tuple(shape):
             raise PlanError(
@@ -179,7 +184,7 @@ class PlanBuilder:
                 expected="b.training.accumulates",
                 next_step="Use b.zeros for a sum within the step, or let bespoke.methods.update decide",
             )
-        return self._find(f"{like.name}.gradient", like.shape, "float32", "temporary", "step")
+        return self._find(f"{like.name}.{GRADIENT}", like.shape, "float32", "temporary", "step")
 
     def choose(self, name: str, candidates: Sequence[Choice]) -> Choice:
         """One of the candidates, ordered from least memory to fastest. The planner decides and records."""

@@ -162,6 +162,26 @@ MISUSE: dict[str, tuple[Callable[[PlanBuilder], Any], str]] = {
     "two shapes of one state": (
         lambda b: (b.state(piece(b), "m", shape=(3,)), b.state(piece(b), "m", shape=(4,))), "the shape [4]",
     ),
+    "a state of what is no adapter": (lambda b: b.state(b.zeros((2, 64)), "m"), "a value of role temporary"),
+    "a state of a weight": (lambda b: b.state(b.weights("block_00")["input_norm"], "m"), "a value of role weight"),
+    "a state of a state": (lambda b: b.state(b.state(piece(b), "m"), "n"), "a value of role optimizer"),
+    "a state of some rows": (lambda b: b.state(piece(b).rows(0, 1), "m"), "some of its rows"),
+    "a state with a dot in its name": (lambda b: b.state(piece(b), "m.n"), "the name 'm.n'"),
+    "a state without a name": (lambda b: b.state(piece(b), ""), "the name ''"),
+    "a state whose name is no text": (lambda b: b.state(piece(b), 3), "the name '3'"),  # type: ignore[arg-type]
+    "a state named as no file could hold it": (lambda b: b.state(piece(b), 'm"\n\0'), "the name 'm"),
+    "a state of a letter outside ASCII": (lambda b: b.state(piece(b), "µ"), "the name 'µ'"),
+    "a state with a long name": (lambda b: b.state(piece(b), "m" * 200), "a name of 200 characters"),
+    "a state named as the sum of gradients": (lambda b: b.state(piece(b), "gradient"), "the name 'gradient'"),
+    "a state without elements": (lambda b: b.state(piece(b), "m", shape=(0, 3)), "the shape (0, 3)"),
+    "a state of less than nothing": (lambda b: b.state(piece(b), "m", shape=(-1,)), "the shape (-1,)"),
+    "a state whose shape holds no integers": (lambda b: b.state(piece(b), "m", shape=(2.0, True)), "the shape (2.0, True)"),  # type: ignore[arg-type]
+    "a state whose shape is a number": (lambda b: b.state(piece(b), "m", shape=3), "the shape 3"),  # type: ignore[arg-type]
+    "a state of nine dimensions": (lambda b: b.state(piece(b), "m", shape=(1,) * 9), "the shape (1, 1"),
+    "a state that no file could hold": (lambda b: b.state(piece(b), "m", shape=(2**20, 2**20)), "the shape [1048576, 1048576]"),
+    "another shape than the piece's, which a state has": (
+        lambda b: (b.state(piece(b), "m"), b.state(piece(b), "m", shape=(3,))), "the shape [3]",
+    ),
     "noise of what is no adapter": (lambda b: b.noise(b.zeros((2, 64))), "a value of role temporary"),
     "noise of some rows": (lambda b: b.noise(piece(b).rows(0, 1)), "some of its rows"),
     "a record of some rows": (lambda b: b.record(b.zeros((4, 3)).rows(0, 1)), "some of its rows"),
