@@ -80,11 +80,11 @@ class CoreRuntime:
     def train(
         self, asked: Request, seconds: float | None, on_progress: Listener | None, stop: Callable[[], bool] | None
     ) -> TrainReport:
-        request = {
-            "verb": "train", "method": asked.method, "steps": asked.steps or 0, "seed": asked.seed,
-            "deadline_seconds": seconds or 0.0, "settings": dict(asked.settings or {}),
-        }  # fmt: skip
-        return train_report(self._ask(request, on_progress, stop))
+        return train_report(self._ask(_training(asked, seconds), on_progress, stop))
+
+    def training(self, asked: Request, seconds: float | None) -> dict[str, Any]:
+        """The whole request of `train`, for who starts the process and listens to it."""
+        return self._whole(_training(asked, seconds), self._memory_bytes)
 
     def evaluate(self, split: str, examples: Sequence[str] | None = None) -> Evaluation:
         """Of the user's examples of a split, or of these, each a JSON text."""
@@ -137,6 +137,13 @@ class CoreRuntime:
             return run(self._whole(more, limit), limit, on_progress, stop, orders)
         finally:
             self._running = None
+
+
+def _training(asked: Request, seconds: float | None) -> dict[str, Any]:
+    return {
+        "verb": "train", "method": asked.method, "steps": asked.steps or 0, "seed": asked.seed,
+        "deadline_seconds": seconds or 0.0, "settings": dict(asked.settings or {}),
+    }  # fmt: skip
 
 
 def _pace(share: float) -> dict[str, Any]:

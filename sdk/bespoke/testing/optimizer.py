@@ -14,6 +14,7 @@ import torch
 
 from bespoke.config import Settings, Training
 from bespoke.contracts import Optimizer
+from bespoke.core.finding import find
 from bespoke.errors import ConfigError, PlanError, PluginError
 from bespoke.golden.promises import GoldenMethod, check_promise, stored_pieces
 from bespoke.graph.builder import PlanBuilder
@@ -22,12 +23,14 @@ from bespoke.methods.sections import evaluate_step
 from bespoke.plan.compile import TRAINING_SECTIONS
 from bespoke.plan.draft import DraftPlan
 from bespoke.plan.instructions import Emit, Plan, Store
+from bespoke.plan.values import arrays_of
 from bespoke.system.footprint import can_measure
 from bespoke.system.guard import KernelPeak, MemoryMeter
 from bespoke.testing.dense import loss_and_gradients
 from bespoke.testing.estimates import check_estimates
 from bespoke.testing.options import checked_options
 from bespoke.testing.rig import Case, Rig, planned
+from bespoke.testing.run import check_run
 from bespoke.testing.tiny import CONTEXT, TokenBatch, shared_tracer, tiny_adapter, tiny_weights
 
 SMALL, NORMED, PARTIAL, ONLY_B, LARGE = ("plain", 7, 2), ("normed", 9, 2), ("partial", 7, 2), ("only_b", 7, 2), ("plain", 64, 3)
@@ -39,7 +42,8 @@ STEPS_REPEATED = 3
 
 @dataclass(frozen=True)
 class OptimizerReport:
-    """What was found. `gradient_error` is the largest relative distance to autograd, None for a method that is not exact."""
+    """What was found. `gradient_error` is the largest relative distance to autograd, None for a method that is not exact;
+    `run_steps` those of the run by the device core, 0 where there was none: without a core, or where a step reads arrays."""
 
     name: str
     replayable: bool
@@ -49,6 +53,7 @@ class OptimizerReport:
     estimated_peak_bytes: int
     loss_before: float
     loss_after: float
+    run_steps: int
 
 
 def check_optimizer(
@@ -59,7 +64,8 @@ def check_optimizer(
 
     `exact`: its gradients are those of the loss, not estimates; then `b.accumulator` is compared with autograd, for each piece that
     it stores. By default what the method promises; a promise of estimates is held to the letter in any case.
-    `steps` at `learning_rate` on one small batch must lower its loss, and by more than the share `loss_falls_by`.
+    `steps` at `learning_rate` on one small batch must lower its loss, and by more than the share `loss_falls_by`. At that rate the
+    device core, where it is installed, trains 250 steps: it is killed behind a slot, and must end as a run that nobody killed.
     Raises PluginError, or the error of the SDK that names the broken rule (PlanError, GraphError).
     """
     check = _Check(optimizer, options)
@@ -81,7 +87,8 @@ def check_optimizer(
     check.repeats(plans[0], learning_rate)
     peak, estimate = check.peak(plans[-1])
     before, after = check.learns(plans[0], steps, learning_rate, loss_falls_by)
-    return OptimizerReport(optimizer.name, plans[0].replayable, accumulates, error, peak, estimate, before, after)
+    ran = check.run(plans[0], learning_rate)
+    return OptimizerReport(optimizer.name, plans[0].replayable, accumulates, error, peak, estimate, before, after, ran)
 
 
 class _Check:
@@ -313,6 +320,13 @@ class _Check:
                 "Check the sign of the step, or give check_optimizer a learning_rate and steps that suit the method",
             )  # fmt: skip
         return before, after
+
+    def run(self, plan: Plan, learning_rate: float) -> int:
+        """Steps of a run that was killed, went on, was accepted and rolled back: 0 of a method that asks for arrays, which examples
+        cannot hold."""
+        if arrays_of(plan) or find().library is None:
+            return 0
+        return check_run(self.optimizer, self.options, self.fail, learning_rate=learning_rate)
 
 
 def _anonymous(draft: DraftPlan) -> list[tuple[Any, ...]]:

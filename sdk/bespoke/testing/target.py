@@ -20,12 +20,14 @@ from bespoke.bundle.manifest import file_name_problem
 from bespoke.compiler.baking import quantized_operands
 from bespoke.config import Settings
 from bespoke.contracts import Artifact, Baked, CompilingTarget, Optimizer, Target, bakes, rounding
+from bespoke.core.finding import find
 from bespoke.errors import ConfigError, PluginError, Unsupported
 from bespoke.graph.trace import Graph, TensorSpec
 from bespoke.graph.tree import flatten
 from bespoke.plan.instructions import Plan
 from bespoke.testing.options import checked_options
 from bespoke.testing.rig import AnswerRig, Case, Function, Rig, planned, planned_answers
+from bespoke.testing.run import check_run
 from bespoke.testing.tiny import shared_tracer, tiny_adapter, tiny_batch, tiny_models
 
 CASES = (Case.of("plain", 7, 2), Case.of("normed", 9, 2, accumulation=2, clip_norm=0.5))
@@ -37,13 +39,15 @@ KEYS_OF_A_GRAPH = 2  # with weights baked into them
 
 @dataclass(frozen=True)
 class TargetReport:
-    """What was found: artifacts compiled, graphs refused, how many could be opened here, and the largest relative error."""
+    """What was found: artifacts compiled, graphs refused, how many could be opened here, the largest relative error, and the steps
+    of the run by the device core, 0 where nothing here computes for the target."""
 
     name: str
     lowered: int
     unsupported: tuple[Unsupported, ...]
     opened: int
     error: float
+    run_steps: int
 
 
 def check_target(
@@ -56,13 +60,15 @@ def check_target(
     that opens here is run with the operands that a real step gives it; results may be off by `tolerance` of their largest value.
     Whole numbers must be the same. Where the target says that it rounds, an index of a largest value may be another one if the
     traced graph itself gives another one there, when its operands are moved by `tolerance` of their size.
+    Where all artifacts open here and one of the methods promises exact gradients, it takes the 250 steps of a run, too, by the
+    device core as a process or by `open`: killed behind a slot, it must end as a run that nobody killed.
     `partial`: graphs may be refused with Unsupported. Of a target without artifacts (neither `lower` nor `open`), name, costs and
     options are all there is to check. Raises PluginError, or the target's own Unsupported.
     """
     check = _Check(target, options, tolerance)
     check.settings()
     if not isinstance(target, CompilingTarget):
-        return TargetReport(target.name, 0, (), 0, 0.0)
+        return TargetReport(target.name, 0, (), 0, 0.0, check.whole_run(optimizers))
     with tempfile.TemporaryDirectory() as folder:
         check.folders = [Path(folder) / "a", Path(folder) / "another folder" / "b"]
         for place in check.folders:
@@ -77,7 +83,8 @@ def check_target(
     refused = tuple(check.refused.values())
     if refused and not partial:
         raise refused[0]
-    return TargetReport(target.name, len(check.artifacts), refused, check.opened, check.error)
+    ran = 0 if refused else check.whole_run(optimizers)
+    return TargetReport(target.name, len(check.artifacts), refused, check.opened, check.error, ran)
 
 
 def _installed_optimizers() -> list[str]:
@@ -237,6 +244,14 @@ class _Check:
         rig = AnswerRig(model_name, plan, self._functions(plan))
         rig.buffers.fill(tiny_adapter(model_name))
         rig.generate(tiny_batch(tiny_models()[model_name], 1, CHUNK).tokens)
+
+    def whole_run(self, names: Sequence[str] | None) -> int:
+        """Steps of a run by the first of the methods whose gradients are exact: such a run surely makes its examples likelier."""
+        found = (plugins.get("optimizer", name) for name in (_installed_optimizers() if names is None else names))
+        optimizer = next((one for one in found if one.promises == "exact_gradients"), None)
+        if optimizer is None or self.opened < len(self.artifacts) or find().library is None:
+            return 0
+        return check_run(optimizer, optimizer.Options(), self.fail, target=(self.target, self.options))
 
     def _functions(self, plan: Plan) -> list[Function]:
         graphs = shared_tracer().graphs

@@ -69,7 +69,7 @@ def shared_tracer() -> Tracer:
     return Tracer()
 
 
-def _random(name: str, shape: tuple[int, ...]) -> np.ndarray:
+def random_numbers(name: str, shape: tuple[int, ...]) -> np.ndarray:
     """Standard normal, a stream of its own for each name."""
     generator = np.random.Generator(np.random.Philox(key=[7, zlib.crc32(name.encode())]))
     return generator.standard_normal(shape).astype(np.float32)
@@ -83,7 +83,7 @@ def tiny_weights(name: str) -> dict[str, np.ndarray]:
     for group in ("embedding", *model.blocks, "head"):
         for piece, shape in model.weight_shapes(group).items():
             full = f"{group}.{piece}"
-            drawn = _random(f"{name} {full}", shape)
+            drawn = random_numbers(f"{name} {full}", shape)
             if model.is_quantized(piece):
                 scale = np.float32(0.3 if piece == "table" else shape[1] ** -0.5)
                 arrays[f"{full}.codes"], arrays[f"{full}.scales"] = quantize(full, scale * drawn)
@@ -101,7 +101,7 @@ def tiny_adapter(name: str) -> dict[str, np.ndarray]:
     """An adapter whose B is not 0: with B = 0 every gradient of A would be."""
     model = tiny_models()[name]
     return {
-        f"{group}.{piece}": np.float32(0.3) * _random(f"{name} adapter {group}.{piece}", shape)
+        f"{group}.{piece}": np.float32(0.3) * random_numbers(f"{name} adapter {group}.{piece}", shape)
         for group in model.blocks
         for piece, shape in model.adapter_shapes(group).items()
     }

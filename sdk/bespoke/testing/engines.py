@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who computes the steps of a run in a contract suite, as something that can be trained with and killed.
+
+Run as a module, it is the process that is killed: it trains until a step, and dies of SIGKILL within it.
+"""
+
+from __future__ import annotations
+
+import ctypes as c
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from bespoke.bundle.reader import open_bundle
+from bespoke.config import Settings
+from bespoke.contracts import CompilingTarget, EngineTarget, Target
+from bespoke.core import finding, library
+from bespoke.core.child import started
+from bespoke.core.handle import Handle, Place, Request
+from bespoke.core.runtime import TARGET, CoreRuntime
+from bespoke.core.torch_engine import TorchEngine
+from bespoke.reference.threads import limited
+from bespoke.rules.report import Progress
+from bespoke.testing.target_engine import TargetEngine
+
+__all__ = ["Runs", "runs_of"]
+
+Choice = tuple[Target, Settings] | None
+"""A target with its options; none: torch."""
+
+
+class Runs(Protocol):
+    """One run in one state folder: begun or continued."""
+
+    def train(self, bundle: Path, state: Path) -> list[float]:
+        """To its end; the losses of the steps that it took."""
+
+    def kill(self, bundle: Path, state: Path, after: int) -> str:
+        """In a process that is sent SIGKILL after so many steps; how it ended, where that was before."""
+
+
+def runs_of(choice: Choice) -> Runs | None:
+    """None: nothing on this machine computes for this target. Artifacts, if it has them, open here."""
+    if choice is not None and isinstance(choice[0], CompilingTarget) and _is_of_the_core(choice[0].name):
+        return AsCore(choice[0].name)
+    return None if _engine_of(choice) is None else InPython(choice)
+
+
+def opened(bundle: Path, state: Path, **options: Any) -> Handle:
+    return Handle(library.load(), place_of(bundle, state), **options)
+
+
+def place_of(bundle: Path, state: Path) -> Place:
+    with open_bundle(bundle) as found:
+        return Place(bundle, state, found.manifest_sha256)
+
+
+def _is_of_the_core(name: str) -> bool:
+    there = finding.find().library
+    return there is not None and (name == TARGET or any(there.parent.glob(f"libbespoke_engine_{name}.*")))
+
+
+def _engine_of(choice: Choice) -> Callable[[], TorchEngine] | None:
+    if choice is None:
+        return TorchEngine
+    target, options = choice
+    if isinstance(target, CompilingTarget):
+        compiling = target
+        return lambda: TargetEngine(compiling, options)
+    return cast("Callable[[], TorchEngine] | None", target.engine(options)) if isinstance(target, EngineTarget) else TorchEngine
+
+
+def _ended(status: int, said: bytes) -> str:
+    return "" if status == -signal.SIGKILL else f"status {status}: {said[-300:].decode(errors='replace').strip()}"
+
+
+class InPython:
+    """The library of the core in a process of Python, with an engine that is written in Python."""
+
+    def __init__(self, choice: Choice) -> None:
+        self.choice = choice
+
+    def train(
+        self, bundle: Path, state: Path, on_progress: Callable[[Progress], None] | None = None, request: Request | None = None
+    ) -> list[float]:
+        made = _engine_of(self.choice)
+        assert made is not None
+        engine = made()
+        table = c.cast(c.pointer(engine.table), c.c_void_p)
+        with limited(1), closing(opened(bundle, state, engine=table)) as core:  # one thread there and here
+            return list(core.train(request or Request(), None, on_progress, None)["losses"])
+
+    def kill(self, bundle: Path, state: Path, after: int) -> str:
+        with tempfile.TemporaryFile() as said:
+            process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(bundle), str(state), str(after)], stdin=subprocess.PIPE, stderr=said,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            )  # fmt: skip
+            process.communicate(pickle.dumps(self.choice))
+            said.seek(0)
+            return _ended(process.returncode, said.read())
+
+
+class AsCore:
+    """The core as a process of its own, as `bespoke train` starts it."""
+
+    def __init__(self, engine: str) -> None:
+        self.engine = engine
+
+    def train(self, bundle: Path, state: Path) -> list[float]:
+        return list(self._core(bundle, state).train(Request(), None, None, None).losses)
+
+    def kill(self, bundle: Path, state: Path, after: int) -> str:
+        last = b""
+        with started(self._core(bundle, state).training(Request(), None), None) as core:
+            assert core.process.stdout is not None
+            for last in core.process.stdout:
+                event = json.loads(last)
+                if event.get("phase") == "step" and event["step"] >= after:
+                    core.process.kill()
+            return _ended(core.process.wait(), last)
+
+    def _core(self, bundle: Path, state: Path) -> CoreRuntime:
+        return CoreRuntime(place_of(bundle, state), None, self.engine)
+
+
+def main() -> None:
+    bundle, state, after = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+
+    def die(progress: Progress) -> None:
+        if progress.phase == "step" and progress.step >= after:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    InPython(pickle.load(sys.stdin.buffer)).train(bundle, state, die)  # from the process that started this one
+
+
+if __name__ == "__main__":
+    main()
