@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+import torch
 
 from bespoke import plugins
 from bespoke.contracts import CompilingTarget
+from bespoke.errors import PluginError
 from bespoke.testing import check_optimizer, check_target
+from bespoke.testing.run import STEPS, check_run
 from tests.checks import few_of
 
 
@@ -34,6 +37,7 @@ METHODS = [
     Method("mesp", exact=True, options={"update": "adamw", "weight_decay": 0.01}),
     Method("mezo", exact=False, options={"distribution": "rademacher"}, steps=40, learning_rate=3e-4, falls_by=0.1),
     Method("momentum_fa", exact=True, options={"momentum": 0.5}, learning_rate=0.1),
+    Method("windowed", exact=True, learning_rate=1e-2),
     Method("fzoo", exact=False, options={"queries": 4}, steps=40, learning_rate=1e-5, falls_by=0.1),
     Method(
         "hizoo", exact=False, options={"epsilon": 1e-2, "smoothing": 1e-3}, steps=40, learning_rate=3e-4, falls_by=0.05,
@@ -50,6 +54,7 @@ METHODS = [
     Method("zo_signsgd", exact=False, steps=40, learning_rate=3e-3, falls_by=0.1),
 ]
 FEW = ("mebp", "mesp", "mezo", "prge")
+WITHOUT_RUN = {"simpo"}  # its steps read arrays, which examples cannot hold yet
 REPLAYABLE = {"fzoo", "hizoo", "mezo", "prge", "zo_signsgd"}
 
 
@@ -64,6 +69,18 @@ def test_optimizer_keeps_the_contract(method: Method) -> None:
     assert report.accumulates == (method.name not in REPLAYABLE)
     assert (report.gradient_error is not None) == method.exact
     assert 0 < report.peak_bytes <= report.estimated_peak_bytes
+    assert report.run_steps == (0 if method.name in WITHOUT_RUN else STEPS)
+
+
+@pytest.mark.parametrize("method", [one for one in METHODS if one.name not in (*FEW, *WITHOUT_RUN)], ids=str)
+def test_a_run_by_the_core_is_whole_after_a_kill_behind_its_slot(method: Method) -> None:
+    """Of those methods whose whole suite is slow."""
+    optimizer = plugins.get("optimizer", method.name)
+
+    def fail(got: str, expected: str, next_step: str) -> PluginError:
+        return PluginError(f"optimizer '{method.name}'", got=got, expected=expected, next_step=next_step)
+
+    assert check_run(optimizer, optimizer.Options(**method.options), fail, learning_rate=method.learning_rate) == STEPS
 
 
 @pytest.mark.slow
@@ -72,13 +89,16 @@ def test_target_keeps_the_contract(name: str) -> None:
     report = check_target(plugins.get("target", name))
     assert report.opened == report.lowered > 60
     assert report.error <= 1e-5
+    assert report.run_steps == STEPS
 
 
 @pytest.mark.parametrize("name", ["torch", "cuda"])
 def test_a_target_without_artifacts_keeps_it_too(name: str) -> None:
     target = plugins.get("target", name)
     assert not isinstance(target, CompilingTarget)
-    assert check_target(target).lowered == 0
+    report = check_target(target)
+    assert report.lowered == 0
+    assert report.run_steps == (STEPS if name == "torch" or torch.cuda.is_available() else 0)
 
 
 def test_every_installed_plugin_is_in_the_table() -> None:

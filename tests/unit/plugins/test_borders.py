@@ -94,7 +94,8 @@ def run(program: str, *arguments: object) -> str:
 
 SLOW_TO_IMPORT = ("coreml", "executorch")
 NAMES = {
-    "cuda", "fzoo", "hizoo", "listing", "mebp", "mesp", "mezo", "mlx", "momentum_fa", "prge", "simpo", "torch", "zo_signsgd",
+    "cuda", "fzoo", "hizoo", "listing", "mebp", "mesp", "mezo", "mlx", "momentum_fa", "prge", "simpo", "torch",
+    "windowed", "zo_signsgd",
 }  # fmt: skip
 
 
