@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes as c
 import json
 import shutil
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 
 from bespoke import plugins
 from bespoke.core.handle import Request
+from bespoke.core.torch_engine import TorchEngine
 from bespoke.errors import StateError
 from bespoke.testing.engines import InPython, opened
 from bespoke.testing.folder import build_tiny
@@ -34,9 +36,11 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
         optimizer = plugins.get("optimizer", "windowed")
         training = TRAINING.model_copy(update={"steps": 12, "learning_rate": 1e-2, "commit_seconds": 1e-6})
         bundle = build_tiny(folder, optimizer, optimizer.Options(), training)
-        with closing(opened(bundle, folder / "state")) as core:
+        engine = TorchEngine()
+        with closing(opened(bundle, folder / "state", engine=c.cast(c.pointer(engine.table), c.c_void_p))) as core:
             core.add_example(json.dumps({"tokens": [20, 21, 22, 23], "mask": [0, 1, 1, 1]}), "one", None)
-        InPython(None).train(bundle, folder / "state", request=Request(9))
+            core.train(Request(), 1e-9, None, None)  # begins a run of all its steps
+            assert core.train(Request(9), None, None, None)["total_steps"] == 9
 
     return made_once(tmp_path_factory, "slots", make)
 

@@ -88,15 +88,13 @@ class InPython:
     def __init__(self, choice: Choice) -> None:
         self.choice = choice
 
-    def train(
-        self, bundle: Path, state: Path, on_progress: Callable[[Progress], None] | None = None, request: Request | None = None
-    ) -> list[float]:
+    def train(self, bundle: Path, state: Path, on_progress: Callable[[Progress], None] | None = None) -> list[float]:
         made = _engine_of(self.choice)
         assert made is not None
         engine = made()
         table = c.cast(c.pointer(engine.table), c.c_void_p)
         with limited(1), closing(opened(bundle, state, engine=table)) as core:  # one thread there and here
-            return list(core.train(request or Request(), None, on_progress, None)["losses"])
+            return list(core.train(Request(), None, on_progress, None)["losses"])
 
     def kill(self, bundle: Path, state: Path, after: int) -> str:
         with tempfile.TemporaryFile() as said:
