@@ -15,8 +15,8 @@ import scipy.stats
 from bespoke.bundle.reader import Bundle, open_bundle
 from bespoke.config import Training, settings_from
 from bespoke.reference.evaluate import evaluate_on
-from bespoke.reference.machine import Machine, adapter_tensors
-from bespoke.reference.threads import limited
+from bespoke.reference.machine import Machine, adapter_tensors, threads_of
+from bespoke.reference.torch_settings import computing
 from bespoke.reference.train import Journal, Trained, bundle_rows, replay, train
 from bespoke.rules.batches import Row
 from bespoke.rules.judged import judged_rows
@@ -50,7 +50,7 @@ def expected_of(bundle: Path, state: Path) -> Expected:
         machine = Machine(opened, opened.method(method))
 
         def loss_of(adapter: Mapping[str, np.ndarray], looked: Sequence[Row]) -> float | None:
-            with limited(machine.threads):
+            with computing(threads_of(opened)):
                 found = evaluate_on(machine, looked, adapter_tensors(adapter), examples=len(looked))
             return None if found is None else found.loss
 

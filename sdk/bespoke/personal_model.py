@@ -390,11 +390,11 @@ class PersonalModel:
         if self._torch is None:
             with MissingDependency.unless_there(what, "torch", "torch"):
                 from bespoke.core.in_process import InProcess
-            from bespoke.reference.threads import limited, threads_for
+            from bespoke.reference.machine import threads_of
+            from bespoke.reference.torch_settings import computing
 
             engine = engine_of(self._bundle.manifest)
-            config = self._bundle.manifest.model.config
-            with_threads = partial(limited, threads_for(config.hidden_size * config.intermediate_size))
-            self._torch = InProcess(library.load(), self._place, engine, self._memory_bytes, with_threads)
+            as_tested = partial(computing, threads_of(self._bundle))
+            self._torch = InProcess(library.load(), self._place, engine, self._memory_bytes, as_tested)
             self._torch.set_pace(self._share)
         return self._torch

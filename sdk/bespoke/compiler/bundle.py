@@ -63,6 +63,7 @@ from bespoke.plan.instructions import Plan
 from bespoke.plan.kinds import ADAPTER_GROUP
 from bespoke.plan.same_state import check_same_state
 from bespoke.plan.verify import verify
+from bespoke.reference.torch_settings import computing
 from bespoke.rules.noise import noise
 from bespoke.version import __version__
 
@@ -96,7 +97,7 @@ class Made:
 def estimate(request: BuildRequest) -> BuildEstimate:
     """The bundle itself, built into a folder that is thrown away: with weights that are not read, and golden values that are not
     computed but as long as they can get."""
-    with tempfile.TemporaryDirectory() as temporary, BundleWriter(Path(temporary) / "bundle") as writer:
+    with computing(None), tempfile.TemporaryDirectory() as temporary, BundleWriter(Path(temporary) / "bundle") as writer:
         made = _files(request, writer, lambda stage, done, total: None, hollow=True)
         folder = writer.finish(made.manifest, request.signing_key)
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
@@ -110,14 +111,14 @@ def dial(request: BuildRequest, budgets: Sequence[int]) -> Dial:
     """See Personalizer.dial."""
     config = read_config(resolve_model(request.model))
     _check(request, config)
-    with tempfile.TemporaryDirectory() as temporary:
+    with computing(None), tempfile.TemporaryDirectory() as temporary:
         compiled = Artifacts(request.targets[0], Path(temporary), lambda stage, done, total: None)
         return Dial(Plans(request, ModelSpec(config, request.lora)).dial(budgets, compiled))
 
 
 def build(request: BuildRequest, out: Path, progress: Progress) -> tuple[Path, DataReport | None]:
     """See Personalizer.build."""
-    with BundleWriter(out) as writer:
+    with computing(None), BundleWriter(out) as writer:
         made = _files(request, writer, progress)
         return writer.finish(made.manifest, request.signing_key), made.report
 

@@ -35,11 +35,11 @@ class InProcess:
 
     def __init__(
         self, library: Library, place: Place, engine: TorchEngine, memory_bytes: int | None,
-        limited: Callable[[], AbstractContextManager[None]],
+        computing: Callable[[], AbstractContextManager[None]],
     ) -> None:  # fmt: skip
-        """`limited`: within it, torch has the number of threads to compute with."""
+        """`computing`: within it, torch has the settings and the number of threads to compute with."""
         self._memory_bytes = memory_bytes
-        self._limited = limited
+        self._computing = computing
         self._alone = threading.Lock()
         self._engine = engine
         table = c.cast(c.pointer(self._engine.table), c.c_void_p)
@@ -82,7 +82,7 @@ class InProcess:
             return work()  # the core refuses it
         try:
             self._engine.failure = None
-            with self._limited():
+            with self._computing():
                 return work()
         except BespokeError as error:
             raise error from self._engine.failure

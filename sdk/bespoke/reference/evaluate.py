@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from bespoke.bundle.reader import Bundle
-from bespoke.reference.machine import Machine, adapter_tensors
-from bespoke.reference.threads import limited
+from bespoke.reference.machine import Machine, adapter_tensors, threads_of
+from bespoke.reference.torch_settings import computing
 from bespoke.rules.batches import RowLike, evaluation_batches
 from bespoke.rules.report import Evaluation
 
@@ -24,9 +24,9 @@ def evaluate(
 
     By default of the bundle's own adapter, which changes nothing. A method says how many rows a batch has, and how long they are.
     """
-    machine = Machine(bundle, bundle.method(method))
-    tensors = adapter_tensors(bundle.initial_adapter() if adapter is None else adapter)
-    with limited(machine.threads):
+    with computing(threads_of(bundle)):
+        machine = Machine(bundle, bundle.method(method))
+        tensors = adapter_tensors(bundle.initial_adapter() if adapter is None else adapter)
         return evaluate_on(machine, rows, tensors, examples=len(rows) if examples is None else examples)
 
 

@@ -10,8 +10,8 @@ import torch
 
 from bespoke.bundle.reader import Bundle
 from bespoke.errors import GenerationError
-from bespoke.reference.machine import AnsweringMachine, adapter_tensors
-from bespoke.reference.threads import each_limited
+from bespoke.reference.machine import AnsweringMachine, adapter_tensors, threads_of
+from bespoke.reference.torch_settings import computing, each_computed
 from bespoke.rules.sampling import check_sampling, choose_token
 
 Adapter = Mapping[str, np.ndarray]
@@ -22,13 +22,15 @@ def generate(
     top_p: float = 1.0, top_k: int | None = None, seed: int = 0,
 ) -> Iterator[int]:  # fmt: skip
     """The answer of an adapter to token ids, as token ids; by default of the bundle's own adapter, which changes nothing."""
-    machine = AnsweringMachine(bundle)
-    tensors = adapter_tensors(bundle.initial_adapter() if adapter is None else adapter)
+    threads = threads_of(bundle)
+    with computing(threads):
+        machine = AnsweringMachine(bundle)
+        tensors = adapter_tensors(bundle.initial_adapter() if adapter is None else adapter)
     tokens = generate_on(
         machine, list(prompt), tensors, frozenset(bundle.manifest.text.stop_ids), max_tokens=max_tokens, temperature=temperature,
         top_p=top_p, top_k=top_k, seed=seed,
     )  # fmt: skip
-    return each_limited(tokens, machine.threads)
+    return each_computed(tokens, threads)
 
 
 def generate_on(

@@ -25,6 +25,12 @@ from bespoke.reference.weights import Weights
 from bespoke.rules.batches import Batch
 
 
+def threads_of(bundle: Bundle) -> int | None:
+    """How many threads to compute its model with; None: as many as torch takes of itself."""
+    config = bundle.manifest.model.config
+    return threads_for(config.hidden_size * config.intermediate_size)
+
+
 class _Plans:
     """Interpreters over shared buffers, by sequence length. The plans may be made for another target."""
 
@@ -48,12 +54,6 @@ class _Plans:
             length: Interpreter(code, [functions[graph.key] for graph in code.graphs], weights, self.buffers, self.device)
             for length, code in codes.items()
         }
-
-    @property
-    def threads(self) -> int | None:
-        """How many threads to compute with; None: as many as torch takes of itself."""
-        config = self.bundle.manifest.model.config
-        return threads_for(config.hidden_size * config.intermediate_size)
 
 
 class Machine(_Plans):

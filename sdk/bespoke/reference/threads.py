@@ -16,11 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
 
 import torch
-
-Piece = TypeVar("Piece")
 
 WORTH_THREADS = 1 << 20  # weights in a matrix of the MLP: below, two threads were no faster than one on an idle machine
 _VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -46,17 +43,6 @@ def limited(count: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def each_limited(pieces: Iterator[Piece], count: int | None) -> Iterator[Piece]:
-    """`pieces`, each of them computed with `count` threads; between two of them the caller has its own."""
-    while True:
-        try:
-            with limited(count):
-                piece = next(pieces)
-        except StopIteration:
-            return
-        yield piece
 
 
 def _torch_defaults() -> set[int]:

@@ -25,8 +25,8 @@ import numpy as np
 
 from bespoke.bundle.reader import Bundle
 from bespoke.config import Training
-from bespoke.reference.machine import Machine
-from bespoke.reference.threads import limited
+from bespoke.reference.machine import Machine, threads_of
+from bespoke.reference.torch_settings import computing
 from bespoke.rules.batches import BatchCursor, CursorState, Row, RowLike
 from bespoke.rules.schedule import learning_rate_at
 
@@ -74,6 +74,14 @@ def train(
     user_rows:    rows of the examples to train on; `general_rows`: those of the bundle's own data (`bundle_rows`)
     settings:     by default the method's; what is compiled (batch size, lengths, accumulation or not) must stay
     """
+    with computing(threads_of(bundle)):
+        return _train(bundle, method, start, user_rows, general_rows, seed, settings, steps)
+
+
+def _train(
+    bundle: Bundle, method: str | None, start: RunState | None, user_rows: Sequence[RowLike], general_rows: Sequence[RowLike],
+    seed: int, settings: Training | None, steps: int | None,
+) -> Trained:  # fmt: skip
     machine, settings = _machine(bundle, method, settings)
     cursor = BatchCursor(
         user_rows, general_rows, seed=seed, batch_size=settings.batch_size, accumulation=settings.accumulation,
@@ -88,21 +96,20 @@ def train(
     journal: list[tuple[int, Sequence[float]]] = []
     tokens = 0
     left = settings.steps - position.step
-    with limited(machine.threads):
-        for _ in range(left if steps is None else min(steps, left)):
-            if in_a_row >= DIVERGED_AFTER:
-                break
-            batches, position = cursor.step(position)
-            outcome = machine.train_step(batches, learning_rate=_rate(settings, position.step), step=position.step, seed=seed)
-            if outcome.finite:
-                machine.buffers.flip()
-                journal.append((position.step, outcome.recorded))
-                in_a_row = 0
-            else:
-                rejected.append(position.step)
-                in_a_row += 1
-            losses.append(float(outcome.metrics.get("loss", math.nan)))
-            tokens += sum(batch.tokens_trained for batch in batches)
+    for _ in range(left if steps is None else min(steps, left)):
+        if in_a_row >= DIVERGED_AFTER:
+            break
+        batches, position = cursor.step(position)
+        outcome = machine.train_step(batches, learning_rate=_rate(settings, position.step), step=position.step, seed=seed)
+        if outcome.finite:
+            machine.buffers.flip()
+            journal.append((position.step, outcome.recorded))
+            in_a_row = 0
+        else:
+            rejected.append(position.step)
+            in_a_row += 1
+        losses.append(float(outcome.metrics.get("loss", math.nan)))
+        tokens += sum(batch.tokens_trained for batch in batches)
     adapter = _copied(machine.adapter())
     return Trained(_state(machine, position, in_a_row), tuple(losses), tuple(rejected), tokens, journal, adapter)
 
@@ -111,12 +118,12 @@ def replay(
     bundle: Bundle, method: str, adapter: Tensors, journal: Journal, *, seed: int, settings: Training | None = None
 ) -> dict[str, np.ndarray]:
     """The adapter that the steps of a journal make of this one; for methods whose plans are replayable."""
-    machine, settings = _machine(bundle, method, settings)
-    machine.buffers.fill(adapter)
-    with limited(machine.threads):
+    with computing(threads_of(bundle)):
+        machine, settings = _machine(bundle, method, settings)
+        machine.buffers.fill(adapter)
         for step, recorded in journal:
             machine.replay_step(recorded, learning_rate=_rate(settings, step), step=step, seed=seed)
-    return _copied(machine.adapter())
+        return _copied(machine.adapter())
 
 
 def bundle_rows(bundle: Bundle, split: str) -> list[Row]:
