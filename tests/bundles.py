@@ -92,8 +92,15 @@ def drop_later_fields(document: dict[str, Any]) -> None:
     drop_fields_of_1_4(document)
 
 
+def drop_fields_of_1_5(document: dict[str, Any]) -> None:
+    """A manifest's document as it was before format 1.5."""
+    for method in document["methods"]:
+        del method["training"]["useful_gain"], method["training"]["write_mb_per_run"]
+
+
 def drop_fields_of_1_4(document: dict[str, Any]) -> None:
     """A manifest's document as it was before format 1.4."""
+    drop_fields_of_1_5(document)
     del document["lora"]["train"]
     for target in document["targets"]:
         del target["features"]

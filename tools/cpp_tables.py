@@ -9,7 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from record_schemas import RECORDS, file_name
 
-from bespoke.bundle.manifest import TensorRecord, TextRecord
+from bespoke.bundle.manifest import BEFORE, TensorRecord, TextRecord
 from bespoke.config import Schedule, Training
 from bespoke.core.runtime import fields_of_the_core
 from bespoke.golden.document import GradientSource
@@ -89,8 +89,16 @@ def braced(head: str, values: Sequence[str]) -> str:
 
 
 def training() -> str:
-    """BESPOKE_FIELD(name, type), one a line."""
-    lines = "".join(f"BESPOKE_FIELD({name}, {cpp_type(field_type(Training, name))})\n" for name in Training.model_fields)
+    """BESPOKE_FIELD(name, type), one a line; BESPOKE_LATER_FIELD(name, type, meant) of a field that documents of before lack, with
+    what they mean by that."""
+    meant = {path.rpartition(".")[2]: value for path, value in BEFORE.items()}
+    lines = ""
+    for name in Training.model_fields:
+        kind = cpp_type(field_type(Training, name))
+        if name in meant:
+            lines += f"BESPOKE_LATER_FIELD({name}, {kind}, {'std::nullopt' if meant[name] is None else meant[name]})\n"
+        else:
+            lines += f"BESPOKE_FIELD({name}, {kind})\n"
     return f"{LICENCE}// Written by tools/write_schemas.py from Training of sdk/bespoke/config.py.\n{lines}"
 
 

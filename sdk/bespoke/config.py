@@ -109,8 +109,14 @@ class Training(Settings):
     general_tolerance: float = Field(
         default=0.05, ge=0, description="how much worse, as a share, the loss on the bundle's data may get"
     )
+    useful_gain: float = Field(
+        default=0.002, ge=0, lt=1, description="least share by which the loss on the user's examples must fall"
+    )
     commit_seconds: float = Field(default=30.0, gt=0)
     write_mb_per_second: float = Field(default=2.0, gt=0, description="most that commits may write: flash wears")
+    write_mb_per_run: float | None = Field(
+        default=300.0, gt=0, description="most that a run may write to files of its state in one call; null: no limit"
+    )
     packing: bool = Field(default=False, description="pack the bundle's own `text` rows; attention crosses documents")
 
     @property

@@ -233,7 +233,7 @@ def edit(folder: Path, *statements: str, values: tuple[Any, ...] = ()) -> None:
     connection.close()
 
 
-@pytest.mark.parametrize("version", [0, 4, 2**31 - 1, -1])
+@pytest.mark.parametrize("version", [0, 5, 2**31 - 1, -1])
 def test_another_version_is_refused_and_named(folder: Path, version: int) -> None:
     edit(folder, f"PRAGMA user_version = {version}")
     with pytest.raises(StateError, match=f"version {version}"):
@@ -382,7 +382,7 @@ def test_the_file_that_the_liars_start_from_is_taken(folder: Path) -> None:
 
 
 def test_a_refused_state_is_left_as_it_is(folder: Path) -> None:
-    edit(folder, "PRAGMA user_version = 4")
+    edit(folder, "PRAGMA user_version = 5")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(StateError):
         open_state(folder)

@@ -23,7 +23,7 @@ from findings import Findings
 
 FILE = "state.sqlite"
 PARTS = (FILE, FILE + "-wal", FILE + "-shm")
-APPLICATION_ID, VERSIONS = 0x62737001, (1, 2, 3)
+APPLICATION_ID, VERSIONS = 0x62737001, (1, 2, 3, 4)
 
 # table -> its columns in order: (name, type, may be NULL, place in the primary key)
 Columns = list[tuple[str, str, bool, int]]
@@ -50,7 +50,7 @@ TABLES: dict[str, Columns] = {
         ),
         "runs": (
             "id INTEGER key, method TEXT, seed INTEGER, settings TEXT, steps INTEGER, started_from INTEGER?, parent INTEGER?, "
-            "step INTEGER, cursor TEXT, ended_because TEXT?, started_at TEXT, ended_at TEXT?"
+            "step INTEGER, cursor TEXT, ended_because TEXT?, started_at TEXT, ended_at TEXT?, bytes_written INTEGER"
         ),
         "run_examples": "run INTEGER key, position INTEGER key, example INTEGER",
         "slots": "id INTEGER key, run INTEGER, step INTEGER, cursor TEXT, file TEXT, sha256 TEXT, bytes INTEGER",
@@ -65,7 +65,11 @@ TABLES: dict[str, Columns] = {
         "best_steps": "run INTEGER key, step INTEGER, file TEXT, sha256 TEXT, bytes INTEGER",
     }.items()
 }
-NEW_IN = {2: {"text", "use", "rejected_tokens", "rejected_mask", "losses"}, 3: {"judgements", "best_steps"}}  # tables and columns
+NEW_IN = {  # tables and columns
+    2: {"text", "use", "rejected_tokens", "rejected_mask", "losses"},
+    3: {"judgements", "best_steps"},
+    4: {"bytes_written"},
+}
 INDICES = {"run_examples_by_example": "run_examples", "metrics_by_run": "metrics"}
 REFERENCES = {
     "example_rows": {("example", "examples", "key")},

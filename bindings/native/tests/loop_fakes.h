@@ -113,7 +113,7 @@ class MemoryBundle : public Bundle {
   MemoryBundle() {
     Method method;
     method.name = "first";
-    method.training = {0.01, 12, {4, 8}, 2, 1, std::nullopt, Schedule::linear, 2, 3, 0.5, 0.05, 1000, 2, false};
+    method.training = {0.01, 12, {4, 8}, 2, 1, std::nullopt, Schedule::linear, 2, 3, 0.5, 0.05, 0, 1000, 2, std::nullopt, false};
     method.options = "{\"epsilon\":0.01}";
     method.replayable = false;
     method.plans = {{4, "4.json", {}}, {8, "8.json", {}}};

@@ -3,7 +3,10 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include <set>
+
 #include "loop_fakes.h"
+#include "train/run_writes.h"
 
 using namespace fakes;
 
@@ -166,4 +169,32 @@ TEST_CASE("commits come no faster than the settings allow, by time and by what f
   session.train(5);
   CHECK(seen == std::vector<int64_t>(5, 5));
   CHECK(session.committed() == 10);
+}
+
+TEST_CASE("slots of a run are as far apart as what it may write asks for") {
+  // A slot of 30 MB, an adapter of 10 MB and ten judgements: 140 MB are written in any case.
+  const RunFiles files{30'000'000, 10'000'000, 10};
+  CHECK(steps_between_slots(files, 300, std::nullopt) == 1);
+  CHECK(steps_between_slots(files, 300, 140 + 5 * 30) == 50);  // five in between make six parts
+  CHECK(steps_between_slots(files, 300, 140 + 5 * 30 - 1) == 60);
+  CHECK(steps_between_slots(files, 300, 140 + 29) == 300);  // none in between
+  CHECK(steps_between_slots(files, 300, 1) == 300);
+  CHECK(steps_between_slots(files, 7, 140 + 2 * 30) == 3);
+  CHECK(steps_between_slots(files, 300, 1e9) == 1);
+  CHECK(steps_between_slots({0, 0, 0}, 300, 1) == 1);
+}
+
+TEST_CASE("a run writes no more than it may, and what it wrote is counted over its calls") {
+  Device device;
+  Session session(device);  // of 30 steps
+  session.training().commit_seconds = 1e-9;
+  session.train(1);
+  const int64_t slot = device.store->bytes_written(session.id());
+  CHECK(slot > 0);
+  session.training().write_mb_per_run = static_cast<double>(4 * slot + device.store->adapter_bytes()) / 1e6;  // the last one, and three
+  std::vector<int64_t> seen;
+  session.on_step = [&](int64_t) { seen.push_back(session.committed()); };
+  CHECK(session.train(100) == Stopped::finished);
+  CHECK(std::set<int64_t>(seen.begin(), seen.end()) == std::set<int64_t>{1, 9, 17, 25});  // every eighth step from the first on
+  CHECK(device.store->bytes_written(session.id()) == 5 * slot);
 }

@@ -287,3 +287,36 @@ TEST_CASE("the gate wants better on the user's rows and not much worse in genera
   gate.general = no_rows();
   CHECK(judged(0.0f, 0.1f, true) == Refused::nothing_to_judge_by);  // nothing is accepted
 }
+
+TEST_CASE("a gain that is more than luck has to be of use, too") {
+  Device device;
+  Machine machine(device.script, device.bundle.manifest().methods[0]);
+  GateData gate;
+  gate.general = no_rows();
+  gate.user = bundle_rows(device.bundle.tensors("data"), "data", 50);
+  gate.judged_on = JudgedOn::validation;
+  gate.rules = {2, 50};
+  const auto judged = [&](double share) {
+    const float a = 0, before = 0, after = 0.1f;
+    gate.useful_gain = share;
+    machine.fill({{"x.lora_B", {&after, {1}}}});
+    Judgement judgement;
+    NothingKnown of_answering, of_new;
+    judge(machine, gate, {{"x.lora_A", {&a, {1}}}, {"x.lora_B", {&before, {1}}}}, of_answering, of_new, true, judgement);
+    return judgement;
+  };
+  const Judgement any = judged(0);
+  CHECK(*any.accepted);
+  CHECK(*any.useful_gain == 0);
+  const double share = (*any.before - *any.after) / *any.before;
+  CHECK(*judged(share * 0.99).accepted);
+  const Judgement small = judged(share * 1.01);
+  CHECK(small.refused_because == Refused::too_small);
+  CHECK(*small.useful_gain == *any.before * share * 1.01);
+  std::swap(gate.user, gate.general);  // general rows alone
+  gate.judged_on = std::nullopt;
+  const Judgement general = judged(0);
+  const double general_share = (*general.general_before - *general.general_after) / *general.general_before;
+  CHECK(*judged(general_share * 0.99).accepted);
+  CHECK(judged(general_share * 1.01).refused_because == Refused::too_small);
+}

@@ -21,6 +21,8 @@ from bespoke.plan.instructions import Estimate
 from bespoke.plan.kinds import GENERATION
 
 __all__ = [
+    "ADDED",
+    "BEFORE",
     "FORMAT",
     "MAJOR",
     "MINOR",
@@ -49,13 +51,16 @@ __all__ = [
 ]
 
 FORMAT = "bespoke-bundle"
-MAJOR, MINOR = 1, 4
+MAJOR, MINOR = 1, 5
 # Dotted path of a field (list and key positions left out) -> minor that brought it. Such a field has a default, for documents of
 # before; a document of its minor has to hold it like any other.
 ADDED: Mapping[str, int] = {
     "text.tokenizer_bin": 1, "targets.artifacts.baked": 1, "generation": 2, "methods.smaller_plans": 3, "smaller_generation": 3,
     "lora.train": 4, "targets.artifacts.numbers": 4, "targets.artifacts.delegates": 4, "targets.features": 4,
+    "methods.training.useful_gain": 5, "methods.training.write_mb_per_run": 5,
 }  # fmt: skip
+# What documents of before mean by a field of ADDED that they lack, where that is not the default of today.
+BEFORE: Mapping[str, float | None] = {"methods.training.useful_gain": 0.0, "methods.training.write_mb_per_run": None}
 
 MAX_MANIFEST_BYTES = 8 * 2**20
 MAX_FILES = 16_384

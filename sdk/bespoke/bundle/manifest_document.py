@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from bespoke.bundle.manifest import (
     ADDED,
+    BEFORE,
     FORMAT,
     MAJOR,
     MANIFEST_FILE,
@@ -77,7 +78,19 @@ def read_manifest(
         if since <= written and not present:
             raise _refused(path, "nothing", "a value: every field is required")
     check_manifest(manifest)
-    return manifest
+    return _as_meant(manifest, written)
+
+
+def _as_meant(manifest: Manifest, written: int) -> Manifest:
+    """With what a document of minor version `written` means by settings of runs that it does not have yet."""
+    settings = "methods.training."
+    meant = {path.removeprefix(settings): value for path, value in BEFORE.items() if ADDED[path] > written}
+    if not meant:
+        return manifest
+    methods = tuple(
+        method.model_copy(update={"training": method.training.model_copy(update=meant)}) for method in manifest.methods
+    )
+    return manifest.model_copy(update={"methods": methods})
 
 
 def check_manifest(manifest: Manifest) -> None:

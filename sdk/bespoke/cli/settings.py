@@ -100,8 +100,10 @@ FLAGS = (
     Flag("training", "seed", int, "Seed of batches, noise and the initial adapter [0]."),
     Flag("training", "general_share", float, "Share of batches from the bundle's own data [0.2]."),
     Flag("training", "general_tolerance", float, "How much worse, as a share, the loss on that data may get [0.05]."),
+    Flag("training", "useful_gain", float, "Least share by which the loss on the user's examples must fall [0.002]."),
     Flag("training", "commit_seconds", float, "Time between commits [30]."),
     Flag("training", "write_mb_per_second", float, "Most that commits may write [2]."),
+    Flag("training", "write_mb_per_run", float, "Most that a run may write to its state [300]."),
     Flag("training", "packing", bool, "Pack rows of the bundle's own texts [no].", True),
     Flag("budget", "memory_mb", _Budgets(), f"{_BUDGET}; as 200,120,80 also plans for smaller ones [no limit]."),
 )

@@ -104,7 +104,7 @@ def estimate(request: BuildRequest) -> BuildEstimate:
         made.artifacts.folder = Path(temporary)  # what else is measured is in no bundle
         cache_bytes = made.artifacts.cache_bytes
         plans = made.plans.estimates(made.planned, made.artifacts)
-    return BuildEstimate(plans, size, request.budget.memory_bytes, cache_bytes)
+    return BuildEstimate(plans, made.plans.run_estimates(made.planned), size, request.budget.memory_bytes, cache_bytes)
 
 
 def dial(request: BuildRequest, budgets: Sequence[int]) -> Dial:

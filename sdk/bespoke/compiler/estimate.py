@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bespoke.plan.instructions import Estimate
 
-__all__ = ["BuildEstimate", "Dial", "DialPoint", "PlanEstimate"]
+__all__ = ["BuildEstimate", "Dial", "DialPoint", "PlanEstimate", "RunEstimate"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,20 @@ class PlanEstimate:
     seconds: float
     least: Estimate
     fastest: Estimate
+
+
+@dataclass(frozen=True)
+class RunEstimate:
+    """What a run of `steps` steps with a method writes to the files of a state, in bytes.
+
+    `written_bytes`: at most, in one call. `slot_bytes`: what each call that ends before the run writes more; 0 for a method that
+    keeps a few numbers a step instead.
+    """
+
+    method: str
+    steps: int
+    written_bytes: int
+    slot_bytes: int
 
 
 @dataclass(frozen=True)
@@ -71,6 +85,7 @@ class BuildEstimate:
     computed for this) as long as they can get."""
 
     plans: tuple[PlanEstimate, ...]  # those for the largest budget first
+    runs: tuple[RunEstimate, ...]  # of each method
     bundle_bytes: int
     budget_bytes: int | None  # the largest
     cache_bytes: int = 0  # of the files that the engine makes on the device, of weights as its processor wants them
@@ -93,4 +108,7 @@ class BuildEstimate:
             widths = (9, 10, 11)
             figures = [f"{e.peak_bytes / 1e6:>{w}.1f} {e.work_flops / 1e9:>12.2f}" for e, w in zip(ends, widths, strict=True)]
             lines.append(f"{plan.method:<10} {plan.sequence_length:>6} {asked:>9} {' '.join(figures)}  {_words(plan.choices)}")
+        for run in self.runs:
+            more = f", and {run.slot_bytes / 1e6:.1f} MB for each call that ends before it" if run.slot_bytes else ""
+            lines.append(f"{run.method:<10} a run of {run.steps} steps writes at most {run.written_bytes / 1e6:.1f} MB{more}")
         return "\n".join(lines)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from bespoke.compiler.estimate import DialPoint, PlanEstimate
+from bespoke.compiler.estimate import DialPoint, PlanEstimate, RunEstimate
 from bespoke.compiler.generation import GenerationPlanner, generation_requests
 from bespoke.compiler.planner import Planned, Planner, PlanRequest, remeasured
 from bespoke.compiler.request import BuildRequest, Progress
@@ -16,6 +16,8 @@ from bespoke.graph.trace import OF_THIS_PROCESS, Graph, Tracer
 from bespoke.model.architecture import ModelConfig
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.kinds import GENERATION
+from bespoke.plan.same_state import state_shapes
+from bespoke.rules.run_writes import most_written, tensor_file_bytes
 
 if TYPE_CHECKING:
     from bespoke.plan.costs import Costs, Workspace
@@ -148,6 +150,19 @@ class Plans:
                     least[ends].plan.estimate, fastest[ends].plan.estimate,
                 )
             )  # fmt: skip
+        return tuple(found)
+
+    def run_estimates(self, planned: Mapping[Key, Planned]) -> tuple[RunEstimate, ...]:
+        """What a run of each method writes. All plans of a method share one state."""
+        lora = self._model.lora
+        pieces = self._model.config.adapter_shapes(lora)
+        adapter = tensor_file_bytes({name: shape for name, shape in pieces.items() if lora.trains(name)})
+        found = []
+        for method in self._request.methods:
+            plan = next(one.plan for key, one in planned.items() if key.method == method.name)
+            slot = tensor_file_bytes(state_shapes(plan))
+            written = most_written(slot, adapter, method.training, replayable=plan.replayable)
+            found.append(RunEstimate(method.name, method.training.steps, written, 0 if plan.replayable else slot))
         return tuple(found)
 
     def _ends(self, compiled: Compile) -> tuple[dict[Key, Planned], dict[Key, Planned]]:

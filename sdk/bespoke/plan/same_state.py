@@ -9,7 +9,7 @@ from bespoke.errors import PlanError
 from bespoke.plan.instructions import Named, Plan
 from bespoke.plan.replay import recorded_values
 
-__all__ = ["check_same_state"]
+__all__ = ["check_same_state", "state_shapes"]
 
 Shapes = dict[str, tuple[str, ...]]
 
@@ -27,6 +27,13 @@ def check_same_state(method: str, plans: Sequence[Plan]) -> None:
                 expected=f"{_shown(first, name)}, as in its other plans: one run may be stepped by all of them",
                 next_step="Report it to the author of the method: what is stored or recorded must not depend on b.choose",
             )  # fmt: skip
+
+
+def state_shapes(plan: Plan) -> dict[str, list[int]]:
+    """The pieces of adapter and optimizer state that a run keeps between steps."""
+    return {
+        value.place.name: value.shape for value in plan.values if value.lifetime == "state" and isinstance(value.place, Named)
+    }
 
 
 def _kept(plan: Plan) -> Shapes:

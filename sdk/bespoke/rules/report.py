@@ -12,8 +12,9 @@ ComputedBy = Literal["core", "torch", "gpu", "gpu_interpreter"]  # the last: ker
 Factors = Literal["both", "B"]
 StoppedBecause = Literal["finished", "steps_done", "stop_requested", "example_forgotten", "diverged", "deadline", "no_better"]
 JudgedOn = Literal["validation", "train"]  # which of the user's examples: those held out, or those trained on where none are
-# Why a run was not accepted; "luck": its gain may be no more; "withdrawn": an example was forgotten meanwhile, or rolled back.
-RefusedBecause = Literal["diverged", "nothing_to_judge_by", "no_better", "luck", "general_worse", "withdrawn"]
+# Why a run was not accepted; "luck": its gain may be no more; "too_small": it is more than luck, and too little to be of use;
+# "withdrawn": an example was forgotten meanwhile, or rolled back.
+RefusedBecause = Literal["diverged", "nothing_to_judge_by", "no_better", "luck", "too_small", "general_worse", "withdrawn"]
 Phase = Literal["open", "judge", "step", "commit", "decode"]  # of a call, told as it begins; of a step: as it ends
 Stage = Literal["forward", "head", "backward", "update"]  # of a step's calls
 STAGES: tuple[str, ...] = get_args(Stage)
@@ -106,10 +107,12 @@ class TrainReport:
     judged_examples: int = 0  # of the user's, that the gate looked at
     gain: float | None = None  # nats a token by which the loss on the user's examples is better than it was
     least_gain: float | None = None  # that it had to be better by, not to be so by luck
+    useful_gain: float | None = None  # that it had to be better by, to be of use: a share of the loss before (Training.useful_gain)
     refused_because: RefusedBecause | None = None
     judgements: tuple[JudgedStep, ...] = ()  # of the whole run so far
     best_step: int | None = None  # of these, which is what the gate judges; None: it judges the last step
     runtime: ComputedBy = "torch"
+    run_bytes_written: int = 0  # by the run so far, to files of its state: slots, best steps, the accepted adapter
     bytes_read: int = 0  # from storage: what was not in the page cache
     step_seconds: tuple[float, ...] = ()
     seconds_by_stage: dict[str, float] = field(default_factory=dict)  # of STAGES: in calls of the steps
@@ -163,7 +166,8 @@ class TrainReport:
         ]
         if self.memory_columns.get("anonymous"):
             rows.append(("at steps' peaks", ", ".join(_range(name, column) for name, column in self.memory_columns.items())))
-        rows.append(("disk", f"written {megabytes(self.bytes_written)}, read {megabytes(self.bytes_read)}"))
+        of_run = f"written {megabytes(self.bytes_written)} (files of the run so far {megabytes(self.run_bytes_written)})"
+        rows.append(("disk", f"{of_run}, read {megabytes(self.bytes_read)}"))
         return rows
 
     def _pace(self) -> str:
@@ -190,12 +194,21 @@ class TrainReport:
                 return f"the {self.judged_on} loss is not better"
             case "luck":
                 return f"the {self.judged_on} loss is better by {self.gain:.4f}, and luck alone may make {self.least_gain:.4f}"
+            case "too_small":
+                return f"{self._gained()}, and less than {self.useful_gain:.2g} is of no use"
             case "general_worse":
                 before, after = self.general_loss_before or 0.0, self.general_loss
                 change = f"{after / before - 1:.1%} worse" if after is not None and before and after > before else "not better"
                 return f"the loss on the bundle's own texts is {change}"
             case "withdrawn":
                 return "an example was forgotten meanwhile, or the adapter rolled back"
+
+    def _gained(self) -> str:
+        """By how much the loss that decides is better: the general one where there is no example to judge by."""
+        if self.judged_on is not None:
+            return f"the {self.judged_on} loss is better by {self.gain:.2g}"
+        gain = (self.general_loss_before or 0.0) - (self.general_loss or 0.0)
+        return f"the loss on the bundle's own texts is better by {gain:.2g}"
 
     def _judged(self) -> str:
         """On how much, and what of that luck could be."""

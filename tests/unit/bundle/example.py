@@ -52,7 +52,7 @@ def manifest_document() -> dict[str, Any]:
     }
     return {
         "format": "bespoke-bundle",
-        "format_version": {"major": 1, "minor": 4},
+        "format_version": {"major": 1, "minor": 5},
         "created_by": {"name": "bespoke-sdk", "version": "0.1.0"},
         "model": {
             "name": "tests/tiny",
@@ -114,7 +114,9 @@ def manifest_document() -> dict[str, Any]:
                     "seed": 0,
                     "general_share": 0.2,
                     "general_tolerance": 0.05,
+                    "useful_gain": 0.002,
                     "commit_seconds": 30.0,
+                    "write_mb_per_run": 300.0,
                     "packing": False,
                 },
                 "options": {"update": "adamw", "keep": 1, "fraction": 0.5, "staged": True, "window": None},

@@ -15,7 +15,7 @@ from pydantic import Field
 from bespoke.bundle.manifest import Manifest
 from bespoke.bundle.manifest_document import manifest_bytes, manifest_schema, read_manifest
 from bespoke.errors import BundleError, BundleVersionError
-from tests.bundles import drop_fields_of_1_4
+from tests.bundles import drop_fields_of_1_4, drop_fields_of_1_5
 from tests.unit.bundle.example import write_example
 
 
@@ -105,11 +105,19 @@ def test_an_unknown_field_is_refused_at_every_level(document: dict[str, Any]) ->
             read_manifest(as_bytes(doctored))
 
 
-@pytest.mark.parametrize("version", [{"major": 2, "minor": 0}, {"major": 0, "minor": 9}, {"major": 1, "minor": 5}])
+@pytest.mark.parametrize("version", [{"major": 2, "minor": 0}, {"major": 0, "minor": 9}, {"major": 1, "minor": 6}])
 def test_other_versions_are_refused_as_such(document: dict[str, Any], version: dict[str, int]) -> None:
     with pytest.raises(BundleVersionError) as caught:
         read_manifest(as_bytes({**document, "format_version": version, "unknown": 1}))
     assert caught.value.got == f"{version['major']}.{version['minor']}"
+
+
+def of_1_4(document: dict[str, Any]) -> dict[str, Any]:
+    """The same bundle as the format of before a least useful gain has it."""
+    old = copy.deepcopy(document)
+    old["format_version"]["minor"] = 4
+    drop_fields_of_1_5(old)
+    return old
 
 
 def of_1_3(document: dict[str, Any]) -> dict[str, Any]:
@@ -197,6 +205,15 @@ def test_a_document_of_1_3_is_read_without_features_and_numbers_as_one_that_trai
         read_manifest(as_bytes({**of_1_3(document), "format_version": {"major": 1, "minor": 4}}))
 
 
+def test_a_document_of_1_4_takes_any_gain_and_limits_no_run(document: dict[str, Any]) -> None:
+    (method,) = read_manifest(as_bytes(of_1_4(document))).methods
+    assert (method.training.useful_gain, method.training.write_mb_per_run) == (0.0, None)
+    (method,) = read_manifest(as_bytes(document)).methods
+    assert (method.training.useful_gain, method.training.write_mb_per_run) == (0.002, 300.0)
+    with pytest.raises(BundleError, match=r"training\.useful_gain"):
+        read_manifest(as_bytes({**of_1_4(document), "format_version": {"major": 1, "minor": 5}}))
+
+
 def test_plans_of_smaller_budgets_stand_behind_their_own(document: dict[str, Any]) -> None:
     manifest = read_manifest(as_bytes(document))
     found = [(plan.method, plan.memory_bytes, plan.record.file) for plan in manifest.plans]
@@ -222,6 +239,8 @@ def later_fields(old: dict[str, Any]) -> list[tuple[str, dict[str, Any], Any, st
         ("targets.0.artifacts.0.numbers", old["targets"][0]["artifacts"][0], {}, "1.4"),
         ("targets.0.artifacts.0.delegates", old["targets"][0]["artifacts"][0], [], "1.4"),
         ("targets.0.features", old["targets"][0], [], "1.4"),
+        ("methods.0.training.useful_gain", old["methods"][0]["training"], 0.002, "1.5"),
+        ("methods.0.training.write_mb_per_run", old["methods"][0]["training"], 300.0, "1.5"),
     ]
 
 

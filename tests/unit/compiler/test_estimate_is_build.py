@@ -34,6 +34,11 @@ def check(estimated: dict[str, Any], manifest: dict[str, Any], size: int) -> Non
         written = plans[plan["method"], plan["sequence_length"]]
         assert (plan["estimate"], plan["choices"]) == (written["estimate"], written["choices"])
     assert size <= estimated["bundle_bytes"] <= 1.1 * size
+    assert [run["method"] for run in estimated["runs"]] == [method["name"] for method in manifest["methods"]]
+    for run, method in zip(estimated["runs"], manifest["methods"], strict=True):
+        assert run["steps"] == method["training"]["steps"]
+        assert (run["slot_bytes"] == 0) == method["replayable"]
+        assert run["slot_bytes"] < run["written_bytes"]
 
 
 @pytest.mark.slow

@@ -152,6 +152,39 @@ def test_the_report_carries_memory_bytes_and_time(alice: PersonalModel, tiny_bun
     assert report.as_dict()["peak_bytes"] == report.peak_bytes
 
 
+@pytest.mark.parametrize("count", [12, 4])  # judged on held-out examples, and on those of training
+def test_a_gain_that_nobody_notices_is_refused_and_the_report_says_so(opened: Open, count: int) -> None:
+    unnoticed: dict[str, Any] = {"learning_rate": 1e-6}
+    taken = opened("taken", count=count).train(**unnoticed, useful_gain=0.0)
+    assert taken.accepted  # it is more than luck
+    model = opened("refused", count=count)
+    base = answers(model)
+    report = model.train(**unnoticed)
+    assert report.losses == taken.losses
+    assert (report.accepted, report.refused_because) == (False, "too_small")
+    assert report.useful_gain == pytest.approx(0.002 * report.validation_loss_before)
+    assert report.least_gain < report.gain == taken.gain < report.useful_gain
+    assert "is of no use" in report.why_refused
+    assert (model.versions(), answers(model)) == ([], base)
+    assert model.train().accepted  # at its own rate
+
+
+def test_where_only_general_texts_judge_their_gain_has_to_be_of_use(opened: Open, tiny_bundle: Path, tmp_path: Path) -> None:
+    bundle = general(tiny_bundle, tmp_path)
+    report = opened(count=0, bundle=bundle).train(learning_rate=1e-6)
+    assert report.general_loss < report.general_loss_before
+    assert (report.accepted, report.refused_because, report.judged_on) == (False, "too_small", None)
+    assert report.useful_gain == pytest.approx(0.002 * report.general_loss_before)
+    assert "bundle's own texts" in report.why_refused
+
+
+def test_a_call_that_ends_before_its_run_asks_for_no_gain(alice: PersonalModel) -> None:
+    alice.train(learning_rate=1e-6, stop=after(0))
+    report = alice.train(2)
+    assert (report.accepted, report.useful_gain, report.refused_because) == (None, None, None)
+    assert alice.train().refused_because == "too_small"
+
+
 def test_a_nan_loss_is_never_better(opened: Open) -> None:
     report = opened().train(4, learning_rate=1e30)
     assert report.validation_loss is None or not np.isfinite(report.validation_loss) or not report.accepted

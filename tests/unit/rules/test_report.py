@@ -40,6 +40,8 @@ UNJUDGED = {
     "refused_because": None,
 }  # fmt: skip
 LUCK = {"validation_loss": 1.9, "gain": 0.1, "least_gain": 0.2, "refused_because": "luck"}
+SMALL = {"validation_loss": 1.999, "gain": 0.001, "least_gain": 0.0001, "useful_gain": 0.004, "refused_because": "too_small"}
+GENERAL = {**UNJUDGED, "accepted": False, "general_loss_before": 2.0, "general_loss": 1.999, "useful_gain": 0.004}
 
 
 @pytest.mark.parametrize(
@@ -48,6 +50,11 @@ LUCK = {"validation_loss": 1.9, "gain": 0.1, "least_gain": 0.2, "refused_because
         ({"accepted": True, "validation_loss": 1.2, "refused_because": None}, True, "yes"),
         ({}, True, "no: the validation loss is not better; the adapter before it answers"),
         (LUCK, True, "no: the validation loss is better by 0.1000, and luck alone may make 0.2000"),
+        (SMALL, True, "no: the validation loss is better by 0.001, and less than 0.004 is of no use"),
+        (
+            {**GENERAL, "refused_because": "too_small"}, True,
+            "no: the loss on the bundle's own texts is better by 0.001, and less than 0.004 is of no use",
+        ),
         (WORSE, True, "no: the loss on the bundle's own texts is 10.0% worse"),
         ({**WORSE, "general_loss": 2.0}, True, "no: the loss on the bundle's own texts is not better"),
         ({**WORSE, "general_loss": None}, True, "no: the loss on the bundle's own texts is not better"),

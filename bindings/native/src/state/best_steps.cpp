@@ -5,6 +5,7 @@
 #include "format/hash.h"
 #include "state/database.h"
 #include "state/lock.h"
+#include "state/run_bytes.h"
 #include "state/store.h"
 #include "state/tensor_files.h"
 #include "state/undone.h"
@@ -68,6 +69,7 @@ bool StateStore::keep_judged_step(int64_t run, const JudgedStep& judged, const s
     if (record)
       Statement(*database_, "INSERT OR REPLACE INTO best_steps (run, step, file, sha256, bytes) VALUES (?, ?, ?, ?, ?)")
           .bind(run).bind(judged.step).bind(record->file).bind(record->sha256).bind(record->bytes).run();
+    if (record) count_written(*database_, run, record->bytes);
     transaction.commit();
   };
   if (record) undone_when_full(folder_, *record, keep);

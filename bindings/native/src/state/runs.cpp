@@ -5,6 +5,7 @@
 #include "state/errors.h"
 #include "state/lock.h"
 #include "state/losses.h"
+#include "state/run_bytes.h"
 #include "state/store.h"
 #include "state/tensor_files.h"
 #include "state/stored_text.h"
@@ -125,6 +126,17 @@ std::optional<Run> StateStore::current_run() {
   return run(id);
 }
 
+int64_t StateStore::adapter_bytes() const {
+  std::vector<StateTensor> pieces;
+  for (size_t piece = 0; piece < shapes_->size(); piece++) pieces.push_back(shapes_->piece(piece));
+  return tensor_file_bytes(pieces);
+}
+
+int64_t StateStore::bytes_written(int64_t run) {
+  Statement statement(*database_, "SELECT bytes_written FROM runs WHERE id = ?");
+  return statement.bind(run).step() ? statement.number(0) : 0;
+}
+
 std::optional<std::string> StateStore::ended_because(int64_t run) {
   Statement statement(*database_, "SELECT ended_because FROM runs WHERE id = ?");
   if (!statement.bind(run).step()) return kReset;
@@ -177,6 +189,7 @@ bool StateStore::commit_step(int64_t run, int64_t step, const std::string& curso
       if (committed) {
         Statement(*database_, "INSERT INTO slots (run, step, cursor, file, sha256, bytes) VALUES (?, ?, ?, ?, ?, ?)")
             .bind(run).bind(step).bind(cursor).bind(record.file).bind(record.sha256).bind(record.bytes).run();
+        count_written(*database_, run, record.bytes);
         Statement insert(*database_, "INSERT INTO metrics (run, step, json) VALUES (?, ?, ?)");
         for (const std::string& entry : metrics) {
           insert.bind(run).bind(step).bind(entry).run();

@@ -107,6 +107,9 @@ class StateStore {
   // Metrics of all committed steps in order, or the last first; `look` returns false to see no more.
   void each_metrics(int64_t run, bool last_first, const std::function<bool(const std::string& json)>& look);
 
+  int64_t adapter_bytes() const;            // of the file of an adapter
+  int64_t bytes_written(int64_t run);       // to tensor files that were committed for it; those of an accepted adapter, too
+
   // The best step of a run. What a step is worth follows from the run's seed, settings and examples: it may be kept before the step is
   // committed, and a run that resumes before such a step finds it known.
   HeldOut held_out(int64_t run);                          // the held-out examples of a run, dealt in two

@@ -88,6 +88,9 @@ CREATE TABLE best_steps (
   run INTEGER PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE, step INTEGER NOT NULL CHECK (step > 0),
   file TEXT NOT NULL UNIQUE, sha256 TEXT NOT NULL, bytes INTEGER NOT NULL CHECK (bytes >= 0)
 ) STRICT;
+)",
+                                       R"(
+ALTER TABLE runs ADD COLUMN bytes_written INTEGER NOT NULL DEFAULT 0 CHECK (bytes_written >= 0);
 )"};
 constexpr int64_t kVersion = std::size(kSteps);
 

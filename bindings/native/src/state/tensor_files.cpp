@@ -98,11 +98,19 @@ void emit_header(const std::vector<const StateTensor*>& tensors, Emit emit) {
   emit("}");
 }
 
-int write_content(Writer& writer, const std::vector<const StateTensor*>& tensors) {
+struct HeaderSize {
+  uint64_t length, padding;  // bytes after the first eight, padding included
+};
+
+HeaderSize header_size(const std::vector<const StateTensor*>& tensors) {
   uint64_t length = 0;
   emit_header(tensors, [&](std::string_view text) { length += text.size(); });
-  uint64_t padding = (kAlignment - (8 + length) % kAlignment) % kAlignment;
-  length += padding;
+  const uint64_t padding = (kAlignment - (8 + length) % kAlignment) % kAlignment;
+  return {length + padding, padding};
+}
+
+int write_content(Writer& writer, const std::vector<const StateTensor*>& tensors) {
+  const auto [length, padding] = header_size(tensors);
   std::string pending;
   for (int i = 0; i < 8; i++) pending += static_cast<char>(length >> 8 * i);
   int failed = 0;
@@ -212,6 +220,12 @@ TensorFile write_tensors(const std::string& folder, const std::string& kind, int
     throw from_errno(failed, path);
   }
   return record;
+}
+
+int64_t tensor_file_bytes(const std::vector<StateTensor>& tensors) {
+  auto bytes = static_cast<int64_t>(8 + header_size(by_name(tensors)).length);
+  for (const StateTensor& tensor : tensors) bytes += 4 * tensor.elements();
+  return bytes;
 }
 
 void sweep_tensor_files(const std::string& folder, const std::vector<std::string>& named, bool overwrite) {

@@ -29,6 +29,8 @@ void check_tensors(const std::vector<StateTensor>& tensors, const TensorShapes& 
 // nothing is left. The name ends at random: a commit whose outcome is unknown must not meet its own second attempt.
 TensorFile write_tensors(const std::string& folder, const std::string& kind, int64_t number, const std::vector<StateTensor>& tensors);
 
+int64_t tensor_file_bytes(const std::vector<StateTensor>& tensors);  // of the file that `write_tensors` writes
+
 // StateError unless the file is what was committed, and holds the `expected` tensors and no other.
 MappedTensors read_tensor_file(const std::string& folder, const TensorFile& record, const TensorShapes& expected);
 

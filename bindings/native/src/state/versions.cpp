@@ -4,6 +4,7 @@
 #include "state/errors.h"
 #include "state/lock.h"
 #include "state/losses.h"
+#include "state/run_bytes.h"
 #include "state/store.h"
 #include "state/tensor_files.h"
 #include "state/stored_text.h"
@@ -57,6 +58,7 @@ std::optional<int64_t> StateStore::keep(std::optional<int64_t> run, int64_t step
               "INSERT INTO versions (run, step, metrics, source, file, sha256, bytes, accepted_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)")
         .bind(run).bind(step).bind(metrics).bind(source).bind(record.file).bind(record.sha256).bind(record.bytes).bind(accepted_at).run();
     int64_t id = database_->last_id();
+    if (run) count_written(*database_, *run, record.bytes);
     Statement(*database_,
               "DELETE FROM versions WHERE id NOT IN (SELECT id FROM versions ORDER BY id DESC LIMIT ?) "
               "AND id NOT IN (SELECT started_from FROM runs WHERE ended_because IS NULL AND started_from IS NOT NULL)")

@@ -37,6 +37,7 @@ class BestStepSearch {
   // Throws Abandoned, with what was measured remembered, and RowForgotten.
   bool look(int64_t step);
   bool given_up(int64_t step) const;  // of the judgements up to this step the last kPatience were no better than one before
+  int64_t planned() const { return static_cast<int64_t>(steps_.size()); }  // judgements of the whole run
   const std::vector<JudgedStep>& judged() const { return judged_; }
   std::optional<int64_t> best() const;  // of those judged so far
 

@@ -130,15 +130,18 @@ void judge(Steps& machine, const GateData& data, const AdapterView& answering, K
   const auto& least = judgement.least_gain = standard_error(pairs);
   const double normal_quantile = data.few ? kOneInTen : kOneInForty;
   if (least) *judgement.least_gain *= student_t(normal_quantile, static_cast<int64_t>(pairs.size()) - 1);
-  const double gain = old && now ? *old - *now : 0;
+  const auto& old_loss = old ? old : old_general;  // that decides: the general one where the user has no example
+  const auto& new_loss = old ? now : now_general;
+  const double gain = old_loss && new_loss ? *old_loss - *new_loss : 0;
+  if (old_loss) judgement.useful_gain = *old_loss * data.useful_gain;
   judgement.accepted = true;
   if (!changed || (!old && !old_general)) return judgement.refuse(Refused::nothing_to_judge_by);
   if (old && !(gain > 0)) return judgement.refuse(Refused::no_better);
   if (old && !(gain > least.value_or(0))) return judgement.refuse(Refused::luck);
-  if (!old_general) return;
-  const double most = *old_general * (1 + data.general_tolerance);
-  const bool holds = now_general && (old ? *now_general <= most : *now_general < *old_general);
-  if (!holds) judgement.refuse(Refused::general_worse);
+  const double most = !old_general ? 0 : old ? *old_general * (1 + data.general_tolerance) : *old_general;
+  const bool holds = !old_general || (now_general && (old ? *now_general <= most : *now_general < most));
+  if (!holds) return judgement.refuse(Refused::general_worse);
+  if (!(gain >= *judgement.useful_gain)) judgement.refuse(Refused::too_small);
 }
 
 }  // namespace bespoke

@@ -30,6 +30,7 @@ struct Judgement {
   std::optional<JudgedOn> judged_on;
   std::optional<double> before, after, general_before, general_after;
   std::optional<double> least_gain;   // of the user's loss, that is not luck (train/paired_gain.h)
+  std::optional<double> useful_gain;  // of the loss that decides, to be of use
   int64_t examples = 0;               // of the user's, that the rows are of
   int64_t tokens = 0, of_tokens = 0;  // of the user's rows: looked at, and in all of them; without the first of a row
   std::optional<bool> accepted;       // none: not judged, or not to the end
@@ -57,12 +58,13 @@ struct GateData {
   std::unique_ptr<RowSource> user, general;
   int64_t examples = 0, tokens = 0, of_tokens = 0;
   bool few = false;  // of the user's examples are held out: what they can show is asked for
-  double general_tolerance = 0;
+  double general_tolerance = 0, useful_gain = 0;  // shares of the loss before
   EvaluationRules rules{};
 };
 
 // Measures the adapter that answers now, then the machine's. Accepted if it has `changed`, the user's loss is better by more than luck
-// would make it and the general one not worse than the tolerance; what is absent is left out. The user's rows are looked at one by one,
+// would make it and by enough to be of use, and the general one not worse than the tolerance. What is absent is left out; without rows
+// of the user the general loss has to be better by enough to be of use. The user's rows are looked at one by one,
 // so that their gains can be compared; fewer than eight are cut into parts, with as many trained tokens in each. More than luck is more
 // than a quantile of Student's t times the standard error, which adapters that are equally good reach in one of forty, or, where few are
 // held out, in one of ten. Throws Abandoned where the call must end; `judgement` then has what was measured.

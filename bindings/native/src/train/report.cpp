@@ -46,6 +46,7 @@ std::string report_json(const TrainReport& report, const Trained& trained) {
   const auto& judged_of_tokens = judgement.of_tokens;
   const auto& judged_examples = judgement.examples;
   const auto& least_gain = judgement.least_gain;
+  const auto& useful_gain = judgement.useful_gain;
   Ordered judgements = Ordered::array();
   for (const JudgedStep& one : report.judgements) judgements.push_back({{"step", one.step}, {"loss", one.loss}});
   const auto& best_step = report.best_step;
@@ -58,6 +59,7 @@ std::string report_json(const TrainReport& report, const Trained& trained) {
   Ordered step_peak_bytes = Ordered::array();
   for (const Footprint& peak : peaks) step_peak_bytes.push_back(peak.total());
   const auto& bytes_written = report.storage.written;
+  const auto& run_bytes_written = report.run_bytes_written;
   const auto& bytes_read = report.storage.read;
   const auto& seconds = report.seconds;
   const char* const runtime = "core";

@@ -6,6 +6,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "state/tensor_files.h"
+#include "train/run_writes.h"
 #include "train/schedule.h"
 #include "train/tensor_views.h"
 #include "state/stored_text.h"
@@ -39,7 +41,9 @@ Trainer::Trainer(Steps& machine, StateStore& store, const Run& run, const Traini
   bad_in_a_row_ = rejected_last(store, run.id);
   restore(start);
   committed_ = position_.step;
-  for (const NamedTensor& tensor : machine.state()) state_bytes_ += static_cast<double>(tensor.elements()) * sizeof(float);
+  slot_bytes_ = tensor_file_bytes(state_tensors(machine.state()));
+  steps_between_slots_ =
+      steps_between_slots({slot_bytes_, store.adapter_bytes(), search.planned()}, run.steps, training.write_mb_per_run);
   last_commit_ = Clock::now();
 }
 
@@ -141,7 +145,8 @@ double Trainer::learning_rate(int64_t step) const {
 bool Trainer::commit_is_due() const {
   const double elapsed = seconds_since(last_commit_);
   if (machine_.replayable()) return elapsed >= training_.commit_seconds || step() - slot_step_ >= kSlotEvery;
-  return elapsed >= std::max(training_.commit_seconds, state_bytes_ / (training_.write_mb_per_second * 1e6));
+  const double least_seconds = std::max(training_.commit_seconds, static_cast<double>(slot_bytes_) / (training_.write_mb_per_second * 1e6));
+  return elapsed >= least_seconds && step() - slot_step_ >= steps_between_slots_;
 }
 
 bool Trainer::commit() {

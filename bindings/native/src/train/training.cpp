@@ -73,6 +73,7 @@ GateData gate_of(Personal& personal, const Run& run, const Method& method) {
   gate.user = user_rows(personal.store, judged);
   gate.general = general_rows(personal.bundle, manifest.data_valid);
   gate.general_tolerance = method.training.general_tolerance;
+  gate.useful_gain = method.training.useful_gain;
   gate.rules = {method.training.batch_size, manifest.vocab_size};
   return gate;
 }
@@ -232,6 +233,7 @@ std::string train(Personal& personal, const TrainRequest& request) {
   report.memory.file_bytes = guard.columns().read().file;
   const Storage now = storage_bytes();
   report.storage = {now.read - storage.read, now.written - storage.written};
+  report.run_bytes_written = personal.store.bytes_written(run.id);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   return report_json(report, trained);
 }

@@ -67,7 +67,9 @@ struct SmallerPlans {  // over the same weights and the same state: a run may go
 
 struct Training {  // no field has a default on the device
 #define BESPOKE_FIELD(name, type) type name;
+#define BESPOKE_LATER_FIELD(name, type, meant) type name;
 #include "../../../../schema/training.inc"
+#undef BESPOKE_LATER_FIELD
 #undef BESPOKE_FIELD
 
   bool accumulates() const { return accumulation > 1 || clip_norm.has_value(); }

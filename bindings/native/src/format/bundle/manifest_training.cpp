@@ -11,9 +11,28 @@ namespace {
 Json document_of(const Training& training) {
   Json document;
 #define BESPOKE_FIELD(name, type) document[#name] = json_of<Json>(training.name);
+#define BESPOKE_LATER_FIELD(name, type, meant) BESPOKE_FIELD(name, type)
 #include "../../../../schema/training.inc"
+#undef BESPOKE_LATER_FIELD
 #undef BESPOKE_FIELD
   return document;
+}
+
+// Of settings that were kept before these fields were there: of a run that goes on with a newer version.
+void add_what_was_meant(Json& document) {
+  const Training before{
+#define BESPOKE_FIELD(name, type) {},
+#define BESPOKE_LATER_FIELD(name, type, meant) meant,
+#include "../../../../schema/training.inc"
+#undef BESPOKE_LATER_FIELD
+#undef BESPOKE_FIELD
+  };
+#define BESPOKE_FIELD(name, type)
+#define BESPOKE_LATER_FIELD(name, type, meant) \
+  if (!document.contains(#name)) document[#name] = json_of<Json>(before.name);
+#include "../../../../schema/training.inc"
+#undef BESPOKE_LATER_FIELD
+#undef BESPOKE_FIELD
 }
 
 JsonRules rules_of(const std::string& subject, Kind kind) { return {subject, kind, "Mend it and run again", 1u << 16, 4, 1000}; }
@@ -45,7 +64,10 @@ Training checked(const Json& document, const std::string& subject, Kind kind) {
 Training training_of(const Json& record) {
   Training training;
 #define BESPOKE_FIELD(name, type) read_field(record.at(#name), training.name);
+#define BESPOKE_LATER_FIELD(name, type, meant) \
+  if (record.contains(#name)) BESPOKE_FIELD(name, type) else training.name = meant;
 #include "../../../../schema/training.inc"
+#undef BESPOKE_LATER_FIELD
 #undef BESPOKE_FIELD
   return training;
 }
@@ -65,7 +87,8 @@ std::string training_json(const Training& training) { return document_of(trainin
 Training training_from_json(const std::string& text, const std::string& subject) {
   const JsonRules rules = rules_of(subject, Kind::State);
   const OwnedJson owned = parse_json(bytes_of(text), rules);
-  const Json& document = *owned;
+  Json document = *owned;
+  if (document.is_object()) add_what_was_meant(document);
   return checked(document, subject, Kind::State);
 }
 

@@ -82,6 +82,7 @@ class StatusWords(private val context: Context, private val restHours: Long) {
         RefusedBecause.NOTHING_TO_JUDGE_BY -> R.string.refused_nothing_to_judge_by
         RefusedBecause.NO_BETTER -> R.string.refused_no_better
         RefusedBecause.LUCK -> R.string.refused_luck
+        RefusedBecause.TOO_SMALL -> R.string.refused_too_small
         RefusedBecause.GENERAL_WORSE -> R.string.refused_general_worse
         RefusedBecause.WITHDRAWN -> R.string.refused_withdrawn
         RefusedBecause.UNKNOWN, null -> R.string.refused_unknown
