@@ -41,9 +41,9 @@ Trainer::Trainer(Steps& machine, StateStore& store, const Run& run, const Traini
   bad_in_a_row_ = rejected_last(store, run.id);
   restore(start);
   committed_ = position_.step;
-  slot_bytes_ = tensor_file_bytes(state_tensors(machine.state()));
-  steps_between_slots_ =
-      steps_between_slots({slot_bytes_, store.adapter_bytes(), search.planned()}, run.steps, training.write_mb_per_run);
+  for (const NamedTensor& tensor : machine.state()) state_bytes_ += static_cast<double>(tensor.elements()) * sizeof(float);
+  const RunFiles files{tensor_file_bytes(state_tensors(machine.state())), store.adapter_bytes(), search.planned()};
+  steps_between_slots_ = steps_between_slots(files, run.steps, training.write_mb_per_run);
   last_commit_ = Clock::now();
 }
 
@@ -145,7 +145,7 @@ double Trainer::learning_rate(int64_t step) const {
 bool Trainer::commit_is_due() const {
   const double elapsed = seconds_since(last_commit_);
   if (machine_.replayable()) return elapsed >= training_.commit_seconds || step() - slot_step_ >= kSlotEvery;
-  const double least_seconds = std::max(training_.commit_seconds, static_cast<double>(slot_bytes_) / (training_.write_mb_per_second * 1e6));
+  const double least_seconds = std::max(training_.commit_seconds, state_bytes_ / (training_.write_mb_per_second * 1e6));
   return elapsed >= least_seconds && step() - slot_step_ >= steps_between_slots_;
 }
 

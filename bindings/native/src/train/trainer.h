@@ -70,7 +70,7 @@ class Trainer {
   std::vector<std::string> metrics_;  // else: their metrics
   int64_t bad_in_a_row_ = 0, committed_ = 0;
   int64_t slot_step_ = 0;  // of the newest slot, which is behind `committed_` where a journal follows it
-  int64_t slot_bytes_ = 0;
+  double state_bytes_ = 0;
   int64_t steps_between_slots_ = 1;  // that are written while the call goes on; one that ends writes one in any case
   bool between_steps_ = true;
   std::chrono::steady_clock::time_point last_commit_;
