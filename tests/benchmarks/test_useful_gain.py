@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the loss on held-out examples falls by in runs that teach, and in runs whose steps are too small to teach anything.
 
-`Training.useful_gain` lies between the two. BESPOKE_FIGURES=print writes nothing; BESPOKE_SEEDS=N tries so many, and the table says so.
+`Training.useful_gain` lies between the two. BESPOKE_FIGURES=print writes nothing; BESPOKE_SEEDS=N tries so many, as the table
+says.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ def test_the_default_lies_between_runs_that_teach_and_runs_that_do_not(bundle: P
         "useful_gain",
         ("method, learning rate", "messages", "least share", "largest share", "accepted", "refused as too small"), rows,
         f"stories260K, {STEPS} steps of 4 rows of {LENGTH} tokens, AdamW (mezo: none), rank 8, on messages of the three personas; "
-        f"seeds of each: {SEEDS}. Share: of the loss before, by which the loss is lower. Of 4 messages, those of training are judged. "
-        f"What is neither accepted nor too small was no better, or may have been luck. `useful_gain` is {least:g}.", machine="",
+        f"seeds of each: {SEEDS}. Share: of the loss before, by which the loss is lower. Of 4 messages, those of training are "
+        f"judged. What is neither accepted nor too small was no better, or may have been luck. `useful_gain` is {least:g}.", machine="",
     )  # fmt: skip
 
 
