@@ -66,7 +66,8 @@ def test_the_default_lies_between_runs_that_teach_and_runs_that_do_not(bundle: P
         ("method, learning rate", "messages", "least share", "largest share", "accepted", "refused as too small"), rows,
         f"stories260K, {STEPS} steps of 4 rows of {LENGTH} tokens, AdamW (mezo: none), rank 8, on messages of the three personas; "
         f"seeds of each: {SEEDS}. Share: of the loss before, by which the loss is lower. Of 4 messages, those of training are "
-        f"judged. What is neither accepted nor too small was no better, or may have been luck. `useful_gain` is {least:g}.", machine="",
+        f"judged. What is neither accepted nor too small was no better, or may have been luck."
+        f" `useful_gain` is {least:g}.", machine="",
     )  # fmt: skip
 
 

@@ -63,13 +63,18 @@ def test_a_bundle_has_the_same_bytes_whatever_the_app_has_set(results: dict[str,
     assert results["built"]["all of them"] == results["built"]["nothing"]
 
 
+def _precise(seen: dict[str, str]) -> dict[str, str]:
+    """Without the old flag of cuDNN, which may contradict the precisions that decide, and cannot be read then."""
+    return {name: value for name, value in seen.items() if not name.startswith("cudnn.allow_tf32")}
+
+
 @pytest.mark.slow
 @needs_core
 @pytest.mark.parametrize("name", SET)
 def test_steps_see_the_settings_of_this_runtime_and_the_app_finds_its_own(found: Found, name: str) -> None:
     one = found[name]
     assert len(one["seen"]) == 3
-    assert all(seen == found["nothing"]["seen"][0] for seen in one["seen"])
+    assert all(_precise(seen) == _precise(found["nothing"]["seen"][0]) for seen in one["seen"])
     assert one["after"] == one["before"]
     for precision in ("general", "cuda", "cuda.matmul", "cudnn.conv", "cudnn.rnn", "mkldnn", "mkldnn.matmul", "mkldnn.conv"):
         assert one["seen"][0][precision] == "ieee"
