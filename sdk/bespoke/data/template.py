@@ -12,18 +12,17 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import date as Date
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bespoke.data.rendering import NotAllowed, Render, refusal, rendering
 from bespoke.data.turns import ROLES, Ending, Glue, Role, Trim, Turns
-from bespoke.errors import MissingDependency, ModelError, TemplateError
+from bespoke.errors import ModelError, TemplateError
 
 __all__ = ["compile_turns", "find_template"]
 
 Table = dict[tuple[str, str, bool], str]
-Render = Callable[[Sequence[tuple[str, str]], bool], str]
 
 LONGEST = 5  # messages of a compiled conversation: enough for each (previous, next, last) to be met in two surroundings
 LONGEST_OPTIONAL = 4
@@ -48,10 +47,6 @@ WORDS = (
     '"quoted"', "\\n", "'s", "1,024", "<b>", "&amp;", "line\nbreak", "tab\tstop", "two  spaces", "\n\n", "- item",
     "</s>", "<|im_end|>", "user",
 )  # fmt: skip
-
-
-class _NotAllowed(Exception):
-    """The template called raise_exception: it does not know this order of roles."""
 
 
 def find_template(folder: Path) -> str | None:
@@ -87,7 +82,11 @@ def compile_turns(
     template that prints today's date prints from now on. `variables` go to the template (`{"enable_thinking": False}`).
     TemplateError, with the two texts that differ, for a template whose glue depends on anything else.
     """
-    render = _renderer(template, special_tokens, date, variables or {})
+    with rendering(template, special_tokens, date, variables or {}) as render:
+        return _compiled(render)
+
+
+def _compiled(render: Render) -> Turns:
     table = _base_table(render)
     for transition in OPTIONAL:
         table = _with_transition(render, table, transition)
@@ -101,80 +100,6 @@ def compile_turns(
         turns = _turns(render, base)
         _check(render, turns)
     return turns
-
-
-def _renderer(
-    template: str, special_tokens: Mapping[str, str], date: str | None, variables: Mapping[str, Any]
-) -> Render:
-    """The template in the surroundings that transformers gives it (extensions, filter and names)."""
-    try:
-        import jinja2
-        from jinja2.ext import Extension, loopcontrols
-        from jinja2.nodes import Node
-        from jinja2.parser import Parser
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-    except ImportError:
-        raise MissingDependency.of("A chat template", "jinja2", "build") from None
-
-    class Generation(Extension):
-        """`{% generation %}` marks an answer for masks; here the table knows, so its body is rendered as it stands."""
-
-        tags = {"generation"}  # noqa: RUF012 - jinja2's own way to name a tag
-
-        def parse(self, parser: Parser) -> list[Node]:
-            next(parser.stream)
-            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-    def raise_exception(message: str) -> None:
-        raise _NotAllowed(message)
-
-    def strftime_now(form: str) -> str:
-        if day is None:
-            raise _refused(
-                got="a template that prints today's date",
-                expected="a text that does not change from day to day",
-                next_step='Freeze it with date="2024-07-26" (a day of your choice)',
-            )
-        return day.strftime(form)
-
-    def tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
-        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
-
-    day = _parse_date(date)
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
-    )
-    environment.globals.update(raise_exception=raise_exception, strftime_now=strftime_now)
-    environment.filters["tojson"] = tojson
-    try:
-        compiled = environment.from_string(template)
-    except jinja2.TemplateError as error:
-        raise _refused(got=str(error), expected="a Jinja template", next_step="Fix the template") from None
-
-    def render(messages: Sequence[tuple[str, str]], generate: bool) -> str:
-        given = [{"role": role, "content": content} for role, content in messages]
-        names = {"tools": None, "documents": None, **special_tokens, **variables}
-        try:
-            return compiled.render(messages=given, add_generation_prompt=generate, **names)
-        except (_NotAllowed, TemplateError):
-            raise
-        except Exception as error:  # a template may do anything that the sandbox lets it
-            raise _refused(
-                got=f"{type(error).__name__}: {error} for the roles {' '.join(role for role, _ in messages)}",
-                expected="a text",
-                next_step="Fix the template, or give the names that it needs with variables=",
-            ) from None
-
-    return render
-
-
-def _parse_date(date: str | None) -> Date | None:
-    try:
-        return None if date is None else Date.fromisoformat(date)
-    except (ValueError, TypeError):
-        raise _refused(
-            got=f"date={date!r}", expected='a day such as "2024-07-26"', next_step="Write it as year-month-day"
-        ) from None
 
 
 def _mark(index: int) -> str:
@@ -197,10 +122,10 @@ def _base_table(render: Render) -> Table:
         for generate in (False, True):
             try:
                 _read_off(render, order, generate, table)
-            except _NotAllowed as refusal:
-                complaint = str(refusal)
+            except NotAllowed as no:
+                complaint = str(no)
     if ("start", "user", True) not in table:
-        raise _refused(
+        raise refusal(
             got=f"no text for one user message: {complaint}",
             expected="a template that renders a user message",
             next_step="Use prompt and completion instead of messages, or another template",
@@ -216,7 +141,7 @@ def _read_off(render: Render, order: Sequence[Role], generate: bool, table: Tabl
         if index < len(order):
             before, found, rest = rest.partition(_mark(index))
             if not found or _mark(index) in rest:
-                raise _refused(
+                raise refusal(
                     got=f"the content of message {index} of {' '.join(order)} {'twice' if found else 'nowhere'}",
                     expected="each content once, in order",
                     next_step="Use prompt and completion instead of messages, or another template",
@@ -225,7 +150,7 @@ def _read_off(render: Render, order: Sequence[Role], generate: bool, table: Tabl
             before = rest
         key = (line[index], line[index + 1], index == len(order) - 1)
         if table.setdefault(key, before) != before:
-            raise _refused(
+            raise refusal(
                 got=f"{before!r} between {key[0]} and {key[1]} in {' '.join(order)}",
                 expected=f"{table[key]!r} as elsewhere: a text fixed by the roles before and after",
                 next_step="Use prompt and completion instead of messages, or a template that does not count messages",
@@ -246,7 +171,7 @@ def _with_transition(render: Render, table: Table, transition: tuple[str, str]) 
                     continue
                 try:
                     _read_off(render, order, generate, wider)
-                except (_NotAllowed, TemplateError):
+                except (NotAllowed, TemplateError):
                     return table
                 met = True
     return wider if met else table
@@ -305,7 +230,7 @@ def _trimmed(render: Render, order: Sequence[Role], place: int) -> tuple[str, st
     for space in WHITESPACE:
         before, behind = around(space + _mark(place) + space)
         if before not in (plain_before, plain_before + space) or behind not in (plain_behind, space + plain_behind):
-            raise _refused(
+            raise refusal(
                 got=f"{before + _mark(place) + behind!r} for a content with {space!r} around it",
                 expected=f"{plain_before + _mark(place) + plain_behind!r}, with or without that character",
                 next_step="Use prompt and completion instead of messages, or another template",
@@ -325,10 +250,10 @@ def _check(render: Render, turns: Turns) -> None:
         ours = "".join(piece.text for piece in turns.render(given, generate))
         try:
             theirs = render(messages, generate)
-        except _NotAllowed as refusal:
-            theirs = f"refused: {refusal}"
+        except NotAllowed as no:
+            theirs = f"refused: {no}"
         if ours != theirs:
-            raise _refused(
+            raise refusal(
                 got=repr(theirs),
                 expected=repr(ours),
                 next_step="Use prompt and completion instead of messages, or a template without rules beyond roles",
@@ -354,7 +279,3 @@ def _conversation(chance: random.Random, known: set[tuple[str, str, bool]]) -> t
 def _content(chance: random.Random) -> str:
     words = " ".join(chance.choices(WORDS, k=chance.randint(1, 12)))
     return chance.choice(("", "", " ", "\n", " \n\t")) + words + chance.choice(("", "", " ", "\n"))
-
-
-def _refused(*, got: str, expected: str, next_step: str) -> TemplateError:
-    return TemplateError("The chat template", got=got, expected=expected, next_step=next_step)

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A chat template rendered by Jinja, in a process of its own. A template comes with a model that somebody downloads, and
+Jinja's sandbox keeps it from files and attributes but not from `{{ 10 ** 10 ** 8 }}`: time and memory are bounded by
+the system, which no loop and no long number escapes. One process renders all conversations of a template.
+
+It is asked in lines of JSON, the first with template, special tokens, date and variables, each other one with
+messages and `generate`, and answers each in one: `text`; `refused`, what the template itself said of the roles; or
+`got`, `expected` and `next_step` of an error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import date as Date
+from importlib.util import find_spec
+from typing import Any
+
+from bespoke.errors import MissingDependency, TemplateError
+
+__all__ = ["NotAllowed", "Render", "refusal", "rendering"]
+
+Render = Callable[[Sequence[tuple[str, str]], bool], str]
+
+LARGEST_TEMPLATE = 1 << 20  # characters, of the template and of one conversation rendered
+# What all conversations of a template may take together; the families' templates take less than a second and 50 MB.
+MOST_SECONDS = 5
+MOST_BYTES = 1 << 29  # of addresses
+_SHOWN = 200  # characters of what went wrong
+
+
+class NotAllowed(Exception):
+    """The template called raise_exception: it does not know this order of roles."""
+
+
+def refusal(*, got: str, expected: str, next_step: str) -> TemplateError:
+    return TemplateError("The chat template", got=got, expected=expected, next_step=next_step)
+
+
+@contextmanager
+def rendering(
+    template: str, special_tokens: Mapping[str, str], date: str | None, variables: Mapping[str, Any]
+) -> Iterator[Render]:
+    """A function that renders (role, content) messages, with or without the header of an answer to come; while the context lasts.
+
+    TemplateError for what is not a template, fails, or takes more than the bounds above.
+    """
+    if find_spec("jinja2") is None:
+        raise MissingDependency.of("A chat template", "jinja2", "build")
+    if len(template) > LARGEST_TEMPLATE:
+        raise refusal(
+            got=f"{len(template)} characters", expected=f"at most {LARGEST_TEMPLATE}",
+            next_step="Take the template from the model's own folder",
+        )  # fmt: skip
+    _parse_date(date)
+    # -P: the folder in which somebody builds is no place to import from.
+    command = [sys.executable, "-P", "-m", __name__]
+    paths = os.pathsep.join(path for path in sys.path if path)
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": paths}
+    ) as child:  # fmt: skip
+        try:
+            _ask(child, {"template": template, "names": {**special_tokens, **variables}, "date": date})
+
+            def render(messages: Sequence[tuple[str, str]], generate: bool) -> str:
+                given = [{"role": role, "content": content} for role, content in messages]
+                answer = _ask(child, {"messages": given, "generate": generate})
+                if "refused" in answer:
+                    raise NotAllowed(answer["refused"])
+                return str(answer["text"])
+
+            yield render
+        finally:
+            child.kill()  # it holds nothing that would be lost
+
+
+def _parse_date(date: str | None) -> Date | None:
+    try:
+        return None if date is None else Date.fromisoformat(date)
+    except (ValueError, TypeError):
+        raise refusal(
+            got=f"date={date!r}", expected='a day such as "2024-07-26"', next_step="Write it as year-month-day"
+        ) from None
+
+
+def _ask(child: subprocess.Popen[bytes], request: Mapping[str, Any]) -> dict[str, Any]:
+    assert child.stdin is not None
+    assert child.stdout is not None
+    try:
+        child.stdin.write(json.dumps(request).encode() + b"\n")
+        child.stdin.flush()
+        line = child.stdout.readline()
+    except BrokenPipeError:
+        line = b""
+    if not line.endswith(b"\n"):
+        status = child.wait()
+        slow = status in (-signal.SIGXCPU, -signal.SIGKILL)
+        end = f"an end of the process that renders it, with status {status}"
+        raise refusal(
+            got=f"more than {MOST_SECONDS} seconds of work" if slow else end,
+            expected=f"a template that renders short conversations within {MOST_SECONDS} seconds and {MOST_BYTES >> 20} MiB",
+            next_step="Take the template from the model's own folder, or use prompt and completion instead of messages",
+        )
+    answer: dict[str, Any] = json.loads(line)
+    if "got" in answer:
+        raise refusal(**answer)
+    return answer
+
+
+# In the child.
+
+
+class _Named(Exception):
+    """An error whose parts are known."""
+
+    def __init__(self, **parts: str) -> None:
+        self.parts = parts
+
+
+def _bound_itself() -> None:
+    import resource
+
+    for what, most in ((resource.RLIMIT_CPU, MOST_SECONDS), (resource.RLIMIT_AS, MOST_BYTES), (resource.RLIMIT_CORE, 0)):
+        hard = resource.getrlimit(what)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        with suppress(ValueError, OSError):  # a system that knows one of them only
+            resource.setrlimit(what, (most, most))
+
+
+def _compiled(template: str, date: str | None) -> Any:
+    """The template in the surroundings that transformers gives it (extensions, filter and names)."""
+    import jinja2
+    from jinja2.ext import Extension, loopcontrols
+    from jinja2.nodes import Node
+    from jinja2.parser import Parser
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(Extension):
+        """`{% generation %}` marks an answer for masks; here the table knows, so its body is rendered as it stands."""
+
+        tags = {"generation"}  # noqa: RUF012 - jinja2's own way to name a tag
+
+        def parse(self, parser: Parser) -> list[Node]:
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+    def raise_exception(message: str) -> None:
+        raise NotAllowed(message)
+
+    def strftime_now(form: str) -> str:
+        if day is None:
+            raise _Named(
+                got="a template that prints today's date",
+                expected="a text that does not change from day to day",
+                next_step='Freeze it with date="2024-07-26" (a day of your choice)',
+            )
+        return day.strftime(form)
+
+    def tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
+        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
+
+    day = _parse_date(date)
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
+    )
+    environment.globals.update(raise_exception=raise_exception, strftime_now=strftime_now)
+    environment.filters["tojson"] = tojson
+    try:
+        return environment.from_string(template)
+    except jinja2.TemplateError as error:
+        raise _Named(got=str(error)[:_SHOWN], expected="a Jinja template", next_step="Fix the template") from None
+
+
+def _rendered(compiled: Any, names: Mapping[str, Any], messages: list[dict[str, str]], generate: bool) -> dict[str, str]:
+    given = {"tools": None, "documents": None, **names}
+    try:
+        text = compiled.render(messages=messages, add_generation_prompt=generate, **given)
+    except NotAllowed as error:
+        return {"refused": str(error)[:_SHOWN]}
+    except _Named:
+        raise
+    except Exception as error:  # a template may do anything that the sandbox lets it
+        roles = " ".join(message["role"] for message in messages)
+        raise _Named(
+            got=f"{type(error).__name__}: {str(error)[:_SHOWN]} for the roles {roles}",
+            expected="a text",
+            next_step="Fix the template, or give the names that it needs with variables=",
+        ) from None
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _Named(got="half of a surrogate pair", expected="Unicode text", next_step="Fix the template") from None
+    if len(text) > LARGEST_TEMPLATE:
+        raise _Named(
+            got=f"{len(text)} characters for a short conversation", expected=f"at most {LARGEST_TEMPLATE}",
+            next_step="Take the template from the model's own folder",
+        )  # fmt: skip
+    return {"text": text}
+
+
+def _serve() -> None:
+    _bound_itself()
+    compiled, names = None, {}
+    for line in sys.stdin.buffer:
+        request = json.loads(line)
+        answer: dict[str, str] = {}
+        try:
+            if "template" in request:
+                names = request["names"]
+                compiled = _compiled(request["template"], request["date"])
+            else:
+                answer = _rendered(compiled, names, request["messages"], request["generate"])
+        except _Named as error:
+            answer = error.parts
+        except Exception as error:  # of the compiler: it folds constants and recurses
+            got = f"{type(error).__name__}: {str(error)[:_SHOWN]}"
+            answer = {"got": got, "expected": "a Jinja template", "next_step": "Fix the template"}
+        sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    _serve()
