@@ -40,6 +40,7 @@ from bespoke.compiler.plans import ANSWERS, Key, Plans, Subject, context_length
 from bespoke.compiler.request import AUTO, BuildRequest, Progress
 from bespoke.config import MEGABYTE
 from bespoke.contracts import check_ready, rounding
+from bespoke.data.marks import check_turns_can_be_told
 from bespoke.data.prepare import DataReport, prepare
 from bespoke.data.rows import TokenRows
 from bespoke.data.template import compile_turns, find_template
@@ -215,6 +216,7 @@ def _text(request: BuildRequest, folder: Path, config: ModelConfig) -> Text:
     turns = compile_turns(template, tokenizer.special_tokens, request.template_date) if template and tokenizer else None
     if tokenizer is not None and turns is not None:
         protect_markers(tokenizer, turns)
+        check_turns_can_be_told(tokenizer, turns)
     files = {f"text/{name}": data for name, data in tokenizer.files().items()} if tokenizer else {}
     if tokenizer is not None:
         files["text/tokenizer.bin"] = write_tokenizer_file(tokenizer, str(path))

@@ -11,6 +11,8 @@ is trained on; mask[0] is 0. Which tokens are:
   window does, and windows do not overlap; elsewhere a window begins with the last token of the one before;
 - `tokens` (+ `mask`): as given; without a mask like `text`.
 
+Messages are tokenized as the template's whole text (turn_tokens.py). A row that is too long is cut at turns (row_fitting.py).
+
 A prompt is tokenized as `generate` will tokenize it and the completion goes on from there: together they read prompt +
 completion, and the border between them is always a border of tokens, as it is when the model answers. So a space
 between the two belongs at the start of the completion, where most vocabularies have it.
@@ -25,9 +27,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from bespoke.data.row_fitting import Row, fitted, prompt_room, trained_end, with_prompt_of
 from bespoke.data.rows import Encoded, TokenRow, text_rows
 from bespoke.data.shapes import shape_of
 from bespoke.data.text import Tokenizer
+from bespoke.data.turn_tokens import TurnEncoder
 from bespoke.data.turns import ROLES, Turns, protect_markers, stop_ids
 from bespoke.errors import ConfigError, DataError, kind_of
 
@@ -66,8 +70,10 @@ class ExampleEncoder:
         self.train_on: TrainOn = train_on
         self.max_length = max_length
         self.vocab_size = vocab_size if vocab_size is not None else tokenizer.vocab_size if tokenizer else None
+        self._turn_encoder: TurnEncoder | None = None
         if tokenizer is not None and turns is not None:
             protect_markers(tokenizer, turns)
+            self._turn_encoder = TurnEncoder(tokenizer, turns)
 
     def encode(self, example: Mapping[str, Any], subject: str = "example") -> Encoded:
         """Rows of `example`; DataError, naming `subject`, where it cannot be used or nothing of it would be trained."""
@@ -105,7 +111,7 @@ class ExampleEncoder:
             return self._begin(tokenizer) + self._content(tokenizer, prompt, "prompt")
         if len(prompt) and all(_is_int(token) for token in prompt):
             return self._ids(prompt, "prompt").tolist()
-        return self._message_tokens(prompt, "prompt", generate=True)[0]
+        return self._message_row(prompt, "prompt", generate=True)[0][0]
 
     def token_ids(self, prompt: Any) -> list[int]:
         """Token ids as they are, where they are some."""
@@ -118,36 +124,62 @@ class ExampleEncoder:
     # The shapes.
 
     def _encode_messages(self, messages: Any, subject: str) -> Encoded:
-        tokens, mask, trained_contents = self._message_tokens(messages, f"{subject}.messages", generate=False)
+        whole, trained_contents = self._message_row(messages, f"{subject}.messages", generate=False)
         if not trained_contents:
             return _nothing()  # an ending alone would teach the model to say nothing
-        return self._one_row(tokens, mask)
+        fits = len(whole[0]) <= self.max_length + 1
+        return _counted(whole, whole if fits else self._shortened(messages, whole, f"{subject}.messages"))
 
-    def _message_tokens(self, messages: Any, subject: str, generate: bool) -> tuple[list[int], list[int], int]:
-        """Tokens, mask, and how many of the tokens are trained content."""
-        tokenizer = self._need_tokenizer(subject)
-        if self.turns is None:
+    def _shortened(self, messages: Sequence[Any], whole: Row, subject: str) -> Row:
+        """Whole turns go, the oldest first, behind a system message that stays; what is left begins as a conversation may begin,
+        and never with an answer that is trained on. Where not even the last answer and what it answers find room, they are
+        fitted as a prompt and its completion."""
+        assert self.turns is not None
+        room = self.max_length + 1
+        with_bos, whole_answers = self._begins_with_bos(whole), self.train_on != "all"
+        if trained_end(whole[1]) <= room:
+            return fitted(whole, with_bos, whole_answers, room)
+        first = int(messages[0]["role"] == "system")
+        trained = [i for i, m in enumerate(messages) if i > first and m["role"] in self._trained_roles() and m["content"]]
+        starts = [
+            i for i in range(first + 1, (trained[-1] if trained else first) + 1)
+            if (role := messages[i]["role"]) == "user" or (role == "assistant" and role not in self._trained_roles())
+            if self.turns.knows("system" if first else "start", role, i == len(messages) - 1)
+        ]  # fmt: skip
+        longest, fits = whole, False  # the row from the last turn on, or whole where no other turn can be the first
+        low, high = 0, len(starts)
+        while low < high:
+            middle = (low + high) // 2
+            row, contents = self._message_row([*messages[:first], *messages[starts[middle] :]], subject, generate=False)
+            row_fits = contents > 0 and trained_end(row[1]) <= room
+            low, high = (low, middle) if row_fits or not contents else (middle + 1, high)
+            if row_fits or (not fits and contents):
+                longest = row
+            fits = fits or row_fits
+        return fitted(longest, with_bos, whole_answers, room)
+
+    def _message_row(self, messages: Any, subject: str, generate: bool) -> tuple[Row, int]:
+        """Tokens and mask, and how many of the tokens are trained content."""
+        self._need_tokenizer(subject)
+        if self.turns is None or self._turn_encoder is None:
             raise DataError(
                 subject,
                 got="messages, for a model without a chat template",
                 expected="text, or prompt and completion",
                 next_step='Give {"prompt": ..., "completion": ...} or {"text": ...}',
             )
-        roles = ROLES if self.train_on == "all" else (self.train_on,)
-        tokens: list[int] = []
-        mask: list[int] = []
-        trained_contents = 0
-        for piece in self.turns.render(messages, generate, subject):
-            previous = tokens[-1] if tokens else None
-            if piece.is_content:
-                ids = self._content(tokenizer, piece.text, subject, previous)
-            else:
-                ids = tokenizer.encode_template(piece.text, previous=previous)
-            trained = piece.role in roles
-            tokens += ids
-            mask += [int(trained)] * len(ids)
-            trained_contents += len(ids) if trained and piece.is_content else 0
-        return tokens, mask, trained_contents
+        found = self._turn_encoder.encode(self.turns.render(messages, generate, subject), subject)
+        pieces = [found.pieces[number] for number in found.piece_of]
+        mask = [int(piece.role in self._trained_roles()) for piece in pieces]
+        contents = sum(piece.is_content for piece, trained in zip(pieces, mask, strict=True) if trained)
+        mask[:1] = [0] * len(mask[:1])
+        return (found.tokens, mask), contents
+
+    def _trained_roles(self) -> Sequence[str]:
+        return ROLES if self.train_on == "all" else (self.train_on,)
+
+    def _begins_with_bos(self, row: Row) -> bool:
+        return self.tokenizer is not None and row[0][0] == self.tokenizer.bos_id
 
     def _encode_pair(self, prompt: Any, completion: Any, subject: str) -> Encoded:
         tokenizer = self._need_tokenizer(subject)
@@ -156,7 +188,13 @@ class ExampleEncoder:
         if not answer:
             return _nothing()
         answer += [] if tokenizer.eos_id is None else [tokenizer.eos_id]
-        return self._one_row(first + answer, [int(self.train_on == "all")] * len(first) + [1] * len(answer))
+        mask = [int(self.train_on == "all")] * len(first) + [1] * len(answer)
+        row = (first + answer, [0, *mask[1:]])
+        if not any(row[1]):
+            return _nothing()
+        room = self.max_length + 1
+        kept = prompt_room(len(first), len(answer), room)
+        return _counted(row, with_prompt_of(row, len(first), kept, tokenizer.bos_id is not None, room))
 
     def _encode_ids(self, tokens: Any, mask: Any, subject: str) -> Encoded:
         ids = self._ids(tokens, f"{subject}.tokens")
@@ -169,40 +207,16 @@ class ExampleEncoder:
                 expected=f"{len(ids)} times 0 or 1, one per token",
                 next_step="Give 1 for each token that is to be trained, or leave the mask out to train all",
             )
-        return self._one_row(ids.tolist(), [int(m) for m in mask])
+        row = (ids.tolist(), [0, *(int(m) for m in mask[1:])])
+        if not any(row[1]):
+            return _nothing()
+        return _counted(row, fitted(row, self._begins_with_bos(row), True, self.max_length + 1))
 
     # Rows.
 
     def _windows(self, tokens: list[int], bos: int | None) -> Encoded:
         rows = text_rows(tokens, bos, self.max_length)
         return _encoded(rows, len(rows))
-
-    def _one_row(self, tokens: list[int], mask: list[int]) -> Encoded:
-        mask[:1] = [0] * len(mask[:1])
-        if not any(mask):
-            return _nothing()
-        kept, kept_mask = self._fit(tokens, mask)
-        return _encoded([_row(kept, kept_mask)], 1, len(tokens) - len(kept), sum(mask) - sum(kept_mask))
-
-    def _fit(self, tokens: list[int], mask: list[int]) -> tuple[list[int], list[int]]:
-        """At most max_length + 1 tokens: what follows the last trained token goes first, then the oldest context (bos
-        stays); of a trained stretch that is itself too long, the beginning stays with one token before it."""
-        room = self.max_length + 1
-        if len(tokens) <= room:
-            return tokens, mask
-        end = len(mask) - mask[::-1].index(1)
-        if end <= room:
-            return tokens[:end], mask[:end]
-        start = end - 1
-        while mask[start - 1]:
-            start -= 1
-        with_bos = self.tokenizer is not None and tokens[0] == self.tokenizer.bos_id
-        if end - start >= room:
-            first = 0 if with_bos else start - 1
-            return [tokens[first], *tokens[start : start + room - 1]], [0] + [1] * (room - 1)
-        if with_bos:
-            return [tokens[0], *tokens[end - room + 1 : end]], [0, *mask[end - room + 1 : end]]
-        return tokens[end - room : end], [0, *mask[end - room + 1 : end]]
 
     # Parts.
 
@@ -263,6 +277,11 @@ class ExampleEncoder:
 
 def _row(tokens: list[int], mask: list[int]) -> TokenRow:
     return TokenRow(np.asarray(tokens, dtype=np.int32), np.asarray(mask, dtype=np.uint8))
+
+
+def _counted(whole: Row, kept: Row) -> Encoded:
+    """The one row that is kept, and what it lacks of the whole one."""
+    return _encoded([_row(*kept)], 1, len(whole[0]) - len(kept[0]), sum(whole[1]) - sum(kept[1]))
 
 
 def _encoded(rows: list[TokenRow], windows: int, truncated: int = 0, truncated_trained: int = 0) -> Encoded:

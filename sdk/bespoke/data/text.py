@@ -26,13 +26,15 @@ from tokenizers.decoders import DecodeStream
 from bespoke.errors import DataError, ModelError
 from bespoke.format.plain_file import read_plain
 
-__all__ = ["Tokenizer"]
+__all__ = ["WITHIN_TEXT", "Tokenizer"]
 
 CONFIG_NAME = "tokenizer_config.json"
 _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
 # Where a tokenizer puts its space: nowhere; before the whole text; before every stretch between two added tokens.
 _Prefix = Literal["none", "text", "stretch"]
 _REMEMBERED_GLUE = 256
+_SPACE_SIGN = "▁"  # SentencePiece's sign for a space
+WITHIN_TEXT = -1  # in place of the token before a text: no added token
 _LONG_TEXT = 1 << 16  # characters
 
 
@@ -52,7 +54,10 @@ class Tokenizer:
         self._lock = threading.Lock()
         self._inner: tokenizers.Tokenizer | None = None
         self._glue: dict[tuple[str, bool], list[int]] = {}
-        self._prefix = _prefix_kind(_settings_of(self._outer.normalizer), _settings_of(self._outer.pre_tokenizer))
+        normalizer, pre_tokenizer = _settings_of(self._outer.normalizer), _settings_of(self._outer.pre_tokenizer)
+        self._prefix = _prefix_kind(normalizer, pre_tokenizer)
+        self._is_nfc = [step.get("type") for step in _steps(normalizer, "normalizers")] == ["NFC"]
+        self._replaces_spaces = _SPACE_SIGN in json.dumps([normalizer, pre_tokenizer], ensure_ascii=False)
         self._added: dict[int, tokenizers.AddedToken] = dict(self._outer.get_added_tokens_decoder())
         longest_first = sorted((token.content for token in self._added.values()), key=len, reverse=True)
         self._added_pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
@@ -133,16 +138,13 @@ class Tokenizer:
 
     def encode(self, text: str, *, previous: int | None = None) -> list[int]:
         """Tokens of a user's words, without bos. `previous` is the token before them, None at the start of a text."""
-        ids = self._encode(text, self._is_inside(previous), as_content=True)
-        forged = self._forgeable.intersection(ids) if self._forgeable else None
-        if forged:
-            raise DataError(
-                "a text",
-                got=f"words that this tokenizer turns into its special token {self.decode([min(forged)], False)!r}",
-                expected="words that stay words",
-                next_step="Leave that token out of the text",
-            )
+        ids: list[int] = self._content(text, previous).ids
         return ids
+
+    def encode_spans(self, text: str, *, previous: int | None = None) -> tuple[list[int], list[tuple[int, int]]]:
+        """The same, and for each token the characters of `text` that it stands for, first and end."""
+        encoding = self._content(text, previous, spans=True)
+        return encoding.ids, encoding.offsets
 
     def encode_template(self, text: str, *, previous: int | None = None) -> list[int]:
         """Tokens of a template's own text, in which special tokens are recognised. No bos is added."""
@@ -172,9 +174,41 @@ class Tokenizer:
 
         return step
 
+    def parts(self, template_text: str) -> list[str | int]:
+        """A template's text as stretches of words and the control tokens between them, in their order."""
+        parts: list[str | int] = []
+        begin = 0
+        for found in self._added_pattern.finditer(template_text) if self._added_pattern else ():
+            if (token_id := self._control.get(found.group())) is not None:
+                parts += [template_text[begin : found.start()], token_id]
+                begin = found.end()
+        return [*parts, template_text[begin:]]
+
+    def canonical(self, text: str) -> str:
+        """One text for all contents that become the same tokens by normalization."""
+        if self._is_nfc:
+            text = self._outer.normalizer.normalize_str(text)
+        return text.replace(_SPACE_SIGN, " ") if self._replaces_spaces else text
+
     # How it is done.
 
+    def _content(self, text: str, previous: int | None, spans: bool = False) -> Any:
+        encoding = self._encoding(text, self._is_inside(previous), as_content=True, spans=spans)
+        forged = self._forgeable.intersection(encoding.ids) if self._forgeable else None
+        if forged:
+            raise DataError(
+                "a text",
+                got=f"words that this tokenizer turns into its special token {self.decode([min(forged)], False)!r}",
+                expected="words that stay words",
+                next_step="Leave that token out of the text",
+            )
+        return encoding
+
     def _encode(self, text: str, inside: bool, as_content: bool) -> list[int]:
+        ids: list[int] = self._encoding(text, inside, as_content).ids
+        return ids
+
+    def _encoding(self, text: str, inside: bool, as_content: bool, spans: bool = False) -> Any:
         try:
             text.encode()
         except (UnicodeEncodeError, AttributeError):
@@ -188,12 +222,9 @@ class Tokenizer:
             one = self._without_prefix() if inside else self._outer
             one.encode_special_tokens = as_content  # True: special tokens are read as the characters they are
             # The same ids without where each token stands in the text: half of the work, but it starts threads of its own.
-            if len(text) > _LONG_TEXT:
-                (encoding,) = one.encode_batch_fast([text], add_special_tokens=False)
-            else:
-                encoding = one.encode(text, add_special_tokens=False)
-        ids: list[int] = encoding.ids
-        return ids
+            if len(text) > _LONG_TEXT and not spans:
+                return one.encode_batch_fast([text], add_special_tokens=False)[0]
+            return one.encode(text, add_special_tokens=False)
 
     def _encode_glue(self, text: str, inside: bool) -> list[int]:
         pattern = self._added_pattern

@@ -34,11 +34,13 @@ LARGEST_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Piece:
-    """A stretch of a rendered conversation. Content and ending carry their message's role, all other text None."""
+    """A stretch of a rendered conversation. Content and ending carry their message's role, all other text None. Up to one that
+    `begins_answer` reads the prompt that is given to a model for this message of the assistant."""
 
     text: str
     role: Role | None
     is_content: bool
+    begins_answer: bool = False
 
 
 class Glue(Settings):
@@ -106,9 +108,15 @@ class Turns(Settings):
 
     def markers(self) -> list[str]:
         """The glue of every ordinary turn (not what only a last message gets): where a template's turn tokens are."""
-        return [g.text for g in self.glue if not g.last and g.next not in ("end", "generate")] + [
-            e.text for e in self.endings
-        ]
+        return [g.text for g in self.ordinary_glue()] + [e.text for e in self.endings]
+
+    def ordinary_glue(self) -> list[Glue]:
+        """What stands before each message, not only before a last one."""
+        return [g for g in self.glue if not g.last and g.next in ROLES]
+
+    def knows(self, previous: str, following: str, last: bool) -> bool:
+        """Whether a message of the role `following` may stand behind one of `previous`, or at the start."""
+        return (previous, following, last) in self._glue
 
     def render(
         self, messages: Sequence[Mapping[str, Any]], generate: bool = False, subject: str = "messages"
@@ -129,16 +137,25 @@ class Turns(Settings):
             ending = "" if index == 0 else self._endings.get(previous, "")
             if ending:
                 pieces.append(Piece(ending, checked[index - 1][0], False))
-            if text[len(ending) :]:
-                pieces.append(Piece(text[len(ending) :], None, False))
+            answers = following == "assistant"
+            prompt = max(len(ending), self._prompt_size(previous, text) if answers else len(text))
+            if text[len(ending) : prompt]:
+                pieces.append(Piece(text[len(ending) : prompt], None, False))
+            if text[prompt:]:
+                pieces.append(Piece(text[prompt:], None, False, answers))
             if index < len(checked):
                 role, content = checked[index]
                 trim = self._trims.get((previous, role, last))
                 if trim is not None:
                     content = content.lstrip(trim.left) if trim.left else content
                     content = content.rstrip(trim.right) if trim.right else content
-                pieces.append(Piece(content, role, True))
+                pieces.append(Piece(content, role, True, answers and not text[prompt:]))
         return pieces
+
+    def _prompt_size(self, previous: str, text: str) -> int:
+        """Of the glue before an answer, as much as a prompt ends with: all of it where the prompt ends otherwise."""
+        prompt = self._glue.get((previous, "generate", False))
+        return len(prompt) if prompt is not None and text.startswith(prompt) else len(text)
 
     def _no_such_order(self, line: Sequence[str], index: int, subject: str) -> DataError:
         previous, following = line[index], line[index + 1]
@@ -179,9 +196,9 @@ class Turns(Settings):
 
 
 def protect_markers(tokenizer: Tokenizer, turns: Turns) -> None:
-    """No message may hold the added tokens of which the template makes its turns."""
+    """No message may hold the added tokens of which the template makes its turns; one of white space alone carries no structure."""
     for text in turns.markers():
-        tokenizer.protect(tokenizer.added_tokens_in(text))
+        tokenizer.protect(token for token in tokenizer.added_tokens_in(text) if token.strip(" \t\n\v\f\r"))
 
 
 def stop_ids(tokenizer: Tokenizer, turns: Turns | None) -> set[int]:

@@ -182,16 +182,20 @@ def test_a_whole_book_is_one_example(story: Tokenizer, data_folder: Path) -> Non
     assert text.endswith(tail)
 
 
-def test_a_long_conversation_loses_its_oldest_context_first(qwen: Tokenizer, qwen_turns: Turns) -> None:
-    whole, whole_mask = only(ExampleEncoder(qwen, qwen_turns, "assistant", 4096).encode({"messages": SAID}))
-    last = len(whole_mask) - whole_mask[::-1].index(1)
-    for max_length in range(8, len(whole) - 2):
+def test_a_long_conversation_loses_its_oldest_turns_and_keeps_the_system_message(qwen: Tokenizer, qwen_turns: Turns) -> None:
+    whole, _ = only(ExampleEncoder(qwen, qwen_turns, "assistant", 4096).encode({"messages": SAID}))
+    later = [SAID[0], *SAID[3:]]
+    left, left_mask = only(ExampleEncoder(qwen, qwen_turns, "assistant", 4096).encode({"messages": later}))
+    last = len(left_mask) - left_mask[::-1].index(1)
+    for max_length in range(last - 1, len(whole) - 3):
         encoded = ExampleEncoder(qwen, qwen_turns, "assistant", max_length).encode({"messages": SAID})
-        tokens, mask = only(encoded)
-        assert tokens == whole[last - len(tokens) : last]
-        assert len(tokens) == max_length + 1 or len(tokens) == last
-        assert mask[1:] == whole_mask[last - len(tokens) + 1 : last]
-        assert encoded.truncated_tokens == len(whole) - len(tokens)
+        assert only(encoded)[0] == left[: len(left) if max_length + 1 >= len(left) else last]
+        assert trained_text(qwen, encoded) == "Since 2019.<|im_end|>"
+        assert encoded.truncated_tokens == len(whole) - encoded.tokens
+    for max_length in range(8, last - 1):  # of the last question, the end
+        tokens, mask = only(ExampleEncoder(qwen, qwen_turns, "assistant", max_length).encode({"messages": SAID}))
+        assert tokens == left[last - max_length - 1 : last]
+        assert mask[1:] == left_mask[last - max_length : last]
 
 
 def test_bos_stays_in_front_of_a_shortened_prompt(story: Tokenizer) -> None:
@@ -204,16 +208,20 @@ def test_bos_stays_in_front_of_a_shortened_prompt(story: Tokenizer) -> None:
         assert sum(mask) == trained
 
 
-def test_a_completion_that_is_itself_too_long_keeps_its_beginning(story: Tokenizer, qwen: Tokenizer) -> None:
+def test_a_completion_that_is_itself_too_long_keeps_its_beginning_and_its_prompt(story: Tokenizer, qwen: Tokenizer) -> None:
     example = {"prompt": "Say it", "completion": " all at once and then once more and again and again"}
-    for tokenizer, first in ((story, [1]), (qwen, qwen.encode("Say it")[-1:])):
+    for tokenizer, with_bos in ((story, True), (qwen, False)):
         whole, whole_mask = only(ExampleEncoder(tokenizer, None, "assistant", 256).encode(example))
         start = whole_mask.index(1)
-        encoded = ExampleEncoder(tokenizer, None, "assistant", 6).encode(example)
-        tokens, mask = only(encoded)
-        assert tokens == first + whole[start : start + 6]
-        assert mask == [0, 1, 1, 1, 1, 1, 1]
-        assert encoded.truncated_tokens == len(whole) - 7
+        for max_length in range(3, 10):
+            encoded = ExampleEncoder(tokenizer, None, "assistant", max_length).encode(example)
+            tokens, mask = only(encoded)
+            kept = min(start, (max_length + 1) // 2)
+            prompt = whole[:start] if kept == start else whole[:with_bos] + whole[start - kept + with_bos : start]
+            assert tokens == prompt + whole[start : start + max_length + 1 - kept]
+            assert mask == [0] * kept + [1] * (max_length + 1 - kept)
+            assert encoded.truncated_tokens == len(whole) - max_length - 1
+            assert tokenizer.eos_id not in tokens
 
 
 @settings(max_examples=200, deadline=None)

@@ -52,11 +52,13 @@ def test_of_a_long_prompt_the_end_stays_and_the_answer_is_whole(model: PersonalM
     assert added.truncated_trained_tokens == 0
 
 
-def test_an_answer_that_is_too_long_itself_loses_its_end_and_says_so(model: PersonalModel, oracle: Any) -> None:
+def test_an_answer_that_is_too_long_itself_loses_its_end_and_says_so(model: PersonalModel, oracle: Any, tmp_path: Path) -> None:
     added = model.examples.add({"prompt": "Tell:", "completion": " " + LONG})
-    trained = len(oracle.encode("Tell: " + LONG).ids) - len(oracle.encode("Tell:").ids) + 1
-    assert added.truncated_trained_tokens == trained - LONGEST
-    assert added.truncated_tokens - added.truncated_trained_tokens == len(oracle.encode("Tell:").ids) - 1  # all but <s>
+    prompt, whole = oracle.encode("Tell:").ids, [*oracle.encode("Tell: " + LONG).ids, 2]
+    tokens, mask = only_row(tmp_path / "state")
+    assert tokens == whole[: LONGEST + 1]  # the prompt, and the beginning of the answer
+    assert mask == [0] * len(prompt) + [1] * (LONGEST + 1 - len(prompt))
+    assert added.truncated_tokens == added.truncated_trained_tokens == len(whole) - (LONGEST + 1)
 
 
 def test_what_fits_and_texts_of_any_length_are_not_cut(model: PersonalModel) -> None:

@@ -96,6 +96,7 @@ def test_a_preference_is_a_row_with_the_rejected_answer_behind_the_same_prompt(l
     assert (encoded["tokens"], encoded["trained_tokens"]) == (len(tokens), sum(mask))
     cut = lab.ask("example", example=example, without_turns=True, max_length=4)
     assert [len(part) for part in cut["rows"][0]] == [5] * 4
+    assert cut["rows"][0][0][:2] == cut["rows"][0][2][:2] == [story.bos, prompt[-1]]
     assert cut["truncated_tokens"] == len(tokens) + len(rejected) - 10
 
 
@@ -122,7 +123,7 @@ def test_token_ids_are_taken_as_they_are(lab: TextLab, qwen: Family) -> None:
 @pytest.mark.parametrize("with_bos", [False, True])
 def test_a_shortened_row_trains_what_it_can(lab: TextLab, story: Family, with_bos: bool) -> None:
     """What follows the last trained token goes first, then the oldest context; bos stays; of a trained stretch that is too long,
-    the beginning stays with one token before it."""
+    the beginning stays with half a row of what is before it. An older stretch is whole or not there."""
     chance = random.Random(new_seed())
     bos = story.bos
     for _ in range(count(50_000)):
@@ -134,14 +135,15 @@ def test_a_shortened_row_trains_what_it_can(lab: TextLab, story: Family, with_bo
                 rows_of(lab, {"tokens": tokens, "mask": mask}, max_length=max_length)
             continue
         kept, kept_mask = only(rows_of(lab, {"tokens": tokens, "mask": mask}, max_length=max_length))
-        assert len(kept) <= max_length + 1
+        room = max_length + 1
+        assert len(kept) <= room
         own = kept[1:]  # one stretch of the whole, behind bos or the token before it
         first = tokens.index(own[0])
         assert own == tokens[first : first + len(own)]
         assert kept[0] == (bos if with_bos else tokens[first - 1])
         assert kept_mask == [0, *mask[first : first + len(own)]]
         last = max(at for at in range(1, size) if mask[at])
-        if size <= max_length + 1:
+        if size <= room:
             assert kept == tokens
         elif last <= max_length:
             assert kept == tokens[: last + 1]
@@ -149,10 +151,12 @@ def test_a_shortened_row_trains_what_it_can(lab: TextLab, story: Family, with_bo
             start = last
             while start - 1 >= 1 and mask[start - 1]:
                 start -= 1
-            if last + 1 - start > max_length:
-                assert own == tokens[start : start + max_length]
-            else:
-                assert own == tokens[last + 1 - max_length : last + 1]
+            answer = last + 1 - start
+            begin = start - min(start, room // 2 if answer >= room else room - answer) + with_bos  # the first after bos
+            while begin < start and mask[begin] and begin > 0:
+                begin += 1
+            begin = min(begin, start if with_bos else start - 1)
+            assert own == tokens[begin + (not with_bos) : min(last + 1, begin + room - with_bos)]
 
 
 @pytest.mark.parametrize(

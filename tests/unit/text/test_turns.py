@@ -39,8 +39,8 @@ FAMILIES = {
     "qwen2.5": ("", "qwen2.5", "<|im_end|>", False, True),  # its own template, out of the test data
     "qwen": (QWEN, "qwen2", "<|im_end|>", False, True),
     "llama3": (templates.LLAMA32, "llama3", "<|eot_id|>", True, True),
-    "gemma": (templates.GEMMA3, "gemma", "<end_of_turn>", True, False),
-    "zephyr": (templates.ZEPHYR, "llama2", "</s>", False, False),
+    "gemma": (templates.GEMMA3, "gemma", "<end_of_turn>", True, True),
+    "zephyr": (templates.ZEPHYR, "llama2", "</s>", False, True),
 }
 
 

@@ -41,8 +41,10 @@ def pages() -> list[str]:
 
 
 @functools.cache
-def tokenizer_json(family: str) -> bytes:
-    document = _byte_level(family) if family in _BYTE_LEVEL else _sentencepiece(family)
+def tokenizer_json(family: str, more: tuple[str, ...] = ()) -> bytes:
+    """`more`: texts to train on beside the pages."""
+    texts = [*pages(), *more]
+    document = _byte_level(family, texts) if family in _BYTE_LEVEL else _sentencepiece(family, texts)
     return json.dumps(document, ensure_ascii=False).encode()
 
 
@@ -55,7 +57,7 @@ def config_of(family: str) -> dict[str, Any]:
     return {"bos_token": "<s>", "eos_token": "</s>", "add_bos_token": True}
 
 
-def _byte_level(family: str) -> dict[str, Any]:
+def _byte_level(family: str, texts: list[str]) -> dict[str, Any]:
     one = Tokenizer(models.BPE(ignore_merges=family == "llama3"))
     splits = {"llama3": _LLAMA, "qwen2": _QWEN2, "qwen3_5": _QWEN35}
     if family in splits:
@@ -71,7 +73,7 @@ def _byte_level(family: str) -> dict[str, Any]:
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     specials = LLAMA_SPECIALS if family == "llama3" else ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     trainer = trainers.BpeTrainer(vocab_size=900, initial_alphabet=alphabet, special_tokens=specials, show_progress=False)
-    one.train_from_iterator(pages(), trainer)
+    one.train_from_iterator(texts, trainer)
     one.add_tokens(["<tool_call>", "<tool_call>x", "  \n", "née"])  # plain ones, looked for in the normalized text
     document: dict[str, Any] = json.loads(one.to_str())
     if family == "llama3":
@@ -80,7 +82,7 @@ def _byte_level(family: str) -> dict[str, Any]:
     return document
 
 
-def _sentencepiece(family: str) -> dict[str, Any]:
+def _sentencepiece(family: str, texts: list[str]) -> dict[str, Any]:
     one = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     # Merges of one of them go across spaces.
     one.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=family != "gemma")
@@ -88,7 +90,7 @@ def _sentencepiece(family: str) -> dict[str, Any]:
     trainer = trainers.BpeTrainer(
         vocab_size=800, special_tokens=[*specials, *_BYTE_NAMES], limit_alphabet=120, show_progress=False
     )
-    one.train_from_iterator(pages(), trainer)
+    one.train_from_iterator(texts, trainer)
     document: dict[str, Any] = json.loads(one.to_str())
     document["added_tokens"] = [token for token in document["added_tokens"] if token["content"] in specials]
     document["normalizer"] = document["pre_tokenizer"] = None

@@ -7,6 +7,7 @@
 #include "error.h"
 #include "format/json.h"
 #include "format/untrusted_text.h"
+#include "text/row_fitting.h"
 
 namespace bespoke {
 
@@ -56,6 +57,15 @@ EncodedExample with_counts(std::vector<TokenRow> rows) {
   return encoded;
 }
 
+EncodedExample counted(const TokenRow& whole, TokenRow kept) {
+  std::vector<TokenRow> rows;
+  rows.push_back(std::move(kept));
+  EncodedExample encoded = with_counts(std::move(rows));
+  encoded.truncated_tokens = whole.tokens.size() - encoded.tokens;
+  encoded.truncated_trained_tokens = trained(whole.mask) - encoded.trained_tokens;
+  return encoded;
+}
+
 TokenRow all_trained(std::vector<int32_t> tokens) {
   std::vector<uint8_t> mask(tokens.size(), 1);
   mask[0] = 0;
@@ -81,7 +91,11 @@ EncodedExample ExampleEncoder::try_encode(const Json& example, const std::string
   EncodedExample encoded;
   switch (shape_of(example, subject)) {
     case Shape::messages: encoded = encode_messages(example["messages"], subject); break;
-    case Shape::pair: encoded = encode_answer(example, "completion", train_on_ == TrainOn::all, subject); break;
+    case Shape::pair: {
+      const Pair pair = read_pair(example, "completion", train_on_ == TrainOn::all, subject);
+      encoded = encode_pair(pair, prompt_room_of(pair));
+      break;
+    }
     case Shape::preference: encoded = encode_preference(example, subject); break;
     case Shape::tokens: encoded = encode_ids(example, subject); break;
     case Shape::text: {
@@ -123,12 +137,16 @@ AnsweredPrompt ExampleEncoder::answered(const Prompt& prompt, const Json& answer
     if (!answer.is_string()) throw Error(Kind::Data, subject, kind_of(answer), "text", "Give it as one string");
     std::vector<Message> all = *messages;
     all.push_back({Place::assistant, answer.get<std::string>()});
-    size_t contents = 0;
-    for (const TurnPiece& piece : turns_->render(all, false, subject)) {
-      if (contents == all.size() && !piece.role) break;  // behind the ending of the answer
-      if (piece.is_content && ++contents == all.size()) both.begin = both.tokens.size();
-      take_piece(piece, subject, both.tokens);
-    }
+    std::vector<TurnPiece> pieces = turns_->render(all, false, subject);
+    const auto is_answer = [](const TurnPiece& piece) { return piece.is_content; };
+    const auto content = std::find_if(pieces.rbegin(), pieces.rend(), is_answer).base() - 1;
+    const auto begins = std::find_if(pieces.rbegin(), pieces.rend(), [](const TurnPiece& piece) { return piece.begins_answer; }).base() - 1;
+    const auto behind = std::find_if(content + 1, pieces.end(), [](const TurnPiece& piece) { return !piece.role; });
+    const auto first = static_cast<size_t>(begins - pieces.begin());
+    pieces.erase(behind, pieces.end());
+    TurnTokens found = turn_encoder_->encode(std::move(pieces), subject);
+    both.begin = found.begin_of(first);
+    both.tokens = std::move(found.tokens);
     return both;
   }
   both.tokens = prompt_tokens(prompt);
@@ -155,53 +173,95 @@ std::vector<int32_t> ExampleEncoder::stops() const {
   return {stops.begin(), stops.end()};
 }
 
-EncodedExample ExampleEncoder::encode_messages(const Json& messages, const std::string& subject) const {
-  TokenRow row;
-  // An ending alone would teach the model to say nothing.
+EncodedExample ExampleEncoder::encode_messages(const Json& given, const std::string& subject) const {
   need_turns(subject + ".messages");
-  if (take_messages(read_messages(messages, subject + ".messages"), subject + ".messages", false, row) == 0) return {};
-  return one_row(std::move(row));
+  const std::vector<Message> messages = read_messages(given, subject + ".messages");
+  TokenRow whole;
+  // An ending alone would teach the model to say nothing.
+  if (take_messages(messages, subject + ".messages", false, whole) == 0) return {};
+  return counted(whole, whole.tokens.size() <= max_length_ + 1 ? whole : shortened(messages, whole, subject + ".messages"));
 }
 
-void ExampleEncoder::take_piece(const TurnPiece& piece, const std::string& subject, std::vector<int32_t>& tokens) const {
-  const auto previous = tokens.empty() ? std::nullopt : std::optional(tokens.back());
-  if (piece.is_content) take_words(piece.text, subject, previous, tokens);
-  else tokenizer_->encode(piece.text, TextForm::of_template, previous, tokens);
+// Whole turns go, the oldest first, behind a system message that stays; what is left begins as a conversation may begin, and never with
+// an answer that is trained on. Where not even the last answer and what it answers find room, they are fitted as a prompt and its completion.
+TokenRow ExampleEncoder::shortened(const std::vector<Message>& messages, const TokenRow& whole, const std::string& subject) const {
+  const size_t room = max_length_ + 1, first = messages[0].role == Place::system ? 1 : 0;
+  const bool with_bos = tokenizer_->bos() == whole.tokens[0], whole_answers = train_on_ != TrainOn::all;
+  if (trained_end(whole.mask) <= room) return fitted(whole, with_bos, whole_answers, room);
+  size_t last = messages.size() - 1;
+  while (last > first && (!trains(messages[last].role) || messages[last].content.empty())) last--;
+  std::vector<size_t> starts;
+  for (size_t i = first + 1; i <= last; i++) {
+    const Place role = messages[i].role;
+    const bool may_begin = role == Place::user || (role == Place::assistant && !trains(role));
+    if (may_begin && turns_->knows(first ? Place::system : Place::start, role, i + 1 == messages.size())) starts.push_back(i);
+  }
+  TokenRow longest = whole;  // of the rows from the last turn on, or whole where no other turn can be the first
+  bool fits = false;
+  for (size_t low = 0, high = starts.size(); low < high;) {
+    const size_t middle = (low + high) / 2;
+    std::vector<Message> left(messages.begin(), messages.begin() + static_cast<ptrdiff_t>(first));
+    left.insert(left.end(), messages.begin() + static_cast<ptrdiff_t>(starts[middle]), messages.end());
+    TokenRow row;
+    const bool trains_words = take_messages(left, subject, false, row) > 0;
+    const bool row_fits = trains_words && trained_end(row.mask) <= room;
+    if (row_fits || !trains_words) high = middle;
+    else low = middle + 1;
+    if (row_fits || (!fits && trains_words)) longest = std::move(row);
+    fits = fits || row_fits;
+  }
+  return fitted(longest, with_bos, whole_answers, room);
 }
 
 // Appends to `row`; how many of its tokens are contents that are trained on.
 size_t ExampleEncoder::take_messages(const std::vector<Message>& messages, const std::string& subject, bool generate, TokenRow& row) const {
   need_turns(subject);
+  TurnTokens found = turn_encoder_->encode(turns_->render(messages, generate, subject), subject);
   size_t trained_contents = 0;
-  for (const TurnPiece& piece : turns_->render(messages, generate, subject)) {
-    const size_t before = row.tokens.size();
-    take_piece(piece, subject, row.tokens);
+  for (const size_t number : found.piece_of) {
+    const TurnPiece& piece = found.pieces[number];
     const bool trained = piece.role && trains(*piece.role);
-    row.mask.resize(row.tokens.size(), trained);
-    if (trained && piece.is_content) trained_contents += row.tokens.size() - before;
+    row.mask.push_back(trained);
+    if (trained && piece.is_content) trained_contents++;
   }
+  row.tokens = std::move(found.tokens);
+  if (!row.mask.empty()) row.mask[0] = 0;
   return trained_contents;
 }
 
-// A prompt, and the answer that `field` of the example holds.
-EncodedExample ExampleEncoder::encode_answer(const Json& example, const char* field, bool trains_prompt, const std::string& subject) const {
+// A prompt, and the answer that `field` of the example holds; no tokens where the answer has none.
+ExampleEncoder::Pair ExampleEncoder::read_pair(const Json& example, const char* field, bool trains_prompt, const std::string& subject) const {
   const Tokenizer& tokenizer = need_tokenizer(subject);
-  TokenRow row{begin(), {}};
+  Pair pair;
+  TokenRow& row = pair.row;
+  row.tokens = begin();
   const Json& prompt = example["prompt"];
   take_content(prompt, subject + ".prompt", std::nullopt, row.tokens);
-  const size_t first = row.tokens.size();
-  row.mask.assign(first, trains_prompt);
-  const bool goes_on = prompt != Json("") && first > 0;
+  pair.answer = row.tokens.size();
+  row.mask.assign(pair.answer, trains_prompt);
+  const bool goes_on = prompt != Json("") && pair.answer > 0;
   take_content(example[field], subject + "." + field, goes_on ? std::optional(row.tokens.back()) : std::nullopt, row.tokens);
-  if (row.tokens.size() == first) return {};
+  if (row.tokens.size() == pair.answer) return {};
   if (tokenizer.eos()) row.tokens.push_back(*tokenizer.eos());
   row.mask.resize(row.tokens.size(), 1);
-  return one_row(std::move(row));
+  row.mask[0] = 0;
+  return pair;
 }
 
+EncodedExample ExampleEncoder::encode_pair(const Pair& pair, size_t prompt) const {
+  if (trained(pair.row.mask) == 0) return {};
+  return counted(pair.row, with_prompt_of(pair.row, pair.answer, prompt, tokenizer_->bos().has_value(), max_length_ + 1));
+}
+
+size_t ExampleEncoder::prompt_room_of(const Pair& pair) const {
+  return prompt_room(pair.answer, pair.row.tokens.size() - pair.answer, max_length_ + 1);
+}
+
+// Both answers stand behind the same prompt, as much of it as there is room for before either.
 EncodedExample ExampleEncoder::encode_preference(const Json& example, const std::string& subject) const {
-  EncodedExample chosen = encode_answer(example, "chosen", false, subject);
-  EncodedExample rejected = encode_answer(example, "rejected", false, subject);
+  const Pair one = read_pair(example, "chosen", false, subject), other = read_pair(example, "rejected", false, subject);
+  const size_t prompt = std::min(prompt_room_of(one), prompt_room_of(other));
+  EncodedExample chosen = encode_pair(one, prompt), rejected = encode_pair(other, prompt);
   if (chosen.rows.empty()) return chosen;
   if (rejected.rows.empty() || example["chosen"] == example["rejected"]) {
     throw Error(Kind::Data, subject + ".rejected", rejected.rows.empty() ? "an answer without tokens" : "the answer that was chosen",
@@ -224,7 +284,9 @@ EncodedExample ExampleEncoder::encode_ids(const Json& example, const std::string
                 "Give 1 for each token that is to be trained, or leave the mask out to train all");
   }
   for (const Json& bit : mask) row.mask.push_back(bit == Json(true) || bit == Json(1));
-  return one_row(std::move(row));
+  row.mask[0] = 0;
+  if (trained(row.mask) == 0) return {};
+  return counted(row, fitted(row, tokenizer_ && tokenizer_->bos() == row.tokens[0], true, max_length_ + 1));
 }
 
 // Every token is predicted exactly once, the first only where bos stands before it; elsewhere a window begins with the last token of
@@ -241,47 +303,6 @@ EncodedExample ExampleEncoder::windows(const std::vector<int32_t>& tokens, std::
     rows.push_back(all_trained(std::move(window)));
   }
   return with_counts(std::move(rows));
-}
-
-EncodedExample ExampleEncoder::one_row(TokenRow row) const {
-  if (!row.mask.empty()) row.mask[0] = 0;
-  const uint64_t tokens = row.tokens.size(), wanted = trained(row.mask);
-  if (wanted == 0) return {};
-  std::vector<TokenRow> rows;
-  rows.push_back(fitted(std::move(row)));
-  EncodedExample encoded = with_counts(std::move(rows));
-  encoded.truncated_tokens = tokens - encoded.tokens;
-  encoded.truncated_trained_tokens = wanted - encoded.trained_tokens;
-  return encoded;
-}
-
-// At most max_length + 1 tokens: what follows the last trained token goes first, then the oldest context (bos stays); of a trained
-// stretch that is itself too long, the beginning stays with one token before it.
-TokenRow ExampleEncoder::fitted(TokenRow row) const {
-  const size_t room = max_length_ + 1;
-  if (row.tokens.size() <= room) return row;
-  size_t end = row.mask.size();
-  while (!row.mask[end - 1]) end--;
-  size_t first = 0, begin = 0, behind = end;  // token `first`, then those from `begin` to `behind`
-  if (end <= room) {
-    begin = 1;
-  } else {
-    size_t start = end - 1;
-    while (row.mask[start - 1]) start--;
-    const bool with_bos = tokenizer_ && tokenizer_->bos() == row.tokens[0];
-    if (end - start >= room) {
-      first = with_bos ? 0 : start - 1;
-      begin = start;
-      behind = start + room - 1;
-    } else {
-      first = with_bos ? 0 : end - room;
-      begin = end - room + 1;
-    }
-  }
-  TokenRow fitted{{row.tokens[first]}, {0}};
-  fitted.tokens.insert(fitted.tokens.end(), row.tokens.begin() + static_cast<ptrdiff_t>(begin), row.tokens.begin() + static_cast<ptrdiff_t>(behind));
-  fitted.mask.insert(fitted.mask.end(), row.mask.begin() + static_cast<ptrdiff_t>(begin), row.mask.begin() + static_cast<ptrdiff_t>(behind));
-  return fitted;
 }
 
 void ExampleEncoder::take_content(const Json& text, const std::string& subject, std::optional<int32_t> previous, std::vector<int32_t>& tokens) const {

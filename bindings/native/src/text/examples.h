@@ -9,6 +9,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "error.h"
 #include "token_row.h"
 #include "text/tokenizer.h"
+#include "text/turn_tokens.h"
 #include "text/turns.h"
 
 namespace bespoke {
@@ -37,9 +39,12 @@ struct AnsweredPrompt {  // the tokens that training has of both, with what ends
 
 class ExampleEncoder {
  public:
+  // The tokenizer's markers are protected already (protect_markers), where there are turns.
   // `tokenizer` null: the bundle takes token ids only. `turns` null: the model has no chat template. `max_length`: positions of a row.
   ExampleEncoder(const Tokenizer* tokenizer, const Turns* turns, TrainOn train_on, size_t max_length, int32_t vocabulary)
-      : tokenizer_(tokenizer), turns_(turns), train_on_(train_on), max_length_(max_length), vocabulary_(vocabulary) {}
+      : tokenizer_(tokenizer), turns_(turns), train_on_(train_on), max_length_(max_length), vocabulary_(vocabulary) {
+    if (tokenizer && turns) turn_encoder_.emplace(*tokenizer, *turns);
+  }
 
   // DataError, naming `subject`, where the example cannot be used or nothing of it would be trained.
   EncodedExample encode(const nlohmann::json& example, const std::string& subject) const;
@@ -59,14 +64,19 @@ class ExampleEncoder {
   std::vector<int32_t> stops() const;
 
  private:
+  struct Pair {  // an answer begins at row.tokens[answer]
+    TokenRow row;
+    size_t answer = 0;
+  };
+
   EncodedExample encode_messages(const nlohmann::json& messages, const std::string& subject) const;
-  EncodedExample encode_answer(const nlohmann::json& example, const char* field, bool trains_prompt, const std::string& subject) const;
   EncodedExample encode_preference(const nlohmann::json& example, const std::string& subject) const;
   EncodedExample encode_ids(const nlohmann::json& example, const std::string& subject) const;
+  EncodedExample encode_pair(const Pair& pair, size_t prompt) const;
   EncodedExample windows(const std::vector<int32_t>& tokens, std::optional<int32_t> bos) const;
-  EncodedExample one_row(TokenRow row) const;
-  TokenRow fitted(TokenRow row) const;
-  void take_piece(const TurnPiece& piece, const std::string& subject, std::vector<int32_t>& tokens) const;
+  Pair read_pair(const nlohmann::json& example, const char* field, bool trains_prompt, const std::string& subject) const;
+  size_t prompt_room_of(const Pair& pair) const;
+  TokenRow shortened(const std::vector<Message>& messages, const TokenRow& whole, const std::string& subject) const;
   size_t take_messages(const std::vector<Message>& messages, const std::string& subject, bool generate, TokenRow& row) const;
   void take_content(const nlohmann::json& text, const std::string& subject, std::optional<int32_t> previous, std::vector<int32_t>& tokens) const;
   void take_words(const std::string& text, const std::string& subject, std::optional<int32_t> previous, std::vector<int32_t>& tokens) const;
@@ -78,6 +88,7 @@ class ExampleEncoder {
 
   const Tokenizer* tokenizer_;
   const Turns* turns_;
+  std::optional<TurnEncoder> turn_encoder_;
   TrainOn train_on_;
   size_t max_length_;
   int32_t vocabulary_;  // bounds given ids; 0: only their type does

@@ -35,13 +35,19 @@ std::string with_space_signs(std::string_view text) {
 
 bool begins_with(std::string_view text, std::string_view beginning) { return text.substr(0, beginning.size()) == beginning; }
 
+void check_utf8(std::string_view text) {
+  const size_t bad = first_bad_utf8(text);
+  if (bad == std::string_view::npos) return;
+  throw Error(Kind::Data, "a text", "bytes that are no UTF-8, from byte " + std::to_string(bad) + " on", "Unicode text", "Give the text as UTF-8");
+}
+
 }  // namespace
 
 // One call of `encode`.
 class Tokenizer::Encoding {
  public:
-  Encoding(const Tokenizer& tokenizer, TextForm form, std::vector<int32_t>& tokens)
-      : tokenizer_(tokenizer), file_(tokenizer.file_), form_(form), tokens_(tokens) {}
+  Encoding(const Tokenizer& tokenizer, TextForm form, std::vector<int32_t>& tokens, std::vector<size_t>* ends)
+      : tokenizer_(tokenizer), file_(tokenizer.file_), form_(form), tokens_(tokens), ends_(ends) {}
 
   // `continued`: the text goes on where a stretch ended.
   void take(std::string_view text, bool continued) {
@@ -60,6 +66,7 @@ class Tokenizer::Encoding {
       spaced = kSpaceSign;
       spaced += stretch;
       stretch = spaced;
+      added_space_ = true;
     }
     if (file_.replaces_spaces) stretch = spaced = with_space_signs(stretch);
     if (file_.nfc) stretch = to_nfc(file_, stretch, composed);
@@ -80,6 +87,7 @@ class Tokenizer::Encoding {
     if (prefixed && !continued && !begins_with(part, space)) {
       spaced = std::string(space).append(part);
       part = spaced;
+      added_space_ = true;
     }
     while (!part.empty()) {
       std::string_view chunk = part.substr(0, file_.single_digits ? size_to_digit(file_, part) : part.size());
@@ -120,12 +128,22 @@ class Tokenizer::Encoding {
     for (const uint32_t id : symbols_) put(id);
   }
 
-  void put(uint32_t id) { tokens_.push_back(static_cast<int32_t>(id)); }
+  void put(uint32_t id) {
+    tokens_.push_back(static_cast<int32_t>(id));
+    if (!ends_) return;
+    const size_t size = file_.token(id).size();
+    end_ += size - (added_space_ && size ? 1 : 0);  // the space is the first byte of its token
+    added_space_ = false;
+    ends_->push_back(end_);
+  }
 
   const Tokenizer& tokenizer_;
   const TokenizerFile& file_;
   const TextForm form_;
   std::vector<int32_t>& tokens_;
+  std::vector<size_t>* const ends_;
+  size_t end_ = 0;
+  bool added_space_ = false;  // before the text of the next token
   std::vector<uint32_t> symbols_;
 };
 
@@ -135,6 +153,7 @@ Tokenizer::Tokenizer(Bytes file, const std::string& subject) : file_(file, subje
     const AddedToken token = file_.added(i);
     const auto id = static_cast<int32_t>(token.id);
     first_bytes_[i >= file_.raw_added()][static_cast<uint8_t>(token.sought[0])] = true;
+    if (!token.content.empty()) spelled_first_bytes_[static_cast<uint8_t>(token.content[0])] = true;
     added_ids_.push_back(id);
     protected_[i] = token.is_protected;
     if (token.is_protected) skipped_ids_.push_back(id);
@@ -143,33 +162,82 @@ Tokenizer::Tokenizer(Bytes file, const std::string& subject) : file_(file, subje
   std::sort(skipped_ids_.begin(), skipped_ids_.end());
 }
 
+size_t Tokenizer::added_at(std::string_view text, size_t at) const {
+  size_t longest = 0, index = file_.added();
+  if (!spelled_first_bytes_[static_cast<uint8_t>(text[at])]) return index;
+  for (size_t i = 0; i < file_.added(); i++) {
+    const std::string_view content = file_.added(i).content;
+    if (content.size() > longest && begins_with(text.substr(at), content)) {
+      longest = content.size();
+      index = i;
+    }
+  }
+  return index;
+}
+
 void Tokenizer::protect(std::string_view template_text) {
   for (size_t at = 0; at < template_text.size();) {
-    size_t longest = 0, index = 0;
-    for (size_t i = 0; i < file_.added(); i++) {
-      const std::string_view content = file_.added(i).content;
-      if (content.size() > longest && begins_with(template_text.substr(at), content)) {
-        longest = content.size();
-        index = i;
-      }
+    const size_t index = added_at(template_text, at);
+    if (index == file_.added()) {
+      at++;
+      continue;
     }
-    if (longest) {
-      const auto id = static_cast<int32_t>(file_.added(index).id);
-      protected_[index] = true;
-      insert(control_ids_, id);
-      insert(skipped_ids_, id);
-    }
-    at += std::max<size_t>(longest, 1);
+    const AddedToken token = file_.added(index);
+    at += token.content.size();
+    if (token.content.find_first_not_of(" \t\n\v\f\r") == std::string_view::npos) continue;  // white space carries no structure
+    protected_[index] = true;
+    insert(control_ids_, static_cast<int32_t>(token.id));
+    insert(skipped_ids_, static_cast<int32_t>(token.id));
   }
 }
 
-void Tokenizer::encode(std::string_view text, TextForm form, std::optional<int32_t> previous, std::vector<int32_t>& tokens) const {
-  const size_t bad = first_bad_utf8(text);
-  if (bad != std::string_view::npos) {
-    throw Error(Kind::Data, "a text", "bytes that are no UTF-8, from byte " + std::to_string(bad) + " on", "Unicode text", "Give the text as UTF-8");
+std::vector<TemplatePart> Tokenizer::parts(std::string_view template_text) const {
+  std::vector<TemplatePart> parts;
+  size_t begin = 0;
+  for (size_t at = 0; at < template_text.size();) {
+    const size_t index = added_at(template_text, at);
+    if (index == file_.added()) {
+      at++;
+      continue;
+    }
+    const AddedToken token = file_.added(index);
+    if (protected_[index]) {
+      parts.push_back({template_text.substr(begin, at - begin), static_cast<int32_t>(token.id)});
+      begin = at + token.content.size();
+    }
+    at += token.content.size();
   }
+  parts.push_back({template_text.substr(begin), std::nullopt});
+  return parts;
+}
+
+std::string Tokenizer::canonical(std::string_view content) const {
+  check_utf8(content);
+  std::string kept;
+  if (file_.nfc) content = to_nfc(file_, content, kept);
+  if (file_.pattern != TokenizerFile::kSentencepiece) return std::string(content);
+  std::string text;
+  text.reserve(content.size());
+  for (size_t at = 0; at < content.size();) {
+    const bool space = begins_with(content.substr(at), kSpaceSign);
+    text += space ? ' ' : content[at];
+    at += space ? kSpaceSign.size() : 1;
+  }
+  return text;
+}
+
+void Tokenizer::encode(std::string_view text, TextForm form, std::optional<int32_t> previous, std::vector<int32_t>& tokens) const {
+  encode(text, form, previous, tokens, nullptr);
+}
+
+void Tokenizer::encode_measured(std::string_view content, std::optional<int32_t> previous, std::vector<int32_t>& tokens, std::vector<size_t>& ends) const {
+  encode(content, TextForm::content, previous, tokens, &ends);
+}
+
+void Tokenizer::encode(std::string_view text, TextForm form, std::optional<int32_t> previous, std::vector<int32_t>& tokens, std::vector<size_t>* ends) const {
+  check_utf8(text);
   const size_t begin = tokens.size();
-  Encoding(*this, form, tokens).take(text, continues(previous));
+  Encoding(*this, form, tokens, ends).take(text, continues(previous));
   if (form == TextForm::of_template || !file_.whole_words) return;
   // Merges make no control token of ordinary words, but a word may be looked up before it is merged.
   for (size_t i = begin; i < tokens.size(); i++) {

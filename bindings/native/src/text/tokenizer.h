@@ -19,6 +19,14 @@ namespace bespoke {
 
 enum class TextForm { content, of_template };
 
+constexpr int32_t kWithinText = -1;  // in place of the token before a text: no added token
+
+// A stretch of a template's text that holds no control token, and the control token behind it.
+struct TemplatePart {
+  std::string_view text;
+  std::optional<int32_t> control;
+};
+
 class Tokenizer {
  public:
   Tokenizer(Bytes file, const std::string& subject);  // BundleError. The memory is the caller's
@@ -29,6 +37,13 @@ class Tokenizer {
   // Appends the tokens of `text`, without bos. `previous` is the token before them, absent at the start of a text: a tokenizer that
   // puts a space before a text puts none where a piece goes on. DataError for what is not UTF-8, or would forge a control token.
   void encode(std::string_view text, TextForm form, std::optional<int32_t> previous, std::vector<int32_t>& tokens) const;
+
+  // The same for content, and for each of its tokens appended to `ends` how many bytes of what `measured` counts stand up to its end.
+  void encode_measured(std::string_view content, std::optional<int32_t> previous, std::vector<int32_t>& tokens, std::vector<size_t>& ends) const;
+  size_t measured(std::string_view content) const { return canonical(content).size(); }
+
+  std::vector<TemplatePart> parts(std::string_view template_text) const;  // the last one without control token
+  std::string canonical(std::string_view content) const;                  // one text for all that become the same tokens by normalization
 
   // Ids beyond the vocabulary (a padded embedding has some) give nothing; bytes that are no characters give U+FFFD.
   std::string decode(const std::vector<int32_t>& tokens, bool skip_special) const;
@@ -48,12 +63,15 @@ class Tokenizer {
   class Encoding;
 
   static std::optional<int32_t> optional(uint32_t id) { return id == kNoToken ? std::nullopt : std::optional(static_cast<int32_t>(id)); }
+  void encode(std::string_view text, TextForm form, std::optional<int32_t> previous, std::vector<int32_t>& tokens, std::vector<size_t>* ends) const;
+  size_t added_at(std::string_view text, size_t at) const;  // index of the longest added token that is spelled there, or file_.added()
   size_t longest_at(std::string_view text, size_t at, size_t low, size_t high) const;  // index of an added token, or `high`
   Found next_added(std::string_view text, size_t at, bool normalized, TextForm form) const;
   bool continues(std::optional<int32_t> previous) const;
 
   TokenizerFile file_;
   std::array<std::array<bool, 256>, 2> first_bytes_{};  // of added tokens: raw, normalized
+  std::array<bool, 256> spelled_first_bytes_{};         // of added tokens as they are spelled
   std::vector<bool> protected_;                         // by index of the added token
   std::vector<int32_t> added_ids_, control_ids_, skipped_ids_;  // ascending
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "text/turns.h"
 
+#include <algorithm>
 #include <set>
 
 #include "error.h"
@@ -121,14 +122,27 @@ std::string_view Turns::ending(Place role) const {
   return found == endings_.end() ? std::string_view() : found->second;
 }
 
-std::vector<std::string> Turns::markers() const {
-  std::vector<std::string> found;
+std::vector<TurnGlue> Turns::ordinary_glue() const {
+  std::vector<TurnGlue> found;
   for (const auto& [key, text] : glue_) {
     const auto& [previous, next, last] = key;
-    if (!last && next != Place::end && next != Place::generate) found.push_back(text);
+    if (!last && is_role(next)) found.push_back({previous, next, text});
   }
+  return found;
+}
+
+std::vector<std::string> Turns::markers() const {
+  std::vector<std::string> found;
+  for (TurnGlue& glue : ordinary_glue()) found.push_back(std::move(glue.text));
   for (const auto& [role, text] : endings_) found.push_back(text);
   return found;
+}
+
+// Of the glue before an answer, as much as a prompt ends with: all of it where the prompt ends otherwise.
+size_t Turns::prompt_size(Place previous, const std::string& glue) const {
+  const auto prompt = glue_.find(Key(previous, Place::generate, false));
+  const bool begins = prompt != glue_.end() && glue.compare(0, prompt->second.size(), prompt->second) == 0;
+  return begins ? prompt->second.size() : glue.size();
 }
 
 std::vector<TurnPiece> Turns::render(const std::vector<Message>& messages, bool generate, const std::string& subject) const {
@@ -154,14 +168,18 @@ std::vector<TurnPiece> Turns::render(const std::vector<Message>& messages, bool 
                   std::string("after '") + name_of(previous) + "' one of " + (after.empty() ? "no message" : after),
                   previous == next ? std::string("Join neighbouring ") + name_of(previous) + " messages into one" : hint);
     }
+    const std::string& text = glue->second;
     const std::string_view end = i ? ending(previous) : std::string_view();
     if (!end.empty()) pieces.push_back({std::string(end), previous, false});
-    if (glue->second.size() > end.size()) pieces.push_back({glue->second.substr(end.size()), std::nullopt, false});
+    const bool answers = next == Place::assistant;
+    const size_t prompt = std::max(end.size(), answers ? prompt_size(previous, text) : text.size());
+    if (prompt > end.size()) pieces.push_back({text.substr(end.size(), prompt - end.size()), std::nullopt, false});
+    if (text.size() > prompt) pieces.push_back({text.substr(prompt), std::nullopt, false, answers});
     if (i == messages.size()) break;
     std::string_view content = messages[i].content;
     const auto trim = trims_.find(key);
     if (trim != trims_.end()) content = without(content, trim->second.left, trim->second.right);
-    pieces.push_back({std::string(content), next, true});
+    pieces.push_back({std::string(content), next, true, answers && text.size() == prompt});
   }
   return pieces;
 }

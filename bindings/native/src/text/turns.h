@@ -25,11 +25,18 @@ struct Message {
   std::string content;
 };
 
-// A stretch of a rendered conversation. Content and ending carry their message's role, all other text none.
+// A stretch of a rendered conversation. Content and ending carry their message's role, all other text none. `begins_answer`: up to here
+// reads the prompt that is given to a model for this message of the assistant.
 struct TurnPiece {
   std::string text;
   std::optional<Place> role;
   bool is_content;
+  bool begins_answer = false;
+};
+
+struct TurnGlue {
+  Place previous, next;
+  std::string text;
 };
 
 // The messages of an example or a prompt. DataError where one is not {"role": ..., "content": text}.
@@ -47,13 +54,18 @@ class Turns {
   std::vector<TurnPiece> render(const std::vector<Message>& messages, bool generate, const std::string& subject) const;
 
   std::string_view ending(Place role) const;  // empty: the template has none
-  std::vector<std::string> markers() const;   // the glue of every ordinary turn: where a template's turn tokens are
+  bool knows(Place previous, Place next, bool last) const { return glue_.count({previous, next, last}) > 0; }
+  // The glue before each message, not that which only a last one gets: where a template's turn tokens are.
+  std::vector<TurnGlue> ordinary_glue() const;
+  std::vector<std::string> markers() const;  // its texts, and the endings
 
  private:
   using Key = std::tuple<Place, Place, bool>;
   struct Trim {
     std::string left, right;  // characters
   };
+
+  size_t prompt_size(Place previous, const std::string& glue) const;
 
   std::map<Key, std::string> glue_;
   std::map<Key, Trim> trims_;

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// A row that is longer than the longest sequence (sdk/bespoke/data/row_fitting.py). What follows the last trained token goes first. An
+// answer that fits stays whole, and of its prompt the end. Of an answer that does not fit by itself the beginning stays, without what would
+// end it, behind at least half a row of prompt or all of it: so a model learns how such an answer begins, and not to stop there. A token of bos
+// stays in front. Older answers are trained on from their beginning or not at all.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "token_row.h"
+
+namespace bespoke {
+
+size_t trained_end(const std::vector<uint8_t>& mask);  // behind the last trained token
+
+// How many tokens of a prompt find room before an answer, of `room` for both.
+size_t prompt_room(size_t prompt, size_t answer, size_t room);
+
+// At most `room` tokens of a row whose answer begins at `answer`: `prompt` tokens before it, and the answer as far as there is room.
+TokenRow with_prompt_of(const TokenRow& row, size_t answer, size_t prompt, bool with_bos, size_t room);
+
+// At most `room` tokens of a row whose answers are its trained stretches. `whole_answers`: one that begins before the row is left out.
+TokenRow fitted(const TokenRow& row, bool with_bos, bool whole_answers, size_t room);
+
+}  // namespace bespoke

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The words of which a chat template makes its turns, where they are no tokens of their own: `[INST]`, `### User:`.
+
+A special token inside a message stays the characters of which it is written, so a message that holds one cannot forge
+a turn. Nothing tells such words from the template's own, if they become the same tokens. So a mark inside a message
+is *spelled*: each of its characters is tokenized alone, and the tokens of the message are never those of a turn. A
+message without a mark keeps its tokens.
+
+Marks are read off the glue between messages:
+
+- Glue without a control token: its first and its last line of words, without the spaces around them. Words alone (a
+  line `assistant`) stand in ordinary messages too; of them the spaces around are a part.
+- Glue with a control token cannot be forged, since no content becomes that token. Of what stands around the token a
+  model may make a turn all the same (`<|user|>` behind `</s>`), so these lines are marks too, unless they are words
+  alone (`<|im_start|>user`).
+- At the start of a text only the last line counts, and only without a control token: what stands before it may be a
+  long opening.
+
+bindings/native/src/text/marks.cpp does the same on a device.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+
+from bespoke.data.text import WITHIN_TEXT, Tokenizer
+from bespoke.data.turns import Glue, Turns
+from bespoke.errors import DataError, TemplateError
+
+__all__ = ["Marks", "check_turns_can_be_told"]
+
+_SPACES = " \t\n\v\f\r"
+_WORDS = re.compile(r"[ \t\n\v\f\r_0-9a-zA-Z\x80-\U0010ffff]*")
+_MOST_BYTES = 64  # of a mark: a longer line begins with one
+
+
+@dataclass(frozen=True)
+class _Line:
+    text: str
+    spaced: str  # with the spaces around it
+
+
+class Marks:
+    """Those of one template and tokenizer, whose markers are protected already (`protect_markers`)."""
+
+    def __init__(self, tokenizer: Tokenizer, turns: Turns) -> None:
+        self._tokenizer = tokenizer
+        marks: set[str] = set()
+        for glue in turns.ordinary_glue():
+            marks |= _marks_of(tokenizer, glue)
+        glues = [tokenizer.encode_template(glue.text) for glue in turns.ordinary_glue()]
+        self._is_spelled = {mark: _differs_spelled(tokenizer, mark, glues) for mark in sorted(marks)}
+
+    def parts(self, content: str, subject: str) -> list[str]:
+        """`content` in the parts that are tokenized one by one, the whole where it holds no mark. DataError, naming `subject`, for
+        a mark whose own tokens are its characters, so that spelling changes nothing."""
+        if not self._is_spelled:
+            return [content]
+        text = self._tokenizer.canonical(content)
+        cuts: set[int] = set()
+        for mark, is_spelled in self._is_spelled.items():
+            at = text.find(mark)
+            if at >= 0 and not is_spelled:
+                raise DataError(
+                    subject,
+                    got=f"words that this tokenizer makes the same tokens of as the chat template's own {mark!r}",
+                    expected="words that stay words",
+                    next_step="Leave them out of the text",
+                )
+            while at >= 0:
+                cuts.update(range(at, at + len(mark) + 1))
+                at = text.find(mark, at + 1)
+        if not cuts:
+            return [content]
+        borders = sorted(cuts | {0, len(text)})
+        return [text[a:b] for a, b in pairwise(borders)]
+
+
+def check_turns_can_be_told(tokenizer: Tokenizer, turns: Turns) -> None:
+    """TemplateError where any message could hold what stands between two turns: white space, or a single character."""
+    for glue in turns.ordinary_glue():
+        if {glue.previous, glue.next} != {"user", "assistant"} or len(tokenizer.parts(glue.text)) > 1:
+            continue
+        if len(glue.text.strip()) < 2:
+            raise TemplateError(
+                "The chat template",
+                got=f"{glue.text!r} between the messages of {glue.previous} and {glue.next}",
+                expected="words or a special token, so that no message can hold another one",
+                next_step="Use prompt and completion instead of messages, or another template",
+            )
+
+
+def _marks_of(tokenizer: Tokenizer, glue: Glue) -> set[str]:
+    opens = glue.previous == "start"
+    parts = tokenizer.parts(glue.text)
+    has_control = len(parts) > 1
+    if opens and has_control:
+        return set()
+    lines = [line for part in parts if isinstance(part, str) for line in _lines(part)]
+    if has_control:
+        lines = [line for line in lines if not _WORDS.fullmatch(line.text)]
+    kept = lines[-1:] if opens else [*lines[:1], *lines[-1:]]
+    marks = {line.text for line in kept if not _WORDS.fullmatch(line.text)}
+    if not opens:
+        marks |= {line.spaced for line in kept if _WORDS.fullmatch(line.text)}
+    return {_shortened(tokenizer.canonical(mark)) for mark in marks}
+
+
+def _lines(text: str) -> list[_Line]:
+    lines = []
+    at = 0
+    for line in text.split("\n"):
+        words = line.strip(_SPACES)
+        if words:
+            first = at + line.index(words)
+            behind = first + len(words)
+            left, right = len(text[:first].rstrip(_SPACES)), len(text) - len(text[behind:].lstrip(_SPACES))
+            lines.append(_Line(words, text[left:right]))
+        at += len(line) + 1
+    return lines
+
+
+def _shortened(mark: str) -> str:
+    return mark.encode()[:_MOST_BYTES].decode(errors="ignore")
+
+
+def _differs_spelled(tokenizer: Tokenizer, mark: str, glues: list[list[int]]) -> bool:
+    """Whether the tokens of the characters of `mark` stand in no glue; what the first becomes depends on what stands before it."""
+    tokens = [token for character in mark for token in tokenizer.encode(character, previous=WITHIN_TEXT)]
+    rest = tokens[1:]
+    return bool(rest) and not any(rest == glue[at : at + len(rest)] for glue in glues for at in range(len(glue)))

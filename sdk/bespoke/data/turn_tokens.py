@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A conversation to tokens, as the model's own tokenizer has them of the template's whole text.
+
+What stands between two control tokens is tokenized as one text, contents with the glue around them: `\\n` of a header
+and `\\n` of the content behind it are one token where they are one in the whole text. Two borders are borders of
+tokens all the same. Where an answer begins: a prompt ends there and the model's own tokens follow, so what is trained
+begins as what is asked. And within the marks of turns that a message holds (marks.py). In a content no control token
+is recognised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from bespoke.data.marks import Marks
+from bespoke.data.text import Tokenizer
+from bespoke.data.turns import Piece, Turns
+from bespoke.errors import DataError
+
+__all__ = ["TurnEncoder", "TurnTokens"]
+
+
+@dataclass
+class TurnTokens:
+    """`piece_of`: for each token which of `pieces` it belongs to; the content where it reaches into one, else the first."""
+
+    pieces: Sequence[Piece]
+    tokens: list[int] = field(default_factory=list)
+    piece_of: list[int] = field(default_factory=list)
+
+
+class TurnEncoder:
+    def __init__(self, tokenizer: Tokenizer, turns: Turns) -> None:
+        self._tokenizer = tokenizer
+        self._marks = Marks(tokenizer, turns)
+
+    def encode(self, pieces: Sequence[Piece], subject: str) -> TurnTokens:
+        out = TurnTokens(pieces)
+        run: list[tuple[int, str]] = []  # number of a piece, text of it
+        for number, piece in enumerate(pieces):
+            if piece.begins_answer:
+                run = self._end(run, out, subject)
+            if piece.is_content:
+                first, *others = self._marks.parts(piece.text, subject)
+                run.append((number, first))
+                for other in others:
+                    run = [*self._end(run, out, subject), (number, other)]
+                continue
+            for part in self._tokenizer.parts(piece.text):
+                if isinstance(part, str):
+                    run.append((number, part))
+                else:
+                    run = self._end(run, out, subject)
+                    out.tokens.append(part)
+                    out.piece_of.append(number)
+        self._end(run, out, subject)
+        return out
+
+    def _end(self, run: list[tuple[int, str]], out: TurnTokens, subject: str) -> list[tuple[int, str]]:
+        """Tokens of a run are appended to `out`; an empty run, the next one."""
+        text = "".join(part for _, part in run)
+        if not text:
+            return []
+        try:
+            tokens, spans = self._tokenizer.encode_spans(text, previous=out.tokens[-1] if out.tokens else None)
+        except DataError as error:
+            raise DataError(subject, got=error.got, expected=error.expected, next_step=error.next_step) from None
+        owners = [number for number, part in run for _ in part]  # of each character
+        for begin, end in spans:
+            reached = owners[begin : max(end, begin + 1)] or owners[-1:]
+            content = [number for number in reached if out.pieces[number].is_content]
+            out.piece_of.append((content or reached)[0])
+        out.tokens += tokens
+        return []
