@@ -12,24 +12,61 @@ from contextlib import contextmanager
 from numbers import Number
 from typing import ClassVar
 
+MAX_PART_BYTES = 1000  # of each of an error's four parts, in UTF-8; kMaxPartBytes of the device core
+_MAX_LISTED_BYTES = 4 * MAX_PART_BYTES
 _SHOWN_CHARACTERS = 200
+
+
+def printable(text: str, most: int = MAX_PART_BYTES) -> str:
+    """`text` as it may stand on a terminal and in a log: what is not printable is escaped as in Python, and of a long text the
+    middle is left out. At most `most` bytes of UTF-8.
+
+    Much of what errors name comes from outside: file names, ids, columns, keys of JSON. It may hold controls that move the cursor
+    or turn the direction of writing, half of a surrogate pair, which no stream takes, or megabytes.
+    """
+    if len(text) <= most and text.isprintable() and len(text.encode()) <= most:
+        return text
+    if len(text) <= most:
+        whole = "".join(map(_escaped, text))
+        if len(whole.encode()) <= most:
+            return whole
+    room = (most - len(_left_out(len(text)))) // 2
+    head, tail = _as_many_as_fit(text[:room], room), _as_many_as_fit(text[: -room - 1 : -1], room)
+    return "".join((*head, _left_out(len(text) - len(head) - len(tail)), *reversed(tail)))
+
+
+def _left_out(count: int) -> str:
+    return f" ... {count} characters left out ... "
+
+
+def _as_many_as_fit(text: str, room: int) -> list[str]:
+    taken: list[str] = []
+    for character in text:
+        shown_as = _escaped(character)
+        room -= len(shown_as.encode())
+        if room < 0:
+            break
+        taken.append(shown_as)
+    return taken
+
+
+def _escaped(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
 
 
 class BespokeError(Exception):
     """Base of all errors of the SDK.
 
     `subject` is the object at fault (a file, a field, a value of the plan), `got` what was found there, `expected`
-    what should have been there, `next_step` an instruction to the reader. All four are plain text without a final dot.
+    what should have been there, `next_step` an instruction to the reader. All four are plain text without a final dot, each
+    printable and bounded, whatever it was made of.
     """
 
     exit_code: ClassVar[int] = 1
 
     def __init__(self, subject: str, *, got: str, expected: str, next_step: str) -> None:
-        super().__init__(subject, got, expected, next_step)
-        self.subject = subject
-        self.got = got
-        self.expected = expected
-        self.next_step = next_step
+        self.subject, self.got, self.expected, self.next_step = map(printable, (subject, got, expected, next_step))
+        super().__init__(self.subject, self.got, self.expected, self.next_step)
 
     def __str__(self) -> str:
         end = "" if self.next_step.endswith("?") else "."
@@ -48,7 +85,7 @@ def shown(value: object) -> str:
     if value == "" and isinstance(value, str):
         return "an empty text"
     try:
-        text = repr(value)
+        text = repr(value[:_SHOWN_CHARACTERS] if isinstance(value, str | bytes) else value)
     except Exception:  # an int of more digits than Python prints, or an object of the caller's whose repr fails
         text = f"something of Python's type '{type(value).__name__}' that cannot be printed"
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."
@@ -68,18 +105,35 @@ class ConfigError(BespokeError):
     """Settings that cannot work. Several problems are reported together by `from_problems`."""
 
     exit_code = 2
+    problems: tuple[ConfigError, ...] = ()
 
     @classmethod
     def from_problems(cls, problems: Sequence[ConfigError]) -> ConfigError:
-        """One error out of many, so that all of them can be fixed at once."""
+        """One error out of many, so that all of them can be fixed at once. `got` has a line for each that finds room."""
         if len(problems) == 1:
             return problems[0]
-        return cls(
+        lines: list[str] = []
+        room = _MAX_LISTED_BYTES
+        for problem in problems:
+            line = "\n  ".join(map(printable, str(problem).split("\n"))) if problem.problems else printable(str(problem))
+            room -= len(line.encode())
+            if room < 0:
+                lines.append(f"and {len(problems) - len(lines)} more")
+                break
+            lines.append(line)
+        whole = cls(
             f"{len(problems)} settings ({', '.join(p.subject for p in problems)})",
-            got="\n  " + "\n  ".join(str(p) for p in problems) + "\n",
+            got="several problems",
             expected="settings without these problems",
             next_step="Mend each of them and run again",
         )
+        whole.got = "\n  " + "\n  ".join(lines) + "\n"  # the only part with lines of its own
+        whole.problems = tuple(problems)
+        whole.args = (whole.subject, whole.got, whole.expected, whole.next_step)
+        return whole
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self).from_problems, (self.problems,)) if self.problems else super().__reduce__()
 
 
 # What is not installed with bespoke-sdk alone, and the extra that brings it. Torch alone is rarely enough: `build` brings it too.

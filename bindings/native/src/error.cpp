@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "error.h"
 
+#include "format/untrusted_text.h"
+
 namespace bespoke {
 
 Error::Error(Kind kind, std::string subject, std::string got, std::string expected, std::string next_step)
-    : kind(kind), subject(std::move(subject)), got(std::move(got)), expected(std::move(expected)), next_step(std::move(next_step)) {
+    : kind(kind),
+      subject(printable(std::move(subject))),
+      got(printable(std::move(got))),
+      expected(printable(std::move(expected))),
+      next_step(printable(std::move(next_step))) {
   message = this->subject + ": got " + this->got + "; expected " + this->expected + ". " + this->next_step + ".";
 }
 

@@ -19,7 +19,7 @@ struct Error : std::exception {
   const char* what() const noexcept override { return message.c_str(); }
 
   Kind kind;
-  std::string subject, got, expected, next_step;  // plain text without a final dot
+  std::string subject, got, expected, next_step;  // text without a final dot, each printable and bounded whatever it was made of
   std::string message;                            // all of it in one line
 };
 

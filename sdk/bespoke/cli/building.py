@@ -11,7 +11,7 @@ import click
 
 from bespoke.cli.session import PATH, Session, cut, field_option, format_option, pairs, print_json, progress
 from bespoke.cli.settings import DATA_FORMATS, FLAGS, personalizer, setting_flags
-from bespoke.errors import BundleError, ConfigError
+from bespoke.errors import BundleError, ConfigError, shown
 from bespoke.rules.report import megabytes
 
 if TYPE_CHECKING:
@@ -96,5 +96,5 @@ def _data_lines(report: DataReport) -> str:
     if report.truncated_examples:
         lines.append(f"  {cut(report.truncated_examples, report.truncated_tokens, report.truncated_trained_tokens)}")
     lines += [f"  dropped: {count} rows, {reason}" for reason, count in report.dropped.items()]
-    lines += [f"  unknown key '{key}' in {count} rows" for key, count in report.unknown_keys.items()]
+    lines += [f"  unknown key {shown(key)} in {count} rows" for key, count in report.unknown_keys.items()]
     return "\n".join(lines)

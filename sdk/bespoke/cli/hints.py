@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import click
 
 from bespoke.cli.verbs import VERBS
-from bespoke.errors import BespokeError
+from bespoke.errors import BespokeError, ConfigError
 
 __all__ = ["on_the_command_line", "option_names"]
 
@@ -63,6 +63,9 @@ def on_the_command_line(error: BespokeError, options: Mapping[str, str], file: b
     """The same error in the words of a command that has these options; settings of a `file` keep their names."""
     if file:
         options = {}
+    if isinstance(error, ConfigError) and error.problems:
+        said = [on_the_command_line(problem, options) for problem in error.problems]
+        return type(error).from_problems([problem for problem in said if isinstance(problem, ConfigError)])
     got, expected, next_step = (_said(part, options) for part in (error.got, error.expected, error.next_step))
     subject = options.get(error.subject, _said(error.subject, options))
     if next_step == f"Change {error.subject}":

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nothing here allocates for what it looks at: texts may be as long as their file.
+// Nothing here allocates as much as it looks at: texts may be as long as their file.
 #include "format/untrusted_text.h"
 
 #include <algorithm>
 #include <cstdio>
+#include <vector>
 
 namespace bespoke {
 
@@ -41,6 +42,32 @@ int32_t next_character(std::string_view text, size_t& at) {
   return code;
 }
 
+bool is_printable_character(int32_t code) {
+  for (const Range& range : kUnprintable)
+    if (static_cast<uint32_t>(code) >= range.first && static_cast<uint32_t>(code) <= range.last) return false;
+  return (code & 0xfffe) != 0xfffe;  // no characters by definition
+}
+
+// One character of `text` from `at` on, or one byte that is none, as it may be shown; `at` moves behind it.
+std::string shown_character(std::string_view text, size_t& at) {
+  const size_t before = at;
+  const int32_t code = next_character(text, at);
+  if (code >= 0 && is_printable_character(code)) return std::string(text.substr(before, at - before));
+  char escaped[16];
+  if (code < 0) {
+    std::snprintf(escaped, sizeof escaped, "\\x%02x", static_cast<uint8_t>(text[at++]));
+  } else if (code == '\n' || code == '\r' || code == '\t') {
+    return code == '\n' ? "\\n" : code == '\r' ? "\\r" : "\\t";
+  } else {
+    std::snprintf(escaped, sizeof escaped, code < 0x100 ? "\\x%02x" : code < 0x10000 ? "\\u%04x" : "\\U%08x", static_cast<unsigned>(code));
+  }
+  return escaped;
+}
+
+bool continues_character(char c) { return (static_cast<uint8_t>(c) & 0xc0) == 0x80; }
+
+std::string left_out(size_t count) { return " ... " + std::to_string(count) + " characters left out ... "; }
+
 bool name_character(char c, bool first) {
   if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9')) return true;
   return c == '_' || c == '@' || c == '+' || c == '=' || c == '-' || (c == '.' && !first);
@@ -66,10 +93,7 @@ bool is_printable(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
     const int32_t code = next_character(text, at);
     if (code < 0) return false;
-    for (const Range& range : kUnprintable) {
-      if (static_cast<uint32_t>(code) >= range.first && static_cast<uint32_t>(code) <= range.last) return false;
-    }
-    if ((code & 0xfffe) == 0xfffe) return false;  // no characters by definition
+    if (!is_printable_character(code)) return false;
   }
   return true;
 }
@@ -90,6 +114,39 @@ std::string in_quotes(std::string_view text, size_t limit) {
     }
   }
   return out + (cut ? "'..." : "'");
+}
+
+std::string printable(std::string text, size_t most) {
+  if (text.size() <= most) {
+    if (is_printable(text)) return text;
+    std::string whole;
+    for (size_t at = 0; at < text.size();) whole += shown_character(text, at);
+    if (whole.size() <= most) return whole;
+  }
+  const size_t room = (most - left_out(text.size()).size()) / 2;
+  std::string head;
+  size_t begin = 0;
+  for (size_t at = 0; at < text.size(); begin = at) {
+    const std::string shown = shown_character(text, at);
+    if (head.size() + shown.size() > room) break;
+    head += shown;
+  }
+  // From the end back, in pieces that begin where a character may: the last one that still fits is the tail.
+  size_t end = text.size(), size = 0;
+  std::vector<std::string> tail;
+  while (end > begin) {
+    size_t from = end - 1;
+    while (from > begin && end - from < 4 && continues_character(text[from])) from--;
+    size_t at = from;
+    std::string shown = shown_character(text, at);
+    if (at != end) from = end - 1, at = from, shown = shown_character(text, at);  // a byte that belongs to no character
+    if (size + shown.size() > room) break;
+    size += shown.size(), end = from;
+    tail.push_back(std::move(shown));
+  }
+  std::string out = head + left_out(count_characters(std::string_view(text).substr(begin, end - begin)));
+  for (auto piece = tail.rbegin(); piece != tail.rend(); ++piece) out += *piece;
+  return out;
 }
 
 const char* file_name_problem(std::string_view name) {

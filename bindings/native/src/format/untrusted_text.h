@@ -20,6 +20,11 @@ bool is_printable(std::string_view text);
 // 'text' with everything that is not printable ASCII escaped, as Python's ascii() shows it; at most `limit` bytes of it.
 std::string in_quotes(std::string_view text, size_t limit = 80);
 
+// `text` as it may stand on a terminal and in a log, as Python's sdk/bespoke/errors.py has it: what is not printable is escaped, and of a
+// long text the middle is left out.
+constexpr size_t kMaxPartBytes = 1000;  // of each part of an error
+std::string printable(std::string text, size_t most = kMaxPartBytes);
+
 // Why `name` cannot name a file of a bundle; null if it can. Letters of ASCII only, no component begins with a dot.
 const char* file_name_problem(std::string_view name);
 

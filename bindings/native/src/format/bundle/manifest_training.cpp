@@ -53,9 +53,9 @@ Training checked(const Json& document, const std::string& subject, Kind kind) {
                       unknown ? "Remove it or mend its name" : "Change " + fault.path);
     if (faults.size() == 1) throw error;
     paths += (paths.empty() ? "" : ", ") + fault.path;
-    problems += "\n  " + error.message;
+    problems += (problems.empty() ? "" : " ") + error.message;
   }
-  throw Error(kind, std::to_string(faults.size()) + " settings (" + paths + ")", problems + "\n", "settings without these problems",
+  throw Error(kind, std::to_string(faults.size()) + " settings (" + paths + ")", problems, "settings without these problems",
               "Mend each of them and run again");
 }
 
