@@ -35,7 +35,7 @@ class BundleWriter:
     """
 
     def __init__(self, folder: Path | str) -> None:
-        self._whole = WholeFolder(folder, BundleError, check_replaceable)
+        self._whole = WholeFolder(folder, BundleError, check_replaceable, personal=False)
         self._folder, self.work = self._whole.target, self._whole.work
 
     def add_bytes(self, name: str, data: bytes) -> None:

@@ -47,7 +47,7 @@ def export_base(
     UnsupportedModel for what llama.cpp would compute in another way, ModelError for a tokenizer that it has no name for.
     """
     trust = {"pin_sha256": pin_sha256, "public_key": public_key, "require_authenticated": require_authenticated}
-    whole = WholeFolder(arguments.folder("folder", folder), BundleError, _replaceable)
+    whole = WholeFolder(arguments.folder("folder", folder), BundleError, _replaceable, personal=False)
     try:
         with open_bundle(arguments.folder("bundle", bundle), **trust) as opened:  # type: ignore[arg-type]
             _check(opened.manifest.model.config)

@@ -12,12 +12,15 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from bespoke.bundle.reader import Bundle
-from bespoke.errors import AdapterError
+from bespoke.errors import AdapterError, ModelError
+from bespoke.format.plain_file import open_plain, read_plain
 from bespoke.format.tensors import TensorWriter
 from bespoke.format.whole_folder import WholeFolder
 from bespoke.model.checkpoint import SINGLE, Checkpoint
@@ -43,24 +46,43 @@ def write_merged(bundle: Bundle, adapter: Mapping[str, np.ndarray], model: Path,
     checkpoint = Checkpoint.open(model)
     sources = sources_of(checkpoint, bundle.manifest.model.config)
     _check_base(bundle, checkpoint, sources, model)
-    whole = WholeFolder(out, AdapterError, _replaceable)
+    whole = WholeFolder(out, AdapterError, _replaceable, personal=True)
     try:
         layout = {source.name: (np.float16, source.shape) for of in sources.values() for source in of}
-        with TensorWriter(whole.work / SINGLE, layout) as writer:
+        with TensorWriter(whole.new_file(SINGLE), layout) as writer:
             for group, of in sources.items():
                 tensors = bundle.weights(group)
                 for source in of:
                     for rows in _merged_rows(bundle, tensors, adapter, group, source):
                         writer.write(source.name, _rounded(rows, source.name))
-        config = json.loads((model / CONFIG).read_text(encoding="utf-8"))
+        config = _config(model / CONFIG)
         config = {name: value for name, value in config.items() if name != "torch_dtype"} | {"dtype": "float16"}
-        (whole.work / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        whole.new_file(CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         for pattern in COPIED:
-            for path in model.glob(pattern):
-                shutil.copyfile(path, whole.work / path.name)
+            for path in (path for path in model.glob(pattern) if not path.is_dir()):
+                with _reading(path), open_plain(path) as file, whole.new_file(path.name).open("wb") as copy:
+                    shutil.copyfileobj(file, copy)
         return whole.finish()
     finally:
         whole.abandon()
+
+
+def _config(path: Path) -> dict[str, Any]:
+    with _reading(path):
+        found = json.loads(read_plain(path))
+        if not isinstance(found, dict):
+            raise ValueError("no object")
+        return found
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Of a file of the model's folder."""
+    try:
+        yield
+    except (OSError, ValueError, RecursionError) as error:
+        got = (error.strerror or str(error)) if isinstance(error, OSError) else "no JSON object"
+        raise ModelError(str(path), got=got, expected="a file of the model's folder", next_step="Download it again") from None
 
 
 def _merged_rows(

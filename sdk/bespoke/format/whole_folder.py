@@ -31,12 +31,15 @@ Check = Callable[[Path], None]
 class WholeFolder:
     """What will be the folder `target` is written under `work`; then either `finish` or `abandon`.
 
+    personal: it holds what was learned from a person's words, and is for that person alone: folder 0700, files 0600, whatever the
+              umask, where `new_file` makes them. Other folders are for everyone whom the umask lets in
+
     Raises `error` where the place cannot be written or is not to be replaced, before anything is written.
     """
 
-    def __init__(self, target: Path | str, error: type[BespokeError], replaceable: Check) -> None:
+    def __init__(self, target: Path | str, error: type[BespokeError], replaceable: Check, *, personal: bool) -> None:
         self.target = _absolute(target, error)
-        self._error, self._replaceable = error, replaceable
+        self._error, self._replaceable, self._personal = error, replaceable, personal
         _check_existing(self.target, error, replaceable)
         with _system_errors(self.target, error):
             self.target.parent.mkdir(parents=True, exist_ok=True)
@@ -47,11 +50,20 @@ class WholeFolder:
                 self.work = Path(made)
                 self._lock = _lock(self.work)
 
+    def new_file(self, name: str) -> Path:
+        """The path of a file of the folder, which is there, empty, for a writer to open."""
+        path = self.work / name
+        with _system_errors(self.target, self._error):
+            mode = 0o600 if self._personal else 0o666
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode))
+        return path
+
     def finish(self) -> Path:
         """Moves the folder to its place and removes the one that was there. If a reader holds a shared lock on that one, it stays
         under another name until a later writer removes it.
         """
-        self.work.chmod(0o755)  # mkdtemp's 0700 would hide it from everyone else
+        if not self._personal:
+            self.work.chmod(0o755)  # mkdtemp's 0700 would hide it from everyone else
         if self._lock is not None:
             with suppress(OSError):
                 fcntl.flock(self._lock, fcntl.LOCK_SH)  # from its first moment in place on it can be read

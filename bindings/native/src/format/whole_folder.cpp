@@ -100,7 +100,8 @@ class Alone {
 
 }  // namespace
 
-WholeFolder::WholeFolder(const std::string& target, Kind kind, Check replaceable) : kind_(kind), replaceable_(std::move(replaceable)) {
+WholeFolder::WholeFolder(const std::string& target, Kind kind, Readers readers, Check replaceable)
+    : kind_(kind), readers_(readers), replaceable_(std::move(replaceable)) {
   if (target.empty() || target.find('\0') != std::string::npos)
     throw Error(kind, "the folder " + in_quotes(target), "no name that a folder can have", "a path", "Name a folder to write to");
   std::error_code failed;
@@ -127,7 +128,8 @@ WholeFolder::~WholeFolder() {
 
 WholeFolder::File WholeFolder::create(const std::string& name) {
   make_above(name);
-  Descriptor opened(open((work_ + "/" + name).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
+  const mode_t mode = readers_ == Readers::owner ? 0600 : 0666;
+  Descriptor opened(open((work_ + "/" + name).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
   if (opened.get() < 0) fail(errno);
   return File(*this, std::move(opened));
 }
@@ -138,7 +140,7 @@ bool WholeFolder::link(const std::string& path, const std::string& name) {
 }
 
 void WholeFolder::finish() {
-  if (chmod(work_.c_str(), 0755) != 0) fail(errno);  // 0700 would hide it from everyone else
+  if (readers_ == Readers::everyone && chmod(work_.c_str(), 0755) != 0) fail(errno);  // it was made with 0700
   if (const int failed = sync_folders(work_)) fail(failed);
   if (lock_.get() >= 0) try_lock(lock_.get(), Lock::shared);  // from its first moment in place on it can be read
   const Alone alone(above_);

@@ -22,8 +22,12 @@ class WholeFolder {
  public:
   using Check = std::function<void(const std::string& folder)>;  // throws about an existing folder that must not be replaced
 
+  // What was learned from a person's words is for that person alone: folder 0700 and files 0600, whatever the umask. A bundle is for
+  // everyone whom the umask lets in.
+  enum class Readers { owner, everyone };
+
   // Throws Error(kind, ...) where the place cannot be written or is not to be replaced, before anything is written.
-  WholeFolder(const std::string& target, Kind kind, Check replaceable);
+  WholeFolder(const std::string& target, Kind kind, Readers readers, Check replaceable);
   ~WholeFolder();  // what was not finished is removed
   WholeFolder(const WholeFolder&) = delete;
   WholeFolder& operator=(const WholeFolder&) = delete;
@@ -58,6 +62,7 @@ class WholeFolder {
   [[noreturn]] void fail(int number) const;
 
   const Kind kind_;
+  const Readers readers_;
   const Check replaceable_;
   std::string target_, above_, name_, work_;
   Descriptor lock_;

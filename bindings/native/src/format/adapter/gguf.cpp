@@ -88,7 +88,7 @@ void write_gguf(const std::string& folder, const Tensors& adapter, const Manifes
     header.number(uint32_t{kFloat32}).number(static_cast<uint64_t>(offset));
     offset += aligned(piece.tensor->size);
   }
-  WholeFolder whole(folder, Kind::Adapter, replaces_only({kFile}));
+  WholeFolder whole(folder, Kind::Adapter, WholeFolder::Readers::owner, replaces_only({kFile}));
   WholeFolder::File file = whole.create(kFile);
   write_aligned(file, header.all());
   for (const AdapterPiece& piece : pieces) {

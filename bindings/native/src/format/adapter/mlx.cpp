@@ -37,7 +37,7 @@ void write_mlx(const std::string& folder, const Tensors& adapter, const Manifest
     tensors.add(path_of(manifest) + ".layers." + std::to_string(piece.block) + "." + piece.part() + "." + piece.linear + "." +
                     (piece.is_a() ? "lora_a" : "lora_b"),
                 *piece.tensor, true);
-  WholeFolder whole(folder, Kind::Adapter, replaces_only({kConfig, kWeights}));
+  WholeFolder whole(folder, Kind::Adapter, WholeFolder::Readers::owner, replaces_only({kConfig, kWeights}));
   write_text(whole, kConfig, settings_text(manifest));
   tensors.write(whole, kWeights, {{"format", "mlx"}});
   whole.finish();

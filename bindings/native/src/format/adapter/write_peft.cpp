@@ -53,7 +53,7 @@ void write_peft(const std::string& folder, const Tensors& adapter, const Manifes
   SafetensorsFile tensors;
   for (const AdapterPiece& piece : pieces_of(adapter, initial, manifest))
     tensors.add(peft_key(piece, manifest), *piece.tensor);
-  WholeFolder whole(folder, Kind::Adapter, replaces_only({kPeftConfig, kPeftWeights}));
+  WholeFolder whole(folder, Kind::Adapter, WholeFolder::Readers::owner, replaces_only({kPeftConfig, kPeftWeights}));
   write_text(whole, kPeftConfig, settings_text(manifest));
   tensors.write(whole, kPeftWeights, {{"format", "pt"}, {kPeftBaseKey, manifest.base_sha256}});
   whole.finish();

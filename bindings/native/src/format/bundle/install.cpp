@@ -148,7 +148,7 @@ void write_bundle(const std::vector<std::string>& archives, WholeFolder& whole, 
 
 void install_bundle(const std::vector<std::string>& archives, const std::string& folder, const Trust& trust) {
   if (archives.empty()) throw Error(Kind::Config, "archives", "none", "the zips of a bundle", "Name them");
-  WholeFolder whole(folder, Kind::Bundle, check_replaceable);
+  WholeFolder whole(folder, Kind::Bundle, WholeFolder::Readers::everyone, check_replaceable);
   write_bundle(archives, whole, trust);
   Bundle::open(whole.work(), trust);
   whole.finish();
