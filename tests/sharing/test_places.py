@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -70,19 +71,54 @@ def test_a_state_in_its_bundle_is_refused_and_nothing_is_written(
 
 
 @pytest.mark.parametrize("language", ["torch", "core"])
-@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o703], ids=oct)
-def test_a_folder_into_which_everyone_may_write_is_refused(
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o703, 0o770, 0o775, 0o2770, 0o720], ids=oct)
+def test_a_folder_into_which_others_may_write_is_refused(
     core: Path, tiny_core_bundle: Path, tmp_path: Path, language: str, mode: int
 ) -> None:
     state = tmp_path / "alice"
     state.mkdir()
     state.chmod(mode)
-    expected = ("StateError", str(state), f"a folder of mode {mode:04o}, into which every user may write")
+    others = "every user" if mode & 0o002 else "its group"
+    expected = ("StateError", str(state), f"a folder of mode {mode:04o}, into which {others} may write")
     assert refusal(language, core, tiny_core_bundle, state) == expected
     assert list(state.iterdir()) == []
     state.chmod(0o755)  # may be listed by others: the files are private
     assert refusal(language, core, tiny_core_bundle, state) is None
     assert {path.stat().st_mode & 0o777 for path in state.iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize("language", ["torch", "core"])
+def test_a_folder_that_everyone_may_exchange_is_refused(core: Path, tiny_core_bundle: Path, tmp_path: Path, language: str) -> None:
+    above = tmp_path / "above"
+    above.mkdir()
+    above.chmod(0o777)
+    state = above / "alice"
+    got = f"a folder above it, {above} of mode 0777, in which every user may exchange it"
+    assert refusal(language, core, tiny_core_bundle, state) == ("StateError", str(state), got)
+    assert list(above.iterdir()) == []
+    above.chmod(0o1777)  # as /tmp: each may exchange what is its own
+    assert refusal(language, core, tiny_core_bundle, state) is None
+    above.chmod(0o775)  # a group is trusted there
+    assert refusal(language, core, tiny_core_bundle, state) is None
+
+
+@pytest.mark.parametrize("language", ["torch", "core"])
+@pytest.mark.parametrize("name", ["state.sqlite", "files.lock"])
+@pytest.mark.parametrize("mode", [0o660, 0o602], ids=oct)
+def test_a_file_that_others_may_change_is_refused(
+    core: Path, tiny_core_bundle: Path, tmp_path: Path, language: str, name: str, mode: int
+) -> None:
+    state = tmp_path / "it's alice"
+    assert refusal(language, core, tiny_core_bundle, state) is None
+    file = state / name
+    file.chmod(mode)
+    others = "every user" if mode & 0o002 else "its group"
+    expected = ("StateError", str(file), f"a file of mode {mode:04o}, which {others} may change")
+    assert refusal(language, core, tiny_core_bundle, state) == expected
+    with pytest.raises(BespokeError) as caught:
+        PersonalModel.open(tiny_core_bundle, state)
+    subprocess.run(caught.value.next_step.removeprefix("Close it to others: "), shell=True, check=True)
+    assert refusal(language, core, tiny_core_bundle, state) is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder away")
@@ -103,6 +139,7 @@ def test_a_folder_that_is_made_is_private(core: Path, tiny_core_bundle: Path, tm
     finally:
         os.umask(before)
     assert (tmp_path / "new" / "alice").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o755  # in which nobody else may exchange it
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,24 @@ int make_folders(const std::string& path) {  // an errno
   size_t slash = path.find_last_of('/');
   if (slash != std::string::npos && slash > 0)
     if (int failed = make_folders(path.substr(0, slash))) return failed;
-  return mkdir(path.c_str(), 0777) == 0 || (errno == EEXIST && is_folder(path)) ? 0 : errno;
+  return mkdir(path.c_str(), 0755) == 0 || (errno == EEXIST && is_folder(path)) ? 0 : errno;
+}
+
+std::string mode_of(const struct stat& found) {
+  char mode[16];
+  snprintf(mode, sizeof mode, "%04o", static_cast<unsigned>(found.st_mode & 07777));
+  return mode;
+}
+
+std::string in_a_shell(const std::string& path) {
+  std::string quoted = "'";
+  for (const char c : path) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
+// Null, or who else may write: with an access control list the group's bits are the most that any entry of it may.
+const char* other_writers(const struct stat& found) {
+  return found.st_mode & S_IWOTH ? "every user" : found.st_mode & S_IWGRP ? "its group" : nullptr;
 }
 
 // StateError for a folder in which others may exchange files. That they may list it does no harm: its files are 0600.
@@ -47,12 +64,34 @@ void check_private(const std::string& folder) {
     throw Error(Kind::State, folder, "a folder of user " + std::to_string(found.st_uid),
                 "one of user " + std::to_string(geteuid()) + ", who opens it",
                 "Choose a folder that this user made, or let the path be made");
-  if (found.st_mode & S_IWOTH) {
-    char mode[16];
-    snprintf(mode, sizeof mode, "%04o", static_cast<unsigned>(found.st_mode & 07777));
-    throw Error(Kind::State, folder, std::string("a folder of mode ") + mode + ", into which every user may write",
-                "a folder that is private to this user", "Close it to others: chmod 700 '" + folder + "'");
+  if (const char* others = other_writers(found))
+    throw Error(Kind::State, folder, "a folder of mode " + mode_of(found) + ", into which " + others + " may write",
+                "a folder that is private to this user", "Close it to others: chmod 700 " + in_a_shell(folder));
+}
+
+// StateError where others may put another folder in the place of this one. With the sticky bit, as /tmp has it, they may not. A group
+// is trusted here: where every user has a group of its own, folders that it may write are the rule.
+void check_folder_above(const std::string& folder) {
+  const std::filesystem::path parent = std::filesystem::path(folder).parent_path();
+  const std::string above = parent.empty() ? "." : parent.string();
+  struct stat found {};
+  if (stat(above.c_str(), &found) != 0) throw from_errno(errno, above);
+  if ((found.st_mode & S_IWOTH) && !(found.st_mode & S_ISVTX))
+    throw Error(Kind::State, folder, "a folder above it, " + above + " of mode " + mode_of(found) + ", in which every user may exchange it",
+                "a folder that only this user may exchange", "Close it to others: chmod o-w " + in_a_shell(above) + ", or choose another place");
+}
+
+// StateError for files that others may change, as those of a copy may be.
+void check_private_files(const std::string& folder) {
+  std::error_code failed;
+  for (std::filesystem::directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed)) {
+    struct stat found {};
+    if (lstat(at->path().c_str(), &found) != 0 || !S_ISREG(found.st_mode)) continue;
+    if (const char* others = other_writers(found))
+      throw Error(Kind::State, at->path().string(), "a file of mode " + mode_of(found) + ", which " + others + " may change",
+                  "a file that is private to this user", "Close it to others: chmod 600 " + in_a_shell(at->path().string()));
   }
+  if (failed) throw from_errno(failed.value(), folder);
 }
 
 bool has_content(const std::string& path) {
@@ -67,6 +106,7 @@ std::string prepare_folder(const std::string& folder) {
   size_t slash = folder.find_last_of('/');
   if (slash != std::string::npos && slash > 0)
     if (int failed = make_folders(folder.substr(0, slash))) throw from_errno(failed, folder);
+  check_folder_above(folder);  // before anything is made there; and below again, where the path is a link
   if (mkdir(folder.c_str(), 0700) != 0) {
     int failed = errno;
     if (failed != EEXIST || !is_folder(folder)) throw from_errno(failed, folder);
@@ -77,6 +117,8 @@ std::string prepare_folder(const std::string& folder) {
   check_private(folder);
   const std::unique_ptr<char, void (*)(void*)> resolved(realpath(folder.c_str(), nullptr), std::free);
   if (!resolved) throw from_errno(errno, folder);
+  check_folder_above(resolved.get());
+  check_private_files(resolved.get());
   return resolved.get();
 }
 

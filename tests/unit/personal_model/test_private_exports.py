@@ -70,25 +70,23 @@ def check(place: Path, write: Callable[[Path], object], mask: int) -> None:
     assert modes == {0o600}
     assert stat.S_IMODE((place / "out").stat().st_mode) == 0o700
     partial = {(path, mode) for path, mode in found if ".partial" in path}
-    open_to_others = {(path, mode) for path, mode in partial if mode & 0o077}
-    assert {path for path, _ in open_to_others} <= {str(place / "out")} | {  # exchanged: what stood there before
-        path for path, mode in open_to_others if mode == 0o777 and path.endswith(".partial")
-    }
+    # 0777 is the old folder, which has changed places with the new one and is about to go.
+    assert {path for path, mode in partial if mode & 0o077 and mode != 0o777} == set()
 
 
 @pytest.mark.parametrize("mask", UMASKS, ids=oct)
 @pytest.mark.parametrize("format", get_args(AdapterFormat))
 def test_an_exported_adapter_is_its_owners_alone(
-    core: Path, tiny_core_bundle: Path, tmp_path: Path, format: AdapterFormat, mask: int
+    tiny_bundle: Path, tmp_path: Path, format: AdapterFormat, mask: int
 ) -> None:
-    with PersonalModel.open(tiny_core_bundle, tmp_path / "state") as model:
+    with PersonalModel.open(tiny_bundle, tmp_path / "state") as model:
         check(tmp_path / "place", lambda out: model.export_adapter(out, format, base=True), mask)
 
 
 @pytest.mark.parametrize("mask", UMASKS, ids=oct)
-def test_a_merged_model_is_its_owners_alone(core: Path, tiny_core_bundle: Path, tmp_path: Path, mask: int) -> None:
-    original = tiny_core_bundle.parent / "model"
-    with PersonalModel.open(tiny_core_bundle, tmp_path / "state") as model:
+def test_a_merged_model_is_its_owners_alone(tiny_folder: Path, tmp_path: Path, mask: int) -> None:
+    original = tiny_folder / "model"
+    with PersonalModel.open(tiny_folder / "bundle", tmp_path / "state") as model:
         check(tmp_path / "place", lambda out: model.export_merged(out, original, base=True), mask)
 
 
