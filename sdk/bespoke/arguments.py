@@ -16,7 +16,7 @@ from typing import Any
 
 from bespoke.errors import BespokeError, ConfigError, shown
 
-__all__ = ["folder", "function", "number", "one_of", "whole_number"]
+__all__ = ["folder", "function", "number", "one_of", "path", "whole_number"]
 
 Raised = type[BespokeError]
 _MAX_PATH_BYTES, _MAX_NAME_BYTES = 4095, 255  # what Linux takes
@@ -55,15 +55,43 @@ def one_of(name: str, value: Any, choices: Sequence[str]) -> str:
 
 
 def folder(name: str, value: Any) -> Path:
-    """A path that may be looked for: text or a Path, with something in it."""
-    if not isinstance(value, str | os.PathLike) or isinstance(value, bytes) or not os.fspath(value):
-        raise _wrong(ConfigError, name, value, "the path of a folder, as text or Path")
-    path = Path(value)
-    if "\0" in str(path):
+    """The path of a folder, which need not be there."""
+    return path(name, value, "the path of a folder, as text or Path")
+
+
+def path(name: str, value: Any, expected: str) -> Path:
+    """A path that may be looked for: text or a Path, with something in it.
+
+    It is UTF-8 from the root on: the device core takes no other, and so do JSON and a bundle's manifest, in which paths stand.
+    """
+    if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str) or not os.fspath(value):
+        raise _wrong(ConfigError, name, value, expected)
+    found = Path(value)
+    if "\0" in str(found):
         raise _wrong(ConfigError, name, value, "a path without NUL")
-    if len(os.fsencode(path)) > _MAX_PATH_BYTES or any(len(os.fsencode(part)) > _MAX_NAME_BYTES for part in path.parts):
+    _check_utf8(name, found)
+    if len(str(found).encode()) > _MAX_PATH_BYTES or any(len(part.encode()) > _MAX_NAME_BYTES for part in found.parts):
         raise _wrong(ConfigError, name, value, f"a path of at most {_MAX_PATH_BYTES} bytes, {_MAX_NAME_BYTES} a name")
-    return path
+    return found
+
+
+def _check_utf8(name: str, path: Path) -> None:
+    """Also of the folder that this process works in, where the path begins there."""
+    whole = path
+    try:
+        str(path).encode()
+        whole = path.absolute()
+        str(whole).encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            name, got=shown(str(whole)), expected="a path of UTF-8 text",
+            next_step="Rename what has other bytes in its name, or reach it by a link with another name",
+        ) from None  # fmt: skip
+    except OSError as problem:
+        raise ConfigError(
+            name, got=f"{shown(str(path))}, in a working folder that cannot be named: {problem.strerror}", expected="a path",
+            next_step="Give a path from the root on, or change to a folder that is there",
+        ) from None  # fmt: skip
 
 
 def function(name: str, value: Any, expected: str) -> None:

@@ -27,7 +27,7 @@ def install(
 
     BundleError, and nothing changed, for archives that are damaged, or that with the old bundle make no whole one.
     """
-    given = [archives] if isinstance(archives, str | os.PathLike) else list(archives)
+    given = archives if isinstance(archives, Sequence) and not isinstance(archives, str | bytes) else [archives]
     paths = [os.fspath(arguments.folder("archives", archive)) for archive in given]
     target = arguments.folder("folder", folder)
     check_trust(pin_sha256, public_key)

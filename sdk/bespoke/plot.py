@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from bespoke.errors import ConfigError, MissingDependency
-from bespoke.format.result_file import check_place, writing
+from bespoke.format.result_file import check_place, write
 from bespoke.plan.access import writes
 from bespoke.plan.instructions import Call, Free, Instruction, Plan, SectionName
 
@@ -166,7 +167,8 @@ def _save(figure: Any, path: Path) -> Path:
     """Same input, same bytes: neither date nor random ids."""
     import matplotlib
 
-    suffix = path.suffix.lower()
-    with writing(f"plot {path}"), matplotlib.rc_context({"svg.hashsalt": "bespoke", "svg.fonttype": "none"}):
-        figure.savefig(path, format=suffix[1:], dpi=120, metadata={"Date": None} if suffix == ".svg" else None)
+    suffix, drawn = path.suffix.lower(), io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "bespoke", "svg.fonttype": "none"}):
+        figure.savefig(drawn, format=suffix[1:], dpi=120, metadata={"Date": None} if suffix == ".svg" else None)
+    write(f"plot {path}", path, drawn.getvalue())
     return path

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bespoke import arguments
 from bespoke.bundle.reader import open_bundle
 from bespoke.bundle.stored_zip import write_zip
-from bespoke.errors import ConfigError
+from bespoke.errors import BundleError, ConfigError
+from bespoke.format.whole_folder import usable_folder
 
 __all__ = ["pack"]
 
@@ -31,7 +33,7 @@ def pack(
     """
     if whole and since is not None:
         raise ConfigError("pack", got="since and whole", expected="one of them", next_step="Call it once for each")
-    folder, target = Path(bundle), Path(out)
+    folder, target = arguments.folder("bundle", bundle), arguments.folder("out", out)
     with open_bundle(folder) as opened:
         opened.verify_files()
         files, unlisted = opened.manifest.files, set(opened.unlisted)
@@ -44,7 +46,7 @@ def pack(
         with open_bundle(since) as older:
             known = older.manifest.files
         zips = {"delta.zip": {name for name, record in files.items() if known.get(name) != record} | unlisted}
-    target.mkdir(parents=True, exist_ok=True)
+    target = usable_folder(target, BundleError)
     for zip_name, names in zips.items():
         write_zip(target / zip_name, ((name, folder / name) for name in sorted(names)))
     return tuple(target / zip_name for zip_name in zips)

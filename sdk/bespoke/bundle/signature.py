@@ -18,7 +18,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+from bespoke import arguments
 from bespoke.errors import ConfigError, MissingDependency, SignatureError, shown
+from bespoke.format.plain_file import read_plain
 
 __all__ = [
     "PUBLIC_KEY_BYTES",
@@ -91,15 +93,18 @@ def signature_of(manifest: bytes, private_key: bytes) -> bytes:
 
 def sign_bundle(folder: Path | str, private_key: bytes) -> bytes:
     """Write `signature` into a bundle's folder; returns the signature. SignatureError for a key that is no ed25519."""
-    folder = Path(folder)
+    folder = arguments.folder("folder", folder)
     try:
-        manifest = (folder / "manifest.json").read_bytes()
+        manifest = read_plain(folder / "manifest.json")
     except OSError as problem:
         raise _refused(str(folder), problem.strerror or "no manifest", "the folder of a bundle") from None
     signature = signature_of(manifest, private_key)
     partial = folder.parent / f".{folder.name}.signature"
-    partial.write_bytes(signature)
-    os.replace(partial, folder / "signature")
+    try:
+        partial.write_bytes(signature)
+        os.replace(partial, folder / "signature")
+    except OSError as problem:
+        raise _refused(str(folder), problem.strerror or "an error", "a folder that can be written") from None
     return signature
 
 

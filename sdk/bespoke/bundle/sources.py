@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from bespoke import arguments
 from bespoke.bundle.manifest import MAX_FILES
 from bespoke.bundle.stored_zip import read_entries
 from bespoke.errors import BundleError
@@ -62,12 +63,12 @@ class Source(Protocol):
 def open_source(path: Path | str | Sequence[Path | str]) -> Source:
     """A folder with manifest.json in it, a folder with the two zips in it, a zip, or several zips."""
     if not isinstance(path, str | os.PathLike):
-        return ZipSource([Path(part) for part in path])
-    whole = Path(path)
-    if whole.is_file():
+        return ZipSource([arguments.path("bundle", part, "the path of a zip") for part in path])
+    whole = arguments.folder("bundle", path)
+    if os.path.isfile(whole):
         return ZipSource([whole])
-    if (whole / METHOD_ZIP).is_file() and not os.path.lexists(whole / "manifest.json"):
-        return ZipSource([part for part in (whole / METHOD_ZIP, whole / WEIGHTS_ZIP) if part.is_file()])
+    if os.path.isfile(whole / METHOD_ZIP) and not os.path.lexists(whole / "manifest.json"):
+        return ZipSource([part for part in (whole / METHOD_ZIP, whole / WEIGHTS_ZIP) if os.path.isfile(part)])
     return FolderSource(whole)
 
 

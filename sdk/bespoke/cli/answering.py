@@ -11,7 +11,16 @@ from typing import Any, get_args
 
 import click
 
-from bespoke.cli.session import PATH, Command, Trust, engine_option, need_state, state_option, trust_options
+from bespoke.cli.session import (
+    PATH,
+    Command,
+    Trust,
+    engine_option,
+    need_state,
+    state_option,
+    trust_options,
+    typed,
+)
 from bespoke.rules.records import AdapterFormat
 
 
@@ -50,7 +59,7 @@ def generate(
 
     need_state(bundle, state, trust)
     if prompt == "-":
-        prompt = sys.stdin.read()
+        prompt = typed(sys.stdin.read)
     with PersonalModel.open(bundle, state, engine=engine, **trust) as model:
         question: str | list[dict[str, str]] = [{"role": "user", "content": prompt}] if model.has_turns and not text else prompt
         for piece in model.generate(question, **sampling):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bespoke.cli.answering import sampling_options
-from bespoke.cli.session import PATH, Trust, need_state, state_option, trust_options
+from bespoke.cli.session import PATH, Trust, need_state, state_option, trust_options, typed
 from bespoke.errors import ConfigError, DataError, GenerationError
 
 if TYPE_CHECKING:
@@ -98,6 +98,13 @@ class Conversation:
         return said
 
 
+def _next_line() -> str:
+    line = typed(sys.stdin.readline)
+    if not line:
+        raise EOFError
+    return line
+
+
 def _lines() -> Iterator[str]:
     """Of the terminal, with a prompt, or of another input; until /quit."""
     terminal = sys.stdin.isatty()
@@ -105,7 +112,7 @@ def _lines() -> Iterator[str]:
         import readline  # noqa: F401  (lines can be edited, and had again)
     while True:
         try:
-            line = input("> " if terminal else "").strip()
+            line = (input("> ") if terminal else _next_line()).strip()
         except EOFError:
             if terminal:
                 click.echo()

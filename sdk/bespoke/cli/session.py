@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,8 +17,11 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from bespoke.errors import BespokeError, ConfigError, SignatureError, StateError
+from bespoke import arguments
+from bespoke.errors import BespokeError, ConfigError, GenerationError, SignatureError, StateError, printable
+from bespoke.format.plain_file import read_plain
 
+_MAX_TYPED = 16 * 2**20  # characters of a prompt: what standard input gives may never end
 INTERRUPTED = 130  # what a shell reports for a command that Ctrl-C ended
 Tell = Callable[[str, int, int], None]
 """Called with (what, done, total) as work goes on; total is 0 where it is not known."""
@@ -38,6 +43,8 @@ class _Path(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
             self.fail("the path is empty", param, ctx)
+        name = "path" if param is None else param.opts[0] if isinstance(param, click.Option) else param.human_readable_name
+        arguments.path(name, value, "a path")
         return super().convert(value, param, ctx)
 
 
@@ -97,7 +104,7 @@ def need_state(bundle: Path, state: Path, trust: Trust) -> None:
     from bespoke.bundle.reader import open_bundle
 
     open_bundle(bundle, **trust).close()
-    if not (state / "state.sqlite").is_file():
+    if not os.path.isfile(state / "state.sqlite"):
         raise StateError(
             str(state), got="no state", expected="the folder of a user's state, as training made it",
             next_step="Check the path; `bespoke train` with --examples makes a state",
@@ -123,7 +130,7 @@ def read_key(path: Path | None) -> bytes | None:
     if path is None:
         return None
     try:
-        data = path.read_bytes()
+        data = read_plain(path, 2**20)
     except OSError as error:
         raise SignatureError(
             f"public key {path}", got=error.strerror or "an error", expected="a file", next_step="Check the path"
@@ -132,6 +139,21 @@ def read_key(path: Path | None) -> bytes | None:
         return data if len(data) == 32 else bytes.fromhex(data.decode("ascii"))
     except ValueError:
         return data
+
+
+def typed(read: Callable[[int], str]) -> str:
+    """What standard input gave, by its `read` or `readline`. GenerationError for what is no prompt."""
+    try:
+        given = read(_MAX_TYPED + 1)
+        if len(given) <= _MAX_TYPED:
+            return given
+        got = f"more than {_MAX_TYPED} characters"
+    except UnicodeDecodeError:
+        got = "bytes that are not UTF-8"
+    raise GenerationError(
+        "standard input", got=got, expected=f"a prompt of at most {_MAX_TYPED} characters, in UTF-8",
+        next_step="Give a shorter one, or convert it with iconv",
+    )  # fmt: skip
 
 
 def pairs(option: str, values: Sequence[str]) -> dict[str, str]:
@@ -165,7 +187,7 @@ def _plain(value: Any) -> Any:
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Columns as wide as their widest cell; numbers to the right."""
-    cells = [[str(cell) for cell in row] for row in rows]
+    cells = [[printable(str(cell)) for cell in row] for row in rows]  # ids, texts and names are the user's and others'
     widths = [max(len(line[column]) for line in [list(head), *cells]) for column in range(len(head))]
     right = [bool(rows) and all(isinstance(row[column], (int, float)) for row in rows) for column in range(len(head))]
     return "\n".join(
@@ -177,7 +199,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 def tell_error(session: Session, error: BespokeError | click.ClickException) -> None:
     """The message on stderr; with --format json also `{"error": {...}}` on stdout, so that a script has all parts of it."""
     if isinstance(error, click.ClickException):
-        error.show(file=sys.stderr)
+        said = io.StringIO()
+        error.show(file=said)
+        click.echo("\n".join(map(printable, said.getvalue().rstrip("\n").split("\n"))), err=True)  # it repeats what was typed
     else:
         click.echo(f"bespoke: {error}", err=True)
     if session.json:
@@ -191,7 +215,7 @@ def describe(error: BespokeError | click.ClickException) -> dict[str, Any]:
     else:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "bespoke"
-        parts = ["command line", error.format_message(), "a command line as the help shows", f"Read {command} --help"]
+        parts = ["command line", printable(error.format_message()), "a command line as the help shows", f"Read {command} --help"]
     names = ("subject", "got", "expected", "next_step")
     return {"kind": type(error).__name__, **dict(zip(names, parts, strict=True)), "exit_code": error.exit_code}
 

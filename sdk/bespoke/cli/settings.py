@@ -8,6 +8,7 @@ those models.
 from __future__ import annotations
 
 import difflib
+import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bespoke.arguments import path as checked_path
 from bespoke.cli.session import Command, pairs
 from bespoke.errors import ConfigError
 from bespoke.format.json_strict import shown_json
+from bespoke.format.plain_file import read_plain
 
 if TYPE_CHECKING:
     from bespoke.personalizer import Personalizer
@@ -135,12 +138,12 @@ def setting_flags(flags: Sequence[Flag]) -> Callable[[Command], Command]:
 def read_toml(path: Path) -> dict[str, Any]:
     """The file as Personalizer's arguments; paths in it are relative to its own folder."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(read_plain(path, 2**20).decode())
     except OSError as error:
         raise ConfigError(
             str(path), got=error.strerror or "an error", expected="a readable TOML file", next_step="Check --config"
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, arrays of thousands of levels
         raise ConfigError(str(path), got=f"no TOML: {error}", expected="TOML", next_step="Correct the file") from None
     problems = []
     for name in document.keys() - set(ARGUMENTS):
@@ -171,7 +174,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     for name in ("data", "signing_key"):
         if name in document and not (name == "data" and document[name] in DATA_WORDS):
             document[name] = str(path.parent / document[name])
-    if "model" in document and (path.parent / document["model"]).is_dir():  # else it is a hub id
+    if "model" in document and os.path.isdir(path.parent / document["model"]):  # else it is a hub id
         document["model"] = str(path.parent / document["model"])
     return document
 
@@ -227,7 +230,7 @@ def _apply_options(arguments: dict[str, Any], options: Sequence[str]) -> None:
             )  # fmt: skip
         try:
             value = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
+        except (ValueError, RecursionError):
             value = text  # a bare word is text
         arguments[kind][name] = {**arguments[kind][name], field: value}
 
@@ -253,7 +256,9 @@ def _checked(arguments: dict[str, Any]) -> Personalizer:
     key = arguments.pop("signing_key", None)
     if key is not None:
         try:
-            arguments["signing_key"] = Path(key).read_bytes()
+            arguments["signing_key"] = read_plain(checked_path("signing_key", key, "a file"), 2**20)
+        except ConfigError as error:
+            problems.append(error)
         except OSError as error:
             problems.append(
                 ConfigError(f"signing key {key}", got=error.strerror or "an error", expected="a file", next_step="Check the path")

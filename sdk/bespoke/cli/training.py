@@ -33,7 +33,7 @@ from bespoke.cli.session import (
 )
 from bespoke.cli.settings import DATA_FORMATS, TRAIN_FLAGS, setting_flags
 from bespoke.errors import ConfigError, DataError
-from bespoke.format.result_file import check_place, writing
+from bespoke.format.result_file import check_place, write
 
 if TYPE_CHECKING:
     from bespoke.data.tasks import Task
@@ -145,8 +145,7 @@ def train(
     if csv is not None:
         from bespoke.rules.steps_csv import steps_csv
 
-        with writing(f"CSV {csv}"):
-            csv.write_text(steps_csv(report), encoding="ascii")
+        write(f"CSV {csv}", csv, steps_csv(report).encode("ascii"))
     if session.json:
         print_json(report.as_dict())
     else:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from pydantic import BaseModel, ValidationError
 
-from bespoke import plugins
+from bespoke import arguments, plugins
 from bespoke.compiler.request import BuildRequest, Method, TargetChoice
 from bespoke.config import Budget, Lora, Settings, Training, config_problems
-from bespoke.errors import BespokeError, ConfigError, MissingDependency
+from bespoke.errors import BespokeError, ConfigError, MissingDependency, shown
 
 if TYPE_CHECKING:
     from bespoke.contracts import Optimizer, Target
@@ -36,7 +36,7 @@ def resolve(optimizers: Named, targets: Named, given: Mapping[str, Any]) -> Buil
     chosen: list[TargetChoice] = []
     if not isinstance(train_on, str) or train_on not in ("assistant", "user", "all"):
         problems.append(
-            ConfigError("train_on", got=repr(train_on), expected="'assistant', 'user' or 'all'", next_step="Choose one")
+            ConfigError("train_on", got=shown(train_on), expected="'assistant', 'user' or 'all'", next_step="Choose one")
         )
     for name, values in _by_name("optimizers", optimizers, problems, may_be_none=True):
         plugin = _plugin("optimizer", name, problems)
@@ -69,7 +69,7 @@ def resolve(optimizers: Named, targets: Named, given: Mapping[str, Any]) -> Buil
     if request.context is not None and request.context < request.sequence_lengths[-1]:
         problems.append(
             ConfigError(
-                "context", got=repr(request.context),
+                "context", got=shown(request.context),
                 expected=f"at least {request.sequence_lengths[-1]}, the longest of sequence_lengths",
                 next_step="Raise it, or leave out longer sequences",
             )
@@ -121,12 +121,32 @@ _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
 }  # fmt: skip
 
 
-def _wrong_kinds(arguments: Mapping[str, Any]) -> list[ConfigError]:
-    return [
-        ConfigError(name, got=repr(arguments[name])[:200], expected=words, next_step=f"Change {name}")
+def _wrong_kinds(given: Mapping[str, Any]) -> list[ConfigError]:
+    problems = [
+        ConfigError(name, got=shown(given[name]), expected=words, next_step=f"Change {name}")
         for name, (kinds, words) in _KINDS.items()
-        if not isinstance(arguments[name], kinds)
+        if not isinstance(given[name], kinds)
     ]
+    wrong = {problem.subject for problem in problems}
+    for name in _KINDS:
+        try:
+            if name not in wrong:
+                _check_text(name, given[name])
+        except ConfigError as problem:
+            problems.append(problem)
+    return problems
+
+
+def _check_text(name: str, value: Any) -> None:
+    """ConfigError for a path that no system takes, and for a text that no manifest can hold."""
+    if name in ("model", "data") and value:
+        arguments.path(name, value, _KINDS[name][1])
+    for text in [*value, *value.values()] if isinstance(value, Mapping) else [value]:
+        try:
+            if isinstance(text, str):
+                text.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(name, got=shown(text), expected="text that UTF-8 can hold", next_step=f"Change {name}") from None
 
 
 def _by_name(
@@ -147,7 +167,7 @@ def _by_name(
     if not pairs or not named_well or len(set(names)) < len(names):
         problems.append(
             ConfigError(
-                subject, got="none" if empty else repr(named)[:200],
+                subject, got="none" if empty else shown(named),
                 expected="at least one name" if empty else "a name, several different ones, or name -> options",
                 next_step=f"Name one in {subject}",
             )

@@ -17,8 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from bespoke import arguments
 from bespoke.data.shapes import FIELDS, OPTIONAL_FIELDS, Format, shape_of
 from bespoke.errors import ConfigError, DataError, kind_of
+from bespoke.format.plain_file import open_plain
 
 __all__ = ["ReadReport", "checked_fields", "mapped", "read_examples", "read_rows"]
 
@@ -75,7 +77,7 @@ def read_examples(
 
 def read_rows(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """(row number, row as it stands) for each row of `path`. DataError for a file or a row that cannot be read."""
-    path = Path(path)
+    path = arguments.path("the file of examples", path, "a path, as text or Path")
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise DataError(
@@ -130,7 +132,7 @@ def mapped(row: dict[str, Any], mapping: Mapping[str, str], where: str) -> tuple
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Lines by number from 1, read one by one; a byte order mark is passed over."""
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             for number, line in enumerate(file, start=1):
                 try:
                     yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bespoke.errors import BundleError, DataError
+from bespoke.format.plain_file import open_plain
 
 __all__ = ["Encoded", "TokenRow", "TokenRows", "text_rows"]
 
@@ -101,7 +102,8 @@ class TokenRows:
         import safetensors.numpy
 
         try:
-            arrays = safetensors.numpy.load(Path(path).read_bytes())
+            with open_plain(path) as file:
+                arrays = safetensors.numpy.load(file.read())
         except (safetensors.SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
             raise _damaged(str(path), f"{type(error).__name__}: {error}", "rows of tokens as safetensors") from None
         return cls.from_arrays(arrays, str(path))

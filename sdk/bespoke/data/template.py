@@ -19,6 +19,7 @@ from typing import Any
 from bespoke.data.rendering import NotAllowed, Render, refusal, rendering
 from bespoke.data.turns import ROLES, Ending, Glue, Role, Trim, Turns
 from bespoke.errors import ModelError, TemplateError
+from bespoke.format.plain_file import read_plain
 
 __all__ = ["compile_turns", "find_template"]
 
@@ -55,8 +56,8 @@ def find_template(folder: Path) -> str | None:
     reading = own if own.is_file() else config
     try:
         if reading == own:
-            return own.read_text(encoding="utf-8")
-        settings = json.loads(config.read_bytes()) if config.is_file() else {}
+            return read_plain(own).decode()
+        settings = json.loads(read_plain(config)) if config.is_file() else {}
         value = settings.get("chat_template")
         if isinstance(value, list):  # several by name; "default" is the one without tools and the like
             value = {entry["name"]: entry["template"] for entry in value}.get("default")

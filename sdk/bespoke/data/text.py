@@ -13,6 +13,7 @@ goes on where another ended must not get one. `previous`, the token before the p
 from __future__ import annotations
 
 import json
+import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,6 +24,7 @@ from typing import Any, Literal
 import tokenizers
 from tokenizers.decoders import DecodeStream
 
+from bespoke import arguments
 from bespoke.errors import DataError, ModelError
 from bespoke.format.plain_file import read_plain
 
@@ -77,8 +79,8 @@ class Tokenizer:
     @classmethod
     def open(cls, path: str | Path) -> Tokenizer:
         """The tokenizer at `path`, a tokenizer.json or its folder; tokenizer_config.json beside it is read."""
-        path = Path(path)
-        if path.is_dir():
+        path = arguments.path("tokenizer", path, "the path of a tokenizer.json or its folder")
+        if os.path.isdir(path):
             path = path / "tokenizer.json"
         beside = path.with_name(CONFIG_NAME)
         try:

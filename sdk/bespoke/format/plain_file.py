@@ -14,6 +14,8 @@ from typing import BinaryIO
 
 __all__ = ["open_plain", "read_plain"]
 
+_MOST_BYTES = 2**28  # of a document that is read as one; a tokenizer of 250 thousand tokens has 35 MB
+
 
 def open_plain(path: Path | str) -> BinaryIO:
     """The file, open for reading. OSError where there is none, or where it is a pipe, a device, a socket or a folder."""
@@ -27,7 +29,10 @@ def open_plain(path: Path | str) -> BinaryIO:
         raise
 
 
-def read_plain(path: Path | str, most: int = -1) -> bytes:
-    """Its bytes, at most so many."""
+def read_plain(path: Path | str, most: int = _MOST_BYTES) -> bytes:
+    """Its bytes. OSError also where it has more than so many."""
     with open_plain(path) as file:
-        return file.read(most)
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"more than {most} bytes", str(path))
+    return data

@@ -1,25 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are written where a user asked for them: the place is checked before the work, the file written after it."""
+"""Files that are written where a user asked for them: the place is checked before the work, the file written after it.
+
+A named pipe is refused: it would be waited for until somebody reads it, and whether somebody does cannot be asked without ending
+what is read. Standard output and what a shell puts under /dev/fd may be pipes, and are written as a file is.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bespoke import arguments
 from bespoke.errors import ConfigError
 
-__all__ = ["check_place", "writing"]
+__all__ = ["check_place", "write", "writing"]
 
 
 def check_place(subject: str, path: Path) -> None:
     """ConfigError unless the file's folder is there and nothing but a file stands in its place."""
+    arguments.path(subject, path, "a path")
     folder = path.absolute().parent
     if not folder.is_dir():
         got = "a folder that is not there"
         raise ConfigError(subject, got=got, expected="an existing folder", next_step="Make the folder first")
     if path.is_dir():
         raise ConfigError(subject, got="a folder", expected="a file that can be written", next_step="Name a file")
+    if path.is_fifo() and folder not in map(Path, ("/dev", "/dev/fd", "/proc/self/fd")):
+        raise ConfigError(subject, got="a named pipe", expected="a file that can be written", next_step="Name a file")
+
+
+def write(subject: str, path: Path, data: bytes) -> None:
+    """Writes a file whose place was checked."""
+    with writing(subject):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        os.set_blocking(descriptor, True)  # only opening must not wait
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -33,12 +34,12 @@ def resolve_model(model: str | Path, cache: Path | str | None = None) -> Path:
     Raises ModelError if there is no such folder and the hub has no such model, refuses it or cannot be reached.
     """
     folder = Path(model)
-    if folder.is_dir():
+    if os.path.isdir(folder):
         return folder
-    if isinstance(model, Path) or not _HUB_ID.fullmatch(model) or folder.exists():
+    if isinstance(model, Path) or not _HUB_ID.fullmatch(model) or os.path.exists(folder):
         raise ModelError(
             f"model {model}",
-            got="a file" if folder.exists() else "no such folder",
+            got="a file" if os.path.exists(folder) else "no such folder",
             expected="a folder with config.json and safetensors, or a hub id such as Qwen/Qwen2.5-0.5B-Instruct",
             next_step="Check the path",
         )

@@ -23,7 +23,7 @@ constexpr size_t kMaxExampleBytes = size_t{1} << 32;  // a file of one text is o
 MappedFile mapped(const std::string& path) {
   MappedFile file;
   struct stat status {};
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int descriptor = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);  // of a pipe there is nothing to map
   const bool found = descriptor >= 0 && fstat(descriptor, &status) == 0;
   const int failed = found ? file.map(descriptor, 0, static_cast<size_t>(status.st_size)) : errno;
   if (descriptor >= 0) close(descriptor);
