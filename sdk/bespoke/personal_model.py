@@ -34,6 +34,7 @@ from bespoke.examples import Examples
 from bespoke.rules.records import AdapterFormat, AnswerPiece, Classification, PlannedTraining, Run, Score, Version
 from bespoke.rules.report import Evaluation, Progress, TrainReport
 from bespoke.session import Session, answers_json, check_prompt, generation_of, prompt_json, token_ids
+from bespoke.system.descriptors import opens_files
 from bespoke.system.malloc import steady_malloc
 
 if TYPE_CHECKING:
@@ -362,6 +363,7 @@ class PersonalModel:
         self._core.export_adapter(folder, format, base)
         return folder
 
+    @opens_files
     def export_merged(self, folder: str | Path, model: str | Path, *, base: bool = False) -> Path:
         """The model with the adapter that answers merged into it, as a Hugging Face folder in float16.
 

@@ -15,6 +15,7 @@ from bespoke import arguments
 from bespoke.compiler.request import AUTO, Progress
 from bespoke.compiler.resolve import Named, resolve
 from bespoke.config import Budget, Lora, Training
+from bespoke.system.descriptors import opens_files
 
 if TYPE_CHECKING:
     from bespoke.compiler.estimate import BuildEstimate, Dial
@@ -61,12 +62,14 @@ class Personalizer:
             },
         )  # fmt: skip
 
+    @opens_files
     def estimate(self) -> BuildEstimate:
         """Peak memory, work and bundle size as `build` will have them; refuses what `build` refuses, and leaves nothing behind."""
         from bespoke.compiler.bundle import estimate
 
         return estimate(self.request)
 
+    @opens_files
     def dial(self, budgets_mb: Sequence[float] = DIAL_MB) -> Dial:
         """The fastest plan within each budget, for every method and sequence length. `print` it for a table.
 
@@ -80,6 +83,7 @@ class Personalizer:
         """Writes the bundle into folder `out`, whole or not at all, and returns it. Same input, same bytes."""
         return self.build_with_report(out, progress)[0]
 
+    @opens_files
     def build_with_report(self, out: str | Path, progress: Progress | None = None) -> tuple[Path, DataReport | None]:
         """`build`, and what became of the rows of `data`."""
         from bespoke.bundle.signature import public_key_of

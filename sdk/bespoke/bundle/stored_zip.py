@@ -50,6 +50,9 @@ def write_zip(path: Path, files: Iterable[tuple[str, Path]]) -> None:
             out.write(directory)
             out.write(_END.pack(b"PK\x05\x06", 0, 0, count, count, len(directory), begin, 0))
         partial.rename(path)
+    except OSError as problem:
+        got = problem.strerror or "an error"
+        raise BundleError(str(path), got=got, expected="a place for a zip", next_step="Make room for it, and pack again") from None
     finally:
         partial.unlink(missing_ok=True)
 

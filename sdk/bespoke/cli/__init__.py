@@ -25,6 +25,7 @@ from bespoke.cli.session import INTERRUPTED, Session, tell_error
 from bespoke.cli.showing import ui
 from bespoke.cli.training import evaluate, train
 from bespoke.errors import BespokeError
+from bespoke.system.descriptors import no_free_descriptor
 from bespoke.version import __version__
 
 __all__ = ["cli", "main", "run"]
@@ -46,6 +47,11 @@ class Commands(click.Group):
             command = self.get_command(ctx, ctx.invoked_subcommand or "")
             options = option_names(build) | (option_names(command) if command else {})  # "build the bundle with ..."
             raise on_the_command_line(error, options, ctx.obj.file) from error
+        except OSError as error:
+            refusal = no_free_descriptor(error)
+            if refusal is None:
+                raise
+            raise refusal from error
 
     def _of_plugins(self) -> dict[str, click.Command]:
         from bespoke.plugins import commands

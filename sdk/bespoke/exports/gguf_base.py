@@ -26,6 +26,7 @@ from bespoke.model.architecture import ModelConfig, RopeConfig
 from bespoke.model.convert import Source, named_sources
 from bespoke.model.quantize import GROUP, dequantize
 from bespoke.model.rope import rope_frequencies
+from bespoke.system.descriptors import opens_files
 
 __all__ = ["export_base"]
 
@@ -35,6 +36,7 @@ _TURNED = {"q_proj": "num_heads", "k_proj": "num_kv_heads"}  # linears of "llama
 _LICENCES = "licences/"
 
 
+@opens_files
 def export_base(
     bundle: Path | str, folder: Path | str, *, pin_sha256: str | None = None, public_key: bytes | None = None,
     require_authenticated: bool = False,

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process that may open no more files: said as an error of ours, wherever within a verb it was noticed."""
+
+from __future__ import annotations
+
+import errno
+import resource
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from bespoke.errors import Unavailable
+
+__all__ = ["no_free_descriptor", "opens_files"]
+
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
+
+
+def opens_files(verb: Callable[Given, Found]) -> Callable[Given, Found]:
+    """The verb; it raises Unavailable where it, or an import of it, finds no free descriptor."""
+
+    @wraps(verb)
+    def called(*arguments: Given.args, **options: Given.kwargs) -> Found:
+        try:
+            return verb(*arguments, **options)
+        except OSError as problem:
+            refusal = no_free_descriptor(problem)
+            if refusal is None:
+                raise
+            raise refusal from problem
+
+    return called
+
+
+def no_free_descriptor(problem: OSError) -> Unavailable | None:
+    """The error to raise for it; None where it is another one."""
+    if problem.errno not in (errno.EMFILE, errno.ENFILE):
+        return None
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    here = problem.errno == errno.EMFILE
+    return Unavailable(
+        "this process" if here else "this machine", got="no descriptor for one more file",
+        expected=f"a free one of the {most} that the process may have" if here else "a free one",
+        next_step="Close files that are open, or raise the limit (ulimit -n), and call again; nothing was lost",
+    )  # fmt: skip
