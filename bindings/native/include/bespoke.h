@@ -9,7 +9,8 @@
  *           to be used after it.
  * State     While a model of this process has a state open, nothing else of this process opens files of that folder: no other SQLite and
  *           no second copy of this library. The system drops a process's locks on a file as soon as any descriptor of it is closed. Other
- *           processes may open it at any time.
+ *           processes may open it at any time. A handle belongs to the process that opened it: a fork has none of its locks. There its
+ *           functions answer BESPOKE_STATE_ERROR, closing it does nothing, and the state that it has open cannot be opened.
  * Errors    Every function that can fail returns a bespoke_status, and fills `*error` where it is given. What it points to is freed with
  *           bespoke_error_free. No exception crosses this border. A null where none may be is BESPOKE_CONFIG_ERROR; null for `error`,
  *           `report` or what is freed or closed does nothing.

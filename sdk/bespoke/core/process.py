@@ -31,6 +31,7 @@ from bespoke.core.library import error_of
 from bespoke.core.limit import ChildLimit
 from bespoke.core.page_cache import read_through
 from bespoke.errors import BespokeError, BudgetExceeded, DataError, MissingDependency, StateError, Unavailable
+from bespoke.system.descriptors import no_free_descriptor
 
 __all__ = ["MAX_LINE_BYTES", "Child", "check_process"]
 
@@ -57,17 +58,17 @@ class Child:
         self.limit_bytes = limit_bytes
         line = _line(request)
         with ExitStack() as undo:
-            self._limit = undo.enter_context(ChildLimit(limit_bytes))
-            self.bytes_read_ahead = read_through(Path(request["bundle"])) if self._limit.counts_files else 0
             try:
+                self._limit = undo.enter_context(ChildLimit(limit_bytes))
+                self.bytes_read_ahead = read_through(Path(request["bundle"])) if self._limit.counts_files else 0
                 self._said: IO[bytes] = undo.enter_context(tempfile.TemporaryFile())
                 command = [sys.executable, "-I", "-S", _LAUNCH, json.dumps(self._limit.request()), str(core.path)]
                 self.process = _start(command, self._said)
             except OSError as error:
-                raise Unavailable(
+                raise no_free_descriptor(error) or Unavailable(
                     "The device core", got=f"a process that cannot be started ({error.strerror or error})",
-                    expected="room for a process, and for six open files",
-                    next_step="Close files, or end processes, and try again",
+                    expected="room for one more process",
+                    next_step="End processes that are not needed, and try again",
                 ) from error  # fmt: skip
             undo.callback(_end_process, os.getpid(), self.process)
             self._end = weakref.finalize(self, _undo_in, os.getpid(), undo.pop_all())

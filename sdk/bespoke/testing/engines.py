@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -23,8 +23,8 @@ from bespoke.bundle.reader import open_bundle
 from bespoke.config import Settings
 from bespoke.contracts import CompilingTarget, EngineTarget, Target
 from bespoke.core import finding, library
-from bespoke.core.child import started
 from bespoke.core.handle import Handle, Place, Request
+from bespoke.core.process import Child
 from bespoke.core.runtime import TARGET, CoreRuntime
 from bespoke.core.torch_engine import TorchEngine
 from bespoke.reference.threads import limited
@@ -117,14 +117,14 @@ class AsCore:
         return list(self._core(bundle, state).train(Request(), None, None, None).losses)
 
     def kill(self, bundle: Path, state: Path, after: int) -> str:
-        last = b""
-        with started(self._core(bundle, state).training(Request(), None), None) as core:
-            assert core.process.stdout is not None
-            for last in core.process.stdout:
-                event = json.loads(last)
-                if event.get("phase") == "step" and event["step"] >= after:
-                    core.process.kill()
-            return _ended(core.process.wait(), last)
+        last: dict[str, Any] = {}
+        with Child(self._core(bundle, state).training(Request(), None), None) as core:
+            with suppress(EOFError):
+                while True:
+                    last = core.hear(1.0) or last
+                    if last.get("phase") == "step" and last["step"] >= after:
+                        core.process.kill()
+            return _ended(core.process.wait(), json.dumps(last).encode())
 
     def _core(self, bundle: Path, state: Path) -> CoreRuntime:
         return CoreRuntime(place_of(bundle, state), None, self.engine)
