@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything at once on one state folder: two trainers, adding, forgetting, exporting, importing, asking, resetting, another base,
+the page, forks and threads; processes are killed at any instant. Nothing acknowledged is lost, nothing forgotten comes back,
+and nothing is left of it. Thirty minutes in `make test-all`, seconds in `make test`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.checks import full, new_seed, record_check
+from tests.kill.conftest import new_place
+from tests.stress.bundles import two_bundles
+from tests.stress.stress import Stress
+
+__all__ = ["two_bundles"]
+
+SECONDS, KILL_SECONDS, CHECK_SECONDS = (1800.0, 1.0, 45.0) if full() else (12.0, 0.8, 6.0)
+KILLS = 700 if full() else 5
+SHOWN = ("add", "forget", "train", "generate", "export", "import", "rollback", "reset", "new base", "open")
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with new_place() as folder:
+        yield folder
+
+
+def test_nothing_acknowledged_is_lost_and_nothing_forgotten_is_left(two_bundles: Path, place: Path, tmp_path: Path) -> None:
+    seed = new_seed()
+    with Stress(two_bundles, place, tmp_path / "journals", seed) as stress:
+        done = stress.run(SECONDS, KILL_SECONDS, CHECK_SECONDS)
+    tried, told = Counter(one.op for one in done), sum(one.acknowledged for one in done)
+    shared = sum(bool(one.intent.keys() & {"fork", "threads"}) for one in done)
+    kills = stress.kills.total()
+    assert kills >= KILLS
+    assert shared >= len(done) / 10
+    assert {op for op in SHOWN if not any(one.acknowledged for one in done if one.op == op)} <= (set() if full() else {*SHOWN[4:]})
+    record_check(
+        "everything at once on one state, with kills",
+        {"seconds": int(SECONDS), "kills": kills, "of them of the core's processes": stress.kills["core"], "operations": len(done),
+         **{op: tried[op] for op in SHOWN}, "over fork and threads": shared, "acknowledged": told, "lost": 0, "forgotten back": 0,
+         "left of what was forgotten": 0}, seed,
+    )  # fmt: skip
