@@ -116,8 +116,9 @@ class Acting:
         raise AssertionError(f"not opened in {OPENINGS} tries")
 
     def example(self) -> tuple[str, dict[str, Any]]:
-        """An id and an example whose words are in no other."""
-        id, word = new_word(self.chance), new_word(self.chance)
+        """An id, of any length, and an example whose words are in no other."""
+        id = new_word(self.chance) + self.chance.randrange(3) * ("." + new_word(self.chance))
+        word = new_word(self.chance)
         if self.chance.random() < 0.5:
             return id, {"text": f"the cat sat on {word} and the dog ran"}
         return id, {"prompt": "what does the cat say? ", "completion": f"the cat says {word}"}

@@ -26,7 +26,7 @@ class Legal:
 
 
 LEGAL = (
-    Legal("train|view|rollback|reset|import|abandon|new base", "StateLocked", "a lock held by", "one trains, and these do not wait"),
+    Legal("train|view|rollback|reset|import|abandon|new base", "StateLocked", "a lock held by", "one trains; these do not wait"),
     Legal(".*", "Unavailable", "held for more than 30 s|SQLITE_BUSY", "a dozen processes may keep one waiting for long"),
     Legal("forget|reset", "Unavailable", "another process that reads the write-ahead log", "deleted, but to be called again"),
     Legal(".*", "StateError", "a state of the base model", "another process has moved the state to the other bundle's base"),

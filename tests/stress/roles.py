@@ -17,7 +17,7 @@ from tests.stress.over_fork import use_over_fork
 from tests.stress.over_threads import use_from_threads
 from tests.stress.page import page_turn
 
-EXAMPLES = 120  # about which the number of examples stays
+EXAMPLES = 250  # about which the number of examples stays
 FORMATS = ("peft", "peft", "mlx", "gguf")
 
 Turn = Callable[[Acting, PersonalModel], object]

@@ -36,6 +36,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 CORE = b"bespoke-core"
 SHOWN = 40  # problems
 FAVOURED = {"forgetter": 4, "resetter": 2}  # to be killed: what they do has the most parts
+OPERATION_SECONDS = 1.5  # the longest that is waited for one to begin
 ENDS = HANG_SECONDS + 20.0  # seconds within which everyone has ended, once told to stop
 
 
@@ -159,16 +160,21 @@ class Stress:
         alive = sorted(self._alive)
         pid = self._chance.choices(alive, [FAVOURED.get(self._role[self._alive[pid]], 1) for pid in alive])[0]
         if self._chance.random() < 0.7:
-            self._wait_for_an_operation(self.places.journals / f"{self._alive[pid]}.jsonl")
+            self._wait_for_an_operation(self._alive[pid])
         self._kill(pid)
 
-    def _wait_for_an_operation(self, journal: Path) -> None:
-        """Until a line is written, which mostly begins one, and a moment longer: most of the time a process waits for the next."""
+    def _wait_for_an_operation(self, name: str, op: str = "") -> None:
+        """Until one begins, and a moment longer: most of the time a process waits for the next."""
+        journal, deadline = self.places.journals / f"{name}.jsonl", time.monotonic() + OPERATION_SECONDS
         with contextlib.suppress(FileNotFoundError):  # it has not begun
-            before, deadline = journal.stat().st_size, time.monotonic() + 1.0
-            while journal.stat().st_size == before and time.monotonic() < deadline:
+            size = journal.stat().st_size
+            while time.monotonic() < deadline:
+                with journal.open("rb") as file:
+                    file.seek(size)
+                    if f'"op": "{op}'.encode() in file.read():
+                        break
                 time.sleep(0.001)
-            time.sleep(self._chance.choice((0.003, 0.03, 0.3)) * self._chance.random())
+            time.sleep(self._chance.choice((0.006, 0.03, 0.2)) * self._chance.random())
 
     def _kill(self, pid: int) -> None:
         if pid not in self._doomed:
@@ -177,7 +183,11 @@ class Stress:
             self.kills[self._role[self._alive[pid]]] += 1
 
     def _kill_all(self) -> None:
-        for pid in list(self._alive):
+        """In the middle of forgetting, where that can be: the next one to forget would finish what was broken off."""
+        first = [pid for pid, name in self._alive.items() if self._role[name] == "forgetter"]
+        for pid in first:
+            self._wait_for_an_operation(self._alive[pid], "forget")
+        for pid in [*first, *self._alive]:
             self._kill(pid)
         self._wait_for_all(kill=True)
 

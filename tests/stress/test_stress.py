@@ -19,7 +19,7 @@ from tests.stress.stress import Stress
 
 __all__ = ["two_bundles"]
 
-SECONDS, KILL_SECONDS, CHECK_SECONDS = (1800.0, 1.0, 45.0) if full() else (12.0, 0.8, 6.0)
+SECONDS, KILL_SECONDS, CHECK_SECONDS = (1800.0, 1.0, 30.0) if full() else (12.0, 0.8, 6.0)
 KILLS = 700 if full() else 5
 SHOWN = ("add", "forget", "train", "generate", "export", "import", "rollback", "reset", "new base", "open")
 
