@@ -41,6 +41,11 @@ class Places:
         """While this file is there, everyone ends where it is."""
         return self.journals / "stop"
 
+    @property
+    def found(self) -> Path:
+        """The state as it was when it was last looked at, before the open that ends what was broken off."""
+        return self.journals / "state as found"
+
     def stopped(self) -> bool:
         return self.stop.exists()
 

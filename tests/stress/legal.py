@@ -48,9 +48,10 @@ def faults(operations: Iterable[Operation], core_kills: Mapping[int, int]) -> li
         where = f"{one.op} of {one.where} at {one.start:.3f}"
         if one.raised is not None:
             found.append(f"{where} raised {one.raised.strip().splitlines()[-1]}\n{one.raised}")
-        elif one.intent.get("inherited") and one.op != "close":
+        elif one.intent.get("inherited"):
             if one.error is None:
-                found += [f"{where}: a handle of another process was used"] if one.acknowledged else []
+                used = one.acknowledged and one.op != "close"  # which changes nothing
+                found += [f"{where}: a handle of another process was used"] if used else []
             elif not (one.error[0] == "StateError" and re.search(OVER_FORK, " ".join(one.error))):
                 found.append(f"{where}: a handle of another process was refused by {one.error}")
         elif one.op == "wait for the child" and one.ack:

@@ -76,7 +76,6 @@ class Stress:
         if error is not None and self.places.state.exists():  # to be looked at, with the journals
             shutil.copytree(self.places.state, self.places.journals / "state")
             shutil.copytree(self.places.exports, self.places.journals / "exports")
-            (self.places.journals / "kills.json").write_text(json.dumps([self._doomed_list(), self._core_kills]))
 
     def run(self, seconds: float, kill_seconds: float, check_seconds: float) -> list[Operation]:
         """All operations. AssertionError where a promise is broken."""
@@ -92,7 +91,7 @@ class Stress:
                     next_kill = now + self._chance.expovariate(1 / kill_seconds)
                 self._replace_the_dead()
                 time.sleep(0.02)
-            found = self.check(kill=self._chance.random() < 0.6)
+            found = self.check(kill=now >= end or self._chance.random() < 0.6)
             if now < end:
                 for role in CAST:
                     self._start(role)
@@ -216,9 +215,6 @@ class Stress:
                         found.append((int(path.name), parent))
         return found
 
-    def _doomed_list(self) -> list[int]:
-        return sorted(self._doomed)
-
     # ---- looking ---------------------------------------------------------------------------------------------------------
 
     def check(self, *, kill: bool) -> list[Operation]:
@@ -231,16 +227,19 @@ class Stress:
             self.places.stop.unlink()
         at = time.monotonic()
         done = operations(self.places.journals, self._ended, at)
-        problems = faults(done, self._core_kills)
-        if not (self.places.state / "files.lock").is_file() or not (self.places.state / "files.lock").stat().st_size:
-            self.fail(problems)
+        told = faults(done, self._core_kills)
+        made = self.places.state / "files.lock"  # which says so once there is a database
+        if not made.is_file() or not made.stat().st_size:
+            self.fail(told)
             return done
         state, bundles = self.places.state, self.places.bundles
+        shutil.rmtree(self.places.found, ignore_errors=True)
+        shutil.copytree(state, self.places.found)
         bundle = bundle_of(state, bundles)
-        broken, _, before = promises(state, bundles / bundle)
+        problems, _, before = promises(state, bundles / bundle)
         known = self._oracle.examples(done)
         stored = stored_examples(state)
-        problems += broken + self._oracle.look(at, stored, known) + broken_tokens(state)
+        problems += self._oracle.look(at, stored, known) + broken_tokens(state)
         problems += broken_versions(done, learned(state)) + broken_bases(done) + broken_exports(self.places.exports)
         problems += [f"residue: {one}" for one in residue(state, forgotten_words(known, stored, finished=False))]
         self._start("opener")
@@ -251,7 +250,7 @@ class Stress:
         problems += ["the next open changed what the state says"] if before != after else []
         words = forgotten_words(known, stored, finished=True)
         problems += [f"residue after the next open: {one}" for one in residue(state, words)]
-        self.fail(problems)
+        self.fail(problems + told)
         return done
 
     def fail(self, problems: list[str]) -> None:

@@ -19,7 +19,7 @@ from tests.stress.stress import Stress
 
 __all__ = ["two_bundles"]
 
-SECONDS, KILL_SECONDS, CHECK_SECONDS = (1800.0, 1.0, 30.0) if full() else (12.0, 0.8, 6.0)
+SECONDS, KILL_SECONDS, CHECK_SECONDS = (1800.0, 1.0, 30.0) if full() else (9.0, 0.6, 4.5)
 KILLS = 700 if full() else 5
 SHOWN = ("add", "forget", "train", "generate", "export", "import", "rollback", "reset", "new base", "open")
 
@@ -39,7 +39,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_forgotten_is_left(two_bundles:
     kills = stress.kills.total()
     assert kills >= KILLS
     assert shared >= len(done) / 10
-    assert {op for op in SHOWN if not any(one.acknowledged for one in done if one.op == op)} <= (set() if full() else {*SHOWN[4:]})
+    assert {one.op for one in done if one.acknowledged} >= {*SHOWN[: len(SHOWN) if full() else 2]}
     record_check(
         "everything at once on one state, with kills",
         {"seconds": int(SECONDS), "kills": kills, "of them of the core's processes": stress.kills["core"], "operations": len(done),
