@@ -122,7 +122,7 @@ class Acting:
 
     def example(self) -> tuple[str, dict[str, Any]]:
         """An id, of any length, and an example whose words are in no other."""
-        id = new_word(self.chance) + self.chance.randrange(3) * ("." + new_word(self.chance))
+        id = ".".join(new_word(self.chance) for _ in range(self.chance.randint(1, 6)))
         word = new_word(self.chance)
         if self.chance.random() < 0.5:
             return id, {"text": f"the cat sat on {word} and the dog ran"}

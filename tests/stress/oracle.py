@@ -192,11 +192,11 @@ def never_begun(one: Operation) -> bool:
 
 
 def broken_bases(operations: list[Operation]) -> list[str]:
-    """After the state was moved to a base, nothing of the other one is taken until it is moved back."""
+    """After the state was moved to a base, no adapter is taken or given as one of the other base, until it is moved back."""
     found = []
     moves = [one for one in operations if one.op == "new base" and not never_begun(one)]
     for one in operations:
-        if one.acknowledged and one.op in ("import", "train"):
+        if one.acknowledged and one.op in ("import", "train", "export"):
             known = [move for move in moves if move.acknowledged and move.end < one.start]
             last = max(known, key=lambda move: move.start, default=None)
             if last is None or last.intent["to"] == one.intent["bundle"]:
