@@ -121,8 +121,8 @@ class Acting:
         raise AssertionError(f"not opened in {OPENINGS} tries")
 
     def example(self) -> tuple[str, dict[str, Any]]:
-        """An id, of any length, and an example whose words are in no other."""
-        id = ".".join(new_word(self.chance) for _ in range(self.chance.randint(1, 6)))
+        """An id of up to 249 characters and an example whose words are in no other."""
+        id = ".".join(new_word(self.chance) for _ in range(self.chance.randint(1, 10)))
         word = new_word(self.chance)
         if self.chance.random() < 0.5:
             return id, {"text": f"the cat sat on {word} and the dog ran"}

@@ -71,20 +71,23 @@ def entries(path: Path) -> Iterator[dict[str, Any]]:
 def operations(folder: Path, ended: Mapping[str, float], now: float) -> list[Operation]:
     """Of all journals, in the order in which they began, while nobody runs. `ended`: when the process of a journal was seen to have
     ended; `now` for the others."""
-    found: list[Operation] = []
-    for path in sorted(folder.glob("*.jsonl")):
-        pid, by_number = 0, dict[int, Operation]()
-        for entry in entries(path):
-            number, at = entry.pop("n", 0), entry.pop("t")
-            if not number:
-                pid = entry["pid"]
-            elif "op" in entry:
-                op = entry.pop("op")
-                by_number[number] = Operation(op, at, entry, path.stem, pid, end=ended.get(path.stem, now))
-            else:
-                one = by_number[number]
-                ((how, what),) = entry.items()
-                one.end, one.answers = at, [*one.answers, how]
-                setattr(one, how, what)
-        found += by_number.values()
+    found = [one for path in folder.glob("*.jsonl") for one in operations_of(path, ended.get(path.stem, now))]
     return sorted(found, key=lambda one: one.start)
+
+
+def operations_of(path: Path, ended: float) -> list[Operation]:
+    """Of one journal, whose process has ended."""
+    pid, by_number = 0, dict[int, Operation]()
+    for entry in entries(path):
+        number, at = entry.pop("n", 0), entry.pop("t")
+        if not number:
+            pid = entry["pid"]
+        elif "op" in entry:
+            op = entry.pop("op")
+            by_number[number] = Operation(op, at, entry, path.stem, pid, end=ended)
+        else:
+            one = by_number[number]
+            ((how, what),) = entry.items()
+            one.end, one.answers = at, [*one.answers, how]
+            setattr(one, how, what)
+    return list(by_number.values())

@@ -122,7 +122,7 @@ def history(id: str, example: Known, since: float) -> list[str]:
     return told + [f"told that it is there, though it was not: {id} by {one}, {example}" for one in back]
 
 
-def words(id: str, example: Known) -> list[str]:
+def words_of(id: str, example: Known) -> list[str]:
     return WORD.findall(id + " " + json.dumps(example.content))
 
 
@@ -138,7 +138,7 @@ def forgotten_words(known: dict[str, Known], stored: Iterable[str], *, finished:
         if last is None or any(one.end > last for one in example.adds):
             continue
         # A forgetting that was broken off after the one that was acknowledged has found nothing to do.
-        found += words(id, example)
+        found += words_of(id, example)
     return found
 
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,9 +27,9 @@ from tests.stress.files import (
     promises,
     stored_examples,
 )
-from tests.stress.journal import Operation, operations
+from tests.stress.journal import Operation, operations, operations_of
 from tests.stress.legal import faults
-from tests.stress.oracle import Oracle, broken_bases, broken_versions, forgotten_words
+from tests.stress.oracle import Known, Oracle, broken_bases, broken_versions, forgotten_words, words_of
 from tests.stress.residue import residue
 from tests.stress.roles import CAST
 
@@ -36,6 +37,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 CORE = b"bespoke-core"
 SHOWN = 40  # problems
 FAVOURED = {"forgetter": 4, "resetter": 2}  # to be killed: what they do has the most parts
+MOMENTS = (0.006, 0.03, 0.2)  # seconds
+WITHIN_FORGETTING = (0.004, 0.012, 0.03)
 OPERATION_SECONDS = 1.5  # the longest that is waited for one to begin
 ENDS = HANG_SECONDS + 20.0  # seconds within which everyone has ended, once told to stop
 
@@ -43,11 +46,12 @@ ENDS = HANG_SECONDS + 20.0  # seconds within which everyone has ended, once told
 class Stress:
     """In a place of its own. A context manager."""
 
-    def __init__(self, bundles: Path, place: Path, journals: Path, seed: int) -> None:
+    def __init__(self, bundles: Path, place: Path, journals: Path, seed: int, broken_off: int = 8) -> None:
+        """`broken_off`: how many forgettings are broken off one after the other whenever the files are looked at."""
         self.places = Places(bundles, place / "state", place / "exports", journals)
         self.places.exports.mkdir()
         self.places.journals.mkdir()
-        self.seed = seed
+        self.seed, self._broken_off = seed, broken_off
         self.kills: Counter[str] = Counter()  # by role, and of the core's processes
         self._chance = random.Random(seed)
         self._oracle = Oracle()
@@ -162,18 +166,17 @@ class Stress:
             self._wait_for_an_operation(self._alive[pid])
         self._kill(pid)
 
-    def _wait_for_an_operation(self, name: str, op: str = "") -> None:
-        """Until one begins, and a moment longer: most of the time a process waits for the next."""
+    def _wait_for_an_operation(self, name: str, op: str = "", moments: Sequence[float] = MOMENTS) -> None:
+        """Until one begins, and a part of one of `moments` longer: most of the time a process waits for the next."""
         journal, deadline = self.places.journals / f"{name}.jsonl", time.monotonic() + OPERATION_SECONDS
-        with contextlib.suppress(FileNotFoundError):  # it has not begun
-            size = journal.stat().st_size
-            while time.monotonic() < deadline:
+        size, begun = journal.stat().st_size if journal.exists() else 0, False
+        while not begun and time.monotonic() < deadline:
+            time.sleep(0.001)
+            if journal.exists():
                 with journal.open("rb") as file:
                     file.seek(size)
-                    if f'"op": "{op}'.encode() in file.read():
-                        break
-                time.sleep(0.001)
-            time.sleep(self._chance.choice((0.006, 0.03, 0.2)) * self._chance.random())
+                    begun = f'"op": "{op}'.encode() in file.read()
+        time.sleep(self._chance.choice(moments) * self._chance.random())
 
     def _kill(self, pid: int) -> None:
         if pid not in self._doomed:
@@ -250,8 +253,26 @@ class Stress:
         problems += ["the next open changed what the state says"] if before != after else []
         words = forgotten_words(known, stored, finished=True)
         problems += [f"residue after the next open: {one}" for one in residue(state, words)]
+        for _ in range(self._broken_off):
+            problems += self._break_off_forgetting(known)
         self.fail(problems + told)
         return done
+
+    def _break_off_forgetting(self, known: dict[str, Known]) -> list[str]:
+        """A process that forgets is alone, and killed: among others, the next to forget would finish what was broken off. What the
+        next open leaves of an example that has gone."""
+        pid = self._start("forgetter")
+        name = self._alive[pid]
+        self._wait_for_an_operation(name, "forget", WITHIN_FORGETTING)
+        self._kill(pid)
+        self._wait_for_all(kill=True)
+        self._start("opener")
+        self._wait_for_all(kill=False)
+        told = operations_of(self.places.journals / f"{name}.jsonl", time.monotonic())
+        stored = stored_examples(self.places.state)
+        gone = [one.intent["id"] for one in told if one.op == "forget" and one.intent["id"] not in stored]
+        left = residue(self.places.state, [word for id in gone for word in words_of(id, known[id])])
+        return [f"residue of a forgetting by {name} that was broken off, after the next open: {one}" for one in left]
 
     def fail(self, problems: list[str]) -> None:
         """AssertionError, unless there are none."""

@@ -12,7 +12,7 @@ import pytest
 
 from tests.stress.journal import Journal, Operation, operations
 from tests.stress.legal import faults
-from tests.stress.oracle import Learned, Oracle, broken_bases, broken_versions, canonical, forgotten_words, words
+from tests.stress.oracle import Learned, Oracle, broken_bases, broken_versions, canonical, forgotten_words, words_of
 from tests.stress.residue import new_word, residue
 
 NOW = 100.0
@@ -87,7 +87,7 @@ def test_words_must_be_gone_once_forgetting_was_acknowledged_or_the_state_was_op
         ([add(1, 2), forget(3, 4), add(3.5, 6, acknowledged=False)], False, False),
     ):
         known = Oracle().examples(told)
-        assert words(ID, known[ID]) == [ID, WORDS[0]]
+        assert words_of(ID, known[ID]) == [ID, WORDS[0]]
         assert forgotten_words(known, {}, finished=False) == ([ID, WORDS[0]] if at_once else [])
         assert forgotten_words(known, {}, finished=True) == ([ID, WORDS[0]] if later else [])
 

@@ -20,7 +20,7 @@ from tests.stress.stress import Stress
 __all__ = ["two_bundles"]
 
 SECONDS, KILL_SECONDS, CHECK_SECONDS = (1800.0, 1.0, 30.0) if full() else (9.0, 0.6, 4.5)
-KILLS = 700 if full() else 5
+KILLS, BROKEN_OFF = (700, 8) if full() else (5, 1)
 SHOWN = ("add", "forget", "train", "generate", "export", "import", "rollback", "reset", "new base", "open")
 
 
@@ -32,7 +32,7 @@ def place() -> Iterator[Path]:
 
 def test_nothing_acknowledged_is_lost_and_nothing_forgotten_is_left(two_bundles: Path, place: Path, tmp_path: Path) -> None:
     seed = new_seed()
-    with Stress(two_bundles, place, tmp_path / "journals", seed) as stress:
+    with Stress(two_bundles, place, tmp_path / "journals", seed, BROKEN_OFF) as stress:
         done = stress.run(SECONDS, KILL_SECONDS, CHECK_SECONDS)
     tried, told = Counter(one.op for one in done), sum(one.acknowledged for one in done)
     shared = sum(bool(one.intent.keys() & {"fork", "threads"}) for one in done)
