@@ -25,6 +25,7 @@ Found = TypeVar("Found")
 HANG_SECONDS = 100  # the longest that a call may wait for others is 30 s for a lock of files and 30 s for SQLite's
 ANOTHER_BASE = "a state of the base model"
 OPENINGS = 50
+SEEN = 10
 
 
 @dataclass(frozen=True)
@@ -135,11 +136,15 @@ class Acting:
             id=id, example=example, **how,
         )  # fmt: skip
 
+    def some(self, ids: list[str]) -> list[str]:
+        """As many as are written down of those that were seen."""
+        return self.chance.sample(ids, min(len(ids), SEEN))
+
     def forget(self, model: PersonalModel, id: str, **how: Any) -> Outcome[Any]:
         return self.do("forget", lambda: model.examples.forget(id), lambda done: {"example": done.example}, id=id, **how)
 
     def listed(self, model: PersonalModel, **how: Any) -> list[str]:
-        outcome = self.do("list", model.examples.list, lambda found: [one.id for one in found], **how)
+        outcome = self.do("list", model.examples.list, lambda found: self.some([one.id for one in found]), **how)
         return [one.id for one in outcome.value or []]
 
     def train(self, model: PersonalModel, in_this_process: bool = False, **how: Any) -> Outcome[Any]:

@@ -68,13 +68,6 @@ def entries(path: Path) -> Iterator[dict[str, Any]]:
     return (json.loads(line) for line in whole)
 
 
-def operations(folder: Path, ended: Mapping[str, float], now: float) -> list[Operation]:
-    """Of all journals, in the order in which they began, while nobody runs. `ended`: when the process of a journal was seen to have
-    ended; `now` for the others."""
-    found = [one for path in folder.glob("*.jsonl") for one in operations_of(path, ended.get(path.stem, now))]
-    return sorted(found, key=lambda one: one.start)
-
-
 def operations_of(path: Path, ended: float) -> list[Operation]:
     """Of one journal, whose process has ended."""
     pid, by_number = 0, dict[int, Operation]()

@@ -58,7 +58,7 @@ def page_turn(acting: Acting, model: PersonalModel) -> None:
     browser = _browsers.get(model)
     if browser is None:
         browser = _browsers[model] = Browser(model)
-    view = acting.do("view", partial(seen, browser), lambda found: [one["id"] for one in found["examples"]], page=True).value
+    view = acting.do("view", partial(seen, browser), lambda found: acting.some(ids_in(found)), page=True).value
     acting.chance.choice((adds, adds, forgets, asks, asks, trains, takes_back))(acting, browser, view or {})
     acting.pause(0.4)
 
@@ -73,6 +73,10 @@ def seen(browser: Browser) -> dict[str, Any]:
     if view["error"] is not None:
         raise Refused("the page's training", got=view["error"], expected="", next_step="")
     return view
+
+
+def ids_in(view: dict[str, Any]) -> list[str]:
+    return [one["id"] for one in view.get("examples", ())]
 
 
 def adds(acting: Acting, browser: Browser, view: dict[str, Any]) -> None:
@@ -95,7 +99,7 @@ def id_of(example: dict[str, Any]) -> str:
 
 
 def forgets(acting: Acting, browser: Browser, view: dict[str, Any]) -> None:
-    ids = [one["id"] for one in view.get("examples", ())]
+    ids = ids_in(view)
     if ids:
         id = acting.chance.choice(ids)
         acting.do("forget", lambda: browser.post("/forget", id=id), lambda done: {"example": done["example"]}, id=id, page=True)

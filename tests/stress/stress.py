@@ -27,7 +27,7 @@ from tests.stress.files import (
     promises,
     stored_examples,
 )
-from tests.stress.journal import Operation, operations, operations_of
+from tests.stress.journal import Operation, operations_of
 from tests.stress.legal import faults
 from tests.stress.oracle import Known, Oracle, broken_bases, broken_versions, forgotten_words, words_of
 from tests.stress.residue import residue
@@ -60,6 +60,7 @@ class Stress:
         self._doomed: set[int] = set()
         self._core_kills: Counter[int] = Counter()  # by the parent's number
         self._ended: dict[str, float] = {}
+        self._told: dict[Path, list[Operation]] = {}  # by journal
         self._serial = 0
         self._begun = time.monotonic()
         command = [sys.executable, "-m", f"{__package__}.zygote", *map(str, vars(self.places).values()), str(seed)]
@@ -229,7 +230,7 @@ class Stress:
             self._wait_for_all(kill=False)
             self.places.stop.unlink()
         at = time.monotonic()
-        done = operations(self.places.journals, self._ended, at)
+        done = self._operations(at)
         told = faults(done, self._core_kills)
         made = self.places.state / "files.lock"  # which says so once there is a database
         if not made.is_file() or not made.stat().st_size:
@@ -257,6 +258,13 @@ class Stress:
             problems += self._break_off_forgetting(known)
         self.fail(problems + told)
         return done
+
+    def _operations(self, at: float) -> list[Operation]:
+        """All so far, in the order in which they began, while nobody runs: a journal that was read once has not changed."""
+        for path in self.places.journals.glob("*.jsonl"):
+            if path not in self._told:
+                self._told[path] = operations_of(path, self._ended.get(path.stem, at))
+        return sorted((one for told in self._told.values() for one in told), key=lambda one: one.start)
 
     def _break_off_forgetting(self, known: dict[str, Known]) -> list[str]:
         """A process that forgets is alone, and killed: among others, the next to forget would finish what was broken off. What the

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.stress.journal import Journal, Operation, operations
+from tests.stress.journal import Journal, Operation, operations_of
 from tests.stress.legal import faults
 from tests.stress.oracle import Learned, Oracle, broken_bases, broken_versions, canonical, forgotten_words, words_of
 from tests.stress.residue import new_word, residue
@@ -147,6 +147,6 @@ def test_a_journal_keeps_what_was_begun_and_drops_a_torn_line(tmp_path: Path) ->
     journal.begin("forget", id="1")
     with (tmp_path / "a.jsonl").open("a") as file:
         file.write('{"n": 2, "ack": {"exam')
-    first, second = operations(tmp_path, {}, NOW)
+    first, second = operations_of(tmp_path / "a.jsonl", NOW)
     assert (first.op, first.acknowledged, first.ack) == ("add", True, {"created": True})
     assert (second.op, second.in_doubt, second.end) == ("forget", True, NOW)
