@@ -30,6 +30,7 @@ LEGAL = (
     Legal(".*", "Unavailable", "held for more than 30 s|SQLITE_BUSY", "a dozen processes may keep one waiting for long"),
     Legal("forget|reset", "Unavailable", "another process that reads the write-ahead log", "deleted, but to be called again"),
     Legal(".*", "StateError", "a state of the base model", "another process has moved the state to the other bundle's base"),
+    Legal("open", "StateError", "had open when it forked this one", "a forked process is to start another one for that"),
     Legal("train|evaluate|generate|score|classify|next", "Busy", "a call while another one computes", "threads of one process"),
     Legal("begin training|generate", "Busy", "a training while one runs|a question while it trains", "the page does one at a time"),
     Legal("export", "AdapterError", "no training was accepted", "nothing was accepted yet, or all of it was taken back"),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process that forks while it has the model open. A handle belongs to the process that opened it: in the child every use of it is
-refused, and the child may open the state itself."""
+refused, and the child may be refused the state, too."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ def in_the_child(acting: Acting, model: PersonalModel, session: Session | None) 
         acting.pause(0.1)
     if acting.chance.random() < 0.3:
         acting.do("close", model.close, **INHERITED)
-    own = acting.opened()
+    call = partial(PersonalModel.open, acting.places.bundles / acting.bundle, acting.places.state, runtime="core")
+    own = acting.do("open", call, fork=True).value
     if own is not None:
         for _ in range(acting.chance.randint(1, 4)):
             acting.add(own, fork=True)
