@@ -35,7 +35,9 @@ LEGAL = (
     Legal("begin training|generate", "Busy", "a training while one runs|a question while it trains", "the page does one at a time"),
     Legal("export", "AdapterError", "no training was accepted", "nothing was accepted yet, or all of it was taken back"),
     Legal("import", "AdapterError", "base", "the export is of an adapter of the other base"),
+    Legal("generate", "StateError", "a version or a note that was deleted while it was given", "the page says no more of it then"),
     # The page tells with its view how the training has ended that it began.
+    Legal("view", "StateError", "A note was forgotten while it trained", "the page does not show what came of it"),
     Legal("train|view", "DataError", "no example of the user", "none was added yet, or all are forgotten"),
     Legal("evaluate", "DataError", "none|one that was forgotten meanwhile", "as for training; some may go while it looks"),
 )  # fmt: skip

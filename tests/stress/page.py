@@ -10,12 +10,13 @@ import urllib.error
 import urllib.request
 import weakref
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from bespoke import PersonalModel
 from bespoke.errors import BespokeError
 from bespoke.ui.desk import Desk
-from bespoke.ui.server import COOKIE, listening, serve
+from bespoke.ui.server import listening, serve
 from tests.stress.acting import HANG_SECONDS, Acting
 
 TOKEN = "stress"
@@ -29,14 +30,14 @@ class Refused(BespokeError):
 class Browser:
     """A page on a model, served by a thread of this process for as long as that lives."""
 
-    def __init__(self, model: PersonalModel) -> None:
+    def __init__(self, model: PersonalModel, state: Path) -> None:
         socket = listening(0)
         self._address = f"http://127.0.0.1:{socket.getsockname()[1]}"
-        threading.Thread(target=serve, args=(Desk(model), socket, TOKEN), daemon=True).start()
+        threading.Thread(target=serve, args=(Desk(model, state), socket, TOKEN), daemon=True).start()
 
     def post(self, path: str, **fields: Any) -> Any:
         """The answer; Refused where it has an error. What is no such answer raises something else."""
-        headers = {"Cookie": f"{COOKIE}={TOKEN}", "Content-Type": "application/json"}
+        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
         request = urllib.request.Request(self._address + path, json.dumps(fields).encode(), headers)
         try:
             with urllib.request.urlopen(request, timeout=HANG_SECONDS - 10) as answer:
@@ -57,7 +58,7 @@ _browsers: weakref.WeakKeyDictionary[PersonalModel, Browser] = weakref.WeakKeyDi
 def page_turn(acting: Acting, model: PersonalModel) -> None:
     browser = _browsers.get(model)
     if browser is None:
-        browser = _browsers[model] = Browser(model)
+        browser = _browsers[model] = Browser(model, acting.places.state)
     view = acting.do("view", partial(seen, browser), lambda found: acting.some(ids_in(found)), page=True).value
     acting.chance.choice((adds, adds, forgets, asks, asks, trains, takes_back))(acting, browser, view or {})
     acting.pause(0.4)
@@ -65,18 +66,18 @@ def page_turn(acting: Acting, model: PersonalModel) -> None:
 
 def seen(browser: Browser) -> dict[str, Any]:
     """What the page shows, if it fits together: no answer of an adapter that is gone, which may quote what was forgotten."""
-    view: dict[str, Any] = browser.post("/view")
+    view: dict[str, Any] = browser.post("/view")  # as a browser that has nothing yet
     there = {0, *(one["id"] for one in view["versions"])}
-    for one in view["asked"]:
+    for one in view["asked"]["list"]:
         if one["before"] is not None and one["before"]["version"] not in there:
             raise AssertionError(f"the page shows an answer of version {one['before']['version']}; there are {sorted(there)}")
-    if view["error"] is not None:
-        raise Refused("the page's training", got=view["error"], expected="", next_step="")
+    if view["training"]["error"] is not None:
+        raise Refused("the page's training", got=view["training"]["error"], expected="", next_step="")
     return view
 
 
 def ids_in(view: dict[str, Any]) -> list[str]:
-    return [one["id"] for one in view.get("examples", ())]
+    return [one["id"] for one in view.get("notes", {}).get("new", ())]
 
 
 def adds(acting: Acting, browser: Browser, view: dict[str, Any]) -> None:
