@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from bespoke.errors import DiskFull, StateLocked
+from bespoke.errors import DiskFull, StateError, StateLocked
 from tests.native.core_store import CoreStore, JournalRow
+from tests.native.state_lab import SHAPES
 
 from .conftest import OpenState
-from .states import adapter, add, digest, fill, slot_tensors, summary
+from .states import adapter, add, digest, fill, slot_tensors, summary, token_row
 
 
 def test_the_error_of_a_second_trainer_says_who_holds_the_lock_and_since_when(
@@ -121,6 +122,28 @@ def test_opening_while_another_commits_never_takes_its_new_file(tmp_path: Path, 
             stop.set()
             thread.join()
     assert opened > 0
+
+
+def test_a_store_whose_state_another_process_moved_to_another_base_makes_and_gives_no_adapter(
+    tmp_path: Path, open_state: OpenState
+) -> None:
+    with open_state(tmp_path) as stale:
+        add(stale, "kept by both")
+        first = stale.start_run("mesp", 0, {}, stale.example_ids(), 10)
+        version = stale.accept(first.id, adapter(1), {})
+        stale.end_run(first.id, "finished")
+        with open_state(tmp_path) as other:
+            other.reset_base("e" * 64, SHAPES, lambda example: [token_row(1, 2, 3)])
+        for attempt in (
+            lambda: stale.start_run("mesp", 0, {}, stale.example_ids(), 10),
+            lambda: stale.import_version(adapter(2), "elsewhere"), lambda: stale.load_version(version or 0),
+        ):  # fmt: skip
+            with pytest.raises(StateError, match="a state of the base model eeee"):
+                attempt()
+    with open_state(tmp_path, "e" * 64) as store:
+        assert store.accepted() == []
+        assert store.current_run() is None
+    assert list(tmp_path.glob("*.safetensors")) == []
 
 
 @pytest.fixture

@@ -69,6 +69,7 @@ Run StateStore::start_run_within(Transaction& transaction, const std::string& me
   check_number("seed", seed);
   check_number("steps", steps);
   check_json(settings, "settings of a run");
+  check_base_again();
   {
     Statement unfinished(*database_, "SELECT id, method FROM runs WHERE ended_because IS NULL");
     if (unfinished.step())

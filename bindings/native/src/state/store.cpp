@@ -33,8 +33,8 @@ std::vector<RowPlace> places(Statement& statement, const std::string& subject) {
 
 std::string name_of(Split split) { return split == Split::train ? "train" : "validation"; }
 
-StateStore::StateStore(std::string folder, std::unique_ptr<Database> database, std::unique_ptr<TensorShapes> shapes)
-    : folder_(std::move(folder)), database_(std::move(database)), shapes_(std::move(shapes)) {}
+StateStore::StateStore(std::string folder, std::string base_sha256, std::unique_ptr<Database> database, std::unique_ptr<TensorShapes> shapes)
+    : folder_(std::move(folder)), base_sha256_(std::move(base_sha256)), database_(std::move(database)), shapes_(std::move(shapes)) {}
 
 StateStore::~StateStore() = default;
 
@@ -52,7 +52,7 @@ std::unique_ptr<StateStore> StateStore::open(const std::string& path, const std:
     mark_created(folder);
     return opened;
   });
-  std::unique_ptr<StateStore> store(new StateStore(folder, std::move(database), std::move(shapes)));
+  std::unique_ptr<StateStore> store(new StateStore(folder, base_sha256, std::move(database), std::move(shapes)));
   store->sweep(true);
   store->database_->empty_log();
   erase_scratch(folder);
@@ -63,6 +63,8 @@ std::unique_ptr<StateStore> StateStore::open(const std::string& path, const std:
 std::unique_ptr<TrainerLock> StateStore::trainer_lock(const std::string& purpose) {
   return std::make_unique<TrainerLock>(folder_, purpose);
 }
+
+void StateStore::check_base_again() { check_base(*database_, base_sha256_, shapes_->json()); }
 
 std::string StateStore::scratch_path() const { return folder_ + "/" + kScratchFile; }
 

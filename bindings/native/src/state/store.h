@@ -146,10 +146,12 @@ class StateStore {
     int64_t data_version, examples, validation;
   };
 
-  StateStore(std::string folder, std::unique_ptr<Database> database, std::unique_ptr<TensorShapes> shapes);
+  StateStore(std::string folder, std::string base_sha256, std::unique_ptr<Database> database, std::unique_ptr<TensorShapes> shapes);
   static std::unique_ptr<StateStore> open(const std::string& folder, const std::string& base_sha256,
                                           const std::vector<StateTensor>& adapter, bool any_base);
   static void check_id(const std::string& id);
+  // StateError where another process has moved the state to another base: adapters of the two must not meet.
+  void check_base_again();
   ExampleCounts counted();
   Run start_run_within(Transaction& transaction, const std::string& method, int64_t seed, const std::string& settings, int64_t steps,
                        std::optional<int64_t> started_from);
@@ -160,7 +162,7 @@ class StateStore {
                               const std::string& metrics, const std::optional<std::string>& source);
   void sweep(bool overwrite = false);
 
-  std::string folder_;
+  std::string folder_, base_sha256_;
   std::unique_ptr<Database> database_;
   std::unique_ptr<TensorShapes> shapes_;
   std::optional<std::string> text_rules_;  // of the rows that this store adds

@@ -46,6 +46,7 @@ int64_t StateStore::import_version(const std::vector<StateTensor>& tensors, cons
 std::optional<int64_t> StateStore::keep(std::optional<int64_t> run, int64_t step, const std::vector<StateTensor>& tensors,
                                         const std::string& metrics, const std::optional<std::string>& source) {
   FilesLock lock(folder_);
+  check_base_again();
   check_tensors(tensors, *shapes_, false);
   int64_t number = database_->number("SELECT coalesce(max(id), 0) + 1 FROM versions");
   TensorFile record = write_tensors(folder_, kAcceptedKind, number, tensors);
@@ -103,6 +104,7 @@ std::optional<Version> StateStore::current_version() {
 
 std::optional<MappedTensors> StateStore::find_version(int64_t id) {
   FilesLock lock(folder_);
+  check_base_again();
   Statement statement(*database_, "SELECT file, sha256, bytes FROM versions WHERE id = ?");
   if (!statement.bind(id).step()) return std::nullopt;
   return read_tensor_file(folder_, {statement.text(0), statement.text(1), statement.number(2)}, *shapes_);
@@ -118,6 +120,7 @@ MappedTensors StateStore::load_version(int64_t id) {
 
 std::optional<MappedTensors> StateStore::answering(int64_t* version) {
   FilesLock lock(folder_);
+  check_base_again();
   if (version) *version = 0;
   Statement statement(*database_, "SELECT file, sha256, bytes, id FROM versions ORDER BY id DESC LIMIT 1");
   if (!statement.step()) return std::nullopt;
