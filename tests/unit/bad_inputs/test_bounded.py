@@ -12,10 +12,12 @@ import pytest
 
 from bespoke import errors
 from bespoke.errors import MAX_PART_BYTES, BespokeError, ConfigError, printable
+from tests.checks import full
 from tests.unit.bad_inputs.asking import Lab
 
 MOST_BYTES = 8000  # of a whole error
-LONG = "x" * 9_000_000
+SCALE = 30 if full() else 1  # with megabytes a call takes seconds
+LONG = "x" * (300_000 * SCALE)
 HOSTILE = "a\x1b[2Jb\nc\u202ed\0e\ud800f"
 
 # Calls with a place for a text from outside, which each of them refuses or takes. TEXT is a hostile one, then a long one.
@@ -113,19 +115,19 @@ FILES = {
     "header.csv": f"{HOSTILE},b\n1\n".encode(errors="replace"),
     "twice.csv": f"{HOSTILE},{HOSTILE}\n1,2\n".encode(errors="replace"),
     "columns.csv": f"{HOSTILE},{'y' * 100_000},b\n1,2,3\n".encode(errors="replace"),
-    "long.csv": b",".join(b"%d" % column * 10 for column in range(200_000)) + b"\n1\n",
+    "long.csv": b",".join(b"%d" % column * 10 for column in range(7_000 * SCALE)) + b"\n1\n",
     "keys.jsonl": b'{"a\\u001b[2J\\u202e\\ud800": 1}\n',
     "long.jsonl": b'{"%s": 1}\n' % LONG.encode(),
-    "many.jsonl": b"{%s}\n" % b",".join(b'"%d": 1' % key for key in range(500_000)),
-    "value.jsonl": b'{"text": "%s", "label": {"a": "%s"}}\n' % (LONG.encode(), LONG.encode()),
-    "no.jsonl": b"\x1b[2J" * 2_000_000 + b"\n",
+    "many.jsonl": b"{%s}\n" % b",".join(b'"%d": 1' % key for key in range(17_000 * SCALE)),
+    "value.jsonl": b'{"text": "a", "label": {"a": "%s"}}\n' % LONG.encode(),
+    "no.jsonl": b"\x1b[2J" * (70_000 * SCALE) + b"\n",
     "text.csv": f"text,label\na,{HOSTILE}\nb,c\n".encode(errors="replace"),
-    "long.toml": f"{'k' * 3_000_000} = 1\n".encode(),
+    "long.toml": f"{'k' * (100_000 * SCALE)} = 1\n".encode(),
     "escape.toml": b'"\\u001b[2J\\u202e" = 1\nmodel = "m"\n',
     "value.toml": f'model = "{LONG}"\n'.encode(),
     "digits.toml": b"model = 'm'\ncontext = " + b"9" * 10_000 + b"\n",
     "deep.toml": b"model = " + b"[" * 100_000 + b"\n",
-    "long.json": b"[" + b"{}," * 1_000_000 + b"3]",
+    "long.json": b"[" + b"{}," * (33_000 * SCALE) + b"3]",
 }
 READERS = (
     "read(read_examples({file!r}))",

@@ -145,8 +145,14 @@ INSIDE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("folder", "name"), [(folder, name) for folder, (_, names) in INSIDE.items() for name in names])
-@pytest.mark.parametrize("kind", KINDS)
+# A model takes seconds to read: of its files one kind is enough where only parts of the counts run.
+ROWS = [
+    pytest.param(folder, name, kind, marks=[pytest.mark.slow] if folder in ("model", "merged") and kind != "a pipe" else [])
+    for folder, (_, names) in INSIDE.items() for name in names for kind in KINDS
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("folder", "name", "kind"), ROWS)
 def test_neither_is_it_waited_for_within_a_folder(
     lab: Lab, stories_bundle: Path, stories: Path, state: Path, tmp_path: Path, folder: str, name: str, kind: str
 ) -> None:
