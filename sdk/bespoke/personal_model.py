@@ -21,15 +21,7 @@ from bespoke.core.runtime import CoreRuntime, RuntimeName, chosen_runtime
 from bespoke.data.example_json import example_json
 from bespoke.data.tasks import Task, TaskReport, judge
 from bespoke.engines import engine_of, require_engine
-from bespoke.errors import (
-    AdapterError,
-    ConfigError,
-    DataError,
-    GenerationError,
-    MissingDependency,
-    kind_of,
-    shown,
-)
+from bespoke.errors import AdapterError, ConfigError, DataError, GenerationError, MissingDependency, kind_of, shown
 from bespoke.examples import Examples
 from bespoke.rules.records import AdapterFormat, AnswerPiece, Classification, PlannedTraining, Run, Score, Version
 from bespoke.rules.report import Evaluation, Progress, TrainReport

@@ -314,9 +314,7 @@ def test_a_text_that_is_no_unicode_is_refused_and_the_next_call_answers(model: P
 
 
 @one_family
-def test_a_prompt_that_no_line_holds_is_an_error_and_conversations_go_on(
-    model: PersonalModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_prompt_that_no_line_holds_is_an_error(model: PersonalModel, monkeypatch: pytest.MonkeyPatch) -> None:
     session = model.session(max_tokens=4).feed([40, 41])
     next(session)
     monkeypatch.setattr(process, "MAX_LINE_BYTES", 10_000)

@@ -96,8 +96,7 @@ class Made:
 
 
 def estimate(request: BuildRequest) -> BuildEstimate:
-    """The bundle itself, built into a folder that is thrown away: with weights that are not read, and golden values that are not
-    computed but as long as they can get."""
+    """The bundle, built and thrown away: weights are not read, golden values are not computed but as long as they can get."""
     with computing(None), tempfile.TemporaryDirectory() as temporary, BundleWriter(Path(temporary) / "bundle") as writer:
         made = _files(request, writer, lambda stage, done, total: None, hollow=True)
         folder = writer.finish(made.manifest, request.signing_key)
