@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-import torch
 
 from bespoke import plugins
 from bespoke.contracts import CompilingTarget
@@ -92,13 +91,13 @@ def test_target_keeps_the_contract(name: str) -> None:
     assert report.run_steps == STEPS
 
 
-@pytest.mark.parametrize("name", ["torch", "cuda"])
+@pytest.mark.parametrize("name", few_of(["torch", "cuda"], ["torch"]))  # a run in Triton's interpreter takes ten minutes
 def test_a_target_without_artifacts_keeps_it_too(name: str) -> None:
     target = plugins.get("target", name)
     assert not isinstance(target, CompilingTarget)
     report = check_target(target)
     assert report.lowered == 0
-    assert report.run_steps == (STEPS if name == "torch" or torch.cuda.is_available() else 0)
+    assert report.run_steps == STEPS
 
 
 def test_every_installed_plugin_is_in_the_table() -> None:

@@ -27,7 +27,7 @@ from tests.unit.state.states import adapter, fill, open_state, slot_tensors, sum
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FAIL_SHORT = 5  # a part of the write arrives, and nothing after it
-LEFT = {"state.sqlite", "files.lock", "trainer.lock"}
+LEFT = {"state.sqlite", "files.lock", "trainer.lock", "reserve"}
 ROWS = [{"step": step, "cursor": "{}", "bits": [1065353216], "rejected": False, "metrics": "{}"} for step in (6, 7, 8)]
 
 Operation = Callable[[CoreState, Path, Path], Any]  # the state's folder, and a place for data

@@ -162,10 +162,10 @@ def test_an_adapter_that_is_shorter_than_the_plan_is_refused_alike_by_both_reade
     outside.write_tensors(accepted, tensors)
     digest = hashlib.sha256(accepted.read_bytes()).hexdigest()
     outside.write(trained, f"UPDATE versions SET sha256 = '{digest}', bytes = {accepted.stat().st_size}")
-    got = f"tensor '{name}' of shape [{rows - 1}, {columns}]"
+    subject, got = f"{accepted}, tensor '{name}'", f"float32 [{rows - 1}, {columns}]"
     with PersonalModel.open(tiny_core_bundle, trained) as model, pytest.raises(StateError) as caught:
         model.export_adapter(tmp_path / "short")
     with CModel(core, tiny_core_bundle, trained) as other:
         answer = other.act("train_split")
-    assert (caught.value.subject, caught.value.got) == (str(accepted), got)
-    assert (answer["error"], answer["subject"], answer["got"]) == ("StateError", str(accepted), got)
+    assert (caught.value.subject, caught.value.got) == (subject, got)
+    assert (answer["error"], answer["subject"], answer["got"]) == ("StateError", subject, got)

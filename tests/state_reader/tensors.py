@@ -70,7 +70,8 @@ def check_tensor_files(
             findings.check(file not in named, "files", table, f"{file}, named twice")
             named.add(file)
             if findings.check(NAME.fullmatch(file) and file.startswith(kind), "files", table, f"a file called {file!r}"):
-                _check_file(folder / file, sha256, size, shapes, table == "slots", kept.get(methods.get(file, "")), findings)
+                of_method = kept.get(methods.get(file, "")) if table == "slots" else None
+                _check_file(folder / file, sha256, size, shapes, table == "slots", of_method, findings)
     return named
 
 

@@ -70,9 +70,9 @@ def write_merged(bundle: Bundle, adapter: Mapping[str, np.ndarray], model: Path,
 def _config(path: Path) -> dict[str, Any]:
     with _reading(path):
         found = json.loads(read_plain(path))
-        if not isinstance(found, dict):
-            raise ValueError("no object")
-        return found
+    if not isinstance(found, dict):
+        raise _unreadable(path, "no JSON object")
+    return found
 
 
 @contextmanager
@@ -82,7 +82,11 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except (OSError, ValueError, RecursionError) as error:
         got = (error.strerror or str(error)) if isinstance(error, OSError) else "no JSON object"
-        raise ModelError(str(path), got=got, expected="a file of the model's folder", next_step="Download it again") from None
+        raise _unreadable(path, got) from None
+
+
+def _unreadable(path: Path, got: str) -> ModelError:
+    return ModelError(str(path), got=got, expected="a file of the model's folder", next_step="Download it again")
 
 
 def _merged_rows(

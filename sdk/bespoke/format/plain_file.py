@@ -21,7 +21,10 @@ def open_plain(path: Path | str) -> BinaryIO:
     """The file, open for reading. OSError where there is none, or where it is a pipe, a device, a socket or a folder."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(mode):
             raise OSError(errno.EINVAL, "something that is no plain file", str(path))
         return os.fdopen(descriptor, "rb")
     except BaseException:

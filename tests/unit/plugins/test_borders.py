@@ -132,8 +132,8 @@ def test_tests_that_need_one_plugin_are_the_only_ones_that_name_its_module() -> 
 # Formats of exported adapters are called as what reads them.
 MAY_NAME = {
     "rules/records.py", "personal_model.py", "cli/answering.py",
-    "core/runtime.py", "core/finding.py", "core/torch_engine.py", "reference/device.py", "personalizer.py",
-    "cli/building.py", "cli/page.py", "cli/settings.py", "doctor.py",
+    "core/runtime.py", "core/finding.py", "core/torch_engine.py", "reference/device.py", "reference/torch_settings.py",
+    "personalizer.py", "cli/building.py", "cli/page.py", "cli/settings.py", "doctor.py",
 }  # fmt: skip
 
 

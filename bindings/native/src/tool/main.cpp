@@ -104,7 +104,7 @@ void change(const json& asked) {
   }
   if (what != "limit" && what != "pace") {
     if (!takes_orders) return refuse_line("do '" + what + "'");
-    asked.at("order").get<int64_t>();  // what its answer is known by
+    if (!asked.at("order").is_number_integer()) return refuse_line("an order that is no whole number");
     return inbox.put(asked);
   }
   const double value = asked.at(what == "limit" ? "memory_mb" : "share").get<double>();
