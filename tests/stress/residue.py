@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random words, and whether eight characters in a row of one are in any file: as text, or as the token ids of that text.
+"""Random words, and whether twelve characters in a row of one are in any file: as text, or as the token ids of that text.
 
-The letters are few, so that a file is searched once for runs of them, however many words there are.
+The letters are few, so that a file is searched once for runs of them, however many words there are. Eight characters would be
+too few: among thousands of forgotten words and as many that are there, two share eight in a row in one of a few long runs.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from pathlib import Path
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 LENGTH = 24
-PIECE = 8
-_TEXT = re.compile(rb"[A-Z2-7]{8,}")
-_TOKENS = re.compile(rb"(?:[A-Z2-7]\0\0\0){8,}")  # int32, whose values are bytes (tests/stress/bundles.py)
+PIECE = 12
+_TEXT = re.compile(rb"[A-Z2-7]{12,}")
+_TOKENS = re.compile(rb"(?:[A-Z2-7]\0\0\0){12,}")  # int32, whose values are bytes (tests/stress/bundles.py)
 
 
 def new_word(chance: random.Random) -> str:

@@ -92,14 +92,14 @@ def test_words_must_be_gone_once_forgetting_was_acknowledged_or_the_state_was_op
         assert forgotten_words(known, {}, finished=True) == ([ID, WORDS[0]] if later else [])
 
 
-def test_eight_characters_or_tokens_of_a_word_are_found_in_any_file(tmp_path: Path) -> None:
+def test_twelve_characters_or_tokens_of_a_word_are_found_in_any_file(tmp_path: Path) -> None:
     noise = random.Random(1).randbytes(100_000)
-    tokens = struct.pack("<9i", *WORDS[0][5:14].encode())
-    (tmp_path / "text").write_bytes(noise + WORDS[0][3:11].encode() + noise)
+    tokens = struct.pack("<13i", *WORDS[0][5:18].encode())
+    (tmp_path / "text").write_bytes(noise + WORDS[0][3:15].encode() + noise)
     (tmp_path / "tokens").write_bytes(noise + tokens + noise)
-    (tmp_path / "short").write_bytes(noise + WORDS[0][3:10].encode() + b"\0" + WORDS[2].encode())
+    (tmp_path / "short").write_bytes(noise + WORDS[0][3:14].encode() + b"\0" + WORDS[2].encode())
     assert residue(tmp_path, [WORDS[0], ID]) == [
-        f"text, byte 100000: 8 characters of {WORDS[0]}", f"tokens, byte 100000: 9 tokens of {WORDS[0]}",
+        f"text, byte 100000: 12 characters of {WORDS[0]}", f"tokens, byte 100000: 13 tokens of {WORDS[0]}",
     ]  # fmt: skip
 
 
