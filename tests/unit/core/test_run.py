@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -177,6 +178,13 @@ def test_no_cgroup_is_left_behind() -> None:
             assert list(base.glob(f"bespoke_limit_{os.getpid()}_*")) == []
 
 
+def until(core: Child, kind: str) -> dict[str, Any]:
+    """The next event of that kind, from a core that has not ended."""
+    while (event := core.hear(0.1)) is None or event["event"] != kind:
+        assert core.process.poll() is None
+    return event
+
+
 def test_the_child_outlives_the_thread_that_asked_for_it() -> None:
     """The kernel sends PR_SET_PDEATHSIG when the thread that started a process ends."""
     children: list[Child] = []
@@ -191,12 +199,9 @@ def test_the_child_outlives_the_thread_that_asked_for_it() -> None:
     time.sleep(0.3)
     for core in children:
         with core:
-            while (event := core.hear(0.1)) is None or event["event"] != "progress":
-                assert core.process.poll() is None
+            until(core, "progress")
             core.tell({"do": "cancel"})
-            while (event := core.hear(0.1)) is None or event["event"] != "report":
-                assert core.process.poll() is None
-            assert event["report"]["stopped"] is True
+            assert until(core, "report")["report"]["stopped"] is True
 
 
 def test_a_core_that_goes_silent_is_pinged_and_then_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,9 +230,7 @@ def test_a_request_that_no_line_can_hold_is_refused_before_any_of_it_is_sent(mon
         with pytest.raises(DataError, match="at most 1,000"):
             core.tell({"text": "x" * 1000})
         core.tell({"do": "cancel"})
-        while (event := core.hear(0.1)) is None or event["event"] != "report":
-            assert core.process.poll() is None
-    assert event["report"]["stopped"] is True
+        assert until(core, "report")["report"]["stopped"] is True
 
 
 def test_a_fork_leaves_the_child_of_its_parent_alone() -> None:

@@ -32,7 +32,7 @@ struct FileTimes {  // nanoseconds since 1970
 };
 FileTimes times_of(const struct stat& found);
 
-bool others_may_write(const struct stat& found);  // users beside this one, root and the system's own
+bool others_may_write(const struct stat& found);  // users other than this one, root and the system's own
 
 bool is_system_user(uid_t user);  // who installs apps, for instance
 

@@ -5,7 +5,7 @@
 // accepted adapters, slots, the adapter of its best step, and its journal too, since a journal and a seed are the adapter in another form.
 //
 // The transaction that deletes also zeroes what is left of the deleted rows in the database. Then go the files that it named and the
-// write-ahead log. A process that is killed in between leaves them to whoever opens the state next, which does the same.
+// write-ahead log. A process that is killed in between leaves them, and the next open removes them.
 #include "state/database.h"
 #include "state/folder.h"
 #include "state/forgetting.h"
