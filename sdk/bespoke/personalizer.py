@@ -7,6 +7,7 @@ the bundle; `estimate` says what it will be.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from bespoke.system.descriptors import opens_files
 
 if TYPE_CHECKING:
     from bespoke.compiler.estimate import BuildEstimate, Dial
-    from bespoke.data.prepare import DataReport
+    from bespoke.compiler.report import BuildReport
 
 __all__ = ["Personalizer"]
 
@@ -80,12 +81,18 @@ class Personalizer:
         return dial(self.request, [Budget(memory_mb=budget).memory_bytes or 0 for budget in budgets_mb])
 
     def build(self, out: str | Path, progress: Progress | None = None) -> Path:
-        """Writes the bundle into folder `out`, whole or not at all, and returns it. Same input, same bytes."""
-        return self.build_with_report(out, progress)[0]
+        """Writes the bundle into folder `out`, whole or not at all, and returns it. Same input, same bytes.
+
+        What the build takes otherwise than the model's files say is a warning.
+        """
+        path, report = self.build_with_report(out, progress)
+        for note in report.notes:
+            warnings.warn(note, stacklevel=2)
+        return path
 
     @opens_files
-    def build_with_report(self, out: str | Path, progress: Progress | None = None) -> tuple[Path, DataReport | None]:
-        """`build`, and what became of the rows of `data`."""
+    def build_with_report(self, out: str | Path, progress: Progress | None = None) -> tuple[Path, BuildReport]:
+        """`build`, and what became of the rows of `data`, with the build's notes."""
         from bespoke.bundle.signature import public_key_of
         from bespoke.compiler.bundle import build
 

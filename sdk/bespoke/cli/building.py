@@ -76,15 +76,18 @@ def build(
         pack(path, zips)
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     if session.json:
-        print_json({"bundle": str(path), "bytes": size, "data": None if report is None else report.model_dump(mode="json")})
+        data = None if report.data is None else report.data.model_dump(mode="json")
+        print_json({"bundle": str(path), "bytes": size, "data": data, "notes": list(report.notes)})
         return
     click.echo(f"{path}: {megabytes(size)}")
     if not made.request.methods:
         click.echo("It answers and does not train: it was built without a method")
     if not made.request.compiled_for:
         click.echo("It runs on torch only. A phone's device core needs --targets executorch")
-    if report is not None:
-        click.echo(_data_lines(report))
+    for note in report.notes:
+        click.echo(f"Note: {note}")
+    if report.data is not None:
+        click.echo(_data_lines(report.data))
 
 
 def _data_lines(report: DataReport) -> str:
@@ -93,6 +96,8 @@ def _data_lines(report: DataReport) -> str:
         f"{report.file}: {report.rows} rows of {report.format}, {report.examples_train} to train on, {report.examples_valid} held "
         f"out, {report.tokens} tokens ({report.trained_tokens} trained on)"
     ]
+    if report.texts_as_turns:
+        lines.append(f"  {report.texts_as_turns} texts held the chat template's own tokens and were read as turns")
     if report.truncated_examples:
         lines.append(f"  {cut(report.truncated_examples, report.truncated_tokens, report.truncated_trained_tokens)}")
     lines += [f"  dropped: {count} rows, {reason}" for reason, count in report.dropped.items()]

@@ -27,7 +27,6 @@ from bespoke.bundle.manifest import (
     SmallerGenerationRecord,
     SmallerPlansRecord,
     TensorRecord,
-    TextRecord,
     WeightsRecord,
 )
 from bespoke.bundle.writer import BundleWriter
@@ -37,16 +36,13 @@ from bespoke.compiler.estimate import BuildEstimate, Dial
 from bespoke.compiler.general import base_samples, general_texts, hollow_samples
 from bespoke.compiler.planner import Planned, remeasured
 from bespoke.compiler.plans import ANSWERS, Key, Plans, Subject, context_length
+from bespoke.compiler.report import BuildReport
 from bespoke.compiler.request import AUTO, BuildRequest, Progress
+from bespoke.compiler.text import Text, text_rules
 from bespoke.config import MEGABYTE
 from bespoke.contracts import check_ready, rounding
-from bespoke.data.marks import check_turns_can_be_told
 from bespoke.data.prepare import DataReport, prepare
 from bespoke.data.rows import TokenRows
-from bespoke.data.template import compile_turns, find_template
-from bespoke.data.text import Tokenizer
-from bespoke.data.tokenizer_file import write_tokenizer_file
-from bespoke.data.turns import protect_markers, stop_ids
 from bespoke.errors import ConfigError, PlanDoesNotFit
 from bespoke.format.json_strict import dumps_canonical
 from bespoke.format.tensors import write_arrays
@@ -76,20 +72,11 @@ ADAPTER = "adapter/initial.safetensors"
 
 
 @dataclass(frozen=True)
-class Text:
-    """How text becomes tokens."""
-
-    tokenizer: Tokenizer | None
-    record: TextRecord
-    files: dict[str, bytes]
-
-
-@dataclass(frozen=True)
 class Made:
     """Files of a bundle, all written but the manifest."""
 
     manifest: Manifest
-    report: DataReport | None
+    report: BuildReport
     plans: Plans
     planned: dict[Key, Planned]
     artifacts: Artifacts  # of the first target
@@ -116,7 +103,7 @@ def dial(request: BuildRequest, budgets: Sequence[int]) -> Dial:
         return Dial(Plans(request, ModelSpec(config, request.lora)).dial(budgets, compiled))
 
 
-def build(request: BuildRequest, out: Path, progress: Progress) -> tuple[Path, DataReport | None]:
+def build(request: BuildRequest, out: Path, progress: Progress) -> tuple[Path, BuildReport]:
     """See Personalizer.build."""
     with computing(None), BundleWriter(out) as writer:
         made = _files(request, writer, progress)
@@ -130,7 +117,7 @@ def _files(request: BuildRequest, writer: BundleWriter, progress: Progress, *, h
     _check(request, config)
     licence = find_licence(folder, request.licence)
     model = ModelSpec(config, request.lora)
-    text = _text(request, folder, config)
+    text = text_rules(request, folder, config)
     for name, content in text.files.items():
         writer.add_bytes(name, content)
     data, report = _data(request, text, writer, progress)
@@ -185,7 +172,7 @@ def _files(request: BuildRequest, writer: BundleWriter, progress: Progress, *, h
         licences=tuple(f"licences/{file.name}" for file in licence.files),
         files={},
     )
-    return Made(manifest, report, plans, planned, compiled[0])
+    return Made(manifest, BuildReport(report, text.notes), plans, planned, compiled[0])
 
 
 def _check(request: BuildRequest, config: ModelConfig) -> None:
@@ -208,33 +195,6 @@ def _check(request: BuildRequest, config: ModelConfig) -> None:
 # ---- text and data -----------------------------------------------------------------------------------------------------
 
 
-def _text(request: BuildRequest, folder: Path, config: ModelConfig) -> Text:
-    path = folder / "tokenizer.json"
-    tokenizer = Tokenizer.open(path) if request.text and path.is_file() else None
-    template = find_template(folder) if tokenizer else None
-    turns = compile_turns(template, tokenizer.special_tokens, request.template_date) if template and tokenizer else None
-    if tokenizer is not None and turns is not None:
-        protect_markers(tokenizer, turns)
-        check_turns_can_be_told(tokenizer, turns)
-    files = {f"text/{name}": data for name, data in tokenizer.files().items()} if tokenizer else {}
-    if tokenizer is not None:
-        files["text/tokenizer.bin"] = write_tokenizer_file(tokenizer, str(path))
-    if turns is not None:
-        files["text/turns.json"] = turns.to_bytes()
-    record = TextRecord(
-        tokenizer="text/tokenizer.json" if tokenizer else None,
-        tokenizer_config="text/tokenizer_config.json" if tokenizer else None,
-        tokenizer_bin="text/tokenizer.bin" if tokenizer else None,
-        turns="text/turns.json" if turns else None,
-        train_on=request.train_on,  # type: ignore[arg-type]
-        bos_id=tokenizer.bos_id if tokenizer else None,
-        eos_id=tokenizer.eos_id if tokenizer else None,
-        stop_ids=tuple(sorted(stop_ids(tokenizer, turns))) if tokenizer else (),
-        vocab_size=config.vocab_size,
-    )
-    return Text(tokenizer, record, files)
-
-
 def _data(
     request: BuildRequest, text: Text, writer: BundleWriter, progress: Progress
 ) -> tuple[DataRecord, DataReport | None]:
@@ -248,7 +208,7 @@ def _data(
     with core_encoder(writer.work, text.record, request.sequence_lengths[-1]) as encoder:
         prepared = prepare(
             request.data, encoder, format=request.data_format, fields=request.fields,  # type: ignore[arg-type]
-            seed=training.seed, packing=training.packing, on_row=lambda row: progress("data", row, 0),
+            seed=training.seed, packing=training.packing, turns=text.turn_reader(), on_row=lambda row: progress("data", row, 0),
         )  # fmt: skip
     names: dict[str, str | None] = {"train": None, "valid": None}
     for name, rows in (("train", prepared.train), ("valid", prepared.valid)):

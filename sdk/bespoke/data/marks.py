@@ -53,6 +53,9 @@ class Marks:
         glues = [tokenizer.encode_template(glue.text) for glue in turns.ordinary_glue()]
         self._is_spelled = {mark: _differs_spelled(tokenizer, mark, glues) for mark in sorted(marks)}
 
+    def texts(self) -> list[str]:
+        return list(self._is_spelled)
+
     def parts(self, content: str, subject: str) -> list[str]:
         """`content` in the parts that are tokenized one by one, the whole where it holds no mark. DataError, naming `subject`, for
         a mark whose own tokens are its characters, so that spelling changes nothing."""

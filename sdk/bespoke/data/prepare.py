@@ -20,6 +20,7 @@ from bespoke.config import JUDGED_POSITIONS, Settings
 from bespoke.data.files import ReadReport, read_examples
 from bespoke.data.rows import Encoded, TokenRow, TokenRows
 from bespoke.data.shapes import Format
+from bespoke.data.turns_in_text import TurnReader
 from bespoke.errors import ConfigError, DataError
 
 __all__ = ["DataReport", "Encoder", "Prepared", "TokenRows", "prepare"]
@@ -49,6 +50,7 @@ class DataReport(Settings):
     tokens: int
     trained_tokens: int
     windows: int
+    texts_as_turns: int  # texts that held the chat template's own tokens
     truncated_examples: int
     truncated_tokens: int
     truncated_trained_tokens: int
@@ -72,9 +74,12 @@ def prepare(
     seed: int = 0,
     packing: bool = False,
     valid_share: float = 0.1,
+    turns: TurnReader | None = None,
     on_row: Callable[[int], None] | None = None,
 ) -> Prepared:
     """Tokenize the examples of `path` and split them; `on_row` gets each row's number, for a progress bar.
+
+    A text that holds the tokens of a chat template is read as its turns by `turns`.
 
     `valid_share` of the examples becomes the validation split: at least one where there are two, and at most JUDGED_POSITIONS,
     since each gate evaluates the whole split. `packing` joins whole rows of `text` into rows of at most `max_length` positions;
@@ -89,6 +94,7 @@ def prepare(
     dropped: Counter[str] = Counter()
     examples: list[Encoded] = []
     refusal: DataError | None = None
+    texts_as_turns = 0
     for number, example in read_examples(path, format, fields, read):
         where = f"{path}, row {number}"
         if read.format == "preference":
@@ -96,6 +102,9 @@ def prepare(
                 where, got="a chosen and a rejected answer", expected="messages, prompt and completion, or text",
                 next_step="Add preferences to the user's examples, or give the chosen answer as the completion",
             )  # fmt: skip
+        if turns is not None and (read_in := turns.read(example, where)) is not example:
+            texts_as_turns += "messages" in read_in
+            example = dict(read_in)
         encoded = encoder.try_encode(example, where)
         if encoded.untrained is None:
             examples.append(encoded)
@@ -122,6 +131,7 @@ def prepare(
         tokens=sum(example.tokens for example in examples),
         trained_tokens=sum(example.trained_tokens for example in examples),
         windows=sum(example.windows for example in examples),
+        texts_as_turns=texts_as_turns,
         truncated_examples=sum(example.truncated_tokens > 0 for example in examples),
         truncated_tokens=sum(example.truncated_tokens for example in examples),
         truncated_trained_tokens=sum(example.truncated_trained_tokens for example in examples),

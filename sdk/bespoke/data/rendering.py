@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -32,6 +33,7 @@ LARGEST_TEMPLATE = 1 << 20  # characters, of the template and of one conversatio
 MOST_SECONDS = 5
 MOST_BYTES = 1 << 29  # of addresses
 _SHOWN = 200  # characters of what went wrong
+_MISSING_TOKEN = re.compile(r"'((?:bos|eos|unk|pad)_token)' is undefined")  # in jinja2's words
 
 
 class NotAllowed(Exception):
@@ -140,6 +142,14 @@ def _compiled(template: str, date: str | None) -> Any:
     from jinja2.parser import Parser
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+    class Missing(jinja2.Undefined):
+        """A name that nobody gives. As nothing it would be rendered where an answer ends: one that no model learns to end."""
+
+        def __str__(self) -> str:
+            if self._undefined_name == "eos_token":
+                raise _no_such_token("eos_token")
+            return super().__str__()
+
     class Generation(Extension):
         """`{% generation %}` marks an answer for masks; here the table knows, so its body is rendered as it stands."""
 
@@ -166,7 +176,7 @@ def _compiled(template: str, date: str | None) -> Any:
 
     day = _parse_date(date)
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols], undefined=Missing
     )
     environment.globals.update(raise_exception=raise_exception, strftime_now=strftime_now)
     environment.filters["tojson"] = tojson
@@ -174,6 +184,14 @@ def _compiled(template: str, date: str | None) -> Any:
         return environment.from_string(template)
     except jinja2.TemplateError as error:
         raise _Named(got=str(error)[:_SHOWN], expected="a Jinja template", next_step="Fix the template") from None
+
+
+def _no_such_token(name: str) -> _Named:
+    return _Named(
+        got=f"a template that writes {name}, which no file of the model names",
+        expected=f"{name} in tokenizer_config.json or special_tokens_map.json, or {name}_id in generation_config.json",
+        next_step=f'Add it to tokenizer_config.json, for instance "{name}": "</s>"',
+    )
 
 
 def _rendered(compiled: Any, names: Mapping[str, Any], messages: list[dict[str, str]], generate: bool) -> dict[str, str]:
@@ -185,11 +203,14 @@ def _rendered(compiled: Any, names: Mapping[str, Any], messages: list[dict[str, 
     except _Named:
         raise
     except Exception as error:  # a template may do anything that the sandbox lets it
+        missing = _MISSING_TOKEN.match(str(error))
+        if missing is not None:
+            raise _no_such_token(missing[1]) from None
         roles = " ".join(message["role"] for message in messages)
         raise _Named(
             got=f"{type(error).__name__}: {str(error)[:_SHOWN]} for the roles {roles}",
             expected="a text",
-            next_step="Fix the template, or give the names that it needs with variables=",
+            next_step="Fix the template, or take it from the model's own folder",
         ) from None
     try:
         text.encode()

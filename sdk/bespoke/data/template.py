@@ -4,7 +4,8 @@
 Compiled are the orders (system) user assistant user ..., which a template must know; and, where the template renders
 them with the same glue, orders beyond it (two user messages in a row, the assistant first). Everything is then checked
 against the template on random conversations. Not covered, and so not said by the table: what a template does to
-certain words within a content (Qwen3 cuts `<think>...</think>` out of earlier answers); contents stay as given.
+certain words within a content (Qwen3 cuts `<think>...</think>` out of earlier answers) or to one of white space alone
+(GLM leaves out what stands before it); contents stay as given.
 """
 
 from __future__ import annotations
@@ -12,16 +13,25 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bespoke.data.answer_headers import (
+    Note,
+    agrees,
+    continues_alike,
+    shared_beginning,
+    with_learned_ends,
+    with_trained_prompts,
+)
 from bespoke.data.rendering import NotAllowed, Render, refusal, rendering
 from bespoke.data.turns import ROLES, Ending, Glue, Role, Trim, Turns
 from bespoke.errors import ModelError, TemplateError
 from bespoke.format.plain_file import read_plain
 
-__all__ = ["compile_turns", "find_template"]
+__all__ = ["compile_turns", "find_template", "random_conversation"]
 
 Table = dict[tuple[str, str, bool], str]
 
@@ -43,6 +53,9 @@ WHITESPACE = (
 )
 _FIRST: tuple[tuple[Role, ...], ...] = ((), ("system",))
 _ALTERNATING: tuple[Role, Role] = ("user", "assistant")
+# Names by which templates let a caller turn the thinking of a model off.
+_SWITCH = re.compile(r"\b(?:enable_thinking|\w*thinking\w*)\b")
+MOST_SWITCHES = 4
 WORDS = (
     "Hello", "what's", "the", "weather", "in", "Zürich", "?", "我明天", "不在", "🙂", "{{ x }}", "{% y %}",
     '"quoted"', "\\n", "'s", "1,024", "<b>", "&amp;", "line\nbreak", "tab\tstop", "two  spaces", "\n\n", "- item",
@@ -76,29 +89,62 @@ def compile_turns(
     special_tokens: Mapping[str, str],
     date: str | None = None,
     variables: Mapping[str, Any] | None = None,
+    *,
+    added_tokens: Collection[str] = (),
+    note: Note = lambda words: None,
 ) -> Turns:
     """Compile a Jinja chat template, and hold the result against the template itself on random conversations.
 
     `special_tokens` are the names that a template uses (`bos_token`, `eos_token`). `date`, "2024-07-26", is what a
     template that prints today's date prints from now on. `variables` go to the template (`{"enable_thinking": False}`).
+    `added_tokens` are the texts that the tokenizer makes one token of: no piece of a turn ends within one.
+
+    A prompt ends as a training row begins. Where the template has it otherwise, its switches of thinking are tried, and what
+    remains is made the same (answer_headers.py); `note` gets a sentence for each such change.
+
     TemplateError, with the two texts that differ, for a template whose glue depends on anything else.
     """
-    with rendering(template, special_tokens, date, variables or {}) as render:
-        return _compiled(render)
+    first = _rendered(template, special_tokens, date, variables or {}, added_tokens)
+    turns = first
+    if not agrees(first):
+        for name in () if variables else _switches(template):
+            try:
+                switched = _rendered(template, special_tokens, date, {name: False}, added_tokens)
+            except TemplateError:
+                continue
+            if agrees(switched):
+                note(f"the chat template is used with {name}=False, so that an answer is asked for as it is trained")
+                turns = switched
+                break
+    return with_learned_ends(with_trained_prompts(turns, note), added_tokens, special_tokens.get("eos_token"), note)
 
 
-def _compiled(render: Render) -> Turns:
+def _rendered(
+    template: str, special_tokens: Mapping[str, str], date: str | None, variables: Mapping[str, Any], added_tokens: Collection[str]
+) -> Turns:  # fmt: skip
+    with rendering(template, special_tokens, date, variables) as render:
+        return _compiled(render, added_tokens)
+
+
+def _switches(template: str) -> list[str]:
+    found = dict.fromkeys(["enable_thinking", *sorted(set(_SWITCH.findall(template)))])
+    return [name for name in found if name in template][:MOST_SWITCHES]
+
+
+def _compiled(render: Render, added_tokens: Collection[str]) -> Turns:
     table = _base_table(render)
     for transition in OPTIONAL:
-        table = _with_transition(render, table, transition)
+        wider = _with_transition(render, table, transition)
+        if transition != ("assistant", "assistant") or continues_alike(wider):
+            table = wider
     try:
-        turns = _turns(render, table)
+        turns = _turns(render, table, added_tokens)
         _check(render, turns)
     except TemplateError:
         base = _base_table(render)  # what only the optional orders break is left out, not refused
         if base == table:
             raise
-        turns = _turns(render, base)
+        turns = _turns(render, base, added_tokens)
         _check(render, turns)
     return turns
 
@@ -178,14 +224,14 @@ def _with_transition(render: Render, table: Table, transition: tuple[str, str]) 
     return wider if met else table
 
 
-def _turns(render: Render, table: Table) -> Turns:
+def _turns(render: Render, table: Table, added_tokens: Collection[str]) -> Turns:
     glue = tuple(Glue(previous=p, next=n, last=last, text=text) for (p, n, last), text in sorted(table.items()))  # type: ignore[arg-type]
     endings = []
     for role in sorted(ROLES):
         if (role, "end", False) not in table:
             continue  # no text is known to end such a turn: what follows may be the next turn's header
         behind = [text for (previous, _, _), text in table.items() if previous == role]
-        shared = _common_prefix(behind)
+        shared = _whole_tokens(shared_beginning(behind), behind, added_tokens)
         # Whitespace behind the closing token is never generated: generation stops at the token.
         shared = shared.rstrip() or shared
         if shared:
@@ -199,10 +245,13 @@ def _turns(render: Render, table: Table) -> Turns:
     return Turns(glue=glue, trims=tuple(trims), endings=tuple(endings))
 
 
-def _common_prefix(texts: Sequence[str]) -> str:
-    first, final = min(texts), max(texts)  # in sorting order: what these two share, all share
-    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, final, strict=False))
-    return "".join(character for character, _ in same)
+def _whole_tokens(shared: str, texts: Sequence[str], added_tokens: Collection[str]) -> str:
+    """The beginning `shared` of `texts`, ended before a token that some of them go on with."""
+    for end in range(len(shared), 0, -1):
+        parts = [(token, cut) for token in added_tokens for cut in range(1, len(token)) if shared[:end].endswith(token[:cut])]
+        if not any(text.startswith(token, end - cut) for token, cut in parts for text in texts):
+            return shared[:end]
+    return ""
 
 
 def _order_with(table: Table, previous: str, following: str, last: bool) -> tuple[list[Role], int] | None:
@@ -244,9 +293,8 @@ def _trimmed(render: Render, order: Sequence[Role], place: int) -> tuple[str, st
 def _check(render: Render, turns: Turns) -> None:
     """Hold the table against the template on random conversations."""
     chance = random.Random(0)
-    known: set[tuple[str, str, bool]] = {(g.previous, g.next, g.last) for g in turns.glue}
     for _ in range(CHECKED_CONVERSATIONS):
-        messages, generate = _conversation(chance, known)
+        messages, generate = random_conversation(chance, turns)
         given = [{"role": role, "content": content} for role, content in messages]
         ours = "".join(piece.text for piece in turns.render(given, generate))
         try:
@@ -261,8 +309,9 @@ def _check(render: Render, turns: Turns) -> None:
             )
 
 
-def _conversation(chance: random.Random, known: set[tuple[str, str, bool]]) -> tuple[list[tuple[str, str]], bool]:
-    """A random conversation of an order that the table knows."""
+def random_conversation(chance: random.Random, turns: Turns) -> tuple[list[tuple[Role, str]], bool]:
+    """(role, content) messages in an order that the table knows, and whether an answer is asked for."""
+    known: set[tuple[str, str, bool]] = {(g.previous, g.next, g.last) for g in turns.glue}
     while True:
         count = chance.randint(1, 9)
         line = ["start"]
@@ -274,9 +323,10 @@ def _conversation(chance: random.Random, known: set[tuple[str, str, bool]]) -> t
             line.append(chance.choice(possible))
         ends = [end for end in ("end", "generate") if (line[-1], end, False) in known]
         if len(line) == count + 1 and ends:
-            return [(role, _content(chance)) for role in line[1:]], chance.choice(ends) == "generate"
+            return [(role, _content(chance)) for role in line[1:]], chance.choice(ends) == "generate"  # type: ignore[misc]
 
 
 def _content(chance: random.Random) -> str:
     words = " ".join(chance.choices(WORDS, k=chance.randint(1, 12)))
+    words = words if words.strip() else "user"
     return chance.choice(("", "", " ", "\n", " \n\t")) + words + chance.choice(("", "", " ", "\n"))

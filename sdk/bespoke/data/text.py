@@ -77,13 +77,15 @@ class Tokenizer:
             self.special_tokens.setdefault("bos_token", str(self._outer.id_to_token(self.bos_id)))
 
     @classmethod
-    def open(cls, path: str | Path) -> Tokenizer:
-        """The tokenizer at `path`, a tokenizer.json or its folder; tokenizer_config.json beside it is read."""
+    def open(cls, path: str | Path, settings: dict[str, Any] | None = None) -> Tokenizer:
+        """The tokenizer at `path`, a tokenizer.json or its folder, with `settings`, by default those beside it."""
         path = arguments.path("tokenizer", path, "the path of a tokenizer.json or its folder")
         if os.path.isdir(path):
             path = path / "tokenizer.json"
         beside = path.with_name(CONFIG_NAME)
         try:
+            if settings is not None:
+                return cls(read_plain(path), settings, str(path))
             return cls.from_bytes(read_plain(path), read_plain(beside) if beside.is_file() else None, str(path))
         except OSError as error:
             raise ModelError(
@@ -133,6 +135,11 @@ class Tokenizer:
     def control_ids(self) -> frozenset[int]:
         """Tokens that content can never become."""
         return frozenset(self._control.values())
+
+    @property
+    def added_tokens(self) -> list[str]:
+        """The texts that are one token wherever they stand in a template."""
+        return [token.content for token in self._added.values()]
 
     def added_tokens_in(self, text: str) -> list[str]:
         """Added tokens that occur in `text`, in their order."""

@@ -35,7 +35,8 @@ LARGEST_BYTES = 1 << 20
 @dataclass(frozen=True)
 class Piece:
     """A stretch of a rendered conversation. Content and ending carry their message's role, all other text None. Up to one that
-    `begins_answer` reads the prompt that is given to a model for this message of the assistant."""
+    `begins_answer` reads the prompt that is given to a model for this message of the assistant; where it is no content, it is
+    what the model itself writes before one, and carries the assistant's role."""
 
     text: str
     role: Role | None
@@ -142,7 +143,7 @@ class Turns(Settings):
             if text[len(ending) : prompt]:
                 pieces.append(Piece(text[len(ending) : prompt], None, False))
             if text[prompt:]:
-                pieces.append(Piece(text[prompt:], None, False, answers))
+                pieces.append(Piece(text[prompt:], "assistant", False, answers))
             if index < len(checked):
                 role, content = checked[index]
                 trim = self._trims.get((previous, role, last))

@@ -56,6 +56,12 @@ def persona_lines(data_folder: Path) -> list[str]:
     return [json.loads(line)["text"] for file in files for line in file.read_text().splitlines()]
 
 
+@pytest.fixture(scope="session")
+def cases(data_folder: Path) -> Path:
+    """Small inputs of kinds that people report."""
+    return data_folder.parent / "cases"
+
+
 def conversation(chance: random.Random, lines: list[str]) -> Messages:
     """Between one and four exchanges, half of the time behind a system message; whitespace at some of the ends."""
     messages = [{"role": "system", "content": "  Be brief.\n"}] if chance.random() < 0.5 else []

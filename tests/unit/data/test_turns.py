@@ -39,8 +39,8 @@ def oracle_for(template: str) -> Oracle:
     return render
 
 
+# Qwen3's is held against the variant that trl trains with, in test_published_templates.py.
 FAMILIES = {
-    "qwen3": templates.QWEN3,
     "gemma3": templates.GEMMA3,
     "llama32": templates.LLAMA32,
     "llama2": templates.LLAMA2,
@@ -64,7 +64,6 @@ def test_rendered_turns_are_the_templates_own_text(family: str, qwen_template: s
     ("family", "ending"),
     [
         ("qwen2.5", "<|im_end|>"),
-        ("qwen3", "<|im_end|>"),
         ("gemma3", "<end_of_turn>"),
         ("llama32", "<|eot_id|>"),
         ("zephyr", "</s>"),

@@ -174,7 +174,7 @@ std::vector<TurnPiece> Turns::render(const std::vector<Message>& messages, bool 
     const bool answers = next == Place::assistant;
     const size_t prompt = std::max(end.size(), answers ? prompt_size(previous, text) : text.size());
     if (prompt > end.size()) pieces.push_back({text.substr(end.size(), prompt - end.size()), std::nullopt, false});
-    if (text.size() > prompt) pieces.push_back({text.substr(prompt), std::nullopt, false, answers});
+    if (text.size() > prompt) pieces.push_back({text.substr(prompt), Place::assistant, false, answers});
     if (i == messages.size()) break;
     std::string_view content = messages[i].content;
     const auto trim = trims_.find(key);

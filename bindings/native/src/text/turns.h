@@ -26,7 +26,8 @@ struct Message {
 };
 
 // A stretch of a rendered conversation. Content and ending carry their message's role, all other text none. `begins_answer`: up to here
-// reads the prompt that is given to a model for this message of the assistant.
+// reads the prompt that is given to a model for this message of the assistant; where it is no content, it is what the model itself
+// writes before one, and has the assistant's role.
 struct TurnPiece {
   std::string text;
   std::optional<Place> role;

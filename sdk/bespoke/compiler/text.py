@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How text becomes tokens in a bundle: the model's tokenizer, and its chat template as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from bespoke.bundle.manifest import TextRecord
+from bespoke.compiler.request import BuildRequest
+from bespoke.data.marks import check_turns_can_be_told
+from bespoke.data.template import compile_turns, find_template
+from bespoke.data.text import Tokenizer
+from bespoke.data.tokenizer_file import write_tokenizer_file
+from bespoke.data.turns import Turns, protect_markers, stop_ids
+from bespoke.data.turns_check import check_trained_as_asked
+from bespoke.data.turns_in_text import TurnReader
+from bespoke.errors import ModelError
+from bespoke.model.architecture import ModelConfig
+from bespoke.model.special_tokens import end_ids, special_token_settings
+
+__all__ = ["Text", "text_rules"]
+
+
+@dataclass(frozen=True)
+class Text:
+    """`files` by their names in the bundle. `notes` are for whoever builds."""
+
+    tokenizer: Tokenizer | None
+    turns: Turns | None
+    record: TextRecord
+    files: dict[str, bytes]
+    notes: tuple[str, ...]
+
+    def turn_reader(self) -> TurnReader | None:
+        return None if self.tokenizer is None or self.turns is None else TurnReader(self.tokenizer, self.turns)
+
+
+def text_rules(request: BuildRequest, folder: Path, config: ModelConfig) -> Text:
+    """The text rules of the model in `folder`.
+
+    ModelError or TemplateError where a bundle cannot hold them, or would train otherwise than it asks.
+    """
+    path = folder / "tokenizer.json"
+    notes: list[str] = []
+    tokenizer = Tokenizer.open(path, special_token_settings(folder)) if request.text and path.is_file() else None
+    template = find_template(folder) if tokenizer else None
+    turns = None
+    if tokenizer is not None and template:
+        turns = compile_turns(
+            template, tokenizer.special_tokens, request.template_date, added_tokens=tokenizer.added_tokens, note=notes.append
+        )
+        protect_markers(tokenizer, turns)
+        check_turns_can_be_told(tokenizer, turns)
+        _check_within_embedding(tokenizer, turns, config.vocab_size)
+        check_trained_as_asked(tokenizer, turns)
+    files = {f"text/{name}": data for name, data in tokenizer.files().items()} if tokenizer else {}
+    if tokenizer is not None:
+        files["text/tokenizer.bin"] = write_tokenizer_file(tokenizer, str(path))
+    if turns is not None:
+        files["text/turns.json"] = turns.to_bytes()
+    ends = {id for id in end_ids(folder) if id < config.vocab_size}
+    record = TextRecord(
+        tokenizer="text/tokenizer.json" if tokenizer else None,
+        tokenizer_config="text/tokenizer_config.json" if tokenizer else None,
+        tokenizer_bin="text/tokenizer.bin" if tokenizer else None,
+        turns="text/turns.json" if turns else None,
+        train_on=request.train_on,  # type: ignore[arg-type]
+        bos_id=tokenizer.bos_id if tokenizer else None,
+        eos_id=tokenizer.eos_id if tokenizer else None,
+        stop_ids=tuple(sorted(stop_ids(tokenizer, turns) | ends)) if tokenizer else (),
+        vocab_size=config.vocab_size,
+    )
+    return Text(tokenizer, turns, record, files, tuple(notes))
+
+
+def _check_within_embedding(tokenizer: Tokenizer, turns: Turns, vocab_size: int) -> None:
+    beyond = sorted({token for text in turns.markers() for token in tokenizer.encode_template(text) if token >= vocab_size})
+    if beyond:
+        raise ModelError(
+            "The chat template",
+            got=f"tokens with ids from {beyond[0]} on: {', '.join(repr(tokenizer.decode([token], False)) for token in beyond[:4])}",
+            expected=f"tokens of the model, whose embedding has {vocab_size} rows",
+            next_step="Take the tokenizer and the chat template from the model's own folder, or enlarge the embedding "
+            "(model.resize_token_embeddings)",
+        )
