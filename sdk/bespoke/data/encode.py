@@ -6,9 +6,12 @@ is trained on; mask[0] is 0. Which tokens are:
 
 - `messages`: contents of the roles that `train_on` names, each with the ending of its turn ("all": of every role); the
   template's other text never;
-- `prompt` + `completion`: the completion and the eos token behind it; with "all" the prompt too;
-- `text`: every token, each exactly once. A long text becomes windows. Where the model begins texts with bos, each
-  window does, and windows do not overlap; elsewhere a window begins with the last token of the one before;
+- `prompt` + `completion`: the completion and what ends it; with "all" the prompt too. Where the model has a chat
+  template they are a question and its answer in the chat, since that is how they are asked; `"as": "text"` keeps them
+  as they are, with the eos token behind;
+- `text`: every token and the eos token behind it, each exactly once; `"end": "none"` for a text that goes on. A long
+  text becomes windows. Where the model begins texts with bos, each window does, and windows do not overlap; elsewhere
+  a window begins with the last token of the one before;
 - `tokens` (+ `mask`): as given; without a mask like `text`.
 
 Messages are tokenized as the template's whole text (turn_tokens.py). A row that is too long is cut at turns (row_fitting.py).
@@ -20,6 +23,7 @@ between the two belongs at the start of the completion, where most vocabularies 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -29,7 +33,7 @@ import numpy.typing as npt
 
 from bespoke.data.row_fitting import Row, fitted, prompt_room, trained_end, with_prompt_of
 from bespoke.data.rows import Encoded, TokenRow, text_rows
-from bespoke.data.shapes import shape_of
+from bespoke.data.shapes import says, shape_of
 from bespoke.data.text import Tokenizer
 from bespoke.data.turn_tokens import TurnEncoder
 from bespoke.data.turns import ROLES, Turns, protect_markers, stop_ids
@@ -92,7 +96,7 @@ class ExampleEncoder:
         if shape == "messages":
             return self._encode_messages(example["messages"], subject)
         if shape == "prompt_completion":
-            return self._encode_pair(example["prompt"], example["completion"], subject)
+            return self._encode_pair(example, subject)
         if shape == "preference":
             raise DataError(
                 subject, got="a chosen and a rejected answer", expected="messages, prompt and completion, or text",
@@ -100,7 +104,11 @@ class ExampleEncoder:
             )  # fmt: skip
         if shape == "text":
             tokenizer = self._need_tokenizer(subject)
-            return self._windows(self._content(tokenizer, example["text"], f"{subject}.text"), tokenizer.bos_id)
+            tokens = self._content(tokenizer, example["text"], f"{subject}.text")
+            goes_on = says(example, "end", "none", subject, "a text that goes on")
+            if tokens and not goes_on and tokenizer.eos_id is not None:
+                tokens = [*tokens, tokenizer.eos_id]
+            return self._windows(tokens, tokenizer.bos_id)
         return self._encode_ids(example["tokens"], example.get("mask"), subject)
 
     def prompt_ids(self, prompt: str | Sequence[Any]) -> list[int]:
@@ -181,20 +189,46 @@ class ExampleEncoder:
     def _begins_with_bos(self, row: Row) -> bool:
         return self.tokenizer is not None and row[0][0] == self.tokenizer.bos_id
 
-    def _encode_pair(self, prompt: Any, completion: Any, subject: str) -> Encoded:
+    def _encode_pair(self, example: Mapping[str, Any], subject: str) -> Encoded:
         tokenizer = self._need_tokenizer(subject)
-        first = self._begin(tokenizer) + self._content(tokenizer, prompt, f"{subject}.prompt")
-        answer = self._content(tokenizer, completion, f"{subject}.completion", first[-1] if prompt else None)
-        if not answer:
-            return _nothing()
-        answer += [] if tokenizer.eos_id is None else [tokenizer.eos_id]
-        mask = [int(self.train_on == "all")] * len(first) + [1] * len(answer)
-        row = (first + answer, [0, *mask[1:]])
+        is_text = says(example, "as", "text", subject, "a prompt and a completion outside of the chat")
+        if self._turn_encoder is None or is_text:
+            row, answer = self._text_pair(example["prompt"], example["completion"], tokenizer, subject)
+        else:
+            row, answer = self._turn_pair(example["prompt"], example["completion"], subject)
         if not any(row[1]):
             return _nothing()
         room = self.max_length + 1
-        kept = prompt_room(len(first), len(answer), room)
-        return _counted(row, with_prompt_of(row, len(first), kept, tokenizer.bos_id is not None, room))
+        kept = prompt_room(answer, len(row[0]) - answer, room)
+        return _counted(row, with_prompt_of(row, answer, kept, self._begins_with_bos(row), room))
+
+    def _text_pair(self, prompt: Any, completion: Any, tokenizer: Tokenizer, subject: str) -> tuple[Row, int]:
+        """The row, and where the answer begins; nothing of a row without an answer is trained."""
+        first = self._begin(tokenizer) + self._content(tokenizer, prompt, f"{subject}.prompt")
+        answer = self._content(tokenizer, completion, f"{subject}.completion", first[-1] if prompt else None)
+        if not answer:
+            return ([], []), 0
+        answer += [] if tokenizer.eos_id is None else [tokenizer.eos_id]
+        mask = [int(self.train_on == "all")] * len(first) + [1] * len(answer)
+        return (first + answer, [0, *mask[1:]]), len(first)
+
+    def _turn_pair(self, prompt: Any, completion: Any, subject: str) -> tuple[Row, int]:
+        """The same as a turn of the chat, up to its end. The answer is trained, whoever's words else are."""
+        assert self.turns is not None
+        assert self._turn_encoder is not None
+        for name, words in (("prompt", prompt), ("completion", completion)):
+            if not isinstance(words, str):
+                raise DataError(f"{subject}.{name}", got=kind_of(words), expected="text", next_step="Give it as one string")
+        if not completion:
+            return ([], []), 0
+        messages = [{"role": "user", "content": prompt}, {"role": "assistant", "content": completion}]
+        found = self._turn_encoder.encode(self.turns.render(messages, False, subject), subject)
+        roles = ROLES if self.train_on == "all" else ("assistant",)
+        pieces = [found.pieces[number] for number in found.piece_of]
+        mask = [0, *(int(piece.role in roles) for piece in pieces[1:])]
+        begins = next(number for number, piece in enumerate(found.pieces) if piece.begins_answer)
+        end = trained_end(mask)
+        return (found.tokens[:end], mask[:end]), bisect_left(found.piece_of, begins)
 
     def _encode_ids(self, tokens: Any, mask: Any, subject: str) -> Encoded:
         ids = self._ids(tokens, f"{subject}.tokens")

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from bespoke.errors import DataError, kind_of
 
-__all__ = ["FIELDS", "OPTIONAL_FIELDS", "Format", "shape_of"]
+__all__ = ["FIELDS", "OPTIONAL_FIELDS", "Format", "says", "shape_of"]
 
 Format = Literal["messages", "prompt_completion", "preference", "text", "tokens"]  # tokens: for a bundle that takes token ids only
 
@@ -21,11 +21,24 @@ FIELDS: dict[Format, tuple[str, ...]] = {
 }
 OPTIONAL_FIELDS: dict[Format, tuple[str, ...]] = {
     "messages": (),
-    "prompt_completion": (),
-    "preference": (),
-    "text": (),
+    "prompt_completion": ("as",),
+    "preference": ("as",),
+    "text": ("end",),
     "tokens": ("mask",),
 }
+
+
+def says(example: Mapping[str, Any], name: str, word: str, subject: str, meaning: str) -> bool:
+    """Whether the optional field `name` of an example is `word`, the only one that it may have. DataError for another."""
+    value = example.get(name)
+    if value is not None and value != word:
+        raise DataError(
+            f"{subject}.{name}",
+            got=repr(value)[:100],
+            expected=f"{word!r}, or no such key",
+            next_step=f"Write {word!r} for {meaning}",
+        )
+    return value is not None
 
 
 def shape_of(example: Mapping[str, Any], subject: str = "example") -> Format:

@@ -73,7 +73,7 @@ def test_one_long_text_is_split_near_its_end(data_folder: Path, story: Tokenizer
     assert prepared.report.windows == len(prepared.train) + len(prepared.valid)
     assert len(prepared.valid) == round(prepared.report.windows / 10)
     joined = [t for part in (prepared.train, prepared.valid) for i in range(len(part)) for t in part.rows(i).tokens[1:]]
-    assert joined == story.encode(text)
+    assert joined == [*story.encode(text), story.eos_id]
     assert max(len(prepared.train.rows(i).tokens) for i in range(len(prepared.train))) == 129
 
 

@@ -77,6 +77,15 @@ bool is_id(const Json& token, int64_t largest) {
   return token.is_number_integer() && token.get<int64_t>() >= 0 && token.get<int64_t>() <= largest;
 }
 
+// Whether the optional field `name` of an example is `word`, the only one that it may have.
+bool says(const Json& example, const char* name, const char* word, const std::string& subject, const char* meaning) {
+  const Json value = example.value(name, Json());
+  if (value.is_null()) return false;
+  if (is_text(value, word)) return true;
+  throw Error(Kind::Data, subject + "." + name, shown(value), std::string("'") + word + "', or no such key",
+              std::string("Write '") + word + "' for " + meaning);
+}
+
 bool is_bit(const Json& value) { return value.is_boolean() || is_id(value, 1); }
 
 }  // namespace
@@ -102,6 +111,8 @@ EncodedExample ExampleEncoder::try_encode(const Json& example, const std::string
       const Tokenizer& tokenizer = need_tokenizer(subject);
       std::vector<int32_t> tokens;
       take_content(example["text"], subject + ".text", std::nullopt, tokens);
+      const bool goes_on = says(example, "end", "none", subject, "a text that goes on");
+      if (!tokens.empty() && !goes_on && tokenizer.eos()) tokens.push_back(*tokenizer.eos());
       encoded = windows(tokens, tokenizer.bos());
       break;
     }
@@ -229,9 +240,12 @@ size_t ExampleEncoder::take_messages(const std::vector<Message>& messages, const
   return trained_contents;
 }
 
-// A prompt, and the answer that `field` of the example holds; no tokens where the answer has none.
+// A prompt, and the answer that `field` of the example holds; no tokens where the answer has none. Where the model has a chat template
+// they are a question and its answer in the chat, since that is how they are asked.
 ExampleEncoder::Pair ExampleEncoder::read_pair(const Json& example, const char* field, bool trains_prompt, const std::string& subject) const {
   const Tokenizer& tokenizer = need_tokenizer(subject);
+  const bool is_text = says(example, "as", "text", subject, "a prompt and a completion outside of the chat");
+  if (turn_encoder_ && !is_text) return read_turn_pair(example, field, trains_prompt, subject);
   Pair pair;
   TokenRow& row = pair.row;
   row.tokens = begin();
@@ -248,9 +262,32 @@ ExampleEncoder::Pair ExampleEncoder::read_pair(const Json& example, const char* 
   return pair;
 }
 
+// Up to the end of the turn. The answer is trained, whoever's words else are.
+ExampleEncoder::Pair ExampleEncoder::read_turn_pair(const Json& example, const char* field, bool trains_prompt, const std::string& subject) const {
+  for (const char* name : {"prompt", field}) {
+    if (!example[name].is_string()) throw Error(Kind::Data, subject + "." + name, kind_of(example[name]), "text", "Give it as one string");
+  }
+  const auto& answer = example[field].get_ref<const std::string&>();
+  if (answer.empty()) return {};
+  TurnTokens found = turn_encoder_->encode(
+      turns_->render({{Place::user, example["prompt"].get<std::string>()}, {Place::assistant, answer}}, false, subject), subject);
+  Pair pair;
+  for (const size_t number : found.piece_of) {
+    const auto& role = found.pieces[number].role;
+    pair.row.mask.push_back(role && (trains_prompt || role == Place::assistant));
+  }
+  pair.row.mask[0] = 0;
+  const size_t end = trained_end(pair.row.mask);
+  pair.row.mask.resize(end);
+  pair.row.tokens.assign(found.tokens.begin(), found.tokens.begin() + static_cast<ptrdiff_t>(end));
+  const auto begins = std::find_if(found.pieces.begin(), found.pieces.end(), [](const TurnPiece& piece) { return piece.begins_answer; });
+  pair.answer = found.begin_of(static_cast<size_t>(begins - found.pieces.begin()));
+  return pair;
+}
+
 EncodedExample ExampleEncoder::encode_pair(const Pair& pair, size_t prompt) const {
   if (trained(pair.row.mask) == 0) return {};
-  return counted(pair.row, with_prompt_of(pair.row, pair.answer, prompt, tokenizer_->bos().has_value(), max_length_ + 1));
+  return counted(pair.row, with_prompt_of(pair.row, pair.answer, prompt, tokenizer_->bos() == pair.row.tokens[0], max_length_ + 1));
 }
 
 size_t ExampleEncoder::prompt_room_of(const Pair& pair) const {

@@ -3,9 +3,11 @@
 //
 // Token i + 1 is predicted from tokens 0 .. i, so a row of n tokens has n - 1 positions; mask[i] says whether token i is trained on;
 // mask[0] is 0. Which tokens are: of messages the contents of the roles that `train_on` names, each with the ending of its turn; of a
-// prompt and its completion the completion and eos behind it, with "all" the prompt too; of a text and of tokens without a mask all,
-// each exactly once. Of a preference, a prompt with a chosen and a rejected answer, each answer and eos behind it: a row has the chosen
-// one, which every method trains on, and with it the rejected one.
+// prompt and its completion the completion and what ends it, with "all" the prompt too; of a text all and eos behind it, but for one
+// with "end": "none"; of tokens without a mask all, each exactly once. Of a preference, a prompt with a chosen and a rejected answer,
+// each answer and what ends it: a row has the chosen one, which every method trains on, and with it the rejected one.
+//
+// Where there are turns, a prompt and its answer are those of a chat, but for "as": "text".
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -75,6 +77,7 @@ class ExampleEncoder {
   EncodedExample encode_pair(const Pair& pair, size_t prompt) const;
   EncodedExample windows(const std::vector<int32_t>& tokens, std::optional<int32_t> bos) const;
   Pair read_pair(const nlohmann::json& example, const char* field, bool trains_prompt, const std::string& subject) const;
+  Pair read_turn_pair(const nlohmann::json& example, const char* field, bool trains_prompt, const std::string& subject) const;
   size_t prompt_room_of(const Pair& pair) const;
   TokenRow shortened(const std::vector<Message>& messages, const TokenRow& whole, const std::string& subject) const;
   size_t take_messages(const std::vector<Message>& messages, const std::string& subject, bool generate, TokenRow& row) const;
