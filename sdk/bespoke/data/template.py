@@ -187,6 +187,8 @@ def _read_off(render: Render, order: Sequence[Role], generate: bool, table: Tabl
     for index in range(len(order) + 1):
         if index < len(order):
             before, found, rest = rest.partition(_mark(index))
+            if not found and order[index] == "system":
+                raise NotAllowed("it leaves out a message of the system")
             if not found or _mark(index) in rest:
                 raise refusal(
                     got=f"the content of message {index} of {' '.join(order)} {'twice' if found else 'nowhere'}",

@@ -101,3 +101,16 @@ LLAMA2 = """{% if messages[0]['role'] == 'system' %}
 {{- ' ' + message['content'].strip() + ' ' + eos_token -}}
 {% endif %}
 {% endfor %}"""
+
+# A space stands before an answer, and none at the end of a prompt.
+VICUNA = """{% if messages[0]['role'] == 'system' %}{% set loop_messages = messages[1:] %}
+{% set system_message = messages[0]['content'] %}
+{% else %}{% set loop_messages = messages %}
+{% set system_message = 'A chat between a curious user and an assistant.' %}{% endif %}
+{% for message in loop_messages %}
+{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Roles must alternate') }}{% endif %}
+{% if loop.index0 == 0 %}{{ system_message }}{% endif %}
+{% if message['role'] == 'user' %}{{ ' USER: ' + message['content'].strip() }}
+{% elif message['role'] == 'assistant' %}{{ ' ASSISTANT: ' + message['content'].strip() + eos_token }}{% endif %}
+{% endfor %}
+{% if add_generation_prompt %}{{ ' ASSISTANT:' }}{% endif %}"""

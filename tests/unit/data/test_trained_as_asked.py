@@ -18,15 +18,12 @@ from bespoke.data.template import compile_turns
 from bespoke.data.text import Tokenizer
 from bespoke.data.turns import Glue, Turns
 from bespoke.data.turns_check import check_trained_as_asked
-from bespoke.errors import BespokeError, ModelError, TemplateError
+from bespoke.errors import BespokeError, DataError, ModelError, TemplateError
 from bespoke.model.special_tokens import end_ids, special_token_settings
 from tests.unit.data import templates
 
+PLAIN_CLASS = {"tokenizer_class": "PreTrainedTokenizerFast"}
 NAMES = {"bos_token": "<s>", "eos_token": "</s>"}
-VICUNA = (
-    "{% for m in messages %}{% if m.role == 'user' %}USER: {{ m.content }} {% else %}ASSISTANT: {{ m.content }}</s>"
-    "{% endif %}{% endfor %}{% if add_generation_prompt %}ASSISTANT:{% endif %}"
-)
 PHI3 = (
     "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}<|end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>\n{% else %}{{ eos_token }}{% endif %}"
@@ -52,7 +49,7 @@ def test_a_token_is_never_cut_by_what_two_endings_share() -> None:
     assert compile_turns(PHI3, {"eos_token": "<|endoftext|>"}).ending("assistant") == "<|end|>\n<|"
 
 
-@pytest.mark.parametrize("template", [templates.LLAMA2, VICUNA])
+@pytest.mark.parametrize("template", [templates.LLAMA2, templates.VICUNA])
 def test_a_space_before_an_answer_is_its_models_to_write(template: str, story: Tokenizer) -> None:
     turns = compile_turns(template, NAMES, added_tokens=story.added_tokens)
     encoder = ExampleEncoder(story, turns, "assistant", 256)
@@ -96,6 +93,15 @@ def test_headers_that_have_nothing_in_common_are_refused_with_both() -> None:
     template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}<end>{% endfor %}{% if add_generation_prompt %}<bot>{% endif %}"
     with pytest.raises(TemplateError, match="'<end><bot>' at the end of a prompt, and '<end><assistant>' before an answer"):
         compile_turns(template, {}, added_tokens=["<end>"])
+
+
+def test_a_template_that_leaves_out_the_systems_message_takes_none(story: Tokenizer) -> None:
+    template = "{% for m in messages %}{% if m.role != 'system' %}<{{ m.role }}>{{ m.content }}</s>{% endif %}{% endfor %}" \
+        "{% if add_generation_prompt %}<assistant>{% endif %}"  # fmt: skip
+    turns = compile_turns(template, NAMES, added_tokens=story.added_tokens)
+    assert text(turns, "user", "assistant") == "<user>u</s><assistant>a</s>"
+    with pytest.raises(DataError, match="takes no system message"):
+        turns.render([{"role": "system", "content": "s"}, {"role": "user", "content": "u"}])
 
 
 def test_a_turn_that_ends_in_words_is_said(story: Tokenizer) -> None:
@@ -152,8 +158,8 @@ def write(folder: Path, name: str, document: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("file", "document"),
     [
-        ("tokenizer_config.json", {"eos_token": "</s>", "tokenizer_class": "PreTrainedTokenizerFast"}),
-        ("tokenizer_config.json", {"eos_token": {"__type": "AddedToken", "content": "</s>"}, "tokenizer_class": "PreTrainedTokenizerFast"}),
+        ("tokenizer_config.json", {"eos_token": "</s>", **PLAIN_CLASS}),
+        ("tokenizer_config.json", {"eos_token": {"__type": "AddedToken", "content": "</s>"}, **PLAIN_CLASS}),
         ("special_tokens_map.json", {"eos_token": "</s>"}),
         ("generation_config.json", {"eos_token_id": 2}),
         ("generation_config.json", {"eos_token_id": [2, 1]}),

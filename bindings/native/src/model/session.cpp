@@ -35,7 +35,10 @@ void Session::feed(const std::string& json) {
   if (full_) return;
   conversation_ = std::move(longer);
   version_.reset();
-  answer_.emplace(conversation_.tokens(), settings_, AnswerLimits{model_.manifest().text.stop_ids, context}, model_.text().tokenizer());
+  AnswerSettings settings = settings_;
+  const std::string stop_text = model_.text().encoder().stop_text(more);
+  if (!stop_text.empty()) settings.stop_texts.push_back(stop_text);
+  answer_.emplace(conversation_.tokens(), settings, AnswerLimits{model_.manifest().text.stop_ids, context}, model_.text().tokenizer());
 }
 
 std::string Session::next(CallSettings settings) {

@@ -184,6 +184,15 @@ std::vector<int32_t> ExampleEncoder::stops() const {
   return {stops.begin(), stops.end()};
 }
 
+std::string ExampleEncoder::stop_text(const Prompt& prompt) const {
+  if (!turns_ || !std::holds_alternative<std::vector<Message>>(prompt)) return {};
+  std::string ending(turns_->ending(Place::assistant));
+  const auto parts = tokenizer_->parts(ending);
+  if (std::any_of(parts.begin(), parts.end(), [](const TemplatePart& part) { return part.control.has_value(); })) return {};
+  ending.resize(ending.find_last_not_of(" \t\n\v\f\r") + 1);
+  return ending;
+}
+
 EncodedExample ExampleEncoder::encode_messages(const Json& given, const std::string& subject) const {
   need_turns(subject + ".messages");
   const std::vector<Message> messages = read_messages(given, subject + ".messages");

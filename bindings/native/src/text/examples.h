@@ -65,6 +65,9 @@ class ExampleEncoder {
   // Tokens that end an answer: eos, and the token that ends the assistant's turn.
   std::vector<int32_t> stops() const;
 
+  // The words before which an answer to `prompt` ends: those that end the turns of a chat template where no token does. Empty: none.
+  std::string stop_text(const Prompt& prompt) const;
+
  private:
   struct Pair {  // an answer begins at row.tokens[answer]
     TokenRow row;
