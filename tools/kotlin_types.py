@@ -117,7 +117,8 @@ class _Writer:
             return f"List<{self._type(owner, name, schema['items'])}>"
         if kinds == "object":
             if "properties" not in schema:
-                return "JsonObject"
+                values = schema.get("additionalProperties", True)
+                return "JsonObject" if values is True else f"Map<String, {self._type(owner, name, values)}>"
             inner_name = _capital(name).removesuffix("s") if name == "messages" else f"{owner}{_capital(name)}"
             if inner_name not in self.classes:
                 described = schema if "description" in schema else {**schema, "description": f"`{name}` of [{owner}]."}

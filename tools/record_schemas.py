@@ -76,7 +76,7 @@ def example_schema() -> dict[str, Any]:
     text = {"type": "string"}
     message = {
         "type": "object", "required": ["role", "content"],
-        "properties": {"role": {"enum": list(ROLES)}, "content": text},
+        "properties": {"role": {"enum": list(ROLES)}, "content": text, "weight": {"enum": [0, 1]}},
     }  # fmt: skip
     whole = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
     kinds = {

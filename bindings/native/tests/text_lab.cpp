@@ -133,7 +133,7 @@ Json document_of(const EncodedExample& encoded) {
     if (!row.rejected_tokens.empty()) rows.back().insert(rows.back().end(), {row.rejected_tokens, row.rejected_mask});
   }
   return {{"rows", rows}, {"tokens", encoded.tokens}, {"trained_tokens", encoded.trained_tokens}, {"truncated_tokens", encoded.truncated_tokens},
-          {"truncated_trained_tokens", encoded.truncated_trained_tokens}, {"windows", encoded.windows}};
+          {"truncated_trained_tokens", encoded.truncated_trained_tokens}, {"windows", encoded.windows}, {"unused_keys", encoded.unused_keys}};
 }
 
 Json act(const Json& request) {

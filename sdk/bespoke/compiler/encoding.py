@@ -33,8 +33,8 @@ class CoreEncoder:
             assert isinstance(why, DataError)
             return Encoded([], 0, 0, 0, 0, 0, untrained=why)
         rows = [TokenRow(np.asarray(tokens, np.int32), np.asarray(mask, np.uint8)) for tokens, mask in said["rows"]]
-        counts = ("tokens", "trained_tokens", "truncated_tokens", "truncated_trained_tokens", "windows")
-        return Encoded(rows, *(said[name] for name in counts))
+        counts = ("tokens", "trained_tokens", "truncated_tokens", "truncated_trained_tokens", "windows", "unused_keys")
+        return Encoded(rows, **{name: said[name] for name in counts})
 
 
 @contextmanager

@@ -4,8 +4,8 @@
 Token i + 1 is predicted from tokens 0 .. i, so a row of n tokens has n - 1 positions, and mask[i] says whether token i
 is trained on; mask[0] is 0. Which tokens are:
 
-- `messages`: contents of the roles that `train_on` names, each with the ending of its turn ("all": of every role); the
-  template's other text never;
+- `messages`: contents of the roles that `train_on` names, each with the ending of its turn ("all": of every role), but of
+  no message with weight 0; the template's other text never;
 - `prompt` + `completion`: the completion and what ends it; with "all" the prompt too. Where the model has a chat
   template they are a question and its answer in the chat, since that is how they are asked; `"as": "text"` keeps them
   as they are, with the eos token behind;
@@ -14,7 +14,8 @@ is trained on; mask[0] is 0. Which tokens are:
   a window begins with the last token of the one before;
 - `tokens` (+ `mask`): as given; without a mask like `text`.
 
-Messages are tokenized as the template's whole text (turn_tokens.py). A row that is too long is cut at turns (row_fitting.py).
+Messages are tokenized as the template's whole text (turn_tokens.py). A conversation that is too long becomes several rows
+(conversation_rows.py); what else is too long is cut (row_fitting.py).
 
 A prompt is tokenized as `generate` will tokenize it and the completion goes on from there: together they read prompt +
 completion, and the border between them is always a border of tokens, as it is when the model answers. So a space
@@ -31,12 +32,14 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from bespoke.data.row_fitting import Row, fitted, prompt_room, trained_end, with_prompt_of
+from bespoke.data.conversation_rows import conversation_rows
+from bespoke.data.messages import Message, read_messages, unused_keys
+from bespoke.data.row_fitting import Row, fitted, prompt_room, with_prompt_of
 from bespoke.data.rows import Encoded, TokenRow, text_rows
-from bespoke.data.shapes import says, shape_of
+from bespoke.data.shapes import FIELDS, OPTIONAL_FIELDS, Format, says, shape_of
 from bespoke.data.text import Tokenizer
-from bespoke.data.turn_tokens import TurnEncoder
-from bespoke.data.turns import ROLES, Turns, protect_markers, stop_ids
+from bespoke.data.turn_tokens import TurnEncoder, TurnTokens
+from bespoke.data.turns import Turns, protect_markers, stop_ids
 from bespoke.errors import ConfigError, DataError, kind_of
 
 __all__ = ["Encoded", "ExampleEncoder", "TokenRow", "TrainOn"]
@@ -88,11 +91,13 @@ class ExampleEncoder:
 
     def try_encode(self, example: Mapping[str, Any], subject: str = "example") -> Encoded:
         """Like `encode`, but an example of which nothing would be trained gives no rows instead of an error."""
-        encoded = self._encoded(example, subject)
-        return encoded if encoded.trained_tokens else replace(encoded, untrained=self._nothing_to_train(example, subject))
-
-    def _encoded(self, example: Mapping[str, Any], subject: str) -> Encoded:
         shape = shape_of(example, subject)
+        encoded = self._encoded(example, shape, subject)
+        if not encoded.trained_tokens:
+            return replace(encoded, untrained=self._nothing_to_train(example, subject))
+        return replace(encoded, unused_keys=unused_keys(example, (*FIELDS[shape], *OPTIONAL_FIELDS[shape])))
+
+    def _encoded(self, example: Mapping[str, Any], shape: Format, subject: str) -> Encoded:
         if shape == "messages":
             return self._encode_messages(example["messages"], subject)
         if shape == "prompt_completion":
@@ -119,7 +124,8 @@ class ExampleEncoder:
             return self._begin(tokenizer) + self._content(tokenizer, prompt, "prompt")
         if len(prompt) and all(_is_int(token) for token in prompt):
             return self._ids(prompt, "prompt").tolist()
-        return self._message_row(prompt, "prompt", generate=True)[0][0]
+        self._need_turns("prompt")
+        return self._turn_tokens(read_messages(prompt, "prompt"), "prompt", generate=True).tokens
 
     def token_ids(self, prompt: Any) -> list[int]:
         """Token ids as they are, where they are some."""
@@ -131,60 +137,25 @@ class ExampleEncoder:
 
     # The shapes.
 
-    def _encode_messages(self, messages: Any, subject: str) -> Encoded:
-        whole, trained_contents = self._message_row(messages, f"{subject}.messages", generate=False)
-        if not trained_contents:
-            return _nothing()  # an ending alone would teach the model to say nothing
-        fits = len(whole[0]) <= self.max_length + 1
-        return _counted(whole, whole if fits else self._shortened(messages, whole, f"{subject}.messages"))
+    def _encode_messages(self, given: Any, subject: str) -> Encoded:
+        subject = f"{subject}.messages"
+        turns = self._need_turns(subject)
+        messages = read_messages(given, subject)
+        trains = [self._trains(message) for message in messages]
+        bos = self.tokenizer.bos_id if self.tokenizer is not None else None
+        found = conversation_rows(
+            messages, trains, lambda some: self._turn_tokens(some, subject), turns, bos, self.train_on != "all", self.max_length + 1
+        )
+        # An ending alone would teach the model to say nothing.
+        return _encoded([_row(*row) for row in found.rows], len(found.rows), found.truncated, found.truncated_trained)
 
-    def _shortened(self, messages: Sequence[Any], whole: Row, subject: str) -> Row:
-        """Whole turns go, the oldest first, behind a system message that stays; what is left begins as a conversation may begin,
-        and never with an answer that is trained on. Where not even the last answer and what it answers find room, they are
-        fitted as a prompt and its completion."""
+    def _turn_tokens(self, messages: Sequence[Message], subject: str, generate: bool = False) -> TurnTokens:
         assert self.turns is not None
-        room = self.max_length + 1
-        with_bos, whole_answers = self._begins_with_bos(whole), self.train_on != "all"
-        if trained_end(whole[1]) <= room:
-            return fitted(whole, with_bos, whole_answers, room)
-        first = int(messages[0]["role"] == "system")
-        trained = [i for i, m in enumerate(messages) if i > first and m["role"] in self._trained_roles() and m["content"]]
-        starts = [
-            i for i in range(first + 1, (trained[-1] if trained else first) + 1)
-            if (role := messages[i]["role"]) == "user" or (role == "assistant" and role not in self._trained_roles())
-            if self.turns.knows("system" if first else "start", role, i == len(messages) - 1)
-        ]  # fmt: skip
-        longest, fits = whole, False  # the row from the last turn on, or whole where no other turn can be the first
-        low, high = 0, len(starts)
-        while low < high:
-            middle = (low + high) // 2
-            row, contents = self._message_row([*messages[:first], *messages[starts[middle] :]], subject, generate=False)
-            row_fits = contents > 0 and trained_end(row[1]) <= room
-            low, high = (low, middle) if row_fits or not contents else (middle + 1, high)
-            if row_fits or (not fits and contents):
-                longest = row
-            fits = fits or row_fits
-        return fitted(longest, with_bos, whole_answers, room)
+        assert self._turn_encoder is not None
+        return self._turn_encoder.encode(self.turns.pieces(messages, generate, subject), subject)
 
-    def _message_row(self, messages: Any, subject: str, generate: bool) -> tuple[Row, int]:
-        """Tokens and mask, and how many of the tokens are trained content."""
-        self._need_tokenizer(subject)
-        if self.turns is None or self._turn_encoder is None:
-            raise DataError(
-                subject,
-                got="messages, for a model without a chat template",
-                expected="text, or prompt and completion",
-                next_step='Give {"prompt": ..., "completion": ...} or {"text": ...}',
-            )
-        found = self._turn_encoder.encode(self.turns.render(messages, generate, subject), subject)
-        pieces = [found.pieces[number] for number in found.piece_of]
-        mask = [int(piece.role in self._trained_roles()) for piece in pieces]
-        contents = sum(piece.is_content for piece, trained in zip(pieces, mask, strict=True) if trained)
-        mask[:1] = [0] * len(mask[:1])
-        return (found.tokens, mask), contents
-
-    def _trained_roles(self) -> Sequence[str]:
-        return ROLES if self.train_on == "all" else (self.train_on,)
+    def _trains(self, message: Message) -> bool:
+        return not message.is_context and self.train_on in ("all", message.role)
 
     def _begins_with_bos(self, row: Row) -> bool:
         return self.tokenizer is not None and row[0][0] == self.tokenizer.bos_id
@@ -288,10 +259,29 @@ class ExampleEncoder:
             )
         return self.tokenizer
 
+    def _need_turns(self, subject: str) -> Turns:
+        self._need_tokenizer(subject)
+        if self.turns is None:
+            raise DataError(
+                subject,
+                got="messages, for a model without a chat template",
+                expected="text, or prompt and completion",
+                next_step='Give {"prompt": ..., "completion": ...} or {"text": ...}',
+            )
+        return self.turns
+
     def _nothing_to_train(self, example: Mapping[str, Any], subject: str) -> DataError:
         """Why `try_encode` gave no rows for `example`."""
         if "messages" in example:
-            has = sorted({m["role"] for m in example["messages"]})
+            messages = read_messages(example["messages"], subject)
+            has = sorted({message.role for message in messages})
+            if any(message.is_context and message.content and self.train_on in ("all", message.role) for message in messages):
+                return DataError(
+                    subject,
+                    got="weight 0 for every message with words that would be trained on",
+                    expected=f"words of the {self.train_on}, which train_on={self.train_on!r} trains",
+                    next_step="Give one of them weight 1, or leave this example out",
+                )
             missing = self.train_on != "all" and self.train_on not in has
             return DataError(
                 subject,

@@ -108,6 +108,7 @@ def prepare(
         encoded = encoder.try_encode(example, where)
         if encoded.untrained is None:
             examples.append(encoded)
+            read.unknown_keys.update(encoded.unused_keys.keys())
         else:
             refusal = refusal or encoded.untrained
             dropped[f"{encoded.untrained.got}; {encoded.untrained.expected}"] += 1

@@ -9,7 +9,7 @@ Older answers are trained on from their beginning or not at all.
 
 from __future__ import annotations
 
-__all__ = ["fitted", "prompt_room", "trained_end", "with_prompt_of"]
+__all__ = ["Row", "fitted", "fitted_range", "kept_of", "prompt_room", "trained_end", "with_prompt_of"]
 
 Row = tuple[list[int], list[int]]  # tokens, mask
 
@@ -26,18 +26,23 @@ def prompt_room(prompt: int, answer: int, room: int) -> int:
 
 def with_prompt_of(row: Row, answer: int, prompt: int, with_bos: bool, room: int) -> Row:
     """At most `room` tokens of a row whose answer begins at `answer`: `prompt` tokens before it, then as many as find room."""
-    return _from(row, answer - prompt + (with_bos and prompt < answer), with_bos, room)
+    begin = answer - prompt + (with_bos and prompt < answer)
+    return kept_of(row, begin, begin + room - (with_bos and begin > 0), with_bos)
 
 
 def fitted(row: Row, with_bos: bool, whole_answers: bool, room: int) -> Row:
     """At most `room` tokens of a row whose answers are its trained stretches. `whole_answers`: one that begins before the row is
     left out."""
-    tokens, mask = row
-    if len(tokens) <= room:
-        return row
+    return kept_of(row, *fitted_range(row[1], with_bos, whole_answers, room), with_bos)
+
+
+def fitted_range(mask: list[int], with_bos: bool, whole_answers: bool, room: int) -> tuple[int, int]:
+    """Which tokens of a row `fitted` keeps: from the first of these to before the second, and bos where the first is not 0."""
+    if len(mask) <= room:
+        return 0, len(mask)
     end = trained_end(mask)
     if end <= room:
-        return tokens[:end], mask[:end]
+        return 0, end
     answer = end - 1
     while answer and mask[answer - 1]:
         answer -= 1
@@ -47,12 +52,12 @@ def fitted(row: Row, with_bos: bool, whole_answers: bool, room: int) -> Row:
         begin += 1
     if begin == answer and begin > 0 and not with_bos:
         begin -= 1  # its first token is predicted from one before it
-    return _from((tokens[:end], mask[:end]), begin, with_bos, room)
+    return begin, min(end, begin + room - (with_bos and begin > 0))
 
 
-def _from(row: Row, begin: int, with_bos: bool, room: int) -> Row:
-    """Bos, where the row has it and loses more than that, then the tokens from `begin` on."""
+def kept_of(row: Row, begin: int, end: int, with_bos: bool) -> Row:
+    """Bos, where the row has it and loses more than that, then the tokens from `begin` to before `end`."""
     tokens, mask = row
-    bos = tokens[:1] if with_bos and begin > 0 else []
-    kept = bos + tokens[begin : begin + room - len(bos)]
-    return kept, [0, *(mask[:1] * len(bos) + mask[begin:])[1 : len(kept)]]
+    bos = with_bos and begin > 0
+    kept = tokens[:bos] + tokens[begin:end]
+    return kept, [0, *(mask[:bos] + mask[begin:end])[1:]]

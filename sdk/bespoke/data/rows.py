@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -30,8 +30,9 @@ class TokenRow:
 @dataclass(frozen=True, eq=False)
 class Encoded:
     """Rows of one example. `tokens` counts those in the rows, `truncated_tokens` those that found no room in them, of which
-    `truncated_trained_tokens` were to be trained on; `windows` is the number of rows that a text was split into (1 for other
-    shapes). `untrained` says why there are no rows, where nothing of the example would be trained."""
+    `truncated_trained_tokens` were to be trained on; `windows` is the number of rows: of a text or a conversation that was split.
+    `untrained` says why there are no rows, where nothing of the example would be trained. `unused_keys`: how often it and its
+    messages have a key that says nothing here."""
 
     rows: list[TokenRow]
     tokens: int
@@ -40,6 +41,7 @@ class Encoded:
     truncated_trained_tokens: int
     windows: int
     untrained: DataError | None = None
+    unused_keys: Mapping[str, int] = field(default_factory=dict)
 
 
 def text_rows(tokens: Sequence[int], bos: int | None, max_length: int) -> list[TokenRow]:

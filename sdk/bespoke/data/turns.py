@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import ValidationError, model_validator
 
 from bespoke.config import Settings
-from bespoke.errors import BundleError, DataError, kind_of
+from bespoke.data.messages import ROLES, Message, Role, read_messages
+from bespoke.errors import BundleError, DataError
 
 if TYPE_CHECKING:
     from bespoke.data.text import Tokenizer
 
 __all__ = ["ROLES", "Ending", "Glue", "Piece", "Role", "Trim", "Turns", "protect_markers", "stop_ids"]
 
-Role = Literal["system", "user", "assistant"]
 Place = Literal["start", "system", "user", "assistant", "end", "generate"]
-ROLES: tuple[Role, ...] = ("system", "user", "assistant")
 LARGEST_BYTES = 1 << 20
+_SHOWN_ROLES = 12
 
 
 @dataclass(frozen=True)
@@ -126,26 +126,29 @@ class Turns(Settings):
 
         DataError where a message is not {"role": ..., "content": text}, or the template knows no such order of roles.
         """
-        checked = _checked(messages, subject)
-        line: list[str] = ["start", *(role for role, _ in checked), "generate" if generate else "end"]
+        return self.pieces(read_messages(messages, subject), generate, subject)
+
+    def pieces(self, messages: Sequence[Message], generate: bool, subject: str) -> list[Piece]:
+        """The same of messages that are read already."""
+        line: list[str] = ["start", *(message.role for message in messages), "generate" if generate else "end"]
         pieces: list[Piece] = []
         for index in range(len(line) - 1):
             previous, following = line[index], line[index + 1]
-            last = index == len(checked) - 1
+            last = index == len(messages) - 1
             text = self._glue.get((previous, following, last))
             if text is None:
                 raise self._no_such_order(line, index, subject)
             ending = "" if index == 0 else self._endings.get(previous, "")
             if ending:
-                pieces.append(Piece(ending, checked[index - 1][0], False))
+                pieces.append(Piece(ending, messages[index - 1].role, False))
             answers = following == "assistant"
             prompt = max(len(ending), self._prompt_size(previous, text) if answers else len(text))
             if text[len(ending) : prompt]:
                 pieces.append(Piece(text[len(ending) : prompt], None, False))
             if text[prompt:]:
                 pieces.append(Piece(text[prompt:], "assistant", False, answers))
-            if index < len(checked):
-                role, content = checked[index]
+            if index < len(messages):
+                role, content, _ = messages[index]
                 trim = self._trims.get((previous, role, last))
                 if trim is not None:
                     content = content.lstrip(trim.left) if trim.left else content
@@ -169,7 +172,7 @@ class Turns(Settings):
             hint = "Order the messages as: system (if any), user, assistant, user, assistant, ..."
         return DataError(
             subject,
-            got=f"the roles {' '.join(line[1:-1])}: {following!r} after {previous!r}",
+            got=f"the roles {_shown_roles(line[1:-1], index)}: {following!r} after {previous!r}",
             expected=f"after {previous!r} one of {', '.join(after) or 'no message'}",
             next_step=hint,
         )
@@ -210,27 +213,10 @@ def stop_ids(tokenizer: Tokenizer, turns: Turns | None) -> set[int]:
     return stops | set([token for token in tokens if token in tokenizer.control_ids][:1])
 
 
-def _checked(messages: Any, subject: str) -> list[tuple[Role, str]]:
-    """(role, content) of each message."""
-
-    def wrong(where: str, got: str, expected: str, next_step: str) -> DataError:
-        return DataError(where, got=got, expected=expected, next_step=next_step)
-
-    form = '{"role": "user", "content": "..."}'
-    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence) or not messages:
-        got = "an empty list" if isinstance(messages, list) else kind_of(messages)
-        raise wrong(subject, got, f"a list of {form}", "Give at least one message")
-    checked: list[tuple[Role, str]] = []
-    for number, message in enumerate(messages):
-        where = f"{subject}[{number}]"
-        if not isinstance(message, Mapping):
-            raise wrong(where, kind_of(message), form, "Give each message as an object")
-        role, content = message.get("role"), message.get("content")
-        if role not in ROLES:
-            raise wrong(f"{where}.role", repr(role), f"one of {', '.join(ROLES)}", "Rename or leave out this message")
-        if message.get("tool_calls") or message.get("function_call"):
-            raise wrong(where, "a tool call", "text", "Write the call into the content, as the model shall write it")
-        if not isinstance(content, str):
-            raise wrong(f"{where}.content", kind_of(content), "text", "Give the content as one string")
-        checked.append((role, content))
-    return checked
+def _shown_roles(roles: Sequence[str], place: int) -> str:
+    """All of a few; of many those that end at `place`."""
+    if len(roles) <= _SHOWN_ROLES:
+        return " ".join(roles)
+    end = min(place + 1, len(roles))
+    begin = max(0, end - _SHOWN_ROLES)
+    return ("... " if begin else "") + " ".join(roles[begin:end]) + (" ..." if end < len(roles) else "")

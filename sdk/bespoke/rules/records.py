@@ -4,7 +4,7 @@ JSON where they pass through the C API."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Split = Literal["train", "validation"]
@@ -16,8 +16,10 @@ AnswerEnd = Literal["stop_token", "stop_text", "max_tokens", "context_full"]
 class AddedExample:
     """`created` is False where the same id with the same content was there already.
 
-    `truncated_tokens`: how many found no room in the bundle's longest sequence, the oldest of the context first;
+    `truncated_tokens`: how many tokens are in none of its rows, which are at most as long as the bundle's longest sequence;
     `truncated_trained_tokens`: how many of them were to be trained on, so that not even what is learned is whole.
+    `unused_keys`: how often the example has a key that says nothing here; one of its messages is named `messages.name`. Of more
+    than 32 different ones, the others are counted together as "...".
     """
 
     id: str
@@ -25,6 +27,7 @@ class AddedExample:
     created: bool
     truncated_tokens: int = 0
     truncated_trained_tokens: int = 0
+    unused_keys: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -181,20 +181,26 @@ def test_a_whole_book_is_one_example(story: Tokenizer, data_folder: Path) -> Non
     assert text.endswith(tail)
 
 
-def test_a_long_conversation_loses_its_oldest_turns_and_keeps_the_system_message(qwen: Tokenizer, qwen_turns: Turns) -> None:
+def test_a_long_conversation_becomes_rows_behind_its_system_message_that_train_each_answer_once(
+    qwen: Tokenizer, qwen_turns: Turns
+) -> None:
     whole, _ = only(ExampleEncoder(qwen, qwen_turns, "assistant", 4096).encode({"messages": SAID}))
-    later = [SAID[0], *SAID[3:]]
-    left, left_mask = only(ExampleEncoder(qwen, qwen_turns, "assistant", 4096).encode({"messages": later}))
+    earlier, earlier_mask = only(ExampleEncoder(qwen, qwen_turns, "assistant", 4096).encode({"messages": SAID[:3]}))
+    left, left_mask = only(ExampleEncoder(qwen, qwen_turns, "assistant", 4096).encode({"messages": [SAID[0], *SAID[3:]]}))
     last = len(left_mask) - left_mask[::-1].index(1)
     for max_length in range(last - 1, len(whole) - 3):
         encoded = ExampleEncoder(qwen, qwen_turns, "assistant", max_length).encode({"messages": SAID})
-        assert only(encoded)[0] == left[: len(left) if max_length + 1 >= len(left) else last]
-        assert trained_text(qwen, encoded) == "Since 2019.<|im_end|>"
-        assert encoded.truncated_tokens == len(whole) - encoded.tokens
+        first, second = ((row.tokens.tolist(), row.mask.tolist()) for row in encoded.rows)
+        assert first[0] == earlier[: max_length + 1]
+        assert first[1] == earlier_mask[: max_length + 1]
+        assert second[0] == left[: len(left) if max_length + 1 >= len(left) else last]
+        assert second[1] == left_mask[: len(second[0])]
+        assert (encoded.windows, encoded.truncated_tokens) == (2, 0)
     for max_length in range(8, last - 1):  # of the last question, the end
-        tokens, mask = only(ExampleEncoder(qwen, qwen_turns, "assistant", max_length).encode({"messages": SAID}))
-        assert tokens == left[last - max_length - 1 : last]
-        assert mask[1:] == left_mask[last - max_length : last]
+        encoded = ExampleEncoder(qwen, qwen_turns, "assistant", max_length).encode({"messages": SAID})
+        row = encoded.rows[-1]
+        assert row.tokens.tolist() == left[last - max_length - 1 : last]
+        assert row.mask[1:].tolist() == left_mask[last - max_length : last]
 
 
 def test_bos_stays_in_front_of_a_shortened_prompt(story: Tokenizer) -> None:

@@ -1,66 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Examples longer than the longest sequence, by both encoders: which turns stay, found here by trying each one; and that
-nothing is lost that is not counted."""
+"""Examples longer than the longest sequence, by both encoders: which turns a row has, found here by trying each one; that what is
+trained is trained once; and that nothing is lost that is not counted."""
 
 from __future__ import annotations
 
-import json
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from bespoke.data.encode import ExampleEncoder
-from bespoke.data.template import compile_turns
-from bespoke.data.text import Tokenizer
-from bespoke.errors import DataError
 from tests.checks import count, new_seed
-from tests.unit.data import templates
+from tests.unit.text.both import ALL, GIVEN, Both, Row
 from tests.unit.text.lab import TextLab
-from tests.unit.text.test_turns import QWEN
-from tests.unit.text.trained import config_of, pages, tokenizer_json
+from tests.unit.text.trained import pages
 
-Messages = list[dict[str, str]]
-EXAMPLES = 1_500
-ALL = 1 << 20
+Messages = list[dict[str, Any]]
+EXAMPLES = 2_500
 LINES = [line.strip() for line in pages()[:40] if line.strip()]
-
-
-class Both:
-    """The core's encoder and Python's, which have to give the same."""
-
-    def __init__(self, lab: TextLab, family: str, template: str, path: Any) -> None:
-        from bespoke.data.tokenizer_file import write_tokenizer_file
-
-        self.own = Tokenizer.from_bytes(tokenizer_json(family), json.dumps(config_of(family)).encode(), family)
-        self.turns = compile_turns(template, self.own.special_tokens)
-        (path / "tokenizer.bin").write_bytes(write_tokenizer_file(self.own, family))
-        lab.open(path / "tokenizer.bin")
-        lab.ask("turns", document=self.turns.to_bytes().decode())
-        self.lab = lab
-
-    def encode(self, example: dict[str, Any], train_on: Any, max_length: int) -> tuple[list[int], list[int], int, int]:
-        """Tokens and mask of the one row, and the two counts of what was left out."""
-        found = self.lab.ask("example", example=example, train_on=train_on, max_length=max_length)
-        ((tokens, mask),) = found["rows"]
-        ours = ExampleEncoder(self.own, self.turns, train_on, max_length).encode(example)
-        (row,) = ours.rows
-        counts = (found["truncated_tokens"], found["truncated_trained_tokens"])
-        assert (row.tokens.tolist(), row.mask.tolist()) == (tokens, mask), example
-        assert (ours.truncated_tokens, ours.truncated_trained_tokens) == counts
-        assert (ours.tokens, ours.trained_tokens) == (found["tokens"], found["trained_tokens"]) == (len(tokens), sum(mask))
-        assert len(tokens) <= max_length + 1
-        return tokens, mask, *counts
-
-    def try_encode(self, example: dict[str, Any], train_on: Any) -> tuple[list[int], list[int]] | None:
-        try:
-            return self.encode(example, train_on, ALL)[:2]
-        except DataError:
-            return None
-
-
-GIVEN = {"qwen": ("qwen2", QWEN), "zephyr": ("llama2", templates.ZEPHYR), "llama2": ("llama3", templates.LLAMA2)}
 
 
 @pytest.fixture(params=GIVEN)
@@ -69,69 +28,192 @@ def both(request: pytest.FixtureRequest, lab: TextLab, tmp_path: Any) -> Both:
 
 
 def conversation(chance: random.Random) -> Messages:
-    messages = []
+    messages: Messages = []
     if chance.random() < 0.4:
         messages.append({"role": "system", "content": chance.choice(LINES)[: chance.randint(1, 60)]})
-    for _ in range(chance.randint(1, 6)):
+    for _ in range(chance.randint(1, 9)):
         for role in ("user", "assistant"):
             words = " ".join(chance.choices(LINES, k=2))[: chance.randint(1, 120)].strip()
             messages.append({"role": role, "content": words or "x"})
+            if chance.random() < 0.15:
+                messages[-1]["weight"] = 0
     return messages if chance.random() < 0.7 else messages[:-1] if len(messages) > 2 else messages
 
 
 def end_of(mask: list[int]) -> int:
-    return max(at for at in range(len(mask)) if mask[at]) + 1
+    return max((at for at in range(len(mask)) if mask[at]), default=-1) + 1
+
+
+class Plan:
+    """The rows of a conversation by the rule of docs/how_to/collect_examples.md, each choice found by trying all."""
+
+    def __init__(self, both: Both, messages: Messages, train_on: str, room: int) -> None:
+        self.both, self.messages, self.train_on, self.room = both, messages, train_on, room
+        self.first = int(messages[0]["role"] == "system")
+        self.trained = [
+            i for i, m in enumerate(messages) if m.get("weight") != 0 and train_on in ("all", m["role"]) and m["content"].strip()
+        ]
+        self.starts = [self.first] + [
+            i for i in range(self.first + 1, len(messages))
+            if messages[i]["role"] == "user" or i not in self.trained
+            if both.turns.knows("system" if self.first else "start", messages[i]["role"], True)
+        ]  # fmt: skip
+
+    def row(self, begin: int, last: int, done: int) -> Row:
+        """Of the messages from `begin` to the trained one `last`, or to the end of the conversation behind the last of all, where
+        those before `done` are context."""
+        end = len(self.messages) if last == self.trained[-1] else last + 1
+        some = [{**m, "weight": 0} if number < done else m for number, m in enumerate(self.messages[:end])]
+        found = self.both.try_encode({"messages": some[: self.first] + some[begin:]}, self.train_on)
+        assert found is not None
+        return found
+
+    def fits(self, row: Row) -> bool:
+        return end_of(row[1]) <= self.room
+
+    def places(self, messages: Messages, number: int) -> list[int]:
+        """Where in the tokens of a conversation the words and the ending of one of its messages are."""
+        alone = [{**m, "weight": int(at == number)} for at, m in enumerate(messages)]
+        found = self.both.try_encode({"messages": alone}, "all")
+        return [] if found is None else [at for at, trained in enumerate(found[1]) if trained]
+
+    def words_in(self, begin: int, last: int, done: int, first: int, behind: int) -> set[tuple[int, int]]:
+        """(message, which of its tokens) of those that such a row has, from its own token `first` to before `behind`; what is to be
+        trained on counts where it is."""
+        end = len(self.messages) if last == self.trained[-1] else last + 1
+        numbers = [*range(self.first), *range(begin, end)]
+        some = [self.messages[number] for number in numbers]
+        found = set()
+        for place, number in enumerate(numbers):
+            if number in self.trained and number < done:
+                continue
+            predicted = number in self.trained and first > 0 and self.row(begin, last, done)[0][0] != self.both.own.bos_id
+            places = enumerate(self.places(some, place))
+            found |= {(number, index) for index, at in places if first + predicted <= at < behind}
+        return found
+
+    def rows(self) -> list[tuple[int, int, int]]:
+        """(begin, last, done) of each."""
+        found, left, done = [], [i for i in self.trained if i >= self.first], 0
+        while left:
+            next_one = left[0]
+            before = [start for start in self.starts if start < next_one] or self.starts[:1]
+            begin = before[-1]
+            if not self.fits(self.row(begin, next_one, done)) and next_one in self.starts:
+                begin = next_one
+            if self.fits(self.row(begin, next_one, done)):
+                earlier = [start for start in self.starts if start < begin]
+                if earlier and self.fits(self.row(earlier[-1], next_one, done)):
+                    prompt = self.row(earlier[-1], next_one, max(done, next_one))[1].index(1)
+                    begin = earlier[-1] if prompt <= self.room // 2 else begin
+                last = next_one
+                for more in left:
+                    last = more if self.fits(self.row(begin, more, done)) else last
+                begin = next(start for start in self.starts if self.fits(self.row(start, last, done)))
+            else:
+                last = next_one
+            found.append((begin, last, done))
+            done, left = last + 1, [i for i in left if i > last]
+        return found
 
 
 @pytest.mark.parametrize("train_on", ["assistant", "user", "all"])
-def test_the_oldest_turns_go_as_a_whole(both: Both, train_on: str) -> None:
+def test_a_long_conversation_becomes_rows_that_train_each_answer_once(both: Both, train_on: str) -> None:
     seed, examples = new_seed(), count(EXAMPLES)
     chance = random.Random(seed)
-    cut = dropped = 0
+    met = {"one": 0, "several": 0, "cut": 0}
     for _ in range(examples):
-        messages, max_length = conversation(chance), chance.randint(4, 150)
-        room = max_length + 1
+        messages, room = conversation(chance), chance.randint(4, chance.choice((150, 600))) + 1
         whole = both.try_encode({"messages": messages}, train_on)
         if whole is None:
             continue
-        tokens, mask, truncated, truncated_trained = both.encode({"messages": messages}, train_on, max_length)
-        assert (len(tokens) + truncated, sum(mask) + truncated_trained) == (len(whole[0]), sum(whole[1]))
-        if len(whole[0]) <= room:
-            assert (tokens, mask) == whole
+        rows, truncated, truncated_trained = both.rows({"messages": messages}, train_on, room - 1)
+        if both.exact or train_on == "assistant":
+            assert sum(sum(mask) for _, mask in rows) + truncated_trained == sum(whole[1]), (messages, room)
+        if truncated_trained == 0:
+            assert "".join(map(both.trained_text, rows)) == both.trained_text(whole)
+        assert truncated >= truncated_trained
+        plan = Plan(both, messages, train_on, room)
+        if end_of(whole[1]) <= room:
+            met["one"] += 1
+            kept = whole if len(whole[0]) <= room else (whole[0][: end_of(whole[1])], whole[1][: end_of(whole[1])])
+            assert rows == [kept]
             continue
-        first = int(messages[0]["role"] == "system")
-        starts = [0, *(i for i in range(first + 1, len(messages)) if messages[i]["role"] == "user" or train_on == "user")]
-        rows = [both.try_encode({"messages": messages[:first] + messages[max(i, first) :]}, train_on) for i in starts]
-        rows = [row for row in rows if row is not None]
-        fitting = next((row for row in rows if end_of(row[1]) <= room), None)
-        if fitting is not None:
-            dropped += 1
-            end = end_of(fitting[1])
-            assert tokens[:end] == fitting[0][:end], (messages, max_length)
-            assert mask == fitting[1][: len(mask)]
-            assert len(tokens) == (len(fitting[0]) if len(fitting[0]) <= room else end)
-            continue
-        cut += 1
-        last, last_mask = rows[-1]
-        end = end_of(last_mask)
-        begin = end - 1
-        while last_mask[begin - 1]:
-            begin -= 1
-        answer = last[begin:end]
-        with_bos = last[0] == both.own.bos_id
-        at = next(at for at in range(len(mask), 0, -1) if not mask[at - 1])  # where the last trained stretch begins
-        kept = tokens[at:]
-        assert kept == answer[: len(kept)]
-        assert len(tokens) == room
-        prompt = tokens[with_bos : at]
-        assert prompt == last[begin - len(prompt) : begin]
-        if len(answer) < room:
-            assert kept == answer
-        else:
-            assert at == min(begin, room // 2)
-            assert len(kept) < len(answer)  # and so it has no end
-    both_ways = {"shortened": dropped, "cut": cut}
-    assert all(both_ways.values()), both_ways
+        planned = plan.rows()
+        assert len(rows) == len(planned), (messages, room, planned)
+        in_rows: set[tuple[int, int]] = set()
+        for (tokens, mask), (begin, last, done) in zip(rows, planned, strict=True):
+            own = plan.row(begin, last, done)
+            end = end_of(own[1])
+            if end <= room:
+                kept = own if len(own[0]) <= room else (own[0][:end], own[1][:end])
+                assert (tokens, mask) == kept, (messages, room, planned)
+                in_rows |= plan.words_in(begin, last, done, 0, len(tokens))
+            else:
+                met["cut"] += 1
+                in_rows |= plan.words_in(begin, last, done, *check_cut(both, tokens, mask, own, room))
+        if both.exact or train_on == "assistant":
+            everything = range(len(messages))
+            assert truncated == sum(len(plan.places(messages, number)) for number in everything) - len(in_rows), (messages, room)
+        met["several"] += len(rows) > 1
+        if all(plan.fits(plan.row(*row)) for row in planned):
+            assert truncated_trained == 0
+    assert all(met.values()), met
+
+
+@pytest.mark.parametrize("max_length", [63, 255, 1023])
+def test_every_answer_of_a_very_long_conversation_is_trained_once_for_a_few_times_its_tokens(both: Both, max_length: int) -> None:
+    messages = [
+        {"role": role, "content": words.format(number)}
+        for number in range(10_000)
+        for role, words in (("user", "{}. Where is the key?"), ("assistant", "Under pot {}."))
+    ]
+    found = both.lab.ask("example", example={"messages": messages}, max_length=max_length)
+    assert found["truncated_tokens"] == 0
+    text = "".join(both.trained_text((tokens, mask)) for tokens, mask in found["rows"])
+    assert [int(number) for number in re.findall(r"Underpot(\d+)\.", text)] == list(range(10_000))
+    assert all(sum(mask) for _, mask in found["rows"])
+
+    encoder = ExampleEncoder(both.own, both.turns, "assistant", max_length)
+    assert encoder._turn_encoder is not None
+    encode = encoder._turn_encoder.encode
+    tokenized = []
+
+    def counted(pieces: Any, subject: str) -> Any:
+        tokenized.append(len(pieces))
+        return encode(pieces, subject)
+
+    encoder._turn_encoder.encode = counted  # type: ignore[method-assign]
+    ours = encoder.encode({"messages": messages[:2000]})
+    whole, *others = tokenized
+    assert sum(others) < 12 * whole
+    assert [(row.tokens.tolist(), row.mask.tolist()) for row in ours.rows[:-2]] == [
+        (tokens, mask) for tokens, mask in found["rows"][: len(ours.rows) - 2]
+    ]
+
+
+def check_cut(both: Both, tokens: list[int], mask: list[int], own: Row, room: int) -> tuple[int, int]:
+    """A row whose answer does not fit with its question: the answer whole behind the end of the question, or its beginning. From
+    which of the tokens before it was cut to before which it has."""
+    last, last_mask = own
+    end = end_of(last_mask)
+    begin = end - 1
+    while last_mask[begin - 1]:
+        begin -= 1
+    answer = last[begin:end]
+    with_bos = last[0] == both.own.bos_id
+    at = next(at for at in range(len(mask), 0, -1) if not mask[at - 1])  # where the last trained stretch begins
+    kept = tokens[at:]
+    assert kept == answer[: len(kept)]
+    assert len(tokens) == room
+    prompt = tokens[with_bos:at]
+    assert prompt == last[begin - len(prompt) : begin]
+    if len(answer) < room:
+        assert kept == answer
+    else:
+        assert at == min(begin, room // 2)
+        assert len(kept) < len(answer)  # and so it has no end
+    return begin - len(prompt) if len(prompt) + with_bos < begin else 0, begin + len(kept)
 
 
 @pytest.mark.parametrize("train_on", ["assistant", "all"])

@@ -166,7 +166,7 @@ std::string PersonalModel::add_example(const std::string& json, std::optional<st
   const EncodedExample encoded = text_->encode(example.json, "example");
   const std::lock_guard<std::mutex> alone(storing_);
   return record_json(Added{store_->add_example(example, encoded.rows, use), static_cast<int64_t>(encoded.truncated_tokens),
-                           static_cast<int64_t>(encoded.truncated_trained_tokens)});
+                           static_cast<int64_t>(encoded.truncated_trained_tokens), encoded.unused_keys});
 }
 
 std::string PersonalModel::list_examples() {

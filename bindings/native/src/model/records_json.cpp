@@ -34,6 +34,12 @@ std::string json_of(const std::vector<std::string>& texts) {
   return json + "]";
 }
 
+std::string json_of(const std::map<std::string, uint64_t>& counts) {
+  std::string json = "{";
+  for (const auto& [name, count] : counts) json += (json.size() > 1 ? "," : "") + json_text(name) + ":" + std::to_string(count);
+  return json + "}";
+}
+
 class Object {
  public:
   template <class Field>
@@ -51,6 +57,7 @@ class Object {
 std::string record_json(const Added& added) {
   const auto& [id, split, created] = added.example;
   const int64_t truncated_tokens = added.truncated_tokens, truncated_trained_tokens = added.truncated_trained_tokens;
+  const std::map<std::string, uint64_t>& unused_keys = added.unused_keys;
   Object object;
 #define BESPOKE_FIELD(name) object.add(#name, name);
 #include "../../../schema/added_example.inc"

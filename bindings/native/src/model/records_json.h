@@ -3,6 +3,8 @@
 // that the SDK has and the core does not fill does not compile.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,9 +15,10 @@
 
 namespace bespoke {
 
-struct Added {  // `truncated_tokens`: how many found no room in the bundle's longest sequence
+struct Added {  // `truncated_tokens`: how many found no room in the bundle's longest sequence. `unused_keys`: how often each
   AddedExample example;
   int64_t truncated_tokens = 0, truncated_trained_tokens = 0;
+  std::map<std::string, uint64_t> unused_keys = {};
 };
 
 struct PlannedTraining {  // what training takes with a method by its plans for one budget

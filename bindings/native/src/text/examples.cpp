@@ -7,6 +7,7 @@
 #include "error.h"
 #include "format/json.h"
 #include "format/untrusted_text.h"
+#include "text/conversation_rows.h"
 #include "text/row_fitting.h"
 
 namespace bespoke {
@@ -42,6 +43,19 @@ Shape shape_of(const Json& example, const std::string& subject) {
   }
   throw Error(Kind::Data, subject, "the keys " + (keys.empty() ? "none" : keys), "'messages', 'prompt' and 'completion', 'prompt', 'chosen' and 'rejected', or 'text'",
               "Rename the keys, or map them: fields={'prompt': 'question', 'completion': 'answer'}");
+}
+
+// The keys of which an example of a shape is made.
+std::initializer_list<const char*> keys_of(Shape shape) {
+  static constexpr auto kMessages = {"messages"}, kText = {"text"}, kTokens = {"tokens", "mask"}, kPair = {"prompt", "completion"},
+                        kPreference = {"prompt", "chosen", "rejected"};
+  switch (shape) {
+    case Shape::messages: return kMessages;
+    case Shape::pair: return kPair;
+    case Shape::preference: return kPreference;
+    case Shape::tokens: return kTokens;
+    default: return kText;
+  }
 }
 
 uint64_t trained(const std::vector<uint8_t>& mask) { return static_cast<uint64_t>(std::count(mask.begin(), mask.end(), 1)); }
@@ -98,7 +112,8 @@ EncodedExample ExampleEncoder::encode(const Json& example, const std::string& su
 
 EncodedExample ExampleEncoder::try_encode(const Json& example, const std::string& subject) const {
   EncodedExample encoded;
-  switch (shape_of(example, subject)) {
+  const Shape shape = shape_of(example, subject);
+  switch (shape) {
     case Shape::messages: encoded = encode_messages(example["messages"], subject); break;
     case Shape::pair: {
       const Pair pair = read_pair(example, "completion", train_on_ == TrainOn::all, subject);
@@ -117,6 +132,7 @@ EncodedExample ExampleEncoder::try_encode(const Json& example, const std::string
       break;
     }
   }
+  encoded.unused_keys = unused_keys(example, keys_of(shape));
   return encoded;
 }
 
@@ -133,7 +149,8 @@ std::vector<int32_t> ExampleEncoder::prompt_tokens(const Prompt& prompt) const {
   if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) return *ids;
   TokenRow row;
   if (const auto* messages = std::get_if<std::vector<Message>>(&prompt)) {
-    take_messages(*messages, "prompt", true, row);
+    need_turns("prompt");
+    row.tokens = turn_encoder_->encode(turns_->render(*messages, true, "prompt"), "prompt").tokens;
   } else {
     need_tokenizer("prompt");
     row.tokens = begin();
@@ -194,59 +211,18 @@ std::string ExampleEncoder::stop_text(const Prompt& prompt) const {
 }
 
 EncodedExample ExampleEncoder::encode_messages(const Json& given, const std::string& subject) const {
-  need_turns(subject + ".messages");
-  const std::vector<Message> messages = read_messages(given, subject + ".messages");
-  TokenRow whole;
-  // An ending alone would teach the model to say nothing.
-  if (take_messages(messages, subject + ".messages", false, whole) == 0) return {};
-  return counted(whole, whole.tokens.size() <= max_length_ + 1 ? whole : shortened(messages, whole, subject + ".messages"));
-}
-
-// Whole turns go, the oldest first, behind a system message that stays; what is left begins as a conversation may begin, and never with
-// an answer that is trained on. Where not even the last answer and what it answers find room, they are fitted as a prompt and its completion.
-TokenRow ExampleEncoder::shortened(const std::vector<Message>& messages, const TokenRow& whole, const std::string& subject) const {
-  const size_t room = max_length_ + 1, first = messages[0].role == Place::system ? 1 : 0;
-  const bool with_bos = tokenizer_->bos() == whole.tokens[0], whole_answers = train_on_ != TrainOn::all;
-  if (trained_end(whole.mask) <= room) return fitted(whole, with_bos, whole_answers, room);
-  size_t last = messages.size() - 1;
-  while (last > first && (!trains(messages[last].role) || messages[last].content.empty())) last--;
-  std::vector<size_t> starts;
-  for (size_t i = first + 1; i <= last; i++) {
-    const Place role = messages[i].role;
-    const bool may_begin = role == Place::user || (role == Place::assistant && !trains(role));
-    if (may_begin && turns_->knows(first ? Place::system : Place::start, role, i + 1 == messages.size())) starts.push_back(i);
-  }
-  TokenRow longest = whole;  // of the rows from the last turn on, or whole where no other turn can be the first
-  bool fits = false;
-  for (size_t low = 0, high = starts.size(); low < high;) {
-    const size_t middle = (low + high) / 2;
-    std::vector<Message> left(messages.begin(), messages.begin() + static_cast<ptrdiff_t>(first));
-    left.insert(left.end(), messages.begin() + static_cast<ptrdiff_t>(starts[middle]), messages.end());
-    TokenRow row;
-    const bool trains_words = take_messages(left, subject, false, row) > 0;
-    const bool row_fits = trains_words && trained_end(row.mask) <= room;
-    if (row_fits || !trains_words) high = middle;
-    else low = middle + 1;
-    if (row_fits || (!fits && trains_words)) longest = std::move(row);
-    fits = fits || row_fits;
-  }
-  return fitted(longest, with_bos, whole_answers, room);
-}
-
-// Appends to `row`; how many of its tokens are contents that are trained on.
-size_t ExampleEncoder::take_messages(const std::vector<Message>& messages, const std::string& subject, bool generate, TokenRow& row) const {
-  need_turns(subject);
-  TurnTokens found = turn_encoder_->encode(turns_->render(messages, generate, subject), subject);
-  size_t trained_contents = 0;
-  for (const size_t number : found.piece_of) {
-    const TurnPiece& piece = found.pieces[number];
-    const bool trained = piece.role && trains(*piece.role);
-    row.mask.push_back(trained);
-    if (trained && piece.is_content) trained_contents++;
-  }
-  row.tokens = std::move(found.tokens);
-  if (!row.mask.empty()) row.mask[0] = 0;
-  return trained_contents;
+  const std::string place = subject + ".messages";
+  need_turns(place);
+  const std::vector<Message> messages = read_messages(given, place);
+  std::vector<bool> trained;
+  for (const Message& message : messages) trained.push_back(trains(message));
+  const auto encode = [&](const std::vector<Message>& some) { return turn_encoder_->encode(turns_->render(some, false, place), place); };
+  // Of an ending alone there are none: it would teach the model to say nothing.
+  ConversationRows found = conversation_rows(messages, trained, encode, *turns_, tokenizer_->bos(), train_on_ != TrainOn::all, max_length_ + 1);
+  EncodedExample encoded = with_counts(std::move(found.rows));
+  encoded.truncated_tokens = found.truncated;
+  encoded.truncated_trained_tokens = found.truncated_trained;
+  return encoded;
 }
 
 // A prompt, and the answer that `field` of the example holds; no tokens where the answer has none. Where the model has a chat template
@@ -383,8 +359,9 @@ std::vector<int32_t> ExampleEncoder::begin() const {
   return tokenizer_->bos() ? std::vector<int32_t>{*tokenizer_->bos()} : std::vector<int32_t>();
 }
 
-bool ExampleEncoder::trains(Place role) const {
-  return train_on_ == TrainOn::all || role == (train_on_ == TrainOn::user ? Place::user : Place::assistant);
+bool ExampleEncoder::trains(const Message& message) const {
+  const Place role = train_on_ == TrainOn::user ? Place::user : Place::assistant;
+  return !message.is_context && (train_on_ == TrainOn::all || message.role == role);
 }
 
 const Tokenizer& ExampleEncoder::need_tokenizer(const std::string& subject) const {
@@ -406,14 +383,23 @@ Error ExampleEncoder::nothing_to_train(const Json& example, const std::string& s
                 "Leave this example out");
   }
   std::set<std::string> roles;
-  for (const Json& message : example["messages"]) roles.insert(message["role"].get<std::string>());
+  bool has_untrained = false;
+  for (const Message& message : read_messages(example["messages"], subject)) {
+    roles.insert(name_of(message.role));
+    has_untrained = has_untrained || (message.is_context && !message.content.empty() && trains({message.role, ""}));
+  }
   std::string got;
   for (const std::string& role : roles) got += std::string(got.empty() ? "" : " and ") + role;
   const std::string wanted = name_of(train_on_);
+  const std::string expected = "words of the " + wanted + ", which train_on='" + wanted + "' trains";
+  if (has_untrained) {
+    return Error(Kind::Data, subject, "weight 0 for every message with words that would be trained on", expected,
+                 "Give one of them weight 1, or leave this example out");
+  }
   const bool missing = train_on_ != TrainOn::all && !roles.count(wanted);
   const std::string other = *roles.begin();
   return Error(Kind::Data, subject, "messages of " + got + (missing ? "" : ", without words"),
-              "words of the " + wanted + ", which train_on='" + wanted + "' trains",
+              expected,
               missing && (other == "assistant" || other == "user")
                   ? "Add a message of the " + wanted + ", or build with train_on='" + other + "' or 'all'"
                   : "Leave this example out");

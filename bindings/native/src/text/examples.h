@@ -2,14 +2,14 @@
 // From an example to rows of tokens with an explicit loss mask, once, when it is added (sdk/bespoke/data/encode.py).
 //
 // Token i + 1 is predicted from tokens 0 .. i, so a row of n tokens has n - 1 positions; mask[i] says whether token i is trained on;
-// mask[0] is 0. Which tokens are: of messages the contents of the roles that `train_on` names, each with the ending of its turn; of a
-// prompt and its completion the completion and what ends it, with "all" the prompt too; of a text all and eos behind it, but for one
-// with "end": "none"; of tokens without a mask all, each exactly once. Of a preference, a prompt with a chosen and a rejected answer,
-// each answer and what ends it: a row has the chosen one, which every method trains on, and with it the rejected one.
-//
-// Where there are turns, a prompt and its answer are those of a chat, but for "as": "text".
+// mask[0] is 0. Which tokens are: of messages the contents of the roles that `train_on` names, each with the ending of its turn, but of
+// none with weight 0; of a prompt and its completion the completion and what ends it, with "all" the prompt too; of a text all and eos
+// behind it, but for one with "end": "none"; of tokens without a mask all, each exactly once. Of a preference, a prompt with a chosen
+// and a rejected answer, each answer and what ends it: a row has the chosen one, which every method trains on, and with it the rejected
+// one. Where there are turns, a prompt and its answer are those of a chat, but for "as": "text".
 #pragma once
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -19,6 +19,7 @@
 #include "enums.h"
 #include "error.h"
 #include "token_row.h"
+#include "text/messages.h"
 #include "text/tokenizer.h"
 #include "text/turn_tokens.h"
 #include "text/turns.h"
@@ -26,10 +27,12 @@
 namespace bespoke {
 
 // Rows of 2 to max_length + 1 tokens. `tokens` and `trained_tokens` count those in the rows, rejected ones apart; truncated ones found
-// no room in them, or in the rejected ones. `windows`: rows that a text was split into, else 1.
+// no room in them, or in the rejected ones. `windows`: how many rows, of a text or a conversation that was split. `unused_keys`: how often
+// it and its messages have a key that says nothing here.
 struct EncodedExample {
   std::vector<TokenRow> rows;
   uint64_t tokens = 0, trained_tokens = 0, truncated_tokens = 0, truncated_trained_tokens = 0, windows = 0;
+  std::map<std::string, uint64_t> unused_keys = {};
 };
 
 using Prompt = std::variant<std::vector<Message>, std::string, std::vector<int32_t>>;  // to answer: messages, a text or token ids
@@ -82,13 +85,11 @@ class ExampleEncoder {
   Pair read_pair(const nlohmann::json& example, const char* field, bool trains_prompt, const std::string& subject) const;
   Pair read_turn_pair(const nlohmann::json& example, const char* field, bool trains_prompt, const std::string& subject) const;
   size_t prompt_room_of(const Pair& pair) const;
-  TokenRow shortened(const std::vector<Message>& messages, const TokenRow& whole, const std::string& subject) const;
-  size_t take_messages(const std::vector<Message>& messages, const std::string& subject, bool generate, TokenRow& row) const;
   void take_content(const nlohmann::json& text, const std::string& subject, std::optional<int32_t> previous, std::vector<int32_t>& tokens) const;
   void take_words(const std::string& text, const std::string& subject, std::optional<int32_t> previous, std::vector<int32_t>& tokens) const;
   std::vector<int32_t> ids(const nlohmann::json& tokens, const std::string& subject) const;
   std::vector<int32_t> begin() const;
-  bool trains(Place role) const;
+  bool trains(const Message& message) const;
   const Tokenizer& need_tokenizer(const std::string& subject) const;
   void need_turns(const std::string& subject) const;
 

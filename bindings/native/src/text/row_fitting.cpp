@@ -13,15 +13,6 @@ void append(const TokenRow& from, size_t begin, size_t end, TokenRow& row) {
   row.mask.insert(row.mask.end(), from.mask.begin() + first, from.mask.begin() + behind);
 }
 
-// Bos, where the row has it and loses more than that, then the tokens from `begin` on, `room` at most.
-TokenRow from(const TokenRow& row, size_t begin, bool with_bos, size_t room) {
-  TokenRow kept;
-  if (with_bos && begin > 0) append(row, 0, 1, kept);
-  append(row, begin, std::min(row.tokens.size(), begin + room - kept.tokens.size()), kept);
-  kept.mask[0] = 0;  // nothing stands before it
-  return kept;
-}
-
 }  // namespace
 
 size_t trained_end(const std::vector<uint8_t>& mask) {
@@ -35,23 +26,34 @@ size_t prompt_room(size_t prompt, size_t answer, size_t room) {
 }
 
 TokenRow with_prompt_of(const TokenRow& row, size_t answer, size_t prompt, bool with_bos, size_t room) {
-  const bool loses_bos = with_bos && prompt < answer;
-  return from(row, answer - prompt + loses_bos, with_bos, room);
+  const size_t begin = answer - prompt + (with_bos && prompt < answer ? 1 : 0);
+  return kept_of(row, begin, begin + room - (with_bos && begin > 0 ? 1 : 0), with_bos);
 }
 
 TokenRow fitted(const TokenRow& row, bool with_bos, bool whole_answers, size_t room) {
-  if (row.tokens.size() <= room) return row;
-  const size_t end = trained_end(row.mask);
-  TokenRow trained;
-  append(row, 0, end, trained);
-  if (end <= room) return trained;
+  const auto [begin, end] = fitted_range(row.mask, with_bos, whole_answers, room);
+  return kept_of(row, begin, end, with_bos);
+}
+
+std::pair<size_t, size_t> fitted_range(const std::vector<uint8_t>& mask, bool with_bos, bool whole_answers, size_t room) {
+  if (mask.size() <= room) return {0, mask.size()};
+  const size_t end = trained_end(mask);
+  if (end <= room) return {0, end};
   size_t answer = end - 1;
-  while (answer && row.mask[answer - 1]) answer--;
+  while (answer && mask[answer - 1]) answer--;
   const size_t prompt = prompt_room(answer, end - answer, room);
   size_t begin = answer - prompt + (with_bos && prompt < answer ? 1 : 0);
-  while (whole_answers && begin < answer && row.mask[begin]) begin++;
+  while (whole_answers && begin < answer && mask[begin]) begin++;
   if (begin == answer && begin > 0 && !with_bos) begin--;  // its first token is predicted from one before it
-  return from(trained, begin, with_bos, room);
+  return {begin, std::min(end, begin + room - (with_bos && begin > 0 ? 1 : 0))};
+}
+
+TokenRow kept_of(const TokenRow& row, size_t begin, size_t end, bool with_bos) {
+  TokenRow kept;
+  if (with_bos && begin > 0) append(row, 0, 1, kept);
+  append(row, begin, std::min(end, row.tokens.size()), kept);
+  kept.mask[0] = 0;  // nothing stands before it
+  return kept;
 }
 
 }  // namespace bespoke

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "token_row.h"
@@ -23,5 +24,11 @@ TokenRow with_prompt_of(const TokenRow& row, size_t answer, size_t prompt, bool 
 
 // At most `room` tokens of a row whose answers are its trained stretches. `whole_answers`: one that begins before the row is left out.
 TokenRow fitted(const TokenRow& row, bool with_bos, bool whole_answers, size_t room);
+
+// Which tokens of a row with this mask `fitted` keeps: from the first of these to before the second, and bos where the first is not 0.
+std::pair<size_t, size_t> fitted_range(const std::vector<uint8_t>& mask, bool with_bos, bool whole_answers, size_t room);
+
+// Bos, where the row has it and loses more than that, then the tokens from `begin` to before `end`.
+TokenRow kept_of(const TokenRow& row, size_t begin, size_t end, bool with_bos);
 
 }  // namespace bespoke

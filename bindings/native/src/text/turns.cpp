@@ -6,7 +6,6 @@
 
 #include "error.h"
 #include "format/json.h"
-#include "format/untrusted_text.h"
 #include "text/tokenizer.h"
 #include "text/utf8.h"
 
@@ -15,7 +14,7 @@ namespace bespoke {
 namespace {
 
 constexpr const char* kPlaces[] = {"assistant", "end", "generate", "start", "system", "user"};
-constexpr size_t kLargestBytes = 1 << 20;
+constexpr size_t kLargestBytes = 1 << 20, kShownRoles = 12;
 
 bool is_role(Place place) { return place == Place::assistant || place == Place::system || place == Place::user; }
 
@@ -89,6 +88,16 @@ std::string_view without(std::string_view text, const std::string& left, const s
   return text;
 }
 
+// All of a few; of many those that end at `place`.
+std::string shown_roles(const std::vector<Message>& messages, size_t place) {
+  const bool few = messages.size() <= kShownRoles;
+  const size_t end = few ? messages.size() : std::min(place + 1, messages.size());
+  const size_t begin = end > kShownRoles ? end - kShownRoles : 0;
+  std::string roles = begin ? "..." : "";
+  for (size_t i = begin; i < end; i++) roles += std::string(roles.empty() ? "" : " ") + name_of(messages[i].role);
+  return roles + (end < messages.size() ? " ..." : "");
+}
+
 }  // namespace
 
 const char* name_of(Place place) { return kPlaces[static_cast<size_t>(place)]; }
@@ -153,8 +162,6 @@ std::vector<TurnPiece> Turns::render(const std::vector<Message>& messages, bool 
     const Key key(previous, next, i + 1 == messages.size());
     const auto glue = glue_.find(key);
     if (glue == glue_.end()) {
-      std::string roles;
-      for (const Message& message : messages) roles += std::string(roles.empty() ? "" : " ") + name_of(message.role);
       std::set<std::string> known;
       for (const auto& [other, text] : glue_) {
         if (std::get<0>(other) == previous && is_role(std::get<1>(other))) known.insert(name_of(std::get<1>(other)));
@@ -164,7 +171,7 @@ std::vector<TurnPiece> Turns::render(const std::vector<Message>& messages, bool 
       const char* hint = next == Place::system && previous == Place::start
                              ? "This model's template takes no system message: put those words into the first user message"
                              : "Order the messages as: system (if any), user, assistant, user, assistant, ...";
-      throw Error(Kind::Data, subject, "the roles " + roles + ": '" + name_of(next) + "' after '" + name_of(previous) + "'",
+      throw Error(Kind::Data, subject, "the roles " + shown_roles(messages, i) + ": '" + name_of(next) + "' after '" + name_of(previous) + "'",
                   std::string("after '") + name_of(previous) + "' one of " + (after.empty() ? "no message" : after),
                   previous == next ? std::string("Join neighbouring ") + name_of(previous) + " messages into one" : hint);
     }
@@ -193,33 +200,6 @@ const char* kind_of(const Json& value) {
     case Json::value_t::array: return "a list";
     default: return "a number";
   }
-}
-
-std::vector<Message> read_messages(const Json& messages, const std::string& subject) {
-  const char* form = R"({"role": "user", "content": "..."})";
-  const auto wrong = [](const std::string& where, const std::string& got, const std::string& expected, const char* next_step) {
-    throw Error(Kind::Data, where, got, expected, next_step);
-  };
-  if (!messages.is_array() || messages.empty()) {
-    wrong(subject, messages.is_array() ? "an empty list" : kind_of(messages), std::string("a list of ") + form, "Give at least one message");
-  }
-  std::vector<Message> read;
-  for (size_t i = 0; i < messages.size(); i++) {
-    const Json& message = messages[i];
-    const std::string where = subject + "[" + std::to_string(i) + "]";
-    if (!message.is_object()) wrong(where, kind_of(message), form, "Give each message as an object");
-    const Json role = message.value("role", Json()), content = message.value("content", Json());
-    const auto place = place_named(role);
-    if (!place || !is_role(*place)) wrong(where + ".role", shown(role), "one of system, user, assistant", "Rename or leave out this message");
-    for (const char* call : {"tool_calls", "function_call"}) {
-      const Json given = message.value(call, Json());
-      const bool is_call = !given.is_null() && given != Json(false) && given != Json("") && !(given.is_structured() && given.empty());
-      if (is_call) wrong(where, "a tool call", "text", "Write the call into the content, as the model shall write it");
-    }
-    if (!content.is_string()) wrong(where + ".content", kind_of(content), "text", "Give the content as one string");
-    read.push_back({*place, content.get<std::string>()});
-  }
-  return read;
 }
 
 void protect_markers(Tokenizer& tokenizer, const Turns& turns) {

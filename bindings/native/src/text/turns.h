@@ -23,6 +23,7 @@ enum class Place { assistant, end, generate, start, system, user };
 struct Message {
   Place role;  // assistant, system or user
   std::string content;
+  bool is_context = false;  // never trained on, whatever its role
 };
 
 // A stretch of a rendered conversation. Content and ending carry their message's role, all other text none. `begins_answer`: up to here
@@ -39,9 +40,6 @@ struct TurnGlue {
   Place previous, next;
   std::string text;
 };
-
-// The messages of an example or a prompt. DataError where one is not {"role": ..., "content": text}.
-std::vector<Message> read_messages(const nlohmann::json& messages, const std::string& subject);
 
 const char* name_of(Place place);
 const char* kind_of(const nlohmann::json& value);  // in words for errors, as in sdk/bespoke/errors.py

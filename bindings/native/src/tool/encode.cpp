@@ -47,7 +47,8 @@ Json event_of(const EncodedExample& encoded) {
           {"trained_tokens", encoded.trained_tokens},
           {"truncated_tokens", encoded.truncated_tokens},
           {"truncated_trained_tokens", encoded.truncated_trained_tokens},
-          {"windows", encoded.windows}};
+          {"windows", encoded.windows},
+          {"unused_keys", encoded.unused_keys}};
 }
 
 Json answer(const ExampleEncoder& encoder, const Line& line) {

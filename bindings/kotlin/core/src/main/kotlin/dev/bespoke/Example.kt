@@ -21,6 +21,7 @@ sealed interface Example {
     data class Message(
         @SerialName("role") val role: Role,
         @SerialName("content") val content: String,
+        @SerialName("weight") val weight: Int? = null,
     )
 
     @Serializable

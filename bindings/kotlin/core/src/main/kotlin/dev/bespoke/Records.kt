@@ -79,8 +79,10 @@ enum class Trains {
 /**
  * `created` is False where the same id with the same content was there already.
  *
- * `truncated_tokens`: how many found no room in the bundle's longest sequence, the oldest of the context first;
- * `truncated_trained_tokens`: how many of them were to be trained on, so that not even what is learned is whole.
+ * `truncated_tokens`: how many tokens are in none of its rows, which are at most as long as the bundle's longest
+ * sequence; `truncated_trained_tokens`: how many of them were to be trained on, so that not even what is learned is
+ * whole. `unused_keys`: how often the example has a key that says nothing here; one of its messages is named
+ * `messages.name`. Of more than 32 different ones, the others are counted together as "...".
  */
 @Serializable
 data class AddedExample(
@@ -89,6 +91,7 @@ data class AddedExample(
     @SerialName("created") val created: Boolean,
     @SerialName("truncated_tokens") val truncatedTokens: Long,
     @SerialName("truncated_trained_tokens") val truncatedTrainedTokens: Long,
+    @SerialName("unused_keys") val unusedKeys: Map<String, Long>,
 )
 
 /**
