@@ -106,6 +106,7 @@ def test_examples_are_tokenized_kept_and_listed(alice: Verbs, text_bundles: dict
         assert (added.truncated_tokens, added.truncated_trained_tokens) == (
             expected.truncated_tokens, expected.truncated_trained_tokens,
         )  # fmt: skip
+        assert added.unused_keys == ({"note": 1} if "note" in example else {})
         assert alice.add(example, added.id).created is False
         info = ExampleInfo(**alice.ask("list_examples")[-1])
         assert (info.json, info.split) == (example, added.split)

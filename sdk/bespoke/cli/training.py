@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -32,7 +33,7 @@ from bespoke.cli.session import (
     trust_options,
 )
 from bespoke.cli.settings import DATA_FORMATS, TRAIN_FLAGS, setting_flags
-from bespoke.errors import ConfigError, DataError
+from bespoke.errors import ConfigError, DataError, shown
 from bespoke.format.result_file import check_place, write
 
 if TYPE_CHECKING:
@@ -174,6 +175,7 @@ def _add(model: PersonalModel, path: Path, rows: Iterable[tuple[int, dict[str, A
     """Adds a file's examples one by one; those before a row that cannot be used stay."""
     created = there = 0
     longer: list[AddedExample] = []
+    unused: Counter[str] = Counter()
     with progress() as tell:
         for row, example in rows:
             try:
@@ -184,12 +186,15 @@ def _add(model: PersonalModel, path: Path, rows: Iterable[tuple[int, dict[str, A
                 ) from None
             created, there = created + added.created, there + (not added.created)
             longer += [added] if added.truncated_tokens else []
+            unused.update(added.unused_keys.keys())
             tell("examples", created + there, 0)
     # The bar is gone by now: it would stay above.
     click.echo(f"{path}: {created} examples added, {there} were there already", err=True)
     if longer:
         tokens, trained = (sum(getattr(one, f"truncated_{of}tokens") for one in longer) for of in ("", "trained_"))
         click.echo(cut(len(longer), tokens, trained), err=True)
+    for key, count in sorted(unused.items()):
+        click.echo(f"unknown key {shown(key)} in {count} rows", err=True)
 
 
 @contextmanager

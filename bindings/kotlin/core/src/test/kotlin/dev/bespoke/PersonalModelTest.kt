@@ -46,6 +46,7 @@ class PersonalModelTest {
         val added = model.examples.add(Example.PromptCompletion("Wer ist das? 🚀", words), "🦊", mustKnow = true)
         assertTrue(added.created)
         assertEquals(Split.TRAIN, added.split)
+        assertEquals(emptyMap<String, Long>(), added.unusedKeys)
         val kept = model.examples.list().single()
         assertEquals("🦊", kept.id)
         assertEquals(words, kept.json["completion"].toString().let { json.decodeFromString<String>(it) })
