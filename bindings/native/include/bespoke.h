@@ -252,9 +252,9 @@ typedef struct bespoke_example {
   bespoke_text use;  /* "train": it is never held out for validation; empty: as the split falls */
 } bespoke_example;
 
-/* Tokenizes an example and keeps it (added_example). The same id with the same content changes nothing. What is longer than the bundle's
- * longest sequence is cut, the oldest of the context first, and the result says by how much. BESPOKE_DATA_ERROR for what cannot be used,
- * would train nothing, or has the id of another example. */
+/* Tokenizes an example and keeps it (added_example). The same id with the same content changes nothing. A text or a conversation that is
+ * longer than the bundle's longest sequence becomes several rows; what finds no room in a row is cut, and the result says by how much, and
+ * which keys say nothing here. BESPOKE_DATA_ERROR for what cannot be used, would train nothing, or has the id of another example. */
 BESPOKE_API bespoke_status bespoke_add_example(bespoke_model *model, const bespoke_example *example, char **added, bespoke_error **error);
 
 /* All examples (example_info), in the order in which they were added. */
