@@ -24,10 +24,10 @@ class Examples:
     ) -> AddedExample:
         """Keeps an example: {"messages": ...}, {"prompt": ..., "completion": ...}, {"text": ...} or {"tokens": ..., "mask": ...}.
 
-        The same id with the same content changes nothing. A text or a conversation that is longer than the bundle's longest sequence
-        becomes several rows; what finds no room in a row is cut, and the result says by how much, and which keys say nothing here.
-        With `use="train"` it is never held out to judge by: for facts that must be known. Raises DataError for what cannot be used
-        or would train nothing.
+        The same id with the same content changes nothing. A text or a conversation that is longer than the bundle's longest
+        sequence becomes several rows; what finds no room in a row is cut, and the result says by how much, and which keys say
+        nothing here. With `use="train"` it is never held out to judge by: for facts that must be known. Raises DataError for what
+        cannot be used or would train nothing.
         """
         if use is not None:
             arguments.one_of("use", use, ("train",))

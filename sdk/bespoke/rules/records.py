@@ -16,8 +16,9 @@ AnswerEnd = Literal["stop_token", "stop_text", "max_tokens", "context_full"]
 class AddedExample:
     """`created` is False where the same id with the same content was there already.
 
-    `truncated_tokens`: how many tokens are in none of its rows, which are at most as long as the bundle's longest sequence;
-    `truncated_trained_tokens`: how many of them were to be trained on, so that not even what is learned is whole.
+    `truncated_tokens`: how many tokens are in none of its rows, which are at most as long as the bundle's longest sequence, or only
+    as context where they were to be trained on; `truncated_trained_tokens`: how many of them were to be trained on, so that not
+    even what is learned is whole.
     `unused_keys`: how often the example has a key that says nothing here; one of its messages is named `messages.name`. Of more
     than 32 different ones, the others are counted together as "...".
     """
