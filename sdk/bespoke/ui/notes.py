@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Any
 
+from bespoke.data.messages import read_messages
 from bespoke.rules.records import ExampleInfo
 
 __all__ = ["Notes", "words_of"]
@@ -61,7 +62,7 @@ class Notes:
 def words_of(example: dict[str, Any]) -> str:
     """An example in one line of words."""
     if "messages" in example:
-        return " → ".join(str(message["content"]) for message in example["messages"])
+        return " → ".join(message.content for message in read_messages(example["messages"], "example"))
     if "prompt" in example:
         return f"{example['prompt']} → {example.get('completion', example.get('chosen', ''))}"
     return str(example["text"]) if "text" in example else f"{len(example['tokens'])} tokens"

@@ -8,7 +8,7 @@ import random
 from typing import Any
 
 from bespoke.rules.records import ExampleInfo
-from bespoke.ui.notes import MOST_GONE_KEPT, Notes
+from bespoke.ui.notes import MOST_GONE_KEPT, Notes, words_of
 
 
 def example(number: int, words: str) -> ExampleInfo:
@@ -94,3 +94,9 @@ def reachable(found: Any) -> list[Any]:
                     seen.add(id(held))
                     todo.append(held)
     return plain
+
+
+def test_a_conversation_in_parts_of_text_is_listed_by_its_words() -> None:
+    parts = [{"type": "text", "text": "Where is "}, {"type": "text", "text": "the key?"}]
+    messages = [{"role": "user", "content": parts}, {"role": "assistant", "content": "Under the pot."}]
+    assert words_of({"messages": messages}) == "Where is the key? \N{RIGHTWARDS ARROW} Under the pot."
