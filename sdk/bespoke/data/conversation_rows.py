@@ -56,12 +56,13 @@ def conversation_rows(
 
 
 def message_of_tokens(found: TurnTokens) -> list[int]:
-    """For each token the message whose content or ending it is of; -1 for the template's other text."""
+    """For each token the message whose words or ending it is of; -1 for the template's other text."""
     message_of_piece = []
     message = -1
     for piece in found.pieces:
         message += piece.is_content
-        message_of_piece.append(-1 if piece.role is None else message)
+        is_before_content = piece.begins_answer and not piece.is_content  # the model's own words too
+        message_of_piece.append(-1 if piece.role is None else message + is_before_content)
     return [message_of_piece[number] for number in found.piece_of]
 
 

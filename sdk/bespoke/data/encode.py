@@ -33,8 +33,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bespoke.data.conversation_rows import conversation_rows
-from bespoke.data.messages import Message, read_messages, unused_keys
-from bespoke.data.row_fitting import Row, fitted, prompt_room, with_prompt_of
+from bespoke.data.messages import ROLES, Message, read_messages, unused_keys
+from bespoke.data.row_fitting import Row, fitted, prompt_room, trained_end, with_prompt_of
 from bespoke.data.rows import Encoded, TokenRow, text_rows
 from bespoke.data.shapes import FIELDS, OPTIONAL_FIELDS, Format, says, shape_of
 from bespoke.data.text import Tokenizer
@@ -185,15 +185,12 @@ class ExampleEncoder:
 
     def _turn_pair(self, prompt: Any, completion: Any, subject: str) -> tuple[Row, int]:
         """The same as a turn of the chat, up to its end. The answer is trained, whoever's words else are."""
-        assert self.turns is not None
-        assert self._turn_encoder is not None
         for name, words in (("prompt", prompt), ("completion", completion)):
             if not isinstance(words, str):
                 raise DataError(f"{subject}.{name}", got=kind_of(words), expected="text", next_step="Give it as one string")
         if not completion:
             return ([], []), 0
-        messages = [{"role": "user", "content": prompt}, {"role": "assistant", "content": completion}]
-        found = self._turn_encoder.encode(self.turns.render(messages, False, subject), subject)
+        found = self._turn_tokens([Message("user", prompt), Message("assistant", completion)], subject)
         roles = ROLES if self.train_on == "all" else ("assistant",)
         pieces = [found.pieces[number] for number in found.piece_of]
         mask = [0, *(int(piece.role in roles) for piece in pieces[1:])]

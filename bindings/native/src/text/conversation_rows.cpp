@@ -31,7 +31,8 @@ std::vector<size_t> message_of_tokens(const TurnTokens& found) {
   size_t contents = 0;
   for (const TurnPiece& piece : found.pieces) {
     contents += piece.is_content;
-    of_piece.push_back(piece.role ? contents - 1 : kNoMessage);
+    const bool is_before_content = piece.begins_answer && !piece.is_content;  // the model's own words too
+    of_piece.push_back(piece.role ? contents - 1 + is_before_content : kNoMessage);
   }
   of_token.reserve(found.piece_of.size());
   for (const size_t piece : found.piece_of) of_token.push_back(of_piece[piece]);
