@@ -371,9 +371,11 @@ class PersonalModel:
             return write_merged(self._bundle, exported_adapter(exported, self._bundle.manifest), model, folder)
 
     def import_adapter(self, folder: str | Path, *, trust_base: bool = False) -> int:
-        """Takes a PEFT folder as the adapter that answers, and returns its version.
+        """Takes an adapter's folder, of PEFT or of mlx-lm, as the adapter that answers, and returns its version.
 
-        Refused where it was trained on another base; `trust_base` takes one that does not say.
+        Another alpha, a lower rank and fewer linears are taken as they are meant; a higher rank, other linears and kinds of LoRA
+        that compute something else are refused by name. So is one that was trained on another base; `trust_base` takes one that
+        does not say which.
         """
         return self._core.import_adapter(arguments.folder("folder", folder), trust_base)
 

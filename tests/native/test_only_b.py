@@ -14,6 +14,8 @@ from zipfile import ZipFile
 
 import numpy as np
 import pytest
+import torch
+from peft import PeftModel
 from safetensors.numpy import load_file, save_file
 
 from bespoke import Lora, Personalizer, PersonalModel, Training, pack
@@ -23,7 +25,7 @@ from bespoke.core.handle import Handle, Place
 from bespoke.errors import AdapterError, BundleError, StateError
 from bespoke.golden.prover import verify_bundle
 from tests.bundles import made_once
-from tests.models import tiny_model
+from tests.models import dequantized_reference, masked_loss, tiny_model
 from tests.native.test_lora_targets import ASKED, comes_back_and_is_the_same_in_peft
 from tests.native.test_parity import bundle_of, compare, examples, replay
 from tests.oracle import trained_alike
@@ -157,6 +159,27 @@ def test_an_adapter_with_another_a_is_refused(folder: Path, tmp_path: Path) -> N
         "another A than the bundle's", "the bundle's own: it trains B alone (lora.train)",
     )  # fmt: skip
     assert 'Lora(train="both")' in caught.value.next_step
+
+
+def test_an_adapter_of_another_alpha_and_a_lower_rank_is_taken_with_the_bundles_own_a(folder: Path, tmp_path: Path) -> None:
+    with PersonalModel.open(folder / "bundle", tmp_path / "state") as model:
+        adapter = model.export_adapter(tmp_path / "adapter", base=True)
+        file, config = adapter / "adapter_model.safetensors", adapter / "adapter_config.json"
+        numbers = np.random.default_rng(1)
+        tensors = {
+            name: values[:2].copy() if "lora_A" in name else 0.3 * numbers.standard_normal((len(values), 2), dtype=np.float32)
+            for name, values in load_file(file).items()
+        }
+        save_file(tensors, file)
+        config.write_text(json.dumps({**json.loads(config.read_text()), "r": 2, "lora_alpha": 1}))
+        before = model.evaluate(ASKED).loss
+        model.import_adapter(adapter, trust_base=True)
+        ours = model.evaluate(ASKED).loss
+    assert abs(ours - before) > 1e-2
+    theirs = PeftModel.from_pretrained(dequantized_reference(folder / "model", dtype=torch.float64), adapter).double()
+    ids = torch.tensor([row["tokens"] for row in ASKED])
+    with torch.no_grad():
+        assert float(masked_loss(theirs, ids[:, :-1], ids[:, 1:], torch.ones(2, 12))) == pytest.approx(ours, rel=1e-5)
 
 
 def test_a_state_of_both_factors_is_refused(folder: Path, tmp_path: Path) -> None:

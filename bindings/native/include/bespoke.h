@@ -294,8 +294,10 @@ BESPOKE_API bespoke_status bespoke_reset(bespoke_model *model, bespoke_error **e
 BESPOKE_API bespoke_status bespoke_export_adapter(bespoke_model *model, bespoke_text folder, bespoke_text format, int32_t base,
                                                   bespoke_error **error);
 
-/* Takes a PEFT folder as the adapter that answers, and gives its version. BESPOKE_ADAPTER_ERROR for one of another base, rank, alpha or
- * linears; `trust_base` not 0 takes one that does not say which base it was trained on. BESPOKE_STATE_LOCKED while somebody trains. */
+/* Takes a folder of PEFT or mlx-lm as the adapter that answers, and gives its version. Another alpha, a lower rank and fewer linears than
+ * the bundle's are taken as they are meant. BESPOKE_ADAPTER_ERROR for one of another base, a higher rank, other linears, or a kind of LoRA
+ * that computes something else; `trust_base` not 0 takes one that does not say which base it was trained on. BESPOKE_STATE_LOCKED while
+ * somebody trains. */
 BESPOKE_API bespoke_status bespoke_import_adapter(bespoke_model *model, bespoke_text folder, int32_t trust_base, int64_t *version,
                                                   bespoke_error **error);
 

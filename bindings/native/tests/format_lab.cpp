@@ -9,6 +9,7 @@
 
 #include "format/hash.h"
 #include "format/adapter/peft.h"
+#include "format/adapter/read_adapter.h"
 #include "format/bundle/bundle.h"
 #include "format/plan/plan_check.h"
 
@@ -236,8 +237,9 @@ Json open_files(const Json& request) {
   return {{"seconds", seconds}, {"saved", known.save()}};
 }
 
-// The fields of a manifest that an adapter's files are made of, and the shapes of its pieces.
+// The fields of a manifest that an adapter's files are made of, and pieces of the shapes asked for, all zero.
 std::pair<Manifest, Tensors> adapter_model(const Json& request) {
+  static const std::vector<uint8_t> zeros(1 << 20);
   Manifest manifest{};
   manifest.model_name = request["name"].get<std::string>();
   manifest.base_sha256 = request["base"].get<std::string>();
@@ -246,14 +248,19 @@ std::pair<Manifest, Tensors> adapter_model(const Json& request) {
   manifest.lora_alpha = request["alpha"].get<double>();
   manifest.lora_linears = request["linears"].get<std::vector<std::string>>();
   Tensors initial;
-  for (const auto& [name, shape] : request["shapes"].items()) initial[name] = {DType::float32, shape.get<std::vector<int64_t>>(), nullptr, 0};
+  for (const auto& [name, extents] : request["shapes"].items()) {
+    const auto shape = extents.get<std::vector<int64_t>>();
+    const size_t size = sizeof(float) * static_cast<size_t>(shape[0] * shape[1]);
+    if (size > zeros.size()) throw Error(Kind::Internal, "pieces", std::to_string(size) + " bytes", std::to_string(zeros.size()), "Raise it");
+    initial[name] = {DType::float32, shape, zeros.data(), size};
+  }
   return {manifest, initial};
 }
 
-Json read_adapter(const Json& request) {
+Json read_folder(const Json& request) {
   const auto [manifest, initial] = adapter_model(request);
   Json pieces = Json::object();
-  for (const auto& [name, numbers] : read_peft(request["folder"].get<std::string>(), manifest, initial, request["trust_base"].get<bool>())) {
+  for (const auto& [name, numbers] : read_adapter(request["folder"].get<std::string>(), manifest, initial, request["trust_base"].get<bool>())) {
     std::string hex;
     for (const float number : numbers) {
       uint32_t bits;
@@ -267,7 +274,7 @@ Json read_adapter(const Json& request) {
   return pieces;
 }
 
-Json write_adapter(const Json& request, Bytes document) {
+Json write_folder(const Json& request, Bytes document) {
   const auto [manifest, initial] = adapter_model(request);
   write_peft(request["folder"].get<std::string>(), read_tensors(document, "pieces", Kind::Adapter), manifest, initial);
   return {};
@@ -281,8 +288,8 @@ Json act(const Json& request, const std::string& document) {
   if (what == "tensors") return document_of(read_tensors(bytes, subject, Kind::Bundle), bytes.data);
   if (what == "bundle") return use_bundle(request);
   if (what == "open_files") return open_files(request);
-  if (what == "read_peft") return read_adapter(request);
-  if (what == "write_peft") return write_adapter(request, bytes);
+  if (what == "read_adapter") return read_folder(request);
+  if (what == "write_peft") return write_folder(request, bytes);
   if (what == "training") return Json::parse(training_json(override_training(training_from_json(request["base"].get<std::string>(), subject), document)));
   return {};
 }

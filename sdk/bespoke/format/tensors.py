@@ -231,7 +231,9 @@ def _read_header(
         max_depth=3,
         max_items=MAX_TENSORS * (MAX_DIMENSIONS + 8),
     )
-    metadata = document.pop("__metadata__", {})
+    metadata = document.pop("__metadata__", None)
+    if metadata is None:  # MLX writes null where there is none
+        metadata = {}
     if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
         raise _refused(error, f"{subject}, __metadata__", "other than texts by name", "texts by name")
     if len(document) > MAX_TENSORS:

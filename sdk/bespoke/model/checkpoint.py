@@ -207,7 +207,9 @@ def _header(path: Path) -> tuple[dict[str, _Entry], dict[str, str]]:
         raise _damaged(path, error.strerror or str(error), "a readable file") from None
     if not isinstance(header, dict):
         raise _damaged(path, "a header that is no object", "an object from tensor name to dtype, shape and offsets")
-    metadata = header.pop("__metadata__", {})
+    metadata = header.pop("__metadata__", None)
+    if metadata is None:  # MLX writes null where there is none
+        metadata = {}
     if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
         raise _damaged(path, "__metadata__ other than texts by name", "texts by name")
     return {name: _entry(path, name, fields, 8 + length, size) for name, fields in header.items()}, metadata

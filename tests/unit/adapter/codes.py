@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The core's code that writes and reads PEFT folders."""
+"""The core's code that writes PEFT folders and reads adapters."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Code:
         self.reader.ask("write_peft", save(dict(pieces)), folder=str(folder), **_model(config, lora, base))
 
     def read(self, folder: Path, config: ModelConfig, lora: Lora, base: str, trust_base: bool = False) -> dict[str, np.ndarray]:
-        found = self.reader.ask("read_peft", folder=str(folder), trust_base=trust_base, **_model(config, lora, base))
+        found = self.reader.ask("read_adapter", folder=str(folder), trust_base=trust_base, **_model(config, lora, base))
         shapes = config.adapter_shapes(lora)
         arrays = {name: np.frombuffer(bytes.fromhex(digits), ">f4").astype("<f4") for name, digits in found.items()}
         return {name: array.reshape(shapes[name]) for name, array in arrays.items()}

@@ -245,18 +245,26 @@ def test_pieces_of_another_shape_are_not_exported(code: Code, model: tuple[Path,
 
 _OTHER_SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
     "rank": ({"r": 4}, "r 4"),
-    "alpha": ({"lora_alpha": 12}, "lora_alpha 12"),
+    "a text for a number": ({"lora_alpha": "12"}, "lora_alpha '12'"),
     "a truth for a number": ({"r": True}, "r True"),
+    "half a rank": ({"r": 2.5}, "r 2.5"),
     "modules": ({"target_modules": ["q_proj", "v_proj"]}, "target_modules"),
     "bias": ({"bias": "all"}, "bias"),
     "dora": ({"use_dora": True}, "use_dora"),
-    "rslora": ({"use_rslora": True}, "use_rslora"),
+    "a configuration of a variant": ({"kasa_config": {"beta": 1.0}}, "kasa_config"),
+    "another base": ({"init_lora_weights": "PiSSA_niter_16"}, "init_lora_weights PiSSA_niter_16"),
+    "an unknown start": ({"init_lora_weights": "tomorrow"}, "init_lora_weights tomorrow"),
     "an unknown variant": ({"use_something_new": True}, "use_something_new"),
     "another method": ({"peft_type": "IA3"}, "peft_type"),
-    "rank by module": ({"rank_pattern": {"q_proj": 2}}, "rank_pattern"),
-    "alpha by module": ({"alpha_pattern": {"q_proj": 2}}, "alpha_pattern"),
+    "rank by a pattern": ({"rank_pattern": {"[qk]_proj": 2}}, "rank_pattern"),
+    "alpha by a pattern": ({"alpha_pattern": {"q_proj|k_proj": 2}}, "alpha_pattern"),
+    "two alphas for a module": ({"alpha_pattern": {"q_proj": 2, "self_attn.q_proj": 3}}, "alpha_pattern"),
+    "a list for an object": ({"rank_pattern": ["q_proj"]}, "rank_pattern"),
     "whole modules": ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
     "some layers": ({"layers_to_transform": [0]}, "layers_to_transform"),
+    "layers elsewhere": ({"layers_to_transform": [0], "layers_pattern": "blocks"}, "layers_pattern"),
+    "some modules left out": ({"exclude_modules": ["q_proj"]}, "exclude_modules"),
+    "a pattern of modules left out": ({"exclude_modules": ".*q_proj"}, "exclude_modules"),
     "repeated layers": ({"layer_replication": [[0, 2]]}, "layer_replication"),
 }
 
@@ -305,6 +313,8 @@ def test_tensors_that_do_not_belong_to_the_model_are_refused_by_name(
     refused({name: values for name, values in held.items() if name != first}, "no base_model")
     refused(held | {"base_model.model.lm_head.lora_A.weight": held[first]}, "an unknown base_model.model.lm_head")
     refused(held | {first: held[first][:, :5].copy()}, r"shape \[3, 5\]")
+    refused({name: values for name, values in held.items() if name[:-13] != first[:-13]}, "no base_model.*1 more missing")
+    refused({}, "no base_model")
     refused(held | {first: np.full_like(held[first], np.nan)}, "NaN")
     refused(held | {first: held[first].astype(np.int32)}, "dtype '?I32")
     save_file(held, folder / WEIGHTS, metadata)

@@ -178,6 +178,11 @@ def test_refuses_headers_that_lie(tmp_path: Path, header: bytes | dict[str, obje
     assert str(path) in caught.value.subject
 
 
+def test_reads_the_header_of_a_file_that_mlx_wrote(tmp_path: Path) -> None:
+    path = craft(tmp_path / "f", {"__metadata__": None, "a": entry()}, bytes(8))
+    assert map_tensors(path)["a"].tolist() == [0, 0]
+
+
 @pytest.mark.parametrize("length", [2**64 - 1, 2**63, 2**40, 5 * 2**20, 9, 3])
 def test_refuses_header_lengths_beyond_file_or_cap(tmp_path: Path, length: int) -> None:
     (tmp_path / "f").write_bytes(length.to_bytes(8, "little") + b'{"a":0}')

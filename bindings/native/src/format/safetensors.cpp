@@ -24,7 +24,8 @@ constexpr Code kCodes[] = {
 
 class Header : public PieceTaker {
  public:
-  Header(const std::string& subject, Kind kind, const std::vector<SafetensorsType>& known) : subject_(subject), kind_(kind), known_(known) {}
+  Header(const std::string& subject, Kind kind, const std::vector<SafetensorsType>& known, bool is_mapped = false)
+      : subject_(subject), kind_(kind), known_(known), is_mapped_(is_mapped) {}
 
   size_t bytes(Bytes start, uint64_t file_size) const {
     uint64_t length = 0;
@@ -62,6 +63,7 @@ class Header : public PieceTaker {
   }
 
   void take_metadata(const Json& texts) {
+    if (texts.is_null()) return;  // as MLX writes that there is none
     const bool sound = texts.is_object() && std::all_of(texts.begin(), texts.end(), [](const Json& text) { return text.is_string(); });
     if (!sound) refuse(subject_ + ", __metadata__", "other than texts by name", "texts by name");
     found_.metadata = texts.get<std::map<std::string, std::string>>();
@@ -124,7 +126,7 @@ class Header : public PieceTaker {
         refuse(at(entry.name), std::string(entry.begin > offset ? "a hole" : "an overlap") + " before byte " + std::to_string(entry.begin),
                "a tensor that begins at " + std::to_string(offset));
       }
-      if ((start + entry.begin) % known_type(entry.dtype)->bytes) {
+      if (is_mapped_ && (start + entry.begin) % known_type(entry.dtype)->bytes) {
         refuse(at(entry.name), "data at byte " + std::to_string(start + entry.begin), "data aligned to its type");
       }
       if (entry.end > file_size - start) {
@@ -142,6 +144,7 @@ class Header : public PieceTaker {
   const std::string& subject_;
   const Kind kind_;
   const std::vector<SafetensorsType>& known_;
+  const bool is_mapped_;
   SafetensorsHeader found_;
 };
 
@@ -162,15 +165,15 @@ size_t safetensors_header_bytes(Bytes start, uint64_t file_size, const std::stri
 }
 
 SafetensorsHeader read_safetensors_header(Bytes header, uint64_t file_size, const std::string& subject, Kind kind,
-                                          const std::vector<SafetensorsType>& known) {
-  return Header(subject, kind, known).read(header, file_size);
+                                          const std::vector<SafetensorsType>& known, bool is_mapped) {
+  return Header(subject, kind, known, is_mapped).read(header, file_size);
 }
 
 Tensors read_tensors(Bytes file, const std::string& subject, Kind kind) {
   const size_t header_bytes = safetensors_header_bytes(file, file.size, subject, kind);
   const Bytes header{file.data + kSafetensorsStart, header_bytes};
   Tensors tensors;
-  for (SafetensorsEntry& entry : read_safetensors_header(header, file.size, subject, kind, types_of_bundles()).entries) {
+  for (SafetensorsEntry& entry : read_safetensors_header(header, file.size, subject, kind, types_of_bundles(), true).entries) {
     const uint8_t* data = file.data + entry.begin;
     tensors.emplace(entry.name, Tensor{dtype_named(entry.dtype), std::move(entry.shape), data, static_cast<size_t>(entry.end - entry.begin)});
   }

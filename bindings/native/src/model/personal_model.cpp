@@ -11,6 +11,7 @@
 #include "format/adapter/gguf.h"
 #include "format/adapter/mlx.h"
 #include "format/adapter/peft.h"
+#include "format/adapter/read_adapter.h"
 #include "format/bundle/manifest_check.h"
 #include "format/number_text.h"
 #include "model/answering.h"
@@ -255,7 +256,7 @@ void PersonalModel::export_adapter(const std::string& folder, AdapterFormat form
 int64_t PersonalModel::import_adapter(const std::string& folder, bool trust_base) {
   const std::lock_guard<std::mutex> alone(storing_);
   const auto lock = store_->trainer_lock("importing an adapter");
-  const auto numbers = read_peft(folder, bundle_->manifest(), bundle_->tensors(bundle_->manifest().adapter), trust_base);
+  const auto numbers = read_adapter(folder, bundle_->manifest(), bundle_->tensors(bundle_->manifest().adapter), trust_base);
   std::vector<StateTensor> tensors = adapter_shapes(*bundle_);
   for (StateTensor& tensor : tensors) tensor.data = numbers.at(std::string(tensor.name)).data();
   return store_->import_version(tensors, std::filesystem::path(folder + "/.").parent_path().filename().string());

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "format/adapter/mlx.h"
 
+#include "format/adapter/read_adapter.h"
 #include "format/adapter/safetensors_file.h"
 #include "format/json.h"
 
 namespace bespoke {
 
 namespace {
-
-constexpr const char* kConfig = "adapter_config.json";
-constexpr const char* kWeights = "adapters.safetensors";
 
 // Where mlx-lm has the blocks: its models keep the decoder of one that sees images too in `language_model`.
 std::string path_of(const Manifest& manifest) { return manifest.decoder_path == "model" ? "model" : "language_model.model"; }
@@ -31,15 +29,17 @@ std::string settings_text(const Manifest& manifest) {
 
 }  // namespace
 
+std::string mlx_module(const AdapterPiece& piece, const Manifest& manifest) {
+  return path_of(manifest) + ".layers." + std::to_string(piece.block) + "." + piece.part() + "." + piece.linear;
+}
+
 void write_mlx(const std::string& folder, const Tensors& adapter, const Manifest& manifest, const Tensors& initial) {
   SafetensorsFile tensors;
   for (const AdapterPiece& piece : pieces_of(adapter, initial, manifest))
-    tensors.add(path_of(manifest) + ".layers." + std::to_string(piece.block) + "." + piece.part() + "." + piece.linear + "." +
-                    (piece.is_a() ? "lora_a" : "lora_b"),
-                *piece.tensor, true);
-  WholeFolder whole(folder, Kind::Adapter, WholeFolder::Readers::owner, replaces_only({kConfig, kWeights}));
-  write_text(whole, kConfig, settings_text(manifest));
-  tensors.write(whole, kWeights, {{"format", "mlx"}});
+    tensors.add(mlx_module(piece, manifest) + (piece.is_a() ? ".lora_a" : ".lora_b"), *piece.tensor, true);
+  WholeFolder whole(folder, Kind::Adapter, WholeFolder::Readers::owner, replaces_only({kAdapterConfig, kMlxWeights}));
+  write_text(whole, kAdapterConfig, settings_text(manifest));
+  tensors.write(whole, kMlxWeights, {{"format", "mlx"}, {kBaseKey, manifest.base_sha256}});
   whole.finish();
 }
 

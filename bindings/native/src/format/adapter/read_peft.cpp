@@ -1,79 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "format/adapter/peft.h"
-
-#include <fcntl.h>
-#include <sys/stat.h>
-
+// What the adapter_config.json of PEFT says of each linear. Rules of matching are those of peft.tuners.tuners_utils and peft.utils.other.
 #include <algorithm>
-#include <cerrno>
+#include <cctype>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
-#include <set>
+#include <optional>
 
-#include "format/adapter/pieces.h"
-#include "format/json.h"
-#include "format/safetensors.h"
-#include "platform/descriptor.h"
+#include "format/adapter/adapter_file.h"
+#include "format/adapter/peft.h"
+#include "format/adapter/read_adapter.h"
 
 namespace bespoke {
 
 namespace {
 
-constexpr size_t kMaxConfigBytes = 1'000'000, kMaxDepth = 32, kMaxItems = 2'000'000;
-// The size of a number that is taken. With larger ones, products of two pieces, summed over a few thousand inputs and squared by a
-// norm, come near to what float32 and bfloat16 hold (3e38), and float16 holds no more than 65504.
-constexpr float kLargest = 1e4f;
 // Settings of PEFT that change what an adapter computes or where it sits; we have none of them, so each must be off.
-const std::set<std::string> kMustBeOff = {
-    "alora_invocation_tokens", "alpha_pattern",       "exclude_modules", "fan_in_fan_out", "layer_replication",        "layers_to_transform",
-    "lora_bias",               "modules_to_save",     "rank_pattern",    "target_parameters", "trainable_token_indices"};
-const std::vector<SafetensorsType> kTypes = {{"F32", 4}, {"F16", 2}, {"BF16", 2}};
-
-std::string number_text(const char* form, double number) {
-  char text[40];
-  std::snprintf(text, sizeof text, form, number);
-  return text;
-}
-
-[[noreturn]] void refuse(const std::string& path, const std::string& got, const std::string& expected) {
-  throw Error(Kind::Adapter, path, got, expected, "Give a LoRA adapter made for this bundle");
-}
-
-[[noreturn]] void refuse_damaged(const std::string& path, const std::string& got, const std::string& expected) {
-  throw Error(Kind::Adapter, path, got, expected, "Download or write the file again");
-}
-
-// A file that somebody else names: opening a pipe waits for its other end, for ever where there is none, and a device may never end.
-// A link is followed: a download's folder may consist of them.
-struct PlainFile {
-  explicit PlainFile(const std::string& path) : path(path), opened(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-    struct stat found {};
-    if (opened.get() < 0 || fstat(opened.get(), &found) != 0) problem = std::strerror(errno);
-    else if (!S_ISREG(found.st_mode)) problem = "something that is no plain file";
-    size = static_cast<uint64_t>(found.st_size);
-  }
-
-  // At most `count` bytes; fewer where the file ends.
-  std::vector<uint8_t> read(size_t count, uint64_t offset) const {
-    std::vector<uint8_t> bytes(count);
-    size_t done = 0;
-    while (done < count) {
-      const ssize_t got = pread(opened.get(), bytes.data() + done, count - done, static_cast<off_t>(offset + done));
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) refuse_damaged(path, std::strerror(errno), "a readable file");
-      if (got == 0) break;
-      done += static_cast<size_t>(got);
-    }
-    bytes.resize(done);
-    return bytes;
-  }
-
-  const std::string path;
-  const Descriptor opened;
-  std::string problem;  // empty: none
-  uint64_t size = 0;
-};
+const std::set<std::string> kMustBeOff = {"alora_invocation_tokens", "fan_in_fan_out",    "layer_replication",      "lora_bias",
+                                          "modules_to_save",         "target_parameters", "trainable_token_indices"};
+// Settings of an initialization, which `init_lora_weights` names, or of the way of running.
+const std::set<std::string> kHarmlessConfigs = {"corda_config", "eva_config", "loftq_config", "lora_ga_config", "runtime_config"};
+// Ways of drawing A and B that leave the base's weights as they are. The others (PiSSA, OLoRA, CorDA, LoftQ, LoRA-GA) subtract from the
+// weights what the adapter begins with, or quantize them, so such an adapter belongs to weights that no folder holds.
+const std::set<std::string> kKeepTheBase = {"eva", "gaussian", "mica", "orthogonal"};
+const char* const kConvert =
+    "In peft, save it with save_pretrained(..., path_initial_model_for_weight_conversion=FOLDER), where FOLDER holds the adapter as it was "
+    "before training: that writes one for the original weights";
 
 bool is_off(const Json& value) {  // what Python takes for false
   if (value.is_number()) return value == 0;
@@ -86,134 +36,169 @@ std::string plain(const Json& value) {  // as `shown`, a text without its quotes
   return value.is_string() ? text.substr(1, text.rfind('\'') - 1) : text;
 }
 
-void check_number(const Json& settings, const char* field, double wanted, const std::string& path) {
-  const Json got = settings.value(field, Json());
-  if (got.is_number() && got.get<double>() == wanted) return;
-  refuse(path, field + (" " + shown(got)), number_text("%g", wanted) + ", as the bundle has");
+bool ends_with(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-bool are_linears(const Json& targets, const Manifest& manifest) {
-  if (!targets.is_array()) return false;
-  std::vector<std::string> got, linears = manifest.lora_linears;
-  for (const Json& target : targets) got.push_back(target.is_string() ? target.get<std::string>() : "");
-  std::sort(got.begin(), got.end());
-  std::sort(linears.begin(), linears.end());
-  return got == linears;
-}
-
-void check_settings(const std::string& path, const Manifest& manifest) {
-  const PlainFile file(path);
-  if (!file.problem.empty()) refuse(path, file.problem, "the adapter_config.json of a PEFT adapter");
-  const std::vector<uint8_t> document = file.read(static_cast<size_t>(std::min<uint64_t>(file.size, kMaxConfigBytes + 1)), 0);
-  if (document.size() > kMaxConfigBytes)
-    refuse(path, "more than " + std::to_string(kMaxConfigBytes) + " bytes", "at most " + std::to_string(kMaxConfigBytes));
-  const JsonRules rules{path, Kind::Adapter, "Get the file again from where it was built", kMaxConfigBytes, kMaxDepth, kMaxItems};
-  const OwnedJson owned = parse_json({document.data(), document.size()}, rules);
-  const Json& settings = *owned;
-  if (!settings.is_object()) refuse(path, shown(settings), "an object");
-  if (!is_text(settings.value("peft_type", Json()), "LORA")) refuse(path, "peft_type " + shown(settings.value("peft_type", Json())), "LORA");
-  check_number(settings, "r", static_cast<double>(manifest.lora_rank), path);
-  check_number(settings, "lora_alpha", manifest.lora_alpha, path);
-  if (!is_text(settings.value("bias", Json("none")), "none")) refuse(path, "bias " + shown(settings["bias"]), "none");
+void check_kind(const Json& settings, const std::string& path) {
+  const Json &kind = member(settings, "peft_type"), &bias = member(settings, "bias"), &drawn = member(settings, "init_lora_weights");
+  if (!is_text(kind, "LORA")) refuse(path, "peft_type " + shown(kind), "LORA");
+  if (!bias.is_null() && !is_text(bias, "none")) refuse(path, "bias " + shown(bias), "none");
   for (const auto& [field, value] : settings.items()) {
-    if ((kMustBeOff.count(field) || field.compare(0, 4, "use_") == 0) && !is_off(value))
-      refuse(path, field.substr(0, 80) + " " + plain(value), "it off: plain LoRA on the same linears of every block");
+    const bool is_use = field.compare(0, 4, "use_") == 0;
+    const bool is_variant = is_use ? field != "use_rslora" : ends_with(field, "_config") && !kHarmlessConfigs.count(field);
+    if ((kMustBeOff.count(field) || is_variant) && !is_off(value))
+      refuse(path, field.substr(0, 80) + " " + plain(value), "it off: plain LoRA on linears of the blocks");
   }
-  // A pattern, or "all-linear": the names of the tensors, which are checked one by one, say what it meant.
-  const Json targets = settings.value("target_modules", Json());
-  if (targets.is_string() || are_linears(targets, manifest)) return;
-  std::vector<std::string> linears = manifest.lora_linears;
-  std::sort(linears.begin(), linears.end());
-  refuse(path, "target_modules " + plain(targets), joined(linears, ", ") + ", as the bundle has");
+  if (drawn.is_null() || drawn.is_boolean()) return;
+  std::string name = drawn.is_string() ? drawn.get<std::string>() : "";
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (kKeepTheBase.count(name)) return;
+  refuse(path, "init_lora_weights " + plain(drawn), "true, false, " + joined({kKeepTheBase.begin(), kKeepTheBase.end()}, ", ") +
+         ": with others the adapter belongs to other weights than the model's", kConvert);
 }
 
-void check_base(const std::string& path, const SafetensorsHeader& header, const std::string& expected, bool trust_base) {
-  const auto found = header.metadata.find(kPeftBaseKey);
-  if (found == header.metadata.end()) {
-    if (trust_base) return;
-    throw Error(Kind::Adapter, path + ", base model", "no hash of the base it was trained on", "base " + expected.substr(0, 12),
-                "Pass trust_base=True if you know that it was trained on this model");
-  }
-  if (found->second == expected) return;
-  throw Error(Kind::Adapter, path + ", base model", "an adapter trained on base " + found->second.substr(0, 12), "base " + expected.substr(0, 12),
-              "Give an adapter of this bundle's base, or open the bundle it was trained with");
+// In lists `target_modules` and `exclude_modules`: a module's whole name, or what it ends with behind a dot.
+bool is_name_of(const Json& name, const std::string& module) {
+  const std::string& text = name.get_ref<const std::string&>();
+  return text == module || ends_with(module, "." + text);
 }
 
-float number_of(const uint8_t* at, const std::string& dtype) {
-  float number;
-  if (dtype == "F32") {
-    std::memcpy(&number, at, sizeof number);
-    return number;
-  }
-  const uint32_t half = at[0] | uint32_t{at[1]} << 8;
-  if (dtype == "BF16") {  // the upper half of a float32
-    const uint32_t bits = half << 16;
-    std::memcpy(&number, &bits, sizeof number);
-    return number;
-  }
-  const int exponent = half >> 10 & 31, fraction = half & 1023;
-  if (exponent == 31) number = fraction ? NAN : INFINITY;
-  else number = std::ldexp(static_cast<float>(exponent ? 1024 + fraction : fraction), (exponent ? exponent : 1) - 25);
-  return half >> 15 ? -number : number;
+bool is_in(const Json& names, const std::string& module) {
+  return std::any_of(names.begin(), names.end(), [&](const Json& name) { return is_name_of(name, module); });
 }
 
-std::vector<float> numbers_of(const PlainFile& file, const SafetensorsEntry& entry, const std::string& name) {
-  const std::vector<uint8_t> raw = file.read(static_cast<size_t>(entry.end - entry.begin), entry.begin);
-  if (raw.size() != entry.end - entry.begin)
-    refuse_damaged(file.path, std::to_string(raw.size()) + " bytes of " + entry.name, std::to_string(entry.end - entry.begin));
-  const size_t width = entry.dtype == "F32" ? 4 : 2;
-  std::vector<float> numbers(raw.size() / width);
-  for (size_t i = 0; i < numbers.size(); i++) numbers[i] = number_of(raw.data() + width * i, entry.dtype);
-  float largest = 0;
-  for (const float number : numbers) largest = std::isfinite(number) ? std::max(largest, std::abs(number)) : INFINITY;
-  if (largest > kLargest) {
-    const bool is_finite = std::isfinite(largest);
-    throw Error(Kind::Adapter, file.path + ", piece " + name, is_finite ? "a number of size " + number_text("%.3g", largest) : "NaN or infinity",
-                "finite numbers of size " + number_text("%g", kLargest) + " at most",
-                "Give an adapter that was trained to its end, and export it again");
+// A key of `rank_pattern` is a regular expression: (.*\.)?(key)$ from the start of a module's name. Taken are names: letters, digits,
+// _ and -, with dots, each of which stands for any character. None where it is more than a name.
+std::optional<bool> names_module(std::string key, const std::string& module) {
+  const bool from_start = !key.empty() && key[0] == '^';
+  if (from_start) key.erase(0, 1);
+  if (ends_with(key, "$")) key.pop_back();
+  std::string literal;
+  std::vector<bool> is_any;
+  for (size_t i = 0; i < key.size(); i++) {
+    const bool is_escaped = key[i] == '\\' && i + 1 < key.size() && key[i + 1] == '.';
+    if (is_escaped) i++;
+    else if (!std::isalnum(static_cast<unsigned char>(key[i])) && key[i] != '_' && key[i] != '-' && key[i] != '.') return std::nullopt;
+    literal += key[i];
+    is_any.push_back(key[i] == '.' && !is_escaped);
   }
-  return numbers;
+  if (literal.size() > module.size()) return false;
+  const size_t start = module.size() - literal.size();
+  if (start > 0 && (from_start || module[start - 1] != '.')) return false;
+  for (size_t i = 0; i < literal.size(); i++)
+    if (!is_any[i] && literal[i] != module[start + i]) return false;
+  return true;
 }
 
-// What is not trained is no part of a state: it must be the bundle's own, to the bit.
-void check_frozen(const std::string& path, const std::string& piece, const std::vector<float>& numbers, const Tensor& own) {
-  if (std::memcmp(numbers.data(), own.data, sizeof(float) * numbers.size()) == 0) return;
-  throw Error(Kind::Adapter, path + ", piece " + piece, "another A than the bundle's", "the bundle's own: it trains B alone (lora.train)",
-              "Give an adapter that was exported from this bundle, or build one with Lora(train=\"both\")");
-}
+class Numbers {  // `r` and `rank_pattern`, or `lora_alpha` and `alpha_pattern`
+ public:
+  Numbers(const Json& settings, const char* field, const char* pattern_field, const std::string& path)
+      : field_(field), pattern_field_(pattern_field), path_(path), all_(member(settings, field)), pattern_(member(settings, pattern_field)) {
+    check(all_, field_ + " " + shown(all_));
+    if (!is_off(pattern_) && !pattern_.is_object()) refuse(path, pattern_field_ + " " + shown(pattern_), "an object");
+  }
+
+  const Json& of(const std::string& module, std::string& setting) const {
+    const Json* found = &all_;
+    setting = field_ + " " + shown(all_);
+    if (is_off(pattern_)) return *found;
+    for (const auto& [key, value] : pattern_.items()) {
+      const std::string said = pattern_field_ + " " + key.substr(0, 80) + ": " + shown(value);
+      const std::optional<bool> is_named = names_module(key, module);
+      if (!is_named) refuse(path_, said, "names of modules, no patterns of names", "Write each module's name into " + pattern_field_);
+      if (!*is_named) continue;
+      check(value, said);
+      if (found != &all_ && *found != value) refuse(path_, said + ", and another number for " + module, "one number for a module");
+      found = &value;
+      setting = said;
+    }
+    return *found;
+  }
+
+ private:
+  void check(const Json& value, const std::string& said) const {
+    if (!value.is_number() || !std::isfinite(value.get<double>())) refuse(path_, said, "a number");
+  }
+
+  const std::string field_, pattern_field_, path_;
+  const Json &all_, &pattern_;
+};
+
+class Places {  // which modules the settings say that there are
+ public:
+  Places(const Json& settings, const std::string& path, const Manifest& manifest)
+      : targets_(member(settings, "target_modules")), excluded_(member(settings, "exclude_modules")),
+        layers_(member(settings, "layers_to_transform")), path_(path), linears_(manifest.lora_linears) {
+    std::sort(linears_.begin(), linears_.end());
+    // A pattern, or "all-linear": the names of the tensors, which are checked one by one, say what it meant.
+    if (!targets_.is_string() && (!are_texts(targets_) || targets_.empty())) refuse_targets(plain(targets_));
+    if (!is_off(excluded_) && !are_texts(excluded_)) refuse(path, "exclude_modules " + plain(excluded_), "a list of names");
+    if (!is_off(layers_) && !layers_.is_array() && !layers_.is_number_integer())
+      refuse(path, "layers_to_transform " + plain(layers_), "a number or a list of numbers");
+    const Json& pattern = member(settings, "layers_pattern");
+    const Json& first = pattern.is_array() && pattern.size() == 1 ? pattern[0] : pattern;
+    const bool is_usual = is_off(pattern) || is_text(first, "layers");
+    if (!has_all_layers() && !is_usual) refuse(path, "layers_pattern " + plain(pattern), "layers, which is where the model has its blocks");
+  }
+
+  // Every name in `target_modules` stands for one of these modules, the bundle's.
+  void check_targets(const std::vector<std::string>& modules) const {
+    if (targets_.is_string()) return;
+    for (const Json& target : targets_)
+      if (std::none_of(modules.begin(), modules.end(), [&](const std::string& module) { return is_name_of(target, module); }))
+        refuse_targets("with " + shown(target));
+  }
+
+  void place(ForeignLinear& linear, const std::string& module, int64_t block) const {
+    if (!targets_.is_string() && !is_in(targets_, module)) linear.left_out = "target_modules " + plain(targets_);
+    else if (!is_off(excluded_) && is_in(excluded_, module)) linear.left_out = "exclude_modules " + plain(excluded_);
+    else if (!has_layer(block)) linear.left_out = "layers_to_transform " + plain(layers_);
+    linear.is_due = !targets_.is_string() && linear.left_out.empty();
+  }
+
+ private:
+  bool has_all_layers() const { return layers_.is_null() || (layers_.is_array() && layers_.empty()); }
+  bool has_layer(int64_t block) const {
+    if (has_all_layers()) return true;
+    if (!layers_.is_array()) return layers_ == block;
+    return std::any_of(layers_.begin(), layers_.end(), [&](const Json& layer) { return layer == block; });
+  }
+  [[noreturn]] void refuse_targets(const std::string& what) const {
+    refuse(path_, "target_modules " + what, joined(linears_, ", ") + ", as the bundle has");
+  }
+
+  const Json &targets_, &excluded_, &layers_;
+  const std::string path_;
+  std::vector<std::string> linears_;
+};
 
 }  // namespace
 
-std::map<std::string, std::vector<float>> read_peft(const std::string& folder, const Manifest& manifest, const Tensors& initial,
-                                                    bool trust_base) {
-  check_settings(folder + "/" + kPeftConfig, manifest);
-  const PlainFile file(folder + "/" + kPeftWeights);
-  if (!file.problem.empty()) refuse_damaged(file.path, file.problem, "a readable file");
-  const std::vector<uint8_t> start = file.read(kSafetensorsStart, 0);
-  const size_t header_bytes = safetensors_header_bytes({start.data(), start.size()}, file.size, file.path, Kind::Adapter);
-  const std::vector<uint8_t> text = file.read(header_bytes, kSafetensorsStart);
-  const SafetensorsHeader header = read_safetensors_header({text.data(), text.size()}, file.size, file.path, Kind::Adapter, kTypes);
-  check_base(file.path, header, manifest.base_sha256, trust_base);
-  std::map<std::string, std::string> keys;  // -> name of the piece
-  for (const auto& [name, _] : initial) keys[peft_key(piece_named(name), manifest)] = name;
-  std::set<std::string> got, expected;
-  for (const SafetensorsEntry& entry : header.entries) got.insert(entry.name);
-  for (const auto& [key, _] : keys) expected.insert(key);
-  check_names(file.path, got, expected, manifest);
-  for (const SafetensorsEntry& entry : header.entries) {  // all of them before a number is read
-    const std::vector<int64_t>& shape = initial.at(keys.at(entry.name)).shape;
-    if (entry.shape != shape)
-      throw Error(Kind::Adapter, file.path + ", tensor " + entry.name, "shape " + shape_text(entry.shape), shape_text(shape),
-                  "Give an adapter of this model");
+ForeignAdapter peft_adapter(const Json& settings, const std::string& path, const Manifest& manifest, const std::set<std::string>& linears) {
+  check_kind(settings, path);
+  const Numbers ranks(settings, "r", "rank_pattern", path), alphas(settings, "lora_alpha", "alpha_pattern", path);
+  const Places places(settings, path, manifest);
+  const bool is_root = !is_off(member(settings, "use_rslora"));  // rank-stabilized: alpha / sqrt(r)
+  ForeignAdapter adapter{kPeftWeights, false, {}};
+  std::vector<std::string> modules;
+  for (const std::string& name : linears) {
+    const AdapterPiece piece = piece_named(name + ".lora_A");
+    const std::string module = peft_module(piece, manifest);
+    modules.push_back(module);
+    std::string rank_setting, alpha_setting;
+    const Json& rank = ranks.of(module, rank_setting);
+    const double alpha = alphas.of(module, alpha_setting).get<double>();
+    if (!rank.is_number_integer() || rank < 1 || rank > INT32_MAX) refuse(path, rank_setting, "a whole number, at least 1");
+    const auto r = rank.get<int64_t>();
+    const double divisor = is_root ? std::sqrt(static_cast<double>(r)) : static_cast<double>(r);
+    const std::string key = "base_model.model." + module;
+    ForeignLinear linear{key + ".lora_A.weight", key + ".lora_B.weight", r, rank_setting, alpha / divisor, false, ""};
+    places.place(linear, module, piece.block);
+    adapter.linears.emplace(name, std::move(linear));
   }
-  std::map<std::string, std::vector<float>> pieces;
-  for (const SafetensorsEntry& entry : header.entries) {
-    const std::string& name = keys.at(entry.name);
-    std::vector<float> numbers = numbers_of(file, entry, name);
-    if (manifest.trains(name)) pieces[name] = std::move(numbers);
-    else check_frozen(file.path, name, numbers, initial.at(name));
-  }
-  return pieces;
+  places.check_targets(modules);
+  return adapter;
 }
 
 }  // namespace bespoke

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "format/adapter/peft.h"
+#include "format/adapter/read_adapter.h"
 #include "format/adapter/safetensors_file.h"
 #include "format/json.h"
 
@@ -44,18 +45,17 @@ std::string settings_text(const Manifest& manifest) {
 
 }  // namespace
 
-std::string peft_key(const AdapterPiece& piece, const Manifest& manifest) {
-  return "base_model.model." + manifest.decoder_path + ".layers." + std::to_string(piece.block) + "." + piece.part() + "." + piece.linear +
-         "." + piece.side + ".weight";
+std::string peft_module(const AdapterPiece& piece, const Manifest& manifest) {
+  return manifest.decoder_path + ".layers." + std::to_string(piece.block) + "." + piece.part() + "." + piece.linear;
 }
 
 void write_peft(const std::string& folder, const Tensors& adapter, const Manifest& manifest, const Tensors& initial) {
   SafetensorsFile tensors;
   for (const AdapterPiece& piece : pieces_of(adapter, initial, manifest))
-    tensors.add(peft_key(piece, manifest), *piece.tensor);
-  WholeFolder whole(folder, Kind::Adapter, WholeFolder::Readers::owner, replaces_only({kPeftConfig, kPeftWeights}));
-  write_text(whole, kPeftConfig, settings_text(manifest));
-  tensors.write(whole, kPeftWeights, {{"format", "pt"}, {kPeftBaseKey, manifest.base_sha256}});
+    tensors.add("base_model.model." + peft_module(piece, manifest) + "." + piece.side + ".weight", *piece.tensor);
+  WholeFolder whole(folder, Kind::Adapter, WholeFolder::Readers::owner, replaces_only({kAdapterConfig, kPeftWeights}));
+  write_text(whole, kAdapterConfig, settings_text(manifest));
+  tensors.write(whole, kPeftWeights, {{"format", "pt"}, {kBaseKey, manifest.base_sha256}});
   whole.finish();
 }
 

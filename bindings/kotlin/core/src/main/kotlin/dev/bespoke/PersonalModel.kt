@@ -121,7 +121,10 @@ class PersonalModel private constructor(private val handle: Handle) : AutoClosea
     suspend fun exportAdapter(folder: String, format: AdapterFormat = AdapterFormat.PEFT, base: Boolean = false): Unit =
         handle.stored { NativeApi.exportAdapter(it, folder.bytes(), format.name.lowercase().bytes(), base) }
 
-    /** Takes a PEFT folder as the adapter that answers, and returns its version. [trustBase]: also one that does not say its base. */
+    /**
+     * Takes a folder of PEFT or mlx-lm as the adapter that answers, and returns its version. Another alpha, a lower rank and fewer linears
+     * than the bundle's are taken as they are meant. [trustBase]: also one that does not say its base.
+     */
     suspend fun importAdapter(folder: String, trustBase: Boolean = false): Long =
         handle.stored { NativeApi.importAdapter(it, folder.bytes(), trustBase) }
 
