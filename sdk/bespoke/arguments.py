@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import operator
 import os
+import re
 from collections.abc import Callable, Sequence
 from numbers import Real
 from pathlib import Path
@@ -19,6 +20,7 @@ from bespoke.errors import BespokeError, ConfigError, shown
 __all__ = ["folder", "function", "number", "one_of", "path", "whole_number"]
 
 Raised = type[BespokeError]
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _MAX_PATH_BYTES, _MAX_NAME_BYTES = 4095, 255  # what Linux takes
 
 
@@ -67,12 +69,21 @@ def path(name: str, value: Any, expected: str) -> Path:
     if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str) or not os.fspath(value):
         raise _wrong(ConfigError, name, value, expected)
     found = Path(value)
+    if is_url(value):
+        raise ConfigError(
+            name, got=f"a URL, {shown(os.fspath(value))}", expected=expected, next_step="Give the path in it, without the scheme"
+        )
     if "\0" in str(found):
         raise _wrong(ConfigError, name, value, "a path without NUL")
     _check_utf8(name, found)
     if len(str(found).encode()) > _MAX_PATH_BYTES or any(len(part.encode()) > _MAX_NAME_BYTES for part in found.parts):
         raise _wrong(ConfigError, name, value, f"a path of at most {_MAX_PATH_BYTES} bytes, {_MAX_NAME_BYTES} a name")
     return found
+
+
+def is_url(value: str | os.PathLike[str]) -> bool:
+    """scheme://place; of a Path, in which there is no //, file:/place. It would be a folder of that name, here."""
+    return bool(_URL.match(os.fspath(value))) or (isinstance(value, os.PathLike) and Path(value).parts[:1] == ("file:",))
 
 
 def _check_utf8(name: str, path: Path) -> None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Paths with bytes that are no UTF-8, which Linux allows, and with half of a surrogate pair, which nothing does: each verb refuses
-them by name. The device core, JSON and a bundle's manifest hold UTF-8 only.
+them by name. The device core, JSON and a bundle's manifest hold UTF-8 only. So it is with URLs, which are no paths.
 """
 
 from __future__ import annotations
@@ -54,6 +54,18 @@ def test_a_path_that_is_no_text_is_refused_and_nothing_is_made(lab: Lab, place: 
     assert ("caf\\udce9" if kind == "bytes" else "caf\\ud800") in answer["said"]
     assert "codec" not in answer["said"]
     assert sorted(map(os.fsencode, place.iterdir())) == before
+
+
+@pytest.mark.parametrize("call", [*READ, *WRITTEN, *REPORTS])
+def test_a_url_is_refused_and_no_folder_is_named_after_its_scheme(lab: Lab, place: Path, call: str) -> None:
+    before = sorted(place.iterdir())
+    answer = lab.ask(call.replace("PATH", repr("file:///nosuch/alice")))
+    assert answer["ours"], f"{call}: {answer}"
+    assert answer["raised"], f"{call}: taken"
+    assert "file:/" in answer["said"]
+    if call in WRITTEN:
+        assert "got a URL, 'file:///nosuch/alice" in answer["said"]
+    assert sorted(place.iterdir()) == before
 
 
 def test_a_working_folder_of_such_bytes_is_named_for_a_relative_path(lab: Lab, place: Path, tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ ROWS = [
     ("open('', new)", "ConfigError", f"bundle: got an empty text; {PATH} bundle."),
     ("open('a\\0b', new)", "ConfigError", "bundle: got 'a\\x00b'; expected a path without NUL. Change bundle."),
     ("open('a' * 300, new)", "ConfigError", "bundle: got 'aaa...; expected a path of at most 4095 bytes, 255 a name. Change bundle."),
+    ("open(bundle, 'file:///nosuch/alice')", "ConfigError", "state: got a URL, 'file:///nosuch/alice'; expected the path of a folder, as text or Path. Give the path in it, without the scheme."),
+    ("open(bundle, type(tmp)('file:///nosuch/alice'))", "ConfigError", "state: got a URL, 'file:/nosuch/alice'; expected the path of a folder, as text or Path. Give the path in it, without the scheme."),
     ("open(bundle, None)", "ConfigError", f"state: got None; {PATH} state."),
     ("open(bundle, b'x')", "ConfigError", f"state: got b'x'; {PATH} state."),
     ("open(bundle, new, memory_mb='64')", "ConfigError", f"memory_mb: got '64'; {MB}"),

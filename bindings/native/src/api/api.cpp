@@ -37,7 +37,7 @@ namespace {
 BundlePlace place_of(const bespoke_bundle* given) {
   need(given, "bundle", "where the bundle is");
   const auto bundle = taken(given, BESPOKE_FIRST(bespoke_bundle, descriptor), "bespoke_bundle");
-  const std::string path = text_of(bundle.path, "bespoke_bundle.path");
+  const std::string path = path_of(bundle.path, "bespoke_bundle.path");
   if (!path.empty()) return path;
   if (!bundle.size) throw Error(Kind::Config, "bespoke_bundle", "neither a path nor a range of a file", "one of both", "Give one");
   return {bundle.descriptor, bundle.offset, bundle.size};
@@ -78,7 +78,7 @@ std::unique_ptr<Engine> engine_of(const bespoke_engine& given) {
 }
 
 std::string folder_of(bespoke_text state) {
-  const std::string folder = text_of(state, "state");
+  const std::string folder = path_of(state, "state");
   if (folder.empty()) throw Error(Kind::Config, "state", "an empty text", "the path of the user's folder", "Give one");
   return folder;
 }
@@ -149,7 +149,7 @@ bespoke_status bespoke_open(const bespoke_bundle* bundle, bespoke_text state, co
     const BundlePlace place = place_of(bundle);
     const std::string folder = folder_of(state);
     need(model, "model", "a place for the model");
-    const std::string cache = text_of(options.cache, "bespoke_options.cache");
+    const std::string cache = path_of(options.cache, "bespoke_options.cache");
     if (engine) engine->cache = cache;
     check_threads(options.threads);
     const auto make_engine = [threads = options.threads, cache] {
@@ -183,8 +183,8 @@ bespoke_status bespoke_install(const bespoke_text* archives, size_t count, bespo
   return guarded(error, [&] {
     if (count) need(archives, "archives", "the paths of a bundle's zips");
     std::vector<std::string> paths;
-    for (size_t i = 0; i < count; i++) paths.push_back(text_of(archives[i], "archives"));
-    install_bundle(paths, text_of(folder, "folder"), trust_of(options_of(options)));
+    for (size_t i = 0; i < count; i++) paths.push_back(path_of(archives[i], "archives"));
+    install_bundle(paths, path_of(folder, "folder"), trust_of(options_of(options)));
   });
 }
 

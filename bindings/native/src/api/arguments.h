@@ -2,6 +2,7 @@
 // What callers give, checked: nulls, texts, and structs that are older or newer than this library's.
 #pragma once
 
+#include <cctype>
 #include <cstddef>
 #include <cstring>
 #include <string>
@@ -23,6 +24,16 @@ inline std::string text_of(bespoke_text given, const char* what) {
   if (first_bad_utf8(text) != std::string::npos || text.find('\0') != std::string::npos)
     throw Error(Kind::Config, what, in_quotes(text), "UTF-8 without NUL", "Mend the text");
   return text;
+}
+
+// A path. "file:///place" would be a folder named "file:", here.
+inline std::string path_of(bespoke_text given, const char* what) {
+  std::string path = text_of(given, what);
+  const size_t end = path.find("://");
+  const bool is_url = end != std::string::npos && end > 0 && std::isalpha(static_cast<unsigned char>(path[0])) &&
+                      path.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+.-") == end;
+  if (is_url) throw Error(Kind::Config, what, "a URL, " + in_quotes(path), "a path", "Give the path in it, without the scheme");
+  return path;
 }
 
 // A struct as this library knows it. `first` is its size in version 1.0: up to its last field then. What the caller's does not have

@@ -22,7 +22,7 @@ void set(Number* place, Number value) {
 }
 
 std::string folder_of(bespoke_text given) {
-  const std::string folder = text_of(given, "folder");
+  const std::string folder = path_of(given, "folder");
   if (folder.empty()) throw Error(Kind::Config, "folder", "an empty text", "the path of an adapter's folder", "Give one");
   return folder;
 }
