@@ -177,7 +177,7 @@ def _more_than_the_limit(folder: Path, monkeypatch: Monkey) -> None:
         personal.train(1)
 
 
-def _adapter_of_other_rank(folder: Path, monkeypatch: Monkey) -> None:
+def _adapter_of_a_higher_rank(folder: Path, monkeypatch: Monkey) -> None:
     from bespoke.config import Lora
     from bespoke.model.architecture import ModelConfig
     from tests.native.conftest import compile_core
@@ -186,12 +186,12 @@ def _adapter_of_other_rank(folder: Path, monkeypatch: Monkey) -> None:
     from tests.unit.bundle.example import manifest_document
 
     config = ModelConfig.model_validate(manifest_document()["model"]["config"])
-    lora = Lora(rank=2, alpha=4.0)
+    lora = Lora(rank=4, alpha=8.0)
     tensors = {name: np.zeros(shape, np.float32) for name, shape in config.adapter_shapes(lora).items()}
     with CoreReader(compile_core("core") / "tests" / "format_lab") as reader:
         code = Code(reader)
         code.write(folder / "adapter", tensors, config, lora, BASE)
-        code.read(folder / "adapter", config, Lora(rank=4, alpha=8.0), BASE)
+        code.read(folder / "adapter", config, Lora(rank=2, alpha=4.0), BASE)
 
 
 def _temperature_below_zero(folder: Path, monkeypatch: Monkey) -> None:
@@ -265,7 +265,7 @@ MISUSES = [
         errors.BudgetExceeded, _more_than_the_limit, "Training with 'mesp'", "more to come", "2.0 MB over what it held",
         "Raise the memory budget", 10,
     ),
-    Misuse(errors.AdapterError, _adapter_of_other_rank, "adapter_config.json", "2", "4", "", 12),
+    Misuse(errors.AdapterError, _adapter_of_a_higher_rank, "adapter_config.json", "r 4", "at most 2", "Lora(rank=4)", 12),
     Misuse(
         errors.Busy,
         _as_the_core_tells_it(
