@@ -176,6 +176,10 @@ class UnsupportedModel(ModelError):
     """A model whose architecture, RoPE scaling or activation the SDK does not know."""
 
 
+class BuildWarning(UserWarning):
+    """Something in a model's folder that a build passes over, where one may have expected otherwise."""
+
+
 class DataError(BespokeError):
     """Training data or an example that cannot be used. `subject` carries file and row where there are any."""
 

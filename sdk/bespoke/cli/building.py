@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from bespoke.cli.hints import option_names, said
 from bespoke.cli.session import PATH, Session, cut, field_option, format_option, pairs, print_json, progress
 from bespoke.cli.settings import DATA_FORMATS, FLAGS, personalizer, setting_flags
-from bespoke.errors import BundleError, ConfigError, shown
+from bespoke.errors import BuildWarning, BundleError, ConfigError, shown
 from bespoke.rules.report import megabytes
 
 if TYPE_CHECKING:
@@ -58,17 +62,18 @@ def build(
     if out is not None:
         check_place(out, BundleError, check_replaceable)
     if dry_run:
-        estimate = made.estimate()
+        with _notes() as notes:
+            estimate = made.estimate()
         if session.json:
-            print_json({**asdict(estimate), "peak_bytes": estimate.peak_bytes})
+            print_json({**asdict(estimate), "peak_bytes": estimate.peak_bytes, "notes": notes})
         else:
-            click.echo(str(estimate))
+            click.echo("\n".join([str(estimate), *notes]))
         return
     if out is None:
         raise ConfigError("OUT", got="none", expected="a folder to write the bundle to", next_step="Name it, or ask for --dry-run")
     if zips is not None:
         usable_folder(zips, BundleError)
-    with progress() as tell:
+    with _notes() as notes, progress() as tell:
         path, report = made.build_with_report(out, tell)
     if zips is not None:
         from bespoke.bundle.archive import pack
@@ -76,18 +81,37 @@ def build(
         pack(path, zips)
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     if session.json:
-        data = None if report.data is None else report.data.model_dump(mode="json")
-        print_json({"bundle": str(path), "bytes": size, "data": data, "notes": list(report.notes)})
+        data = None if report is None else report.model_dump(mode="json")
+        print_json({"bundle": str(path), "bytes": size, "data": data, "notes": notes})
         return
     click.echo(f"{path}: {megabytes(size)}")
+    for note in notes:
+        click.echo(note)
     if not made.request.methods:
         click.echo("It answers and does not train: it was built without a method")
     if not made.request.compiled_for:
         click.echo("It runs on torch only. A phone's device core needs --targets executorch")
-    for note in report.notes:
-        click.echo(f"Note: {note}")
-    if report.data is not None:
-        click.echo(_data_lines(report.data))
+    if report is not None:
+        click.echo(_data_lines(report))
+
+
+@contextmanager
+def _notes() -> Iterator[list[str]]:
+    """What a build passes over, in the words of the command line; other warnings are shown as ever."""
+    found: list[str] = []
+    options = option_names(build)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", BuildWarning)
+        show = warnings.showwarning
+
+        def take(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if issubclass(category, BuildWarning):
+                found.append(said(str(message), options))
+            else:
+                show(message, category, *place, **more)
+
+        warnings.showwarning = take
+        yield found
 
 
 def _data_lines(report: DataReport) -> str:

@@ -15,7 +15,7 @@ import click
 from bespoke.cli.verbs import VERBS
 from bespoke.errors import BespokeError, ConfigError
 
-__all__ = ["on_the_command_line", "option_names"]
+__all__ = ["on_the_command_line", "option_names", "said"]
 
 _COMMANDS = {verb.python.partition(", ")[0]: verb.command for verb in VERBS if verb.python and verb.command}
 _ABANDON, _FORGET, _OPEN = (_COMMANDS[name] for name in ("PersonalModel.abandon_run", "examples.forget", "PersonalModel.open"))
@@ -64,16 +64,17 @@ def on_the_command_line(error: BespokeError, options: Mapping[str, str], file: b
     if file:
         options = {}
     if isinstance(error, ConfigError) and error.problems:
-        said = [on_the_command_line(problem, options) for problem in error.problems]
-        return type(error).from_problems([problem for problem in said if isinstance(problem, ConfigError)])
-    got, expected, next_step = (_said(part, options) for part in (error.got, error.expected, error.next_step))
-    subject = options.get(error.subject, _said(error.subject, options))
+        said_again = [on_the_command_line(problem, options) for problem in error.problems]
+        return type(error).from_problems([problem for problem in said_again if isinstance(problem, ConfigError)])
+    got, expected, next_step = (said(part, options) for part in (error.got, error.expected, error.next_step))
+    subject = options.get(error.subject, said(error.subject, options))
     if next_step == f"Change {error.subject}":
         next_step = f"Change {subject}"
     return type(error)(subject, got=got, expected=expected, next_step=next_step)
 
 
-def _said(text: str, options: Mapping[str, str]) -> str:
+def said(text: str, options: Mapping[str, str]) -> str:
+    """A text with names of Python, as the command line says it."""
     for python, words in PHRASES:
         text = re.sub(python, words, text)
     text = re.sub(r"\b(train|training|lora|budget)\.(\w+)", lambda found: _option(found, options), text)

@@ -34,6 +34,7 @@ from bespoke.compiler.artifacts import Artifacts
 from bespoke.compiler.encoding import core_encoder
 from bespoke.compiler.estimate import BuildEstimate, Dial
 from bespoke.compiler.general import base_samples, general_texts, hollow_samples
+from bespoke.compiler.model_folder import open_model_folder
 from bespoke.compiler.planner import Planned, remeasured
 from bespoke.compiler.plans import ANSWERS, Key, Plans, Subject, context_length
 from bespoke.compiler.report import BuildReport
@@ -51,8 +52,6 @@ from bespoke.golden.promises import GoldenMethod
 from bespoke.graph.export import program_bytes
 from bespoke.model.architecture import ModelConfig
 from bespoke.model.convert import base_sha256, convert, hollow_weights
-from bespoke.model.families import read_config
-from bespoke.model.hub import resolve_model
 from bespoke.model.licence import find_licence
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.costs import Workspace
@@ -96,7 +95,7 @@ def estimate(request: BuildRequest) -> BuildEstimate:
 
 def dial(request: BuildRequest, budgets: Sequence[int]) -> Dial:
     """See Personalizer.dial."""
-    config = read_config(resolve_model(request.model))
+    _, config = open_model_folder(request)
     _check(request, config)
     with computing(None), tempfile.TemporaryDirectory() as temporary:
         compiled = Artifacts(request.targets[0], Path(temporary), lambda stage, done, total: None)
@@ -112,8 +111,7 @@ def build(request: BuildRequest, out: Path, progress: Progress) -> tuple[Path, B
 
 def _files(request: BuildRequest, writer: BundleWriter, progress: Progress, *, hollow: bool = False) -> Made:
     """Writes them. `hollow`: all refuse and all are as long as ever, but weights and golden values are not worked out."""
-    folder = resolve_model(request.model)
-    config = read_config(folder)
+    folder, config = open_model_folder(request)
     _check(request, config)
     licence = find_licence(folder, request.licence)
     model = ModelSpec(config, request.lora)

@@ -25,6 +25,7 @@ import tokenizers
 from tokenizers.decoders import DecodeStream
 
 from bespoke import arguments
+from bespoke.data.other_tokenizers import check_no_other_tokenizer
 from bespoke.errors import DataError, ModelError
 from bespoke.format.plain_file import read_plain
 
@@ -82,6 +83,8 @@ class Tokenizer:
         path = arguments.path("tokenizer", path, "the path of a tokenizer.json or its folder")
         if os.path.isdir(path):
             path = path / "tokenizer.json"
+        if not path.exists():
+            check_no_other_tokenizer(path.parent)
         beside = path.with_name(CONFIG_NAME)
         try:
             if settings is not None:

@@ -20,15 +20,28 @@ import numpy as np
 from bespoke.errors import ModelError
 from bespoke.format.plain_file import open_plain, read_plain
 
-__all__ = ["Checkpoint"]
+__all__ = ["INDEX", "ORIGINAL", "SINGLE", "Checkpoint", "check_no_other_weights"]
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 _MAX_HEADER_BYTES = 100_000_000  # the limit of the safetensors format
 _WIDTHS = {"F32": 4, "F16": 2, "BF16": 2}
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-_OTHER_FORMATS = ("*.bin", "*.pt", "*.pth", "*.gguf", "*.h5", "*.msgpack")
 
+ORIGINAL = "Give the float model that it was made from, by its folder or hub id; bespoke quantizes it by itself"
+_TO_SAFETENSORS = "AutoModelForCausalLM.from_pretrained({0!r}, dtype='auto').save_pretrained({0!r})"
+_PUBLISHED = "Give the model as its publisher has it in safetensors"
+# Weights in other forms: a pattern of names, what they are, what to do. The first that is there counts.
+_FORMS = (
+    ("*.gguf", "GGUF weights, of llama.cpp, which bespoke does not read", ORIGINAL),
+    ("consolidated*.pth", "Meta's own checkpoint", "Give Hugging Face's form of it: its hub id, or the folder above 'original'"),
+    ("*.npz", "weights of MLX in NumPy's form", ORIGINAL),
+    ("*.bin", "PyTorch weights as a pickle", f"Write them as safetensors with transformers: {_TO_SAFETENSORS}"),
+    ("*.pt", "a pickle of PyTorch", _PUBLISHED),
+    ("*.pth", "a pickle of PyTorch", _PUBLISHED),
+    ("*.h5", "weights of TensorFlow", _PUBLISHED),
+    ("*.msgpack", "weights of Flax", _PUBLISHED),
+)
 
 @dataclass(frozen=True)
 class _Entry:
@@ -48,24 +61,24 @@ class Checkpoint:
 
     @classmethod
     def open(cls, folder: Path | str) -> Checkpoint:
-        """Read the headers of `model.safetensors` or of the files its index names.
+        """Read the headers of `model.safetensors`, else of the files that the index names: in the order of transformers.
 
         Raises ModelError if there are no safetensors, a file is damaged or the index names what no file holds.
         """
         folder = Path(folder)
-        if (folder / INDEX).is_file():
-            return cls(folder, _sharded(folder))
         if (folder / SINGLE).is_file():
             return cls.open_file(folder / SINGLE)
+        if (folder / INDEX).is_file():
+            return cls(folder, _sharded(folder))
         loose = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
         if len(loose) == 1:
             return cls.open_file(loose[0])
-        others = sorted(path.name for pattern in _OTHER_FORMATS for path in folder.glob(pattern))
+        check_no_other_weights(folder)
         raise ModelError(
             f"weights of {folder}",
-            got=", ".join(others[:3] or [path.name for path in loose[:3]]) or "no weights",
+            got=", ".join(path.name for path in loose[:3]) or "no weights",
             expected=f"{SINGLE} or {INDEX}",
-            next_step="Convert it: AutoModelForCausalLM.from_pretrained(...).save_pretrained(...) writes safetensors",
+            next_step="Check that the download is complete",
         )
 
     @classmethod
@@ -154,6 +167,18 @@ class Checkpoint:
                 next_step="Check that the download is complete and that config.json belongs to it",
             )
         return self._entries[name]
+
+
+def check_no_other_weights(folder: Path) -> None:
+    """ModelError, naming it, where weights of another form are there; of a folder without safetensors."""
+    for pattern, what, next_step in _FORMS:
+        files = sorted(path.name for path in folder.glob(pattern))
+        if files:
+            more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+            raise ModelError(
+                f"weights of {folder}", got=f"{what} ({files[0]}{more})", expected=f"{SINGLE} or {INDEX}",
+                next_step=next_step.format(str(folder)),
+            )  # fmt: skip
 
 
 def _float_dtype(name: str, entry: _Entry) -> str:

@@ -19,6 +19,7 @@ from bespoke.format.json_strict import shown_json
 from bespoke.format.plain_file import read_plain
 from bespoke.model.architecture import ModelConfig, RopeConfig
 from bespoke.model.checkpoint import Checkpoint
+from bespoke.model.folder_kind import check_float_weights, check_model_folder
 
 __all__ = ["read_config"]
 
@@ -33,6 +34,7 @@ def read_config(folder: Path | str) -> ModelConfig:
     Raises ModelError for a missing or damaged config.json, UnsupportedModel for what the canonical decoder cannot be.
     """
     folder = Path(folder)
+    check_model_folder(folder)
     path = folder / "config.json"
     try:
         raw = json.loads(read_plain(path))
@@ -52,6 +54,7 @@ def read_config(folder: Path | str) -> ModelConfig:
             str(path), got=type(raw).__name__, expected="a JSON object", next_step="Download the file again"
         )
     checkpoint = Checkpoint.open(folder) if Checkpoint.present(folder) else None
+    check_float_weights(path, raw, checkpoint)
     return _translate(_Fields(str(path), raw), checkpoint)
 
 
@@ -113,10 +116,6 @@ def _translate(raw: _Fields, checkpoint: Checkpoint | None) -> ModelConfig:
     kind = raw.get("model_type")
     if "auto_map" in raw.raw:
         raise raw.refuse("auto_map", "a model that brings its own code", f"one of {_SUPPORTED}")
-    if "quantization_config" in raw.raw:
-        raise raw.refuse(
-            "quantization_config", "weights that are already quantized", "float weights", "Use the original checkpoint"
-        )
     fields, path = raw, "model"
     if kind == "gemma3":
         fields, path = _text_of(raw, checkpoint), "model.language_model"

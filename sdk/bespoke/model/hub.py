@@ -17,6 +17,9 @@ _WANTED = (
     "*.safetensors.index.json",
     "*config.json",
     "tokenizer.json",
+    "tokenizer.model",  # this and the next: without tokenizer.json they say what the model has instead
+    "vocab.json",
+    "merges.txt",
     "special_tokens_map.json",
     "added_tokens.json",
     "chat_template.*",

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tokenizers in other forms than tokenizer.json, each of which transformers turns into one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bespoke.errors import ModelError
+
+__all__ = ["check_no_other_tokenizer"]
+
+_FORMS = {
+    "tokenizer.model": "SentencePiece or tiktoken", "spiece.model": "SentencePiece", "sentencepiece.bpe.model": "SentencePiece",
+    "tekken.json": "Mistral's tekken", "vocab.json": "byte-pair encoding, with merges.txt", "vocab.txt": "WordPiece",
+}  # fmt: skip
+
+
+def check_no_other_tokenizer(folder: Path) -> None:
+    """ModelError where a folder without tokenizer.json has one of these: its model would be built as if it knew no text."""
+    for name, form in _FORMS.items():
+        if (folder / name).is_file():
+            place = str(folder)
+            raise ModelError(
+                f"tokenizer of {folder}", got=f"{name} ({form}) and no tokenizer.json", expected="tokenizer.json",
+                next_step=f"Write it with transformers: AutoTokenizer.from_pretrained({place!r}).save_pretrained({place!r}); "
+                "or build with text=False, for token ids only",
+            )  # fmt: skip

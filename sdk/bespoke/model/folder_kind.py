@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a folder is that holds no model in float weights with Hugging Face's names, and what else lies in a folder that does.
+
+People have models in many forms. Each is named as what it is, with the one step that makes a folder of it that can be built from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bespoke.errors import ModelError, UnsupportedModel
+from bespoke.format.json_strict import shown_json
+from bespoke.format.plain_file import read_plain
+from bespoke.model.checkpoint import INDEX, ORIGINAL, SINGLE, Checkpoint, check_no_other_weights
+
+__all__ = ["TOKENIZER", "check_float_weights", "check_model_folder", "notes_on"]
+
+CONFIG, ADAPTER, TOKENIZER = "config.json", "adapter_config.json", "tokenizer.json"
+# Values of quantization_config.quant_method that people write in another way.
+_METHODS = {"awq": "AWQ", "gptq": "GPTQ", "fp8": "FP8", "fbgemm_fp8": "FP8", "hqq": "HQQ", "mxfp4": "MXFP4"}
+
+
+def check_model_folder(folder: Path) -> None:
+    """ModelError where the folder holds something else than a model's config.json with safetensors. Weights are not read."""
+    if not (folder / CONFIG).is_file() and (folder / ADAPTER).is_file():
+        raise _adapter(folder)
+    if not Checkpoint.present(folder):
+        check_no_other_weights(folder)
+
+
+def _adapter(folder: Path) -> ModelError:
+    settings = _read(folder / ADAPTER)
+    kind = "PEFT" if "peft_type" in settings else "mlx-lm"
+    base = settings.get("base_model_name_or_path", settings.get("model"))
+    named = f", {base[:200]}" if isinstance(base, str) and base else ""
+    return ModelError(
+        f"model {folder}", got=f"an adapter of {kind} ({ADAPTER}) and no {CONFIG}", expected="a model",
+        next_step=f"Build from its base{named}, and take it with PersonalModel.import_adapter({str(folder)!r}, trust_base=True)",
+    )  # fmt: skip
+
+
+def check_float_weights(path: Path, config: Mapping[str, Any], checkpoint: Checkpoint | None) -> None:
+    """UnsupportedModel where `config`, the content of `path`, or the names of the tensors say that the weights are quantized."""
+    folder = path.parent
+    mlx, other = config.get("quantization"), config.get("quantization_config")
+    names = [] if checkpoint is None else checkpoint.names()
+    method = other.get("quant_method") if isinstance(other, Mapping) else None
+    if method is None and (isinstance(mlx, Mapping) or any(name.endswith(".scales") for name in names)):
+        field, value = ("quantization", mlx) if mlx is not None else ("tensors", "*.scales")
+        raise _quantized(
+            path, field, f"weights quantized by MLX, {_shown(value)}",
+            f"{ORIGINAL}. Or decode these with mlx-lm: mlx_lm.convert({str(folder)!r}, mlx_path=OUT, dequantize=True)",
+        )  # fmt: skip
+    if other is not None:
+        said = f"{_METHODS.get(method, method)}, " if isinstance(method, str) else ""
+        step = f"{ORIGINAL}. Or decode these with transformers: AutoModelForCausalLM.from_pretrained({str(folder)!r}).dequantize()"
+        raise _quantized(
+            path, "quantization_config", f"weights that are already quantized: {said}{_shown(other)}",
+            f"{step}.save_pretrained(OUT)" if method == "bitsandbytes" else ORIGINAL,
+        )  # fmt: skip
+    for name in names:
+        if name.endswith(".qweight"):
+            raise _quantized(path, "tensors", f"weights quantized by GPTQ or AWQ ({name})", ORIGINAL)
+
+
+def _quantized(path: Path, field: str, got: str, next_step: str) -> UnsupportedModel:
+    return UnsupportedModel(f"{path}: {field}", got=got, expected="float weights", next_step=next_step)
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else shown_json(value, 200)
+
+
+def notes_on(folder: Path, text: bool) -> list[str]:
+    """What a build passes over, a line each. `text`: a tokenizer is wanted."""
+    notes = []
+    if (folder / SINGLE).is_file() and (folder / INDEX).is_file():
+        notes.append(f"{folder}: {SINGLE} is taken as the whole model, as transformers does; {INDEX} and its files are not read")
+    if (folder / ADAPTER).is_file():
+        notes.append(
+            f"{folder}: the adapter in the model's folder ({ADAPTER}) is not used, though transformers with peft would add it. "
+            "Merge it into the model before the build, or take it afterwards with PersonalModel.import_adapter"
+        )
+    if text and not (folder / TOKENIZER).is_file():
+        notes.append(f"{folder}: no {TOKENIZER}, so the bundle takes token ids and no text. text=False says that it is meant")
+    return notes
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(read_plain(path))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
