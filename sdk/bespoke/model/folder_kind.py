@@ -56,11 +56,8 @@ def check_float_weights(path: Path, config: Mapping[str, Any], checkpoint: Check
         )  # fmt: skip
     if other is not None:
         said = f"{_METHODS.get(method, method)}, " if isinstance(method, str) else ""
-        step = f"{ORIGINAL}. Or decode these with transformers: AutoModelForCausalLM.from_pretrained({str(folder)!r}).dequantize()"
-        raise _quantized(
-            path, "quantization_config", f"weights that are already quantized: {said}{_shown(other)}",
-            f"{step}.save_pretrained(OUT)" if method == "bitsandbytes" else ORIGINAL,
-        )  # fmt: skip
+        got = f"weights that are already quantized: {said}{_shown(other)}"
+        raise _quantized(path, "quantization_config", got, ORIGINAL)
     for name in names:
         if name.endswith(".qweight"):
             raise _quantized(path, "tensors", f"weights quantized by GPTQ or AWQ ({name})", ORIGINAL)
