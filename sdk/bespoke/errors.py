@@ -177,7 +177,7 @@ class UnsupportedModel(ModelError):
 
 
 class BuildWarning(UserWarning):
-    """Something in a model's folder that a build passes over, where one may have expected otherwise."""
+    """Something in a model's folder that a build passes over or takes otherwise, where one may have expected it as it stands."""
 
 
 class DataError(BespokeError):

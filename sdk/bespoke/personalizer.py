@@ -7,7 +7,6 @@ the bundle; `estimate` says what it will be.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +19,7 @@ from bespoke.system.descriptors import opens_files
 
 if TYPE_CHECKING:
     from bespoke.compiler.estimate import BuildEstimate, Dial
-    from bespoke.compiler.report import BuildReport
+    from bespoke.data.prepare import DataReport
 
 __all__ = ["Personalizer"]
 
@@ -83,16 +82,13 @@ class Personalizer:
     def build(self, out: str | Path, progress: Progress | None = None) -> Path:
         """Writes the bundle into folder `out`, whole or not at all, and returns it. Same input, same bytes.
 
-        What the build takes otherwise than the model's files say is a warning.
+        What the build takes otherwise than the model's files say, or passes over, is a BuildWarning.
         """
-        path, report = self.build_with_report(out, progress)
-        for note in report.notes:
-            warnings.warn(note, stacklevel=2)
-        return path
+        return self.build_with_report(out, progress)[0]
 
     @opens_files
-    def build_with_report(self, out: str | Path, progress: Progress | None = None) -> tuple[Path, BuildReport]:
-        """`build`, and what became of the rows of `data`, with the build's notes."""
+    def build_with_report(self, out: str | Path, progress: Progress | None = None) -> tuple[Path, DataReport | None]:
+        """`build`, and what became of the rows of `data`."""
         from bespoke.bundle.signature import public_key_of
         from bespoke.compiler.bundle import build
 

@@ -37,7 +37,6 @@ from bespoke.compiler.general import base_samples, general_texts, hollow_samples
 from bespoke.compiler.model_folder import open_model_folder
 from bespoke.compiler.planner import Planned, remeasured
 from bespoke.compiler.plans import ANSWERS, Key, Plans, Subject, context_length
-from bespoke.compiler.report import BuildReport
 from bespoke.compiler.request import AUTO, BuildRequest, Progress
 from bespoke.compiler.text import Text, text_rules
 from bespoke.config import MEGABYTE
@@ -75,7 +74,7 @@ class Made:
     """Files of a bundle, all written but the manifest."""
 
     manifest: Manifest
-    report: BuildReport
+    report: DataReport | None
     plans: Plans
     planned: dict[Key, Planned]
     artifacts: Artifacts  # of the first target
@@ -102,7 +101,7 @@ def dial(request: BuildRequest, budgets: Sequence[int]) -> Dial:
         return Dial(Plans(request, ModelSpec(config, request.lora)).dial(budgets, compiled))
 
 
-def build(request: BuildRequest, out: Path, progress: Progress) -> tuple[Path, BuildReport]:
+def build(request: BuildRequest, out: Path, progress: Progress) -> tuple[Path, DataReport | None]:
     """See Personalizer.build."""
     with computing(None), BundleWriter(out) as writer:
         made = _files(request, writer, progress)
@@ -170,7 +169,7 @@ def _files(request: BuildRequest, writer: BundleWriter, progress: Progress, *, h
         licences=tuple(f"licences/{file.name}" for file in licence.files),
         files={},
     )
-    return Made(manifest, BuildReport(report, text.notes), plans, planned, compiled[0])
+    return Made(manifest, report, plans, planned, compiled[0])
 
 
 def _check(request: BuildRequest, config: ModelConfig) -> None:

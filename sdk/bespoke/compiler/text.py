@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,22 +16,23 @@ from bespoke.data.tokenizer_file import write_tokenizer_file
 from bespoke.data.turns import Turns, protect_markers, stop_ids
 from bespoke.data.turns_check import check_trained_as_asked
 from bespoke.data.turns_in_text import TurnReader
-from bespoke.errors import ModelError
+from bespoke.errors import BuildWarning, ModelError
 from bespoke.model.architecture import ModelConfig
 from bespoke.model.special_tokens import end_ids, special_token_settings
 
 __all__ = ["Text", "text_rules"]
 
+_CALLERS = 9  # from here to the call of Personalizer's method: where Python shows the warning
+
 
 @dataclass(frozen=True)
 class Text:
-    """`files` by their names in the bundle. `notes` are for whoever builds."""
+    """`files` by their names in the bundle."""
 
     tokenizer: Tokenizer | None
     turns: Turns | None
     record: TextRecord
     files: dict[str, bytes]
-    notes: tuple[str, ...]
 
     def turn_reader(self) -> TurnReader | None:
         return None if self.tokenizer is None or self.turns is None else TurnReader(self.tokenizer, self.turns)
@@ -39,16 +41,16 @@ class Text:
 def text_rules(request: BuildRequest, folder: Path, config: ModelConfig) -> Text:
     """The text rules of the model in `folder`.
 
-    ModelError or TemplateError where a bundle cannot hold them, or would train otherwise than it asks.
+    ModelError or TemplateError where a bundle cannot hold them, or would train otherwise than it asks. BuildWarning for what it takes
+    otherwise than the chat template has it.
     """
     path = folder / "tokenizer.json"
-    notes: list[str] = []
     tokenizer = Tokenizer.open(path, special_token_settings(folder)) if request.text and path.is_file() else None
     template = find_template(folder) if tokenizer else None
     turns = None
     if tokenizer is not None and template:
         turns = compile_turns(
-            template, tokenizer.special_tokens, request.template_date, added_tokens=tokenizer.added_tokens, note=notes.append
+            template, tokenizer.special_tokens, request.template_date, added_tokens=tokenizer.added_tokens, note=_warn
         )
         protect_markers(tokenizer, turns)
         check_turns_can_be_told(tokenizer, turns)
@@ -71,7 +73,11 @@ def text_rules(request: BuildRequest, folder: Path, config: ModelConfig) -> Text
         stop_ids=tuple(sorted(stop_ids(tokenizer, turns) | ends)) if tokenizer else (),
         vocab_size=config.vocab_size,
     )
-    return Text(tokenizer, turns, record, files, tuple(notes))
+    return Text(tokenizer, turns, record, files)
+
+
+def _warn(note: str) -> None:
+    warnings.warn(note[:1].upper() + note[1:], BuildWarning, stacklevel=_CALLERS)
 
 
 def _check_within_embedding(tokenizer: Tokenizer, turns: Turns, vocab_size: int) -> None:
