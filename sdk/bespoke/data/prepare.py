@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bespoke.config import JUDGED_POSITIONS, Settings
-from bespoke.data.files import ReadReport, read_examples
+from bespoke.data.files import FileFormat, ReadReport, read_examples
 from bespoke.data.rows import Encoded, TokenRow, TokenRows
 from bespoke.data.shapes import Format
 from bespoke.data.turns_in_text import TurnReader
@@ -38,7 +38,8 @@ class Encoder(Protocol):
 
 
 class DataReport(Settings):
-    """What became of a file's rows. Tokens are those of the rows kept, train and valid together."""
+    """What became of a file's rows. Tokens are those of the rows kept, train and valid together. `repeated_rows` are the same as an
+    earlier one; `left_out` counts messages of an export of chats, by what they are."""
 
     file: str
     format: Format
@@ -55,6 +56,8 @@ class DataReport(Settings):
     truncated_tokens: int
     truncated_trained_tokens: int
     dropped: dict[str, int]
+    repeated_rows: int
+    left_out: dict[str, int]
     unknown_keys: dict[str, int]
 
 
@@ -69,8 +72,9 @@ def prepare(
     path: str | Path,
     encoder: Encoder,
     *,
-    format: Format | None = None,
+    format: FileFormat | None = None,
     fields: Mapping[str, str] | None = None,
+    encoding: str | None = None,
     seed: int = 0,
     packing: bool = False,
     valid_share: float = 0.1,
@@ -95,7 +99,7 @@ def prepare(
     examples: list[Encoded] = []
     refusal: DataError | None = None
     texts_as_turns = 0
-    for number, example in read_examples(path, format, fields, read):
+    for number, example in read_examples(path, format, fields, read, encoding):
         where = f"{path}, row {number}"
         if read.format == "preference":
             raise DataError(
@@ -136,7 +140,9 @@ def prepare(
         truncated_examples=sum(example.truncated_tokens > 0 for example in examples),
         truncated_tokens=sum(example.truncated_tokens for example in examples),
         truncated_trained_tokens=sum(example.truncated_trained_tokens for example in examples),
-        dropped=dict(sorted(dropped.items())),
+        dropped=dict(sorted((dropped + read.dropped).items())),
+        repeated_rows=read.repeated_rows,
+        left_out=dict(sorted((+read.left_out).items())),
         unknown_keys=dict(sorted(read.unknown_keys.items())),
     )
     return Prepared(TokenRows.from_rows(train), TokenRows.from_rows(valid), report)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from bespoke.errors import DataError, kind_of
 
-__all__ = ["FIELDS", "OPTIONAL_FIELDS", "Format", "says", "shape_of"]
+__all__ = ["FIELDS", "OPTIONAL_FIELDS", "Format", "refuse_chat_table", "says", "shape_of", "shapes_of"]
 
 Format = Literal["messages", "prompt_completion", "preference", "text", "tokens"]  # tokens: for a bundle that takes token ids only
 
@@ -41,6 +41,11 @@ def says(example: Mapping[str, Any], name: str, word: str, subject: str, meaning
     return value is not None
 
 
+def shapes_of(example: Mapping[str, Any]) -> list[Format]:
+    """The shapes whose keys `example` has."""
+    return [shape for shape, fields in FIELDS.items() if all(field in example for field in fields)]
+
+
 def shape_of(example: Mapping[str, Any], subject: str = "example") -> Format:
     """The one shape whose keys `example` has; none, or several, is a DataError."""
     if not isinstance(example, Mapping):
@@ -50,7 +55,7 @@ def shape_of(example: Mapping[str, Any], subject: str = "example") -> Format:
             expected="an object with messages, prompt and completion, prompt with chosen and rejected, or text",
             next_step="Give one JSON object per example",
         )
-    found = [shape for shape, fields in FIELDS.items() if all(field in example for field in fields)]
+    found = shapes_of(example)
     if len(found) == 1:
         return found[0]
     keys = ", ".join(repr(str(key)) for key in list(example)[:12]) or "none"
@@ -67,3 +72,23 @@ def shape_of(example: Mapping[str, Any], subject: str = "example") -> Format:
         expected="one of them",
         next_step="Name the one to use with format=, or remove the others",
     )
+
+
+# Columns of a chat with one message in each row, in lower case.
+_SENDERS = ("sender", "sender_name", "from", "speaker", "author", "absender", "von")
+_TEXTS = ("text", "message", "content", "body", "msg", "nachricht")
+_TIMES = ("date", "time", "timestamp", "datetime", "sent", "sent_at", "created_at", "datum", "zeit")
+
+
+def refuse_chat_table(row: Mapping[str, Any], subject: str) -> None:
+    """DataError for a row of a chat: each message alone, with its sender and time, is no example."""
+    columns = {key.lower().strip(): key for key in row if isinstance(key, str)}
+    found = [next((columns[name] for name in names if name in columns), None) for names in (_SENDERS, _TEXTS, _TIMES)]
+    sender, text, time = found
+    if sender is None or text is None or time is None:
+        return
+    raise DataError(
+        subject, got=f"one message in each row, by {sender!r} at {time!r}", expected="one conversation in each row",
+        next_step=f"Join the rows to messages, yours of {sender!r} as the assistant's (docs/how_to/collect_examples.md, A chat in "
+        f"a table); or, to learn each {text!r} alone, map it: fields={{'text': {text!r}}}",
+    )  # fmt: skip

@@ -108,7 +108,7 @@ def test_the_second_ctrl_c_interrupts() -> None:
 
 def test_a_row_that_cannot_be_used_is_named(built: Built, tmp_path: Path) -> None:
     file = tmp_path / "bad.jsonl"
-    file.write_text(json.dumps({"text": "Fine."}) + "\n" + json.dumps({"text": ""}) + "\n")
+    file.write_text(json.dumps({"text": "Fine."}) + "\n" + json.dumps({"text": 3}) + "\n")
     answer = bespoke("train", built.bundle, "--state", tmp_path / "s", "--examples", file, "--format", "json")
     assert answer.code == 5
     assert answer.json["error"]["subject"].startswith(f"{file}, row 2")

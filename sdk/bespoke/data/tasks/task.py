@@ -14,12 +14,12 @@ vocabularies have at the start of a word.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from bespoke import arguments
-from bespoke.data.files import checked_fields, mapped, read_rows
+from bespoke.data.files import ReadReport, checked_fields, mapped, read_rows
 from bespoke.data.tasks.measures import call_of, parse_call
 from bespoke.errors import ConfigError, DataError, kind_of, shown
 
@@ -61,11 +61,13 @@ def worded(answer: str, *, chat: bool) -> str:
 
 @dataclass(frozen=True)
 class Task:
-    """`source`: what errors name, the file as a rule. DataError without a row."""
+    """`source`: what errors name, the file as a rule. `unknown_keys`: in how many rows a key stands that is not used. DataError
+    without a row."""
 
     kind: TaskKind
     rows: tuple[TaskRow, ...]
     source: str = "task"
+    unknown_keys: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         if not self.rows:
@@ -92,22 +94,27 @@ def _example(row: TaskRow, chat: bool) -> dict[str, Any]:
 
 
 def read_task(
-    kind: TaskKind, path: str | Path, *, fields: Mapping[str, str] | None = None, labels: Sequence[str] | None = None
-) -> Task:
+    kind: TaskKind, path: str | Path, *, fields: Mapping[str, str] | None = None, labels: Sequence[str] | None = None,
+    encoding: str | None = None,
+) -> Task:  # fmt: skip
     """The rows of a CSV, JSONL or .json file as a task.
 
     fields: which column holds what, as {"label": "category"}
     labels: of kind "labels", all that there are; by default those of the file, sorted
+    encoding: of the file, such as "cp1252", where it is not UTF-8
     ConfigError for arguments that cannot be; DataError, with file and row, for a row that cannot be used.
     """
     arguments.one_of("kind", kind, get_args(TaskKind))
     wanted = _COLUMNS[kind]
-    mapping = checked_fields((*wanted, "prompt", *(["context"] if kind == "answers" else [])), fields or {})
+    names = (*wanted, "prompt", *(["context"] if kind == "answers" else []))
+    mapping = checked_fields(names, fields or {})
     known = None if labels is None else _known_labels(kind, labels)
     rows = []
-    for number, row in read_rows(path):
+    read = ReadReport()
+    for number, row in read_rows(path, encoding, read):
         where = f"{path}, row {number}"
-        given = mapped(row, mapping, where)[0]
+        given, used = mapped(row, mapping, where)
+        read.unknown_keys.update(row.keys() - used - (set(names) - mapping.keys()))
         right, options = _READERS[kind](given, where)
         if known is not None and right[0] not in known:
             next_step = "Correct it, or name it too: labels=[...]"
@@ -116,7 +123,7 @@ def read_task(
     if kind == "labels":
         known = known or tuple(sorted({row.right[0] for row in rows}))
         rows = [TaskRow(row.number, row.prompt, row.right, known) for row in rows]
-    return Task(kind, tuple(rows), str(path))
+    return Task(kind, tuple(rows), str(path), dict(read.unknown_keys))
 
 
 def _known_labels(kind: TaskKind, labels: Sequence[str]) -> tuple[str, ...]:

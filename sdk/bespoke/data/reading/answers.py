@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows without an answer: what there would be to learn is empty, or nothing. Such a row is dropped, not the file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bespoke.data.reading.columns import column_of
+
+__all__ = ["without_answer"]
+
+_ANSWERS = ("completion", "chosen", "text")
+
+
+def without_answer(example: Mapping[str, Any], fields: Mapping[str, str], row: Mapping[str, Any]) -> str | None:
+    """Why an example has nothing to learn, in the words of its row; None where it has an answer."""
+    for name in _ANSWERS:
+        if name in example and _is_empty(example[name]):
+            column = column_of(name, fields)
+            in_file = column if name in fields or name in row else "output"  # of Alpaca
+            return f"{in_file!r} is empty"
+    messages = example.get("messages")
+    for message in messages if isinstance(messages, list) else ():
+        if isinstance(message, Mapping) and message.get("role") == "assistant" and _says_nothing(message):
+            return "a message of the assistant is empty"
+    return None
+
+
+def _says_nothing(message: Mapping[str, Any]) -> bool:
+    """A call of a tool is an answer, though not one that can be learned here: the encoder says so."""
+    calls = message.get("tool_calls") or message.get("function_call")
+    return "content" in message and _is_empty(message["content"]) and not calls
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())

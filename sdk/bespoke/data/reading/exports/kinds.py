@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kinds of exports: how each is read, and how a file given as examples is recognized as one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, NoReturn, get_args
+
+from bespoke.data.reading.exports.assistants import chatgpt, claude
+from bespoke.data.reading.exports.telegram import telegram
+from bespoke.data.reading.exports.whatsapp import begins_like_whatsapp, whatsapp
+from bespoke.data.reading.json_text import json_document
+from bespoke.data.reading.text_lines import checked_encoding
+from bespoke.errors import ConfigError, DataError
+
+__all__ = ["EXPORTS", "WITH_ROLES", "Export", "WithRoles", "export_of", "export_text", "read_export", "refuse_export"]
+
+WithRoles = Literal["chatgpt", "claude"]  # who is the assistant stands in them
+Export = Literal["whatsapp", "telegram", "chatgpt", "claude"]
+WITH_ROLES: tuple[WithRoles, ...] = get_args(WithRoles)
+EXPORTS: tuple[Export, ...] = get_args(Export)
+_FIRST_LINES = 20
+
+
+def read_export(
+    path: Path, kind: Export, me: str | None, left_out: Counter[str], encoding: str | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(place in the file, conversation) of an export. `me` names, in WhatsApp and Telegram, whose words are the assistant's.
+
+    `left_out` counts messages that are in no conversation, by what they are. ConfigError for a name that cannot be; DataError for a
+    file that is no such export, or without a conversation.
+    """
+    encoding = checked_encoding(encoding)
+    if kind in WITH_ROLES and me is not None:
+        raise ConfigError(
+            "me", got=repr(me), expected=f"no name: an export of {kind} says who the user and who the assistant is",
+            next_step="Leave it out",
+        )  # fmt: skip
+    if kind == "whatsapp":
+        found = whatsapp(path, me, left_out, encoding)
+    elif kind == "telegram":
+        found = telegram(json_document(path, encoding), str(path), me, left_out)
+    else:
+        found = (chatgpt if kind == "chatgpt" else claude)(json_document(path, encoding), str(path), left_out)
+    first = next(found, None)
+    if first is None:
+        counts = ", ".join(f"{count} {what}" for what, count in left_out.items() if count) or "no messages"
+        raise DataError(
+            str(path), got=f"no conversation with an answer ({counts})", expected="messages of two sides, one answering the other",
+            next_step="Check who is named as me" if kind not in WITH_ROLES else "Check the file",
+        )  # fmt: skip
+    yield first
+    yield from found
+
+
+def export_of(document: Any) -> Export | None:
+    """The export that a JSON value is; None for other values."""
+    first = document[0] if isinstance(document, list) and document else None
+    if isinstance(first, Mapping):
+        if isinstance(first.get("mapping"), Mapping):
+            return "chatgpt"
+        return "claude" if isinstance(first.get("chat_messages"), list) else None
+    if not isinstance(document, Mapping):
+        return None
+    chats, messages = document.get("chats"), document.get("messages")
+    if isinstance(chats, Mapping) and isinstance(chats.get("list"), list):
+        return "telegram"
+    one = messages[0] if isinstance(messages, list) and messages else None
+    return "telegram" if isinstance(one, Mapping) and one.get("type") in ("message", "service") and "role" not in one else None
+
+
+def export_text(text: str) -> Export | None:
+    """The export that a text is."""
+    return "whatsapp" if begins_like_whatsapp(islice(text.split("\n", _FIRST_LINES), _FIRST_LINES)) else None
+
+
+def refuse_export(path: Path, kind: Export) -> NoReturn:
+    """DataError with the command that makes examples of it."""
+    me = "" if kind in WITH_ROLES else " --me NAME"
+    names = {"whatsapp": "WhatsApp", "telegram": "Telegram", "chatgpt": "ChatGPT", "claude": "Claude"}
+    raise DataError(
+        str(path), got=f"an export of {names[kind]}", expected="examples",
+        next_step=f"Make examples of it first: bespoke read {path.name} --as {kind}{me} --out examples.jsonl",
+    )  # fmt: skip
