@@ -35,9 +35,12 @@ class Personalizer:
     targets:     the same for targets. Every bundle runs on torch; for the device core of a phone it takes "executorch"
     context:     tokens of a conversation when it answers, prompt and answer together: rows of the KV cache. By default 1024, or
                  what the model knows where that is less
-    data:        JSONL, .json, CSV or .txt that ships to all users: general text against forgetting, labels. "auto": a small general
-                 set of the build's own, on which the gate looks and nothing is trained; None: no such set, and nonsense may pass
-    fields:      column names of `data`, as {"prompt": "question", "completion": "answer"}
+    data:        JSONL, .json, CSV, .txt or .md that ships to all users: general text against forgetting, labels. "auto": a small
+                 general set of the build's own, on which the gate looks and nothing is trained; None: no such set, and nonsense
+                 may pass
+    data_format: shape of its rows, or sharegpt, alpaca, chatgpt, claude; by default the first row decides
+    fields:      column names of `data`, as {"prompt": "question", "completion": "answer"}; "{a} {b}" joins two columns
+    encoding:    of `data`, such as "cp1252", where it is not UTF-8, or UTF-16 with a byte order mark
     text:        False: a bundle without a tokenizer, to which token ids are given; for models whose tokenizer bespoke cannot run
     train_on:    whose words are learned from: "assistant", "user" ("write like me") or "all"
     licence:     terms of the base model, where its folder does not say
@@ -47,8 +50,8 @@ class Personalizer:
     def __init__(
         self, model: str | Path, optimizers: Named = "mesp", targets: Named = "torch", *, context: int | None = None,
         data: str | Path | None = AUTO, data_format: str | None = None, fields: Mapping[str, str] | None = None,
-        lora: Lora | None = None, training: Training | None = None, budget: Budget | None = None, text: bool = True,
-        train_on: str = "assistant", licence: str | None = None, template_date: str | None = None,
+        encoding: str | None = None, lora: Lora | None = None, training: Training | None = None, budget: Budget | None = None,
+        text: bool = True, train_on: str = "assistant", licence: str | None = None, template_date: str | None = None,
         signing_key: bytes | None = None,
     ) -> None:  # fmt: skip
         self.request = resolve(
@@ -56,9 +59,9 @@ class Personalizer:
             {
                 "model": model, "context": context, "data_format": data_format,
                 "data": Path(data) if isinstance(data, str) and data != AUTO else data,
-                "fields": dict(fields) if isinstance(fields, Mapping) and fields else fields or None, "lora": lora or Lora(),
-                "training": training or Training(), "budget": budget or Budget(), "text": text, "train_on": train_on,
-                "licence": licence, "template_date": template_date, "signing_key": signing_key,
+                "fields": dict(fields) if isinstance(fields, Mapping) and fields else fields or None, "encoding": encoding,
+                "lora": lora or Lora(), "training": training or Training(), "budget": budget or Budget(), "text": text,
+                "train_on": train_on, "licence": licence, "template_date": template_date, "signing_key": signing_key,
             },
         )  # fmt: skip
 

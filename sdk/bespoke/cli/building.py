@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bespoke.cli.hints import option_names, said
-from bespoke.cli.session import PATH, Session, cut, field_option, format_option, pairs, print_json, progress
-from bespoke.cli.settings import DATA_FORMATS, FLAGS, personalizer, setting_flags
-from bespoke.errors import BuildWarning, BundleError, ConfigError, shown
+from bespoke.cli.row_options import ROW_FORMAT, encoding_option, field_option, given_fields, unused_lines
+from bespoke.cli.session import PATH, Session, cut, format_option, print_json, progress
+from bespoke.cli.settings import FLAGS, personalizer, setting_flags
+from bespoke.errors import BuildWarning, BundleError, ConfigError
 from bespoke.rules.report import megabytes
 
 if TYPE_CHECKING:
@@ -30,9 +31,10 @@ if TYPE_CHECKING:
 @click.option("--targets", multiple=True, metavar="NAME", help="Engines to compile for; may be repeated.")
 @click.option("--option", "options", multiple=True, metavar="NAME.FIELD=VALUE", help="Option of one of them; may be repeated.")
 @click.option("--context", type=int, metavar="TOKENS", help="Longest conversation when it answers [1024, or what the model knows].")
-@click.option("--data", metavar="FILE|auto|none", help="JSONL, .json, CSV or .txt for all users [auto: a set for the gate].")
-@click.option("--data-format", type=click.Choice(DATA_FORMATS), help="Shape of its rows; by default the first row decides.")
+@click.option("--data", metavar="FILE|auto|none", help="JSONL, .json, CSV, .txt, ... for all users [auto: a set for the gate].")
+@click.option("--data-format", type=ROW_FORMAT, help="Shape of its rows; by default the first row decides.")
 @field_option
+@encoding_option
 @click.option("--text/--no-text", default=None, help="With the model's tokenizer, or for token ids only [--text].")
 @click.option("--train-on", type=click.Choice(["assistant", "user", "all"]), help="Whose words are learned from [assistant].")
 @click.option("--licence", metavar="TEXT", help="Terms of the base model, where its folder does not say.")
@@ -57,7 +59,7 @@ def build(
     from bespoke.format.whole_folder import check_place, usable_folder
 
     session.file = config is not None
-    given["fields"] = pairs("--field", fields) or None
+    given["fields"] = given_fields(fields) or None
     made = personalizer(config, given, options)
     if out is not None:
         check_place(out, BundleError, check_replaceable)
@@ -124,6 +126,4 @@ def _data_lines(report: DataReport) -> str:
         lines.append(f"  {report.texts_as_turns} texts held the chat template's own tokens and were read as turns")
     if report.truncated_examples:
         lines.append(f"  {cut(report.truncated_examples, report.truncated_tokens, report.truncated_trained_tokens)}")
-    lines += [f"  dropped: {count} rows, {reason}" for reason, count in report.dropped.items()]
-    lines += [f"  unknown key {shown(key)} in {count} rows" for key, count in report.unknown_keys.items()]
-    return "\n".join(lines)
+    return "\n".join([*lines, *unused_lines(report.file, report)])

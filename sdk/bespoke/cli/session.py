@@ -118,13 +118,6 @@ def state_option(command: Command) -> Command:
     )(command)  # fmt: skip
 
 
-def field_option(command: Command) -> Command:
-    return click.option(
-        "--field", "fields", multiple=True, metavar="NAME=COLUMN",
-        help="Column that holds prompt, completion, ...; may be repeated.",
-    )(command)  # fmt: skip
-
-
 def read_key(path: Path | None) -> bytes | None:
     """The bytes of a public key's file, hexadecimal turned into what it stands for; `raw_public_key` judges what they are worth."""
     if path is None:

@@ -28,12 +28,11 @@ if TYPE_CHECKING:
 
 TABLES = ("lora", "training", "budget")
 ARGUMENTS = (
-    "model", "optimizers", "targets", "context", "data", "data_format", "fields", "text", "train_on", "licence", "template_date",
-    "signing_key", *TABLES,
+    "model", "optimizers", "targets", "context", "data", "data_format", "fields", "encoding", "text", "train_on", "licence",
+    "template_date", "signing_key", *TABLES,
 )  # fmt: skip
 DATA_WORDS = ("auto", "none")  # of `data`, where they are not the name of a file: ./none is one
 NO_OPTIMIZER = "none"  # a bundle that answers and does not train
-DATA_FORMATS = ("messages", "prompt_completion", "text")
 
 
 @dataclass(frozen=True)
@@ -164,7 +163,7 @@ def read_toml(path: Path) -> dict[str, Any]:
                     next_step=f"Write [{name}] and its fields",
                 )
             )
-    for name in ("model", "data", "data_format", "train_on", "licence", "template_date", "signing_key"):
+    for name in ("model", "data", "data_format", "encoding", "train_on", "licence", "template_date", "signing_key"):
         if not isinstance(document.get(name, ""), str):
             problems.append(
                 ConfigError(f"{path}: {name}", got=shown_json(document[name]), expected="text", next_step="Put it in quotes")

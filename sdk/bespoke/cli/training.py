@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import signal
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bespoke.cli.row_options import ROW_FORMAT, encoding_option, field_option, given_fields, unknown_lines, unused_lines
 from bespoke.cli.session import (
     PATH,
     Command,
@@ -21,10 +21,8 @@ from bespoke.cli.session import (
     Trust,
     cut,
     engine_option,
-    field_option,
     format_option,
     need_state,
-    pairs,
     print_json,
     progress,
     runtime_option,
@@ -32,11 +30,12 @@ from bespoke.cli.session import (
     table,
     trust_options,
 )
-from bespoke.cli.settings import DATA_FORMATS, TRAIN_FLAGS, setting_flags
-from bespoke.errors import ConfigError, DataError, shown
+from bespoke.cli.settings import TRAIN_FLAGS, setting_flags
+from bespoke.errors import ConfigError, DataError
 from bespoke.format.result_file import check_place, write
 
 if TYPE_CHECKING:
+    from bespoke.data.files import ReadReport
     from bespoke.data.tasks import Task
     from bespoke.personal_model import PersonalModel
     from bespoke.rules.records import AddedExample
@@ -51,9 +50,9 @@ def _example_options(command: Command) -> Command:
         "--task", type=click.Choice(TASKS),
         help="Rows with right answers. labels: text, label; choice: question, options, answer; answers: question, answers; "
         "calls: query, call.",
-    )(field_option(command))  # fmt: skip
+    )(field_option(encoding_option(command)))  # fmt: skip
     return click.option(
-        "--examples-format", type=click.Choice(DATA_FORMATS), help="Shape of the examples; by default the first row decides."
+        "--examples-format", type=ROW_FORMAT, help="Shape of the examples; by default the first row decides."
     )(made)
 
 
@@ -80,7 +79,7 @@ def _check_answers_are_trained(bundle: Path, task: str, trust: Trust) -> None:
 @state_option
 @click.option(
     "--examples", type=PATH, metavar="FILE",
-    help="JSONL, .json, CSV or .txt to add first. What is there already is not added twice.",
+    help="JSONL, .json, CSV, .txt, ... to add first. What is there already is not added twice.",
 )  # fmt: skip
 @_example_options
 @click.option("--method", help="Way of training [that of the unfinished run, else the bundle's first].")
@@ -96,8 +95,8 @@ def _check_answers_are_trained(bundle: Path, task: str, trust: Trust) -> None:
 @click.pass_obj
 def train(
     session: Session, bundle: Path, state: Path, examples: Path | None, examples_format: str | None, task: str | None,
-    fields: tuple[str, ...], method: str | None, runtime: Any, engine: str | None, new_run: bool, plot: Path | None,
-    csv: Path | None, trust: Trust, **given: Any,
+    fields: tuple[str, ...], encoding: str | None, method: str | None, runtime: Any, engine: str | None, new_run: bool,
+    plot: Path | None, csv: Path | None, trust: Trust, **given: Any,
 ) -> None:  # fmt: skip
     """Train BUNDLE on the examples in --state, by at most --steps, and print the report.
 
@@ -117,13 +116,16 @@ def train(
         check_place(f"CSV {csv}", csv)
     if task is not None:
         _check_answers_are_trained(bundle, task, trust)
+    from bespoke.data.files import ReadReport
     from bespoke.personal_model import PersonalModel
 
     overrides = {name: value for name, value in given.items() if value is not None and name not in _OWN}
     with PersonalModel.open(bundle, state, memory_mb=given["memory_mb"], runtime=runtime, engine=engine, **trust) as model:
         model.check_settings(given["steps"], method=method, seed=given["seed"], new_run=new_run, **overrides)
         if examples is not None:
-            _add(model, examples, _rows(model, examples, examples_format, task, pairs("--field", fields)))
+            unused = ReadReport()
+            rows = _rows(model, examples, examples_format, task, given_fields(fields), encoding, unused)
+            _add(model, examples, rows, unused)
         if new_run:
             model.abandon_run()
         total = given["steps"] or 0
@@ -154,28 +156,29 @@ def train(
 
 
 def _rows(
-    model: PersonalModel, path: Path, format: str | None, task: str | None, fields: dict[str, str]
-) -> Iterable[tuple[int, dict[str, Any]]]:
-    """(row, example) of a file; of a task, all of it is read before the first."""
+    model: PersonalModel, path: Path, format: str | None, task: str | None, fields: dict[str, str], encoding: str | None,
+    unused: ReadReport,
+) -> Iterable[tuple[int, dict[str, Any]]]:  # fmt: skip
+    """(row, example) of a file; of a task, all of it is read before the first. `unused` is filled on the way."""
     if task is None:
         from bespoke.data.files import read_examples
 
-        return read_examples(path, format, fields)  # type: ignore[arg-type]
-    found = _task(path, task, fields)
+        return read_examples(path, format, fields, unused, encoding)  # type: ignore[arg-type]
+    found = _task(path, task, fields, encoding=encoding)
+    unused.unknown_keys.update(found.unknown_keys)
     return zip((row.number for row in found.rows), found.examples(chat=model.has_turns), strict=True)
 
 
-def _task(path: Path, kind: str, fields: dict[str, str], labels: Sequence[str] = ()) -> Task:
+def _task(path: Path, kind: str, fields: dict[str, str], labels: Sequence[str] = (), encoding: str | None = None) -> Task:
     from bespoke.data.tasks import read_task
 
-    return read_task(kind, path, fields=fields, labels=labels or None)  # type: ignore[arg-type]
+    return read_task(kind, path, fields=fields, labels=labels or None, encoding=encoding)  # type: ignore[arg-type]
 
 
-def _add(model: PersonalModel, path: Path, rows: Iterable[tuple[int, dict[str, Any]]]) -> None:
+def _add(model: PersonalModel, path: Path, rows: Iterable[tuple[int, dict[str, Any]]], unused: ReadReport) -> None:
     """Adds a file's examples one by one; those before a row that cannot be used stay."""
     created = there = 0
     longer: list[AddedExample] = []
-    unused: Counter[str] = Counter()
     with progress() as tell:
         for row, example in rows:
             try:
@@ -186,15 +189,14 @@ def _add(model: PersonalModel, path: Path, rows: Iterable[tuple[int, dict[str, A
                 ) from None
             created, there = created + added.created, there + (not added.created)
             longer += [added] if added.truncated_tokens else []
-            unused.update(added.unused_keys.keys())
+            unused.unknown_keys.update(added.unused_keys.keys())
             tell("examples", created + there, 0)
     # The bar is gone by now: it would stay above.
-    click.echo(f"{path}: {created} examples added, {there} were there already", err=True)
+    before = max(0, there - unused.repeated_rows)
+    click.echo("\n".join([f"{path}: {created} examples added, {before} were there already", *unused_lines(path, unused)]), err=True)
     if longer:
         tokens, trained = (sum(getattr(one, f"truncated_{of}tokens") for one in longer) for of in ("", "trained_"))
         click.echo(cut(len(longer), tokens, trained), err=True)
-    for key, count in sorted(unused.items()):
-        click.echo(f"unknown key {shown(key)} in {count} rows", err=True)
 
 
 @contextmanager
@@ -237,7 +239,8 @@ def _stop_by_signal() -> Iterator[Callable[[], bool]]:
 @click.pass_obj
 def evaluate(
     session: Session, bundle: Path, state: Path, examples: Path | None, examples_format: str | None, task: str | None,
-    fields: tuple[str, ...], labels: tuple[str, ...], wrong: bool, split: str, runtime: Any, engine: str | None, trust: Trust,
+    fields: tuple[str, ...], encoding: str | None, labels: tuple[str, ...], wrong: bool, split: str, runtime: Any,
+    engine: str | None, trust: Trust,
 ) -> None:  # fmt: skip
     """Loss, perplexity and next-token accuracy of the adapter that answers; with --task, how right its answers are.
 
@@ -250,20 +253,32 @@ def evaluate(
     _check_task(task, examples, examples_format)
     if (wrong and task is None) or (labels and task != "labels"):
         raise click.UsageError("--wrong goes with --task, and --label with --task labels")
+    from bespoke.data.files import ReadReport
     from bespoke.personal_model import PersonalModel
 
     need_state(bundle, state, trust)
     with PersonalModel.open(bundle, state, runtime=runtime, engine=engine, **trust) as model:
-        columns = pairs("--field", fields)
+        columns = given_fields(fields)
         if examples is not None and task is not None:
-            _judge(session, model, _task(examples, task, columns, labels), wrong)
+            asked = _task(examples, task, columns, labels, encoding)
+            _say(unknown_lines(examples, asked.unknown_keys), examples)
+            _judge(session, model, asked, wrong)
             return
-        rows = None if examples is None else [example for _, example in _rows(model, examples, examples_format, None, columns)]
+        rows = None
+        if examples is not None:
+            unused = ReadReport()
+            rows = [example for _, example in _rows(model, examples, examples_format, None, columns, encoding, unused)]
+            _say(unused_lines(examples, unused), examples)
         found = model.evaluate(rows, split=split)
     if session.json:
         print_json(asdict(found))
         return
     click.echo(str(found))
+
+
+def _say(lines: Sequence[str], path: Path) -> None:
+    if lines:
+        click.echo("\n".join([f"{path}:", *lines]), err=True)
 
 
 def _judge(session: Session, model: PersonalModel, task: Task, wrong: bool) -> None:

@@ -205,7 +205,8 @@ def _data(
     with core_encoder(writer.work, text.record, request.sequence_lengths[-1]) as encoder:
         prepared = prepare(
             request.data, encoder, format=request.data_format, fields=request.fields,  # type: ignore[arg-type]
-            seed=training.seed, packing=training.packing, turns=text.turn_reader(), on_row=lambda row: progress("data", row, 0),
+            encoding=request.encoding, seed=training.seed, packing=training.packing, turns=text.turn_reader(),
+            on_row=lambda row: progress("data", row, 0),
         )  # fmt: skip
     names: dict[str, str | None] = {"train": None, "valid": None}
     for name, rows in (("train", prepared.train), ("valid", prepared.valid)):

@@ -60,6 +60,7 @@ class BuildRequest:
     data: Path | str | None
     data_format: str | None
     fields: Mapping[str, str] | None
+    encoding: str | None
     lora: Lora
     training: Training
     budget: Budget

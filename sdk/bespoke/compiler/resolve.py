@@ -114,6 +114,7 @@ _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "model": ((str, Path), "a folder or a hub id"), "data": ((str, Path, type(None)), "a file, 'auto' or None"),
     "data_format": ((str, type(None)), "the name of a format or None"),
     "fields": ((dict, type(None)), "{what it is: the column that holds it} or None"),
+    "encoding": ((str, type(None)), "the name of a text encoding or None"),
     "lora": (Lora, "Lora(...)"), "training": (Training, "Training(...)"), "budget": (Budget, "Budget(...)"),
     "text": (bool, "True or False"), "context": ((int, type(None)), "a number of tokens or None"),
     "licence": ((str, type(None)), "text or None"), "template_date": ((str, type(None)), "text or None"),

@@ -41,8 +41,8 @@ class Text:
 def text_rules(request: BuildRequest, folder: Path, config: ModelConfig) -> Text:
     """The text rules of the model in `folder`.
 
-    ModelError or TemplateError where a bundle cannot hold them, or would train otherwise than it asks. BuildWarning for what it takes
-    otherwise than the chat template has it.
+    ModelError or TemplateError where a bundle cannot hold them, or would train otherwise than it asks. BuildWarning for what it
+    takes otherwise than the chat template has it.
     """
     path = folder / "tokenizer.json"
     tokenizer = Tokenizer.open(path, special_token_settings(folder)) if request.text and path.is_file() else None

@@ -33,7 +33,7 @@ def build_tiny(
     request = BuildRequest(
         model=write_tiny_folder(folder / "model"), methods=(Method(optimizer.name, optimizer, options, training),),
         targets=(TargetChoice(plugin.name, plugin, chosen),), context=CONTEXT, data=None, data_format=None, fields=None,
-        lora=tiny_models()[NAME].lora, training=training, budget=Budget(), text=False, train_on="assistant",
+        encoding=None, lora=tiny_models()[NAME].lora, training=training, budget=Budget(), text=False, train_on="assistant",
         licence="Random numbers; no rights reserved", template_date=None, signing_key=None,
     )  # fmt: skip
     return build(request, folder / "bundle", lambda stage, done, total: None)[0]

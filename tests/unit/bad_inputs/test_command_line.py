@@ -79,7 +79,7 @@ ROWS = [
     (f"{TRAIN} --memory-mb 0.5", "BudgetExceeded", "Training with 'mesp' (estimated peak ...): got ... more to come; expected at most ... together, 0.5 MB over what it held before. Raise the memory budget, ..."),
     (f"{TRAIN} --plot {{tmp}}/p.gif", "ConfigError", "plot {tmp}/p.gif: got the suffix '.gif'; expected .svg or .png. Name the file so."),
     (f"{TRAIN} --examples {{tmp}}/nosuch.jsonl", "DataError", "{tmp}/nosuch.jsonl: got No such file or directory; expected a readable file. Check the path."),
-    (f"{TRAIN} --examples {{tmp}}/file", "DataError", "{tmp}/file: got a file without an ending; expected one of .csv, .json, .jsonl, .txt. Write the examples as JSONL, one object per line."),
+    (f"{TRAIN} --examples {{tmp}}/file", "DataError", "{tmp}/file: got a file without an ending; expected one of .csv, .json, .jsonl, .md, .ndjson, .tsv, .txt. Write the examples as JSONL, one object per line."),
     (f"{TRAIN} --examples {{tmp}}/null.jsonl", "DataError", "{tmp}/null.jsonl, row 1: got nothing; expected one JSON object. Write one object on each line."),
     (f"{TRAIN} --examples {{tmp}}/half.jsonl", "DataError", "{tmp}/half.jsonl, row 1: got no JSON: ...; expected one JSON object. Write one object on each line."),
     (f"{TRAIN} --examples {{tmp}}/deep.jsonl", "DataError", "{tmp}/deep.jsonl, row 1: got JSON nested too deeply; expected one JSON object. Write one object on each line."),
