@@ -21,6 +21,7 @@ from bespoke.cli.delivering import export_base, install, pack
 from bespoke.cli.hints import on_the_command_line, option_names
 from bespoke.cli.inspecting import doctor, inspect, plugins, verify
 from bespoke.cli.managing import abandon, examples, reset, rollback, versions
+from bespoke.cli.reading import read
 from bespoke.cli.session import INTERRUPTED, Session, tell_error
 from bespoke.cli.showing import ui
 from bespoke.cli.training import evaluate, train
@@ -72,8 +73,8 @@ def cli(session: Session, debug: bool) -> None:
 
 
 for _command in (
-    build, inspect, verify, pack, install, export_base, train, evaluate, generate, chat, ui, export, examples, versions, rollback,
-    reset, abandon, plugins, doctor,
+    read, build, inspect, verify, pack, install, export_base, train, evaluate, generate, chat, ui, export, examples, versions,
+    rollback, reset, abandon, plugins, doctor,
 ):  # fmt: skip
     cli.add_command(_command)
 

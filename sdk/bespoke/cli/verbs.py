@@ -23,6 +23,7 @@ class Verb(NamedTuple):
 
 
 VERBS = (
+    Verb("make examples of an exported chat", None, "bespoke read", None, None),
     Verb("build a bundle", "Personalizer.build, Personalizer.build_with_report", "bespoke build", None, None),
     Verb("say what a build and its training will take", "Personalizer.estimate", "bespoke build --dry-run", None, None),
     Verb("say what each budget buys", "Personalizer.dial", None, None, None),

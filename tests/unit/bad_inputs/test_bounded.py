@@ -93,6 +93,12 @@ CALLS = [
     "read_task('labels', 'a.csv', labels=[TEXT, TEXT])",
     "read(read_examples(TEXT))",
     "read(read_examples(TEXT + '.csv'))",
+    "read(read_examples('a.csv', TEXT))",
+    "read(read_examples('a.csv', encoding=TEXT))",
+    "read(read_examples('text.csv', fields={'prompt': '{text} {' + TEXT + '}'}))",
+    "command('read', TEXT, '--as', 'whatsapp')",
+    "command('read', 'chat.txt', '--as', 'whatsapp', '--me', TEXT)",
+    "command('read', 'text.csv', '--as', 'alpaca', '--encoding', TEXT)",
     "check_path(Path(TEXT))",
     "check_path(Path(TEXT + '.svg'))",
     "command('inspect', TEXT)",
@@ -127,6 +133,10 @@ FILES = {
     "value.toml": f'model = "{LONG}"\n'.encode(),
     "digits.toml": b"model = 'm'\ncontext = " + b"9" * 10_000 + b"\n",
     "deep.toml": b"model = " + b"[" * 100_000 + b"\n",
+    "chat.txt": "".join(f"1/1/24, 9:15 - {LONG[:90_000]}{n}: a\n" for n in range(30)).encode(),
+    "lists.json": b'{"%s": [{}], "%s2": [{}]}' % (LONG.encode(), LONG.encode()),
+    "from.json": b'{"conversations": [{"from": "%s", "value": "a"}, {"from": "human", "value": "a"}]}' % LONG.encode(),
+    "sender.csv": f"sender,text,time{HOSTILE[:3]}\na,b,c\n".encode(errors="replace"),
     "long.json": b"[" + b"{}," * (33_000 * SCALE) + b"3]",
 }
 READERS = (

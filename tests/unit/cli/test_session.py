@@ -18,8 +18,8 @@ from tests.conftest import REPOSITORY
 from tests.unit.cli.commands import bespoke
 
 VERBS = [
-    "build", "inspect", "verify", "pack", "install", "export-base", "train", "evaluate", "generate", "chat", "ui", "export",
-    "examples", "versions", "rollback", "reset", "abandon", "plugins", "doctor",
+    "read", "build", "inspect", "verify", "pack", "install", "export-base", "train", "evaluate", "generate", "chat", "ui",
+    "export", "examples", "versions", "rollback", "reset", "abandon", "plugins", "doctor",
 ]  # fmt: skip
 
 
