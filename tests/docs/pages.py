@@ -71,12 +71,13 @@ def run_page(
             if old in code:
                 code = code.replace(old, new)
                 left.pop(old, None)
-        printed.append(_bash(block, code, folder) if block.language == "bash" else _python(block, code, folder, namespace))
+        printed.append(run_bash(block, code, folder) if block.language == "bash" else _python(block, code, folder, namespace))
     assert not left, f"{page.name} no longer holds {list(left)}"
     return printed
 
 
-def _bash(block: Block, code: str, folder: Path) -> str:
+def run_bash(block: Block, code: str, folder: Path) -> str:
+    """What the commands of a block print. AssertionError with the block's name where one fails."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(

@@ -16,13 +16,14 @@ from bespoke import PersonalModel
 from tests.benchmarks.figures import pages
 from tests.bundles import stories_bundle
 from tests.conftest import REPOSITORY
-from tests.docs.pages import run_page
+from tests.docs.pages import blocks, run_bash, run_page
 from tests.models import tiny_model
 from tests.unit.bundle.test_install import contents
 
 __all__ = ["stories_bundle"]
 
 BANKING = ("age_limit", "change_pin")
+COLLECT = REPOSITORY / "docs" / "how_to" / "collect_examples.md"
 TUTORIAL = REPOSITORY / "docs" / "tutorials" / "first_bundle.md"
 # Plain text between turns: stories260K has no special tokens for them.
 CHAT_TEMPLATE = (
@@ -145,7 +146,16 @@ def test_an_engine_alone_trains_as_its_page_says(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_recipes_run(chat_model: Path, stories: Path, tmp_path: Path) -> None:
     shutil.copytree(stories, tmp_path / "plain_model", copy_function=shutil.copyfile)
-    run_page(REPOSITORY / "docs" / "how_to" / "collect_examples.md", tmp_path)
+    run_page(COLLECT, tmp_path)
+    talk = [{"role": "user", "content": "Where is the boat?"}, {"role": "assistant", "content": "At the ferry."}]
+    assert json.loads((tmp_path / "chat.jsonl").read_text()) == {"messages": talk}
+
+
+def test_an_exported_chat_becomes_what_the_page_shows(tmp_path: Path) -> None:
+    page = blocks(COLLECT)
+    asked = next(i for i, block in enumerate(page) if block.language == "bash" and "bespoke read" in block.code)
+    assert run_bash(page[asked], page[asked].code, tmp_path) == page[asked + 1].code
+    assert len(page[asked + 1].code.splitlines()) == 2
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(REPOSITORY)))
