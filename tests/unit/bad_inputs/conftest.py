@@ -23,7 +23,7 @@ FILES: dict[str, bytes] = {
     "half.jsonl": b'{"text": \n',
     "number.jsonl": b'{"text": 3}\n',
     "keys.jsonl": b'{"word": "a"}\n',
-    "latin.jsonl": b"\xff\xfe\x00",
+    "latin.jsonl": b'{"text": "\xe9"}\n',
     "deep.jsonl": b"[" * 100_000 + b"\n",
     "empty.jsonl": b"",
     "columns.csv": b"a,b\n1,2\n",

@@ -85,7 +85,7 @@ ROWS = [
     (f"{TRAIN} --examples {{tmp}}/deep.jsonl", "DataError", "{tmp}/deep.jsonl, row 1: got JSON nested too deeply; expected one JSON object. Write one object on each line."),
     (f"{TRAIN} --examples {{tmp}}/number.jsonl", "DataError", "{tmp}/number.jsonl, row 1: example.text: got a number; expected text. Give it as one string."),
     (f"{TRAIN} --examples {{tmp}}/keys.jsonl", "DataError", "{tmp}/keys.jsonl, row 1: got the keys 'word'; expected 'messages', 'prompt' and 'completion', 'prompt', 'chosen' and 'rejected', or 'text'. Rename the keys, or map them: --field prompt=question --field completion=answer."),
-    (f"{TRAIN} --examples {{tmp}}/latin.jsonl", "DataError", "{tmp}/latin.jsonl, row 1: got bytes that are not UTF-8 ...; expected UTF-8 text. Convert the file, for instance with iconv -t UTF-8."),
+    (f"{TRAIN} --examples {{tmp}}/latin.jsonl", "DataError", "{tmp}/latin.jsonl, row 1: got bytes that are not UTF-8 ...; expected UTF-8 text. Convert the file, for instance with iconv -t UTF-8, or name its encoding: --encoding 'cp1252'."),
     (f"{TRAIN} --examples {{tmp}}/columns.csv --field prompt=x", "DataError", "{tmp}/columns.csv, row 2: got the keys 'a', 'b'; expected 'x', which --field names for 'prompt'. Correct --field, or give every row this key."),
     (f"{TRAIN} --examples {{tmp}}/columns.csv --field word=a", "ConfigError", "--field word: got 'a'; expected one of messages, prompt, completion, chosen, rejected, text, tokens, mask, and the name of a column. Write --field NAME=COLUMN."),
     # ---- evaluate, generate, export --------------------------------------------------------------------------------------------

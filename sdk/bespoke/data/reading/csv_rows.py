@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NoReturn
 
-from bespoke.data.reading.text_lines import MOST_LINE, text_lines
+from bespoke.data.reading.text_lines import MOST_BYTES, text_lines
 from bespoke.errors import DataError
 
 __all__ = ["csv_rows", "tsv_rows"]
@@ -84,7 +84,7 @@ def _most_frequent(header: str) -> str:
 def _next(reader: Iterator[list[str]]) -> list[str]:
     """One row, whose cells may be as long as a line."""
     with _limit:
-        before = csv.field_size_limit(MOST_LINE)
+        before = csv.field_size_limit(MOST_BYTES)
         try:
             return next(reader)
         finally:

@@ -32,8 +32,7 @@ def json_rows(path: Path, encoding: str | None = None, beside: Counter[str] | No
     if first is None:
         return
     if second is None:
-        where = str(path) if first[1].lstrip().startswith("[") else f"{path}, row {first[0]}"
-        yield from _rows(parsed(first[1], where, next_step), path, first[0], beside)
+        yield from _rows(parsed(first[1], f"{path}, row {first[0]}", next_step), path, first[0], beside)
     elif is_json(first[1]):
         for number, line in chain([first, second], lines):
             where = f"{path}, row {number}"

@@ -16,8 +16,7 @@ from bespoke.format.plain_file import open_plain
 
 __all__ = ["checked_encoding", "text_lines", "whole_text"]
 
-MOST_LINE = 2**27  # bytes; an example is at most 16 MiB of JSON, of which escapes make six times as much
-MOST_WHOLE = 2**29  # bytes of what is read as one: an export of years of chats has a few hundred million
+MOST_BYTES = 2**29  # of what is read as one: an export of years of chats has a few hundred million, all on one line
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
@@ -62,15 +61,15 @@ def text_lines(path: Path, encoding: str | None = None, most: int | None = None)
 
 def whole_text(path: Path, encoding: str | None = None) -> str:
     """All of it. DataError where it cannot be read, or is too long."""
-    return "".join(line for _, line in text_lines(path, encoding, MOST_WHOLE))
+    return "".join(line for _, line in text_lines(path, encoding, MOST_BYTES))
 
 
 def _utf8_lines(path: Path, file: BinaryIO) -> Iterator[str]:
     number = 0
-    while line := file.readline(MOST_LINE + 1):
+    while line := file.readline(MOST_BYTES + 1):
         where = f"{path}, row {number + 1}"
-        if len(line) > MOST_LINE:
-            _refuse(where, f"a line of more than {MOST_LINE} bytes", "shorter lines", "Write one example on each line")
+        if len(line) > MOST_BYTES:
+            _refuse(where, f"a line of more than {MOST_BYTES} bytes", "shorter lines", "Write one example on each line")
         try:
             text = line.decode("utf-8" if number else "utf-8-sig")
         except UnicodeDecodeError as error:
@@ -84,8 +83,8 @@ def _utf8_lines(path: Path, file: BinaryIO) -> Iterator[str]:
 
 
 def _decoded(path: Path, file: BinaryIO, encoding: str) -> str:
-    data = file.read(MOST_WHOLE + 1)
-    if len(data) > MOST_WHOLE:
+    data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
         _too_long(str(path))
     try:
         return data.decode(encoding).removeprefix("\ufeff")
@@ -99,7 +98,7 @@ def _decoded(path: Path, file: BinaryIO, encoding: str) -> str:
 
 
 def _too_long(where: str) -> NoReturn:
-    _refuse(where, f"more than {MOST_WHOLE} bytes to read as one", "less", "Split the file, or write the examples as JSONL")
+    _refuse(where, f"more than {MOST_BYTES} bytes to read as one", "less", "Split the file, or write the examples as JSONL")
 
 
 def _refuse(where: str, got: str, expected: str, next_step: str) -> NoReturn:

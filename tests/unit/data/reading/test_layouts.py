@@ -178,10 +178,9 @@ def test_what_cannot_be_read_is_named_with_its_row(read: Read, name: str, conten
 def test_a_line_or_a_text_without_end_is_refused(
     read: Read, monkeypatch: pytest.MonkeyPatch, name: str, begin: bytes
 ) -> None:
-    """The bounds are lowered: half a gigabyte takes too long to write."""
-    monkeypatch.setattr(text_lines, "MOST_LINE", 1000)
-    monkeypatch.setattr(text_lines, "MOST_WHOLE", 2000)
-    monkeypatch.setattr(csv_rows, "MOST_LINE", 1000)
+    """The bound is lowered: half a gigabyte takes too long to write."""
+    monkeypatch.setattr(text_lines, "MOST_BYTES", 1000)
+    monkeypatch.setattr(csv_rows, "MOST_BYTES", 1000)
     for filling in (b"a" * 5000, b"a\n" * 5000):
         with pytest.raises(DataError) as caught:
             read(name, begin + filling)

@@ -30,7 +30,7 @@ from bespoke.data.reading.exports.whatsapp_words import (
     half_of_day,
     is_omitted,
 )
-from bespoke.data.reading.text_lines import MOST_WHOLE, text_lines
+from bespoke.data.reading.text_lines import MOST_BYTES, text_lines
 from bespoke.errors import DataError
 
 __all__ = ["begins_like_whatsapp", "whatsapp"]
@@ -68,7 +68,7 @@ def whatsapp(
     path: Path, me: str | None, left_out: Counter[str], encoding: str | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """(1, conversation). My words are the assistant's, everybody else's the user's. DataError for a file of no such chat."""
-    messages = _messages((line.rstrip("\r\n") for _, line in text_lines(path, encoding, MOST_WHOLE)), left_out)
+    messages = _messages((line.rstrip("\r\n") for _, line in text_lines(path, encoding, MOST_BYTES)), left_out)
     if not messages:
         raise DataError(
             str(path), got="no line that begins with a date, a time and a name", expected="a chat as WhatsApp exports it",
