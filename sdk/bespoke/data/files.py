@@ -64,7 +64,7 @@ def read_examples(
     for number, row in read_rows(path, encoding, report):
         where = f"{path}, row {number}"
         if format is None and not fields:
-            refuse_chat_table(row, str(path))
+            _refuse_chats(Path(path), row)
         example, used = mapped(row, fields, where)
         if format is None:
             format = _shape_of(example, where)
@@ -112,6 +112,14 @@ def _check_format(format: str | None, path: str | Path) -> None:
     if format in EXPORTS:
         next_step = f"Make examples of it first: bespoke read {Path(path).name} --as {format} --me NAME --out examples.jsonl"
     raise ConfigError("format", got=repr(format), expected=f"one of {', '.join(FILE_FORMATS)}", next_step=next_step)
+
+
+def _refuse_chats(path: Path, row: Mapping[str, Any]) -> None:
+    """DataError for a chat that nobody named as what it is: a text of messages, or a table of them."""
+    export = export_text(row["text"]) if _READERS.get(path.suffix.lower()) is _text else None
+    if export is not None:
+        refuse_export(path, export)
+    refuse_chat_table(row, str(path))
 
 
 def _fields_of(format: FileFormat | None) -> tuple[str, ...]:
@@ -174,9 +182,6 @@ def _of_export(
 
 def _text(path: Path, encoding: str | None, _: Counter[str] | None) -> Iterator[tuple[int, dict[str, Any]]]:
     text = whole_text(path, encoding)
-    export = export_text(text)
-    if export is not None:
-        refuse_export(path, export)
     if not text.strip():
         raise DataError(str(path), got="an empty file", expected="a text", next_step="Check the path, or write the text into it")
     yield 1, {"text": text}

@@ -90,5 +90,5 @@ def refuse_chat_table(row: Mapping[str, Any], subject: str) -> None:
     raise DataError(
         subject, got=f"one message in each row, by {sender!r} at {time!r}", expected="one conversation in each row",
         next_step=f"Join the rows to messages, yours of {sender!r} as the assistant's (docs/how_to/collect_examples.md, A chat in "
-        f"a table); or, to learn each {text!r} alone, map it: fields={{'text': {text!r}}}",
+        f"a table); or, to learn each {text!r} alone as 'text', name the column that holds it in fields",
     )  # fmt: skip

@@ -110,6 +110,20 @@ def test_the_formats_of_the_command_line_are_those_of_files() -> None:
     assert "bespoke read FILE --as whatsapp --me NAME --out examples.jsonl" in answer.err
 
 
+def test_errors_of_rows_name_options_of_the_command_line(built: Built, chat: Path, tmp_path: Path) -> None:
+    table = tmp_path / "chat.csv"
+    table.write_text("time,sender,text\n2024-05-01,Mia,Where?\n")
+    PersonalModel.open(built.bundle, tmp_path / "s").close()
+    for verb in ("train", "evaluate"):
+        asked = (verb, built.bundle, "--state", tmp_path / "s", "--examples")
+        answer = bespoke(*asked, table)
+        assert (answer.code, "name the column that holds it: --field NAME=COLUMN" in answer.err) == (5, True), answer.err
+        answer = bespoke(*asked, chat)
+        assert f"bespoke read {chat.name} --as whatsapp --me NAME --out examples.jsonl" in answer.err
+        assert "name the format text" in answer.err
+        assert bespoke(*asked, chat, "--examples-format", "text").code in (0, 5)
+
+
 def test_a_field_that_joins_columns_may_hold_escapes() -> None:
     given = (r"prompt={a}\n\n{b}\t\\n", r"completion=col\name", "text=x=y")
     assert given_fields(given) == {"prompt": "{a}\n\n{b}\t\\n", "completion": r"col\name", "text": "x=y"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args
 
@@ -74,14 +73,15 @@ def export_of(document: Any) -> Export | None:
 
 def export_text(text: str) -> Export | None:
     """The export that a text is."""
-    return "whatsapp" if begins_like_whatsapp(islice(text.split("\n", _FIRST_LINES), _FIRST_LINES)) else None
+    return "whatsapp" if begins_like_whatsapp(text.split("\n", _FIRST_LINES)[:_FIRST_LINES]) else None
 
 
 def refuse_export(path: Path, kind: Export) -> NoReturn:
     """DataError with the command that makes examples of it."""
     me = "" if kind in WITH_ROLES else " --me NAME"
+    as_text = "; or, to learn it as one text, name the format text" if kind == "whatsapp" else ""
     names = {"whatsapp": "WhatsApp", "telegram": "Telegram", "chatgpt": "ChatGPT", "claude": "Claude"}
     raise DataError(
         str(path), got=f"an export of {names[kind]}", expected="examples",
-        next_step=f"Make examples of it first: bespoke read {path.name} --as {kind}{me} --out examples.jsonl",
+        next_step=f"Make examples of it first: bespoke read {path.name} --as {kind}{me} --out examples.jsonl{as_text}",
     )  # fmt: skip

@@ -59,9 +59,13 @@ class _Stamp(NamedTuple):
 
 
 def begins_like_whatsapp(lines: Iterable[str]) -> bool:
-    """Whether the first of the lines that is not empty is a message of WhatsApp."""
-    first = next((line for line in lines if line.strip()), "")
-    return any(_header(first, style) is not None for style in (_ANDROID, _IOS))
+    """Whether the first of the lines that is not empty is one of WhatsApp, and a message with its writer is among them."""
+    written = [line for line in lines if line.strip()]
+    for style in (_ANDROID, _IOS):
+        headers = [_header(line, style) for line in written]
+        if headers and headers[0] is not None:
+            return any(header is not None and ": " in header[1] for header in headers)
+    return False
 
 
 def whatsapp(
@@ -129,6 +133,7 @@ def _behind(text: str, length: int) -> str:
 
 def _order(stamps: Sequence[_Stamp]) -> tuple[int, int, int]:
     """The order of the fewest dates that are none, then of the fewest steps back in time, then the first in the list."""
+
     def faults(order: tuple[int, int, int]) -> tuple[int, int]:
         times = [_seconds(stamp, order) for stamp in stamps]
         known = [time for time in times if time is not None]

@@ -274,6 +274,18 @@ def test_me_is_named_as_a_person_would_and_else_the_names_are_listed(tmp_path: P
         assert len(str(caught.value)) < 2000
 
 
+def test_a_chat_is_one_text_where_that_is_asked_for_and_a_diary_is_no_chat(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    chat = "31.12.23, 21:15 - Mia: Where?\n31.12.23, 21:16 - Jonas: Here.\n"
+    path.write_text(chat, encoding="utf-8")
+    with pytest.raises(DataError, match=r"to learn it as one text, name the format text"):
+        list(read_examples(path))
+    assert list(read_examples(path, "text")) == [(1, {"text": chat})]
+    for diary in ("31.12.23, 21:15 - late again\n1.1.24, 9:00 - up\n", "Dear diary\n" + chat, "12:15 lunch: soup\n"):
+        path.write_text(diary, encoding="utf-8")
+        assert list(read_examples(path)) == [(1, {"text": diary})]
+
+
 def test_a_file_of_no_chat_is_refused(tmp_path: Path) -> None:
     for content in ("", "Dear diary\n", "12/31/23\n", "99/99/99, 9:15 PM - Mia: hi", "31.12.23, 25:15 - Mia: hi"):
         (tmp_path / "a.txt").write_text(content, encoding="utf-8")
