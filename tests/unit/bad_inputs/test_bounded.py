@@ -66,6 +66,7 @@ CALLS = [
     "Personalizer(model_folder, targets=TEXT)",
     "Personalizer(model_folder, data=TEXT).estimate()",
     "Personalizer(model_folder, data_format=TEXT)",
+    "Personalizer(model_folder, encoding=TEXT)",
     "Personalizer(model_folder, fields={TEXT: TEXT})",
     "Personalizer(model_folder, train_on=TEXT)",
     "Personalizer(model_folder, template_date=TEXT)",
