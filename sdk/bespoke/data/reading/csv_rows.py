@@ -32,7 +32,7 @@ def csv_rows(path: Path, encoding: str | None = None) -> Iterator[tuple[int, dic
 
 
 def tsv_rows(path: Path, encoding: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The same with tabs, whatever the header has."""
+    """The same between tabs, without a look at the header."""
     return _rows(path, encoding, "\t")
 
 

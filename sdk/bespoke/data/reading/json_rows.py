@@ -24,15 +24,18 @@ _ONE_A_LINE = "Write one object on each line"
 _LISTS = ("messages", "conversations", "tokens", "mask")  # keys that hold a list in one row
 
 
-def json_rows(path: Path, encoding: str | None = None, beside: Counter[str] | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(number, row): its line where there is one object a line, else its place. `beside` counts keys next to a list of rows."""
+def json_rows(
+    path: Path, encoding: str | None = None, other_keys: Counter[str] | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(number, row): its line where there is one object a line, else its place. `other_keys` counts those next to a list of
+    rows."""
     lines = ((number, line) for number, line in text_lines(path, encoding) if line.strip())
     next_step = _next_step(path)
     first, second = next(lines, None), next(lines, None)
     if first is None:
         return
     if second is None:
-        yield from _rows(parsed(first[1], f"{path}, row {first[0]}", next_step), path, first[0], beside)
+        yield from _rows(parsed(first[1], f"{path}, row {first[0]}", next_step), path, first[0], other_keys)
     elif is_json(first[1]):
         for number, line in chain([first, second], lines):
             where = f"{path}, row {number}"
@@ -45,7 +48,7 @@ def json_rows(path: Path, encoding: str | None = None, beside: Counter[str] | No
                 parsed(first[1], f"{path}, row {first[0]}", next_step)  # one object a line, of which the first is broken
             raise
         if len(found) == 1:
-            yield from _rows(found[0][1], path, found[0][0], beside)
+            yield from _rows(found[0][1], path, found[0][0], other_keys)
             return
         for number, value in found:
             yield number, _row(value, f"{path}, row {number}", next_step)
@@ -58,17 +61,17 @@ def _next_step(path: Path) -> str:
 # ---- documents -------------------------------------------------------------------------------------------------------------
 
 
-def _rows(document: Any, path: Path, line: int, beside: Counter[str] | None) -> Iterator[tuple[int, dict[str, Any]]]:
+def _rows(document: Any, path: Path, line: int, other_keys: Counter[str] | None) -> Iterator[tuple[int, dict[str, Any]]]:
     """(place from 1, row); of a document that is itself a row, the line."""
     export = export_of(document)
     if export is not None:
         refuse_export(path, export)
-    rows = [document] if _is_messages(document) else _listed(document, path, beside)
+    rows = [document] if _is_messages(document) else _listed(document, path, other_keys)
     for number, row in enumerate(rows, start=line if len(rows) == 1 and rows[0] is document else 1):
         yield number, _row(row, f"{path}, row {number}", _next_step(path))
 
 
-def _listed(document: Any, path: Path, beside: Counter[str] | None, depth: int = 0) -> list[Any]:
+def _listed(document: Any, path: Path, other_keys: Counter[str] | None, depth: int = 0) -> list[Any]:
     """The rows of a document: its own, or those under one of its keys."""
     if isinstance(document, list):
         return document
@@ -87,9 +90,9 @@ def _listed(document: Any, path: Path, beside: Counter[str] | None, depth: int =
         )  # fmt: skip
     if not lists:
         return [document]
-    if beside is not None:
-        beside.update(key for key in document if key != lists[0])
-    return _listed(document[lists[0]], path, beside, depth + 1)
+    if other_keys is not None:
+        other_keys.update(key for key in document if key != lists[0])
+    return _listed(document[lists[0]], path, other_keys, depth + 1)
 
 
 def _in_one_row(key: str, value: Any) -> bool:

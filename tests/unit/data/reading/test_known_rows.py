@@ -18,8 +18,8 @@ def talk(*turns: tuple[str, Any], keys: tuple[str, str] = ("from", "value")) -> 
 
 def messages(*contents: str, system: str | None = None) -> dict[str, Any]:
     roles = ["user", "assistant"] * len(contents)
-    told = [] if system is None else [{"role": "system", "content": system}]
-    return {"messages": told + [{"role": role, "content": text} for role, text in zip(roles, contents, strict=False)]}
+    first = [] if system is None else [{"role": "system", "content": system}]
+    return {"messages": first + [{"role": role, "content": text} for role, text in zip(roles, contents, strict=False)]}
 
 
 @pytest.mark.parametrize("format", [None, "sharegpt"])
@@ -131,7 +131,7 @@ def test_a_call_of_a_tool_is_not_taken_for_an_empty_answer(read: Read) -> None:
     assert not report.dropped
 
 
-def test_repeats_are_counted_whatever_the_order_of_keys(read: Read) -> None:
+def test_repeats_are_counted_in_any_order_of_keys(read: Read) -> None:
     rows = [
         {"prompt": "a", "completion": "b"},
         {"completion": "b", "prompt": "a", "id": 1},

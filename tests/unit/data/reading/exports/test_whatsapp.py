@@ -183,7 +183,7 @@ def test_a_chat_of_any_phone_comes_back(tmp_path: Path, phone: Phone, seed: int)
 def test_the_order_of_dates_is_decided_over_the_file(
     tmp_path: Path, phone: str, days: list[tuple[int, int]], order: str
 ) -> None:
-    """Seen by the pauses: two messages of a day are one conversation, those of two days are two, whatever stands in the text."""
+    """Seen by the pauses: two messages of a day are one conversation, those of two days are two."""
     assert BY_NAME[phone].order == order
     lines = []
     for day, month in days:
