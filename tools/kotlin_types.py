@@ -17,6 +17,7 @@ HEAD = (
     "package dev.bespoke\n"
 )  # fmt: skip
 _PRIMITIVES = {"string": "String", "integer": "Long", "number": "Double", "boolean": "Boolean"}
+_KEYWORDS = {"as", "in", "is", "object", "when"}  # of Kotlin: a property of this name is written `so`
 _WIDTH = 116
 _RECORDS_IMPORTS = (
     "import kotlinx.serialization.SerialName\nimport kotlinx.serialization.Serializable\n"
@@ -99,7 +100,7 @@ class _Writer:
             default = " = null" if kind.endswith("?") else f" = {kind}.UNKNOWN"
         elif name not in schema["required"]:
             kind, default = f"{kind.removesuffix('?')}?", " = null"
-        return f'    @SerialName("{name}") val {_camel(name)}: {kind}{default},\n'
+        return f'    @SerialName("{name}") val {_property(name)}: {kind}{default},\n'
 
     def _type(self, owner: str, name: str, schema: Mapping[str, Any]) -> str:
         if "$ref" in schema:
@@ -143,6 +144,10 @@ def _ambiguous(schemas: Iterable[Mapping[str, Any]]) -> frozenset[str]:
                 if "enum" in option:
                     found.setdefault(name, set()).add(tuple(option["enum"]))
     return frozenset(name for name, values in found.items() if len(values) > 1)
+
+
+def _property(name: str) -> str:
+    return f"`{name}`" if name in _KEYWORDS else _camel(name)
 
 
 def _camel(name: str) -> str:

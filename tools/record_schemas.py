@@ -81,7 +81,7 @@ def example_schema() -> dict[str, Any]:
     whole = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
     kinds = {
         "messages": {"type": "array", "items": message, "minItems": 1}, "prompt": text, "completion": text, "chosen": text,
-        "rejected": text, "text": text,
+        "rejected": text, "text": text, "as": {"enum": ["text"]}, "end": {"enum": ["none"]},
         "tokens": {"type": "array", "items": whole, "minItems": 1}, "mask": {"type": "array", "items": {"enum": [0, 1]}},
     }  # fmt: skip
     shapes = [

@@ -328,5 +328,5 @@ def run_of(record: list[Any]) -> Run:
 
 
 def version_of(record: list[Any]) -> Version:
-    id, run, step, metrics, accepted_at, source = record
-    return Version(id, run, step, json.loads(metrics), accepted_at, source)
+    id, run, step, metrics, accepted_at, source, other_text = record
+    return Version(id, run, step, json.loads(metrics), accepted_at, source, other_text)

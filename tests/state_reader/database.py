@@ -58,7 +58,7 @@ TABLES: dict[str, Columns] = {
         "metrics": "id INTEGER key, run INTEGER, step INTEGER, json TEXT",
         "versions": (
             "id INTEGER key, run INTEGER?, step INTEGER, metrics TEXT, source TEXT?, file TEXT, sha256 TEXT, bytes INTEGER, "
-            "accepted_at TEXT"
+            "accepted_at TEXT, text_rules TEXT?"
         ),
         "losses": "version INTEGER key, rows TEXT key, loss REAL",
         "judgements": "run INTEGER key, step INTEGER key, loss REAL",
@@ -68,7 +68,7 @@ TABLES: dict[str, Columns] = {
 NEW_IN = {  # tables and columns
     2: {"text", "use", "rejected_tokens", "rejected_mask", "losses"},
     3: {"judgements", "best_steps"},
-    4: {"bytes_written"},
+    4: {"bytes_written", "text_rules"},
 }
 INDICES = {"run_examples_by_example": "run_examples", "metrics_by_run": "metrics"}
 REFERENCES = {

@@ -275,7 +275,8 @@ class Lab {
 
   static Json version(const std::optional<bespoke::Version>& version) {
     if (!version) return Json();
-    return {version->id, maybe(version->run), version->step, version->metrics, version->accepted_at, maybe(version->source)};
+    return {version->id, maybe(version->run), version->step, version->metrics, version->accepted_at, maybe(version->source),
+            version->other_text};
   }
 
   Json versions() {

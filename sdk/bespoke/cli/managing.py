@@ -120,6 +120,8 @@ def versions(session: Session, bundle: Path, state: Path, trust: Trust) -> None:
     else:
         rows = [(one.id, _origin(one), one.step, _loss(one), one.accepted_at) for one in found]
         click.echo(table(("version", "from", "step", "loss", "accepted"), rows))
+        if found[-1].other_text:
+            click.echo("The newest was trained with another chat template or tokenizer: it does not answer until train has judged it")
 
 
 def _loss(version: Version) -> str:

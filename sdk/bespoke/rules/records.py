@@ -73,7 +73,11 @@ class Run:
 
 @dataclass(frozen=True)
 class Version:
-    """An accepted adapter. `run_id` is None and `source` set where it was imported."""
+    """An accepted adapter. `run_id` is None and `source` set where it was imported.
+
+    `other_text`: it was trained with another chat template or tokenizer than the bundle has now, so it does not answer. The next
+    run starts from it and is judged against what answers.
+    """
 
     id: int
     run_id: int | None
@@ -81,6 +85,7 @@ class Version:
     metrics: dict[str, Any]
     accepted_at: str
     source: str | None = None
+    other_text: bool = False
 
 
 @dataclass(frozen=True)

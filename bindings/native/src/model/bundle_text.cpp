@@ -10,6 +10,9 @@ namespace bespoke {
 
 namespace {
 
+// Raised when an example becomes other rows than before, by the same files.
+constexpr const char* kRowRules = "2";
+
 // Of what one call may give.
 constexpr size_t kMostBytes = size_t{64} << 20, kMostLevels = 100, kMostItems = 50'000'000;
 
@@ -41,14 +44,15 @@ const Tokenizer* BundleText::tokenizer() {
   return tokenizer_.get();
 }
 
-std::string BundleText::rules_sha256() const {
+std::string BundleText::rules() const {
   const Manifest& manifest = bundle_.manifest();
   const auto sum_of = [&](const std::optional<std::string>& name) { return name ? manifest.files.at(*name).sha256 : "none"; };
   const auto& lengths = manifest.sequence_lengths;
-  const std::string rules = sum_of(manifest.text.tokenizer_bin) + " " + sum_of(manifest.text.turns) + " " +
-                            std::to_string(static_cast<int>(manifest.text.train_on)) + " " +
-                            std::to_string(*std::max_element(lengths.begin(), lengths.end())) + " " + std::to_string(manifest.text.vocab_size);
-  return sha256_hex(bytes_of(rules));
+  const std::string tokens = sum_of(manifest.text.tokenizer_bin) + " " + sum_of(manifest.text.turns);
+  const std::string rows = std::string(kRowRules) + " " + std::to_string(static_cast<int>(manifest.text.train_on)) + " " +
+                           std::to_string(*std::max_element(lengths.begin(), lengths.end())) + " " + std::to_string(manifest.text.vocab_size);
+  const auto half = [](const std::string& text) { return sha256_hex(bytes_of(text)).substr(0, 32); };
+  return half(tokens) + half(rows);
 }
 
 const ExampleEncoder& BundleText::encoder() {

@@ -20,8 +20,9 @@ class BundleText {
   // DataError, naming `subject`, where the example cannot be used; BundleError where the bundle's files cannot.
   EncodedExample encode(const std::string& json, const std::string& subject);
 
-  // Of all that rows of tokens follow from: the bundle's files, what is trained on, the longest sequence, the size of the vocabulary.
-  std::string rules_sha256() const;
+  // Two halves of 32 digits: a hash of tokenizer and chat template, and one of all else that rows follow from (what is trained on, the
+  // longest sequence, the size of the vocabulary).
+  std::string rules() const;
 
   // Of a JSON array of examples, in order. DataError naming "example 1" and so on.
   std::vector<EncodedExample> encode_all(const std::string& json);

@@ -80,13 +80,13 @@ void PersonalModel::reset_for_new_base(const BundlePlace& place, const std::stri
   const std::unique_ptr<Bundle> bundle = Bundle::open(place, trust);
   for (const auto& [name, record] : bundle->manifest().files) bundle->file(name);
   BundleText bundle_text(*bundle);
-  StateStore::reset_for_new_base(state, bundle->manifest().base_sha256, adapter_shapes(*bundle), bundle_text.rules_sha256(),
+  StateStore::reset_for_new_base(state, bundle->manifest().base_sha256, adapter_shapes(*bundle), bundle_text.rules(),
                                  [&](const std::string& json) { return bundle_text.encode(json, "example").rows; });
 }
 
 std::unique_ptr<StateStore> PersonalModel::open_store() {
   auto store = StateStore::open(state_, bundle_->manifest().base_sha256, adapter_shapes(*bundle_));
-  store->use_text_rules(text_->rules_sha256(), [&](const std::string& json) { return text_->encode(json, "example").rows; });
+  store->use_text_rules(text_->rules(), [&](const std::string& json) { return text_->encode(json, "example").rows; });
   return store;
 }
 

@@ -127,7 +127,7 @@ std::string record_json(const StoredRun& stored) {
 }
 
 std::string record_json(const Version& version) {
-  const auto& [id, run_id, step, metrics_text, accepted_at, source] = version;
+  const auto& [id, run_id, step, metrics_text, accepted_at, source, other_text] = version;
   const Stored metrics{metrics_text};
   Object object;
 #define BESPOKE_FIELD(name) object.add(#name, name);

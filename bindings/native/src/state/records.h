@@ -129,13 +129,16 @@ struct HeldOut {  // rows of a run's held-out examples: of those that choose its
   std::vector<RowPlace> choosing, judging;
 };
 
-struct Version {  // an accepted adapter; `run` is none and `source` set where it was imported
+// An accepted adapter; `run` is none and `source` set where it was imported. `other_text`: trained with other text rules than the
+// bundle's, so that it does not answer.
+struct Version {
   int64_t id = 0;
   std::optional<int64_t> run;
   int64_t step = 0;
   std::string metrics;  // JSON object
   std::string accepted_at;
   std::optional<std::string> source;
+  bool other_text = false;
 };
 
 }  // namespace bespoke

@@ -65,16 +65,19 @@ std::optional<std::string> StateStore::stored_text_rules() {
   return statement.step() ? statement.maybe_text(0) : std::nullopt;
 }
 
-void StateStore::use_text_rules(const std::string& sha256, const Retokenize& retokenize) {
-  text_rules_ = sha256;
-  for (std::optional<std::string> known; (known = stored_text_rules()) != sha256;) {
+void StateStore::use_text_rules(const std::string& rules, const Retokenize& retokenize) {
+  text_rules_ = rules;
+  for (std::optional<std::string> known; (known = stored_text_rules()) != rules;) {
     std::unique_ptr<TrainerLock> training;
     if (known && example_count() > 0) training = trainer_lock("tokenizing the examples again");
     FilesLock lock(folder_);
     Transaction transaction(*database_);
     if (stored_text_rules() != known) continue;  // another process has changed them meanwhile
-    if (known) tokenize_all_again(retokenize);
-    Statement(*database_, "UPDATE state SET text = ?").bind(sha256).run();
+    if (known) {
+      tokenize_all_again(retokenize);
+      Statement(*database_, "UPDATE versions SET text_rules = ? WHERE text_rules IS NULL").bind(*known).run();
+    }
+    Statement(*database_, "UPDATE state SET text = ?").bind(rules).run();
     transaction.commit();
     sweep(true);
   }

@@ -51,10 +51,11 @@ class StateStore {
   static std::unique_ptr<StateStore> reset_for_new_base(const std::string& folder, const std::string& base_sha256,
                                                         const std::vector<StateTensor>& adapter, const std::string& text_rules,
                                                         const Retokenize& retokenize);
-  // The rows of examples are of the text rules that have this hash. Where the stored ones are of others, all are made again, in one
-  // transaction, and an unfinished run ends. StateError, and nothing changed, where an example no longer fits; StateLocked while
-  // somebody trains. A state that does not know its rules, new or of version 1, is taken to be of these.
-  void use_text_rules(const std::string& sha256, const Retokenize& retokenize);
+  // The rows of examples are of these text rules (BundleText::rules). Where the stored ones are of others, all are made again, in one
+  // transaction, an unfinished run ends, and adapters of another tokenizer or chat template do not answer while these hold. StateError,
+  // and nothing changed, where an example no longer fits; StateLocked while somebody trains. A state that does not know its rules, new or
+  // of version 1, is taken to be of these.
+  void use_text_rules(const std::string& rules, const Retokenize& retokenize);
   ~StateStore();
   StateStore(const StateStore&) = delete;
   StateStore& operator=(const StateStore&) = delete;
@@ -81,7 +82,7 @@ class StateStore {
   bool read_row(const RowPlace& row, int32_t* tokens, uint8_t* mask);
 
   // Runs
-  // Over all examples that there are, from the adapter that answers or the base. `settings`: JSON object. StateError while another run is
+  // Over all examples that there are, from the newest adapter or the base. `settings`: JSON object. StateError while another run is
   // unfinished.
   Run start_run(const std::string& method, int64_t seed, const std::string& settings, int64_t steps);
   // From a version, or the base (none). StateError where there is no such version.

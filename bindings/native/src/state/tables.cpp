@@ -91,6 +91,7 @@ CREATE TABLE best_steps (
 )",
                                        R"(
 ALTER TABLE runs ADD COLUMN bytes_written INTEGER NOT NULL DEFAULT 0 CHECK (bytes_written >= 0);
+ALTER TABLE versions ADD COLUMN text_rules TEXT;
 )"};
 constexpr int64_t kVersion = std::size(kSteps);
 

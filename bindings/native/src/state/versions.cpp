@@ -17,13 +17,17 @@ namespace {
 constexpr int64_t kVersionsKept = 3;
 
 Version version_of(const Statement& row) {
-  Version version{row.number(0), row.maybe_number(1), row.number(2), row.text(3), row.text(4), row.maybe_text(5)};
+  Version version{row.number(0), row.maybe_number(1), row.number(2), row.text(3), row.text(4), row.maybe_text(5), row.number(6) != 0};
   if (!is_json_object(version.metrics))
     throw damaged("metrics of adapter " + std::to_string(version.id), "text that is no JSON object", "a JSON object");
   return version;
 }
 
-const char* const kColumns = "SELECT id, run, step, metrics, accepted_at, source FROM versions ";
+// Whether an adapter was trained with the tokenizer and the chat template that the bundle has. Another one does not answer: of other
+// tokens it knows nothing, until a run that starts from it is judged.
+#define BESPOKE_ANSWERS "(text_rules IS NULL OR substr(text_rules, 1, 32) IS (SELECT substr(text, 1, 32) FROM state))"
+
+const char* const kColumns = "SELECT id, run, step, metrics, accepted_at, source, NOT " BESPOKE_ANSWERS " FROM versions ";
 
 // Whether an adapter of the run may be kept: not where it has seen what is forgotten, or is undone.
 bool may_be_kept(Database& database, int64_t run) {
@@ -56,7 +60,8 @@ std::optional<int64_t> StateStore::keep(std::optional<int64_t> run, int64_t step
     if (run && !may_be_kept(*database_, *run)) return;
     std::string accepted_at = now();
     Statement(*database_,
-              "INSERT INTO versions (run, step, metrics, source, file, sha256, bytes, accepted_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)")
+              "INSERT INTO versions (run, step, metrics, source, file, sha256, bytes, accepted_at, text_rules) "
+              "SELECT ?, ?, ?, ?, ?, ?, ?, ?, text FROM state")
         .bind(run).bind(step).bind(metrics).bind(source).bind(record.file).bind(record.sha256).bind(record.bytes).bind(accepted_at).run();
     int64_t id = database_->last_id();
     if (run) count_written(*database_, *run, record.bytes);
@@ -76,7 +81,8 @@ std::optional<Version> StateStore::rollback() {
   FilesLock lock(folder_);
   {
     Transaction transaction(*database_);
-    const int64_t newest = database_->number("SELECT coalesce(max(id), 0) FROM versions");
+    const int64_t newest = database_->number("SELECT coalesce((SELECT max(id) FROM versions WHERE " BESPOKE_ANSWERS
+                                             "), (SELECT max(id) FROM versions), 0)");
     if (newest) {
       Statement(*database_, "DELETE FROM versions WHERE id = ?").bind(newest).run();
       drop_stale_losses(*database_);
@@ -97,7 +103,7 @@ std::vector<Version> StateStore::accepted() {
 }
 
 std::optional<Version> StateStore::current_version() {
-  Statement statement(*database_, std::string(kColumns) + "ORDER BY id DESC LIMIT 1");
+  Statement statement(*database_, std::string(kColumns) + "WHERE " BESPOKE_ANSWERS " ORDER BY id DESC LIMIT 1");
   if (!statement.step()) return std::nullopt;
   return version_of(statement);
 }
@@ -122,7 +128,7 @@ std::optional<MappedTensors> StateStore::answering(int64_t* version) {
   FilesLock lock(folder_);
   check_base_again();
   if (version) *version = 0;
-  Statement statement(*database_, "SELECT file, sha256, bytes, id FROM versions ORDER BY id DESC LIMIT 1");
+  Statement statement(*database_, "SELECT file, sha256, bytes, id FROM versions WHERE " BESPOKE_ANSWERS " ORDER BY id DESC LIMIT 1");
   if (!statement.step()) return std::nullopt;
   if (version) *version = statement.number(3);
   return read_tensor_file(folder_, {statement.text(0), statement.text(1), statement.number(2)}, *shapes_);

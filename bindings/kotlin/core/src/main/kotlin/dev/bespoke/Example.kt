@@ -16,6 +16,18 @@ sealed interface Example {
         @SerialName("assistant") ASSISTANT,
     }
 
+    /** What `as` may say. */
+    @Serializable
+    enum class As {
+        @SerialName("text") TEXT,
+    }
+
+    /** What `end` may say. */
+    @Serializable
+    enum class End {
+        @SerialName("none") NONE,
+    }
+
     /** `messages` of [Example]. */
     @Serializable
     data class Message(
@@ -33,6 +45,7 @@ sealed interface Example {
     data class PromptCompletion(
         @SerialName("prompt") val prompt: String,
         @SerialName("completion") val completion: String,
+        @SerialName("as") val `as`: As? = null,
     ) : Example
 
     @Serializable
@@ -40,11 +53,13 @@ sealed interface Example {
         @SerialName("prompt") val prompt: String,
         @SerialName("chosen") val chosen: String,
         @SerialName("rejected") val rejected: String,
+        @SerialName("as") val `as`: As? = null,
     ) : Example
 
     @Serializable
     data class Text(
         @SerialName("text") val text: String,
+        @SerialName("end") val end: End? = null,
     ) : Example
 
     @Serializable

@@ -271,7 +271,12 @@ data class TrainReport(
     @SerialName("trains") val trains: Trains = Trains.UNKNOWN,
 )
 
-/** An accepted adapter. `run_id` is None and `source` set where it was imported. */
+/**
+ * An accepted adapter. `run_id` is None and `source` set where it was imported.
+ *
+ * `other_text`: it was trained with another chat template or tokenizer than the bundle has now, so it does not
+ * answer. The next run starts from it and is judged against what answers.
+ */
 @Serializable
 data class Version(
     @SerialName("id") val id: Long,
@@ -280,4 +285,5 @@ data class Version(
     @SerialName("metrics") val metrics: JsonObject,
     @SerialName("accepted_at") val acceptedAt: String,
     @SerialName("source") val source: String?,
+    @SerialName("other_text") val otherText: Boolean,
 )
