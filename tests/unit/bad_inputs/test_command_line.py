@@ -87,7 +87,7 @@ ROWS = [
     (f"{TRAIN} --examples {{tmp}}/keys.jsonl", "DataError", "{tmp}/keys.jsonl, row 1: got the keys 'word'; expected 'messages', 'prompt' and 'completion', 'prompt', 'chosen' and 'rejected', or 'text'. Rename the keys, or map them: --field prompt=question --field completion=answer."),
     (f"{TRAIN} --examples {{tmp}}/latin.jsonl", "DataError", "{tmp}/latin.jsonl, row 1: got bytes that are not UTF-8 ...; expected UTF-8 text. Convert the file, for instance with iconv -t UTF-8, or name its encoding: --encoding 'cp1252'."),
     (f"{TRAIN} --examples {{tmp}}/columns.csv --field prompt=x", "DataError", "{tmp}/columns.csv, row 2: got the keys 'a', 'b'; expected 'x', which --field names for 'prompt'. Correct --field, or give every row this key."),
-    (f"{TRAIN} --examples {{tmp}}/columns.csv --field word=a", "ConfigError", "--field word: got 'a'; expected one of messages, prompt, completion, chosen, rejected, text, tokens, mask, and the name of a column. Write --field NAME=COLUMN."),
+    (f"{TRAIN} --examples {{tmp}}/columns.csv --field word=a", "ConfigError", "--field word: got 'a'; expected one of messages, prompt, completion, as, chosen, rejected, text, end, tokens, mask, and the name of a column. Write --field NAME=COLUMN."),
     # ---- evaluate, generate, export --------------------------------------------------------------------------------------------
     ("evaluate {bundle} --state {tmp}/new", "StateError", "{tmp}/new: got no state; expected the folder of a user's state, as training made it. Check the path; `bespoke train` with --examples makes a state."),
     ("evaluate {bundle} --state {state} --examples {tmp}/empty.jsonl", "DataError", "--examples: got none; expected at least one. ..."),

@@ -129,9 +129,9 @@ def test_tests_that_need_one_plugin_are_the_only_ones_that_name_its_module() -> 
 
 # Where a name cannot be done without: what a user gets who names nothing, and examples in help texts.
 # The core was compiled with an engine, whose target and libraries are its own. Torch runs on a GPU for the target of that name.
-# Formats of exported adapters are called as what reads them.
+# Formats of exported adapters are called as what reads them, and those of model folders as what wrote them.
 MAY_NAME = {
-    "rules/records.py", "personal_model.py", "cli/answering.py",
+    "model/folder_kind.py", "rules/records.py", "personal_model.py", "cli/answering.py",
     "core/runtime.py", "core/finding.py", "core/torch_engine.py", "reference/device.py", "reference/torch_settings.py",
     "personalizer.py", "cli/building.py", "cli/page.py", "cli/settings.py", "doctor.py",
 }  # fmt: skip

@@ -55,7 +55,7 @@ def only(rows: list[tuple[list[int], list[int]]]) -> tuple[list[int], list[int]]
 def test_windows_with_bos_joined_give_the_whole_text(lab: TextLab, story: Family, max_length: int) -> None:
     rows = rows_of(lab, {"text": TEXT}, max_length=max_length)
     assert all(tokens[0] == story.bos and len(tokens) <= max_length + 1 and all(mask[1:]) for tokens, mask in rows)
-    assert [token for tokens, _ in rows for token in tokens[1:]] == story.tokens(TEXT)
+    assert [token for tokens, _ in rows for token in tokens[1:]] == [*story.tokens(TEXT), story.eos]
     assert all(len(tokens) == max_length + 1 for tokens, _ in rows[:-1])
 
 
@@ -64,7 +64,7 @@ def test_windows_without_bos_begin_with_the_last_token_before(lab: TextLab, qwen
     rows = rows_of(lab, {"text": TEXT}, max_length=max_length)
     assert all(len(tokens) <= max_length + 1 and all(mask[1:]) for tokens, mask in rows)
     assert all(one[0][-1] == other[0][0] for one, other in itertools.pairwise(rows))
-    assert rows[0][0][:1] + [token for tokens, _ in rows for token in tokens[1:]] == qwen.tokens(TEXT)
+    assert rows[0][0][:1] + [token for tokens, _ in rows for token in tokens[1:]] == [*qwen.tokens(TEXT), qwen.eos]
 
 
 def test_a_prompt_and_its_completion_read_as_one_text(lab: TextLab, story: Family) -> None:
@@ -103,7 +103,7 @@ def test_a_preference_is_a_row_with_the_rejected_answer_behind_the_same_prompt(l
 def test_special_tokens_in_words_stay_words(lab: TextLab, story: Family) -> None:
     for example in ({"text": "a </s> <s> b"}, {"prompt": "a </s>", "completion": "<s> b"}):
         tokens, _ = only(rows_of(lab, example))
-        assert (tokens.count(story.bos or 0), tokens.count(story.eos or 0)) == (1, int("prompt" in example))
+        assert (tokens.count(story.bos or 0), tokens.count(story.eos or 0)) == (1, 1)  # only the two around it
 
 
 def test_token_ids_are_taken_as_they_are(lab: TextLab, qwen: Family) -> None:
@@ -152,11 +152,12 @@ def test_a_shortened_row_trains_what_it_can(lab: TextLab, story: Family, with_bo
             while start - 1 >= 1 and mask[start - 1]:
                 start -= 1
             answer = last + 1 - start
-            begin = start - min(start, room // 2 if answer >= room else room - answer) + with_bos  # the first after bos
+            prompt = min(start, room // 2 if answer >= room else room - answer)
+            begin = start - prompt + (with_bos and prompt < start)  # the first after bos, or bos itself where nothing is lost
             while begin < start and mask[begin] and begin > 0:
                 begin += 1
             begin = min(begin, start if with_bos else start - 1)
-            assert own == tokens[begin + (not with_bos) : min(last + 1, begin + room - with_bos)]
+            assert own == tokens[max(1, begin + (not with_bos)) : min(last + 1, begin + room - (with_bos and begin > 0))]
 
 
 @pytest.mark.parametrize(

@@ -221,16 +221,16 @@ def test_of_a_pair_the_end_of_the_prompt_and_the_beginning_of_the_answer_stay(bo
     chance = random.Random(new_seed())
     for _ in range(count(EXAMPLES)):
         prompt, answer = (chance.choice(LINES)[: chance.randint(1, 100)] for _ in range(2))
-        example = {"prompt": prompt, "completion": " " + answer}
+        example = {"prompt": prompt, "completion": answer}
         max_length = chance.randint(1, 60)
         room = max_length + 1
         whole, whole_mask, *_ = both.encode(example, train_on, ALL)
         tokens, mask, truncated, truncated_trained = both.encode(example, train_on, max_length)
         assert (len(tokens) + truncated, sum(mask) + truncated_trained) == (len(whole), sum(whole_mask))
-        begin = len(both.lab.ask("prompt", prompt=prompt))
+        begin = len(both.lab.ask("prompt", prompt=[{"role": "user", "content": prompt}]))
         size = len(whole) - begin
         kept = min(begin, room - size if size < room else room // 2)
-        bos = [both.own.bos_id] if both.own.bos_id is not None else []
+        bos = [both.own.bos_id] if whole[0] == both.own.bos_id else []
         prompt_tokens = whole[:begin] if kept == begin else bos + whole[begin - kept + len(bos) : begin]
         assert tokens == prompt_tokens + whole[begin : begin + room - len(prompt_tokens)]
         assert mask[len(prompt_tokens) :] == [1] * (len(tokens) - len(prompt_tokens))

@@ -40,6 +40,11 @@ PHI = """{% for m in messages %}{{ '<|' + m.role + '|>\\n' + m.content + '<|end|
 {% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}"""
 ROLES_ALONE = """{% for m in messages %}{{ '\\n' + m.role + '\\n' + m.content + '\\n' }}{% endfor %}
 {% if add_generation_prompt %}{{ '\\nassistant\\n' }}{% endif %}"""
+# Where no token ends an answer, the end token is put behind it.
+ENDED = {
+    ALPACA: ALPACA.replace("Response:\\n' + m.content }}", "Response:\\n' + m.content + eos_token }}"),
+    ROLES_ALONE: ROLES_ALONE.replace("+ m.content", "+ m.content + (eos_token if m.role == 'assistant' else '')"),
+}
 # Template, and the marks of its turns.
 TEMPLATES = {
     "llama2": (templates.LLAMA2, ("[INST]", "[/INST]")),
@@ -67,7 +72,7 @@ class Words:
         self.oracle = tokenizers.Tokenizer.from_buffer(self.own.files()["tokenizer.json"])
         self.has_prefix = family in ("llama2", "llama_first")  # puts a space before a text, not before its parts
         names = {"bos_token": "", "eos_token": "", **self.own.special_tokens}
-        self.render = oracle_for(template, names)
+        self.render = oracle_for(ENDED.get(template, template), names)
         self.turns = compile_turns(template, names)
         path = folder / f"{family}.bin"
         path.write_bytes(write_tokenizer_file(self.own, family))
