@@ -14,9 +14,9 @@ import pytest
 
 
 def shakespeare(data_folder: Path, count: int, characters: int = 100) -> list[dict[str, str]]:
-    """Examples of `text`, one after the other from the beginning of tinyshakespeare."""
+    """Examples of `text`, one after the other from the beginning of tinyshakespeare; each goes on."""
     text = (data_folder / "text" / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8")
-    return [{"text": text[start : start + characters]} for start in range(0, count * characters, characters)]
+    return [{"text": text[start : start + characters], "end": "none"} for start in range(0, count * characters, characters)]
 
 
 def write_jsonl(path: Path, examples: list[dict[str, str]]) -> Path:

@@ -121,7 +121,7 @@ def versions(session: Session, bundle: Path, state: Path, trust: Trust) -> None:
         rows = [(one.id, _origin(one), one.step, _loss(one), one.accepted_at) for one in found]
         click.echo(table(("version", "from", "step", "loss", "accepted"), rows))
         if found[-1].other_text:
-            click.echo("The newest was trained with another chat template or tokenizer: it does not answer until train has judged it")
+            click.echo("The newest was trained with another chat template or tokenizer: it does not answer before a run is judged")
 
 
 def _loss(version: Version) -> str:

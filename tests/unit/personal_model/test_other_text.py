@@ -81,7 +81,7 @@ def test_longer_rows_by_the_same_template_change_nothing_for_an_adapter(bundles:
 def test_an_adapter_that_does_not_answer_can_be_rolled_back(bundles: tuple[Path, Path, Path], tmp_path: Path) -> None:
     old, new, _ = bundles
     with PersonalModel.open(old, tmp_path / "alice") as model:
-        model.examples.add({"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Tom."}]}, use="train")
+        model.examples.add({"prompt": "Who?", "completion": "Tom."}, use="train")
         assert model.train().accepted
     with PersonalModel.open(new, tmp_path / "alice") as model:
         assert model.rollback() is None
