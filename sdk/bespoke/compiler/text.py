@@ -22,7 +22,7 @@ from bespoke.model.special_tokens import end_ids, special_token_settings
 
 __all__ = ["Text", "text_rules"]
 
-_CALLERS = 9  # from here to the call of Personalizer's method: where Python shows the warning
+_CALLERS = 6  # from here to the call of Personalizer's method: where Python shows the warning
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,13 @@ def text_rules(request: BuildRequest, folder: Path, config: ModelConfig) -> Text
     tokenizer = Tokenizer.open(path, special_token_settings(folder)) if request.text and path.is_file() else None
     template = find_template(folder) if tokenizer else None
     turns = None
+    notes: list[str] = []
     if tokenizer is not None and template:
         turns = compile_turns(
-            template, tokenizer.special_tokens, request.template_date, added_tokens=tokenizer.added_tokens, note=_warn
+            template, tokenizer.special_tokens, request.template_date, added_tokens=tokenizer.added_tokens, note=notes.append
         )
+        for note in notes:
+            warnings.warn(note[:1].upper() + note[1:], BuildWarning, stacklevel=_CALLERS)
         protect_markers(tokenizer, turns)
         check_turns_can_be_told(tokenizer, turns)
         _check_within_embedding(tokenizer, turns, config.vocab_size)
@@ -74,10 +77,6 @@ def text_rules(request: BuildRequest, folder: Path, config: ModelConfig) -> Text
         vocab_size=config.vocab_size,
     )
     return Text(tokenizer, turns, record, files)
-
-
-def _warn(note: str) -> None:
-    warnings.warn(note[:1].upper() + note[1:], BuildWarning, stacklevel=_CALLERS)
 
 
 def _check_within_embedding(tokenizer: Tokenizer, turns: Turns, vocab_size: int) -> None:
