@@ -32,6 +32,23 @@ def trained_words(both: Both, messages: list[dict[str, Any]], train_on: str = "a
     return both.own.decode([token for token, trained in zip(tokens, mask, strict=True) if trained], skip_special=False)
 
 
+@pytest.mark.parametrize(
+    "example",
+    [
+        {"text": "Once upon a time"}, {"text": "Once upon", "end": "none"}, {"prompt": "Where?", "completion": "Under the pot."},
+        {"prompt": "Once upon", "completion": " a time", "as": "text"},
+    ],
+)  # fmt: skip
+def test_ends_and_pairs_are_the_same_in_both(both: Both, example: dict[str, Any]) -> None:
+    both.encode(example, "assistant", ALL)
+    assert unused(both, example) == {}
+
+
+@pytest.mark.parametrize(("name", "example"), [("end", {"text": "a", "end": "x"}), ("as", {"prompt": "a", "completion": "b", "as": "x"})])
+def test_another_word_for_an_end_or_a_form_is_refused(both: Both, name: str, example: dict[str, Any]) -> None:
+    assert both.refusal(example).subject == f"example.{name}"
+
+
 @pytest.mark.parametrize("weight", [0, 0.0, False])
 def test_a_message_of_weight_0_is_context_with_its_ending(both: Both, weight: Any) -> None:
     messages = [USER, {**RUDE, "weight": weight}, KIND, {**ASSISTANT, "weight": 1}]

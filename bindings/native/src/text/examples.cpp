@@ -47,8 +47,8 @@ Shape shape_of(const Json& example, const std::string& subject) {
 
 // The keys of which an example of a shape is made.
 std::initializer_list<const char*> keys_of(Shape shape) {
-  static constexpr auto kMessages = {"messages"}, kText = {"text"}, kTokens = {"tokens", "mask"}, kPair = {"prompt", "completion"},
-                        kPreference = {"prompt", "chosen", "rejected"};
+  static constexpr auto kMessages = {"messages"}, kText = {"text", "end"}, kTokens = {"tokens", "mask"},
+                        kPair = {"prompt", "completion", "as"}, kPreference = {"prompt", "chosen", "rejected", "as"};
   switch (shape) {
     case Shape::messages: return kMessages;
     case Shape::pair: return kPair;
