@@ -71,7 +71,13 @@ def test_optimizer_keeps_the_contract(method: Method) -> None:
     assert report.run_steps == (0 if method.name in WITHOUT_RUN else STEPS)
 
 
-@pytest.mark.parametrize("method", [one for one in METHODS if one.name not in (*FEW, *WITHOUT_RUN)], ids=str)
+def killed_runs() -> list[Any]:
+    """One with a backward pass and one that is replayable; the others with full counts."""
+    methods = [one for one in METHODS if one.name not in (*FEW, *WITHOUT_RUN)]
+    return [pytest.param(one, marks=() if one.name in ("windowed", "fzoo") else pytest.mark.slow) for one in methods]
+
+
+@pytest.mark.parametrize("method", killed_runs(), ids=str)
 def test_a_run_by_the_core_is_whole_after_a_kill_behind_its_slot(method: Method) -> None:
     """Of those methods whose whole suite is slow."""
     optimizer = plugins.get("optimizer", method.name)

@@ -132,7 +132,7 @@ def test_a_published_template_trains_what_is_asked_or_is_refused(name: str) -> N
     assert expected == AS_IT_IS or any(expected in note for note in model.notes)
     encoder = ExampleEncoder(model.own, turns, "assistant", 4096)
     check_trained_as_asked(model.own, turns)
-    for messages in conversations(turns, 12):
+    for messages in conversations(turns, 6):
         row = encoder.encode({"messages": messages}).rows[0]
         tokens, mask = row.tokens.tolist(), row.mask.tolist()
         for last in (i for i, message in enumerate(messages) if message["role"] == "assistant"):
@@ -157,7 +157,7 @@ def test_a_published_template_trains_what_is_asked_or_is_refused(name: str) -> N
 def test_earlier_answers_are_written_as_in_the_variant_that_trl_trains_with(family: str) -> None:
     published, for_training = Model(family), Model(f"{family}_training")
     turns = published.turns()
-    for messages in conversations(turns, 12):
+    for messages in conversations(turns, 6):
         assert "".join(piece.text for piece in turns.render(messages)) == for_training.rendered(messages, False)
 
 

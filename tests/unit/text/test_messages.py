@@ -44,7 +44,9 @@ def test_ends_and_pairs_are_the_same_in_both(both: Both, example: dict[str, Any]
     assert unused(both, example) == {}
 
 
-@pytest.mark.parametrize(("name", "example"), [("end", {"text": "a", "end": "x"}), ("as", {"prompt": "a", "completion": "b", "as": "x"})])
+@pytest.mark.parametrize(
+    ("name", "example"), [("end", {"text": "a", "end": "x"}), ("as", {"prompt": "a", "completion": "b", "as": "x"})]
+)
 def test_another_word_for_an_end_or_a_form_is_refused(both: Both, name: str, example: dict[str, Any]) -> None:
     assert both.refusal(example).subject == f"example.{name}"
 
