@@ -9,6 +9,7 @@ Of a piece [rows, columns], the window holds n gradients below each other, [n ro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -77,7 +78,7 @@ def stepped(
     squares = mean * mean + EPSILON**2
     rows = beta * rows + (1 - beta) * squares.mean(1)
     columns = beta * columns + (1 - beta) * squares.mean(0)
-    second = rows[:, None] * columns[None, :] / rows.mean() / (1 - beta**count)
+    second = rows[:, None] * columns[None, :] / rows.mean() / -torch.expm1(count * math.log(beta))  # 1 - beta^count
     return piece - eta * mean / (torch.sqrt(second) + EPSILON), window, rows, columns, count
 
 
