@@ -3,6 +3,18 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+from pathlib import Path
+
+
+def published_folder() -> Path:
+    """The chat templates that trl ships; nothing of its code runs."""
+    spec = find_spec("trl")
+    assert spec is not None, "trl is installed by `make install`"
+    assert spec.submodule_search_locations is not None
+    return Path(spec.submodule_search_locations[0]) / "chat_templates"
+
+
 QWEN3 = """{%- if messages[0].role == 'system' %}{{- '<|im_start|>system\\n' + messages[0].content + '<|im_end|>\\n' }}
 {%- endif %}
 {%- set ns = namespace(multi_step_tool=true, last_query_index=messages|length - 1) %}

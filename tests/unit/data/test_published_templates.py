@@ -10,9 +10,7 @@ import random
 import re
 import warnings
 from functools import cache
-from importlib.util import find_spec
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import tokenizers
@@ -24,6 +22,7 @@ from bespoke.data.text import Tokenizer
 from bespoke.data.turns import Turns
 from bespoke.data.turns_check import check_trained_as_asked
 from bespoke.errors import TemplateError
+from tests.unit.data.templates import published_folder
 
 NAMES = {"bos_token": "<|bos_token|>", "eos_token": "<|eos_token|>", "pad_token": "<|pad_token|>", "unk_token": "<|unk_token|>"}
 DATE = "2024-07-26"
@@ -47,14 +46,7 @@ WITH_IMAGES = ("idefics3", "idefics3_training", "llava_next", "llava_next_traini
 REFUSED = dict.fromkeys(WITH_IMAGES, "nowhere")
 
 
-def folder() -> Path:
-    spec = find_spec("trl")
-    assert spec is not None, "trl is installed by `make install`"
-    assert spec.submodule_search_locations is not None
-    return Path(spec.submodule_search_locations[0]) / "chat_templates"
-
-
-PUBLISHED = sorted(path.stem for path in folder().glob("*.jinja"))
+PUBLISHED = sorted(path.stem for path in published_folder().glob("*.jinja"))
 SPECIAL = re.compile(r"<[|｜]?[\w▁]+[|｜]?>|</?think>|\[\w+\]")
 
 
@@ -76,7 +68,7 @@ class Model:
     """A template, and a tokenizer with the tokens that it names."""
 
     def __init__(self, name: str) -> None:
-        self.template = (folder() / f"{name}.jinja").read_text()
+        self.template = (published_folder() / f"{name}.jinja").read_text()
         whole = tokenizers.Tokenizer.from_str(byte_level())
         texts = sorted({*SPECIAL.findall(self.template), *NAMES.values()})
         whole.add_special_tokens([tokenizers.AddedToken(text, special=True) for text in texts])

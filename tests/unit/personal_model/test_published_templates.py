@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import shutil
 import warnings
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +33,7 @@ def published(family: str) -> str | None:
     own = {"chatml": None, "llama2": templates.LLAMA2, "vicuna": templates.VICUNA}
     if family in own:
         return own[family]
-    spec = find_spec("trl")
-    assert spec is not None, "trl is installed by `make install`"
-    assert spec.submodule_search_locations is not None
-    return (Path(spec.submodule_search_locations[0]) / "chat_templates" / f"{family}.jinja").read_text()
+    return (templates.published_folder() / f"{family}.jinja").read_text()
 
 
 def bundle_with(family: str, folder: Path) -> Path:

@@ -15,15 +15,6 @@ Read = Callable[..., tuple[list[dict[str, Any]], ReadReport]]
 
 
 @pytest.fixture
-def cases(data_folder: Path) -> Path:
-    """Small inputs of kinds that people report, next to the folder of test data."""
-    folder = data_folder.parent / "cases"
-    if not folder.is_dir():
-        pytest.skip(f"no inputs at {folder}")
-    return folder
-
-
-@pytest.fixture
 def read(tmp_path: Path) -> Read:
     """Writes a file and reads it: its examples, and what was not used."""
 
