@@ -96,12 +96,12 @@ def test_nothing_is_lost_in_rounds_of_three_processes(
             adder.ask([f"late-{number}-{which}-{index}" for index in range(chance.randrange(1, 10))])
             adder.finish()
             kept.update(adder.kept)
-            assert outside.example_ids(state) >= kept, f"round {number} of seed {seed}"
+            assert not kept or outside.example_ids(state) >= kept, f"round {number} of seed {seed}"  # no table if all died early
             adder.kill() if kills else adder.close()
         for timer in timers:
             timer.join()
         killed += len(doomed) + 2 * kills
-        assert outside.example_ids(state) >= kept, f"round {number} of seed {seed}"
+        assert not kept or outside.example_ids(state) >= kept, f"round {number} of seed {seed}"
     assert len(kept) > rounds
     name = "examples added by three processes, all killed" if kills else "examples added by three processes"
     record_check(name, {"rounds": rounds, "kills": killed, "examples reported as kept": len(kept), "lost": 0}, seed)
