@@ -7,6 +7,8 @@ which runtime wrote it. `exit_code` is what the command line ends with.
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Number
@@ -15,6 +17,7 @@ from typing import ClassVar
 MAX_PART_BYTES = 1000  # of each of an error's four parts, in UTF-8; kMaxPartBytes of the device core
 _MAX_LISTED_BYTES = 4 * MAX_PART_BYTES
 _SHOWN_CHARACTERS = 200
+_OWN_FRAMES = ("bespoke", "contextlib")
 
 
 def printable(text: str, most: int = MAX_PART_BYTES) -> str:
@@ -178,6 +181,14 @@ class UnsupportedModel(ModelError):
 
 class BuildWarning(UserWarning):
     """Something in a model's folder that a build passes over or takes otherwise, where one may have expected it as it stands."""
+
+    @classmethod
+    def warn(cls, message: str) -> None:
+        """Issues it for the line outside of this package that asked for the build."""
+        level, frame = 1, sys._getframe()
+        while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OWN_FRAMES:
+            frame, level = frame.f_back, level + 1  # type: ignore[assignment]
+        warnings.warn(message, cls, stacklevel=level)
 
 
 class DataError(BespokeError):

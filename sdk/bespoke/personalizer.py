@@ -29,7 +29,7 @@ DIAL_MB = (64, 96, 128, 192, 256, 384, 512)
 class Personalizer:
     """A model, the ways of training it, and what it may cost.
 
-    model:       Hugging Face folder or hub id
+    model:       Hugging Face folder, hub id or GGUF file
     optimizers:  a name, several, or name -> options; an option that is a field of `Training` overrides it for that method. An empty
                  list: a bundle that answers and takes adapters, and does not train
     targets:     the same for targets. Every bundle runs on torch; for the device core of a phone it takes "executorch"
@@ -41,6 +41,7 @@ class Personalizer:
     data_format: shape of its rows, or sharegpt, alpaca, chatgpt, claude; by default the first row decides
     fields:      column names of `data`, as {"prompt": "question", "completion": "answer"}; "{a} {b}" joins two columns
     encoding:    of `data`, such as "cp1252", where it is not UTF-8, or UTF-16 with a byte order mark
+    tokenizer:   folder or hub id of the tokenizer and the chat template, where they are not the model's own
     text:        False: a bundle without a tokenizer, to which token ids are given; for models whose tokenizer bespoke cannot run
     train_on:    whose words are learned from: "assistant", "user" ("write like me") or "all"
     licence:     terms of the base model, where its folder does not say
@@ -48,16 +49,17 @@ class Personalizer:
     """
 
     def __init__(
-        self, model: str | Path, optimizers: Named = "mesp", targets: Named = "torch", *, context: int | None = None,
-        data: str | Path | None = AUTO, data_format: str | None = None, fields: Mapping[str, str] | None = None,
-        encoding: str | None = None, lora: Lora | None = None, training: Training | None = None, budget: Budget | None = None,
+        self, model: str | Path, optimizers: Named = "mesp", targets: Named = "torch", *, tokenizer: str | Path | None = None,
+        context: int | None = None, data: str | Path | None = AUTO, data_format: str | None = None,
+        fields: Mapping[str, str] | None = None, encoding: str | None = None, lora: Lora | None = None,
+        training: Training | None = None, budget: Budget | None = None,
         text: bool = True, train_on: str = "assistant", licence: str | None = None, template_date: str | None = None,
         signing_key: bytes | None = None,
     ) -> None:  # fmt: skip
         self.request = resolve(
             optimizers, targets,
             {
-                "model": model, "context": context, "data_format": data_format,
+                "model": model, "tokenizer": tokenizer, "context": context, "data_format": data_format,
                 "data": Path(data) if isinstance(data, str) and data != AUTO else data,
                 "fields": dict(fields) if isinstance(fields, Mapping) and fields else fields or None, "encoding": encoding,
                 "lora": lora or Lora(), "training": training or Training(), "budget": budget or Budget(), "text": text,

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from bespoke.data.prepare import DataReport
 
 
-@click.command(short_help="Build a bundle from a model folder.")
+@click.command(short_help="Build a bundle from a model.")
 @click.argument("out", required=False, type=PATH)
 @click.option("--config", type=PATH, metavar="FILE", help="TOML file shaped like Personalizer's arguments.")
-@click.option("--model", metavar="DIR|ID", help="Hugging Face folder or hub id.")
+@click.option("--model", metavar="DIR|ID|FILE", help="Hugging Face folder, hub id or GGUF file.")
+@click.option("--tokenizer", metavar="DIR|ID", help="Folder or hub id of tokenizer and chat template [the model's].")
 @click.option("--optimizers", multiple=True, metavar="NAME", help="Ways of training, the default first, or none; may be repeated.")
 @click.option("--targets", multiple=True, metavar="NAME", help="Engines to compile for; may be repeated.")
 @click.option("--option", "options", multiple=True, metavar="NAME.FIELD=VALUE", help="Option of one of them; may be repeated.")
@@ -49,7 +50,7 @@ def build(
     session: Session, out: Path | None, config: Path | None, options: tuple[str, ...], fields: tuple[str, ...],
     zips: Path | None, dry_run: bool, **given: Any,
 ) -> None:  # fmt: skip
-    """Build the bundle OUT from a model folder.
+    """Build the bundle OUT from a model.
 
     \b
     bespoke build chat.bundle --model DIR --data FILE --optimizers mesp --targets executorch

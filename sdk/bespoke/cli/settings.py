@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 TABLES = ("lora", "training", "budget")
 ARGUMENTS = (
-    "model", "optimizers", "targets", "context", "data", "data_format", "fields", "encoding", "text", "train_on", "licence",
-    "template_date", "signing_key", *TABLES,
+    "model", "tokenizer", "optimizers", "targets", "context", "data", "data_format", "fields", "encoding", "text", "train_on",
+    "licence", "template_date", "signing_key", *TABLES,
 )  # fmt: skip
 DATA_WORDS = ("auto", "none")  # of `data`, where they are not the name of a file: ./none is one
 NO_OPTIMIZER = "none"  # a bundle that answers and does not train

@@ -34,7 +34,7 @@ from bespoke.compiler.artifacts import Artifacts
 from bespoke.compiler.encoding import core_encoder
 from bespoke.compiler.estimate import BuildEstimate, Dial
 from bespoke.compiler.general import base_samples, general_texts, hollow_samples
-from bespoke.compiler.model_folder import open_model_folder
+from bespoke.compiler.opened_model import OpenedModel, open_model
 from bespoke.compiler.planner import Planned, remeasured
 from bespoke.compiler.plans import ANSWERS, Key, Plans, Subject, context_length
 from bespoke.compiler.request import AUTO, BuildRequest, Progress
@@ -82,8 +82,11 @@ class Made:
 
 def estimate(request: BuildRequest) -> BuildEstimate:
     """The bundle, built and thrown away: weights are not read, golden values are not computed but as long as they can get."""
-    with computing(None), tempfile.TemporaryDirectory() as temporary, BundleWriter(Path(temporary) / "bundle") as writer:
-        made = _files(request, writer, lambda stage, done, total: None, hollow=True)
+    with (
+        computing(None), open_model(request) as opened, tempfile.TemporaryDirectory() as temporary,
+        BundleWriter(Path(temporary) / "bundle") as writer,
+    ):  # fmt: skip
+        made = _files(request, opened, writer, lambda stage, done, total: None, hollow=True)
         folder = writer.finish(made.manifest, request.signing_key)
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
         made.artifacts.folder = Path(temporary)  # what else is measured is in no bundle
@@ -94,27 +97,28 @@ def estimate(request: BuildRequest) -> BuildEstimate:
 
 def dial(request: BuildRequest, budgets: Sequence[int]) -> Dial:
     """See Personalizer.dial."""
-    _, config = open_model_folder(request)
-    _check(request, config)
-    with computing(None), tempfile.TemporaryDirectory() as temporary:
+    with computing(None), open_model(request) as opened, tempfile.TemporaryDirectory() as temporary:
+        _check(request, opened.config)
         compiled = Artifacts(request.targets[0], Path(temporary), lambda stage, done, total: None)
-        return Dial(Plans(request, ModelSpec(config, request.lora)).dial(budgets, compiled))
+        return Dial(Plans(request, ModelSpec(opened.config, request.lora)).dial(budgets, compiled))
 
 
 def build(request: BuildRequest, out: Path, progress: Progress) -> tuple[Path, DataReport | None]:
     """See Personalizer.build."""
-    with computing(None), BundleWriter(out) as writer:
-        made = _files(request, writer, progress)
+    with computing(None), open_model(request) as opened, BundleWriter(out) as writer:
+        made = _files(request, opened, writer, progress)
         return writer.finish(made.manifest, request.signing_key), made.report
 
 
-def _files(request: BuildRequest, writer: BundleWriter, progress: Progress, *, hollow: bool = False) -> Made:
+def _files(
+    request: BuildRequest, opened: OpenedModel, writer: BundleWriter, progress: Progress, *, hollow: bool = False
+) -> Made:  # fmt: skip
     """Writes them. `hollow`: all refuse and all are as long as ever, but weights and golden values are not worked out."""
-    folder, config = open_model_folder(request)
+    folder, config = opened.folder, opened.config
     _check(request, config)
     licence = find_licence(folder, request.licence)
     model = ModelSpec(config, request.lora)
-    text = text_rules(request, folder, config)
+    text = text_rules(request, opened.text_folder, config)
     for name, content in text.files.items():
         writer.add_bytes(name, content)
     data, report = _data(request, text, writer, progress)
@@ -123,7 +127,7 @@ def _files(request: BuildRequest, writer: BundleWriter, progress: Progress, *, h
     compiled = [Artifacts(target, writer.work / "graphs" / target.name, progress) for target in request.targets]
     planned = plans.fitted(planned, compiled[0])
     context = context_length(request, config)
-    files = _write_weights(folder, config, context, writer, progress, hollow)
+    files = _write_weights(opened, context, writer, progress, hollow)
     if request.data == AUTO and data.valid is None:
         data = _samples(request, folder, model, files, writer, progress, hollow)
     base = base_sha256(files)
@@ -326,14 +330,15 @@ def _write_golden(
 
 
 def _write_weights(
-    folder: Path, config: ModelConfig, context: int, writer: BundleWriter, progress: Progress, hollow: bool
+    opened: OpenedModel, context: int, writer: BundleWriter, progress: Progress, hollow: bool
 ) -> dict[str, Path]:
     """The bundle's files by group, of which none is there before all are."""
     with tempfile.TemporaryDirectory(dir=writer.path_for("weights/embedding.safetensors").parent.parent) as temporary:
         if hollow:
-            files = hollow_weights(folder, config, temporary, context=context)
+            files = hollow_weights(opened.weights, opened.config, temporary, context=context)
         else:
-            files = convert(folder, config, temporary, context=context, progress=lambda d, t: progress("weights", d, t))
+            tell = lambda done, total: progress("weights", done, total)  # noqa: E731
+            files = convert(opened.weights, opened.config, temporary, context=context, progress=tell)
         return {group: path.rename(writer.path_for(f"weights/{group}.safetensors")) for group, path in files.items()}
 
 

@@ -1,30 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model that a build is given: its folder and configuration, and what of the folder the build passes over."""
+"""The model that a build is given: where its settings, its text rules and its weights are read, and what the build passes over."""
 
 from __future__ import annotations
 
-import warnings
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from bespoke.compiler.request import BuildRequest
 from bespoke.data.other_tokenizers import check_no_other_tokenizer
 from bespoke.errors import BuildWarning
+from bespoke.format.gguf_header import is_gguf, read_gguf_header
 from bespoke.model.architecture import ModelConfig
+from bespoke.model.checkpoint import Checkpoint
 from bespoke.model.families import read_config
 from bespoke.model.folder_kind import TOKENIZER, notes_on
 from bespoke.model.hub import resolve_model
+from bespoke.model.weight_source import WeightSource
 
-__all__ = ["open_model_folder"]
-
-_CALLERS = 6  # from here to the call of Personalizer's method: where Python shows the warning
+__all__ = ["OpenedModel", "open_model"]
 
 
-def open_model_folder(request: BuildRequest) -> tuple[Path, ModelConfig]:
-    """ModelError where it holds something else, BuildWarning for what is passed over."""
-    folder = resolve_model(request.model)
-    config = read_config(folder)
-    if request.text and not (folder / TOKENIZER).is_file():
-        check_no_other_tokenizer(folder)
-    for note in notes_on(folder, request.text):
-        warnings.warn(note, BuildWarning, stacklevel=_CALLERS)
-    return folder, config
+@dataclass(frozen=True)
+class OpenedModel:
+    """`folder`: config.json, as transformers reads it, and the licence. `text_folder`: tokenizer and chat template."""
+
+    folder: Path
+    text_folder: Path
+    config: ModelConfig
+    weights: WeightSource
+
+
+@contextmanager
+def open_model(request: BuildRequest) -> Iterator[OpenedModel]:
+    """ModelError where it holds something else, BuildWarning for what is passed over.
+
+    Of a GGUF file the folder is a temporary one, made of its metadata.
+    """
+    path = resolve_model(request.model)
+    own_text = request.text and request.tokenizer is None
+    with tempfile.TemporaryDirectory() as temporary:
+        if is_gguf(path):
+            from bespoke.compiler.gguf.folder import write_model_folder
+            from bespoke.model.gguf.checkpoint import GgufCheckpoint
+
+            header = read_gguf_header(path)
+            folder = Path(temporary) / path.name  # as errors name it
+            folder.mkdir()
+            write_model_folder(header, folder, tokenizer=own_text)
+            config = read_config(folder)
+            weights: WeightSource = GgufCheckpoint(header, config)
+        else:
+            folder = path
+            config = read_config(folder)
+            weights = Checkpoint.open(folder)
+        text_folder = folder if request.tokenizer is None else resolve_model(request.tokenizer)
+        if request.text and not (text_folder / TOKENIZER).is_file():
+            check_no_other_tokenizer(text_folder)
+        for note in notes_on(folder, text_folder if request.text else None):
+            BuildWarning.warn(note)
+        yield OpenedModel(folder, text_folder, config, weights)

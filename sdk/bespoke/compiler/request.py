@@ -54,6 +54,7 @@ class BuildRequest:
     lengths."""
 
     model: str | Path
+    tokenizer: str | Path | None
     methods: tuple[Method, ...]
     targets: tuple[TargetChoice, ...]
     context: int | None

@@ -111,7 +111,8 @@ def _method_defaults(options: Any, training: Training) -> dict[str, Any]:
 
 # What arguments must be, and how that is said.
 _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
-    "model": ((str, Path), "a folder or a hub id"), "data": ((str, Path, type(None)), "a file, 'auto' or None"),
+    "model": ((str, Path), "a folder, a GGUF file or a hub id"), "data": ((str, Path, type(None)), "a file, 'auto' or None"),
+    "tokenizer": ((str, Path, type(None)), "a folder, a hub id or None"),
     "data_format": ((str, type(None)), "the name of a format or None"),
     "fields": ((dict, type(None)), "{what it is: the column that holds it} or None"),
     "encoding": ((str, type(None)), "the name of a text encoding or None"),
@@ -140,7 +141,7 @@ def _wrong_kinds(given: Mapping[str, Any]) -> list[ConfigError]:
 
 def _check_text(name: str, value: Any) -> None:
     """ConfigError for a path that no system takes, and for a text that no manifest can hold."""
-    if name in ("model", "data") and value:
+    if name in ("model", "tokenizer", "data") and value:
         arguments.path(name, value, _KINDS[name][1])
     for text in [*value, *value.values()] if isinstance(value, Mapping) else [value]:
         try:

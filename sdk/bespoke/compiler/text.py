@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +20,6 @@ from bespoke.model.architecture import ModelConfig
 from bespoke.model.special_tokens import end_ids, special_token_settings
 
 __all__ = ["Text", "text_rules"]
-
-_CALLERS = 6  # from here to the call of Personalizer's method: where Python shows the warning
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,7 @@ def text_rules(request: BuildRequest, folder: Path, config: ModelConfig) -> Text
             template, tokenizer.special_tokens, request.template_date, added_tokens=tokenizer.added_tokens, note=notes.append
         )
         for note in notes:
-            warnings.warn(note[:1].upper() + note[1:], BuildWarning, stacklevel=_CALLERS)
+            BuildWarning.warn(note[:1].upper() + note[1:])
         protect_markers(tokenizer, turns)
         check_turns_can_be_told(tokenizer, turns)
         _check_within_embedding(tokenizer, turns, config.vocab_size)

@@ -12,7 +12,16 @@ from typing import Any, NoReturn
 
 from bespoke.errors import ModelError
 
-__all__ = ["SPACE_SIGN", "Pattern", "Prefix", "TokenizerKind", "read_kind"]
+__all__ = [
+    "LLAMA3_PATTERN",
+    "QWEN2_PATTERN",
+    "QWEN3_5_PATTERN",
+    "SPACE_SIGN",
+    "Pattern",
+    "Prefix",
+    "TokenizerKind",
+    "read_kind",
+]
 
 SPACE_SIGN = "▁"
 _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -67,13 +76,11 @@ def _after_gpt2(letters: str, excluded: str, numbers: str, most: int) -> tuple[s
 
 
 _GPT2 = TokenizerKind(Pattern.gpt2, letters=r"\p{L}", numbers=r"\p{N}", spaces=r"\s")
-_WRITTEN_OUT = dict(
-    (
-        _after_gpt2(r"\p{L}", r"\p{L}", r"\p{N}", 3),  # Llama 3
-        _after_gpt2(r"\p{L}", r"\p{L}", r"\p{N}", 1),  # Qwen2, 2.5, 3
-        _after_gpt2(r"[\p{L}\p{M}]", r"\p{L}\p{M}", r"\p{N}", 1),  # Qwen3.5
-    )
-)
+_LLAMA3 = _after_gpt2(r"\p{L}", r"\p{L}", r"\p{N}", 3)
+_QWEN2 = _after_gpt2(r"\p{L}", r"\p{L}", r"\p{N}", 1)  # 2.5 and 3 too
+_QWEN3_5 = _after_gpt2(r"[\p{L}\p{M}]", r"\p{L}\p{M}", r"\p{N}", 1)
+_WRITTEN_OUT = dict((_LLAMA3, _QWEN2, _QWEN3_5))
+LLAMA3_PATTERN, QWEN2_PATTERN, QWEN3_5_PATTERN = (text for text, _ in (_LLAMA3, _QWEN2, _QWEN3_5))
 _REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE_SIGN}
 _PREPEND = {"type": "Prepend", "prepend": SPACE_SIGN}
 _DECODING: list[dict[str, Any]] = [

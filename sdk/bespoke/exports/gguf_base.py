@@ -3,8 +3,8 @@
 
 Format: ggml/docs/gguf.md, written by its owner's package. A block of Q4_0 is the fp16 scale of 32 weights and 16 bytes, the low
 nibbles the first 16 weights, the high ones the others (block_q4_0 in ggml-common.h); a weight is (code - 8) * scale, as here. Rows
-whose length is no multiple of 32 cannot be Q4_0 and are written as the same numbers in float32. Names, and the order of the rows of
-q_proj and k_proj in models of the family "llama", are those of convert_hf_to_gguf.py.
+whose length is no multiple of 32 cannot be Q4_0 and are written as the same numbers in float32. Names, and the order of rows, are
+those of convert_hf_to_gguf.py (bespoke/model/gguf/names.py).
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ from bespoke.bundle.reader import Bundle, open_bundle
 from bespoke.errors import BundleError, UnsupportedModel
 from bespoke.exports.gguf_vocabulary import read_vocabulary
 from bespoke.format.whole_folder import WholeFolder
-from bespoke.model.architecture import ModelConfig, RopeConfig
+from bespoke.model.architecture import ModelConfig
 from bespoke.model.convert import Source, named_sources
+from bespoke.model.gguf.names import ARCHITECTURES, reordered_heads, tensor_names
 from bespoke.model.quantize import GROUP, dequantize
-from bespoke.model.rope import rope_frequencies
+from bespoke.model.rope import rope_stretch
 from bespoke.system.descriptors import opens_files
 
 __all__ = ["export_base"]
 
 FILE = "base.gguf"
-_FAMILIES = {"llama": "LLAMA", "qwen2": "QWEN2", "qwen3": "QWEN3", "gemma3_text": "GEMMA3"}  # names of gguf.MODEL_ARCH
-_TURNED = {"q_proj": "num_heads", "k_proj": "num_kv_heads"}  # linears of "llama" whose rows change places, and whose heads count
 _LICENCES = "licences/"
 
 
@@ -76,14 +75,15 @@ def _check(config: ModelConfig) -> None:
 
 def _write(bundle: Bundle, path: Path) -> None:
     model, config = bundle.manifest.model, bundle.manifest.model.config
-    architecture = gguf.MODEL_ARCH[_FAMILIES[config.family]]
+    architecture = gguf.MODEL_ARCH[ARCHITECTURES[config.family]]
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[architecture])
     try:
         writer.add_type(gguf.GGUFType.MODEL)
         writer.add_name(model.name)
+        writer.add_license(model.licence)
         _add_sizes(writer, config)
         _add_text(writer, bundle)
-        tensors = list(_tensors(bundle, gguf.get_tensor_name_map(architecture, config.num_layers)))
+        tensors = list(_tensors(config))
         for name, source, _ in tensors:
             _announce(writer, name, source)
         writer.write_header_to_file()
@@ -146,17 +146,10 @@ def _add_text(writer: gguf.GGUFWriter, bundle: Bundle) -> None:
         writer.add_eos_token_id(text.eos_id)
 
 
-def _tensors(bundle: Bundle, names: gguf.TensorNameMap) -> Iterator[tuple[str, Source, str]]:
+def _tensors(config: ModelConfig) -> Iterator[tuple[str, Source, str]]:
     """(name in GGUF, tensor, its group), and `rope_freqs.weight` where frequencies are stretched one by one."""
-    config = bundle.manifest.model.config
     for group, sources in named_sources(config).items():
-        for source in sources:
-            name = names.get_name(source.name, try_suffixes=(".weight", ".bias"))
-            if name is None:
-                raise UnsupportedModel(
-                    f"tensor {source.name}", got=f"no name for it in llama.cpp's {config.family}", expected="a tensor that it has",
-                    next_step="Install a newer gguf",
-                )  # fmt: skip
+        for name, source in tensor_names(config, sources).items():
             yield name, source, group
     if config.rope.kind == "llama3":
         yield "rope_freqs.weight", Source("rope_freqs", "", (config.head_dim // 2,)), "rope"
@@ -178,7 +171,7 @@ def _is_q4_0(source: Source) -> bool:
 def _data(bundle: Bundle, source: Source, group: str) -> np.ndarray:
     config = bundle.manifest.model.config
     if group == "rope":
-        return _stretch(config.rope, config.head_dim)
+        return rope_stretch(config.rope, config.head_dim)
     tensors = bundle.weights(group)
     if not source.quantized:
         share = config.attention_scale / _attention_scale(config) if source.target == "q_norm" else 1.0
@@ -195,11 +188,11 @@ def _attention_scale(config: ModelConfig) -> float:
 
 
 def _turned(config: ModelConfig, source: Source, tensors: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
-    """Codes and scales in llama.cpp's order of rows: in "llama" it rotates neighbours, transformers what is half a head apart."""
+    """Codes and scales in llama.cpp's order of rows."""
     codes, scales = tensors[f"{source.target}.codes"], tensors[f"{source.target}.scales"]
-    if config.family != "llama" or source.target not in _TURNED:
+    heads = reordered_heads(config, source)
+    if heads is None:
         return codes, scales
-    heads = getattr(config, _TURNED[source.target])
     order = np.arange(len(codes)).reshape(heads, 2, -1).swapaxes(1, 2).reshape(-1)
     return codes[order], scales[order]
 
@@ -214,12 +207,6 @@ def q4_0(codes: np.ndarray, scales: np.ndarray) -> np.ndarray:
     blocks[:, :, 2::2] = (first & 0x0F) | (second << 4)
     blocks[:, :, 3::2] = (first >> 4) | (second & 0xF0)
     return blocks.reshape(rows, -1)
-
-
-def _stretch(rope: RopeConfig, head_dim: int) -> np.ndarray:
-    """What llama.cpp divides each frequency by, float32 [head_dim / 2]."""
-    plain = rope_frequencies(rope.model_copy(update={"kind": "default"}), head_dim)
-    return plain / rope_frequencies(rope, head_dim)
 
 
 def _replaceable(folder: Path) -> None:

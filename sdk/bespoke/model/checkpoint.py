@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 
 from bespoke.errors import ModelError
 from bespoke.format.plain_file import open_plain, read_plain
+from bespoke.model.weight_source import WeightSource, check_rows
 
 __all__ = ["INDEX", "ORIGINAL", "SINGLE", "Checkpoint", "check_no_other_weights"]
 
@@ -33,7 +33,7 @@ _TO_SAFETENSORS = "AutoModelForCausalLM.from_pretrained({0!r}, dtype='auto').sav
 _PUBLISHED = "Give the model as its publisher has it in safetensors"
 # Weights in other forms: a pattern of names, what they are, what to do. The first that is there counts.
 _FORMS = (
-    ("*.gguf", "GGUF weights, of llama.cpp, which bespoke does not read", ORIGINAL),
+    ("*.gguf", "a GGUF file", "Give the file itself: model={1!r}"),
     ("consolidated*.pth", "Meta's own checkpoint", "Give Hugging Face's form of it: its hub id, or the folder above 'original'"),
     ("*.npz", "weights of MLX in NumPy's form", ORIGINAL),
     ("*.bin", "PyTorch weights as a pickle", f"Write them as safetensors with transformers: {_TO_SAFETENSORS}"),
@@ -51,7 +51,7 @@ class _Entry:
     offset: int  # of the first byte, from the start of the file
 
 
-class Checkpoint:
+class Checkpoint(WeightSource):
     """The tensors of a folder by name. Opening reads headers only; `rows` reads what is asked for and keeps nothing."""
 
     def __init__(self, folder: Path, entries: dict[str, _Entry], metadata: dict[str, str] | None = None) -> None:
@@ -110,13 +110,7 @@ class Checkpoint:
         entry = self._entry(name)
         dtype = _float_dtype(name, entry)
         rows = entry.shape[0] if entry.shape else 1
-        if not 0 <= start <= stop <= rows:
-            raise ModelError(
-                f"tensor {name}",
-                got=f"rows {start} to {stop}",
-                expected=f"rows within 0 to {rows}",
-                next_step="Check that the configuration belongs to these weights",
-            )
+        check_rows(name, start, stop, rows)
         row_items = prod(entry.shape[1:])
         count = (stop - start) * row_items
         width = _WIDTHS[dtype]
@@ -139,20 +133,6 @@ class Checkpoint:
         else:
             values = raw.astype(np.float32, copy=False)
         return values.reshape(stop - start, *entry.shape[1:])
-
-    def vector(self, name: str) -> np.ndarray:
-        """The whole of a tensor as float32; for norms and biases."""
-        return self.rows(name, 0, self.shape(name)[0])
-
-    def chunks(self, name: str, bytes_at_once: int = 2**19) -> Iterator[tuple[int, np.ndarray]]:
-        """(first row, rows) over the whole tensor, each chunk at most `bytes_at_once` of float32 or one row.
-
-        Half a megabyte stays in a core's cache while it is quantized.
-        """
-        shape = self.shape(name)
-        step = max(1, bytes_at_once // max(1, 4 * prod(shape[1:])))
-        for start in range(0, shape[0], step):
-            yield start, self.rows(name, start, min(shape[0], start + step))
 
     def _entry(self, name: str) -> _Entry:
         if name not in self._entries:
@@ -177,7 +157,7 @@ def check_no_other_weights(folder: Path) -> None:
             more = f" and {len(files) - 1} more" if len(files) > 1 else ""
             raise ModelError(
                 f"weights of {folder}", got=f"{what} ({files[0]}{more})", expected=f"{SINGLE} or {INDEX}",
-                next_step=next_step.format(str(folder)),
+                next_step=next_step.format(str(folder), str(folder / files[0])),
             )  # fmt: skip
 
 

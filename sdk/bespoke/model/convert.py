@@ -22,6 +22,7 @@ from bespoke.model.architecture import ModelConfig
 from bespoke.model.checkpoint import Checkpoint
 from bespoke.model.quantize import codes_width, groups_of, quantize
 from bespoke.model.rope import rope_tables
+from bespoke.model.weight_source import WeightSource
 
 __all__ = ["base_sha256", "combine_sha256", "convert", "file_sha256", "hollow_weights"]
 
@@ -45,7 +46,7 @@ class Source:
 
 
 def convert(
-    folder: Path | str,
+    weights: WeightSource | Path | str,
     config: ModelConfig,
     out: Path | str,
     *,
@@ -54,11 +55,12 @@ def convert(
 ) -> dict[str, Path]:
     """Write `<group>.safetensors` into `out`, which is made if need be; group name -> file, in the order of a forward.
 
+    `weights`: an open source, or the folder of one in safetensors.
     `context` is the number of positions that the RoPE tables cover. `progress(done, total)` is called after each chunk,
     counted in weights. Raises ModelError for a missing, misshapen or non-finite tensor, UnsupportedModel for a tensor
     that the configuration does not account for. Same folder, same bytes.
     """
-    checkpoint = Checkpoint.open(folder)
+    checkpoint = weights if isinstance(weights, WeightSource) else Checkpoint.open(weights)
     groups = sources_of(checkpoint, config)
     _check(checkpoint, groups)
     out = Path(out)
@@ -83,9 +85,11 @@ def convert(
     return files
 
 
-def hollow_weights(folder: Path | str, config: ModelConfig, out: Path | str, *, context: int) -> dict[str, Path]:
+def hollow_weights(
+    weights: WeightSource | Path | str, config: ModelConfig, out: Path | str, *, context: int
+) -> dict[str, Path]:
     """What `convert` writes, as long as that and without the weights, which are not read. It refuses the same shapes and names."""
-    checkpoint = Checkpoint.open(folder)
+    checkpoint = weights if isinstance(weights, WeightSource) else Checkpoint.open(weights)
     groups = sources_of(checkpoint, config)
     _check(checkpoint, groups)
     out = Path(out)
@@ -115,16 +119,21 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def sources_of(checkpoint: Checkpoint, config: ModelConfig) -> dict[str, list[Source]]:
+def sources_of(checkpoint: WeightSource, config: ModelConfig) -> dict[str, list[Source]]:
     """By group, what `checkpoint` calls the tensors of the model."""
     heads = [name for name in (HEAD, "language_model.lm_head.weight") if name in checkpoint]
-    return named_sources(config, _prefix(checkpoint), heads[0] if heads else HEAD)
+    return named_sources(config, _prefix(checkpoint), heads[0] if heads else HEAD, whole_norms=checkpoint.whole_norms)
 
 
-def named_sources(config: ModelConfig, prefix: str = "model.", head: str = HEAD) -> dict[str, list[Source]]:
-    """By group, the tensors of the model as transformers names them where its decoder is `prefix`."""
+def named_sources(
+    config: ModelConfig, prefix: str = "model.", head: str = HEAD, *, whole_norms: bool = False
+) -> dict[str, list[Source]]:
+    """By group, the tensors of the model as transformers names them where its decoder is `prefix`.
+
+    `whole_norms`: norms are stored as they are used, Gemma's too.
+    """
     d, head_dim = config.hidden_size, config.head_dim
-    one = 1.0 if config.output_norms else 0.0
+    one = 1.0 if config.output_norms and not whole_norms else 0.0
     table = (config.vocab_size, d)
     groups = {"embedding": [Source("table", f"{prefix}embed_tokens.weight", table)]}
     norms = {"input_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
@@ -152,7 +161,7 @@ def named_sources(config: ModelConfig, prefix: str = "model.", head: str = HEAD)
     return groups
 
 
-def _prefix(checkpoint: Checkpoint) -> str:
+def _prefix(checkpoint: WeightSource) -> str:
     for prefix in _PREFIXES:
         if f"{prefix}embed_tokens.weight" in checkpoint:
             return prefix
@@ -160,7 +169,7 @@ def _prefix(checkpoint: Checkpoint) -> str:
     return "model."
 
 
-def _check(checkpoint: Checkpoint, groups: Mapping[str, list[Source]]) -> None:
+def _check(checkpoint: WeightSource, groups: Mapping[str, list[Source]]) -> None:
     """Shapes, and that nothing of the decoder is left over: a bias that is not used would silently change the model."""
     sources = [source for group in groups.values() for source in group]
     for source in sources:
@@ -172,7 +181,7 @@ def _check(checkpoint: Checkpoint, groups: Mapping[str, list[Source]]) -> None:
                 expected=f"{list(source.shape)}, by config.json",
                 next_step="Check that config.json belongs to these weights",
             )
-    layers = f"{_prefix(checkpoint)}layers."
+    layers = (f"{_prefix(checkpoint)}layers.", "blk.")  # the second is GGUF's, of tensors that have no other name
     used = {source.name for source in sources}
     for name in checkpoint.names():
         if name.startswith(layers) and name not in used and not name.endswith("rotary_emb.inv_freq"):
@@ -196,7 +205,7 @@ def _layout(sources: list[Source]) -> dict[str, tuple[Any, tuple[int, ...]]]:
     return tensors
 
 
-def _write(writer: TensorWriter, checkpoint: Checkpoint, source: Source, report: Callable[[int], None]) -> None:
+def _write(writer: TensorWriter, checkpoint: WeightSource, source: Source, report: Callable[[int], None]) -> None:
     if not source.quantized:
         values = checkpoint.vector(source.name)
         if not np.isfinite(values).all():
@@ -209,11 +218,12 @@ def _write(writer: TensorWriter, checkpoint: Checkpoint, source: Source, report:
         writer.write(source.target, values + np.float32(source.add))
         report(values.size)
         return
-    for _, rows in checkpoint.chunks(source.name):
-        codes, scales = quantize(source.name, rows)
+    for start, stop in checkpoint.row_ranges(source.name):
+        ready = checkpoint.int4_rows(source.name, start, stop)
+        codes, scales = ready or quantize(source.name, checkpoint.rows(source.name, start, stop))
         writer.write(f"{source.target}.codes", codes)
         writer.write(f"{source.target}.scales", scales)
-        report(rows.size)
+        report((stop - start) * source.shape[1])
 
 
 def _rope_arrays(config: ModelConfig, context: int) -> dict[str, np.ndarray]:

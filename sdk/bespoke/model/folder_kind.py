@@ -71,8 +71,8 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, str) else shown_json(value, 200)
 
 
-def notes_on(folder: Path, text: bool) -> list[str]:
-    """What a build passes over, a line each. `text`: a tokenizer is wanted."""
+def notes_on(folder: Path, text_folder: Path | None) -> list[str]:
+    """What a build passes over, a line each. `text_folder`: where a tokenizer is wanted from."""
     notes = []
     if (folder / SINGLE).is_file() and (folder / INDEX).is_file():
         notes.append(f"{folder}: {SINGLE} is taken as the whole model, as transformers does; {INDEX} and its files are not read")
@@ -81,8 +81,8 @@ def notes_on(folder: Path, text: bool) -> list[str]:
             f"{folder}: the adapter in the model's folder ({ADAPTER}) is not used, though transformers with peft would add it. "
             "Merge it into the model before the build, or take it afterwards with PersonalModel.import_adapter"
         )
-    if text and not (folder / TOKENIZER).is_file():
-        notes.append(f"{folder}: no {TOKENIZER}, so the bundle takes token ids and no text. text=False says that it is meant")
+    if text_folder is not None and not (text_folder / TOKENIZER).is_file():
+        notes.append(f"{text_folder}: no {TOKENIZER}, so the bundle takes token ids and no text. text=False says that it is meant")
     return notes
 
 

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from bespoke.errors import MissingDependency, ModelError
+from bespoke.format.gguf_header import is_gguf
 
 __all__ = ["resolve_model"]
 
@@ -37,13 +38,13 @@ def resolve_model(model: str | Path, cache: Path | str | None = None) -> Path:
     Raises ModelError if there is no such folder and the hub has no such model, refuses it or cannot be reached.
     """
     folder = Path(model)
-    if os.path.isdir(folder):
+    if os.path.isdir(folder) or is_gguf(folder):
         return folder
     if isinstance(model, Path) or not _HUB_ID.fullmatch(model) or os.path.exists(folder):
         raise ModelError(
             f"model {model}",
             got="a file" if os.path.exists(folder) else "no such folder",
-            expected="a folder with config.json and safetensors, or a hub id such as Qwen/Qwen2.5-0.5B-Instruct",
+            expected="a folder with config.json and safetensors, a GGUF file, or a hub id such as Qwen/Qwen2.5-0.5B-Instruct",
             next_step="Check the path",
         )
     try:

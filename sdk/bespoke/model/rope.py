@@ -17,7 +17,7 @@ import numpy as np
 from bespoke.errors import ModelError
 from bespoke.model.architecture import RopeConfig
 
-__all__ = ["rope_frequencies", "rope_tables"]
+__all__ = ["rope_frequencies", "rope_stretch", "rope_tables"]
 
 
 def rope_tables(rope: RopeConfig, head_dim: int, positions: int) -> tuple[np.ndarray, np.ndarray]:
@@ -65,3 +65,8 @@ def _needed(rope: RopeConfig, field: str) -> float:
             f"RoPE of kind {rope.kind}", got=f"no {field}", expected=f"a {field}", next_step="Check config.json"
         )
     return float(value)
+
+
+def rope_stretch(rope: RopeConfig, head_dim: int) -> np.ndarray:
+    """What scaling divides the frequency of each pair by, float32 [head_dim / 2]: GGUF's `rope_freqs.weight`."""
+    return rope_frequencies(rope.model_copy(update={"kind": "default"}), head_dim) / rope_frequencies(rope, head_dim)

@@ -31,7 +31,7 @@ def build_tiny(
         target = torch, torch.Options()
     plugin, chosen = target
     request = BuildRequest(
-        model=write_tiny_folder(folder / "model"), methods=(Method(optimizer.name, optimizer, options, training),),
+        model=write_tiny_folder(folder / "model"), tokenizer=None, methods=(Method(optimizer.name, optimizer, options, training),),
         targets=(TargetChoice(plugin.name, plugin, chosen),), context=CONTEXT, data=None, data_format=None, fields=None,
         encoding=None, lora=tiny_models()[NAME].lora, training=training, budget=Budget(), text=False, train_on="assistant",
         licence="Random numbers; no rights reserved", template_date=None, signing_key=None,

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -15,36 +14,15 @@ import bespoke
 from bespoke import Lora, Personalizer, PersonalModel, Training
 from bespoke.errors import BundleError, ModelError, UnsupportedModel
 from tests.checks import count, few_of, few_rows_of
+from tests.gguf_files import gguf_name, permuted
 from tests.llama_cpp_lab import LlamaCpp
 from tests.models import dequantized_reference, tiny_model
 from tests.native.test_sessions import family, folder, make
-from tests.unit.adapter.test_other_engines import NAMES, TOKENS, effect_in_peft, permuted
+from tests.unit.adapter.test_other_engines import TOKENS, effect_in_peft
 from tests.unit.text.strings import real_texts
 from tests.unit.text.trained import TRAINED, config_of, pages, tokenizer_json
 
 __all__ = ["family", "folder"]
-
-OTHER_NAMES = {
-    "model.embed_tokens.weight": "token_embd.weight",
-    "model.norm.weight": "output_norm.weight",
-    "lm_head.weight": "output.weight",
-}
-NORMS = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "q_norm": "attn_q_norm", "k_norm": "attn_k_norm"}
-GEMMA_NORMS = {
-    **NORMS, "post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
-    "post_feedforward_layernorm": "post_ffw_norm",
-}  # fmt: skip
-
-
-def gguf_name(name: str, gemma: bool) -> str:
-    """As convert_hf_to_gguf.py names the tensors of these families."""
-    if name in OTHER_NAMES:
-        return OTHER_NAMES[name]
-    found = re.fullmatch(r"model\.layers\.(\d+)\.(?:self_attn\.|mlp\.)?(\w+)\.(weight|bias)", name)
-    assert found, name
-    block, part, kind = found.groups()
-    return f"blk.{block}.{({**NAMES, **(GEMMA_NORMS if gemma else NORMS)})[part]}.{kind}"
-
 
 def test_the_weights_are_those_of_the_bundle_to_the_bit(folder: Path, family: str, tmp_path: Path) -> None:
     from gguf import GGMLQuantizationType, GGUFReader

@@ -15,6 +15,7 @@ from safetensors.numpy import load_file
 
 from bespoke import PersonalModel
 from bespoke.errors import AdapterError, ConfigError
+from tests.gguf_files import LINEARS, permuted
 from tests.models import dequantized_reference
 from tests.native.test_sessions import VOCABULARY, family, folder
 
@@ -77,17 +78,6 @@ def test_an_adapter_for_mlx_does_in_mlx_lm_what_it_does_in_peft(model: PersonalM
 
 
 ARCHITECTURES = {"llama": "llama", "llama3": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3_text": "gemma3"}
-NAMES = {
-    "q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "attn_output", "gate_proj": "ffn_gate",
-    "up_proj": "ffn_up", "down_proj": "ffn_down",
-}  # fmt: skip
-
-
-def permuted(weights: np.ndarray, heads: int) -> np.ndarray:
-    """LlamaModel.permute of llama.cpp's convert_hf_to_gguf.py."""
-    return weights.reshape(heads, 2, weights.shape[0] // heads // 2, *weights.shape[1:]).swapaxes(1, 2).reshape(weights.shape)
-
-
 def test_an_adapter_for_llama_cpp_is_read_by_gguf(
     model: PersonalModel, folder: Path, family: str, tmp_path: Path
 ) -> None:
@@ -106,7 +96,7 @@ def test_an_adapter_for_llama_cpp_is_read_by_gguf(
     for key, weights in load_file(folder / "adapters" / "0" / "adapter_model.safetensors").items():
         *_, block, _, linear, side, _ = key.split(".")
         turned = family in ("llama", "llama3") and side == "lora_B" and linear in heads
-        name = f"blk.{block}.{NAMES[linear]}.weight.{side.lower()}"
+        name = f"blk.{block}.{LINEARS[linear]}.weight.{side.lower()}"
         expected[name] = permuted(weights, heads[linear]) if turned else weights
     found = {tensor.name: tensor.data for tensor in reader.tensors}
     assert found.keys() == expected.keys()

@@ -203,8 +203,8 @@ def test_gguf_is_named(folder: Path) -> None:
     writer.write_tensors_to_file()
     writer.close()
     for _ in range(2):
-        error = refused(folder, "GGUF weights", "model-f32.gguf", "which bespoke does not read")
-        assert "by its folder or hub id" in error.next_step
+        error = refused(folder, "a GGUF file", "model-f32.gguf")
+        assert f"model='{folder / 'model-f32.gguf'}'" in error.next_step
         (folder / "config.json").unlink(missing_ok=True)
 
 
