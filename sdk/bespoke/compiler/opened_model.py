@@ -14,7 +14,7 @@ from bespoke.data.other_tokenizers import check_no_other_tokenizer
 from bespoke.errors import BuildWarning
 from bespoke.format.gguf_header import is_gguf, read_gguf_header
 from bespoke.model.architecture import ModelConfig
-from bespoke.model.checkpoint import Checkpoint
+from bespoke.model.compressed_tensors import open_weights
 from bespoke.model.families import read_config
 from bespoke.model.folder_kind import TOKENIZER, notes_on
 from bespoke.model.hub import resolve_model
@@ -55,7 +55,7 @@ def open_model(request: BuildRequest) -> Iterator[OpenedModel]:
         else:
             folder = path
             config = read_config(folder)
-            weights = Checkpoint.open(folder)
+            weights = open_weights(folder)
         text_folder = folder if request.tokenizer is None else resolve_model(request.tokenizer)
         if request.text and not (text_folder / TOKENIZER).is_file():
             check_no_other_tokenizer(text_folder)

@@ -26,6 +26,7 @@ INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 _MAX_HEADER_BYTES = 100_000_000  # the limit of the safetensors format
 _WIDTHS = {"F32": 4, "F16": 2, "BF16": 2}
+_STORED = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "I32": "<i4", "I64": "<i8"}
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 ORIGINAL = "Give the float model that it was made from, by its folder or hub id; bespoke quantizes it by itself"
@@ -107,32 +108,41 @@ class Checkpoint(WeightSource):
 
     def rows(self, name: str, start: int, stop: int) -> np.ndarray:
         """Rows [start, stop) of the first axis as a new float32 array; read, not mapped, so that nothing lingers."""
+        dtype = _float_dtype(name, self._entry(name))
+        raw = self.stored_rows(name, start, stop)
+        if dtype != "BF16":
+            return raw.astype(np.float32, copy=False)
+        wide = raw.astype(np.uint32)
+        wide <<= 16
+        return wide.view(np.float32)
+
+    def stored_dtype(self, name: str) -> str:
+        """As safetensors names it: F32, BF16, I32, ..."""
+        return self._entry(name).dtype
+
+    def stored_rows(self, name: str, start: int, stop: int) -> np.ndarray:
+        """The same rows as they are stored; the bits of bfloat16 as uint16."""
         entry = self._entry(name)
-        dtype = _float_dtype(name, entry)
+        if entry.dtype not in _STORED:
+            raise _damaged(entry.file, f"{name} of dtype {entry.dtype}", f"one of {', '.join(_STORED)}")
         rows = entry.shape[0] if entry.shape else 1
         check_rows(name, start, stop, rows)
         row_items = prod(entry.shape[1:])
         count = (stop - start) * row_items
-        width = _WIDTHS[dtype]
+        dtype = np.dtype(_STORED[entry.dtype])
         try:
             with open_plain(entry.file) as file:
                 raw = np.fromfile(
                     file,
-                    dtype="<u2" if dtype == "BF16" else "<f2" if dtype == "F16" else "<f4",
+                    dtype=dtype,
                     count=count,
-                    offset=entry.offset + start * row_items * width,
+                    offset=entry.offset + start * row_items * dtype.itemsize,
                 )
         except OSError as error:
             raise _damaged(entry.file, error.strerror or str(error), "a readable file") from None
         if raw.size != count:
             raise _damaged(entry.file, f"{raw.size} of {count} numbers of {name}", "all of them")
-        if dtype == "BF16":
-            wide = raw.astype(np.uint32)
-            wide <<= 16
-            values = wide.view(np.float32)
-        else:
-            values = raw.astype(np.float32, copy=False)
-        return values.reshape(stop - start, *entry.shape[1:])
+        return raw.reshape(stop - start, *entry.shape[1:])
 
     def _entry(self, name: str) -> _Entry:
         if name not in self._entries:

@@ -19,7 +19,7 @@ import numpy as np
 from bespoke.errors import ModelError, UnsupportedModel
 from bespoke.format.tensors import TensorWriter, write_arrays
 from bespoke.model.architecture import ModelConfig
-from bespoke.model.checkpoint import Checkpoint
+from bespoke.model.compressed_tensors import open_weights
 from bespoke.model.quantize import codes_width, groups_of, quantize
 from bespoke.model.rope import rope_tables
 from bespoke.model.weight_source import WeightSource
@@ -60,7 +60,7 @@ def convert(
     counted in weights. Raises ModelError for a missing, misshapen or non-finite tensor, UnsupportedModel for a tensor
     that the configuration does not account for. Same folder, same bytes.
     """
-    checkpoint = weights if isinstance(weights, WeightSource) else Checkpoint.open(weights)
+    checkpoint = weights if isinstance(weights, WeightSource) else open_weights(weights)
     groups = sources_of(checkpoint, config)
     _check(checkpoint, groups)
     out = Path(out)
@@ -89,7 +89,7 @@ def hollow_weights(
     weights: WeightSource | Path | str, config: ModelConfig, out: Path | str, *, context: int
 ) -> dict[str, Path]:
     """What `convert` writes, as long as that and without the weights, which are not read. It refuses the same shapes and names."""
-    checkpoint = weights if isinstance(weights, WeightSource) else Checkpoint.open(weights)
+    checkpoint = weights if isinstance(weights, WeightSource) else open_weights(weights)
     groups = sources_of(checkpoint, config)
     _check(checkpoint, groups)
     out = Path(out)

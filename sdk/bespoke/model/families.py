@@ -19,7 +19,9 @@ from bespoke.format.json_strict import shown_json
 from bespoke.format.plain_file import read_plain
 from bespoke.model.architecture import ModelConfig, RopeConfig
 from bespoke.model.checkpoint import Checkpoint
-from bespoke.model.folder_kind import check_float_weights, check_model_folder
+from bespoke.model.compressed_tensors import open_weights
+from bespoke.model.folder_kind import check_model_folder, check_weights_are_readable
+from bespoke.model.weight_source import WeightSource
 
 __all__ = ["read_config"]
 
@@ -53,8 +55,8 @@ def read_config(folder: Path | str) -> ModelConfig:
         raise ModelError(
             str(path), got=type(raw).__name__, expected="a JSON object", next_step="Download the file again"
         )
-    checkpoint = Checkpoint.open(folder) if Checkpoint.present(folder) else None
-    check_float_weights(path, raw, checkpoint)
+    checkpoint = open_weights(folder) if Checkpoint.present(folder) else None
+    check_weights_are_readable(path, raw, checkpoint)
     return _translate(_Fields(str(path), raw), checkpoint)
 
 
@@ -112,7 +114,7 @@ class _Fields:
         return UnsupportedModel(f"{self.path}: {key}", got=text, expected=expected, next_step=next_step)
 
 
-def _translate(raw: _Fields, checkpoint: Checkpoint | None) -> ModelConfig:
+def _translate(raw: _Fields, checkpoint: WeightSource | None) -> ModelConfig:
     kind = raw.get("model_type")
     if "auto_map" in raw.raw:
         raise raw.refuse("auto_map", "a model that brings its own code", f"one of {_SUPPORTED}")
@@ -131,7 +133,7 @@ def _translate(raw: _Fields, checkpoint: Checkpoint | None) -> ModelConfig:
     return ModelConfig(**config)
 
 
-def _text_of(raw: _Fields, checkpoint: Checkpoint | None) -> _Fields:
+def _text_of(raw: _Fields, checkpoint: WeightSource | None) -> _Fields:
     text = raw.inner("text_config")
     language = checkpoint is None or any("language_model." in name for name in checkpoint.names())
     if text is None or not language:
@@ -184,7 +186,7 @@ def _llama_like(fields: _Fields, kind: str) -> dict[str, Any]:
     }
 
 
-def _gemma3(fields: _Fields, outer: _Fields, checkpoint: Checkpoint | None) -> dict[str, Any]:
+def _gemma3(fields: _Fields, outer: _Fields, checkpoint: WeightSource | None) -> dict[str, Any]:
     _refuse_flags(
         fields,
         {
@@ -262,7 +264,7 @@ def _rope(fields: _Fields, block: _Fields, theta: float, positions: int) -> Rope
     )
 
 
-def _embedding_scale(hidden: int, fields: _Fields, outer: _Fields, checkpoint: Checkpoint | None) -> float:
+def _embedding_scale(hidden: int, fields: _Fields, outer: _Fields, checkpoint: WeightSource | None) -> float:
     """sqrt(hidden), rounded to the dtype of the weights as transformers does: sqrt(3072) = 55.4256 is 55.5 in bf16."""
     dtype = next(
         (value for f in (fields, outer) for key in ("dtype", "torch_dtype") if (value := f.get(key)) is not None), None
@@ -277,7 +279,7 @@ def _embedding_scale(hidden: int, fields: _Fields, outer: _Fields, checkpoint: C
     return float(np.float16(scale)) if dtype == "float16" else float(scale)
 
 
-def _tied(raw: _Fields, default: bool, checkpoint: Checkpoint | None) -> bool:
+def _tied(raw: _Fields, default: bool, checkpoint: WeightSource | None) -> bool:
     """As transformers: tied if the configuration says so, unless the file has a head other than the embedding."""
     if not raw.get("tie_word_embeddings", default):
         return False

@@ -15,8 +15,10 @@ from bespoke.errors import ModelError, UnsupportedModel
 from bespoke.format.json_strict import shown_json
 from bespoke.format.plain_file import read_plain
 from bespoke.model.checkpoint import INDEX, ORIGINAL, SINGLE, Checkpoint, check_no_other_weights
+from bespoke.model.compressed_tensors import METHOD
+from bespoke.model.weight_source import WeightSource
 
-__all__ = ["TOKENIZER", "check_float_weights", "check_model_folder", "notes_on"]
+__all__ = ["TOKENIZER", "check_model_folder", "check_weights_are_readable", "notes_on"]
 
 CONFIG, ADAPTER, TOKENIZER = "config.json", "adapter_config.json", "tokenizer.json"
 # Values of quantization_config.quant_method that people write in another way.
@@ -42,8 +44,8 @@ def _adapter(folder: Path) -> ModelError:
     )  # fmt: skip
 
 
-def check_float_weights(path: Path, config: Mapping[str, Any], checkpoint: Checkpoint | None) -> None:
-    """UnsupportedModel where `config`, the content of `path`, or the names of the tensors say that the weights are quantized."""
+def check_weights_are_readable(path: Path, config: Mapping[str, Any], checkpoint: WeightSource | None) -> None:
+    """UnsupportedModel where `config`, the content of `path`, or the names of the tensors tell of another form of quantization."""
     folder = path.parent
     mlx, other = config.get("quantization"), config.get("quantization_config")
     names = [] if checkpoint is None else checkpoint.names()
@@ -54,7 +56,7 @@ def check_float_weights(path: Path, config: Mapping[str, Any], checkpoint: Check
             path, field, f"weights quantized by MLX, {_shown(value)}",
             f"{ORIGINAL}. Or decode these with mlx-lm: mlx_lm.convert({str(folder)!r}, mlx_path=OUT, dequantize=True)",
         )  # fmt: skip
-    if other is not None:
+    if other is not None and method != METHOD:
         said = f"{_METHODS.get(method, method)}, " if isinstance(method, str) else ""
         got = f"weights that are already quantized: {said}{_shown(other)}"
         raise _quantized(path, "quantization_config", got, ORIGINAL)
