@@ -18,8 +18,8 @@ from bespoke.config import Budget, Lora, Training
 from bespoke.system.descriptors import opens_files
 
 if TYPE_CHECKING:
+    from bespoke.compiler.build_report import BuildReport
     from bespoke.compiler.estimate import BuildEstimate, Dial
-    from bespoke.data.prepare import DataReport
 
 __all__ = ["Personalizer"]
 
@@ -92,8 +92,8 @@ class Personalizer:
         return self.build_with_report(out, progress)[0]
 
     @opens_files
-    def build_with_report(self, out: str | Path, progress: Progress | None = None) -> tuple[Path, DataReport | None]:
-        """`build`, and what became of the rows of `data`."""
+    def build_with_report(self, out: str | Path, progress: Progress | None = None) -> tuple[Path, BuildReport]:
+        """`build`, and what became of the rows of `data` and of the model's weights."""
         from bespoke.bundle.signature import public_key_of
         from bespoke.compiler.bundle import build
 

@@ -84,18 +84,21 @@ def build(
         pack(path, zips)
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     if session.json:
-        data = None if report is None else report.model_dump(mode="json")
-        print_json({"bundle": str(path), "bytes": size, "data": data, "notes": notes})
+        data, cost = None if report.data is None else report.data.model_dump(mode="json"), report.quantization
+        weights = {"quantized": cost.error.quantized, "kept": cost.error.kept, "relative_error": cost.error.relative}
+        losses = {"loss_before": cost.loss_before, "loss_after": cost.loss_after}
+        print_json({"bundle": str(path), "bytes": size, "data": data, "weights": weights | losses, "notes": notes})
         return
     click.echo(f"{path}: {megabytes(size)}")
+    click.echo(f"int4: {report.quantization}")
     for note in notes:
         click.echo(note)
     if not made.request.methods:
         click.echo("It answers and does not train: it was built without a method")
     if not made.request.compiled_for:
         click.echo("It runs on torch only. A phone's device core needs --targets executorch")
-    if report is not None:
-        click.echo(_data_lines(report))
+    if report.data is not None:
+        click.echo(_data_lines(report.data))
 
 
 @contextmanager

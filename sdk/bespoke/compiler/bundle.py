@@ -31,12 +31,14 @@ from bespoke.bundle.manifest import (
 )
 from bespoke.bundle.writer import BundleWriter
 from bespoke.compiler.artifacts import Artifacts
+from bespoke.compiler.build_report import BuildReport
 from bespoke.compiler.encoding import core_encoder
 from bespoke.compiler.estimate import BuildEstimate, Dial
 from bespoke.compiler.general import base_samples, general_texts, hollow_samples
 from bespoke.compiler.opened_model import OpenedModel, open_model
 from bespoke.compiler.planner import Planned, remeasured
 from bespoke.compiler.plans import ANSWERS, Key, Plans, Subject, context_length
+from bespoke.compiler.quantization_cost import QuantizationCost, losses_on_text
 from bespoke.compiler.request import AUTO, BuildRequest, Progress
 from bespoke.compiler.text import Text, text_rules
 from bespoke.config import MEGABYTE
@@ -52,6 +54,7 @@ from bespoke.graph.export import program_bytes
 from bespoke.model.architecture import ModelConfig
 from bespoke.model.convert import base_sha256, convert, hollow_weights
 from bespoke.model.licence import find_licence
+from bespoke.model.quantization_error import QuantizationError
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.costs import Workspace
 from bespoke.plan.instructions import Plan
@@ -74,7 +77,7 @@ class Made:
     """Files of a bundle, all written but the manifest."""
 
     manifest: Manifest
-    report: DataReport | None
+    report: BuildReport
     plans: Plans
     planned: dict[Key, Planned]
     artifacts: Artifacts  # of the first target
@@ -103,7 +106,7 @@ def dial(request: BuildRequest, budgets: Sequence[int]) -> Dial:
         return Dial(Plans(request, ModelSpec(opened.config, request.lora)).dial(budgets, compiled))
 
 
-def build(request: BuildRequest, out: Path, progress: Progress) -> tuple[Path, DataReport | None]:
+def build(request: BuildRequest, out: Path, progress: Progress) -> tuple[Path, BuildReport]:
     """See Personalizer.build."""
     with computing(None), open_model(request) as opened, BundleWriter(out) as writer:
         made = _files(request, opened, writer, progress)
@@ -127,7 +130,7 @@ def _files(
     compiled = [Artifacts(target, writer.work / "graphs" / target.name, progress) for target in request.targets]
     planned = plans.fitted(planned, compiled[0])
     context = context_length(request, config)
-    files = _write_weights(opened, context, writer, progress, hollow)
+    files, error = _write_weights(opened, context, writer, progress, hollow)
     if request.data == AUTO and data.valid is None:
         data = _samples(request, folder, model, files, writer, progress, hollow)
     base = base_sha256(files)
@@ -173,7 +176,8 @@ def _files(
         licences=tuple(f"licences/{file.name}" for file in licence.files),
         files={},
     )
-    return Made(manifest, report, plans, planned, compiled[0])
+    cost = QuantizationCost(error) if hollow else _quantization_cost(request, opened, model, files, text, error)
+    return Made(manifest, BuildReport(report, cost), plans, planned, compiled[0])
 
 
 def _check(request: BuildRequest, config: ModelConfig) -> None:
@@ -331,15 +335,24 @@ def _write_golden(
 
 def _write_weights(
     opened: OpenedModel, context: int, writer: BundleWriter, progress: Progress, hollow: bool
-) -> dict[str, Path]:
-    """The bundle's files by group, of which none is there before all are."""
+) -> tuple[dict[str, Path], QuantizationError]:
+    """The bundle's files by group, of which none is there before all are, and what quantization changed."""
+    error = QuantizationError()
     with tempfile.TemporaryDirectory(dir=writer.path_for("weights/embedding.safetensors").parent.parent) as temporary:
         if hollow:
             files = hollow_weights(opened.weights, opened.config, temporary, context=context)
         else:
             tell = lambda done, total: progress("weights", done, total)  # noqa: E731
-            files = convert(opened.weights, opened.config, temporary, context=context, progress=tell)
-        return {group: path.rename(writer.path_for(f"weights/{group}.safetensors")) for group, path in files.items()}
+            files = convert(opened.weights, opened.config, temporary, context=context, progress=tell, error=error)
+        return {group: path.rename(writer.path_for(f"weights/{group}.safetensors")) for group, path in files.items()}, error
+
+
+def _quantization_cost(
+    request: BuildRequest, opened: OpenedModel, model: ModelSpec, files: Mapping[str, Path], text: Text, error: QuantizationError
+) -> QuantizationCost:  # fmt: skip
+    rows = general_texts(text.tokenizer, request.sequence_lengths[-1], text.record.vocab_size)
+    losses = losses_on_text(opened.folder, model, opened.weights, files, rows) or (None, None)
+    return QuantizationCost(error, *losses)
 
 
 def initial_adapter(model: ModelSpec, seed: int) -> dict[str, np.ndarray]:

@@ -19,11 +19,12 @@ from bespoke.data.rows import TokenRow, TokenRows, text_rows
 from bespoke.data.text import Tokenizer
 from bespoke.golden.make import MANY_WEIGHTS, one_thread
 from bespoke.golden.reference import Lane, Reference
+from bespoke.golden.weights import BundleWeights
 from bespoke.model.spec import ModelSpec
 from bespoke.rules.noise import Stream, philox
 from bespoke.rules.sampling import choose_token
 
-__all__ = ["base_samples", "general_texts", "hollow_samples", "sample_shape"]
+__all__ = ["base_samples", "general_texts", "hollow_samples", "no_adapter", "sample_shape"]
 
 POSITIONS = 2048  # of the texts, at most: a gate on a model of half a billion weights takes seconds for them
 MOST_UNKNOWN = 0.1  # of all tokens of the texts
@@ -74,8 +75,8 @@ def base_samples(
     first = philox(0, count, (0, Stream.SAMPLE, 0), SEED)[0].astype(np.int64) % vocabulary
     tokens = torch.from_numpy(first)[:, None]  # (R, n)
     with one_thread():
-        reference = Reference(folder, model, weights)
-        lane = Lane(_no_adapter(model), torch.float64, gradient=False)
+        reference = Reference(folder, model, BundleWeights(weights))
+        lane = Lane(no_adapter(model), torch.float64, gradient=False)
         while tokens.shape[1] < size:
             logits = reference.next_logits(lane, tokens).numpy()  # (R, V)
             place = tokens.shape[1]
@@ -87,7 +88,8 @@ def base_samples(
     return TokenRows.from_rows(TokenRow(row.astype(np.int32), mask) for row in tokens.numpy())
 
 
-def _no_adapter(model: ModelSpec) -> Callable[[int], dict[str, torch.Tensor]]:
+def no_adapter(model: ModelSpec) -> Callable[[int], dict[str, torch.Tensor]]:
+    """Of a lane that runs the base alone."""
     shapes = model.config.piece_shapes(model.lora.model_copy(update={"rank": 1}))
     pieces = {name: torch.zeros(shape) for name, shape in shapes.items()}
     return lambda block: pieces

@@ -38,6 +38,7 @@ from bespoke.golden.methods import FirstOrder
 from bespoke.golden.promises import GoldenMethod, check_promise, promised_numbers, stepped, trained_pieces
 from bespoke.golden.reference import Lane, Reference
 from bespoke.golden.texts import golden_texts
+from bespoke.golden.weights import BundleWeights
 from bespoke.golden.zeroth_order import ESTIMATES, ZerothOrder
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.instructions import DType
@@ -90,7 +91,7 @@ def _make_golden(
         of.append(None if run is None else runs.setdefault(run.key, run))
     first = any(isinstance(run, FirstOrder) for run in runs.values())
     total = _visits(model, first, bool(runs))
-    reference = Reference(folder, model, files, _Visits(progress, total))
+    reference = Reference(folder, model, BundleWeights(files), _Visits(progress, total))
     base = [Lane(_adapter(model, start), dtype, first) for dtype in (torch.float64, torch.float32)]
     inputs, targets = (torch.from_numpy(part.astype(np.int64)) for part in (tokens[:, :-1], tokens[:, 1:]))
     counted = torch.from_numpy(mask[:, 1:].astype(np.float64))

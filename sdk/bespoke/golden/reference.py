@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Losses and LoRA gradients by other code than the graphs': autograd over `transformers` modules, one block at a time.
 
-The modules come from the model folder's own config.json, so that our translation of it is on trial too; the weights are
-decoded from the files of the bundle by a second implementation of int4. Each visit of a block decodes it once for all *lanes*
-(an adapter and a precision each), forward, and then in reverse for those that want gradients; lanes of one precision are one
-batch. The head is taken in chunks of the vocabulary, so that neither a dense head nor a [T, V] tensor ever exists.
+The modules come from the model folder's own config.json, so that our translation of it is on trial too; the weights are those of
+the bundle, decoded by a second implementation of int4, or the model's own (weights.py). Each visit of a block decodes it once for
+all *lanes* (an adapter and a precision each), forward, and then in reverse for those that want gradients; lanes of one precision
+are one batch. The head is taken in chunks of the vocabulary, so that neither a dense head nor a [T, V] tensor ever exists.
 
 Dimensions: R rows, n tokens, D hidden, V vocabulary, r rank.
 """
@@ -21,13 +21,11 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from bespoke.errors import MissingDependency
-from bespoke.format.tensors import map_tensors
+from bespoke.golden.weights import Weights
 from bespoke.model.spec import ModelSpec
 from bespoke.system.quiet_imports import quiet_imports
 
 CHUNK_BYTES = 32_000_000  # of decoded head at a time, in float64
-DECODED_AT_ONCE = 2**16  # numbers
-BOTH_NIBBLES = 0x0F0F
 # Our names of frozen tensors -> the modules of a transformers decoder layer.
 _NORMS = {"input_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
 _FOUR_NORMS = {
@@ -74,18 +72,16 @@ class KeepFloat64(TorchFunctionMode):
 
 
 class Reference:
-    """The model of a folder with the weights of a bundle; `run` takes lanes through it."""
+    """The model of a folder with weights of a bundle or of its own; `run` takes lanes through it."""
 
-    def __init__(
-        self, folder: Path, model: ModelSpec, files: Mapping[str, Path], on_visit: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, folder: Path, model: ModelSpec, weights: Weights, on_visit: Callable[[], None] = lambda: None) -> None:
         try:
             with quiet_imports():
                 from transformers import AutoConfig, AutoModel
         except ImportError:
             raise MissingDependency.of("Golden vectors", "transformers", "build") from None
         self.model = model
-        self._files = files
+        self._weights = weights
         self._on_visit = on_visit
         whole = AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
         config = whole.get_text_config()
@@ -120,15 +116,13 @@ class Reference:
     def next_logits(self, lane: Lane, tokens: torch.Tensor) -> torch.Tensor:
         """[R, V]: of the token behind each of the rows [R, n]."""
         self._forward([lane], tokens)
-        norm_w = self._norm_weight(map_tensors(self._files["head"])["norm"]).to(lane.dtype)
-        table = map_tensors(self._files[self.model.head_table_group])
+        norm_w = self._norm_weight(self._weights.small("head")["norm"]).to(lane.dtype)
         pieces = []
         with torch.no_grad(), KeepFloat64():
             h = torch.func.functional_call(self._skeleton.norm, {"weight": norm_w}, (lane._x[:, -1:],))[:, 0]  # (R, D)
             for rows in self._head_chunks():
-                codes, scales = table["table.codes"][rows], table["table.scales"][rows]
-                out = self._room("head", (rows.stop - rows.start, self.model.config.hidden_size), lane.dtype)[: len(codes)]
-                decode(codes, scales, [out])
+                out = self._room("head", (rows.stop - rows.start, self.model.config.hidden_size), lane.dtype)
+                self._weights.table(self.model.head_table_group, rows, [out])
                 pieces.append(h @ out.t())
         self._on_visit()
         return torch.cat(pieces, 1)
@@ -167,17 +161,17 @@ class Reference:
         return {name: torch.stack([one[name].to(lanes[0].dtype) for one in adapters]) for name in adapters[0]}
 
     def _decode_block(self, block: int, dtypes: Sequence[torch.dtype]) -> dict[torch.dtype, Tensors]:
-        stored = map_tensors(self._files[self.model.blocks[block]])
+        group = self.model.blocks[block]
         norms = _FOUR_NORMS if self.model.config.output_norms else _NORMS
         decoded: dict[torch.dtype, Tensors] = {dtype: {} for dtype in dtypes}
         for name, shape in self.model.config.linear_shapes.items():
             part = "self_attn" if name in _ATTENTION else "mlp"
             outs = [self._room(name, shape, dtype) for dtype in dtypes]
-            decode(stored[f"{name}.codes"], stored[f"{name}.scales"], outs)
+            self._weights.linear(group, name, outs)
             for dtype, out in zip(dtypes, outs, strict=True):
                 decoded[dtype][f"{part}.{name}.weight"] = out
         small: Tensors = {}
-        for name, array in stored.items():
+        for name, array in self._weights.small(group).items():
             if name.endswith(".bias"):
                 small[f"self_attn.{name}"] = torch.from_numpy(np.array(array))
             elif name in _ATTENTION:
@@ -256,16 +250,15 @@ class Reference:
 
     def _lookup(self, group: str, ids: torch.Tensor) -> torch.Tensor:
         """Rows of the table in fp32: ids of any shape -> [..., D]."""
-        stored = map_tensors(self._files[group])
         rows = ids.numpy().reshape(-1)
         found = torch.empty(len(rows), self.model.config.hidden_size)
-        decode(stored["table.codes"][rows], stored["table.scales"][rows], [found])
+        self._weights.table(group, rows, [found])
         return found.view(*ids.shape, -1)
 
     def _head_chunks(self) -> list[slice]:
-        """Of the vocabulary; the last one may reach beyond it."""
-        chunk = max(1, CHUNK_BYTES // (8 * self.model.config.hidden_size))
-        return [slice(start, start + chunk) for start in range(0, self.model.config.vocab_size, chunk)]
+        """Of the vocabulary."""
+        chunk, size = max(1, CHUNK_BYTES // (8 * self.model.config.hidden_size)), self.model.config.vocab_size
+        return [slice(start, min(start + chunk, size)) for start in range(0, size, chunk)]
 
     def _head(self, lanes: Sequence[Lane], targets: torch.Tensor, mask: torch.Tensor) -> None:
         """Losses, and for lanes with a gradient dloss/dx into `_dy`.
@@ -273,9 +266,8 @@ class Reference:
         With l_c the log-sum-exp of chunk c, loss = logsumexp_c(l_c) - z_label: autograd gives dl_c/dh for each chunk as it
         passes, the chain rule weighs it with exp(l_c - logsumexp) when the last one is known.
         """
-        norm_w = self._norm_weight(map_tensors(self._files["head"])["norm"])
+        norm_w = self._norm_weight(self._weights.small("head")["norm"])
         labels = self._lookup(self.model.head_table_group, targets)
-        table = map_tensors(self._files[self.model.head_table_group])
         hidden = self.model.config.hidden_size
         xs, hs = [], []
         for lane in lanes:
@@ -287,9 +279,8 @@ class Reference:
         shares: list[list[torch.Tensor]] = [[] for _ in lanes]  # of [R, n, D]
         dtypes = list(dict.fromkeys(lane.dtype for lane in lanes))
         for rows in self._head_chunks():
-            codes, scales = table["table.codes"][rows], table["table.scales"][rows]
-            outs = {dtype: self._room("head", (rows.stop - rows.start, hidden), dtype)[: len(codes)] for dtype in dtypes}
-            decode(codes, scales, list(outs.values()))
+            outs = {dtype: self._room("head", (rows.stop - rows.start, hidden), dtype) for dtype in dtypes}
+            self._weights.table(self.model.head_table_group, rows, list(outs.values()))
             for number, lane in enumerate(lanes):
                 h = hs[number].detach().requires_grad_(lane.gradient)
                 total = torch.logsumexp(h @ outs[lane.dtype].t(), -1)
@@ -310,22 +301,4 @@ class Reference:
                 (lane._dy,) = torch.autograd.grad(hs[number], xs[number], dh * weight.to(lane.dtype)[..., None])
 
 
-def decode(codes: np.ndarray, scales: np.ndarray, outs: Sequence[torch.Tensor]) -> None:
-    """Fills each of `outs` [rows, columns], of any precision, with (nibble - 8) * scale: low nibble first, groups of 32.
-
-    Does not share code with `bespoke.model.quantize`. A few rows at a time, so that intermediates stay in the cache.
-    """
-    rows, columns = outs[0].shape
-    step = max(1, DECODED_AT_ONCE // max(columns, 1))
-    arrays = [out.numpy() for out in outs]
-    for start in range(0, rows, step):
-        wide = codes[start : start + step].astype(np.uint16)
-        pairs = (wide | (wide << 4)) & BOTH_NIBBLES  # as little-endian bytes: low nibble, high nibble
-        values = pairs.astype("<u2", copy=False).view(np.int8).astype(np.float32)
-        values -= 8
-        values *= np.repeat(scales[start : start + step].astype(np.float32), 32, axis=1)
-        for array in arrays:
-            array[start : start + step] = values[:, :columns]
-
-
-__all__ = ["Lane", "Reference", "decode"]
+__all__ = ["Lane", "Reference"]

@@ -20,7 +20,8 @@ from bespoke.errors import ModelError, UnsupportedModel
 from bespoke.format.tensors import TensorWriter, write_arrays
 from bespoke.model.architecture import ModelConfig
 from bespoke.model.compressed_tensors import open_weights
-from bespoke.model.quantize import codes_width, groups_of, quantize
+from bespoke.model.quantization_error import QuantizationError
+from bespoke.model.quantize import codes_width, dequantize, groups_of, quantize
 from bespoke.model.rope import rope_tables
 from bespoke.model.weight_source import WeightSource
 
@@ -52,13 +53,14 @@ def convert(
     *,
     context: int,
     progress: Callable[[int, int], None] | None = None,
+    error: QuantizationError | None = None,
 ) -> dict[str, Path]:
     """Write `<group>.safetensors` into `out`, which is made if need be; group name -> file, in the order of a forward.
 
     `weights`: an open source, or the folder of one in safetensors.
-    `context` is the number of positions that the RoPE tables cover. `progress(done, total)` is called after each chunk,
-    counted in weights. Raises ModelError for a missing, misshapen or non-finite tensor, UnsupportedModel for a tensor
-    that the configuration does not account for. Same folder, same bytes.
+    `context` is the number of positions that the RoPE tables cover. `progress(done, total)` is called after each chunk, counted in
+    weights; what quantization changes is added to `error`. Raises ModelError for a missing, misshapen or non-finite tensor,
+    UnsupportedModel for a tensor that the configuration does not account for. Same weights, same bytes.
     """
     checkpoint = weights if isinstance(weights, WeightSource) else open_weights(weights)
     groups = sources_of(checkpoint, config)
@@ -79,7 +81,7 @@ def convert(
         files[group] = out / f"{group}.safetensors"
         with TensorWriter(files[group], _layout(sources)) as writer:
             for source in sources:
-                _write(writer, checkpoint, source, report)
+                _write(writer, checkpoint, source, report, error)
     files["rope"] = out / "rope.safetensors"
     write_arrays(files["rope"], _rope_arrays(config, context))
     return files
@@ -205,7 +207,9 @@ def _layout(sources: list[Source]) -> dict[str, tuple[Any, tuple[int, ...]]]:
     return tensors
 
 
-def _write(writer: TensorWriter, checkpoint: WeightSource, source: Source, report: Callable[[int], None]) -> None:
+def _write(
+    writer: TensorWriter, checkpoint: WeightSource, source: Source, report: Callable[[int], None], error: QuantizationError | None
+) -> None:  # fmt: skip
     if not source.quantized:
         values = checkpoint.vector(source.name)
         if not np.isfinite(values).all():
@@ -220,7 +224,15 @@ def _write(writer: TensorWriter, checkpoint: WeightSource, source: Source, repor
         return
     for start, stop in checkpoint.row_ranges(source.name):
         ready = checkpoint.int4_rows(source.name, start, stop)
-        codes, scales = ready or quantize(source.name, checkpoint.rows(source.name, start, stop))
+        if ready is None:
+            rows = checkpoint.rows(source.name, start, stop)
+            codes, scales = quantize(source.name, rows)
+            if error is not None:
+                error.add(rows, dequantize(codes, scales, source.shape[1]))
+        else:
+            codes, scales = ready
+            if error is not None:
+                error.kept += (stop - start) * source.shape[1]
         writer.write(f"{source.target}.codes", codes)
         writer.write(f"{source.target}.scales", scales)
         report((stop - start) * source.shape[1])

@@ -21,6 +21,7 @@ from bespoke.golden.make import make_golden
 from bespoke.golden.promises import GoldenMethod
 from bespoke.golden.reference import Lane, Reference
 from bespoke.golden.texts import golden_texts
+from bespoke.golden.weights import BundleWeights
 from bespoke.methods.update import FirstOrderOptions
 from bespoke.model.convert import convert
 from bespoke.model.families import read_config
@@ -56,7 +57,7 @@ def test_block_by_block_is_the_whole_model(tmp_path: Path, family: str) -> None:
     tokens = torch.from_numpy(numbers.integers(0, model.config.vocab_size, (2, 14)))
     mask = torch.from_numpy((numbers.random((2, 13)) < 0.7).astype(np.float32))
     lanes = [Lane(adapter, dtype, gradient=True) for dtype in (torch.float64, torch.float32)]
-    Reference(folder, model, files).run(lanes, tokens[:, :-1], tokens[:, 1:], mask)
+    Reference(folder, model, BundleWeights(files)).run(lanes, tokens[:, :-1], tokens[:, 1:], mask)
 
     whole, parameters = peft_reference(folder, pieces, rank=3, alpha=6.0, dtype=torch.float64)
     loss = masked_loss(whole, tokens[:, :-1], tokens[:, 1:], mask)
