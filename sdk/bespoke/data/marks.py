@@ -52,6 +52,7 @@ class Marks:
             marks |= _marks_of(tokenizer, glue)
         glues = [tokenizer.encode_template(glue.text) for glue in turns.ordinary_glue()]
         self._is_spelled = {mark: _differs_spelled(tokenizer, mark, glues) for mark in sorted(marks)}
+        self._known = {mark: tokenizer.known_part(mark)[0] for mark in self._is_spelled}
 
     def texts(self) -> list[str]:
         return list(self._is_spelled)
@@ -62,9 +63,12 @@ class Marks:
         if not self._is_spelled:
             return [content]
         text = self._tokenizer.canonical(content)
+        # Looked for in what the model gets of the text: without the bytes that have no token, other words may read as a mark.
+        known, places = self._tokenizer.known_part(text)
         cuts: set[int] = set()
         for mark, is_spelled in self._is_spelled.items():
-            at = text.find(mark)
+            sought = self._known[mark]
+            at = known.find(sought) if sought else -1
             if at >= 0 and not is_spelled:
                 raise DataError(
                     subject,
@@ -73,8 +77,8 @@ class Marks:
                     next_step="Leave them out of the text",
                 )
             while at >= 0:
-                cuts.update(range(at, at + len(mark) + 1))
-                at = text.find(mark, at + 1)
+                cuts.update(range(places[at], places[at + len(sought) - 1] + 2))
+                at = known.find(sought, at + 1)
         if not cuts:
             return [content]
         borders = sorted(cuts | {0, len(text)})
@@ -86,11 +90,12 @@ def check_turns_can_be_told(tokenizer: Tokenizer, turns: Turns) -> None:
     for glue in turns.ordinary_glue():
         if {glue.previous, glue.next} != {"user", "assistant"} or len(tokenizer.parts(glue.text)) > 1:
             continue
-        if len(glue.text.strip()) < 2:
+        known = [character for character in tokenizer.canonical(glue.text) if tokenizer.known_part(character)[0]]
+        if len("".join(known).strip()) < 2:
             raise TemplateError(
                 "The chat template",
                 got=f"{glue.text!r} between the messages of {glue.previous} and {glue.next}",
-                expected="words or a special token, so that no message can hold another one",
+                expected="words that the tokenizer knows or a special token, so that no message can hold another one",
                 next_step="Use prompt and completion instead of messages, or another template",
             )
 

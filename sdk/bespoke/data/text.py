@@ -19,13 +19,15 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import tokenizers
 from tokenizers.decoders import DecodeStream
 
 from bespoke import arguments
+from bespoke.data.known_bytes import KnownBytes
 from bespoke.data.other_tokenizers import check_no_other_tokenizer
+from bespoke.data.space_prefix import prefix_of, settings_of, steps_of, without_prefix
 from bespoke.errors import DataError, ModelError
 from bespoke.format.plain_file import read_plain
 
@@ -33,8 +35,6 @@ __all__ = ["WITHIN_TEXT", "Tokenizer"]
 
 CONFIG_NAME = "tokenizer_config.json"
 _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
-# Where a tokenizer puts its space: nowhere; before the whole text; before every stretch between two added tokens.
-_Prefix = Literal["none", "text", "stretch"]
 _REMEMBERED_GLUE = 256
 _SPACE_SIGN = "▁"  # SentencePiece's sign for a space
 WITHIN_TEXT = -1  # in place of the token before a text: no added token
@@ -57,16 +57,20 @@ class Tokenizer:
         self._lock = threading.Lock()
         self._inner: tokenizers.Tokenizer | None = None
         self._glue: dict[tuple[str, bool], list[int]] = {}
-        normalizer, pre_tokenizer = _settings_of(self._outer.normalizer), _settings_of(self._outer.pre_tokenizer)
-        self._prefix = _prefix_kind(normalizer, pre_tokenizer)
-        self._is_nfc = [step.get("type") for step in _steps(normalizer, "normalizers")] == ["NFC"]
+        normalizer, pre_tokenizer = settings_of(self._outer.normalizer), settings_of(self._outer.pre_tokenizer)
+        self._prefix = prefix_of(normalizer, pre_tokenizer)
+        self._is_nfc = [step.get("type") for step in steps_of(normalizer, "normalizers")] == ["NFC"]
         self._replaces_spaces = _SPACE_SIGN in json.dumps([normalizer, pre_tokenizer], ensure_ascii=False)
         self._added: dict[int, tokenizers.AddedToken] = dict(self._outer.get_added_tokens_decoder())
         longest_first = sorted((token.content for token in self._added.values()), key=len, reverse=True)
         self._added_pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
         self.special_tokens: dict[str, str] = _named_tokens(config)
+        byte_level = any(step.get("type") == "ByteLevel" for step in steps_of(pre_tokenizer, "pretokenizers"))
+        is_bpe = isinstance(self._outer.model, tokenizers.models.BPE)
+        falls_back = is_bpe and (byte_level or self._outer.model.byte_fallback)
+        self._bytes = KnownBytes(self._outer, byte_level) if falls_back else None
         # Often an added token (<unk>), and yet no border between stretches.
-        self._unknown = _unknown_ids(self._outer.model)
+        self._unknown = _unknown_ids(self._outer.model) if self._bytes is None else _one(self._bytes.unknown_id)
         self._control: dict[str, int] = {}
         self._forgeable: frozenset[int] = frozenset()
         self.protect([token.content for token in self._added.values() if token.special])
@@ -144,6 +148,10 @@ class Tokenizer:
         """The texts that are one token wherever they stand in a template."""
         return [token.content for token in self._added.values()]
 
+    def is_added(self, token_id: int) -> bool:
+        """Whether a stretch of text ends before this token."""
+        return token_id in self._added and token_id not in self._unknown
+
     def added_tokens_in(self, text: str) -> list[str]:
         """Added tokens that occur in `text`, in their order."""
         return [] if self._added_pattern is None else self._added_pattern.findall(text)
@@ -202,6 +210,15 @@ class Tokenizer:
             text = self._outer.normalizer.normalize_str(text)
         return text.replace(_SPACE_SIGN, " ") if self._replaces_spaces else text
 
+    def known_part(self, canonical: str) -> tuple[str, Sequence[int]]:
+        """What of a canonical text the vocabulary has tokens for: texts in which that differs have different tokens. With it, which
+        character of the text each of its characters is of (known_bytes.py)."""
+        return (canonical, range(len(canonical))) if self._bytes is None else self._bytes.part(canonical)
+
+    def known_sizes(self, ids: Sequence[int]) -> list[int] | None:
+        """How many characters of a text's known part each token stands for; None where a text loses none."""
+        return self._bytes.sizes(ids) if self._bytes is not None and self._bytes.drops_bytes else None
+
     # How it is done.
 
     def _content(self, text: str, previous: int | None, spans: bool = False) -> Any:
@@ -251,11 +268,11 @@ class Tokenizer:
         """Whether a piece after `previous` goes on within a stretch, so that no space is put before it."""
         if self._prefix == "none" or previous is None:
             return False
-        return self._prefix == "text" or previous not in self._added or previous in self._unknown
+        return self._prefix == "text" or not self.is_added(previous)
 
     def _without_prefix(self) -> tokenizers.Tokenizer:
         if self._inner is None:  # made when first needed: a second copy of the vocabulary is not small
-            data = json.dumps(_without_prefix(json.loads(self._data))).encode()
+            data = json.dumps(without_prefix(json.loads(self._data))).encode()
             self._inner = _quiet(tokenizers.Tokenizer.from_buffer(data))
             for token_id in self._control.values():
                 if token_id in self._added:
@@ -323,6 +340,10 @@ def _unknown_ids(model: Any) -> frozenset[int]:
         return frozenset()
 
 
+def _one(token_id: int | None) -> frozenset[int]:
+    return frozenset() if token_id is None else frozenset({token_id})
+
+
 def _as_special(token: tokenizers.AddedToken) -> tokenizers.AddedToken:
     return tokenizers.AddedToken(
         token.content,
@@ -343,44 +364,3 @@ def _named_tokens(config: dict[str, Any]) -> dict[str, str]:
         if isinstance(text, str) and text:
             found[name] = text
     return found
-
-
-def _steps(part: Any, inner: str) -> list[dict[str, Any]]:
-    """The members of a normalizer or pre-tokenizer, which is one, a sequence of some, or null."""
-    if not isinstance(part, dict):
-        return []
-    return list(part[inner]) if part.get("type") == "Sequence" else [part]
-
-
-def _settings_of(component: Any) -> Any:
-    """A normalizer or pre-tokenizer as tokenizer.json writes it: parsing the whole file would cost 45 MB for Qwen2.5."""
-    return None if component is None else json.loads(component.__getstate__())
-
-
-def _prefix_kind(normalizer: Any, pre_tokenizer: Any) -> _Prefix:
-    for step in _steps(normalizer, "normalizers"):
-        if step.get("type") == "Prepend":
-            return "stretch"
-    for step in _steps(pre_tokenizer, "pretokenizers"):
-        if step.get("type") == "Metaspace":
-            scheme = step.get("prepend_scheme") or ("always" if step.get("add_prefix_space", True) else "never")
-            return {"first": "text", "never": "none"}.get(scheme, "stretch")  # type: ignore[return-value]
-        if step.get("type") == "ByteLevel" and step.get("add_prefix_space"):
-            return "stretch"
-    return "none"
-
-
-def _without_prefix(data: dict[str, Any]) -> dict[str, Any]:
-    """The same tokenizer.json, putting no space before a text."""
-    changed = dict(data)
-    normalizers = [s for s in _steps(data.get("normalizer"), "normalizers") if s.get("type") != "Prepend"]
-    changed["normalizer"] = {"type": "Sequence", "normalizers": normalizers} if normalizers else None
-    steps = []
-    for step in _steps(data.get("pre_tokenizer"), "pretokenizers"):
-        if step.get("type") == "Metaspace":
-            step = {k: v for k, v in step.items() if k != "add_prefix_space"} | {"prepend_scheme": "never"}
-        elif step.get("type") == "ByteLevel":
-            step = {**step, "add_prefix_space": False}
-        steps.append(step)
-    changed["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps} if steps else None
-    return changed

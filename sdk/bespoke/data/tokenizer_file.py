@@ -5,12 +5,15 @@ All numbers are little-endian. A header, then sections in the order of `_SECTION
 with nothing behind the last:
 
     magic        8 bytes "bsptok" and two zeros
-    settings     uint32 each: version, flags, pattern, most_numbers, prefix, bos, eos, vocabulary, and how many slots a search in
-                 merges, characters and words may look at
+    settings     uint32 each: version, flags, pattern, most_numbers, prefix, bos, eos, vocabulary, how many slots a search in
+                 merges, characters and words may look at, and the token of what is unknown
     count        uint64 of each section: its entries
 
 A hash table has a power of two of slots; a key is looked for from its own slot on, slot by slot, up to as many as the header
-says, and is not there if an empty one comes first. What is empty is 2^32 - 1. Equal tokenizers give equal bytes.
+says, and is not there if an empty one comes first. What is empty or absent is 2^32 - 1. Equal tokenizers give equal bytes.
+
+A vocabulary may lack tokens for some bytes (known_bytes.py). Files of version 1 have a token for each byte, and 0 in the place of
+the unknown token.
 """
 
 from __future__ import annotations
@@ -27,21 +30,23 @@ import numpy.typing as npt
 import tokenizers
 
 from bespoke.data.characters import matching, normalization, single_digits
+from bespoke.data.known_bytes import BYTE_TOKEN, byte_names, token_bytes
 from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_kind import SPACE_SIGN, Pattern, TokenizerKind, read_kind, refuse
 
-__all__ = ["BYTE_TOKEN", "merge_pairs", "write_tokenizer_file"]
+__all__ = ["merge_pairs", "write_tokenizer_file"]
 
 _MAGIC = b"bsptok\0\0"
-_VERSION = 1
+_VERSION = 2
 _NONE = 0xFFFFFFFF
 # Bits of the header's flags, and of an added token's.
-_NFC, _REPLACES_SPACES, _WHOLE_WORDS, _SINGLE_DIGITS, _CUTS_WORDS, _STRIPS_SPACE = (1 << bit for bit in range(6))
+_NFC, _REPLACES_SPACES, _WHOLE_WORDS, _SINGLE_DIGITS, _CUTS_WORDS, _STRIPS_SPACE, _FUSES_UNKNOWN = (1 << bit for bit in range(7))
 _PROTECTED, _NORMALIZED = 1, 2
 _LARGEST_TOKEN = 0xFFFF  # bytes
+_ODD_BYTE = re.compile("<0x([+][0-9a-fA-F]|[0-9a-fA-F]{2})>")  # decoded to a byte by the `tokenizers` package
 _BLOCK = 128  # characters whose classes stand together
 _SECTIONS = (
-    "byte_ids",  # uint32 [256]: the token of each byte
+    "byte_ids",  # uint32 [256]: the token of each byte, or none
     "merges",  # slots of uint32 left, right, rank, result
     "token_ends",  # uint32 [vocabulary]: where in token_bytes each token ends; it begins where the one before ends
     "token_bytes",  # what a token is decoded to; of a byte's own token that byte
@@ -56,7 +61,6 @@ _SECTIONS = (
     "decomposed",  # uint32: code points
     "compositions",  # uint32 first, second, composed; ascending
 )
-BYTE_TOKEN = re.compile("<0x[0-9A-F]{2}>")
 
 
 def write_tokenizer_file(tokenizer: Tokenizer, subject: str = "tokenizer.json") -> bytes:
@@ -66,15 +70,12 @@ def write_tokenizer_file(tokenizer: Tokenizer, subject: str = "tokenizer.json") 
     vocabulary: dict[str, int] = document["model"]["vocab"]
     added: list[dict[str, Any]] = document["added_tokens"]
     byte_level = kind.pattern != Pattern.sentencepiece
-    characters_of_bytes = _characters_of_bytes()
-    names = characters_of_bytes if byte_level else [f"<0x{byte:02X}>" for byte in range(256)]
-    missing = [name for name in names if name not in vocabulary]
-    if missing:
-        refuse(f"{subject}: model.vocab", f"no token {missing[0]!r} ({len(missing)} missing)", "a token for each of the 256 bytes")
+    names = byte_names(byte_level)
+    lacks_bytes = not vocabulary.keys() >= set(names)
+    unknown = _unknown(document["model"], kind, lacks_bytes, subject)
     spelled = {**{token_id: text for text, token_id in vocabulary.items()}, **{one["id"]: one["content"] for one in added}}
     size = max(spelled) + 1
-    decode = _byte_level_decoder(characters_of_bytes) if byte_level else _decode_sentencepiece
-    tokens = [decode(spelled[token_id]) if token_id in spelled else b"" for token_id in range(size)]
+    tokens = [token_bytes(spelled[token_id], byte_level) if token_id in spelled else b"" for token_id in range(size)]
     longest = max(range(size), key=lambda token_id: len(tokens[token_id]))
     if len(tokens[longest]) > _LARGEST_TOKEN:
         refuse(f"{subject}: token {longest}", f"{len(tokens[longest])} bytes", f"at most {_LARGEST_TOKEN}")
@@ -85,7 +86,7 @@ def write_tokenizer_file(tokenizer: Tokenizer, subject: str = "tokenizer.json") 
     words: list[tuple[int, Sequence[int]]] = []
     letters: list[tuple[int, Sequence[int]]] = []
     if kind.whole_words:
-        byte_alphabet = set(characters_of_bytes)
+        byte_alphabet = set(names)
         words = [(_bytes_hash(tokens[i]), (i,)) for text, i in vocabulary.items() if byte_alphabet.issuperset(text)]
     if not byte_level:
         letters = [(_pair_hash(ord(text), 0), (ord(text), i)) for text, i in vocabulary.items() if len(text) == 1]
@@ -96,7 +97,7 @@ def write_tokenizer_file(tokenizer: Tokenizer, subject: str = "tokenizer.json") 
     blocks, classes = _class_blocks(kind)
     changes, decomposed, compositions = _normalization(kind)
     sections: dict[str, npt.NDArray[Any]] = {
-        "byte_ids": np.array([vocabulary[name] for name in names], "<u4"),
+        "byte_ids": np.array([vocabulary.get(name, _NONE) for name in names], "<u4"),
         "merges": merges,
         "token_ends": np.cumsum([len(token) for token in tokens]).astype("<u4"),
         "token_bytes": np.frombuffer(b"".join(tokens), np.uint8),
@@ -111,9 +112,32 @@ def write_tokenizer_file(tokenizer: Tokenizer, subject: str = "tokenizer.json") 
         "decomposed": decomposed,
         "compositions": compositions,
     }
-    flags = _flags(kind, cuts_words=not byte_level and not crosses)
+    # What a text loses may have kept two signs for a space apart, of which merges make one token.
+    cuts_words = not byte_level and not crosses and not lacks_bytes
+    flags = _flags(kind, cuts_words=cuts_words, fuses_unknown=unknown is not None and document["model"]["fuse_unk"])
     settings = (_VERSION, flags, kind.pattern, kind.most_numbers, kind.prefix, *map(_or_none, (tokenizer.bos_id, tokenizer.eos_id)))
-    return _pack((*settings, size, merge_slots, letter_slots, word_slots), sections)
+    return _pack((*settings, size, merge_slots, letter_slots, word_slots, _or_none(unknown)), sections)
+
+
+def _unknown(model: Mapping[str, Any], kind: TokenizerKind, lacks_bytes: bool, subject: str) -> int | None:
+    """The token of what has none. ModelError where the model's rules for that are not those that the core has."""
+    name, vocabulary = model["unk_token"], model["vocab"]
+    if not lacks_bytes:
+        return None if name is None else vocabulary.get(name)
+    if kind.pattern != Pattern.sentencepiece and model["byte_fallback"]:
+        refuse(f"{subject}: model.byte_fallback", "true, with ByteLevel before it and bytes without a token", "false")
+    odd = [token for token in vocabulary if _ODD_BYTE.fullmatch(token) and not BYTE_TOKEN.fullmatch(token)]
+    if odd and kind.pattern == Pattern.sentencepiece:
+        refuse(f"{subject}: model.vocab", f"the token {odd[0]!r}, which is decoded to a byte", "bytes as <0x0A>")
+    if name is None:
+        return None
+    if name not in vocabulary:
+        refuse(f"{subject}: model.unk_token", f"{name!r}, which is no token", "a token, or null")
+    if len(name) < 2 or any(name in (left, right, left + right) for left, right in merge_pairs(model["merges"])):
+        refuse(f"{subject}: model.unk_token", f"{name!r}, which is made of words too", "a token that stands for nothing else")
+    token_id: int = vocabulary[name]
+    return token_id
+
 
 
 def _pack(settings: Sequence[int], sections: Mapping[str, npt.NDArray[Any]]) -> bytes:
@@ -125,7 +149,7 @@ def _pack(settings: Sequence[int], sections: Mapping[str, npt.NDArray[Any]]) -> 
     return bytes(data)
 
 
-def _flags(kind: TokenizerKind, cuts_words: bool) -> int:
+def _flags(kind: TokenizerKind, cuts_words: bool, fuses_unknown: bool) -> int:
     asked = {
         _NFC: kind.nfc,
         _REPLACES_SPACES: kind.replaces_spaces,
@@ -133,6 +157,7 @@ def _flags(kind: TokenizerKind, cuts_words: bool) -> int:
         _SINGLE_DIGITS: kind.single_digits,
         _CUTS_WORDS: cuts_words,
         _STRIPS_SPACE: kind.strips_space,
+        _FUSES_UNKNOWN: fuses_unknown,
     }
     return sum(flag for flag, given in asked.items() if given)
 
@@ -142,29 +167,6 @@ def _or_none(token_id: int | None) -> int:
 
 
 # Tokens and merges.
-
-
-def _characters_of_bytes() -> list[str]:
-    """What byte-level BPE writes for each byte: itself where it is printable, else a character from U+0100 on."""
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = iter(range(0x100, 0x200))
-    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
-
-
-def _byte_level_decoder(characters_of_bytes: Sequence[str]) -> Any:
-    bytes_of = {character: byte for byte, character in enumerate(characters_of_bytes)}
-
-    def decode(token: str) -> bytes:
-        known = [bytes_of.get(character) for character in token]
-        return token.encode() if None in known else bytes(byte for byte in known if byte is not None)
-
-    return decode
-
-
-def _decode_sentencepiece(token: str) -> bytes:
-    if BYTE_TOKEN.fullmatch(token):
-        return bytes([int(token[3:5], 16)])
-    return token.replace(SPACE_SIGN, " ").encode()
 
 
 def merge_pairs(merges: Iterable[Any]) -> Iterable[tuple[str, str]]:

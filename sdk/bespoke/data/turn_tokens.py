@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from bespoke.data.marks import Marks
 from bespoke.data.text import Tokenizer
@@ -67,9 +68,30 @@ class TurnEncoder:
         except DataError as error:
             raise DataError(subject, got=error.got, expected=error.expected, next_step=error.next_step) from None
         owners = [number for number, part in run for _ in part]  # of each character
+        sizes = self._tokenizer.known_sizes(tokens)
+        if sizes is not None:  # the package counts no characters that are lost, so those behind them stand too far left
+            owners = [n for n, part in run for _ in self._tokenizer.known_part(self._tokenizer.canonical(part))[0]]
+            spans = _spans(self._without_added_spaces(tokens, sizes, len(owners)))
+            owners = owners or [run[0][0]]
         for begin, end in spans:
             reached = owners[begin : max(end, begin + 1)] or owners[-1:]
             content = [number for number in reached if out.pieces[number].is_content]
             out.piece_of.append((content or reached)[0])
         out.tokens += tokens
         return []
+
+    def _without_added_spaces(self, tokens: list[int], sizes: list[int], whole: int) -> list[int]:
+        """The sizes less the spaces that the tokenizer puts before stretches, so that they add up to `whole`."""
+        added, begins = sum(sizes) - whole, True
+        for place, token in enumerate(tokens):
+            if begins and added > 0 and sizes[place] > 0:
+                sizes[place] -= 1
+                added -= 1
+                begins = False
+            begins = begins or self._tokenizer.is_added(token)
+        return sizes
+
+
+def _spans(sizes: list[int]) -> list[tuple[int, int]]:
+    ends = list(accumulate(sizes))
+    return list(zip([0, *ends], ends, strict=False))

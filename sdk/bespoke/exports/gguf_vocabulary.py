@@ -14,7 +14,8 @@ from typing import Any
 import tokenizers
 from gguf import TokenType
 
-from bespoke.data.tokenizer_file import BYTE_TOKEN, merge_pairs
+from bespoke.data.known_bytes import BYTE_TOKEN, byte_names
+from bespoke.data.tokenizer_file import merge_pairs
 from bespoke.data.tokenizer_kind import Pattern, Prefix, TokenizerKind, read_kind, refuse
 
 __all__ = ["Vocabulary", "read_vocabulary"]
@@ -41,6 +42,7 @@ def read_vocabulary(tokenizer_json: bytes, size: int) -> Vocabulary:
     """`size`: rows of the embedding; ids beyond the tokenizer's become unused tokens. ModelError where llama.cpp lacks the kind."""
     document = json.loads(tokenizers.Tokenizer.from_buffer(tokenizer_json).to_str())
     kind = read_kind(document, _LLAMA_CPP)
+    _check_bytes(document["model"], kind)
     tokens, types = _tokens(document, size, bytewise=kind.pattern == Pattern.sentencepiece)
     pairs = list(merge_pairs(document["model"]["merges"]))
     if kind.pattern == Pattern.sentencepiece:
@@ -50,6 +52,16 @@ def read_vocabulary(tokenizer_json: bytes, size: int) -> Vocabulary:
         scores = [-float(ranks[token]) if token in ranks else _UNREACHED for token in tokens]
         return Vocabulary("llama", "default", tokens, types, scores, None, kind.prefix != Prefix.none)
     return Vocabulary("gpt2", _name(kind), tokens, types, None, [f"{left} {right}" for left, right in pairs], False)
+
+
+def _check_bytes(model: dict[str, Any], kind: TokenizerKind) -> None:
+    """A byte without a token is lost in llama.cpp's byte-level BPE; with SentencePiece's it refuses the text."""
+    byte_level = kind.pattern != Pattern.sentencepiece
+    missing = [name for name in byte_names(byte_level) if name not in model["vocab"]]
+    if missing and not byte_level:
+        refuse(f"{_LLAMA_CPP}: model.vocab", f"no token {missing[0]!r} ({len(missing)} missing)", "a token for each byte")
+    if missing and model.get("unk_token") is not None:
+        refuse(f"{_LLAMA_CPP}: model.unk_token", repr(model["unk_token"]), "none: llama.cpp leaves out what has no token")
 
 
 def _name(kind: TokenizerKind) -> str:

@@ -20,7 +20,7 @@ from tests.models import dequantized_reference, tiny_model
 from tests.native.test_sessions import family, folder, make
 from tests.unit.adapter.test_other_engines import TOKENS, effect_in_peft
 from tests.unit.text.strings import real_texts
-from tests.unit.text.trained import TRAINED, config_of, pages, tokenizer_json
+from tests.unit.text.trained import TRAINED, config_of, loses, pages, tokenizer_json
 
 __all__ = ["family", "folder"]
 
@@ -80,8 +80,14 @@ def test_llama_cpp_computes_with_base_and_adapter_what_peft_does(family: str, ki
     assert ((without + effect).argmax(-1) != without.argmax(-1)).mean() >= 0.1
 
 
+NONE_THERE = {
+    "gpt2_spaced": "add_prefix_space", "gpt2_unknown": "unk_token", "llama3_fused": "unk_token",
+    "llama_lacking": "no token '<0x04>'", "llama2_unknown": "no token '<0x04>'", "gemma_fused": "no token '<0x04>'",
+}  # fmt: skip
+
+
 # Where llama.cpp differs by itself: it does not compose characters (NFC), and puts a space before a text that begins with one.
-@pytest.mark.parametrize("kind", few_of([kind for kind in TRAINED if kind != "gpt2_spaced"], ("qwen2", "llama_never")))
+@pytest.mark.parametrize("kind", few_of([kind for kind in TRAINED if kind not in NONE_THERE], ("qwen2", "llama_never")))
 def test_llama_cpp_tokenizes_as_the_model_does(kind: str, data_folder: Path, tmp_path: Path) -> None:
     bundle = built(speaking(tmp_path / "model", "llama", kind, **SMALL), tmp_path / "a.bundle")
     network = LlamaCpp(bespoke.export_base(bundle, tmp_path / "base"))
@@ -89,14 +95,16 @@ def test_llama_cpp_tokenizes_as_the_model_does(kind: str, data_folder: Path, tmp
     texts = [text.removeprefix(" ") for text in (*real_texts(data_folder)[: count(1000)], *pages()) if "<0x41>" not in text]
     # Where a text names a special token, llama.cpp reads words there, as the core does; the oracle reads the token.
     texts = [text.replace("<unk>", "unknown") for text in texts]
+    texts = [text for text in texts if not loses(kind, text)]  # llama.cpp merges before it loses bytes
     assert len(texts) > 60
     for text in texts:
         assert network.tokens(text) == oracle.encode(text, add_special_tokens=False).ids
 
 
-def test_a_tokenizer_that_llama_cpp_does_not_have_is_refused(tmp_path: Path) -> None:
-    bundle = built(speaking(tmp_path / "model", "llama", "gpt2_spaced", **SMALL), tmp_path / "a.bundle")
-    with pytest.raises(ModelError, match="add_prefix_space"):
+@pytest.mark.parametrize("kind", few_of(NONE_THERE, ("llama_lacking", "llama3_fused")))
+def test_a_tokenizer_that_llama_cpp_does_not_have_is_refused(kind: str, tmp_path: Path) -> None:
+    bundle = built(speaking(tmp_path / "model", "llama", kind, **SMALL), tmp_path / "a.bundle")
+    with pytest.raises(ModelError, match=NONE_THERE[kind]):
         bespoke.export_base(bundle, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -17,12 +17,12 @@ from tests.checks import few_of, record_check
 from tests.native.conftest import native_build  # noqa: F401  (a fixture)
 from tests.native.lab_process import end
 from tests.unit.text.lab import TextLab
-from tests.unit.text.trained import TRAINED, config_of, tokenizer_json
+from tests.unit.text.trained import LACKING, TRAINED, config_of, tokenizer_json
 
 REAL = {"qwen2.5": Path("tokenizers", "qwen2.5"), "stories260K": Path("models", "stories260K")}
 FAMILIES = (*REAL, *TRAINED)
 RECORDED = ("qwen2.5", "stories260K", "gpt2", "llama3")
-FEW = (*RECORDED, "gemma")
+FEW = (*RECORDED, "gemma", "smollm_lacking", "llama_lacking")
 
 
 @dataclass
@@ -35,6 +35,12 @@ class Family:
     eos: int | None
     special_tokens: dict[str, str]
     added: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def unknown(self) -> int | None:
+        """The token of the characters that have none."""
+        name = json.loads(self.data)["model"]["unk_token"] if self.name in LACKING else None
+        return None if name is None else int(self.oracle.token_to_id(name))
 
     def without_stripped(self, text: str) -> str:
         """`text` without the space that decoding takes from its beginning."""

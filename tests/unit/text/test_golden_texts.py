@@ -13,7 +13,7 @@ from bespoke.data.text import Tokenizer
 from bespoke.golden.texts import golden_texts
 from tests.unit.text.conftest import FAMILIES, Family
 from tests.unit.text.lab import TextLab
-from tests.unit.text.trained import TRAINED, config_of
+from tests.unit.text.trained import TRAINED, config_of, loses
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -27,4 +27,5 @@ def test_golden_texts_come_back(family_of: Callable[[str], Family], lab: TextLab
     streamed = ["".join(pieces) for pieces in lab.stream(tokens)]
     assert streamed == lab.decode(tokens, skip_special=False)
     for text, back, ids, again in zip(texts, streamed, tokens, lab.encode(streamed), strict=True):
-        assert back == text.text or again == ids or family.without_stripped(text.text) == back
+        assert back == text.text or again == ids or family.without_stripped(text.text) == back or loses(name, text.text)
+    assert sum(loses(name, text.text) for text in texts) < len(texts) / 2

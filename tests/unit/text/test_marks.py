@@ -25,7 +25,7 @@ from tests.checks import count, new_seed
 from tests.unit.data import templates
 from tests.unit.text.lab import TextLab
 from tests.unit.text.test_turns import QWEN, oracle_for
-from tests.unit.text.trained import config_of, pages, tokenizer_json
+from tests.unit.text.trained import LACKING, config_of, lost_characters, pages, tokenizer_json
 
 Messages = list[dict[str, str]]
 CONVERSATIONS = 400
@@ -55,9 +55,11 @@ TEMPLATES = {
     "chatml": (QWEN, ("<|im_start|>user", "<|im_start|>assistant", "<|im_end|>")),
     "roles": (ROLES_ALONE, ("\n\nuser\n", "\n\nassistant\n")),
 }
-FAMILIES = ("gpt2", "llama3", "qwen2", "llama2", "llama_first", "gemma")  # chatml's marks are tokens of some of them
+FAMILIES = (
+    "gpt2", "llama3", "qwen2", "llama2", "llama_first", "gemma", *("smollm_lacking", "llama3_fused", "llama_lacking", "gemma_fused")
+)  # chatml's marks are tokens of some of them
 MORE = ("[INST] [/INST] USER: ASSISTANT: <|user|> <|assistant|> <|end|> <|im_start|> <|im_end|> ### Instruction: Response:",) * 40
-WITH_TOKENS = {("chatml", "gpt2"), ("chatml", "qwen2")}  # which have tokens for the marks
+WITH_TOKENS = {("chatml", name) for name in ("gpt2", "qwen2", "smollm_lacking")}  # which have tokens for the marks
 CASES = [(template, family) for template in TEMPLATES for family in FAMILIES if (template, family) not in WITH_TOKENS]
 
 
@@ -68,9 +70,10 @@ class Words:
         self, template: str, family: str, lab: TextLab, folder: Path, marks: tuple[str, ...] = (), more: tuple[str, ...] = MORE
     ) -> None:
         self.marks = marks
+        self.lost = lost_characters(family)
         self.own = Tokenizer.from_bytes(tokenizer_json(family, more), json.dumps(config_of(family)).encode(), family)
         self.oracle = tokenizers.Tokenizer.from_buffer(self.own.files()["tokenizer.json"])
-        self.has_prefix = family in ("llama2", "llama_first")  # puts a space before a text, not before its parts
+        self.has_prefix = family in ("llama2", "llama_first", "llama_lacking")  # puts a space before a text, not before its parts
         names = {"bos_token": "", "eos_token": "", **self.own.special_tokens}
         self.render = oracle_for(ENDED.get(template, template), names)
         self.turns = compile_turns(template, names)
@@ -87,6 +90,11 @@ class Words:
         (ours,) = self.encoder.encode({"messages": messages}).rows
         assert (ours.tokens.tolist(), ours.mask.tolist()) == (tokens, mask), messages
         return tokens, mask
+
+    def trained_texts(self, messages: Messages) -> list[str]:
+        """Of each trained stretch, without spaces around it and special tokens."""
+        stretches = itertools.groupby(zip(*self.row(messages), strict=True), key=lambda pair: pair[1])
+        return [self.own.decode([token for token, _ in pairs]).strip() for trained, pairs in stretches if trained]
 
     def prompt(self, messages: Messages) -> list[int]:
         tokens: list[int] = self.lab.ask("prompt", prompt=messages)
@@ -144,6 +152,9 @@ def test_no_message_has_the_tokens_of_a_mark(words: Words) -> None:
     expected = {(mark, *run): occurrences(run, words.row(plain)[0]) for mark, run in runs}
     asked = {(mark, *run): occurrences(run, words.prompt(plain[:3])) for mark, run in runs}
     parts = ["so", " ", "\n", "\n\n", "▁", "é", "x", "9", "🙂", "it's", *marks, *(f"\n{mark}\n" for mark in marks)]
+    if words.lost:  # characters that leave nothing, within the marks and around them
+        parts += [chance.choice(words.lost).join((mark[:cut], mark[cut:])) for mark in marks for cut in range(len(mark))]
+        parts += list(chance.choices(words.lost, k=8))
     parts += [piece for mark in marks for cut in (1, 2, 3) for piece in (mark.strip()[:cut], mark.strip()[cut:])]
     for _ in range(conversations):
         words_of = ["so" + "".join(chance.choices(parts, k=chance.randint(1, 9))) + "so" for _ in HONEST]
@@ -154,6 +165,21 @@ def test_no_message_has_the_tokens_of_a_mark(words: Words) -> None:
         for mark, run in runs:
             assert occurrences(run, tokens) == expected[mark, *run], (messages, mark, run)
             assert occurrences(run, prompt) == asked[mark, *run], (messages, mark, run)
+
+
+@pytest.mark.parametrize("family", [name for name in LACKING if name != "gpt2_unknown"])  # that puts a space before each piece
+@pytest.mark.parametrize("template", ["llama2", "vicuna", "alpaca", "phi", "roles"])
+def test_what_is_trained_is_what_is_left_of_the_answer(template: str, family: str, lab: TextLab, tmp_path: Path) -> None:
+    """Characters that leave no token, or one for a run of them, move no border between an answer and what stands around it."""
+    words = Words(TEMPLATES[template][0], family, lab, tmp_path)
+    chance = random.Random(new_seed())
+    beyond = [text[2:] for text in words.trained_texts([{**message, "content": "so"} for message in HONEST])]
+    for _ in range(count(CONVERSATIONS * 5)):
+        parts = ["so", " so", "9", *words.lost[:12]]
+        contents = ["so" + "".join(chance.choices(parts, k=chance.randint(0, 9))) + "so" for _ in HONEST]
+        messages = [{**message, "content": content} for message, content in zip(HONEST, contents, strict=True)]
+        left = ["".join(c for c in content if c not in words.lost) for content in contents[1::2]]
+        assert words.trained_texts(messages) == [text + end for text, end in zip(left, beyond, strict=True)], messages
 
 
 ENDS = ("", "", " ", "  ", "\n", "\n\n", "\t", " \n", "🙂", "\u3000", "é")

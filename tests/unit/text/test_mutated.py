@@ -20,6 +20,7 @@ from tests.unit.text.strings import random_text
 
 MUTATED = 20_000
 HEADER = 168
+VOCABULARY, UNKNOWN = 36, 52  # of the header's settings
 TEXTS = [
     "<|im_start|>user\n",
     "Once upon a time, it's 2019: café e\u0301\u0323 가각 <s></s> <|eot_id|>\n\n",
@@ -38,7 +39,7 @@ def lab(request: pytest.FixtureRequest) -> Iterator[TextLab]:
     assert end(one.process) == 0
 
 
-@pytest.mark.parametrize("name", ["stories260K", "llama3", "qwen3_5", "llama_always"])
+@pytest.mark.parametrize("name", ["stories260K", "llama3", "qwen3_5", "llama_always", *("llama3_fused", "gemma_fused")])
 def test_a_changed_file_crashes_nothing(lab: TextLab, family_of: Callable[[str], Family], name: str) -> None:
     family = family_of(name)
     data = family.path.read_bytes()
@@ -85,6 +86,30 @@ def test_a_larger_number_in_the_header_is_refused(lab: TextLab, family_of: Calla
     edits = list(enumerate(struct.pack("<I", (old + 1_000_000) & 0xFFFFFFFF), place))
     with pytest.raises(BundleError):
         lab.ask("mutated", edits=edits, size=len(data), texts=TEXTS)
+
+
+@pytest.mark.parametrize("name", ["smollm_lacking", "llama3_fused", "llama_lacking", "gemma_fused"])
+def test_bytes_without_tokens_lead_nowhere(lab: TextLab, family_of: Callable[[str], Family], name: str) -> None:
+    """No bytes at all, each of them alone, and an unknown token that is none, the last or the first."""
+    data = family_of(name).path.read_bytes()
+    lab.open(family_of(name).path)
+    none, last = b"\xff" * 4, struct.pack("<I", struct.unpack_from("<I", data, VOCABULARY)[0] - 1)
+    for unknown in (none, bytes(4), last):
+        for first, many in ((0, 256), *((byte, 1) for byte in range(256))):
+            edits = [*enumerate(none * many, HEADER + 4 * first), *enumerate(unknown, UNKNOWN)]
+            assert lab.ask("mutated", edits=edits, size=len(data), texts=TEXTS) > 0
+
+
+@pytest.mark.parametrize("name", ["qwen3_5", "llama_always"])
+def test_a_file_of_version_1_has_a_token_for_each_byte(lab: TextLab, family_of: Callable[[str], Family], name: str) -> None:
+    data = family_of(name).path.read_bytes()
+    lab.open(family_of(name).path)
+    former = [(8, 1), *enumerate(bytes(4), UNKNOWN)]
+    assert lab.ask("mutated", edits=former, size=len(data), texts=TEXTS) > 0
+    a_byte_less = enumerate(b"\xff" * 4, HEADER + 4 * 65)
+    for edits in ([*former, *a_byte_less], [*former, (UNKNOWN, 1)], [*former, (12, data[12] | 64)], [(8, 3)], [(8, 0)]):
+        with pytest.raises(BundleError):
+            lab.ask("mutated", edits=edits, size=len(data), texts=TEXTS)
 
 
 def test_a_file_that_is_none_is_refused(lab: TextLab, tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ def split(document: dict[str, Any]) -> dict[str, Any]:
     return part
 
 
-def without_a_byte(document: dict[str, Any]) -> None:
-    document["model"]["vocab"]["<0x7x>"] = document["model"]["vocab"].pop("<0x7F>")
+def with_a_byte_in_small_letters(document: dict[str, Any]) -> None:
+    document["model"]["vocab"]["<0x7f>"] = document["model"]["vocab"].pop("<0x7F>")
 
 
 def with_a_long_token(document: dict[str, Any]) -> None:
@@ -55,7 +55,11 @@ CHANGES: dict[str, tuple[str, Change, str]] = {
     "decoder": ("qwen2", lambda d: d.update(decoder={"type": "Fuse"}), "decoder: got Fuse; expected ByteLevel"),
     "strips two": ("llama2", lambda d: d["decoder"]["decoders"][-1].update(start=2), "decoder"),
     "no byte fallback": ("llama2", lambda d: d["model"].update(byte_fallback=False), r"model\.byte_fallback"),
-    "a byte missing": ("llama2", without_a_byte, r"model\.vocab: got no token '<0x7F>' \(1 missing\)"),
+    "a byte in small letters": ("llama2", with_a_byte_in_small_letters, r"model\.vocab: got the token '<0x7f>'"),
+    "no unknown token": ("gpt2_unknown", lambda d: d["model"].update(unk_token="<u>"), "got '<u>', which is no token"),
+    "an unknown letter": ("gpt2_unknown", lambda d: d["model"].update(unk_token="a"), "got 'a', which is made of words too"),
+    "an unknown word": ("llama2_unknown", lambda d: d["model"].update(unk_token="th"), "got 'th', which is made of words too"),
+    "bytes of bytes": ("smollm_lacking", lambda d: d["model"].update(byte_fallback=True), "got true, with ByteLevel"),
     "dropout": ("gpt2", lambda d: d["model"].update(dropout=0.1), r"model\.dropout: got 0\.1; expected none"),
     "suffix": ("gpt2", lambda d: d["model"].update(end_of_word_suffix="</w>"), r"model\.end_of_word_suffix"),
     "whole words": ("gemma", lambda d: d["model"].update(ignore_merges=True), r"model\.ignore_merges"),

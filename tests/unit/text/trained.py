@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import functools
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gguf.vocab import bytes_to_unicode
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 import bespoke
@@ -33,7 +35,30 @@ _QWEN35 = (
 LLAMA_SPECIALS = ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
 
 _BYTE_LEVEL = ("gpt2", "gpt2_spaced", "smollm", "llama3", "qwen2", "qwen3_5")
-TRAINED = (*_BYTE_LEVEL, "llama2", "llama_first", "llama_always", "llama_never", "gemma")
+WHOLE = (*_BYTE_LEVEL, "llama2", "llama_first", "llama_always", "llama_never", "gemma")
+SMOLLM2_LACKS = (0xC0, 0xC1, 0xF1, 0xF2, *range(0xF5, 0x100), 0x04, 0x06, 0x13, 0x14, 0x16, 0x1D)
+
+
+@dataclass(frozen=True)
+class Lacking:
+    """A family without tokens for some bytes, and with an unknown token or none for them."""
+
+    family: str
+    bytes: tuple[int, ...]
+    unknown: str | None = None
+    fused: bool = False
+
+
+LACKING = {
+    "smollm_lacking": Lacking("smollm", SMOLLM2_LACKS),
+    "qwen2_lacking": Lacking("qwen2", (*SMOLLM2_LACKS, 0x23, 0x3D, 0x81, 0xB3, 0xC3)),
+    "gpt2_unknown": Lacking("gpt2_spaced", (*SMOLLM2_LACKS, 0x23, 0xA9, 0xE2), "<unk>"),
+    "llama3_fused": Lacking("llama3", (*SMOLLM2_LACKS, 0x3D, 0xC3, 0x80), "<unk>", fused=True),
+    "llama_lacking": Lacking("llama_first", (*SMOLLM2_LACKS, 0x81, 0xC3, 0xE4)),
+    "llama2_unknown": Lacking("llama2", (*SMOLLM2_LACKS, 0x81, 0xC3, 0xE4), "<unk>"),
+    "gemma_fused": Lacking("gemma", (*SMOLLM2_LACKS, 0x81, 0xC3, 0xE4), "<unk>", fused=True),
+}
+TRAINED = (*WHOLE, *LACKING)
 
 
 def pages() -> list[str]:
@@ -44,12 +69,57 @@ def pages() -> list[str]:
 def tokenizer_json(family: str, more: tuple[str, ...] = ()) -> bytes:
     """`more`: texts to train on beside the pages."""
     texts = [*pages(), *more]
+    lacking = LACKING.get(family)
+    family = lacking.family if lacking else family
     document = _byte_level(family, texts) if family in _BYTE_LEVEL else _sentencepiece(family, texts)
+    if lacking:
+        _take_out(document, lacking, byte_level=family in _BYTE_LEVEL)
     return json.dumps(document, ensure_ascii=False).encode()
+
+
+def lost_characters(family: str) -> str:
+    """Characters below U+0400 of which no byte has a token."""
+    lacks = set(LACKING[family].bytes) if family in LACKING else set()
+    document = json.loads(tokenizer_json(family))
+    if document["model"]["byte_fallback"]:  # a character that lacks a byte goes as a whole
+        is_lost = lambda c: lacks.intersection(c.encode()) and c not in document["model"]["vocab"]  # noqa: E731
+    else:
+        is_lost = lambda c: lacks.issuperset(c.encode())  # noqa: E731
+    return "".join(filter(is_lost, map(chr, range(0x400))))
+
+
+def loses(family: str, text: str) -> bool:
+    """Whether some bytes of it have no token."""
+    if family not in LACKING:
+        return False
+    lacks, model = set(LACKING[family].bytes), json.loads(tokenizer_json(family))["model"]
+    in_vocabulary = set(model["vocab"]) if model["byte_fallback"] else set()
+    return any(lacks.intersection(c.encode()) for c in set(text.replace(" ", "▁")) - in_vocabulary)
+
+
+def _take_out(document: dict[str, Any], lacking: Lacking, byte_level: bool) -> None:
+    """The tokens of these bytes, and all that are made of them; the others move up, so that no id is left out."""
+    model = document["model"]
+    names = {bytes_to_unicode()[byte] if byte_level else f"<0x{byte:02X}>" for byte in lacking.bytes}
+    gone = {text for text in model["vocab"] if (names.intersection(text) if byte_level else text in names)}
+    kept = sorted(model["vocab"].keys() - gone, key=model["vocab"].__getitem__)
+    added = sorted(document["added_tokens"], key=lambda token: int(token["id"]))
+    if lacking.unknown is not None and lacking.unknown not in model["vocab"]:
+        kept.append(lacking.unknown)
+        added.append({**added[0], "content": lacking.unknown})
+    model["vocab"] = {text: number for number, text in enumerate(kept)}
+    ids = dict(model["vocab"])
+    for token in added:
+        token["id"] = ids.setdefault(token["content"], len(ids))
+    document["added_tokens"] = sorted(added, key=lambda token: int(token["id"]))
+    model["merges"] = [[left, right] for left, right in model["merges"] if not gone.intersection((left, right, left + right))]
+    model["unk_token"], model["fuse_unk"] = lacking.unknown, lacking.fused
 
 
 def config_of(family: str) -> dict[str, Any]:
     """tokenizer_config.json."""
+    if family in LACKING:
+        return config_of(LACKING[family].family)
     if family == "llama3":
         return {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>", "add_bos_token": True}
     if family in _BYTE_LEVEL:

@@ -71,6 +71,11 @@ void add_marks(const Tokenizer& tokenizer, const TurnGlue& glue, std::set<std::s
   }
 }
 
+size_t character_begin(std::string_view text, size_t at) {
+  while ((static_cast<uint8_t>(text[at]) & 0xc0) == 0x80) at--;
+  return at;
+}
+
 // The tokens of each character of `mark`, within a text.
 std::vector<int32_t> spelled(const Tokenizer& tokenizer, const std::string& mark) {
   std::vector<int32_t> tokens;
@@ -94,27 +99,36 @@ Marks::Marks(const Tokenizer& tokenizer, const Turns& turns) : tokenizer_(&token
   for (const std::string& mark : marks) {
     // What the first character becomes depends on what stands before it.
     const std::vector<int32_t> tokens = spelled(tokenizer, mark);
-    const bool same = std::any_of(glues.begin(), glues.end(), [&](const std::vector<int32_t>& glue) {
+    const std::string known = tokenizer.known_part(mark);
+    if (known.empty()) continue;  // nothing by which any text could hold it
+    const bool same = tokens.size() < 2 || std::any_of(glues.begin(), glues.end(), [&](const std::vector<int32_t>& glue) {
       return std::search(glue.begin(), glue.end(), tokens.begin() + 1, tokens.end()) != glue.end();
     });
     marks_.push_back(mark);
-    spelled_.push_back(!same && tokens.size() > 1);
+    known_.push_back(known);
+    spelled_.push_back(!same);
   }
 }
 
 std::vector<std::string> Marks::parts(const std::string& content, const std::string& subject) const {
   if (marks_.empty()) return {content};
   const std::string text = tokenizer_->canonical(content);
+  // Looked for in what the model gets of the text: without the bytes that have no token, other words may read as a mark.
+  std::vector<size_t> places;
+  const std::string known = tokenizer_->known_part(text, &places);
+  const auto place = [&](size_t at) { return places.empty() ? at : places[at]; };
   std::vector<bool> cut;  // before each byte, and behind the last
   for (size_t i = 0; i < marks_.size(); i++) {
-    const std::string& mark = marks_[i];
-    for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at + 1)) {
+    const std::string& mark = known_[i];
+    for (size_t at = known.find(mark); at != std::string::npos; at = known.find(mark, at + 1)) {
       if (!spelled_[i]) {
-        throw Error(Kind::Data, subject, "words that this tokenizer makes the same tokens of as the chat template's own " + in_quotes(mark),
+        throw Error(Kind::Data, subject, "words that this tokenizer makes the same tokens of as the chat template's own " + in_quotes(marks_[i]),
                     "words that stay words", "Leave them out of the text");
       }
       if (cut.empty()) cut.resize(text.size() + 1);
-      std::fill_n(cut.begin() + static_cast<ptrdiff_t>(at), mark.size() + 1, true);
+      const size_t begin = character_begin(text, place(at)), last = character_begin(text, place(at + mark.size() - 1));
+      const size_t end = last + character_at(text, last).size;
+      std::fill_n(cut.begin() + static_cast<ptrdiff_t>(begin), end - begin + 1, true);
     }
   }
   if (cut.empty()) return {content};

@@ -105,33 +105,65 @@ class Tokenizer::Encoding {
       const uint32_t id = file_.word_token(word);
       if (id != kNoToken) return put(id);
     }
-    if (word.size() == 1) return put(file_.byte_token(static_cast<uint8_t>(word[0])));
-    symbols_.clear();
-    for (const char byte : word) symbols_.push_back(file_.byte_token(static_cast<uint8_t>(byte)));
+    for (const char byte : word) {
+      const uint32_t id = file_.byte_token(static_cast<uint8_t>(byte));
+      id == kNoToken ? add_unknown(1) : add_known(id);
+    }
     put_merged();
   }
 
   void take_characters(std::string_view word) {
-    symbols_.clear();
     for (size_t at = 0; at < word.size();) {
       const Utf8Character character = character_at(word, at);
+      const std::string_view bytes = word.substr(at, character.size);
       const uint32_t id = file_.character_token(character.code);
-      if (id != kNoToken) symbols_.push_back(id);
-      else for (const char byte : word.substr(at, character.size)) symbols_.push_back(file_.byte_token(static_cast<uint8_t>(byte)));
+      if (id != kNoToken) add_known(id);
+      else if (tokenizer_.has_all_bytes(bytes)) add_bytes(bytes);
+      else add_unknown(character.size);
       at += character.size;
     }
     put_merged();
   }
 
-  void put_merged() {
-    merge_symbols(file_, symbols_);
-    for (const uint32_t id : symbols_) put(id);
+  void add_known(uint32_t id) {
+    end_unknown();
+    symbols_.push_back(id);
   }
 
-  void put(uint32_t id) {
+  // The `tokenizers` package puts an unknown token that stands before these bytes behind them.
+  void add_bytes(std::string_view bytes) {
+    for (const char byte : bytes) symbols_.push_back(file_.byte_token(static_cast<uint8_t>(byte)));
+  }
+
+  void add_unknown(size_t bytes) {
+    if (file_.unknown == kNoToken) return;
+    if (!file_.fuses_unknown) end_unknown();
+    unknown_bytes_ += bytes;
+  }
+
+  void end_unknown() {
+    if (unknown_bytes_ == 0) return;
+    symbols_.push_back(file_.unknown);
+    unknown_sizes_.push_back(unknown_bytes_);
+    unknown_bytes_ = 0;
+  }
+
+  void put_merged() {
+    end_unknown();
+    merge_symbols(file_, symbols_);
+    size_t unknown = 0;  // no merge takes part in it: as many as there were
+    for (const uint32_t id : symbols_) {
+      const bool is_unknown = id == file_.unknown && unknown < unknown_sizes_.size();
+      put(id, is_unknown ? unknown_sizes_[unknown++] : 0);
+    }
+    symbols_.clear();
+    unknown_sizes_.clear();
+  }
+
+  void put(uint32_t id, size_t unknown_bytes = 0) {
     tokens_.push_back(static_cast<int32_t>(id));
     if (!ends_) return;
-    const size_t size = file_.token(id).size();
+    const size_t size = unknown_bytes ? unknown_bytes : tokenizer_.known_size(id);
     end_ += size - (added_space_ && size ? 1 : 0);  // the space is the first byte of its token
     added_space_ = false;
     ends_->push_back(end_);
@@ -145,6 +177,8 @@ class Tokenizer::Encoding {
   size_t end_ = 0;
   bool added_space_ = false;  // before the text of the next token
   std::vector<uint32_t> symbols_;
+  size_t unknown_bytes_ = 0;           // of an unknown token that is still to be put
+  std::vector<size_t> unknown_sizes_;  // of those among the symbols
 };
 
 Tokenizer::Tokenizer(Bytes file, const std::string& subject) : file_(file, subject), protected_(file_.added()) {
@@ -226,6 +260,42 @@ std::string Tokenizer::canonical(std::string_view content) const {
   return text;
 }
 
+size_t Tokenizer::measured(std::string_view content) const {
+  const std::string text = canonical(content);
+  return drops_bytes() ? known_part(text).size() : text.size();
+}
+
+std::string Tokenizer::known_part(std::string_view canonical, std::vector<size_t>* places) const {
+  if (!file_.lacks_bytes) return std::string(canonical);
+  std::string known;
+  const bool sentencepiece = file_.pattern == TokenizerFile::kSentencepiece;
+  for (size_t at = 0; at < canonical.size();) {
+    const size_t size = sentencepiece ? character_at(canonical, at).size : 1;
+    const std::string_view part = canonical.substr(at, size);
+    if (sentencepiece ? is_known_character(part) : has_all_bytes(part)) {
+      known += part;
+      for (size_t i = 0; places && i < size; i++) places->push_back(at + i);
+    }
+    at += size;
+  }
+  return known;
+}
+
+bool Tokenizer::has_all_bytes(std::string_view bytes) const {
+  return std::all_of(bytes.begin(), bytes.end(), [&](char byte) { return file_.byte_token(static_cast<uint8_t>(byte)) != kNoToken; });
+}
+
+bool Tokenizer::is_known_character(std::string_view character) const {
+  const std::string_view sign = character == " " ? kSpaceSign : character;
+  return file_.character_token(character_at(sign, 0).code) != kNoToken || has_all_bytes(sign);
+}
+
+size_t Tokenizer::known_size(uint32_t id) const {
+  const std::string_view bytes = file_.token(id);
+  if (!drops_bytes()) return bytes.size();
+  return bytes.size() == 1 && file_.byte_token(static_cast<uint8_t>(bytes[0])) == id ? 1 : known_part(bytes).size();
+}
+
 void Tokenizer::encode(std::string_view text, TextForm form, std::optional<int32_t> previous, std::vector<int32_t>& tokens) const {
   encode(text, form, previous, tokens, nullptr);
 }
@@ -241,7 +311,7 @@ void Tokenizer::encode(std::string_view text, TextForm form, std::optional<int32
   if (form == TextForm::of_template || !file_.whole_words) return;
   // Merges make no control token of ordinary words, but a word may be looked up before it is merged.
   for (size_t i = begin; i < tokens.size(); i++) {
-    if (!is_control(tokens[i])) continue;
+    if (!is_control(tokens[i]) || static_cast<uint32_t>(tokens[i]) == file_.unknown) continue;
     const std::string token(file_.token(static_cast<uint32_t>(tokens[i])));
     tokens.resize(begin);
     throw Error(Kind::Data, "a text", "words that this tokenizer turns into its special token " + in_quotes(token), "words that stay words",
@@ -254,7 +324,8 @@ bool Tokenizer::is_skipped(int32_t token) const { return holds(skipped_ids_, tok
 
 bool Tokenizer::continues(std::optional<int32_t> previous) const {
   if (!previous) return false;
-  return file_.prefix == TokenizerFile::kBareText || !holds(added_ids_, *previous);
+  // The unknown token is often an added one, and yet no border between stretches.
+  return file_.prefix == TokenizerFile::kBareText || !holds(added_ids_, *previous) || static_cast<uint32_t>(*previous) == file_.unknown;
 }
 
 size_t Tokenizer::longest_at(std::string_view text, size_t at, size_t low, size_t high) const {

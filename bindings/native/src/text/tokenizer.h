@@ -4,6 +4,8 @@
 // A user's words are content: in them no special token is ever recognised, so that a message which contains "<|im_end|>" is tokenized
 // as those ten characters and cannot forge a turn. A template's own text is ours: there special tokens are recognised. Added tokens
 // that carry no structure are recognised in both.
+//
+// A vocabulary may lack tokens for some bytes. A text loses these, before its bytes are merged, or has the unknown token in their place.
 #pragma once
 
 #include <array>
@@ -40,10 +42,14 @@ class Tokenizer {
 
   // The same for content, and for each of its tokens appended to `ends` how many bytes of what `measured` counts stand up to its end.
   void encode_measured(std::string_view content, std::optional<int32_t> previous, std::vector<int32_t>& tokens, std::vector<size_t>& ends) const;
-  size_t measured(std::string_view content) const { return canonical(content).size(); }
+  size_t measured(std::string_view content) const;
 
   std::vector<TemplatePart> parts(std::string_view template_text) const;  // the last one without control token
   std::string canonical(std::string_view content) const;                  // one text for all that become the same tokens by normalization
+
+  // A canonical text without the bytes (SentencePiece: the characters) for which the vocabulary has no token: texts in which it differs
+  // have different tokens. `places`: where in the text each byte stands; left empty where the whole text is known.
+  std::string known_part(std::string_view canonical, std::vector<size_t>* places = nullptr) const;
 
   // Ids beyond the vocabulary (a padded embedding has some) give nothing; bytes that are no characters give U+FFFD.
   std::string decode(const std::vector<int32_t>& tokens, bool skip_special) const;
@@ -64,6 +70,10 @@ class Tokenizer {
 
   static std::optional<int32_t> optional(uint32_t id) { return id == kNoToken ? std::nullopt : std::optional(static_cast<int32_t>(id)); }
   void encode(std::string_view text, TextForm form, std::optional<int32_t> previous, std::vector<int32_t>& tokens, std::vector<size_t>* ends) const;
+  bool has_all_bytes(std::string_view bytes) const;            // tokens for each
+  bool is_known_character(std::string_view character) const;  // of SentencePiece: as it is or as its bytes
+  size_t known_size(uint32_t id) const;                       // bytes of what is measured that a token stands for, unless it is unknown
+  bool drops_bytes() const { return file_.lacks_bytes && file_.unknown == kNoToken; }
   size_t added_at(std::string_view text, size_t at) const;  // index of the longest added token that is spelled there, or file_.added()
   size_t longest_at(std::string_view text, size_t at, size_t low, size_t high) const;  // index of an added token, or `high`
   Found next_added(std::string_view text, size_t at, bool normalized, TextForm form) const;

@@ -9,7 +9,7 @@ namespace bespoke {
 namespace {
 
 constexpr char kMagic[8] = {'b', 's', 'p', 't', 'o', 'k', 0, 0};
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr size_t kSettings = 12, kTables = 14, kHeader = 56 + 8 * kTables;
 constexpr uint32_t kMostTokens = 1 << 22, kMostProbes = 1 << 16, kMostNumbers = 1 << 16;
 constexpr size_t kMostTokenBytes = 0xffff, kMostText = size_t{1} << 31;
@@ -43,12 +43,18 @@ void TokenizerFile::place(Bytes file, const std::string& subject) {
   if (std::memcmp(file.data, kMagic, sizeof kMagic) != 0) refuse(subject, "another beginning", "a tokenizer.bin");
   uint32_t settings[kSettings];
   std::memcpy(settings, file.data + sizeof kMagic, sizeof settings);
-  const auto [version, flags, pattern_number, most, prefix_number, bos_id, eos_id, size, merge_probes, character_probes, word_probes, unused] =
+  const auto [version, flags, pattern_number, most, prefix_number, bos_id, eos_id, size, merge_probes, character_probes, word_probes, last] =
       settings;
-  if (version != kVersion) refuse(subject, "version " + std::to_string(version), "version " + std::to_string(kVersion));
-  if (unused || flags > 63 || pattern_number > kLlama3 || prefix_number > kBareText || most > kMostNumbers) refuse(subject, "unknown settings", "those of version 1");
+  if (version == 0 || version > kVersion) refuse(subject, "version " + std::to_string(version), "version 1 to " + std::to_string(kVersion));
+  // Version 1 has a token for each byte, so that nothing is unknown; its last setting is 0.
+  const uint32_t unknown_id = version == 1 ? kNoToken : last;
+  if ((version == 1 && last) || flags > (version == 1 ? 63 : 127) || pattern_number > kLlama3 || prefix_number > kBareText || most > kMostNumbers) {
+    refuse(subject, "unknown settings", "those of version " + std::to_string(version));
+  }
   if (size == 0 || size > kMostTokens) refuse(subject, std::to_string(size) + " tokens", "1 to " + std::to_string(kMostTokens));
-  if ((bos_id != kNoToken && bos_id >= size) || (eos_id != kNoToken && eos_id >= size)) refuse(subject, "a bos or eos token beyond the vocabulary", "one of it");
+  for (const uint32_t id : {bos_id, eos_id, unknown_id}) {
+    if (id != kNoToken && id >= size) refuse(subject, "a bos, eos or unknown token beyond the vocabulary", "one of it");
+  }
   if (merge_probes > kMostProbes || character_probes > kMostProbes || word_probes > kMostProbes) refuse(subject, "a crowded hash table", "short searches");
   nfc = flags & 1;
   replaces_spaces = flags & 2;
@@ -56,12 +62,15 @@ void TokenizerFile::place(Bytes file, const std::string& subject) {
   single_digits = flags & 8;
   cuts_words = flags & 16;
   strips_space = flags & 32;
+  fuses_unknown = flags & 64;
   pattern = static_cast<Pattern>(pattern_number);
   prefix = static_cast<Prefix>(prefix_number);
   most_numbers = most;
   bos = bos_id;
   eos = eos_id;
+  unknown = unknown_id;
   vocabulary = size;
+  version_ = version;
   merge_probes_ = merge_probes;
   character_probes_ = character_probes;
   word_probes_ = word_probes;
@@ -91,7 +100,13 @@ void TokenizerFile::check(const std::string& subject) {
   const auto is_token = [&](uint32_t id) { return id < vocabulary; };
 
   need(byte_ids_.count == 256, "bytes");
-  for (size_t i = 0; i < 256; i++) need(is_token(byte_token(static_cast<uint8_t>(i))), "bytes");
+  lacks_bytes = false;
+  for (size_t i = 0; i < 256; i++) {
+    const uint32_t id = byte_token(static_cast<uint8_t>(i));
+    need(is_token(id) || (id == kNoToken && version_ > 1), "bytes");
+    lacks_bytes |= id == kNoToken;
+  }
+  if (!lacks_bytes) unknown = kNoToken;
 
   need(merges_.count == 0 || is_power_of_two(merges_.count), "merges");
   for (size_t i = 0; i < merges_.count; i++) {

@@ -37,10 +37,13 @@ class TokenizerFile {
   Prefix prefix;
   uint32_t most_numbers;  // of a word; 0: no bound
   bool nfc, replaces_spaces, whole_words, single_digits, cuts_words, strips_space;
+  bool lacks_bytes;      // some of the 256 bytes have no token
+  uint32_t unknown;      // what stands for these; kNoToken: nothing does, or none is lacking
+  bool fuses_unknown;    // one for a run of them
   uint32_t bos, eos;  // or kNoToken
   uint32_t vocabulary;
 
-  uint32_t byte_token(uint8_t byte) const { return word(byte_ids_, byte, 0, 1); }
+  uint32_t byte_token(uint8_t byte) const { return word(byte_ids_, byte, 0, 1); }  // kNoToken: there is none
   Merged merge(uint32_t left, uint32_t right) const;
   uint32_t word_token(std::string_view bytes) const;      // kNoToken: there is none
   uint32_t character_token(uint32_t character) const;     // kNoToken: there is none
@@ -83,7 +86,7 @@ class TokenizerFile {
   void place(Bytes file, const std::string& subject);
   void check(const std::string& subject);
 
-  uint32_t merge_probes_ = 0, character_probes_ = 0, word_probes_ = 0;
+  uint32_t version_ = 0, merge_probes_ = 0, character_probes_ = 0, word_probes_ = 0;
   size_t raw_added_ = 0;
   Section byte_ids_, merges_, token_ends_, token_bytes_, words_, characters_, added_, added_text_, control_, class_blocks_, classes_,
       changes_, decomposed_, compositions_;
