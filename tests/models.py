@@ -118,16 +118,40 @@ def randomize(model: torch.nn.Module, *, seed: int = 0, gemma: bool = False) -> 
             parameter.copy_(torch.from_numpy(values.astype(np.float32)))
 
 
-def reference_dequantize(weight: torch.Tensor, group: int = 32) -> torch.Tensor:
-    """What int4 makes of `weight` [out, in] in fp32: scale fp16(max|w| / 7), codes half to even within [-8, 7]."""
+def reference_dequantize(weight: torch.Tensor, counts: torch.Tensor | None = None, group: int = 32) -> torch.Tensor:
+    """What int4 makes of `weight` [out, in] in fp32: for each group the best of three scales by the squared error of `counts` [in],
+    codes half to even within [-8, 7]. Sums of 32 are of halves of halves."""
     weight = weight.detach().to(torch.float32)
     pieces = []
     for start in range(0, weight.shape[1], group):
-        part = weight[:, start : start + group]  # (out, <= group)
-        scale = (part.abs().amax(dim=1, keepdim=True) / 7).to(torch.float16).to(torch.float32)
-        codes = torch.where(scale == 0, torch.zeros_like(part), torch.round(part / scale.clamp_min(1e-30)))
-        pieces.append(codes.clamp(-8, 7) * scale)
+        whole = weight[:, start : start + group]
+        part = torch.nn.functional.pad(whole, (0, group - whole.shape[1]))  # (out, 32)
+        v = torch.ones(group)
+        if counts is not None:
+            v[: whole.shape[1]] = counts[start : start + group]
+        top, bottom = part.amax(dim=1, keepdim=True), part.amin(dim=1, keepdim=True)
+        largest = torch.where(top > -bottom, top, bottom)
+        share = part / torch.where(largest == 0, torch.ones_like(largest), largest)
+        best = scale = None
+        for step in (8.0, 7.3, 8.7):
+            q = torch.clamp(torch.round(share * -step), -8, 7)
+            up, down = _added(q * v * share), _added(q * v * q)
+            ratio = up / torch.where(down == 0, torch.ones_like(down), down)
+            better = torch.ones_like(up, dtype=torch.bool) if best is None else up * ratio > best * np.float32(1 + 1e-5)
+            best = up * ratio if best is None else torch.where(better, up * ratio, best)
+            scale = ratio if scale is None else torch.where(better, ratio, scale)
+        assert scale is not None
+        scale = (scale * largest).to(torch.float16).to(torch.float32)
+        codes = torch.where(scale == 0, torch.zeros_like(part), torch.round(part / torch.where(scale == 0, 1.0, scale)))
+        pieces.append((codes.clamp(-8, 7) * scale)[:, : whole.shape[1]])
     return torch.cat(pieces, dim=1)
+
+
+def _added(x: torch.Tensor) -> torch.Tensor:
+    while x.shape[1] > 1:
+        left, right = x.chunk(2, dim=1)
+        x = left + right
+    return x
 
 
 def dequantized_reference(folder: Path, *, dtype: torch.dtype = torch.float32) -> Any:

@@ -30,6 +30,7 @@ from bespoke.bundle.manifest import (
     WeightsRecord,
 )
 from bespoke.bundle.writer import BundleWriter
+from bespoke.compiler.activations import column_counts
 from bespoke.compiler.artifacts import Artifacts
 from bespoke.compiler.encoding import core_encoder
 from bespoke.compiler.estimate import BuildEstimate, Dial
@@ -123,7 +124,7 @@ def _files(request: BuildRequest, writer: BundleWriter, progress: Progress, *, h
     compiled = [Artifacts(target, writer.work / "graphs" / target.name, progress) for target in request.targets]
     planned = plans.fitted(planned, compiled[0])
     context = context_length(request, config)
-    files = _write_weights(folder, config, context, writer, progress, hollow)
+    files = _write_weights(folder, model, text, context, writer, progress, hollow)
     if request.data == AUTO and data.valid is None:
         data = _samples(request, folder, model, files, writer, progress, hollow)
     base = base_sha256(files)
@@ -326,14 +327,18 @@ def _write_golden(
 
 
 def _write_weights(
-    folder: Path, config: ModelConfig, context: int, writer: BundleWriter, progress: Progress, hollow: bool
+    folder: Path, model: ModelSpec, text: Text, context: int, writer: BundleWriter, progress: Progress, hollow: bool
 ) -> dict[str, Path]:
     """The bundle's files by group, of which none is there before all are."""
     with tempfile.TemporaryDirectory(dir=writer.path_for("weights/embedding.safetensors").parent.parent) as temporary:
         if hollow:
-            files = hollow_weights(folder, config, temporary, context=context)
+            files = hollow_weights(folder, model.config, temporary, context=context)
         else:
-            files = convert(folder, config, temporary, context=context, progress=lambda d, t: progress("weights", d, t))
+            counts = column_counts(folder, model, text.tokenizer, lambda done, total: progress("activations", done, total))
+            files = convert(
+                folder, model.config, temporary, context=context, counts=counts,
+                progress=lambda done, total: progress("weights", done, total),
+            )  # fmt: skip
         return {group: path.rename(writer.path_for(f"weights/{group}.safetensors")) for group, path in files.items()}
 
 

@@ -23,7 +23,7 @@ from bespoke.model.spec import ModelSpec
 from bespoke.rules.noise import Stream, philox
 from bespoke.rules.sampling import choose_token
 
-__all__ = ["base_samples", "general_texts", "hollow_samples", "sample_shape"]
+__all__ = ["base_samples", "general_texts", "hollow_samples", "no_adapter", "sample_shape"]
 
 POSITIONS = 2048  # of the texts, at most: a gate on a model of half a billion weights takes seconds for them
 MOST_UNKNOWN = 0.1  # of all tokens of the texts
@@ -75,7 +75,7 @@ def base_samples(
     tokens = torch.from_numpy(first)[:, None]  # (R, n)
     with one_thread():
         reference = Reference(folder, model, weights)
-        lane = Lane(_no_adapter(model), torch.float64, gradient=False)
+        lane = Lane(no_adapter(model), torch.float64, gradient=False)
         while tokens.shape[1] < size:
             logits = reference.next_logits(lane, tokens).numpy()  # (R, V)
             place = tokens.shape[1]
@@ -87,7 +87,8 @@ def base_samples(
     return TokenRows.from_rows(TokenRow(row.astype(np.int32), mask) for row in tokens.numpy())
 
 
-def _no_adapter(model: ModelSpec) -> Callable[[int], dict[str, torch.Tensor]]:
+def no_adapter(model: ModelSpec) -> Callable[[int], dict[str, torch.Tensor]]:
+    """Pieces that change nothing, for a lane of the base model."""
     shapes = model.config.piece_shapes(model.lora.model_copy(update={"rank": 1}))
     pieces = {name: torch.zeros(shape) for name, shape in shapes.items()}
     return lambda block: pieces

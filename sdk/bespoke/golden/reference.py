@@ -117,14 +117,20 @@ class Reference:
             for together, weights in self._visit(block, backward):
                 self._backward(block, together, weights, positions[together[0].dtype])
 
+    def hidden(self, lane: Lane, tokens: torch.Tensor) -> torch.Tensor:
+        """[R, n, D]: what the head reads at each position of the rows [R, n]."""
+        self._forward([lane], tokens)
+        norm_w = self._norm_weight(self.small_tensors("head")["norm"]).to(lane.dtype)
+        with torch.no_grad(), KeepFloat64():
+            found: torch.Tensor = torch.func.functional_call(self._skeleton.norm, {"weight": norm_w}, (lane._x,))
+        return found
+
     def next_logits(self, lane: Lane, tokens: torch.Tensor) -> torch.Tensor:
         """[R, V]: of the token behind each of the rows [R, n]."""
-        self._forward([lane], tokens)
-        norm_w = self._norm_weight(map_tensors(self._files["head"])["norm"]).to(lane.dtype)
+        h = self.hidden(lane, tokens)[:, -1]  # (R, D)
         table = map_tensors(self._files[self.model.head_table_group])
         pieces = []
         with torch.no_grad(), KeepFloat64():
-            h = torch.func.functional_call(self._skeleton.norm, {"weight": norm_w}, (lane._x[:, -1:],))[:, 0]  # (R, D)
             for rows in self._head_chunks():
                 codes, scales = table["table.codes"][rows], table["table.scales"][rows]
                 out = self._room("head", (rows.stop - rows.start, self.model.config.hidden_size), lane.dtype)[: len(codes)]
@@ -152,6 +158,22 @@ class Reference:
                         lane._x = part
         return positions
 
+    # ---- where weights come from: a subclass may have others ----------------------------------------------------------------
+
+    def read_linear(self, group: str, name: str, outs: Sequence[torch.Tensor]) -> None:
+        """Fills each of `outs` [out, in] with the weight."""
+        stored = map_tensors(self._files[group])
+        decode(stored[f"{name}.codes"], stored[f"{name}.scales"], outs)
+
+    def read_rows(self, group: str, rows: np.ndarray, out: torch.Tensor) -> None:
+        """Fills `out` [rows, D] with rows of the group's table."""
+        stored = map_tensors(self._files[group])
+        decode(stored["table.codes"][rows], stored["table.scales"][rows], [out])
+
+    def small_tensors(self, group: str) -> Mapping[str, np.ndarray]:
+        """Norms, as they are used, and biases, by our names; others may be among them."""
+        return map_tensors(self._files[group])
+
     # ---- a block -------------------------------------------------------------------------------------------------------
 
     def _visit(self, block: int, lanes: Sequence[Lane]) -> Iterator[tuple[list[Lane], Tensors]]:
@@ -167,17 +189,17 @@ class Reference:
         return {name: torch.stack([one[name].to(lanes[0].dtype) for one in adapters]) for name in adapters[0]}
 
     def _decode_block(self, block: int, dtypes: Sequence[torch.dtype]) -> dict[torch.dtype, Tensors]:
-        stored = map_tensors(self._files[self.model.blocks[block]])
+        group = self.model.blocks[block]
         norms = _FOUR_NORMS if self.model.config.output_norms else _NORMS
         decoded: dict[torch.dtype, Tensors] = {dtype: {} for dtype in dtypes}
         for name, shape in self.model.config.linear_shapes.items():
             part = "self_attn" if name in _ATTENTION else "mlp"
             outs = [self._room(name, shape, dtype) for dtype in dtypes]
-            decode(stored[f"{name}.codes"], stored[f"{name}.scales"], outs)
+            self.read_linear(group, name, outs)
             for dtype, out in zip(dtypes, outs, strict=True):
                 decoded[dtype][f"{part}.{name}.weight"] = out
         small: Tensors = {}
-        for name, array in stored.items():
+        for name, array in self.small_tensors(group).items():
             if name.endswith(".bias"):
                 small[f"self_attn.{name}"] = torch.from_numpy(np.array(array))
             elif name in _ATTENTION:
@@ -256,10 +278,9 @@ class Reference:
 
     def _lookup(self, group: str, ids: torch.Tensor) -> torch.Tensor:
         """Rows of the table in fp32: ids of any shape -> [..., D]."""
-        stored = map_tensors(self._files[group])
         rows = ids.numpy().reshape(-1)
         found = torch.empty(len(rows), self.model.config.hidden_size)
-        decode(stored["table.codes"][rows], stored["table.scales"][rows], [found])
+        self.read_rows(group, rows, found)
         return found.view(*ids.shape, -1)
 
     def _head_chunks(self) -> list[slice]:

@@ -50,13 +50,15 @@ def convert(
     out: Path | str,
     *,
     context: int,
+    counts: Mapping[str, np.ndarray] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Path]:
     """Write `<group>.safetensors` into `out`, which is made if need be; group name -> file, in the order of a forward.
 
-    `context` is the number of positions that the RoPE tables cover. `progress(done, total)` is called after each chunk,
-    counted in weights. Raises ModelError for a missing, misshapen or non-finite tensor, UnsupportedModel for a tensor
-    that the configuration does not account for. Same folder, same bytes.
+    `context` is the number of positions that the RoPE tables cover. `counts`, by the checkpoint's names of tensors: what an error
+    counts in each column (see `quantize`), the same in all of a tensor that is not named. `progress(done, total)` is called
+    after each chunk, counted in weights. Raises ModelError for a missing, misshapen or non-finite tensor, UnsupportedModel for a
+    tensor that the configuration does not account for. Same folder, same bytes.
     """
     checkpoint = Checkpoint.open(folder)
     groups = sources_of(checkpoint, config)
@@ -77,7 +79,7 @@ def convert(
         files[group] = out / f"{group}.safetensors"
         with TensorWriter(files[group], _layout(sources)) as writer:
             for source in sources:
-                _write(writer, checkpoint, source, report)
+                _write(writer, checkpoint, source, (counts or {}).get(source.name), report)
     files["rope"] = out / "rope.safetensors"
     write_arrays(files["rope"], _rope_arrays(config, context))
     return files
@@ -196,7 +198,9 @@ def _layout(sources: list[Source]) -> dict[str, tuple[Any, tuple[int, ...]]]:
     return tensors
 
 
-def _write(writer: TensorWriter, checkpoint: Checkpoint, source: Source, report: Callable[[int], None]) -> None:
+def _write(
+    writer: TensorWriter, checkpoint: Checkpoint, source: Source, counts: np.ndarray | None, report: Callable[[int], None]
+) -> None:
     if not source.quantized:
         values = checkpoint.vector(source.name)
         if not np.isfinite(values).all():
@@ -210,7 +214,7 @@ def _write(writer: TensorWriter, checkpoint: Checkpoint, source: Source, report:
         report(values.size)
         return
     for _, rows in checkpoint.chunks(source.name):
-        codes, scales = quantize(source.name, rows)
+        codes, scales = quantize(source.name, rows, counts)
         writer.write(f"{source.target}.codes", codes)
         writer.write(f"{source.target}.scales", scales)
         report(rows.size)

@@ -133,9 +133,10 @@ class Delegate:
             self._append("FullyConnected", input1_id=rows, filter_id=weight, bias_id=INVALID, output_id=output)
             return
         if op.name == SHIFTS:
-            weight = op.attributes["weight"]
-            sums, shifts = self._id(op.inputs[0]), self._tensor("fp32", weight.shifts.shape, self._named(weight.shifts_name, weight.shifts))
-            self._append("FullyConnected", input1_id=sums, filter_id=shifts, bias_id=INVALID, output_id=self._id(op.outputs[0]))
+            of = op.attributes["weight"]
+            shifts = self._tensor("fp32", of.shifts.shape, self._named(of.shifts_name, of.shifts))
+            sums, output = self._id(op.inputs[0]), self._id(op.outputs[0])
+            self._append("FullyConnected", input1_id=sums, filter_id=shifts, bias_id=INVALID, output_id=output)
             return
         inputs = [self._id(value) for value in op.inputs]
         output, shape, given = self._id(op.outputs[0]), op.outputs[0].shape, op.attributes

@@ -5,7 +5,7 @@ XNNPACK takes positive scales alone. Where a group's scale s is negative, each c
 
     (c - 8) s = ((15 - c) - 8) |s| + |s|
 
-so what such a group lacks is |s|, its shift, times the sum of the group's 32 activations: a product of its own, a 32nd as large, in fp32.
+so such a group lacks |s|, its shift, times the sum of the group's 32 activations: one more product in fp32, a 32nd as large.
 A group whose scale is 0 has codes of 8 and a scale of 1.
 
 When a program is loaded, XNNPACK lays the codes out anew for the processor at hand ("packs" them), into a file that is mapped: the
@@ -32,7 +32,7 @@ PROGRAM_BYTES, WEIGHT_BYTES = 24_000, 4_000  # anonymous, of a program that is o
 
 @dataclass(frozen=True, eq=False)
 class Int4Weight:
-    """codes uint8 [out, 16 * groups]; scales: bits of bf16, uint16 [out, groups]; shifts float32 [out, groups], None where all are 0."""
+    """codes uint8 [out, 16 * groups]; scales: bits of bf16, uint16 [out, groups]; shifts float32 [out, groups] or None."""
 
     codes: np.ndarray
     scales: np.ndarray
