@@ -22,7 +22,7 @@ from bespoke.model.checkpoint import Checkpoint
 from bespoke.model.convert import Source, sources_of
 from bespoke.model.spec import ModelSpec
 
-__all__ = ["column_counts"]
+__all__ = ["column_counts", "text_windows"]
 
 WINDOW = 128  # tokens read together
 WINDOWS, FEW_WINDOWS = 8, 2  # the second of a model with MANY_WEIGHTS, where each token costs a pass through them
@@ -34,7 +34,7 @@ def column_counts(
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, np.ndarray]:  # fmt: skip
     """By the checkpoint's name of a weight, float32 [in], from 2^LEAST to 1, a power of two each. Empty without such texts."""
-    tokens = _windows(model, tokenizer)
+    tokens = text_windows(model, tokenizer)
     if tokens is None:
         return {}
     with one_thread(), torch.no_grad():
@@ -45,7 +45,7 @@ def column_counts(
     return {name: _powers(squares) for name, squares in reference.squares.items()}
 
 
-def _windows(model: ModelSpec, tokenizer: Tokenizer | None) -> torch.Tensor | None:
+def text_windows(model: ModelSpec, tokenizer: Tokenizer | None) -> torch.Tensor | None:
     """Tokens [R, n] of the texts, one after the other."""
     width = min(WINDOW, model.config.max_positions)
     texts = general_texts(tokenizer, width, model.config.vocab_size)

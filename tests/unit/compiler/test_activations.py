@@ -19,25 +19,11 @@ from bespoke.data.text import Tokenizer
 from bespoke.model.families import read_config
 from bespoke.model.quantize import dequantize, quantize
 from bespoke.model.spec import ModelSpec
-from tests.models import EACH_FAMILY, reference_dequantize, tiny_model
+from tests.models import EACH_FAMILY, mean_squares, reference_dequantize, tiny_model
 
 
 def spec(folder: Path) -> ModelSpec:
     return ModelSpec(read_config(folder), Lora(rank=2))
-
-
-def seen_by_transformers(folder: Path, tokens: torch.Tensor) -> dict[str, np.ndarray]:
-    """By the name of a linear's weight, the mean square of each of its inputs; of the head too."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager").eval()
-    seen: dict[str, np.ndarray] = {}
-    for name, module in model.named_modules():
-        if isinstance(module, torch.nn.Linear):
-            module.register_forward_pre_hook(
-                lambda _, given, name=name: seen.update({f"{name}.weight": given[0].square().mean((0, 1)).numpy()})
-            )
-    with torch.no_grad():
-        model(input_ids=tokens)
-    return seen
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -47,11 +33,9 @@ def test_each_column_counts_the_mean_square_of_its_activation(
 ) -> None:
     folder = tiny_model(family, tmp_path / "model", tied=tied)
     tokens = torch.from_numpy(np.random.default_rng(1).integers(3, 120, (3, 40)))
-    monkeypatch.setattr(activations, "_windows", lambda model, tokenizer: tokens)
+    monkeypatch.setattr(activations, "text_windows", lambda model, tokenizer: tokens)
     found = column_counts(folder, spec(folder), None)
-    seen = seen_by_transformers(folder, tokens)
-    if tied:
-        seen["model.embed_tokens.weight"] = seen.pop("lm_head.weight")
+    seen = mean_squares(folder, tokens)
     assert found.keys() == seen.keys()
     for name, expected in seen.items():
         powers = np.log2(found[name])
