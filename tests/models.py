@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Model folders for tests: tiny random ones of every family, written by transformers, and their oracle.
 
-Nothing here calls the SDK: `reference_dequantize` is written a second time, group by group, so that a mistake in the
-SDK's quantizer cannot hide in its own oracle.
+`reference_dequantize` is written a second time, group by group, so that a mistake in the SDK's quantizer cannot hide in its own
+oracle; activations are what hooks in transformers see. Of the SDK only which texts a model reads when it is quantized is taken.
 """
 
 from __future__ import annotations
@@ -118,20 +118,46 @@ def randomize(model: torch.nn.Module, *, seed: int = 0, gemma: bool = False) -> 
             parameter.copy_(torch.from_numpy(values.astype(np.float32)))
 
 
-def reference_dequantize(weight: torch.Tensor, group: int = 32) -> torch.Tensor:
-    """What int4 makes of `weight` [out, in] in fp32: scale fp16(max|w| / 7), codes half to even within [-8, 7]."""
+def reference_dequantize(weight: torch.Tensor, counts: torch.Tensor | None = None, group: int = 32) -> torch.Tensor:
+    """What int4 makes of `weight` [out, in] in fp32: for each group the best of three scales by the squared error of `counts` [in],
+    codes half to even within [-8, 7]. Sums of 32 are of halves of halves."""
     weight = weight.detach().to(torch.float32)
     pieces = []
     for start in range(0, weight.shape[1], group):
-        part = weight[:, start : start + group]  # (out, <= group)
-        scale = (part.abs().amax(dim=1, keepdim=True) / 7).to(torch.float16).to(torch.float32)
-        codes = torch.where(scale == 0, torch.zeros_like(part), torch.round(part / scale.clamp_min(1e-30)))
-        pieces.append(codes.clamp(-8, 7) * scale)
+        whole = weight[:, start : start + group]
+        part = torch.nn.functional.pad(whole, (0, group - whole.shape[1]))  # (out, 32)
+        v = torch.ones(group)
+        if counts is not None:
+            v[: whole.shape[1]] = counts[start : start + group]
+        top, bottom = part.amax(dim=1, keepdim=True), part.amin(dim=1, keepdim=True)
+        largest = torch.where(top > -bottom, top, bottom)
+        share = part / torch.where(largest == 0, torch.ones_like(largest), largest)
+        best = scale = None
+        for step in (8.0, 7.3, 8.7):
+            q = torch.clamp(torch.round(share * -step), -8, 7)
+            up, down = _added(q * v * share), _added(q * v * q)
+            ratio = up / torch.where(down == 0, torch.ones_like(down), down)
+            better = torch.ones_like(up, dtype=torch.bool) if best is None else up * ratio > best * np.float32(1 + 1e-5)
+            best = up * ratio if best is None else torch.where(better, up * ratio, best)
+            scale = ratio if scale is None else torch.where(better, ratio, scale)
+        assert scale is not None
+        scale = (scale * largest).to(torch.float16).to(torch.float32)
+        codes = torch.where(scale == 0, torch.zeros_like(part), torch.round(part / torch.where(scale == 0, 1.0, scale)))
+        pieces.append((codes.clamp(-8, 7) * scale)[:, : whole.shape[1]])
     return torch.cat(pieces, dim=1)
+
+
+def _added(x: torch.Tensor) -> torch.Tensor:
+    while x.shape[1] > 1:
+        left, right = x.chunk(2, dim=1)
+        x = left + right
+    return x
 
 
 def dequantized_reference(folder: Path, *, dtype: torch.dtype = torch.float32) -> Any:
     """The transformers model of `folder` with every int4 weight replaced by what it decodes to.
+
+    Of a folder with a tokenizer, weighted by the activations of the texts that a build reads.
 
     Eager attention, evaluation mode, no parameter asks for a gradient. With `dtype=torch.float64` norms and softmax,
     which transformers computes in fp32 for any dtype, are computed in float64 too; RoPE tables stay fp32 tables.
@@ -141,18 +167,61 @@ def dequantized_reference(folder: Path, *, dtype: torch.dtype = torch.float32) -
     stored = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     tied = model.get_input_embeddings().weight is model.get_output_embeddings().weight
+    counts = _counts(Path(folder))
     with torch.no_grad():
         for name, module in model.named_modules():
             last = name.rsplit(".", 1)[-1]
             if last in QUANTIZED_LINEARS or last == "embed_tokens" or (last == "lm_head" and not tied):
-                module.weight.copy_(reference_dequantize(module.weight))
-        embedding = model.get_input_embeddings()
-        if hasattr(embedding, "embed_scale"):  # transformers rounds Gemma's constant to the dtype of the weights
-            stored_dtype = getattr(torch, stored.get("dtype") or stored.get("torch_dtype") or "float32")
-            embedding.embed_scale.copy_(embedding.embed_scale.to(stored_dtype).to(torch.float32))
+                module.weight.copy_(reference_dequantize(module.weight, counts.get(f"{name}.weight")))
+        _round_embed_scale(model, stored)
     model.requires_grad_(False)
     model.eval()
     return _in_float64(model) if dtype == torch.float64 else model
+
+
+def _round_embed_scale(model: Any, stored: Mapping[str, Any]) -> None:
+    """transformers rounds Gemma's constant to the dtype of the weights."""
+    embedding = model.get_input_embeddings()
+    if hasattr(embedding, "embed_scale"):
+        stored_dtype = getattr(torch, stored.get("dtype") or stored.get("torch_dtype") or "float32")
+        embedding.embed_scale.copy_(embedding.embed_scale.to(stored_dtype).to(torch.float32))
+
+
+def mean_squares(folder: Path, tokens: torch.Tensor) -> dict[str, np.ndarray]:
+    """By the name of a matrix, the mean square of each of its inputs in transformers in float64: of linears and of the head."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    tied = model.get_input_embeddings().weight is model.get_output_embeddings().weight
+    seen: dict[str, np.ndarray] = {}
+
+    def watch(name: str) -> Any:
+        return lambda _, given: seen.update({name: given[0].square().mean((0, 1)).numpy()})
+
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Linear):
+            table = tied and name == "lm_head"
+            module.register_forward_pre_hook(watch("model.embed_tokens.weight" if table else f"{name}.weight"))
+    with torch.no_grad():
+        _round_embed_scale(model, json.loads((folder / "config.json").read_text(encoding="utf-8")))
+        _in_float64(model)(input_ids=tokens, use_cache=False)
+    return seen
+
+
+def _counts(folder: Path) -> dict[str, torch.Tensor]:
+    if not (folder / "tokenizer.json").is_file():
+        return {}
+    from bespoke.compiler.activations import text_windows
+    from bespoke.config import Lora
+    from bespoke.data.text import Tokenizer
+    from bespoke.model.families import read_config
+    from bespoke.model.spec import ModelSpec
+
+    tokens = text_windows(ModelSpec(read_config(folder), Lora()), Tokenizer.open(folder))
+    if tokens is None:
+        return {}
+    powers = {name: torch.from_numpy(squares).log2().round() for name, squares in mean_squares(folder, tokens).items()}
+    return {name: torch.exp2((power - power.max()).clamp(min=-30)).float() for name, power in powers.items()}
 
 
 def _in_float64(model: Any) -> Any:

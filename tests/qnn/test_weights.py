@@ -24,13 +24,14 @@ pytestmark = [
 ]
 
 ROWS, OUTPUTS, INPUTS, GROUP = 64, 896, 896, 32  # of Qwen2.5-0.5B
-Weights = tuple[torch.Tensor, torch.Tensor]  # codes (O, I) from -7 to 7, scales (O, I / 32), in fp32
+Weights = tuple[torch.Tensor, torch.Tensor]  # codes (O, I) from -8 to 7, scales (O, I / 32) of both signs, in fp32
 
 
 def int4(outputs: int = OUTPUTS, inputs: int = INPUTS) -> Weights:
     groups = torch.randn(outputs, inputs // GROUP, GROUP, generator=torch.Generator().manual_seed(1)) / 20
-    scales = (groups.abs().amax(-1) / 7).half().float()
-    return (groups / scales[..., None]).round().clamp(-7, 7).flatten(1), scales
+    largest = groups.gather(-1, groups.abs().argmax(-1, keepdim=True))[..., 0]
+    scales = (largest / -8).half().float()
+    return (groups / scales[..., None]).round().clamp(-8, 7).flatten(1), scales
 
 
 def dense(codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:

@@ -30,6 +30,7 @@ from bespoke.bundle.manifest import (
     WeightsRecord,
 )
 from bespoke.bundle.writer import BundleWriter
+from bespoke.compiler.activations import column_counts
 from bespoke.compiler.artifacts import Artifacts
 from bespoke.compiler.build_report import BuildReport
 from bespoke.compiler.encoding import core_encoder
@@ -130,7 +131,7 @@ def _files(
     compiled = [Artifacts(target, writer.work / "graphs" / target.name, progress) for target in request.targets]
     planned = plans.fitted(planned, compiled[0])
     context = context_length(request, config)
-    files, error = _write_weights(opened, context, writer, progress, hollow)
+    files, error = _write_weights(opened, model, text, context, writer, progress, hollow)
     if request.data == AUTO and data.valid is None:
         data = _samples(request, folder, model, files, writer, progress, hollow)
     base = base_sha256(files)
@@ -334,7 +335,7 @@ def _write_golden(
 
 
 def _write_weights(
-    opened: OpenedModel, context: int, writer: BundleWriter, progress: Progress, hollow: bool
+    opened: OpenedModel, model: ModelSpec, text: Text, context: int, writer: BundleWriter, progress: Progress, hollow: bool
 ) -> tuple[dict[str, Path], QuantizationError]:
     """The bundle's files by group, of which none is there before all are, and what quantization changed."""
     error = QuantizationError()
@@ -342,8 +343,13 @@ def _write_weights(
         if hollow:
             files = hollow_weights(opened.weights, opened.config, temporary, context=context)
         else:
-            tell = lambda done, total: progress("weights", done, total)  # noqa: E731
-            files = convert(opened.weights, opened.config, temporary, context=context, progress=tell, error=error)
+            counts = column_counts(
+                opened.folder, model, opened.weights, text.tokenizer, lambda done, total: progress("activations", done, total)
+            )
+            files = convert(
+                opened.weights, opened.config, temporary, context=context, counts=counts,
+                progress=lambda done, total: progress("weights", done, total), error=error,
+            )  # fmt: skip
         return {group: path.rename(writer.path_for(f"weights/{group}.safetensors")) for group, path in files.items()}, error
 
 

@@ -113,13 +113,26 @@ class Reference:
             for together, weights in self._visit(block, backward):
                 self._backward(block, together, weights, positions[together[0].dtype])
 
-    def next_logits(self, lane: Lane, tokens: torch.Tensor) -> torch.Tensor:
-        """[R, V]: of the token behind each of the rows [R, n]."""
+    def hidden(self, lane: Lane, tokens: torch.Tensor) -> torch.Tensor:
+        """[R, n, D]: what the head reads at each position of the rows [R, n]."""
         self._forward([lane], tokens)
         norm_w = self._norm_weight(self._weights.small("head")["norm"]).to(lane.dtype)
+        with torch.no_grad(), KeepFloat64():
+            found: torch.Tensor = torch.func.functional_call(self._skeleton.norm, {"weight": norm_w}, (lane._x,))
+        return found
+
+    def watch_inputs(self, see: Callable[[str, str, torch.Tensor], None]) -> None:
+        """Calls `see(group, linear, x)` with what each linear of a block is multiplied with, x [..., in]."""
+        for group, layer in zip(self.model.blocks, self._skeleton.layers, strict=True):
+            for name in self.model.config.linear_shapes:
+                part = layer.self_attn if name in _ATTENTION else layer.mlp
+                getattr(part, name).register_forward_pre_hook(_telling(see, group, name))
+
+    def next_logits(self, lane: Lane, tokens: torch.Tensor) -> torch.Tensor:
+        """[R, V]: of the token behind each of the rows [R, n]."""
+        h = self.hidden(lane, tokens)[:, -1]  # (R, D)
         pieces = []
         with torch.no_grad(), KeepFloat64():
-            h = torch.func.functional_call(self._skeleton.norm, {"weight": norm_w}, (lane._x[:, -1:],))[:, 0]  # (R, D)
             for rows in self._head_chunks():
                 out = self._room("head", (rows.stop - rows.start, self.model.config.hidden_size), lane.dtype)
                 self._weights.table(self.model.head_table_group, rows, [out])
@@ -299,6 +312,10 @@ class Reference:
                 share = torch.exp(stacked - whole)[..., None]
                 dh = (share * torch.stack(shares[number])).sum(0) - label
                 (lane._dy,) = torch.autograd.grad(hs[number], xs[number], dh * weight.to(lane.dtype)[..., None])
+
+
+def _telling(see: Callable[[str, str, torch.Tensor], None], group: str, name: str) -> Callable[..., None]:
+    return lambda module, operands: see(group, name, operands[0])
 
 
 __all__ = ["Lane", "Reference"]

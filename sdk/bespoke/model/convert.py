@@ -52,15 +52,17 @@ def convert(
     out: Path | str,
     *,
     context: int,
+    counts: Mapping[str, np.ndarray] | None = None,
     progress: Callable[[int, int], None] | None = None,
     error: QuantizationError | None = None,
 ) -> dict[str, Path]:
     """Write `<group>.safetensors` into `out`, which is made if need be; group name -> file, in the order of a forward.
 
     `weights`: an open source, or the folder of one in safetensors.
-    `context` is the number of positions that the RoPE tables cover. `progress(done, total)` is called after each chunk, counted in
-    weights; what quantization changes is added to `error`. Raises ModelError for a missing, misshapen or non-finite tensor,
-    UnsupportedModel for a tensor that the configuration does not account for. Same weights, same bytes.
+    `context` is the number of positions that the RoPE tables cover. `counts`, by the source's names of tensors: what an error
+    counts in each column (see `quantize`), the same in all of a tensor that is not named. `progress(done, total)` is called after
+    each chunk, counted in weights; what quantization changes is added to `error`. Raises ModelError for a missing, misshapen or
+    non-finite tensor, UnsupportedModel for a tensor that the configuration does not account for. Same weights, same bytes.
     """
     checkpoint = weights if isinstance(weights, WeightSource) else open_weights(weights)
     groups = sources_of(checkpoint, config)
@@ -81,7 +83,7 @@ def convert(
         files[group] = out / f"{group}.safetensors"
         with TensorWriter(files[group], _layout(sources)) as writer:
             for source in sources:
-                _write(writer, checkpoint, source, report, error)
+                _write(writer, checkpoint, source, (counts or {}).get(source.name), report, error)
     files["rope"] = out / "rope.safetensors"
     write_arrays(files["rope"], _rope_arrays(config, context))
     return files
@@ -208,7 +210,8 @@ def _layout(sources: list[Source]) -> dict[str, tuple[Any, tuple[int, ...]]]:
 
 
 def _write(
-    writer: TensorWriter, checkpoint: WeightSource, source: Source, report: Callable[[int], None], error: QuantizationError | None
+    writer: TensorWriter, checkpoint: WeightSource, source: Source, counts: np.ndarray | None, report: Callable[[int], None],
+    error: QuantizationError | None,
 ) -> None:  # fmt: skip
     if not source.quantized:
         values = checkpoint.vector(source.name)
@@ -226,7 +229,7 @@ def _write(
         ready = checkpoint.int4_rows(source.name, start, stop)
         if ready is None:
             rows = checkpoint.rows(source.name, start, stop)
-            codes, scales = quantize(source.name, rows)
+            codes, scales = quantize(source.name, rows, counts)
             if error is not None:
                 error.add(rows, dequantize(codes, scales, source.shape[1]))
         else:

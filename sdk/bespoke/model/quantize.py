@@ -1,8 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Symmetric int4 in groups of 32 along the input, the format of every frozen weight.
 
-For a group w of 32 neighbours in a row: s = fp16(max|w| / 7); code = clamp(round(w / s), -8, 7) + 8, half to even, with
-the rounded s, so that decoding, (code - 8) * s, undoes what was stored and not what was meant. Arithmetic is fp32.
+A weight is (code - 8) * s: code a nibble, s the fp16 scale of its group, which may be negative. For a group w of 32 neighbours in
+a row, m the largest of them in magnitude, and v what an error of each counts (the mean square of the activation that it is
+multiplied with; 1 where that is not known), for each d of STEPS:
+
+    q_d = clamp(round(w * -d / m), -8, 7)      s_d = sum(v w q_d) / sum(v q_d^2)
+
+s_d is the scale with which q_d is nearest to w. The s_d whose weighted error is least is rounded to fp16, and then the codes are
+clamp(round(w / s), -8, 7) + 8, half to even, with the rounded s, so that decoding undoes what was stored and not what was meant.
+With d = 8 the largest weight takes the code -8, which has no positive counterpart: so s has the other sign than m. Why so, and
+what is lost: docs/explanation/int4.md. Arithmetic is fp32, in one order, so that every processor gives the same bytes.
+
+Weights on a grid of this form whose largest code is -8 or 7 keep codes' values and scale: GGUF's Q4_0, symmetric GPTQ.
 A group whose s rounds to 0 and the padding of a row to a multiple of 32 have code 8, which decodes to 0. Two codes a
 byte, low nibble first. GGUF's Q4_0 holds the same numbers in another order of bytes.
 """
@@ -13,10 +23,12 @@ import numpy as np
 
 from bespoke.errors import ModelError
 
-__all__ = ["GROUP", "codes_width", "dequantize", "groups_of", "quantize"]
+__all__ = ["GROUP", "STEPS", "codes_width", "dequantize", "groups_of", "quantize"]
 
 GROUP = 32
+STEPS = (8.0, 7.3, 8.7)  # of a scale, in the largest weight of a group
 _ZERO = 8  # the code of 0
+_BETTER = np.float32(1 + 1e-5)  # by what a later step must beat an earlier one: rounding must not choose
 
 
 def groups_of(columns: int) -> int:
@@ -29,32 +41,38 @@ def codes_width(columns: int) -> int:
     return groups_of(columns) * (GROUP // 2)
 
 
-def quantize(name: str, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def quantize(name: str, weight: np.ndarray, counts: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """(codes uint8 [rows, 16 * groups], scales float16 [rows, groups]) of `weight` float32 [rows, columns].
 
-    Rows are independent, so a tensor may be quantized a few rows at a time. Raises ModelError, naming the tensor,
-    for NaN, infinity or a group whose scale is beyond fp16.
+    `counts` float32 [columns], above 0 and at most 1: what an error counts in each column. Rows are independent, so a tensor may be
+    quantized a few rows at a time. Raises ModelError, naming the tensor, for NaN, infinity or a group whose scale is beyond fp16.
     """
     rows, columns = weight.shape
     groups = groups_of(columns)
     padded = np.zeros((rows, groups * GROUP), np.float32)
     padded[:, :columns] = weight
-    grouped = padded.reshape(rows, groups, GROUP)
-    largest = _largest(grouped)
-    with np.errstate(over="ignore"):
-        scales = (largest / np.float32(7)).astype(np.float16)
+    across = np.ascontiguousarray(padded.reshape(-1, GROUP).T).reshape(GROUP, rows, groups)  # long rows are fast to compute with
+    v = None
+    if counts is not None:
+        v = np.ones(groups * GROUP, np.float32)
+        v[:columns] = counts
+        v = np.ascontiguousarray(v.reshape(groups, GROUP).T)[:, None]  # (GROUP, 1, groups)
+    largest = _largest(across)
+    with np.errstate(over="ignore", invalid="ignore"):
+        scales = _scales(across, largest, v).astype(np.float16)
     if not np.isfinite(scales).all():
         _refuse(name, largest)
+    scales[scales == 0] = 0  # and not -0
     divisor = scales.astype(np.float32)
     divisor[divisor == 0] = np.inf  # everything rounds to 0 there
-    np.divide(grouped, divisor[:, :, None], out=grouped)
-    np.rint(grouped, out=grouped)
-    np.maximum(grouped, -8, out=grouped)
-    np.minimum(grouped, 7, out=grouped)
-    grouped += _ZERO
-    pairs = padded.astype(np.uint8).view("<u2")  # two codes, the first in the low byte: (rows, 16 * groups)
-    pairs |= pairs >> 4
-    return pairs.astype(np.uint8), scales
+    np.divide(across, divisor, out=across)
+    np.rint(across, out=across)
+    np.maximum(across, -8, out=across)
+    np.minimum(across, 7, out=across)
+    across += _ZERO
+    nibbles = across.astype(np.uint8)
+    pairs = nibbles[0::2] | nibbles[1::2] << 4  # (16, rows, groups)
+    return np.ascontiguousarray(pairs.reshape(GROUP // 2, -1).T).reshape(rows, -1), scales
 
 
 def dequantize(codes: np.ndarray, scales: np.ndarray, columns: int) -> np.ndarray:
@@ -69,14 +87,41 @@ def dequantize(codes: np.ndarray, scales: np.ndarray, columns: int) -> np.ndarra
     return unpacked[:, :columns]
 
 
-def _largest(grouped: np.ndarray) -> np.ndarray:
-    """max|w| of each group, (rows, groups), by halves: four times faster than a reduction over 32. A NaN stays a NaN."""
-    magnitude = np.abs(grouped)
-    half = GROUP // 2
-    while half:
-        magnitude = np.maximum(magnitude[..., :half], magnitude[..., half : 2 * half])
-        half //= 2
-    return magnitude[..., 0]
+def _scales(w: np.ndarray, largest: np.ndarray, v: np.ndarray | None) -> np.ndarray:
+    """The best scale of each group of `w` [GROUP, rows, groups], float32 [rows, groups]; not finite where a weight is not."""
+    share = w / np.where(largest == 0, np.float32(1), largest)  # of the largest: -1 to 1
+    q, product = np.empty_like(share), np.empty_like(share)
+    for number, step in enumerate(STEPS):
+        np.multiply(share, np.float32(-step), out=q)
+        np.rint(q, out=q)
+        if step >= 7.5:
+            np.minimum(q, 7, out=q)
+        if step > 8.5:
+            np.maximum(q, -8, out=q)
+        counted = q if v is None else np.multiply(q, v, out=product)
+        sums = _folded(np.add, counted * share)
+        squares = _folded(np.add, np.multiply(counted, q, out=product))
+        ratio = sums / np.where(squares == 0, np.float32(1), squares)
+        gain = sums * ratio  # by what the weighted error is less than without the weights
+        if number == 0:
+            best, scale = gain, ratio
+        else:
+            better = gain > best * _BETTER
+            best, scale = np.where(better, gain, best), np.where(better, ratio, scale)
+    return scale * largest
+
+
+def _largest(w: np.ndarray) -> np.ndarray:
+    """Of each group of `w` the weight of the largest magnitude; of two such the negative one. A NaN stays a NaN."""
+    high, low = _folded(np.maximum, w), _folded(np.minimum, w)
+    return np.where(high > -low, high, low)
+
+
+def _folded(operation: np.ufunc, w: np.ndarray) -> np.ndarray:
+    """Over the first axis, half onto half: in the same order on every processor."""
+    while len(w) > 1:
+        w = operation(w[: len(w) // 2], w[len(w) // 2 :])
+    return w[0]
 
 
 def _refuse(name: str, largest: np.ndarray) -> None:
@@ -85,10 +130,10 @@ def _refuse(name: str, largest: np.ndarray) -> None:
     elif np.isinf(largest).any():
         got = "infinity"
     else:
-        got = f"a weight of magnitude {largest.max():.6g}"
+        got = f"a weight of magnitude {np.abs(largest).max():.6g}"
     raise ModelError(
         f"tensor {name}",
         got=got,
-        expected="finite weights below 458,640, so that a seventh of each fits fp16",
+        expected="finite weights below 478,000, so that the scale of each group fits fp16",
         next_step="Check the checkpoint: such weights come of a damaged file or a diverged training",
     )

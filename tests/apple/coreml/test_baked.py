@@ -119,3 +119,24 @@ def test_a_bundle_that_lacks_the_spec_of_a_call_is_refused_by_its_weights(
     says = rf"graph '\w+': got no artifact of target 'coreml'{lacks}.*Build the bundle again"
     with opened_core(lacking, tmp_path / "state", "mil") as core, pytest.raises(BundleError, match=says):
         core.evaluate("train", [example(tokens) for tokens in numbers(4, 15, 9)])
+
+
+def test_constants_with_scales_of_both_signs_are_what_coremltools_decodes() -> None:
+    """By the value inference of the operator's owner."""
+    import coremltools
+    from coremltools.converters.mil import Builder as mb
+
+    from bespoke_plugins.targets.coreml.int4 import _constant
+
+    rng = np.random.default_rng(2)
+    nibbles = rng.integers(0, 16, (6, 96)).astype(np.uint8)
+    scales = (rng.uniform(0.01, 0.1, (6, 3)) * np.array([1, -1, 0])[rng.integers(0, 3, (6, 3))]).astype(np.float16)
+    decoded = (nibbles.astype(np.float32) - 8) * np.repeat(scales.astype(np.float32), 32, axis=1)
+    assert {*np.sign(scales).ravel()} == {-1, 0, 1}
+
+    @mb.program(input_specs=[mb.TensorSpec((6, 64))], opset_version=coremltools.target.iOS18)
+    def program(x: Any) -> Any:
+        return mb.add(x=x, y=_constant(nibbles[:, ::2] | nibbles[:, 1::2] << 4, scales, 32, 64, "fp32"))
+
+    (constant,) = program.functions["main"].find_ops(op_type="constexpr_blockwise_shift_scale")
+    np.testing.assert_array_equal(constant.materialized_val_inference(), decoded[:, 32:])

@@ -43,7 +43,7 @@ def operands_of(graph: Graph) -> list[torch.Tensor]:
         if spec.dtype == "float32":
             made.append(torch.rand(spec.shape, generator=generator) + 0.1)
         elif spec.dtype == "float16":  # scales so small that no softmax saturates: rounding would decide what comes out
-            made.append((torch.rand(spec.shape, generator=generator) * 0.02).half())
+            made.append(((torch.rand(spec.shape, generator=generator) - 0.5) * 0.04).half())
         elif spec.dtype == "uint8":
             made.append(torch.randint(0, 256, spec.shape, generator=generator, dtype=torch.uint8))
         else:

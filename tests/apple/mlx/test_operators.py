@@ -158,6 +158,8 @@ def weight(out: int, columns: int) -> list[torch.Tensor]:
 
 
 W = weight(40, 90)  # three groups, the last one with six columns of padding
+assert {*W[1].sign().flatten().tolist()} == {-1, 1}  # scales of both signs
+W[1][5, 1] = 0
 TOKENS, START = torch.tensor([0, 7, 39, 7]), torch.tensor(32)
 STATE = [random(5), positive(5), random(5), torch.tensor([3, 1, 4, 1, 5])]
 HEAD = [random(5, 90), *W, torch.tensor([[100, 139, 5, 107, 140]]), torch.tensor(100), *STATE]

@@ -9,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bespoke.model.quantize import dequantize, quantize
 from bespoke.ops import (
     QuantizedWeight,
     lookup,
@@ -25,10 +24,14 @@ EXACT = {"rtol": 0, "atol": 1e-10}  # float64: the decoded weights are the same 
 
 
 def weight(out: int, columns: int, seed: int = 0) -> tuple[QuantizedWeight, torch.Tensor]:
-    """A random int4 weight and its dense form in float64."""
+    """A random int4 weight and its dense form in float64: any codes, scales of both signs, and of a few groups 0."""
     generator = np.random.Generator(np.random.Philox(seed))
-    codes, scales = quantize("w", generator.standard_normal((out, columns), dtype=np.float32))
-    dense = torch.from_numpy(dequantize(codes, scales, columns)).double()
+    groups = -(-columns // GROUP)
+    nibbles = generator.integers(0, 16, (out, groups * GROUP)).astype(np.uint8)
+    nibbles[:, columns:] = 8
+    codes = nibbles[:, ::2] | nibbles[:, 1::2] << 4
+    scales = (generator.uniform(0.1, 0.6, (out, groups)) * generator.choice([-1, -1, 1, 1, 0], (out, groups))).astype(np.float16)
+    dense = torch.from_numpy((nibbles.astype(np.float64) - 8) * np.repeat(scales.astype(np.float64), GROUP, axis=1))[:, :columns]
     return QuantizedWeight(torch.from_numpy(codes), torch.from_numpy(scales), columns), dense
 
 

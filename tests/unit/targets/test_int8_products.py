@@ -36,23 +36,38 @@ def _loaded() -> None:
 
 
 def rounded_product(x: np.ndarray, codes: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """By XNNPACK's formulas: each row of x is int8 with a scale and a zero point of its own, scales of weights are bf16."""
+    """By XNNPACK's formulas: each row of x is int8 with a scale and a zero point of its own, scales of weights are bf16.
+
+    In a group with a negative scale a step of it is taken off each weight, and multiplied with x as it is."""
     bf16 = torch.from_numpy(scales.astype(np.float32)).bfloat16().float().numpy()
-    w = dequantize(codes, bf16, codes.shape[1] * 2).astype(np.float64)
+    steps = np.repeat(np.maximum(-bf16, 0), 32, axis=1).astype(np.float64)
+    w = dequantize(codes, bf16, codes.shape[1] * 2).astype(np.float64) - steps
     x = np.pad(x, ((0, 0), (0, w.shape[1] - x.shape[1]))).astype(np.float64)
     low, high = np.minimum(x.min(1, keepdims=True), 0), np.maximum(x.max(1, keepdims=True), 0)
     scale = 255 / (high - low)
     below, above = -128 + low * scale, 127 + high * scale
     zero = np.rint(np.clip(np.where(below + above > 0, -128 - low * scale, 127 - high * scale), -128, 127))
-    return ((np.clip(np.rint(x * scale) + zero, -128, 127) - zero) / scale) @ w.T
+    return ((np.clip(np.rint(x * scale) + zero, -128, 127) - zero) / scale) @ w.T + x @ steps.T
 
 
+def weights_of(columns: int, signs: str) -> tuple[np.ndarray, np.ndarray]:
+    """Any codes, and scales of these signs."""
+    rng = np.random.default_rng(1)
+    codes = rng.integers(0, 256, (OUT, -(-columns // 32) * 16), np.uint8)
+    if columns % 32:
+        codes[:, -(32 - columns % 32) // 2 :] = 0x88  # the padding, which decodes to 0
+    drawn = rng.uniform(0.01, 0.1, (OUT, codes.shape[1] // 16))
+    sign = {"positive": 1, "negative": -1}.get(signs, rng.integers(-1, 2, drawn.shape))
+    return codes, (sign * drawn).astype(np.float16)
+
+
+@pytest.mark.parametrize("signs", ["positive", "negative", "of all signs, and zero"])
 @pytest.mark.parametrize(("columns", "start", "used"), [(96, None, 96), (44, None, 44), (128, 64, 64)])
-def test_a_product_is_what_xnnpack_says_it_computes(columns: int, start: int | None, used: int) -> None:
+def test_a_product_is_what_xnnpack_says_it_computes(columns: int, start: int | None, used: int, signs: str) -> None:
     """Of whole weights, of rows that end within a group, and of some columns."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((ROWS, used), dtype=np.float32)
-    codes, scales = quantize("w", rng.standard_normal((OUT, columns), dtype=np.float32))
+    codes, scales = weights_of(columns, signs)
     given = [torch.from_numpy(x), torch.from_numpy(codes), torch.from_numpy(scales)]
     held = {"codes": codes, "scales": scales}
 
@@ -75,7 +90,8 @@ def test_a_product_is_what_xnnpack_says_it_computes(columns: int, start: int | N
     exact = x.astype(np.float64) @ dequantize(codes, scales, columns)[:, start or 0 :].astype(np.float64).T
     assert np.abs(got.numpy() - expected).max() <= 2e-6 * np.abs(expected).max()
     assert 1e-3 < np.linalg.norm(got.numpy() - exact) / np.linalg.norm(exact) < 2e-2
-    assert compiled.data.count(codes[0].tobytes() if start is None else codes[0, 32:].tobytes()) == 1
+    if signs == "positive":
+        assert compiled.data.count(codes[0].tobytes() if start is None else codes[0, 32:].tobytes()) == 1
     assert not {name for name in kernels_of(compiled.data) if name.startswith("bespoke")}
     assert [weight.shape for weight in lowering.weights] == [(OUT, -(-used // 32) * 32)]
 

@@ -53,7 +53,7 @@ def weights_of(graph: Graph) -> dict[str, np.ndarray]:
     for one in quantized_operands(graph):
         spec = graph.inputs[one.weight]
         codes = rng.integers(0, 256, spec.shape, np.uint8)
-        found[spec.name] = codes if spec.dtype == "uint8" else (rng.random(spec.shape) / 50).astype(np.float16)
+        found[spec.name] = codes if spec.dtype == "uint8" else ((rng.random(spec.shape) - 0.5) / 25).astype(np.float16)
         if one.column_start is not None:
             found[graph.inputs[one.column_start].name] = np.array(0, np.int64)
     return found
@@ -130,8 +130,8 @@ def test_a_weight_of_other_sizes_stays_dense() -> None:
 
 def test_an_int4_weight_is_cut_at_groups_and_a_group_without_a_scale_has_one_that_a_compiler_takes() -> None:
     rng = np.random.default_rng(1)
-    codes = torch.from_numpy(rng.integers(0, 256, (5, 3 * 16), np.uint8))  # -8 too, which conversion never gives
-    scales = torch.from_numpy((rng.random((5, 3)) / 50).astype(np.float16))
+    codes = torch.from_numpy(rng.integers(0, 256, (5, 3 * 16), np.uint8))
+    scales = torch.from_numpy(((rng.random((5, 3)) - 0.5) / 25).astype(np.float16))
     scales[2, 1] = 0
     whole = decode(codes, scales, 96, torch.float32)
     for first, columns in ((0, 96), (32, 64), (32, 32), (64, 20)):
@@ -146,7 +146,7 @@ def test_products_whose_weights_stay_operands_stay_on_the_processor() -> None:
     """Of a graph with a look-up too, of which nothing is held, and of one of which some is."""
     rng = np.random.default_rng(1)
     codes = [torch.from_numpy(rng.integers(0, 256, (32, 16), np.uint8)) for _ in range(3)]
-    scales = [torch.from_numpy((rng.random((32, 1)) / 50).astype(np.float16)) for _ in range(3)]
+    scales = [torch.from_numpy(((rng.random((32, 1)) - 0.5) / 25).astype(np.float16)) for _ in range(3)]
     given = [torch.arange(4), *(part for pair in zip(codes, scales, strict=True) for part in pair)]
 
     def mixed(tokens: Any, *parts: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bespoke_plugins.targets.executorch.qb4w.weight import GROUP, PRODUCT, Int4Weight
+from bespoke_plugins.targets.executorch.qb4w.weight import GROUP, PRODUCT, SHIFTS, Int4Weight
 from bespoke_plugins.targets.executorch.tape import Op, Value
 from bespoke_plugins.targets.executorch.workspace import xnnpack_bytes
 
@@ -96,11 +96,15 @@ class Delegate:
             self._append("Convert", input_id=source, output_id=self._rows[value])
         return self._rows[value]
 
+    def _named(self, name: str, data: np.ndarray) -> int:
+        """A constant that XNNPACK finds packed in its file by this name; one without a name is packed into memory each time."""
+        number = len(self._graph.constant_data)
+        self._graph.constant_data.append(self._schema.ConstantDataOffset(BY_NAME, data.nbytes, name))
+        self.named[name] = data.tobytes()
+        return number
+
     def _weight(self, weight: Int4Weight) -> int:
-        """Codes have a name, by which XNNPACK finds them packed in its file."""
-        codes = len(self._graph.constant_data)
-        self._graph.constant_data.append(self._schema.ConstantDataOffset(BY_NAME, weight.codes.nbytes, weight.name))
-        self.named[weight.name] = weight.codes.tobytes()
+        codes = self._named(weight.name, weight.codes)
         quantized = self._schema.PerChannelGroupQuant(
             scale=[], channel_dim=0, group_size=GROUP, scale_buffer_idx=self._constant(weight.scales.tobytes()),
             num_scales=weight.scales.size,
@@ -127,6 +131,12 @@ class Delegate:
             rows, weight = self._int8(op.inputs[0]), self._weight(op.attributes["weight"])
             output = self._id(op.outputs[0])
             self._append("FullyConnected", input1_id=rows, filter_id=weight, bias_id=INVALID, output_id=output)
+            return
+        if op.name == SHIFTS:
+            of = op.attributes["weight"]
+            shifts = self._tensor("fp32", of.shifts.shape, self._named(of.shifts_name, of.shifts))
+            sums, output = self._id(op.inputs[0]), self._id(op.outputs[0])
+            self._append("FullyConnected", input1_id=sums, filter_id=shifts, bias_id=INVALID, output_id=output)
             return
         inputs = [self._id(value) for value in op.inputs]
         output, shape, given = self._id(op.outputs[0]), op.outputs[0].shape, op.attributes

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from bespoke_plugins.targets.executorch.qb4w.weight import PRODUCT
+from bespoke_plugins.targets.executorch.qb4w.weight import PRODUCT, SHIFTS
 from bespoke_plugins.targets.executorch.tape import Op, Value
 
 ALIGNMENT = 64
 TAIL_BYTES = 128  # XNN_EXTRA_BYTES: XNNPACK may read so far past the end of what it is given
 PACKED_COLUMNS = 32  # the widest tile that XNNPACK packs for
-_NEVER_IN_PLACE = frozenset(["matmul", "transpose", "slice", "concatenate", "pad", "quantize", PRODUCT])
+_NEVER_IN_PLACE = frozenset(["matmul", "transpose", "slice", "concatenate", "pad", "quantize", PRODUCT, SHIFTS])
 
 Life = tuple[int, int, int]  # bytes, first and last step
 

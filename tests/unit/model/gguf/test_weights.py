@@ -35,7 +35,7 @@ FAMILIES = {
     "llama3": {"hidden_size": 128, "intermediate_size": 256, "head_dim": 16, "rope_parameters": LLAMA3},
     "qwen2": {"hidden_size": 96, "intermediate_size": 256},
     "qwen3": {"intermediate_size": 256, "head_dim": 128},  # transformers reads no other of a Qwen3 in GGUF
-    "gemma3_text": {"intermediate_size": 256, "query_pre_attn_scalar": 20},
+    "gemma3_text": {"intermediate_size": 256, "head_dim": 24, "query_pre_attn_scalar": 24},
 }
 FLOATS = (Kind.F32, Kind.F16, Kind.BF16)
 QUANTIZED = (Kind.Q8_0, Kind.Q4_0, Kind.Q4_1, Kind.Q5_0, Kind.Q5_1)

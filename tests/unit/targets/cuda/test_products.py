@@ -21,11 +21,12 @@ class Weight(NamedTuple):
 
 
 def weight(out: int, columns: int, seed: int = 0) -> Weight:
-    """Random codes and scales, read as the format says. Codes of the padding are random too: no column of theirs is ever used."""
+    """Random codes, and scales of both signs and 0, read as the format says. The padding's codes are random too and never used."""
     generator = np.random.Generator(np.random.Philox(seed))
     groups = -(-columns // 32)
     codes = generator.integers(0, 256, (out, 16 * groups), dtype=np.uint8)
-    scales = generator.uniform(0.01, 0.1, (out, groups)).astype(np.float16)
+    signs = generator.choice([-1, -1, 1, 1, 0], (out, groups))
+    scales = (signs * generator.uniform(0.01, 0.1, (out, groups))).astype(np.float16)
     dense = np.zeros((out, 32 * groups))
     for column in range(32 * groups):
         nibble = (codes[:, column // 2] >> (4 * (column % 2))) & 15

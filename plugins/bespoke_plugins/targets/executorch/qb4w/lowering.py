@@ -13,7 +13,7 @@ from bespoke.errors import Unsupported
 from bespoke.graph import Graph
 from bespoke_plugins.targets.executorch.kernels import BACKWARD
 from bespoke_plugins.targets.executorch.lowering import Lowering
-from bespoke_plugins.targets.executorch.qb4w.weight import GROUP, PRODUCT, Int4Weight
+from bespoke_plugins.targets.executorch.qb4w.weight import GROUP, PRODUCT, SHIFTS, Int4Weight
 
 LINEAR = "bespoke.linear_int4.default"
 
@@ -62,4 +62,10 @@ class Int4Lowering(Lowering):
         )
         self.weights.append(weight)
         rows = self.tape.pad(self._argument(x), (0, 0), (0, weight.shape[1] - columns))  # weights of padding are 0
-        return self.tape.node(PRODUCT, [rows], (rows.shape[0], weight.shape[0]), weight=weight)
+        shape = (rows.shape[0], weight.shape[0])
+        product = self.tape.node(PRODUCT, [rows], shape, weight=weight)
+        if weight.shifts is None:
+            return product
+        sums = self.tape.sum(self.tape.view(rows, (rows.shape[0] * groups, GROUP)), [1], keep=False)
+        sums = self.tape.view(sums, (rows.shape[0], groups))
+        return self.tape.binary("add", product, self.tape.node(SHIFTS, [sums], shape, weight=weight))
