@@ -8,6 +8,7 @@
 #include "format/json.h"
 #include "format/untrusted_text.h"
 #include "text/conversation_rows.h"
+#include "text/example_parts.h"
 #include "text/row_fitting.h"
 
 namespace bespoke {
@@ -58,6 +59,21 @@ std::initializer_list<const char*> keys_of(Shape shape) {
   }
 }
 
+TokenRow all_trained(std::vector<int32_t> tokens) {
+  std::vector<uint8_t> mask(tokens.size(), 1);
+  mask[0] = 0;
+  return {std::move(tokens), std::move(mask)};
+}
+
+bool is_id(const Json& token, int64_t largest) {
+  if (token.is_number_unsigned()) return token.get<uint64_t>() <= static_cast<uint64_t>(largest);
+  return token.is_number_integer() && token.get<int64_t>() >= 0 && token.get<int64_t>() <= largest;
+}
+
+bool is_bit(const Json& value) { return value.is_boolean() || is_id(value, 1); }
+
+}  // namespace
+
 uint64_t trained(const std::vector<uint8_t>& mask) { return static_cast<uint64_t>(std::count(mask.begin(), mask.end(), 1)); }
 
 EncodedExample with_counts(std::vector<TokenRow> rows) {
@@ -80,18 +96,6 @@ EncodedExample counted(const TokenRow& whole, TokenRow kept) {
   return encoded;
 }
 
-TokenRow all_trained(std::vector<int32_t> tokens) {
-  std::vector<uint8_t> mask(tokens.size(), 1);
-  mask[0] = 0;
-  return {std::move(tokens), std::move(mask)};
-}
-
-bool is_id(const Json& token, int64_t largest) {
-  if (token.is_number_unsigned()) return token.get<uint64_t>() <= static_cast<uint64_t>(largest);
-  return token.is_number_integer() && token.get<int64_t>() >= 0 && token.get<int64_t>() <= largest;
-}
-
-// Whether the optional field `name` of an example is `word`, the only one that it may have.
 bool says(const Json& example, const char* name, const char* word, const std::string& subject, const char* meaning) {
   const Json value = example.value(name, Json());
   if (value.is_null()) return false;
@@ -99,10 +103,6 @@ bool says(const Json& example, const char* name, const char* word, const std::st
   throw Error(Kind::Data, subject + "." + name, shown(value), std::string("'") + word + "', or no such key",
               std::string("Write '") + word + "' for " + meaning);
 }
-
-bool is_bit(const Json& value) { return value.is_boolean() || is_id(value, 1); }
-
-}  // namespace
 
 EncodedExample ExampleEncoder::encode(const Json& example, const std::string& subject) const {
   EncodedExample encoded = try_encode(example, subject);
@@ -223,77 +223,6 @@ EncodedExample ExampleEncoder::encode_messages(const Json& given, const std::str
   encoded.truncated_tokens = found.truncated;
   encoded.truncated_trained_tokens = found.truncated_trained;
   return encoded;
-}
-
-// A prompt, and the answer that `field` of the example holds; no tokens where the answer has none. Where the model has a chat template
-// they are a question and its answer in the chat, since that is how they are asked.
-ExampleEncoder::Pair ExampleEncoder::read_pair(const Json& example, const char* field, bool trains_prompt, const std::string& subject) const {
-  const Tokenizer& tokenizer = need_tokenizer(subject);
-  const bool is_text = says(example, "as", "text", subject, "a prompt and a completion outside of the chat");
-  if (turn_encoder_ && !is_text) return read_turn_pair(example, field, trains_prompt, subject);
-  Pair pair;
-  TokenRow& row = pair.row;
-  row.tokens = begin();
-  const Json& prompt = example["prompt"];
-  take_content(prompt, subject + ".prompt", std::nullopt, row.tokens);
-  pair.answer = row.tokens.size();
-  row.mask.assign(pair.answer, trains_prompt);
-  const bool goes_on = prompt != Json("") && pair.answer > 0;
-  take_content(example[field], subject + "." + field, goes_on ? std::optional(row.tokens.back()) : std::nullopt, row.tokens);
-  if (row.tokens.size() == pair.answer) return {};
-  if (tokenizer.eos()) row.tokens.push_back(*tokenizer.eos());
-  row.mask.resize(row.tokens.size(), 1);
-  row.mask[0] = 0;
-  return pair;
-}
-
-// Up to the end of the turn. The answer is trained, whoever's words else are.
-ExampleEncoder::Pair ExampleEncoder::read_turn_pair(const Json& example, const char* field, bool trains_prompt, const std::string& subject) const {
-  for (const char* name : {"prompt", field}) {
-    if (!example[name].is_string()) throw Error(Kind::Data, subject + "." + name, kind_of(example[name]), "text", "Give it as one string");
-  }
-  const auto& answer = example[field].get_ref<const std::string&>();
-  if (answer.empty()) return {};
-  TurnTokens found = turn_encoder_->encode(
-      turns_->render({{Place::user, example["prompt"].get<std::string>()}, {Place::assistant, answer}}, false, subject), subject);
-  Pair pair;
-  for (const size_t number : found.piece_of) {
-    const auto& role = found.pieces[number].role;
-    pair.row.mask.push_back(role && (trains_prompt || role == Place::assistant));
-  }
-  pair.row.mask[0] = 0;
-  const size_t end = trained_end(pair.row.mask);
-  pair.row.mask.resize(end);
-  pair.row.tokens.assign(found.tokens.begin(), found.tokens.begin() + static_cast<ptrdiff_t>(end));
-  const auto begins = std::find_if(found.pieces.begin(), found.pieces.end(), [](const TurnPiece& piece) { return piece.begins_answer; });
-  pair.answer = found.begin_of(static_cast<size_t>(begins - found.pieces.begin()));
-  return pair;
-}
-
-EncodedExample ExampleEncoder::encode_pair(const Pair& pair, size_t prompt) const {
-  if (trained(pair.row.mask) == 0) return {};
-  return counted(pair.row, with_prompt_of(pair.row, pair.answer, prompt, tokenizer_->bos() == pair.row.tokens[0], max_length_ + 1));
-}
-
-size_t ExampleEncoder::prompt_room_of(const Pair& pair) const {
-  return prompt_room(pair.answer, pair.row.tokens.size() - pair.answer, max_length_ + 1);
-}
-
-// Both answers stand behind the same prompt, as much of it as there is room for before either.
-EncodedExample ExampleEncoder::encode_preference(const Json& example, const std::string& subject) const {
-  const Pair one = read_pair(example, "chosen", false, subject), other = read_pair(example, "rejected", false, subject);
-  const size_t prompt = std::min(prompt_room_of(one), prompt_room_of(other));
-  EncodedExample chosen = encode_pair(one, prompt), rejected = encode_pair(other, prompt);
-  if (chosen.rows.empty()) return chosen;
-  if (rejected.rows.empty() || example["chosen"] == example["rejected"]) {
-    throw Error(Kind::Data, subject + ".rejected", rejected.rows.empty() ? "an answer without tokens" : "the answer that was chosen",
-                "another answer", "Give the answer that is worse, or leave this example out");
-  }
-  chosen.rows[0].rejected_tokens = std::move(rejected.rows[0].tokens);
-  chosen.rows[0].rejected_mask = std::move(rejected.rows[0].mask);
-  chosen.truncated_tokens += rejected.truncated_tokens;
-  chosen.truncated_trained_tokens += rejected.truncated_trained_tokens;
-  return chosen;
 }
 
 EncodedExample ExampleEncoder::encode_ids(const Json& example, const std::string& subject) const {
