@@ -39,6 +39,19 @@ def stories(data_folder: Path) -> Path:
     return data_folder / "models" / "stories260K"
 
 
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """SmolLM2-135M-Instruct, the pretrained chat model of the demo, as a GGUF file: BESPOKE_SMOLLM2, else fetched once."""
+    from sample_apps.desktop.pretrain import DEFAULT_CACHE
+    from sample_apps.desktop.real_model import NotFetched, fetch_model
+
+    given = os.environ.get("BESPOKE_SMOLLM2")
+    try:
+        return Path(given) if given else fetch_model(DEFAULT_CACHE)
+    except NotFetched as error:
+        pytest.skip(f"SmolLM2 cannot be fetched: {error}")
+
+
 def pytest_make_parametrize_id(val: object) -> str | None:
     """Of a long text its beginning: pytest puts ids into the environment, and with 128 KB there nothing can be started."""
     return ascii(val[:50]) if isinstance(val, bytes | str) and len(val) > 1000 else None

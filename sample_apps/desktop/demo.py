@@ -5,7 +5,8 @@
 2. the facts (`person`) are added one by one, as an app would add what its user writes;
 3. MeSP trains on the device core, the phone's own code, in a process that may take 1.2 times the estimated memory: the system
    enforces it; if anything but the core trained, the demo has failed;
-4. the questions are asked, and three prompts that nothing taught: their answers of before say by their loss whether they got worse;
+4. the questions are asked, and three prompts that nothing taught: it says which of these are answered otherwise than before, and
+   which of the answers of before became less likely;
 5. at half of the memory that was needed, training is refused by our own error, not ended by the system.
 
 Where the model cannot be fetched, a small one is pretrained here and learns to write like an invented user (`small_demo`).
@@ -38,10 +39,10 @@ if TYPE_CHECKING:
     from bespoke import PersonalModel
     from bespoke.rules.report import TrainReport
 
-STEPS = 300
+STEPS = 150
 LIMIT_OVER_ESTIMATE = 1.2
 LEAST_KNOWN = 18  # of the twenty facts: fewer, and the demo has failed
-WORSE = 0.1  # nats a token by which an answer of before must rise to be called worse
+WORSE = 0.1  # nats a token by which the loss of an answer of before must rise to say that it became less likely
 ANSWER_TOKENS = 40
 
 
@@ -150,12 +151,16 @@ def show_facts(before: Answers, after: Answers) -> int:
 
 
 def show_others(before: Answers, after: Answers, losses: list[float], later: list[float]) -> None:
-    worse = 0
+    changed = worse = 0
     for prompt, old, new, loss, now in zip(OTHER_PROMPTS, before.others, after.others, losses, later, strict=True):
+        changed += old != new
         worse += now - loss > WORSE
         say(f"   {prompt} (not taught)\n     before: {shortened(old)}\n     after:  {shortened(new)}")
-        say(f"     the answer of before costs {loss:.2f} -> {now:.2f} nats a token{', worse' if now - loss > WORSE else ''}")
-    say(f"   {worse} of {len(OTHER_PROMPTS)} prompts that were not taught are answered worse than before training.")
+        say(f"     the answer of before costs {loss:.2f} -> {now:.2f} nats a token")
+    say(
+        f"   {changed} of {len(OTHER_PROMPTS)} prompts that were not taught are answered otherwise than before training; "
+        f"{worse} of the answers of before became less likely."
+    )
 
 
 def shortened(text: str) -> str:

