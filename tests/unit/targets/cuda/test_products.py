@@ -21,7 +21,7 @@ class Weight(NamedTuple):
 
 
 def weight(out: int, columns: int, seed: int = 0) -> Weight:
-    """Random codes, and scales of both signs and 0, read as the format says. Codes of the padding are random too: no column of theirs
+    """Random codes, and scales of both signs and 0, read as the format says. Codes of the padding are random: no column of theirs
     is ever used."""
     generator = np.random.Generator(np.random.Philox(seed))
     groups = -(-columns // 32)
