@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gguf.vocab import bytes_to_unicode
 
 from bespoke.bundle.reader import open_bundle
 from bespoke.core import finding, run
@@ -86,6 +87,30 @@ def test_another_tokenizer_is_found_and_named_by_what_it_does(bundle: Path, tmp_
     error = refused(changed(bundle, tmp_path / "b", BIN, written(lambda data: fewer)), tmp_path / "state")
     assert error.subject.startswith("Golden text ")
     assert "tokens" in error.got
+
+
+@pytest.mark.parametrize("with_unknown", [False, True])
+def test_texts_whose_bytes_have_no_tokens_are_held(bundle: Path, tmp_path: Path, with_unknown: bool) -> None:
+    """They are not decoded to the text again: U+0001 is lost, or a special token that the stream leaves out."""
+    document = json.loads((bundle / "text" / "tokenizer.json").read_bytes())
+    for byte in (1, 2):
+        del document["model"]["vocab"][bytes_to_unicode()[byte]]
+    special = document["added_tokens"][0]["content"]
+    document["model"]["unk_token"] = special if with_unknown else None
+    tokenizer = Tokenizer.from_bytes(json.dumps(document).encode(), (bundle / "text" / "tokenizer_config.json").read_bytes())
+
+    def of_this_tokenizer(content: dict[str, Any]) -> None:
+        for one, text in zip(content["texts"], ("\x01\x02", "Hello\x01\x02world", "#\x01# a"), strict=False):
+            one["text"] = text
+        for one in content["texts"]:
+            one["ids"] = tokenizer.encode(one["text"])
+        assert (content["texts"][0]["ids"] == []) is not with_unknown
+
+    data = write_tokenizer_file(tokenizer)
+    other = changed(bundle, tmp_path / "a", BIN, written(lambda _: data))
+    other = changed(other, tmp_path / "b", GOLDEN, tensors(edited(of_this_tokenizer)))
+    report = verify(other, tmp_path / "state")
+    assert [check["compared"] for check in report["checks"] if check["what"] == "texts"] == [500]
 
 
 def test_a_token_that_decodes_to_something_else_is_found(bundle: Path, tmp_path: Path) -> None:

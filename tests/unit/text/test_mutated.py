@@ -94,8 +94,10 @@ def test_bytes_without_tokens_lead_nowhere(lab: TextLab, family_of: Callable[[st
     data = family_of(name).path.read_bytes()
     lab.open(family_of(name).path)
     none, last = b"\xff" * 4, struct.pack("<I", struct.unpack_from("<I", data, VOCABULARY)[0] - 1)
+    # A token of SentencePiece's that is half a character has to be that of a byte.
+    lowest = 256 if family_of(name).oracle.model.byte_fallback is False else 128
     for unknown in (none, bytes(4), last):
-        for first, many in ((0, 256), *((byte, 1) for byte in range(256))):
+        for first, many in ((0, lowest), *((byte, 1) for byte in range(lowest))):
             edits = [*enumerate(none * many, HEADER + 4 * first), *enumerate(unknown, UNKNOWN)]
             assert lab.ask("mutated", edits=edits, size=len(data), texts=TEXTS) > 0
 
@@ -104,7 +106,7 @@ def test_bytes_without_tokens_lead_nowhere(lab: TextLab, family_of: Callable[[st
 def test_a_file_of_version_1_has_a_token_for_each_byte(lab: TextLab, family_of: Callable[[str], Family], name: str) -> None:
     data = family_of(name).path.read_bytes()
     lab.open(family_of(name).path)
-    former = [(8, 1), *enumerate(bytes(4), UNKNOWN)]
+    former = [(8, 1), (12, data[12] & 63), *enumerate(bytes(4), UNKNOWN)]
     assert lab.ask("mutated", edits=former, size=len(data), texts=TEXTS) > 0
     a_byte_less = enumerate(b"\xff" * 4, HEADER + 4 * 65)
     for edits in ([*former, *a_byte_less], [*former, (UNKNOWN, 1)], [*former, (12, data[12] | 64)], [(8, 3)], [(8, 0)]):

@@ -51,7 +51,7 @@ class TextProver {
     const bool stripped = tokenizer_.file().strips_space && encoded(tokenizer_, " " + text) == tokens;
     const std::string canonical = tokenizer_.canonical(golden.text);
     const bool lost = tokenizer_.known_part(canonical) != canonical;  // what has no token does not come back
-    if (!(same || stripped || lost) || text != tokenizer_.decode(tokens, false)) throw mismatch(number, "decoded to " + in_quotes(text, 60), "the text again");
+    if (!(same || stripped || lost) || text != tokenizer_.decode(tokens, true)) throw mismatch(number, "decoded to " + in_quotes(text, 60), "the text again");
   }
 
  private:

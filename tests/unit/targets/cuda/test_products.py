@@ -21,7 +21,8 @@ class Weight(NamedTuple):
 
 
 def weight(out: int, columns: int, seed: int = 0) -> Weight:
-    """Random codes, and scales of both signs and 0, read as the format says. The padding's codes are random too and never used."""
+    """Random codes, and scales of both signs and 0, read as the format says. Codes of the padding are random: no column of theirs
+    is ever used."""
     generator = np.random.Generator(np.random.Philox(seed))
     groups = -(-columns // 32)
     codes = generator.integers(0, 256, (out, 16 * groups), dtype=np.uint8)

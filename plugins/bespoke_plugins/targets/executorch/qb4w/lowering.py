@@ -64,8 +64,6 @@ class Int4Lowering(Lowering):
         rows = self.tape.pad(self._argument(x), (0, 0), (0, weight.shape[1] - columns))  # weights of padding are 0
         shape = (rows.shape[0], weight.shape[0])
         product = self.tape.node(PRODUCT, [rows], shape, weight=weight)
-        if weight.shifts is None:
-            return product
         sums = self.tape.sum(self.tape.view(rows, (rows.shape[0] * groups, GROUP)), [1], keep=False)
         sums = self.tape.view(sums, (rows.shape[0], groups))
         return self.tape.binary("add", product, self.tape.node(SHIFTS, [sums], shape, weight=weight))

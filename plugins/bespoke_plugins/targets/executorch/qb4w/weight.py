@@ -32,11 +32,11 @@ PROGRAM_BYTES, WEIGHT_BYTES = 24_000, 4_000  # anonymous, of a program that is o
 
 @dataclass(frozen=True, eq=False)
 class Int4Weight:
-    """codes uint8 [out, 16 * groups]; scales: bits of bf16, uint16 [out, groups]; shifts float32 [out, groups] or None."""
+    """codes uint8 [out, 16 * groups]; scales: bits of bf16, uint16 [out, groups]; shifts float32 [out, groups]."""
 
     codes: np.ndarray
     scales: np.ndarray
-    shifts: np.ndarray | None
+    shifts: np.ndarray
 
     @classmethod
     def of(cls, codes: np.ndarray, scales: np.ndarray) -> Int4Weight:
@@ -47,8 +47,7 @@ class Int4Weight:
         bytes_of = codes.reshape(*scales.shape, GROUP // 2)
         bytes_of = np.where(below[..., None], ~bytes_of, np.where(none[..., None], np.uint8(ZEROS), bytes_of))
         positive = torch.where(rounded == 0, 1.0, rounded.abs()).to(torch.bfloat16)
-        shifts = np.where(below, -signed, np.float32(0)) if below.any() else None
-        return cls(bytes_of.reshape(codes.shape), positive.view(torch.uint16).numpy(), shifts)
+        return cls(bytes_of.reshape(codes.shape), positive.view(torch.uint16).numpy(), np.maximum(-signed, np.float32(0)))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -56,8 +55,8 @@ class Int4Weight:
 
     @cached_property
     def name(self) -> str:
-        """Of shape, codes and scales: XNNPACK asks for nothing else before it takes what is packed."""
-        said = b"".join((repr(self.shape).encode(), self.codes.tobytes(), self.scales.tobytes()))
+        """Of all that it holds: XNNPACK asks for nothing else before it takes what is packed."""
+        said = b"".join((repr(self.shape).encode(), self.codes.tobytes(), self.scales.tobytes(), self.shifts.tobytes()))
         return hashlib.sha256(said).hexdigest()
 
     @property
@@ -65,15 +64,14 @@ class Int4Weight:
         """By name, the bytes that each constant takes packed, at most: the weight itself, and its shifts."""
         out, columns = self.shape
         tiles = -(-out // TILE_ROWS) * TILE_ROWS  # for each row of them also the sum of its weights and a bias
-        parts = {self.name: _in_pages(tiles * (columns // 2 + columns // GROUP * 2 + 8))}
-        if self.shifts is not None:
-            parts[self.shifts_name] = _in_pages(tiles * (columns // GROUP + 1) * 4)
-        return parts
+        return {
+            self.name: _in_pages(tiles * (columns // 2 + columns // GROUP * 2 + 8)),
+            self.shifts_name: _in_pages(tiles * (columns // GROUP + 1) * 4),
+        }
 
     @property
     def shifts_name(self) -> str:
-        assert self.shifts is not None
-        return hashlib.sha256(repr(self.shifts.shape).encode() + self.shifts.tobytes()).hexdigest()
+        return hashlib.sha256(f"{self.name} shifts".encode()).hexdigest()
 
 
 def _in_pages(size: int) -> int:
