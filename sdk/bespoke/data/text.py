@@ -127,14 +127,17 @@ class Tokenizer:
     def protect(self, texts: Iterable[str]) -> None:
         """Never recognise these added tokens inside content (a template's turn markers need not be marked special)."""
         with self._lock:
+            special = []
             for text in texts:
                 token_id = self._outer.token_to_id(text)
                 if token_id is None or text in self._control:
                     continue
                 self._control[text] = token_id
-                for one in (self._outer, self._inner):
-                    if one is not None and token_id in self._added:
-                        one.add_special_tokens([_as_special(self._added[token_id])])
+                if token_id in self._added:
+                    special.append(_as_special(self._added[token_id]))
+            for one in (self._outer, self._inner):
+                if one is not None and special:  # all at once: each call builds the tables of all added tokens again
+                    one.add_special_tokens(special)
             self._glue.clear()
             self._forgeable = self._find_forgeable()
 
