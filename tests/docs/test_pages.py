@@ -43,7 +43,7 @@ def chat_model(stories: Path, tmp_path: Path) -> Path:
 
 
 def test_the_readme_builds_trains_and_answers(chat_model: Path, tmp_path: Path) -> None:
-    printed = run_page(REPOSITORY / "README.md", tmp_path, instead={"Qwen/Qwen2.5-0.5B-Instruct": str(chat_model)})
+    printed = run_page(REPOSITORY / "README.md", tmp_path, instead={"HuggingFaceTB/SmolLM2-135M-Instruct": str(chat_model)})
     assert (tmp_path / "adapter" / "adapter_model.safetensors").is_file()
     assert "finished" in printed[-1]
     before, after = (printed[-1].partition(f"{when}: ")[2].partition("\n")[0] for when in ("before", "after"))

@@ -16,13 +16,16 @@ import numpy as np
 import torch
 
 from bespoke import plugins
+from bespoke.compiler.activations import column_counts
 from bespoke.compiler.request import Method
 from bespoke.config import LINEARS, Linear, Lora, Training
+from bespoke.data.text import Tokenizer
 from bespoke.format.tensors import map_tensors
 from bespoke.graph.builder import PlanBuilder
 from bespoke.graph.trace import Tracer
 from bespoke.methods.sections import decode, evaluate_step, prefill
 from bespoke.model.architecture import ModelConfig
+from bespoke.model.checkpoint import Checkpoint
 from bespoke.model.convert import convert
 from bespoke.model.families import read_config
 from bespoke.model.spec import ModelSpec
@@ -58,7 +61,9 @@ class Base:
     @classmethod
     def convert(cls, name: str, folder: Path, out: Path, *, context: int = 256) -> Base:
         config = read_config(folder)
-        files = convert(folder, config, out, context=context)
+        tokenizer = Tokenizer.open(folder) if (folder / "tokenizer.json").is_file() else None
+        counts = column_counts(folder, ModelSpec(config, Lora()), Checkpoint.open(folder), tokenizer)  # as a build does
+        files = convert(folder, config, out, context=context, counts=counts)
         return cls(name, folder, config, {group: map_tensors(path) for group, path in files.items()})
 
 

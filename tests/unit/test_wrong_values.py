@@ -49,7 +49,7 @@ def _constant(number: Any) -> Callable[[], object]:
         (lambda: Personalizer("m", {"mesp": {"update": 3}}), "optimizers.mesp.update", "3", "'sgd' or 'adamw'"),
         (lambda: Personalizer("m", context="8k"), "context", "'8k'", "a number of tokens or None"),  # type: ignore[arg-type]
         (lambda: Personalizer("m", targets=[]), "targets", "none", "at least one name"),
-        (lambda: Personalizer(3), "model", "3", "a folder or a hub id"),  # type: ignore[arg-type]
+        (lambda: Personalizer(3), "model", "3", "a folder, a GGUF file or a hub id"),  # type: ignore[arg-type]
         (lambda: Personalizer("m", data=3), "data", "3", "a file, 'auto' or None"),  # type: ignore[arg-type]
         (lambda: Personalizer("m", budget=200), "budget", "200", "Budget(...)"),  # type: ignore[arg-type]
         (lambda: Personalizer("m", training={"steps": 5}), "training", "{'steps': 5}", "Training(...)"),  # type: ignore[arg-type]

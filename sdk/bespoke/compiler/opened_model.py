@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 
 from bespoke.compiler.request import BuildRequest
@@ -23,14 +24,21 @@ from bespoke.model.weight_source import WeightSource
 __all__ = ["OpenedModel", "open_model"]
 
 
-@dataclass(frozen=True)
+@dataclass
 class OpenedModel:
-    """`folder`: config.json, as transformers reads it, and the licence. `text_folder`: tokenizer and chat template."""
+    """`folder`: config.json, as transformers reads it, and the licence. `text_folder`: tokenizer and chat template.
+
+    Weights are opened when they are first asked for: what else is wrong with a build is said without them.
+    """
 
     folder: Path
     text_folder: Path
     config: ModelConfig
-    weights: WeightSource
+    open_weights: Callable[[], WeightSource]
+
+    @cached_property
+    def weights(self) -> WeightSource:
+        return self.open_weights()
 
 
 @contextmanager
@@ -51,11 +59,11 @@ def open_model(request: BuildRequest) -> Iterator[OpenedModel]:
             folder.mkdir()
             write_model_folder(header, folder, tokenizer=own_text)
             config = read_config(folder)
-            weights: WeightSource = GgufCheckpoint(header, config)
+            weights: Callable[[], WeightSource] = partial(GgufCheckpoint, header, config)
         else:
             folder = path
             config = read_config(folder)
-            weights = open_weights(folder)
+            weights = partial(open_weights, folder)
         text_folder = folder if request.tokenizer is None else resolve_model(request.tokenizer)
         if request.text and not (text_folder / TOKENIZER).is_file():
             check_no_other_tokenizer(text_folder)

@@ -27,7 +27,7 @@ ROWS = [
     # ---- build -----------------------------------------------------------------------------------------------------------------
     ("build {tmp}/out", "ConfigError", "--model: got none; expected a folder or a hub id. Give --model, or model in the TOML file."),
     ("build --model m", "ConfigError", "OUT: got none; expected a folder to write the bundle to. Name it, or ask for --dry-run."),
-    ("build {tmp}/out --model {tmp}/nosuch/model", "ModelError", "model {tmp}/nosuch/model: got no such folder; expected a folder with config.json and safetensors, or a hub id such as Qwen/Qwen2.5-0.5B-Instruct. Check the path."),
+    ("build {tmp}/out --model {tmp}/nosuch/model", "ModelError", "model {tmp}/nosuch/model: got no such folder; expected a folder with config.json and safetensors, a GGUF file, or a hub id such as Qwen/Qwen2.5-0.5B-Instruct. Check the path."),
     ("build {tmp}/out --model {tmp}/folder", "ModelError", "{tmp}/folder/config.json: got No such file or directory; expected the config.json of a Hugging Face model folder. Give the folder that holds config.json and model.safetensors."),
     (f"{BUILD} --learning-rate nan", "ConfigError", f"--learning-rate: got nan; {FINITE}. Change --learning-rate."),
     (f"{BUILD} --learning-rate 0", "ConfigError", "--learning-rate: got 0.0; expected more than 0. Change --learning-rate."),
@@ -45,7 +45,7 @@ ROWS = [
     (f"{BUILD} --signing-key {{tmp}}/nosuch.pem", "ConfigError", "signing key {tmp}/nosuch.pem: got No such file or directory; expected a file. Check the path."),
     ("build {tmp}/out --config {tmp}/nosuch.toml", "ConfigError", "{tmp}/nosuch.toml: got No such file or directory; expected a readable TOML file. Check --config."),
     ("build {tmp}/out --config {tmp}/half.toml", "ConfigError", "{tmp}/half.toml: got no TOML: Invalid value (at end of document); expected TOML. Correct the file."),
-    ("build {tmp}/out --config {tmp}/name.toml", "ConfigError", "{tmp}/name.toml: modell: got an unknown setting; expected one of model, optimizers, targets, context, data, data_format... Did you mean 'model'?"),
+    ("build {tmp}/out --config {tmp}/name.toml", "ConfigError", "{tmp}/name.toml: modell: got an unknown setting; expected one of model, tokenizer, optimizers, targets, context, data... Did you mean 'model'?"),
     ("build {tmp}/out --config {tmp}/list.toml", "ConfigError", "optimizers or targets: got [true, \"mesp\"]; expected a name, a list of names, or a table of options for each. ..."),
     ("build {tmp}/out --config {tmp}/table.toml", "ConfigError", "{tmp}/table.toml: lora: got [8, \"all\"]; expected a table. Write [lora] and its fields."),
     ("build {tmp}/out --config {tmp}/true.toml", "ConfigError", "training.steps: got true; expected a whole number. Change training.steps."),

@@ -116,7 +116,7 @@ ROWS = [
     ("closed.generate('hi')", "StateError", "{state}...: " + CLOSED),
     # ---- Personalizer ------------------------------------------------------------------------------------------------------------
     ("Personalizer('m', train_on='me')", "ConfigError", "train_on: got 'me'; expected 'assistant', 'user' or 'all'. Choose one."),
-    ("Personalizer(3)", "ConfigError", "model: got 3; expected a folder or a hub id. Change model."),
+    ("Personalizer(3)", "ConfigError", "model: got 3; expected a folder, a GGUF file or a hub id. Change model."),
     ("Personalizer('m', optimizers=3)", "ConfigError", "optimizers: got 3; expected a name, several different ones, or name -> options. Name one in optimizers."),
     ("Personalizer('m', optimizers={'mesp': 3})", "ConfigError", "optimizers: got {'mesp': 3}; expected a name, several different ones, or name -> options. Name one in optimizers."),
     ("Personalizer('m', targets=None)", "ConfigError", "targets: got None; expected a name, several different ones, or name -> options. Name one in targets."),

@@ -46,7 +46,7 @@ def test_training_is_seen_as_it_goes_on_and_answers_stand_side_by_side(page: Any
     page.fill("#question", "Once upon a time")
     page.click("#ask-button")
     now = page.locator(".sides > div").nth(1).locator("p")
-    expect(page, ".sides > :last-child p").to_have_text(re.compile(".{20,}"))
+    expect(page, ".sides > :last-child p").to_have_text(re.compile(".{20,}", re.DOTALL))
     expect(page, "#ask-button").to_be_enabled()
     before = now.inner_text()
     page.click("#begin")

@@ -19,7 +19,7 @@ from tests.unit.personal_model.tiny import numbers, split_of, with_general
 
 def other(index: int) -> dict[str, Any]:
     """An example of tokens that `numbers` never has: who learns the one takes likelihood from the other."""
-    return {"tokens": [80 + (index + place) % 6 for place in range(9)], "mask": [0] + [1] * 8}
+    return {"tokens": [100 + (index + place) % 6 for place in range(9)], "mask": [0] + [1] * 8}
 
 
 def contrary(model: PersonalModel) -> PersonalModel:

@@ -92,7 +92,7 @@ def bundle(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """stories260K, which answers in words."""
 
     def make(folder: Path) -> None:
-        training = Training(sequence_lengths=(64,), batch_size=4, steps=STEPS, learning_rate=2e-3)
+        training = Training(sequence_lengths=(64,), batch_size=4, steps=STEPS, learning_rate=1e-3)
         settings = {"context": 192, "training": training, "budget": Budget(memory_mb=20), "data": None}
         Personalizer(stories, {"mesp": {"update": "adamw"}}, "executorch", **settings).build(folder / "bundle")
 

@@ -17,7 +17,7 @@ from bespoke.ui.desk import Desk
 from tests.unit.ui.pages import QUESTION, SLOW, asked, ended, expect, opened_page, served, trains, until
 
 pytestmark = pytest.mark.xdist_group("cli")
-QUESTION_ANSWERED = re.compile(".{20,}")
+QUESTION_ANSWERED = re.compile(".{20,}", re.DOTALL)
 
 
 def otherwise(bundle: Path, state: Path, does: Callable[[PersonalModel], Any]) -> None:

@@ -63,7 +63,11 @@ def as_transformers_converts(data: bytes) -> bytes:
     return json.dumps(document).encode()
 
 
-@pytest.mark.parametrize("kind", [kind for kind in TRAINED if kind != "gpt2_spaced"])
+# Kinds that GGUF cannot hold: a space before byte-level BPE, and unknown tokens for bytes that have none.
+NOT_IN_GGUF = ("gpt2_spaced", "gpt2_unknown", "llama_lacking", "gemma_fused", "llama3_fused", "llama2_unknown")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TRAINED if kind not in NOT_IN_GGUF])
 def test_it_makes_the_tokens_of_the_model(kind: str, data_folder: Path) -> None:
     files = read_tokenizer(of_tokenizer(kind))
     assert files is not None
