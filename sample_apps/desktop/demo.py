@@ -158,7 +158,7 @@ def show_others(before: Answers, after: Answers, losses: list[float], later: lis
         say(f"   {prompt} (not taught)\n     before: {shortened(old)}\n     after:  {shortened(new)}")
         say(f"     the answer of before costs {loss:.2f} -> {now:.2f} nats a token")
     say(
-        f"   {changed} of {len(OTHER_PROMPTS)} prompts that were not taught are answered otherwise than before training; "
+        f"   not taught: {changed} of {len(OTHER_PROMPTS)} prompts are answered otherwise than before training; "
         f"{worse} of the answers of before became less likely."
     )
 

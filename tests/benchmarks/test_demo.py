@@ -13,8 +13,6 @@ from sample_apps.desktop.pretrain import DEFAULT_CACHE
 from tests.benchmarks.figures import this_machine, write_text
 from tests.conftest import REPOSITORY
 
-LEFT_OUT = re.compile(r"plot:|mapped|step \d+:|Fetching|WARNING|Warning")
-
 
 @pytest.mark.benchmark
 def test_what_the_demo_says(smollm2: Path, tmp_path: Path) -> None:
@@ -26,19 +24,23 @@ def test_what_the_demo_says(smollm2: Path, tmp_path: Path) -> None:
 
 
 def shown(said: str) -> str:
-    """The phases, the memory, the first fact, the prompts that were not taught: a line each where that is enough."""
+    """The phases with their seconds, and of each what it found: int4's cost, memory, what is known, what else changed."""
     lines = said.splitlines()
     kept: list[str] = []
+    phase = 0
     for number, line in enumerate(lines):
         if re.match(r"\d\. ", line):
+            phase = len(kept)
             kept.append(line)
-        elif re.fullmatch(r"   \d+\.\d s", line) and kept:
-            kept[-1] = f"{kept[-1].rstrip(':')}: {line.strip()}"
-        elif "nats a token (" in line or line.startswith(("   known:", "   with ")) or "seconds without" in line:
-            kept.append(line[:140])
-        elif "prompts that were not taught" in line:
-            kept.append(line)
+        elif (seconds := re.fullmatch(r"   (\d+\.\d s)", line)) and kept:
+            kept[phase] = f"{kept[phase].rstrip(':')} ({seconds[1]}):"
+        elif cost := re.search(r"loss on everyday text .*", line):
+            kept.append(f"   int4: {cost[0]}")
         elif "memory, MB" in line:
             estimate, measured, limit = lines[number + 1].split()[:3]
-            kept.append(f"   memory: {estimate} MB estimated, {measured} MB measured, {limit} MB allowed")
+            kept.append(f"   {estimate} MB estimated, {measured} MB measured, {limit} MB allowed")
+        elif line.startswith(("   known:", "   not taught:")) or "seconds without" in line:
+            kept.append(line)
+        elif refused := re.match(r"   with [\d.]+ MB: \w+", line):
+            kept.append(refused[0])
     return "```\n" + "\n".join(kept) + "\n```"

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a model loses when its weights become int4: the error of the weights, and of the loss on everyday text.
 
-Both losses are of the same texts (data/general.txt) by the same code, with the model's own weights and with the bundle's.
+Both losses are of the same texts by the same code, with the model's own weights and with the bundle's: the end of data/general.txt,
+whose beginning says which weights count (activations.py), so that the loss is not of texts that the weights were chosen by.
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ class QuantizationCost:
 def losses_on_text(
     folder: Path, model: ModelSpec, source: WeightSource, files: Mapping[str, Path], rows: TokenRows | None
 ) -> tuple[float, float] | None:  # fmt: skip
-    """Mean losses of `rows`, as many as fill 512 positions, with the weights of `source` and with those of `files`."""
+    """Mean losses of the last of `rows`, as many as fill 512 positions, with the weights of `source` and with those of `files`."""
     if rows is None or not len(rows):
         return None
-    lengths = np.diff(rows.offsets)
+    lengths = np.diff(rows.offsets)[::-1]
     count = max(1, int(np.searchsorted((lengths - 1).cumsum(), POSITIONS, "right")))
     tokens, mask = torch.zeros(count, lengths[:count].max(), dtype=torch.int64), torch.zeros(count, lengths[:count].max() - 1)
     for row in range(count):
-        one = rows.rows(row)
+        one = rows.rows(len(rows) - 1 - row)
         tokens[row, : len(one.tokens)] = torch.from_numpy(one.tokens.astype(np.int64))
         mask[row, : len(one.mask) - 1] = torch.from_numpy(one.mask[1:].astype(np.float32))
 

@@ -48,9 +48,9 @@ def test_a_build_says_what_int4_costs_a_pretrained_model(stories: Path, tmp_path
 
 
 def mean_loss(model: torch.nn.Module, rows: object) -> float:
-    """Row by row, of as many as have at most 512 positions together."""
+    """Row by row from the last one, of as many as have at most 512 positions together."""
     total, positions = 0.0, 0
-    for index in range(len(rows)):  # type: ignore[arg-type]
+    for index in reversed(range(len(rows))):  # type: ignore[arg-type]
         tokens = torch.from_numpy(rows.rows(index).tokens.astype(np.int64))  # type: ignore[attr-defined]
         if positions and positions + len(tokens) - 1 > POSITIONS:
             break
