@@ -43,4 +43,5 @@ def shown(said: str) -> str:
             kept.append(line)
         elif refused := re.match(r"   with [\d.]+ MB: \w+", line):
             kept.append(refused[0])
-    return "```\n" + "\n".join(kept) + "\n```"
+    joined = "\n".join(kept).replace("):\n   ", "): ")  # what a phase found first stands behind it
+    return f"```\n{joined}\n```"
