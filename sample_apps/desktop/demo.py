@@ -33,14 +33,21 @@ from sample_apps.desktop import small_demo  # noqa: E402
 from sample_apps.desktop.person import FACTS, OTHER_PROMPTS, knows  # noqa: E402
 from sample_apps.desktop.pretrain import DEFAULT_CACHE  # noqa: E402
 from sample_apps.desktop.real_model import NotFetched, fetch_model  # noqa: E402
-from sample_apps.desktop.showing import exit_code, memory_table, refused_in_half, say, size_of  # noqa: E402
+from sample_apps.desktop.showing import (  # noqa: E402
+    LIMIT_OVER_ESTIMATE,
+    estimated_peak,
+    exit_code,
+    memory_table,
+    refused_in_half,
+    say,
+    size_of,
+)
 
 if TYPE_CHECKING:
     from bespoke import PersonalModel
     from bespoke.rules.report import TrainReport
 
 STEPS = 150
-LIMIT_OVER_ESTIMATE = 1.2
 LEAST_KNOWN = 18  # of the twenty facts: fewer, and the demo has failed
 WORSE = 0.1  # nats a token by which the loss of an answer of before must rise to say that it became less likely
 ANSWER_TOKENS = 40
@@ -93,7 +100,7 @@ def demonstrate(file: Path, out: Path, steps: int) -> int:
             model.examples.add({"prompt": fact.question, "completion": fact.answer}, id=f"fact-{number}", use="train")
         before = ask(model)
         losses = others_lost(model, before)
-    estimate = max(plan.estimate.peak_bytes for plan in personalizer.estimate().plans if plan.method == "mesp")
+    estimate = estimated_peak(personalizer)
     limit = int(LIMIT_OVER_ESTIMATE * estimate)
     try:
         with (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both demos do at their ends: memory as a table, training in half of it, the verdict."""
+"""What both demos do: the limit of training, memory as a table, training in half of it, the verdict."""
 
 from __future__ import annotations
 
@@ -9,9 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from bespoke import Personalizer
     from bespoke.rules.report import TrainReport
 
-__all__ = ["exit_code", "memory_table", "refused_in_half", "say", "size_of"]
+__all__ = ["LIMIT_OVER_ESTIMATE", "estimated_peak", "exit_code", "memory_table", "refused_in_half", "say", "size_of"]
+
+LIMIT_OVER_ESTIMATE = 1.2
+
+
+def estimated_peak(personalizer: Personalizer) -> int:
+    """Bytes that training with MeSP takes, by the largest of its plans."""
+    return max(plan.estimate.peak_bytes for plan in personalizer.estimate().plans if plan.method == "mesp")
 
 
 def memory_table(report: TrainReport) -> str:

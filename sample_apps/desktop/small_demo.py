@@ -19,14 +19,21 @@ from typing import TYPE_CHECKING, Any
 
 from sample_apps.desktop.notes import PROMPTS, example, note_id, notes, shared_runs
 from sample_apps.desktop.pretrain import BEGIN, END, ensure_model
-from sample_apps.desktop.showing import exit_code, memory_table, refused_in_half, say, size_of
+from sample_apps.desktop.showing import (
+    LIMIT_OVER_ESTIMATE,
+    estimated_peak,
+    exit_code,
+    memory_table,
+    refused_in_half,
+    say,
+    size_of,
+)
 
 if TYPE_CHECKING:
     from bespoke.rules.report import TrainReport
 
 NOTES = 200
 STEPS = 200
-LIMIT_OVER_ESTIMATE = 1.2
 LEAST_FALL = 0.20  # of the validation loss: less, and the demo has failed
 COMPLETION_TOKENS = 40
 
@@ -51,7 +58,7 @@ def demonstrate(cache: Path, out: Path, steps: int) -> int:
             learning_rate=5e-3, steps=steps, sequence_lengths=(64,), batch_size=4, schedule="cosine", warmup_steps=10
         ),
     )
-    estimate = max(plan.estimate.peak_bytes for plan in personalizer.estimate().plans if plan.method == "mesp")
+    estimate = estimated_peak(personalizer)
     personalizer.build(bundle)
     say(f"2. Bundle: {bundle}, {size_of(bundle) / 1e6:.1f} MB. Training should take {estimate / 1e6:.1f} MB.")
 

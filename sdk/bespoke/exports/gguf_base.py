@@ -148,9 +148,9 @@ def _add_text(writer: gguf.GGUFWriter, bundle: Bundle) -> None:
 
 def _tensors(config: ModelConfig) -> Iterator[tuple[str, Source, str]]:
     """(name in GGUF, tensor, its group), and `rope_freqs.weight` where frequencies are stretched one by one."""
-    for group, sources in named_sources(config).items():
-        for name, source in tensor_names(config, sources).items():
-            yield name, source, group
+    groups = {source: group for group, sources in named_sources(config).items() for source in sources}
+    for name, source in tensor_names(config, groups).items():
+        yield name, source, groups[source]
     if config.rope.kind == "llama3":
         yield "rope_freqs.weight", Source("rope_freqs", "", (config.head_dim // 2,)), "rope"
 

@@ -25,7 +25,7 @@ Rows = slice | np.ndarray
 
 
 class Weights(Protocol):
-    """Each method reads what is asked for and keeps nothing. `outs` [rows, columns] are filled, whatever their precision."""
+    """Each method reads what is asked for and keeps nothing. `outs` [rows, columns] are filled, in any precision."""
 
     def linear(self, group: str, name: str, outs: Sequence[torch.Tensor]) -> None: ...
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a GGUF file says beside its weights, as the small files of a Hugging Face model folder.
+"""What a GGUF file says apart from its weights, as the small files of a Hugging Face model folder.
 
 From there on a build treats it as any other folder: the same reading of configuration, tokenizer, template and licence.
 """

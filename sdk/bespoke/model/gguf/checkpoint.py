@@ -90,14 +90,6 @@ class GgufCheckpoint(WeightSource):
             )  # fmt: skip
         return codes, scales
 
-    def quantized_as(self) -> dict[str, int]:
-        """Numbers of weights by the name of their type."""
-        counts: dict[str, int] = {}
-        for _, tensor in self._tensors.values():
-            kind = _Type(tensor.kind).name
-            counts[kind] = counts.get(kind, 0) + prod(tensor.shape)
-        return counts
-
     def _raw(self, name: str, start: int, stop: int) -> tuple[gguf.GGMLQuantizationType, np.ndarray]:
         """Bytes or numbers of these rows as they are stored, [rows, bytes or numbers]."""
         stored, tensor = self._tensor(name)
