@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // An app in a hurry: threads that add, list, forget, train, judge, converse, cancel and change limits on one model, as fast as they can.
 //
-//   stress_lab app|engine|store BUNDLE STATE MILLISECONDS SEED
+//   stress_lab app|engine|store BUNDLE STATE MILLISECONDS SEED [ANSWER...]
 //
 // `app` has all threads and an engine that computes nothing, `engine` the core's own; `store` has the threads of the store's verbs
-// alone, as another process on the same state. Ends with 1 where a call answers what it may not, and tells as JSON how often each call was answered what.
+// alone, as another process on the same state. A busy machine gets up to a minute more, until each ANSWER was given once (a verb, or a verb
+// and its error's kind). Ends with 1 where a call answers what it may not, and tells as JSON how often each call was answered what.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -18,6 +19,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "bespoke.h"
@@ -64,7 +66,8 @@ bespoke_engine fake_engine() {
 
 class Stress {
  public:
-  Stress(bespoke_model* model, int64_t milliseconds) : model_(model), end_(Clock::now() + std::chrono::milliseconds(milliseconds)) {}
+  Stress(bespoke_model* model, int64_t milliseconds, std::vector<std::string> awaited)
+      : model_(model), end_(Clock::now() + std::chrono::milliseconds(milliseconds)), awaited_(std::move(awaited)) {}
 
   // Adds, lists and forgets examples of its own; what it has added and not forgotten is listed at the end.
   void keep_examples(unsigned seed, const std::string& name) {
@@ -189,7 +192,16 @@ class Stress {
   }
 
  private:
-  bool more() const { return Clock::now() < end_ && !failed_; }
+  bool more() {
+    const Clock::time_point now = Clock::now();
+    if (failed_) return false;
+    return now < end_ || (now < end_ + std::chrono::minutes(1) && awaits_an_answer());
+  }
+
+  bool awaits_an_answer() {
+    const std::lock_guard<std::mutex> alone(lock_);
+    return std::any_of(awaited_.begin(), awaited_.end(), [&](const std::string& answer) { return !answers_.count(answer); });
+  }
 
   std::shared_ptr<bespoke_cancel> new_cancel(std::shared_ptr<bespoke_cancel>& place) {
     const std::shared_ptr<bespoke_cancel> cancel(bespoke_cancel_new(), bespoke_cancel_free);
@@ -234,6 +246,7 @@ class Stress {
 
   bespoke_model* model_;
   const Clock::time_point end_;
+  const std::vector<std::string> awaited_;
   std::atomic<bool> failed_{false};
   std::mutex lock_;  // of what follows
   std::shared_ptr<bespoke_cancel> training_, judging_, answering_;
@@ -244,7 +257,7 @@ class Stress {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 6) return 2;
+  if (argc < 6) return 2;
   const std::string_view role = argv[1];
   const bool app = role != "store";
   const auto seed = static_cast<unsigned>(std::stoul(argv[5]));
@@ -262,7 +275,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s: got %s\n", error->subject, error->got);
     return 1;
   }
-  Stress stress(model, std::stoll(argv[4]));
+  Stress stress(model, std::stoll(argv[4]), {argv + 6, argv + argc});
   std::vector<std::thread> threads;
   for (unsigned i = 0; i < 2; i++) threads.emplace_back([&, i] { stress.keep_examples(seed + i, argv[1] + std::to_string(i) + "-"); });
   if (!app) threads.emplace_back([&] { stress.compute_without_an_engine(); });
