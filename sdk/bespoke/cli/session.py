@@ -194,7 +194,8 @@ def tell_error(session: Session, error: BespokeError | click.ClickException) -> 
     if isinstance(error, click.ClickException):
         said = io.StringIO()
         error.show(file=said)
-        click.echo("\n".join(map(printable, said.getvalue().rstrip("\n").split("\n"))), err=True)  # it repeats what was typed
+        lines = said.getvalue().expandtabs(4).rstrip("\n").split("\n")  # click lists choices behind tabs
+        click.echo("\n".join(map(printable, lines)), err=True)  # it repeats what was typed
     else:
         click.echo(f"bespoke: {error}", err=True)
     if session.json:

@@ -57,6 +57,12 @@ def test_an_export_becomes_examples_on_stdout_or_in_a_file(chat: Path, tmp_path:
     assert out.read_text(encoding="utf-8") == answer.out
 
 
+def test_the_kinds_are_listed_readably_where_none_is_named(chat: Path) -> None:
+    answer = bespoke("read", chat)
+    assert answer.code == 2
+    assert "\n    whatsapp,\n" in answer.err
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "document", "example", "said"),
     [
