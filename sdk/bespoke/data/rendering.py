@@ -50,6 +50,9 @@ def rendering(
 ) -> Iterator[Render]:
     """A function that renders (role, content) messages, with or without the header of an answer to come; while the context lasts.
 
+    Templates of models that also see images read a content as a list of parts only (`message.content[0].text`). Such a template
+    gets each content as a list of one part of type text.
+
     TemplateError for what is not a template, fails, or takes more than the bounds above.
     """
     if find_spec("jinja2") is None:
@@ -69,14 +72,14 @@ def rendering(
         try:
             _ask(child, {"template": template, "names": {**special_tokens, **variables}, "date": date})
 
-            def render(messages: Sequence[tuple[str, str]], generate: bool) -> str:
-                given = [{"role": role, "content": content} for role, content in messages]
-                answer = _ask(child, {"messages": given, "generate": generate})
-                if "refused" in answer:
-                    raise NotAllowed(answer["refused"])
-                return str(answer["text"])
+            def as_texts(messages: Sequence[tuple[str, str]], generate: bool) -> str:
+                return _text(child, [{"role": role, "content": content} for role, content in messages], generate)
 
-            yield render
+            def as_parts(messages: Sequence[tuple[str, str]], generate: bool) -> str:
+                parts = [(role, [{"type": "text", "text": content}]) for role, content in messages]
+                return _text(child, [{"role": role, "content": content} for role, content in parts], generate)
+
+            yield as_parts if not _shows_content(as_texts) and _shows_content(as_parts) else as_texts
         finally:
             child.kill()  # it holds nothing that would be lost
 
@@ -90,15 +93,30 @@ def _parse_date(date: str | None) -> Date | None:
         ) from None
 
 
+def _shows_content(render: Render) -> bool:
+    content = "a question"
+    try:
+        return content in render([("user", content)], True)
+    except (NotAllowed, TemplateError):
+        return False
+
+
+def _text(child: subprocess.Popen[bytes], messages: list[dict[str, Any]], generate: bool) -> str:
+    answer = _ask(child, {"messages": messages, "generate": generate})
+    if "refused" in answer:
+        raise NotAllowed(answer["refused"])
+    return str(answer["text"])
+
+
 def _ask(child: subprocess.Popen[bytes], request: Mapping[str, Any]) -> dict[str, Any]:
     assert child.stdin is not None
     assert child.stdout is not None
-    try:
-        child.stdin.write(json.dumps(request).encode() + b"\n")
-        child.stdin.flush()
-        line = child.stdout.readline()
-    except BrokenPipeError:
-        line = b""
+    line = b""
+    with suppress(BrokenPipeError):
+        if child.returncode is None:  # else an earlier request has ended it, and what is written now would fail at its close
+            child.stdin.write(json.dumps(request).encode() + b"\n")
+            child.stdin.flush()
+            line = child.stdout.readline()
     if not line.endswith(b"\n"):
         status = child.wait()
         slow = status in (-signal.SIGXCPU, -signal.SIGKILL)
@@ -194,7 +212,7 @@ def _no_such_token(name: str) -> _Named:
     )
 
 
-def _rendered(compiled: Any, names: Mapping[str, Any], messages: list[dict[str, str]], generate: bool) -> dict[str, str]:
+def _rendered(compiled: Any, names: Mapping[str, Any], messages: list[dict[str, Any]], generate: bool) -> dict[str, str]:
     given = {"tools": None, "documents": None, **names}
     try:
         text = compiled.render(messages=messages, add_generation_prompt=generate, **given)
