@@ -359,16 +359,19 @@ class PersonalModel:
     def export_merged(self, folder: str | Path, model: str | Path, *, base: bool = False) -> Path:
         """The model with the adapter that answers merged into it, as a Hugging Face folder in float16.
 
-        Its weights are the bundle's, int4 decoded, to which the adapter belongs. `model` is the folder that the bundle was built
-        from: it gives configuration and tokenizer. Refused where the base model answers; `base` exports that.
+        Its weights are the bundle's, int4 decoded, to which the adapter belongs. `model` is the folder or GGUF file that the bundle
+        was built from: it gives configuration and tokenizer. Refused where the base model answers; `base` exports that.
         """
+        from bespoke.compiler.opened_model import model_folder
         from bespoke.exports.merged import write_merged
         from bespoke.reference.exported import exported_adapter
 
-        folder, model = arguments.folder("folder", folder), arguments.folder("model", model)
-        with tempfile.TemporaryDirectory() as place:
+        folder, model = arguments.folder("folder", folder), arguments.path("model", model, "the path of a folder or GGUF file")
+        manifest = self._bundle.manifest
+        with tempfile.TemporaryDirectory() as place, model_folder(model) as (original, weights):
             exported = self.export_adapter(Path(place) / "adapter", base=base)
-            return write_merged(self._bundle, exported_adapter(exported, self._bundle.manifest), model, folder)
+            adapter = exported_adapter(exported, manifest)
+            return write_merged(self._bundle, adapter, original, weights(manifest.model.config), folder)
 
     def import_adapter(self, folder: str | Path, *, trust_base: bool = False) -> int:
         """Takes an adapter's folder, of PEFT or of mlx-lm, as the adapter that answers, and returns its version.

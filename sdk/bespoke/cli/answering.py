@@ -75,7 +75,7 @@ def generate(
     "--format", "form", type=click.Choice([*get_args(AdapterFormat), "merged"]), default="peft", show_default=True,
     help="Layout of the adapter; merged: the whole model with it.",
 )
-@click.option("--model", type=PATH, metavar="FOLDER", help="For --format merged: the folder that BUNDLE was built from.")
+@click.option("--model", type=PATH, metavar="PATH", help="For --format merged: the folder or GGUF file that BUNDLE was built from.")
 @click.option("--base", is_flag=True, help="Also where nothing was accepted yet: an adapter that changes nothing.")
 @trust_options
 def export(

@@ -21,7 +21,7 @@ from bespoke.model.folder_kind import TOKENIZER, notes_on
 from bespoke.model.hub import resolve_model
 from bespoke.model.weight_source import WeightSource
 
-__all__ = ["OpenedModel", "open_model"]
+__all__ = ["OpenedModel", "model_folder", "open_model"]
 
 
 @dataclass
@@ -43,30 +43,33 @@ class OpenedModel:
 
 @contextmanager
 def open_model(request: BuildRequest) -> Iterator[OpenedModel]:
-    """ModelError where it holds something else, BuildWarning for what is passed over.
-
-    Of a GGUF file the folder is a temporary one, made of its metadata.
-    """
-    path = resolve_model(request.model)
+    """ModelError where it holds something else, BuildWarning for what is passed over."""
     own_text = request.text and request.tokenizer is None
-    with tempfile.TemporaryDirectory() as temporary:
-        if is_gguf(path):
-            from bespoke.compiler.gguf.folder import write_model_folder
-            from bespoke.model.gguf.checkpoint import GgufCheckpoint
-
-            header = read_gguf_header(path)
-            folder = Path(temporary) / path.name  # as errors name it
-            folder.mkdir()
-            write_model_folder(header, folder, tokenizer=own_text)
-            config = read_config(folder)
-            weights: Callable[[], WeightSource] = partial(GgufCheckpoint, header, config)
-        else:
-            folder = path
-            config = read_config(folder)
-            weights = partial(open_weights, folder)
+    with model_folder(resolve_model(request.model), tokenizer=own_text) as (folder, weights):
+        config = read_config(folder)
         text_folder = folder if request.tokenizer is None else resolve_model(request.tokenizer)
         if request.text and not (text_folder / TOKENIZER).is_file():
             check_no_other_tokenizer(text_folder)
         for note in notes_on(folder, text_folder if request.text else None):
             BuildWarning.warn(note)
-        yield OpenedModel(folder, text_folder, config, weights)
+        yield OpenedModel(folder, text_folder, config, partial(weights, config))
+
+
+@contextmanager
+def model_folder(path: Path, *, tokenizer: bool = True) -> Iterator[tuple[Path, Callable[[ModelConfig], WeightSource]]]:
+    """A model as a Hugging Face folder without its weights, and what opens these.
+
+    Of a GGUF file the folder is a temporary one, made of its metadata, the tokenizer's only with `tokenizer`.
+    """
+    if not is_gguf(path):
+        yield path, lambda config: open_weights(path)
+        return
+    from bespoke.compiler.gguf.folder import write_model_folder
+    from bespoke.model.gguf.checkpoint import GgufCheckpoint
+
+    header = read_gguf_header(path)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / path.name  # as errors name it
+        folder.mkdir()
+        write_model_folder(header, folder, tokenizer=tokenizer)
+        yield folder, partial(GgufCheckpoint, header)

@@ -4,7 +4,7 @@
     W' = W + (alpha / rank) B A        of each linear that the adapter has (LoRA, equation 3), in float32, rounded once to float16
 
 The weights are those that the adapter was trained on, not the original ones: with these it would answer differently.
-Configuration and tokenizer are the original folder's, which a bundle does not hold.
+Configuration and tokenizer are the original model's, which a bundle does not hold.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from bespoke.errors import AdapterError, ModelError
 from bespoke.format.plain_file import open_plain, read_plain
 from bespoke.format.tensors import TensorWriter
 from bespoke.format.whole_folder import WholeFolder
-from bespoke.model.checkpoint import SINGLE, Checkpoint
-from bespoke.model.convert import Source, sources_of
+from bespoke.model.checkpoint import SINGLE
+from bespoke.model.convert import Source, named_sources, sources_of
 from bespoke.model.quantize import dequantize
+from bespoke.model.weight_source import WeightSource
 
 __all__ = ["write_merged"]
 
@@ -34,18 +35,24 @@ COPIED = (
     "generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json",
     "added_tokens.json", "chat_template.jinja", "vocab.json", "merges.txt", "LICENSE*", "NOTICE*",
 )  # fmt: skip
+OF_STORED_WEIGHTS = ("torch_dtype", "quantization_config")  # in config.json: they do not hold of the merged ones
 WEIGHTS_AT_ONCE = 1 << 20  # decoded in memory
 
 
-def write_merged(bundle: Bundle, adapter: Mapping[str, np.ndarray], model: Path, out: Path) -> Path:
+def write_merged(
+    bundle: Bundle, adapter: Mapping[str, np.ndarray], model: Path, weights: WeightSource, out: Path
+) -> Path:  # fmt: skip
     """Writes the folder `out`: config.json, model.safetensors, tokenizer and licence. Memory is a few rows of weights.
 
-    `adapter`: every piece by its full name, float32. `model`: the folder that the bundle was built from. Raises AdapterError
-    where that is another model, where a number does not fit float16, and where something else is in the place of `out`.
+    `adapter`: every piece by its full name, float32. `model`: the folder that the bundle was built from, and `weights`, what it
+    was quantized from. Raises AdapterError where that is another model, where a number does not fit float16, and where something
+    else is in the place of `out`.
     """
-    checkpoint = Checkpoint.open(model)
-    sources = sources_of(checkpoint, bundle.manifest.model.config)
-    _check_base(bundle, checkpoint, sources, model)
+    config = bundle.manifest.model.config
+    sources = sources_of(weights, config)
+    _check_base(bundle, weights, sources, model)
+    if weights.whole_norms:
+        sources = named_sources(config)  # transformers reads w where the file has 1 + w
     whole = WholeFolder(out, AdapterError, _replaceable, personal=True)
     try:
         layout = {source.name: (np.float16, source.shape) for of in sources.values() for source in of}
@@ -55,9 +62,8 @@ def write_merged(bundle: Bundle, adapter: Mapping[str, np.ndarray], model: Path,
                 for source in of:
                     for rows in _merged_rows(bundle, tensors, adapter, group, source):
                         writer.write(source.name, _rounded(rows, source.name))
-        config = _config(model / CONFIG)
-        config = {name: value for name, value in config.items() if name != "torch_dtype"} | {"dtype": "float16"}
-        whole.new_file(CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        settings = {name: value for name, value in _settings(model / CONFIG).items() if name not in OF_STORED_WEIGHTS}
+        whole.new_file(CONFIG).write_text(json.dumps(settings | {"dtype": "float16"}, indent=2) + "\n", encoding="utf-8")
         for pattern in COPIED:
             for path in (path for path in model.glob(pattern) if not path.is_dir()):
                 with _reading(path), open_plain(path) as file, whole.new_file(path.name).open("wb") as copy:
@@ -67,7 +73,7 @@ def write_merged(bundle: Bundle, adapter: Mapping[str, np.ndarray], model: Path,
         whole.abandon()
 
 
-def _config(path: Path) -> dict[str, Any]:
+def _settings(path: Path) -> dict[str, Any]:
     with _reading(path):
         found = json.loads(read_plain(path))
     if not isinstance(found, dict):
@@ -123,7 +129,7 @@ def _rounded(rows: np.ndarray, name: str) -> np.ndarray:
     return rounded
 
 
-def _check_base(bundle: Bundle, checkpoint: Checkpoint, sources: Mapping[str, list[Source]], model: Path) -> None:
+def _check_base(bundle: Bundle, checkpoint: WeightSource, sources: Mapping[str, list[Source]], model: Path) -> None:
     """The norms, which a bundle keeps as they are: of another model, or another training of it, they differ."""
     for group, of in sources.items():
         tensors = bundle.weights(group)
@@ -134,7 +140,7 @@ def _check_base(bundle: Bundle, checkpoint: Checkpoint, sources: Mapping[str, li
             if not there or not np.array_equal(tensors[source.target], checkpoint.vector(source.name) + _added(source)):
                 raise AdapterError(
                     f"model {model}", got=f"another model: {source.name} differs",
-                    expected="the folder that the bundle was built from", next_step="Name that folder",
+                    expected="the one that the bundle was built from", next_step="Name that one",
                 )  # fmt: skip
 
 

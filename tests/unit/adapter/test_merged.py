@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file, save_file
+from transformers import AutoModelForCausalLM
 
 from bespoke import PersonalModel
 from bespoke.errors import AdapterError
@@ -32,7 +33,6 @@ def logits_of(network: Any) -> np.ndarray:
 
 def test_transformers_computes_with_it_what_peft_does_with_the_adapter(model: PersonalModel, folder: Path, tmp_path: Path) -> None:
     import peft
-    from transformers import AutoModelForCausalLM
 
     original = shutil.copytree(folder / "model", tmp_path / "model")
     (original / "tokenizer.json").write_text("{}")
@@ -48,8 +48,6 @@ def test_transformers_computes_with_it_what_peft_does_with_the_adapter(model: Pe
 
 
 def test_without_an_adapter_it_is_the_base_and_one_is_asked_for(folder: Path, tmp_path: Path) -> None:
-    from transformers import AutoModelForCausalLM
-
     with PersonalModel.open(folder / "bundle", tmp_path / "state") as opened:
         with pytest.raises(AdapterError, match="no training was accepted"):
             opened.export_merged(tmp_path / "merged", folder / "model")

@@ -12,8 +12,9 @@ import torch
 from compressed_tensors.compressors.pack_quantized import PackedQuantizationCompressor
 from compressed_tensors.quantization import QuantizationArgs, QuantizationConfig, QuantizationScheme
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
-from bespoke import Personalizer, Training
+from bespoke import Personalizer, PersonalModel, Training
 from bespoke.bundle.reader import open_bundle
 from bespoke.errors import ModelError, UnsupportedModel
 from bespoke.format.tensors import map_tensors
@@ -79,12 +80,17 @@ def test_a_scale_that_fp16_cannot_hold_has_its_rows_quantized(tmp_path: Path) ->
     np.testing.assert_array_equal(weights.rows(name, 0, 64), decoded[name].numpy())
 
 
-def test_a_bundle_is_built_whose_golden_values_hold(tmp_path: Path) -> None:
-    packed(tmp_path / "model", 32)
+def test_a_bundle_is_built_whose_golden_values_hold_and_which_can_be_merged(tmp_path: Path) -> None:
+    decoded = packed(tmp_path / "model", 32)
     training = Training(sequence_lengths=(16,), batch_size=1, steps=3)
     bundle = Personalizer(tmp_path / "model", "mesp", "torch", context=32, training=training, text=False).build(tmp_path / "bundle")
     with open_bundle(bundle) as made:
         assert made.manifest.model.architecture == "llama"
+    with PersonalModel.open(bundle, tmp_path / "state") as model:
+        merged = model.export_merged(tmp_path / "merged", tmp_path / "model", base=True)
+    network = AutoModelForCausalLM.from_pretrained(merged, dtype=torch.float32)
+    for name, expected in decoded.items():
+        np.testing.assert_array_equal(network.state_dict()[name].numpy(), expected.half().float().numpy())
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from gguf import GGMLQuantizationType as Kind
 from gguf.quants import dequantize
 from transformers import AutoModelForCausalLM
 
-from bespoke import Personalizer, Training, export_base
+from bespoke import Personalizer, PersonalModel, Training, export_base
 from bespoke.bundle.reader import open_bundle
 from bespoke.compiler.gguf.folder import write_model_folder
 from bespoke.errors import ConfigError, ModelError, UnsupportedModel
@@ -166,6 +166,19 @@ def test_an_exported_base_comes_back_as_the_same_base(family: str, tmp_path: Pat
                 np.testing.assert_array_equal(other.weights(group)[name], values, err_msg=f"{group} {name}")
         assert one.manifest.model.base_sha256 == other.manifest.model.base_sha256
         assert one.manifest.model.licence == other.manifest.model.licence
+
+
+def test_its_bundle_is_merged_for_transformers_as_that_of_the_folder(family: str, tmp_path: Path) -> None:
+    model = small(family, tmp_path / "model")
+    Personalizer(model, "mesp", "torch", context=32, training=TRAINING, data=None).build(tmp_path / "bundle")
+    base = export_base(tmp_path / "bundle", tmp_path / "base")
+    with PersonalModel.open(tmp_path / "bundle", tmp_path / "state") as personal:
+        merged = [personal.export_merged(tmp_path / f"of_{given.name}", given, base=True) for given in (model, base)]
+    assert len({(folder / "model.safetensors").read_bytes() for folder in merged}) == 1
+    tokens = torch.tensor([[5, 9, 2, 30, 7, 7]])
+    networks = [AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32) for folder in merged]
+    one, other = (network(input_ids=tokens).logits.detach().numpy() for network in networks)
+    np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-5)
 
 
 def test_a_bundle_is_built_and_estimated(tmp_path: Path) -> None:
