@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import struct
@@ -140,6 +141,10 @@ def test_a_bundle_of_before_tokenizer_bin_counts_its_texts_as_skipped(bundle: Pa
             del artifact["baked"]
     for name in (BIN, plan):
         (old / name).unlink()
+    data = (bundle.parent / "model" / "tokenizer.json").read_bytes()
+    (old / "text" / "tokenizer.json").write_bytes(data)
+    content["text"]["tokenizer"] = "text/tokenizer.json"
+    content["files"]["text/tokenizer.json"] = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
     rewrite_manifest(old, content)
     report = verify(old, tmp_path / "state")
     assert report["texts_skipped"] == 500
