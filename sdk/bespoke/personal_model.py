@@ -269,7 +269,7 @@ class PersonalModel:
         top_k: int | None = None, seed: int = 0, stop_texts: Sequence[str] = (),
     ) -> Iterator[str]:  # fmt: skip
         """Pieces of the answer to messages, a text or token ids, as they come, with the settings of `session`."""
-        if self._bundle.manifest.text.tokenizer is None:
+        if self._bundle.manifest.text.tokenizer_bin is None:
             check_prompt(prompt)
             raise GenerationError(
                 "prompt", got="a bundle that takes token ids only", expected="a bundle with a tokenizer",

@@ -21,6 +21,7 @@ from bespoke.bundle.manifest import GraphRecord
 from bespoke.bundle.manifest_document import read_manifest
 from bespoke.bundle.reader import Bundle, open_bundle
 from bespoke.data.text import Tokenizer
+from bespoke.data.tokenizer_from_file import tokenizer_of
 from bespoke.errors import BundleError, ModelError
 from bespoke.reference.evaluate import evaluate
 from bespoke.reference.generate import generate
@@ -81,9 +82,9 @@ class Sources:
     def __init__(self, bundle: Bundle, manifest: bytes) -> None:
         self.manifest = manifest
         self.graphs = [(record, bundle.read(record.file)) for record in bundle.manifest.graphs]
-        text = bundle.manifest.text
-        assert text.tokenizer is not None
-        self.tokenizer = bundle.read(text.tokenizer)
+        tokenizer = tokenizer_of(bundle.manifest.text, bundle.read)
+        assert tokenizer is not None
+        self.tokenizer = tokenizer.files()["tokenizer.json"]
 
     def draw(self, numbers: random.Random) -> tuple[str, object, Callable[[], object]]:
         match numbers.randrange(3):
@@ -204,9 +205,8 @@ def test_a_program_of_an_unknown_dtype_or_a_negative_size_is_refused(graph: byte
     assert "v1" in refused.value.subject
 
 
-def test_a_tokenizer_that_makes_its_library_panic_is_refused(stories_bundle: Path) -> None:
-    with open_bundle(stories_bundle) as bundle:
-        document = json.loads(bundle.read(str(bundle.manifest.text.tokenizer)))
+def test_a_tokenizer_that_makes_its_library_panic_is_refused(stories: Path) -> None:
+    document = json.loads((stories / "tokenizer.json").read_bytes())
     document["model"]["continuing_subword_prefix"] = "a" * 300
     with pytest.raises(ModelError, match="Panic"):
         Tokenizer.from_bytes(json.dumps(document).encode())

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import struct
@@ -81,7 +82,7 @@ def test_a_changed_text_and_changed_tokens_are_named(bundle: Path, tmp_path: Pat
 
 
 def test_another_tokenizer_is_found_and_named_by_what_it_does(bundle: Path, tmp_path: Path) -> None:
-    document = json.loads((bundle / "text" / "tokenizer.json").read_bytes())
+    document = json.loads((bundle.parent / "model" / "tokenizer.json").read_bytes())
     document["model"]["merges"].pop(3)
     fewer = write_tokenizer_file(Tokenizer.from_bytes(json.dumps(document).encode(), None))
     error = refused(changed(bundle, tmp_path / "b", BIN, written(lambda data: fewer)), tmp_path / "state")
@@ -92,12 +93,12 @@ def test_another_tokenizer_is_found_and_named_by_what_it_does(bundle: Path, tmp_
 @pytest.mark.parametrize("with_unknown", [False, True])
 def test_texts_whose_bytes_have_no_tokens_are_held(bundle: Path, tmp_path: Path, with_unknown: bool) -> None:
     """They are not decoded to the text again: U+0001 is lost, or a special token that the stream leaves out."""
-    document = json.loads((bundle / "text" / "tokenizer.json").read_bytes())
+    document = json.loads((bundle.parent / "model" / "tokenizer.json").read_bytes())
     for byte in (1, 2):
         del document["model"]["vocab"][bytes_to_unicode()[byte]]
     special = document["added_tokens"][0]["content"]
     document["model"]["unk_token"] = special if with_unknown else None
-    tokenizer = Tokenizer.from_bytes(json.dumps(document).encode(), (bundle / "text" / "tokenizer_config.json").read_bytes())
+    tokenizer = Tokenizer.from_bytes(json.dumps(document).encode())
 
     def of_this_tokenizer(content: dict[str, Any]) -> None:
         for one, text in zip(content["texts"], ("\x01\x02", "Hello\x01\x02world", "#\x01# a"), strict=False):
@@ -140,6 +141,10 @@ def test_a_bundle_of_before_tokenizer_bin_counts_its_texts_as_skipped(bundle: Pa
             del artifact["baked"]
     for name in (BIN, plan):
         (old / name).unlink()
+    data = (bundle.parent / "model" / "tokenizer.json").read_bytes()
+    (old / "text" / "tokenizer.json").write_bytes(data)
+    content["text"]["tokenizer"] = "text/tokenizer.json"
+    content["files"]["text/tokenizer.json"] = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
     rewrite_manifest(old, content)
     report = verify(old, tmp_path / "state")
     assert report["texts_skipped"] == 500

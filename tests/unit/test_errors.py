@@ -208,7 +208,7 @@ def _weights_that_are_not_those_of_the_golden_vectors(folder: Path, monkeypatch:
     prover = _Prover.__new__(_Prover)
     prover.document = document  # type: ignore[assignment]
     prover.bundle = SimpleNamespace(  # type: ignore[assignment]
-        manifest=SimpleNamespace(text=SimpleNamespace(tokenizer=None, tokenizer_config=None, turns=None))
+        manifest=SimpleNamespace(text=SimpleNamespace(tokenizer=None, tokenizer_bin=None, turns=None)), read=None
     )
     prover._texts()
 

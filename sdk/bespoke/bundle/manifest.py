@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 FORMAT = "bespoke-bundle"
-MAJOR, MINOR = 1, 5
+MAJOR, MINOR = 1, 6
 # Dotted path of a field (list and key positions left out) -> minor that brought it. Such a field has a default, for documents of
 # before; a document of its minor has to hold it like any other.
 ADDED: Mapping[str, int] = {
@@ -158,8 +158,8 @@ class LoraRecord(Settings):
 class TextRecord(Settings):
     """How text becomes tokens. All files absent: the app gives token ids."""
 
-    tokenizer: FileName | None = Field(description="tokenizer.json")
-    tokenizer_config: FileName | None = Field(description="its settings: names of special tokens")
+    tokenizer: FileName | None = Field(description="tokenizer.json; null where tokenizer.bin gives the whole tokenizer back")
+    tokenizer_config: FileName | None = Field(description="its settings: names of special tokens; null without tokenizer.json")
     tokenizer_bin: FileName | None = Field(
         default=None, description="tokenizer.bin: the tokenizer as tables that a device maps; null: the device takes token ids"
     )

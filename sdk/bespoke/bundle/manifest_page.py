@@ -10,7 +10,7 @@ __all__ = ["manifest_page"]
 
 _HEAD = """# Manifest
 
-Every field of `manifest.json`, format 1.5. All of them are required, at every level; `null` is a value that has to be
+Every field of `manifest.json`, format 1.6. All of them are required, at every level; `null` is a value that has to be
 written. How a reader treats the document as a whole is on [the format's page](bundle_format.md). This page is written by
 `python -m bespoke.bundle.manifest_page` out of the models that read the file.
 """

@@ -84,7 +84,7 @@ def inspect(
 def _lines(bundle: Bundle) -> str:
     m = bundle.manifest
     version = f"{m.format_version.major}.{m.format_version.minor}"
-    text = "token ids only" if m.text.tokenizer is None else "chat turns" if m.text.turns else "text"
+    text = "token ids only" if m.text.tokenizer_bin is None else "chat turns" if m.text.turns else "text"
     size = sum(file.size for file in m.files.values())
     made_by = f"{m.created_by.name} {m.created_by.version}"
     plans = [

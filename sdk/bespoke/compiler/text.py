@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from bespoke.data.marks import check_turns_can_be_told
 from bespoke.data.template import compile_turns, find_template
 from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_file import write_tokenizer_file
+from bespoke.data.tokenizer_from_file import can_be_read_back
 from bespoke.data.turns import Turns, protect_markers, stop_ids
 from bespoke.data.turns_check import check_trained_as_asked
 from bespoke.data.turns_in_text import TurnReader
@@ -56,17 +58,19 @@ def text_rules(request: BuildRequest, folder: Path, config: ModelConfig) -> Text
         check_turns_can_be_told(tokenizer, turns)
         _check_within_embedding(tokenizer, turns, config.vocab_size)
         check_trained_as_asked(tokenizer, turns)
-    files = {f"text/{name}": data for name, data in tokenizer.files().items()} if tokenizer else {}
+    files = {}
     if tokenizer is not None:
-        files["text/tokenizer.bin"] = write_tokenizer_file(tokenizer, str(path))
+        files["text/tokenizer.bin"] = data = write_tokenizer_file(tokenizer, str(path))
+        if not can_be_read_back(data):
+            files |= {f"text/{name}": data for name, data in tokenizer.files().items()}
     if turns is not None:
         files["text/turns.json"] = turns.to_bytes()
     ends = {id for id in end_ids(folder) if id < config.vocab_size}
     record = TextRecord(
-        tokenizer="text/tokenizer.json" if tokenizer else None,
-        tokenizer_config="text/tokenizer_config.json" if tokenizer else None,
-        tokenizer_bin="text/tokenizer.bin" if tokenizer else None,
-        turns="text/turns.json" if turns else None,
+        tokenizer=_named("tokenizer.json", files),
+        tokenizer_config=_named("tokenizer_config.json", files),
+        tokenizer_bin=_named("tokenizer.bin", files),
+        turns=_named("turns.json", files),
         train_on=request.train_on,  # type: ignore[arg-type]
         bos_id=tokenizer.bos_id if tokenizer else None,
         eos_id=tokenizer.eos_id if tokenizer else None,
@@ -74,6 +78,11 @@ def text_rules(request: BuildRequest, folder: Path, config: ModelConfig) -> Text
         vocab_size=config.vocab_size,
     )
     return Text(tokenizer, turns, record, files)
+
+
+def _named(file: str, files: Mapping[str, bytes]) -> str | None:
+    name = f"text/{file}"
+    return name if name in files else None
 
 
 def _check_within_embedding(tokenizer: Tokenizer, turns: Turns, vocab_size: int) -> None:

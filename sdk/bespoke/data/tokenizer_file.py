@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """tokenizer.bin: a tokenizer.json as tables that a device maps and reads in place (bindings/native/src/text/tokenizer_file.cpp).
 
-All numbers are little-endian. A header, then sections in the order of `_SECTIONS`, each beginning at a multiple of 8 bytes,
+All numbers are little-endian. A header, then sections in the order of `SECTIONS`, each beginning at a multiple of 8 bytes,
 with nothing behind the last:
 
     magic        8 bytes "bsptok" and two zeros
@@ -23,6 +23,7 @@ import json
 import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from enum import IntFlag
 from typing import Any
 
 import numpy as np
@@ -34,33 +35,67 @@ from bespoke.data.known_bytes import BYTE_TOKEN, byte_names, token_bytes
 from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_kind import SPACE_SIGN, Pattern, TokenizerKind, read_kind, refuse
 
-__all__ = ["merge_pairs", "write_tokenizer_file"]
+__all__ = [
+    "LARGEST_TOKEN",
+    "MAGIC",
+    "NONE",
+    "SECTIONS",
+    "SETTINGS",
+    "VERSION",
+    "AddedFlag",
+    "Flag",
+    "merge_pairs",
+    "write_tokenizer_file",
+]
 
-_MAGIC = b"bsptok\0\0"
-_VERSION = 2
-_NONE = 0xFFFFFFFF
-# Bits of the header's flags, and of an added token's.
-_NFC, _REPLACES_SPACES, _WHOLE_WORDS, _SINGLE_DIGITS, _CUTS_WORDS, _STRIPS_SPACE, _FUSES_UNKNOWN = (1 << bit for bit in range(7))
-_PROTECTED, _NORMALIZED = 1, 2
-_LARGEST_TOKEN = 0xFFFF  # bytes
+MAGIC = b"bsptok\0\0"
+VERSION = 2
+NONE = 0xFFFFFFFF
+LARGEST_TOKEN = 0xFFFF  # bytes
 _ODD_BYTE = re.compile("<0x([+][0-9a-fA-F]|[0-9a-fA-F]{2})>")  # decoded to a byte by the `tokenizers` package
 _BLOCK = 128  # characters whose classes stand together
-_SECTIONS = (
-    "byte_ids",  # uint32 [256]: the token of each byte, or none
-    "merges",  # slots of uint32 left, right, rank, result
-    "token_ends",  # uint32 [vocabulary]: where in token_bytes each token ends; it begins where the one before ends
-    "token_bytes",  # what a token is decoded to; of a byte's own token that byte
-    "words",  # slots of uint32: tokens by their bytes
-    "characters",  # slots of uint32 code point, token
-    "added",  # uint32 id, flags, and first byte and size in added_text of its content and of what is looked for, in that order
-    "added_text",
-    "control",  # uint32, ascending: tokens that content never becomes
-    "class_blocks",  # uint16 [0x110000 / 128]: which block of classes these characters have
-    "classes",  # uint8 [blocks, 128]: bits in the order of _classes
-    "changes",  # uint32 code point, order among marks (0: none), first and count in decomposed; ascending
-    "decomposed",  # uint32: code points
-    "compositions",  # uint32 first, second, composed; ascending
-)
+
+
+class Flag(IntFlag):
+    """Bits of the header's flags."""
+
+    nfc = 1
+    replaces_spaces = 2
+    whole_words = 4
+    single_digits = 8
+    cuts_words = 16
+    strips_space = 32
+    fuses_unknown = 64
+
+
+class AddedFlag(IntFlag):
+    """Bits of an added token's flags."""
+
+    protected = 1
+    normalized = 2
+
+
+SETTINGS = (
+    "version", "flags", "pattern", "most_numbers", "prefix", "bos", "eos", "vocabulary", "merge_slots", "character_slots",
+    "word_slots", "unknown",
+)  # fmt: skip
+# Name: (type, numbers of an entry).
+SECTIONS: Mapping[str, tuple[str, int]] = {
+    "byte_ids": ("<u4", 1),  # [256]: the token of each byte, or none
+    "merges": ("<u4", 4),  # slots of left, right, rank, result
+    "token_ends": ("<u4", 1),  # [vocabulary]: where in token_bytes each token ends; it begins where the one before ends
+    "token_bytes": ("u1", 1),  # what a token is decoded to; of a byte's own token that byte
+    "words": ("<u4", 1),  # slots: tokens by their bytes
+    "characters": ("<u4", 2),  # slots of code point, token
+    "added": ("<u4", 6),  # id, flags, and first byte and size in added_text of its content and of what is looked for, in that order
+    "added_text": ("u1", 1),
+    "control": ("<u4", 1),  # ascending: tokens that content never becomes
+    "class_blocks": ("<u2", 1),  # [0x110000 / 128]: which block of classes these characters have
+    "classes": ("u1", 1),  # [blocks * 128]: bits in the order of _classes
+    "changes": ("<u4", 4),  # code point, order among marks (0: none), first and count in decomposed; ascending
+    "decomposed": ("<u4", 1),  # code points
+    "compositions": ("<u4", 3),  # first, second, composed; ascending
+}
 
 
 def write_tokenizer_file(tokenizer: Tokenizer, subject: str = "tokenizer.json") -> bytes:
@@ -77,8 +112,8 @@ def write_tokenizer_file(tokenizer: Tokenizer, subject: str = "tokenizer.json") 
     size = max(spelled) + 1
     tokens = [token_bytes(spelled[token_id], byte_level) if token_id in spelled else b"" for token_id in range(size)]
     longest = max(range(size), key=lambda token_id: len(tokens[token_id]))
-    if len(tokens[longest]) > _LARGEST_TOKEN:
-        refuse(f"{subject}: token {longest}", f"{len(tokens[longest])} bytes", f"at most {_LARGEST_TOKEN}")
+    if len(tokens[longest]) > LARGEST_TOKEN:
+        refuse(f"{subject}: token {longest}", f"{len(tokens[longest])} bytes", f"at most {LARGEST_TOKEN}")
 
     pairs = _merges(document["model"]["merges"], vocabulary)
     crosses = any(b.startswith(SPACE_SIGN) and not a.endswith(SPACE_SIGN) for a, b in merge_pairs(document["model"]["merges"]))
@@ -97,7 +132,7 @@ def write_tokenizer_file(tokenizer: Tokenizer, subject: str = "tokenizer.json") 
     blocks, classes = _class_blocks(kind)
     changes, decomposed, compositions = _normalization(kind)
     sections: dict[str, npt.NDArray[Any]] = {
-        "byte_ids": np.array([vocabulary.get(name, _NONE) for name in names], "<u4"),
+        "byte_ids": np.array([vocabulary.get(name, NONE) for name in names], "<u4"),
         "merges": merges,
         "token_ends": np.cumsum([len(token) for token in tokens]).astype("<u4"),
         "token_bytes": np.frombuffer(b"".join(tokens), np.uint8),
@@ -115,7 +150,7 @@ def write_tokenizer_file(tokenizer: Tokenizer, subject: str = "tokenizer.json") 
     # What a text loses may have kept two signs for a space apart, of which merges make one token.
     cuts_words = not byte_level and not crosses and not lacks_bytes
     flags = _flags(kind, cuts_words=cuts_words, fuses_unknown=unknown is not None and document["model"]["fuse_unk"])
-    settings = (_VERSION, flags, kind.pattern, kind.most_numbers, kind.prefix, *map(_or_none, (tokenizer.bos_id, tokenizer.eos_id)))
+    settings = (VERSION, flags, kind.pattern, kind.most_numbers, kind.prefix, *map(_or_none, (tokenizer.bos_id, tokenizer.eos_id)))
     return _pack((*settings, size, merge_slots, letter_slots, word_slots, _or_none(unknown)), sections)
 
 
@@ -141,29 +176,29 @@ def _unknown(model: Mapping[str, Any], kind: TokenizerKind, lacks_bytes: bool, s
 
 
 def _pack(settings: Sequence[int], sections: Mapping[str, npt.NDArray[Any]]) -> bytes:
-    counts = [len(sections[name]) for name in _SECTIONS]
-    data = bytearray(_MAGIC + struct.pack(f"<{len(settings)}I", *settings))
+    counts = [len(sections[name]) for name in SECTIONS]
+    data = bytearray(MAGIC + struct.pack(f"<{len(settings)}I", *settings))
     data += bytes(-len(data) % 8) + struct.pack(f"<{len(counts)}Q", *counts)
-    for name in _SECTIONS:
+    for name in SECTIONS:
         data += bytes(-len(data) % 8) + sections[name].tobytes()
     return bytes(data)
 
 
 def _flags(kind: TokenizerKind, cuts_words: bool, fuses_unknown: bool) -> int:
     asked = {
-        _NFC: kind.nfc,
-        _REPLACES_SPACES: kind.replaces_spaces,
-        _WHOLE_WORDS: kind.whole_words,
-        _SINGLE_DIGITS: kind.single_digits,
-        _CUTS_WORDS: cuts_words,
-        _STRIPS_SPACE: kind.strips_space,
-        _FUSES_UNKNOWN: fuses_unknown,
+        Flag.nfc: kind.nfc,
+        Flag.replaces_spaces: kind.replaces_spaces,
+        Flag.whole_words: kind.whole_words,
+        Flag.single_digits: kind.single_digits,
+        Flag.cuts_words: cuts_words,
+        Flag.strips_space: kind.strips_space,
+        Flag.fuses_unknown: fuses_unknown,
     }
     return sum(flag for flag, given in asked.items() if given)
 
 
 def _or_none(token_id: int | None) -> int:
-    return _NONE if token_id is None else token_id
+    return NONE if token_id is None else token_id
 
 
 # Tokens and merges.
@@ -214,7 +249,7 @@ def _hash_table(entries: Sequence[tuple[int, Sequence[int]]], width: int) -> tup
             slot, looked = (slot + 1) & (size - 1), looked + 1
         taken[slot] = entry
         longest = max(longest, looked)
-    empty = (_NONE,) * width
+    empty = (NONE,) * width
     return np.array([entry or empty for entry in taken], "<u4"), longest
 
 
@@ -241,7 +276,7 @@ def _added(
     text = b""
     records = []
     for normalized, sought, content, token_id in found:
-        flags = (_PROTECTED if token_id in control else 0) | (_NORMALIZED if normalized else 0)
+        flags = (AddedFlag.protected if token_id in control else 0) | (AddedFlag.normalized if normalized else 0)
         records.append((token_id, flags, len(text), len(content), len(text) + len(content), len(sought)))
         text += content + sought
     return np.array(records, "<u4").reshape(-1, 6), text

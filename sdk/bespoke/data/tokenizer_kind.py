@@ -20,7 +20,9 @@ __all__ = [
     "Pattern",
     "Prefix",
     "TokenizerKind",
+    "components",
     "read_kind",
+    "refuse",
 ]
 
 SPACE_SIGN = "▁"
@@ -89,6 +91,8 @@ _DECODING: list[dict[str, Any]] = [
     {"type": "Fuse"},
 ]
 _STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+_METASPACE = {"type": "Metaspace", "replacement": SPACE_SIGN, "split": False}
+_DIGITS = {"type": "Digits", "individual_digits": True}
 _SCHEMES = {"first": Prefix.bare_text, "always": Prefix.bare_stretch, "never": Prefix.none}
 
 
@@ -106,6 +110,36 @@ def read_kind(document: Mapping[str, Any], subject: str) -> TokenizerKind:
     if any(step["type"] == "ByteLevel" for step in splits):
         return _byte_level(model, normalizers, splits, decoders, subject)
     return _sentencepiece(model, normalizers, splits, decoders, subject)
+
+
+def components(kind: TokenizerKind) -> dict[str, Any]:
+    """Normalizer, pre-tokenizer and decoder of a tokenizer.json of this kind: the inverse of `read_kind`."""
+    normalizers: list[dict[str, Any]] = []
+    splits: list[dict[str, Any]] = []
+    if kind.pattern == Pattern.sentencepiece:
+        if kind.replaces_spaces:
+            normalizers = [_PREPEND, _REPLACE] if kind.prefix == Prefix.stretch else [_REPLACE]
+        else:
+            scheme = next((name for name, prefix in _SCHEMES.items() if prefix == kind.prefix), "never")
+            splits = [{**_METASPACE, "prepend_scheme": scheme}]
+        decoders = [*_DECODING, _STRIP] if kind.strips_space else _DECODING
+    else:
+        normalizers = [{"type": "NFC"}] if kind.nfc else []
+        own_pattern = kind.pattern == Pattern.gpt2
+        if not own_pattern:
+            said = (kind.letters, kind.most_numbers)
+            regex = next((text for text, known in _WRITTEN_OUT.items() if (known.letters, known.most_numbers) == said), "")
+            splits.append({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False})
+        if kind.single_digits:
+            splits.append(_DIGITS)
+        spaced = kind.prefix != Prefix.none
+        decoders = [{"type": "ByteLevel", "add_prefix_space": spaced, "trim_offsets": True, "use_regex": own_pattern}]
+        splits += decoders
+    return {
+        "normalizer": _one(normalizers, "normalizers"),
+        "pre_tokenizer": _one(splits, "pretokenizers"),
+        "decoder": _one(decoders, "decoders"),
+    }
 
 
 def refuse(subject: str, got: str, expected: str) -> NoReturn:
@@ -138,7 +172,7 @@ def _byte_level(model: Any, normalizers: list[Any], splits: list[Any], decoders:
         kind = replace(_GPT2, prefix=Prefix.bare_stretch if spaced else Prefix.none)
     elif len(before) == 1 and last["type"] == "ByteLevel" and not spaced:
         (first,) = before
-        if own_pattern and first == {"type": "Digits", "individual_digits": True}:
+        if own_pattern and first == _DIGITS:
             kind = replace(_GPT2, single_digits=True)
         elif not own_pattern and first["type"] == "Split" and (first["behavior"], first["invert"]) == ("Isolated", False):
             kind = _WRITTEN_OUT.get(first["pattern"].get("Regex", ""))
@@ -163,10 +197,9 @@ def _sentencepiece(model: Any, normalizers: list[Any], splits: list[Any], decode
         if splits and [(step["type"], step.get("pattern")) for step in splits] != [("Split", {"String": " "})]:
             refuse(f"{subject}: pre_tokenizer", repr(splits), "none")
         return replace(kind, replaces_spaces=True, prefix=Prefix.stretch if _PREPEND in normalizers else Prefix.none)
-    expected = {"type": "Metaspace", "replacement": SPACE_SIGN, "split": False}
     given = dict(splits[0]) if len(splits) == 1 else {}
     prefix = _SCHEMES.get(given.pop("prepend_scheme", ""))
-    if given != expected or prefix is None:
+    if given != _METASPACE or prefix is None:
         wanted = f"Metaspace with {SPACE_SIGN} and without split, or a normalizer that does it"
         refuse(f"{subject}: pre_tokenizer", repr(splits), wanted)
     return replace(kind, prefix=prefix)
@@ -177,6 +210,13 @@ def _steps(part: Any, inner: str) -> list[dict[str, Any]]:
     if part is None:
         return []
     return list(part[inner]) if part["type"] == "Sequence" else [part]
+
+
+def _one(steps: list[dict[str, Any]], inner: str) -> dict[str, Any] | None:
+    """The component that has these members."""
+    if len(steps) > 1:
+        return {"type": "Sequence", inner: steps}
+    return steps[0] if steps else None
 
 
 def _names(steps: list[dict[str, Any]]) -> str:

@@ -19,6 +19,7 @@ import numpy as np
 
 from bespoke import arguments
 from bespoke.bundle.reader import Bundle, open_bundle
+from bespoke.data.tokenizer_from_file import tokenizer_of
 from bespoke.errors import BundleError, UnsupportedModel
 from bespoke.exports.gguf_vocabulary import read_vocabulary
 from bespoke.format.whole_folder import WholeFolder
@@ -125,10 +126,11 @@ def _add_sizes(writer: gguf.GGUFWriter, config: ModelConfig) -> None:
 def _add_text(writer: gguf.GGUFWriter, bundle: Bundle) -> None:
     text, size = bundle.manifest.text, bundle.manifest.model.config.vocab_size
     writer.add_vocab_size(size)
-    if text.tokenizer is None:
+    tokenizer = tokenizer_of(text, bundle.read)
+    if tokenizer is None:
         writer.add_tokenizer_model("none")
         return
-    vocabulary = read_vocabulary(bundle.read(text.tokenizer), size)
+    vocabulary = read_vocabulary(tokenizer.files()["tokenizer.json"], size)
     writer.add_tokenizer_model(vocabulary.model)
     writer.add_tokenizer_pre(vocabulary.pre)
     writer.add_token_list(vocabulary.tokens)

@@ -21,6 +21,7 @@ import torch
 from bespoke.bundle.manifest import MethodRecord
 from bespoke.bundle.reader import Bundle
 from bespoke.data.text import Tokenizer
+from bespoke.data.tokenizer_from_file import tokenizer_of
 from bespoke.data.turns import Turns, protect_markers
 from bespoke.errors import BespokeError, GoldenMismatch
 from bespoke.golden.batch import padded
@@ -315,11 +316,8 @@ def _batch(golden: Golden, method: MethodRecord, length: int) -> Batch:
 def _tokenizer(bundle: Bundle) -> Tokenizer | None:
     """As examples are tokenized: the template's markers are protected."""
     text = bundle.manifest.text
-    if text.tokenizer is None:
-        return None
-    config = None if text.tokenizer_config is None else bundle.read(text.tokenizer_config)
-    tokenizer = Tokenizer.from_bytes(bundle.read(text.tokenizer), config, text.tokenizer)
-    if text.turns is not None:
+    tokenizer = tokenizer_of(text, bundle.read)
+    if tokenizer is not None and text.turns is not None:
         protect_markers(tokenizer, Turns.from_bytes(bundle.read(text.turns), text.turns))
     return tokenizer
 

@@ -52,7 +52,7 @@ def manifest_document() -> dict[str, Any]:
     }
     return {
         "format": "bespoke-bundle",
-        "format_version": {"major": 1, "minor": 5},
+        "format_version": {"major": 1, "minor": 6},
         "created_by": {"name": "bespoke-sdk", "version": "0.1.0"},
         "model": {
             "name": "tests/tiny",

@@ -105,7 +105,7 @@ def test_an_unknown_field_is_refused_at_every_level(document: dict[str, Any]) ->
             read_manifest(as_bytes(doctored))
 
 
-@pytest.mark.parametrize("version", [{"major": 2, "minor": 0}, {"major": 0, "minor": 9}, {"major": 1, "minor": 6}])
+@pytest.mark.parametrize("version", [{"major": 2, "minor": 0}, {"major": 0, "minor": 9}, {"major": 1, "minor": 7}])
 def test_other_versions_are_refused_as_such(document: dict[str, Any], version: dict[str, int]) -> None:
     with pytest.raises(BundleVersionError) as caught:
         read_manifest(as_bytes({**document, "format_version": version, "unknown": 1}))

@@ -62,6 +62,7 @@ def test_inspect_says_what_the_manifest_says(built: Built) -> None:
     assert answer.json["signed"] is True
     text = bespoke("inspect", built.bundle).ok().out
     assert "stories260K" in text
+    assert "token ids only" not in text
     assert any(line.split()[:2] == ["mesp", "32"] for line in text.splitlines())
     assert any(line.split()[:2] == ["generation", "128"] for line in text.splitlines())
 

@@ -15,6 +15,8 @@ from bespoke.bundle.reader import open_bundle
 from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_file import write_tokenizer_file
 from bespoke.errors import DataError, ModelError
+from bespoke.golden.prover import verify_bundle
+from bespoke.model.special_tokens import special_token_settings
 from tests.models import tiny_model
 from tests.unit.cli.commands import bespoke
 from tests.unit.golden.bundles import byte_level_bpe
@@ -55,10 +57,26 @@ def test_a_bundle_has_tokenizer_bin_where_the_model_has_a_tokenizer(model: Path,
     with open_bundle(first) as bundle:
         text = bundle.manifest.text
         assert (text.tokenizer_bin, text.turns) == ("text/tokenizer.bin", "text/turns.json")
-        tokenizer = Tokenizer.open(first / "text")
+        assert (text.tokenizer, text.tokenizer_config) == (None, None)
+        assert {path.name for path in (first / "text").iterdir()} == {"tokenizer.bin", "turns.json"}
+        tokenizer = Tokenizer.open(model / "tokenizer.json", special_token_settings(model))
         tokenizer.protect(["<s>", "</s>"])  # the marks of the template's turns
         assert bytes(bundle.read("text/tokenizer.bin")) == write_tokenizer_file(tokenizer)
     assert (first / "manifest.json").read_bytes() == (second / "manifest.json").read_bytes()
+
+
+def test_tokenizer_json_is_kept_where_tokenizer_bin_would_give_back_another(tmp_path: Path) -> None:
+    """Two tokens of one text: the second is spelled with a letter that byte-level BPE does not have."""
+    folder = tiny_model("llama", tmp_path / "model", **SMALL, vocab_size=302)
+    document = json.loads(byte_level_bpe().to_str())
+    document["model"]["vocab"] |= {"№": 300, "âĦĸ": 301}
+    (folder / "tokenizer.json").write_text(json.dumps(document))
+    made = personalizer(folder).build(tmp_path / "bundle")
+    with open_bundle(made) as bundle:
+        text = bundle.manifest.text
+        assert (text.tokenizer, text.tokenizer_config) == ("text/tokenizer.json", "text/tokenizer_config.json")
+        assert json.loads(bundle.read("text/tokenizer.json")) == document
+        assert "texts" in {check.what for check in verify_bundle(bundle).checks}
 
 
 def test_without_a_tokenizer_there_is_none(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -14,6 +15,9 @@ import numpy as np
 import pytest
 
 from bespoke.bundle.reader import open_bundle
+from bespoke.data.text import Tokenizer
+from bespoke.data.tokenizer_file import write_tokenizer_file
+from bespoke.data.tokenizer_from_file import read_tokenizer_file
 from bespoke.errors import BespokeError, BundleError, GoldenMismatch, PlanError
 from bespoke.golden.prover import VerifyReport, verify_bundle
 from tests.checks import few_rows_of
@@ -122,11 +126,38 @@ def test_other_numbers_are_found_by_the_evaluation(
     assert "Build the bundle again" in error.next_step
 
 
-def test_another_tokenizer_is_found_by_its_texts(bundle: Path, tmp_path: Path) -> None:
-    def drop_merge(content: dict[str, Any]) -> None:
-        content["model"]["merges"].pop(3)
+def of_1_5(bundle: Path, into: Path) -> Path:
+    """The same bundle with a tokenizer.json beside tokenizer.bin, as all had it before format 1.6."""
+    shutil.copytree(bundle, into)
+    files = Tokenizer.open(bundle.parent / "model").files()
+    content = json.loads((into / "manifest.json").read_bytes())
+    content["format_version"]["minor"] = 5
+    for field, (name, data) in zip(("tokenizer", "tokenizer_config"), files.items(), strict=True):
+        (into / "text" / name).write_bytes(data)
+        content["text"][field] = f"text/{name}"
+        content["files"][f"text/{name}"] = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
+    rewrite_manifest(into, content)
+    return into
 
-    error = refused(changed(bundle, tmp_path / "b", "text/tokenizer.json", document(drop_merge)))
+
+def drop_merge(content: dict[str, Any]) -> None:
+    content["model"]["merges"].pop(3)
+
+
+def drop_merge_of_file(path: Path) -> None:
+    content = json.loads(read_tokenizer_file(path.read_bytes()).files()["tokenizer.json"])
+    drop_merge(content)
+    path.write_bytes(write_tokenizer_file(Tokenizer.from_bytes(json.dumps(content).encode())))
+
+
+@pytest.mark.parametrize("minor", [5, 6])
+def test_another_tokenizer_is_found_by_its_texts(bundle: Path, tmp_path: Path, minor: int) -> None:
+    if minor == 5:
+        old = of_1_5(bundle, tmp_path / "a")
+        assert [check.compared for check in verify(old).checks if check.what == "texts"] == [500]
+        error = refused(changed(old, tmp_path / "b", "text/tokenizer.json", document(drop_merge)))
+    else:
+        error = refused(changed(bundle, tmp_path / "b", "text/tokenizer.bin", drop_merge_of_file))
     assert isinstance(error, GoldenMismatch)
     assert error.subject.startswith("Golden text ")
     assert "tokens" in error.got

@@ -159,7 +159,7 @@ def test_places_are_all_elements_of_a_small_tensor_and_counted_ones_of_a_large()
 
 
 def test_texts_are_many_distinct_and_tokenized_as_content(bundle: Path) -> None:
-    tokenizer = Tokenizer.open(bundle / "text" / "tokenizer.json")
+    tokenizer = Tokenizer.open(bundle.parent / "model")
     texts = golden_texts(tokenizer, 0)
     assert len({text.text for text in texts}) == len(texts) == 500
     plain = tokenizer._outer  # the package itself is the oracle where no special token is in sight

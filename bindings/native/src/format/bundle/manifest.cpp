@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kNextStep = "Get the bundle again from where it was built, or build it again";
 constexpr const char* kFormat = "bespoke-bundle";
-constexpr int64_t kMajor = 1, kMinor = 5;
+constexpr int64_t kMajor = 1, kMinor = 6;
 constexpr size_t kMaxBytes = 8u << 20, kMaxDepth = 16, kMaxItems = 500'000;
 
 const char* printable(const std::string& text) { return is_printable(text) ? nullptr : "a text without control characters"; }
