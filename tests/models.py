@@ -176,7 +176,7 @@ def dequantized_reference(folder: Path, *, dtype: torch.dtype = torch.float32) -
         _round_embed_scale(model, stored)
     model.requires_grad_(False)
     model.eval()
-    return _in_float64(model) if dtype == torch.float64 else model
+    return in_float64(model) if dtype == torch.float64 else model
 
 
 def _round_embed_scale(model: Any, stored: Mapping[str, Any]) -> None:
@@ -204,7 +204,7 @@ def mean_squares(folder: Path, tokens: torch.Tensor) -> dict[str, np.ndarray]:
             module.register_forward_pre_hook(watch("model.embed_tokens.weight" if table else f"{name}.weight"))
     with torch.no_grad():
         _round_embed_scale(model, json.loads((folder / "config.json").read_text(encoding="utf-8")))
-        _in_float64(model)(input_ids=tokens, use_cache=False)
+        in_float64(model)(input_ids=tokens, use_cache=False)
     return seen
 
 
@@ -224,7 +224,7 @@ def _counts(folder: Path) -> dict[str, torch.Tensor]:
     return {name: torch.exp2((power - power.max()).clamp(min=-30)).float() for name, power in powers.items()}
 
 
-def _in_float64(model: Any) -> Any:
+def in_float64(model: Any) -> Any:
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import eager_mask
 
