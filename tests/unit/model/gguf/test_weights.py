@@ -24,6 +24,7 @@ from bespoke.model.families import read_config
 from bespoke.model.gguf.checkpoint import GgufCheckpoint
 from bespoke.model.quantize import dequantize as decode
 from bespoke.model.quantize import quantize
+from tests.checks import few_of
 from tests.gguf_files import write_gguf
 from tests.models import tiny_model
 
@@ -154,6 +155,7 @@ def test_k_quants_are_decoded_and_quantized(tmp_path: Path) -> None:
     np.testing.assert_array_equal(checkpoint.rows(name, 0, 256), dequantize(whole, Kind.Q6_K))
 
 
+@pytest.mark.parametrize("family", few_of(FAMILIES, ("llama", "gemma3_text")), indirect=True)
 def test_an_exported_base_comes_back_as_the_same_base(family: str, tmp_path: Path) -> None:
     first = Personalizer(small(family, tmp_path / "model"), "mesp", "torch", context=32, training=TRAINING, data=None)
     first.build(tmp_path / "first")
@@ -168,6 +170,7 @@ def test_an_exported_base_comes_back_as_the_same_base(family: str, tmp_path: Pat
         assert one.manifest.model.licence == other.manifest.model.licence
 
 
+@pytest.mark.parametrize("family", few_of(FAMILIES, ("gemma3_text",)), indirect=True)
 def test_its_bundle_is_merged_for_transformers_as_that_of_the_folder(family: str, tmp_path: Path) -> None:
     model = small(family, tmp_path / "model")
     Personalizer(model, "mesp", "torch", context=32, training=TRAINING, data=None).build(tmp_path / "bundle")
