@@ -114,7 +114,7 @@ def need_state(bundle: Path, state: Path, trust: Trust) -> None:
 def state_option(command: Command) -> Command:
     return click.option(
         "--state", required=True, type=PATH, metavar="DIR",
-        help="The user's folder: examples, progress, accepted adapters. Made where there is none.",
+        help="The user's folder: examples, progress, accepted adapters. `train` and `ui` make it.",
     )(command)  # fmt: skip
 
 
