@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -82,6 +82,10 @@ def _check_answers_are_trained(bundle: Path, task: str, trust: Trust) -> None:
     help="JSONL, .json, CSV, .txt, ... to add first. What is there already is not added twice.",
 )  # fmt: skip
 @_example_options
+@click.option(
+    "--use", type=click.Choice(["train"]),
+    help="train: hold none of --examples out to judge by, for facts that must be known [from the fifth on one in ten].",
+)  # fmt: skip
 @click.option("--method", help="Way of training [that of the unfinished run, else the bundle's first].")
 @runtime_option(_RUNTIME)
 @engine_option
@@ -95,8 +99,8 @@ def _check_answers_are_trained(bundle: Path, task: str, trust: Trust) -> None:
 @click.pass_obj
 def train(
     session: Session, bundle: Path, state: Path, examples: Path | None, examples_format: str | None, task: str | None,
-    fields: tuple[str, ...], encoding: str | None, method: str | None, runtime: Any, engine: str | None, new_run: bool,
-    plot: Path | None, csv: Path | None, trust: Trust, **given: Any,
+    fields: tuple[str, ...], encoding: str | None, use: Literal["train"] | None, method: str | None, runtime: Any,
+    engine: str | None, new_run: bool, plot: Path | None, csv: Path | None, trust: Trust, **given: Any,
 ) -> None:  # fmt: skip
     """Train BUNDLE on the examples in --state, by at most --steps, and print the report.
 
@@ -108,6 +112,8 @@ def train(
     bespoke train chat.bundle --state alice --examples notes.jsonl --steps 50 --format json
     """
     _check_task(task, examples, examples_format)
+    if use is not None and examples is None:
+        raise click.UsageError("--use goes with --examples")
     if plot is not None:
         from bespoke.plot import check_path
 
@@ -125,7 +131,7 @@ def train(
         if examples is not None:
             unused = ReadReport()
             rows = _rows(model, examples, examples_format, task, given_fields(fields), encoding, unused)
-            _add(model, examples, rows, unused)
+            _add(model, examples, rows, use, unused)
         if new_run:
             model.abandon_run()
         total = given["steps"] or 0
@@ -175,14 +181,16 @@ def _task(path: Path, kind: str, fields: dict[str, str], labels: Sequence[str] =
     return read_task(kind, path, fields=fields, labels=labels or None, encoding=encoding)  # type: ignore[arg-type]
 
 
-def _add(model: PersonalModel, path: Path, rows: Iterable[tuple[int, dict[str, Any]]], unused: ReadReport) -> None:
+def _add(
+    model: PersonalModel, path: Path, rows: Iterable[tuple[int, dict[str, Any]]], use: Literal["train"] | None, unused: ReadReport
+) -> None:  # fmt: skip
     """Adds a file's examples one by one; those before a row that cannot be used stay."""
     created = there = 0
     longer: list[AddedExample] = []
     with progress() as tell:
         for row, example in rows:
             try:
-                added = model.examples.add(example)
+                added = model.examples.add(example, use=use)
             except DataError as error:
                 raise type(error)(
                     f"{path}, row {row}: {error.subject}", got=error.got, expected=error.expected, next_step=error.next_step

@@ -150,6 +150,19 @@ def pairs(tmp_path: Path) -> Path:
     return tmp_path / "pairs.jsonl"
 
 
+def test_facts_that_must_be_known_are_not_held_out(built: Built, tmp_path: Path) -> None:
+    rows = [{"prompt": f"{number}?", "completion": f"It is {number}."} for number in range(30)]
+    (tmp_path / "facts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    splits = []
+    for name, use in (("known", ("--use", "train")), ("judged", ())):
+        asked = ("--state", tmp_path / name, "--examples", tmp_path / "facts.jsonl", *use, "--steps", "1")
+        bespoke("train", built.bundle, *asked).ok()
+        with PersonalModel.open(built.bundle, tmp_path / name) as model:
+            splits.append({example.split for example in model.examples.list()})
+    assert splits == [{"train"}, {"train", "validation"}]
+    assert bespoke("train", built.bundle, "--state", tmp_path / "none", "--use", "train").code == 2
+
+
 def test_train_and_evaluate_say_what_they_do_not_use(built: Built, pairs: Path, tmp_path: Path) -> None:
     state = ("--state", tmp_path / "s")
     asked = ("--examples", pairs, "--format", "json")
