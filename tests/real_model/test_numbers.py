@@ -83,22 +83,24 @@ def greedy(real_model: RealModel, ids: list[int]) -> tuple[list[int], np.ndarray
 
 
 def test_twenty_steps_are_those_of_torch_and_peft(real_model: RealModel, tmp_path: Path) -> None:
-    """AdamW on one conversation: each loss, and the adapter at the end."""
+    """AdamW on one conversation: each loss, and the adapter behind them, whatever a gate would say of it."""
     losses: list[float] = []
     with PersonalModel.open(real_model.bundle, tmp_path / "state") as model:
         model.examples.add(real_model.example(), use="train")
-        model.train(STEPS, on_step=lambda step, loss: losses.append(loss))
-        exported = load_file(model.export_adapter(tmp_path / "adapter", base=True) / "adapter_model.safetensors")
+        stop = {"on_step": lambda step, loss: losses.append(loss), "stop": lambda: len(losses) >= STEPS}
+        model.train(2 * STEPS, **stop)
+    assert STEPS <= newest_run(tmp_path / "state")["step"] == len(losses) < 2 * STEPS
+    reached = slot(tmp_path / "state")
     pieces = load_file(real_model.bundle / "adapter" / "initial.safetensors")
     with real_model.in_peft() as adapted:
         parameters = {}
         for name, value in adapted.named_parameters():
             if "lora_" in name:
                 value.data = torch.from_numpy(pieces[ours(name)].copy())
-                parameters[name.replace(".default", "")] = value.requires_grad_()
+                parameters[ours(name)] = value.requires_grad_()
         rule = torch.optim.AdamW(parameters.values(), lr=RATE, betas=(BETA1, 0.999), eps=1e-8, weight_decay=0.0)
         expected = []
-        for _ in range(STEPS):
+        for _ in losses:
             loss = loss_of(adapted, real_model)
             rule.zero_grad()
             loss.backward()
@@ -107,9 +109,8 @@ def test_twenty_steps_are_those_of_torch_and_peft(real_model: RealModel, tmp_pat
     assert losses == pytest.approx(expected, rel=1e-4, abs=1e-5)
     distances = {}
     for name, value in parameters.items():
-        start = torch.from_numpy(pieces[ours(name)])
-        moved = value.detach() - start
-        distances[name] = float(torch.linalg.norm(torch.from_numpy(exported[name]) - value.detach()) / torch.linalg.norm(moved))
+        moved = value.detach() - torch.from_numpy(pieces[name])
+        distances[name] = float(torch.linalg.norm(torch.from_numpy(reached[name]) - value.detach()) / torch.linalg.norm(moved))
     assert max(distances.values()) <= 2e-2, max(distances.items(), key=lambda item: item[1])
     record_check(
         f"{real_model.name} trained for 20 steps, core against torch and peft",
