@@ -51,33 +51,19 @@ def test_the_readme_builds_trains_and_answers(chat_model: Path, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_the_python_part_of_the_tutorial_runs(stories: Path, stories_bundle: Path, tmp_path: Path) -> None:
-    def model_and_bundle(folder: Path) -> None:
-        shutil.copytree(stories, folder / "everyday", copy_function=shutil.copyfile)
-        (folder / "first.bundle").symlink_to(stories_bundle)
-
-    fewer = {"steps=60": "steps=20", "== 10": "== 5"}
-    printed = run_page(TUTORIAL, tmp_path, make_model=model_and_bundle, commands=False, instead=fewer)
-    assert "5 stop_requested\n20 finished" in printed[-2]
-    assert (tmp_path / "adapter_of_you" / "adapter_config.json").is_file()
-
-
-@pytest.mark.slow
-def test_the_tutorial_leads_to_an_adapter_that_answers(stories: Path, tmp_path: Path) -> None:
-    fewer = {"--steps 60": "--steps 10", "steps=60": "steps=10", "== 10": "== 5"}  # more of them is too much for stories260K
-    run_page(
-        TUTORIAL, tmp_path, instead=fewer,
-        make_model=lambda folder: shutil.copytree(stories, folder / "everyday", copy_function=shutil.copyfile),
-    )  # fmt: skip
+def test_the_tutorial_leads_to_an_adapter_that_answers(chat_model: Path, tmp_path: Path) -> None:
+    instead = {"--steps 100": "--steps 10", "steps=100": "steps=10", "== 10": "== 5", "smollm2.gguf": "chat_model"}
+    run_page(TUTORIAL, tmp_path, instead=instead, make_model=lambda folder: None)
     for adapter in ("adapter", "adapter_of_you"):
         assert (tmp_path / adapter / "adapter_config.json").is_file()
 
 
 @pytest.mark.slow
-def test_the_tutorial_works_with_the_model_that_it_makes(tmp_path: Path) -> None:
-    (REPOSITORY / ".cache").mkdir(exist_ok=True)
-    (tmp_path / ".cache").symlink_to(REPOSITORY / ".cache")  # made once, for the demo too
-    run_page(TUTORIAL, tmp_path, slow=True)
+def test_the_tutorial_works_with_the_model_that_it_fetches(smollm2: Path, tmp_path: Path) -> None:
+    printed = run_page(TUTORIAL, tmp_path, slow=True, make_model=lambda folder: shutil.copyfile(smollm2, folder / "smollm2.gguf"))
+    learned = "Your dog is called Pepper."
+    assert learned in printed[-2]
+    assert sum(learned in part for part in printed) >= 2
 
 
 @pytest.mark.slow
