@@ -16,7 +16,9 @@ import pytest
 def shakespeare(data_folder: Path, count: int, characters: int = 100) -> list[dict[str, str]]:
     """Examples of `text`, one after the other from the beginning of tinyshakespeare; each goes on."""
     text = (data_folder / "text" / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8")
-    return [{"text": text[start : start + characters], "end": "none"} for start in range(0, count * characters, characters)]
+    return [
+        {"text": text[start : start + characters], "end": "none"} for start in range(0, count * characters, characters)
+    ]
 
 
 def write_jsonl(path: Path, examples: list[dict[str, str]]) -> Path:
@@ -49,7 +51,9 @@ def stories_bundle(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 
     def make(folder: Path) -> None:
         training = Training(learning_rate=3e-3, sequence_lengths=(32,), batch_size=2, steps=20, seed=1)
-        Personalizer(stories, "mesp", "torch", context=64, lora=Lora(rank=4), training=training).build(folder / "bundle")
+        Personalizer(stories, "mesp", "torch", context=64, lora=Lora(rank=4), training=training).build(
+            folder / "bundle"
+        )
 
     return made_once(tmp_path_factory, "stories", make) / "bundle"
 
@@ -78,7 +82,9 @@ def tiny_core_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
             sequence_lengths=(16,), batch_size=2, steps=CORE_STEPS, seed=1, commit_seconds=1e-6, write_mb_per_second=1e9
         )
         lora = Lora(rank=2, alpha=8.0)
-        personalizer = Personalizer(model, CORE_METHODS, "executorch", context=40, lora=lora, training=training, data=None)
+        personalizer = Personalizer(
+            model, CORE_METHODS, "executorch", context=40, lora=lora, training=training, data=None
+        )
         personalizer.build(folder / "bundle")
 
     return made_once(tmp_path_factory, "tiny_core", make) / "bundle"

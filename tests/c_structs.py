@@ -19,22 +19,37 @@ class Error(c.Structure):
 
 class Bundle(c.Structure):
     _fields_ = (
-        ("struct_size", c.c_size_t), ("path", Text), ("offset", c.c_uint64), ("size", c.c_uint64), ("descriptor", c.c_int32),
-    )  # fmt: skip
+        ("struct_size", c.c_size_t),
+        ("path", Text),
+        ("offset", c.c_uint64),
+        ("size", c.c_uint64),
+        ("descriptor", c.c_int32),
+    )
 
 
 class Options(c.Structure):
     _fields_ = (
-        ("struct_size", c.c_size_t), ("memory_mb", c.c_double), ("pin_sha256", Text), ("public_key", c.c_char_p),
-        ("engine", c.c_void_p), ("threads", c.c_int32), ("require_authenticated", c.c_int32), ("cache", Text),
-    )  # fmt: skip
+        ("struct_size", c.c_size_t),
+        ("memory_mb", c.c_double),
+        ("pin_sha256", Text),
+        ("public_key", c.c_char_p),
+        ("engine", c.c_void_p),
+        ("threads", c.c_int32),
+        ("require_authenticated", c.c_int32),
+        ("cache", Text),
+    )
 
 
 class Training(c.Structure):
     _fields_ = (
-        ("struct_size", c.c_size_t), ("method", Text), ("steps", c.c_int64), ("seed", c.c_int64), ("has_seed", c.c_int32),
-        ("settings", Text), ("new_run", c.c_int32),
-    )  # fmt: skip
+        ("struct_size", c.c_size_t),
+        ("method", Text),
+        ("steps", c.c_int64),
+        ("seed", c.c_int64),
+        ("has_seed", c.c_int32),
+        ("settings", Text),
+        ("new_run", c.c_int32),
+    )
 
 
 class Example(c.Structure):
@@ -43,9 +58,12 @@ class Example(c.Structure):
 
 class Call(c.Structure):
     _fields_ = (
-        ("struct_size", c.c_size_t), ("cancel", c.c_void_p), ("deadline_seconds", c.c_double), ("context", c.c_void_p),
+        ("struct_size", c.c_size_t),
+        ("cancel", c.c_void_p),
+        ("deadline_seconds", c.c_double),
+        ("context", c.c_void_p),
         ("progress", c.c_void_p),
-    )  # fmt: skip
+    )
 
 
 def text(data: bytes | None) -> Text:

@@ -72,7 +72,9 @@ def record_check(name: str, counts: Mapping[str, object], seed: int | None = Non
         before, rest = page.read_text(encoding="utf-8").split(BEGIN)
         table, after = rest.split(END)
         rows = [line for line in table.splitlines()[3:] if line and not line.startswith(f"| {name} |")]
-        page.write_text(f"{before}{BEGIN}\n{HEADER}" + "\n".join(sorted([*rows, row])) + f"\n{END}{after}", encoding="utf-8")
+        page.write_text(
+            f"{before}{BEGIN}\n{HEADER}" + "\n".join(sorted([*rows, row])) + f"\n{END}{after}", encoding="utf-8"
+        )
 
 
 def _shown(value: object) -> str:

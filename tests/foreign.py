@@ -71,7 +71,11 @@ def foreign(own: Signature, all_of: Sequence[Signature], numbers: random.Random)
         if what == "another graph's":
             made = numbers.choice(all_of)
         else:
-            other = getattr(numbers.choice(all_of), side) if what not in CHANGES else CHANGES[what](getattr(own, side), numbers)
+            other = (
+                getattr(numbers.choice(all_of), side)
+                if what not in CHANGES
+                else CHANGES[what](getattr(own, side), numbers)
+            )
             made = replace(own, **{side: other})
             what = what if what not in CHANGES else f"{side}: {what}"
         if made != own:

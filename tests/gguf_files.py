@@ -15,19 +15,31 @@ from transformers import AutoModelForCausalLM
 
 ARCHITECTURES = {"llama": "llama", "llama3": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3_text": "gemma3"}
 LINEARS = {
-    "q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "attn_output", "gate_proj": "ffn_gate",
-    "up_proj": "ffn_up", "down_proj": "ffn_down",
-}  # fmt: skip
+    "q_proj": "attn_q",
+    "k_proj": "attn_k",
+    "v_proj": "attn_v",
+    "o_proj": "attn_output",
+    "gate_proj": "ffn_gate",
+    "up_proj": "ffn_up",
+    "down_proj": "ffn_down",
+}
 OTHER_NAMES = {
     "model.embed_tokens.weight": "token_embd.weight",
     "model.norm.weight": "output_norm.weight",
     "lm_head.weight": "output.weight",
 }
-NORMS = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "q_norm": "attn_q_norm", "k_norm": "attn_k_norm"}
+NORMS = {
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "q_norm": "attn_q_norm",
+    "k_norm": "attn_k_norm",
+}
 GEMMA_NORMS = {
-    **NORMS, "post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
+    **NORMS,
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
-}  # fmt: skip
+}
 
 Kind = gguf.GGMLQuantizationType
 
@@ -44,12 +56,21 @@ def gguf_name(name: str, gemma: bool) -> str:
 
 def permuted(weights: np.ndarray, heads: int) -> np.ndarray:
     """LlamaModel.permute of llama.cpp's convert_hf_to_gguf.py."""
-    return weights.reshape(heads, 2, weights.shape[0] // heads // 2, *weights.shape[1:]).swapaxes(1, 2).reshape(weights.shape)
+    return (
+        weights.reshape(heads, 2, weights.shape[0] // heads // 2, *weights.shape[1:])
+        .swapaxes(1, 2)
+        .reshape(weights.shape)
+    )
 
 
 def write_gguf(
-    folder: Path, path: Path, kind_of: Callable[[str, tuple[int, ...]], Kind], *, licence: str | None = "apache-2.0", **fields: Any
-) -> Path:  # fmt: skip
+    folder: Path,
+    path: Path,
+    kind_of: Callable[[str, tuple[int, ...]], Kind],
+    *,
+    licence: str | None = "apache-2.0",
+    **fields: Any,
+) -> Path:
     """The model of `folder` at `path`. `kind_of`: the type of a tensor. `fields`: metadata, with __ for dots."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     config = model.config
@@ -78,7 +99,13 @@ def write_gguf(
     if rope.get("rope_type") == "llama3":
         writer.add_tensor("rope_freqs.weight", llama3_divisors(rope, head_dim))
     for name, value in fields.items():
-        add = writer.add_array if isinstance(value, list) else writer.add_string if isinstance(value, str) else writer.add_uint32
+        add = (
+            writer.add_array
+            if isinstance(value, list)
+            else writer.add_string
+            if isinstance(value, str)
+            else writer.add_uint32
+        )
         add(name.replace("__", "."), value)
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     for name, weights in model.state_dict().items():

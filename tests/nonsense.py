@@ -35,7 +35,12 @@ def build(model: Path, out: Path, targets: str = "executorch", **more: Any) -> P
     from bespoke import Lora, Personalizer, Training
 
     training = Training(
-        learning_rate=3e-3, steps=STEPS, sequence_lengths=(LENGTH,), batch_size=BATCH, schedule="cosine", warmup_steps=10
+        learning_rate=3e-3,
+        steps=STEPS,
+        sequence_lengths=(LENGTH,),
+        batch_size=BATCH,
+        schedule="cosine",
+        warmup_steps=10,
     )
     return Personalizer(model, "mesp", targets, lora=Lora(rank=8), training=training, **more).build(out)
 
@@ -55,7 +60,9 @@ def verdicts(bundle: Path, data_folder: Path, place: Path, seed: int) -> Iterato
     """Of one writer's messages, and of nonsense, from the base and, where the messages' adapter was accepted, from that."""
     rng = random.Random(seed)
     writer = WRITERS[seed % len(WRITERS)]
-    texts = shakespeare_passages(data_folder, 200, CHARACTERS) if writer == "shakespeare" else messages(data_folder, writer)
+    texts = (
+        shakespeare_passages(data_folder, 200, CHARACTERS) if writer == "shakespeare" else messages(data_folder, writer)
+    )
     texts = rng.sample([text[:CHARACTERS] for text in texts], min(2 * MESSAGES, len(texts)))
     first, second = texts[: len(texts) // 2], texts[len(texts) // 2 :]
     shutil.rmtree(place, ignore_errors=True)
@@ -76,7 +83,9 @@ def verdicts(bundle: Path, data_folder: Path, place: Path, seed: int) -> Iterato
 def _nonsense(bundle: Path, place: Path, texts: list[str], seed: int, kind: str, adapter: Path | None) -> Judged:
     rng = random.Random(f"{kind} {seed}")
     start = "base" if adapter is None else "accepted"
-    return _trained(bundle, place / f"{kind}-{start}", [garbled(text, kind, rng) for text in texts], seed, start, kind, adapter)
+    return _trained(
+        bundle, place / f"{kind}-{start}", [garbled(text, kind, rng) for text in texts], seed, start, kind, adapter
+    )
 
 
 def _trained(
@@ -94,6 +103,9 @@ def _trained(
     assert report.stopped_because == "finished"
     assert report.judged_on == "validation"
     return Judged(
-        start, words, report.accepted, (report.validation_loss_before, report.validation_loss),
+        start,
+        words,
+        report.accepted,
+        (report.validation_loss_before, report.validation_loss),
         (report.general_loss_before, report.general_loss),
-    )  # fmt: skip
+    )

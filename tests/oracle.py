@@ -116,9 +116,13 @@ def replayed(bundle: Path, state: Path, journal: Journal) -> dict[str, np.ndarra
 def _trained(bundle: Bundle, state: Path) -> Trained:
     run, settings = run_of(state)
     return train(
-        bundle, run["method"], user_rows=rows_of_run(state), general_rows=bundle_rows(bundle, "train"), seed=run["seed"],
+        bundle,
+        run["method"],
+        user_rows=rows_of_run(state),
+        general_rows=bundle_rows(bundle, "train"),
+        seed=run["seed"],
         settings=settings,
-    )  # fmt: skip
+    )
 
 
 def run_of(state: Path) -> tuple[dict[str, Any], Training]:

@@ -82,7 +82,10 @@ def example_ids(state: Path, run: int) -> list[str]:
 
 def metrics(state: Path, run: int) -> list[dict[str, Any]]:
     """Of all committed steps."""
-    journaled, others = f"SELECT step, metrics FROM journal WHERE run = {run}", f"SELECT step, json FROM metrics WHERE run = {run}"
+    journaled, others = (
+        f"SELECT step, metrics FROM journal WHERE run = {run}",
+        f"SELECT step, json FROM metrics WHERE run = {run}",
+    )
     return [json.loads(text) for _, text in select(state, f"{journaled} UNION ALL {others} ORDER BY 1")]
 
 

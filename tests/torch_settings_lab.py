@@ -106,8 +106,14 @@ def _readable() -> dict[str, str]:
         "mkldnn.rnn": lambda: mkldnn.rnn.fp32_precision,
         "allow_tf32": lambda: cuda.allow_tf32,
         "cudnn.allow_tf32": lambda: cudnn.allow_tf32,
-        "fp16": lambda: (cuda.allow_fp16_reduced_precision_reduction, cuda.allow_fp16_reduced_precision_reduction_split_k),
-        "bf16": lambda: (cuda.allow_bf16_reduced_precision_reduction, cuda.allow_bf16_reduced_precision_reduction_split_k),
+        "fp16": lambda: (
+            cuda.allow_fp16_reduced_precision_reduction,
+            cuda.allow_fp16_reduced_precision_reduction_split_k,
+        ),
+        "bf16": lambda: (
+            cuda.allow_bf16_reduced_precision_reduction,
+            cuda.allow_bf16_reduced_precision_reduction_split_k,
+        ),
         "fp16 sums": lambda: cuda.allow_fp16_accumulation,
         "dtype": torch.get_default_dtype,
         "device": torch.get_default_device,
@@ -116,7 +122,7 @@ def _readable() -> dict[str, str]:
         "gradients": torch.is_grad_enabled,
         "deterministic": torch.are_deterministic_algorithms_enabled,
         "mkldnn enabled": torch._C._get_mkldnn_enabled,
-    }  # fmt: skip
+    }
     return {name: _said(one) for name, one in asked.items()}
 
 

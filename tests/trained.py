@@ -24,9 +24,16 @@ SPECIAL = ("<s>", "</s>")
 VOCABULARY, ROW, BATCH, STEPS = 768, 96, 16, 400
 PRETRAINING_CHARACTERS = 3_000_000
 SIZES: dict[str, Any] = {
-    "hidden_size": 96, "intermediate_size": 256, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "head_dim": 24, "tie_word_embeddings": True, "bos_token_id": 0, "eos_token_id": 1,
-}  # fmt: skip
+    "hidden_size": 96,
+    "intermediate_size": 256,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 24,
+    "tie_word_embeddings": True,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+}
 
 
 def wikitext(data_folder: Path, characters: int | None = PRETRAINING_CHARACTERS) -> list[str]:
@@ -45,7 +52,13 @@ def pretraining_texts(data_folder: Path) -> list[str]:
 
 
 def trained_model(
-    family: str, folder: Path, data_folder: Path, *, texts: list[str] | None = None, steps: int = STEPS, ends: bool = False
+    family: str,
+    folder: Path,
+    data_folder: Path,
+    *,
+    texts: list[str] | None = None,
+    steps: int = STEPS,
+    ends: bool = False,
 ) -> Path:
     """Writes a Hugging Face folder with tokenizer, and returns it. `texts`: by default `pretraining_texts`. `ends`: each text ends
     with the end token, so that the model knows it before it learns to answer."""
@@ -57,9 +70,11 @@ def trained_model(
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY, special_tokens=list(SPECIAL), show_progress=False,
+        vocab_size=VOCABULARY,
+        special_tokens=list(SPECIAL),
+        show_progress=False,
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-    )  # fmt: skip
+    )
     tokenizer.train_from_iterator(texts[::4], trainer)
     begin, end = (tokenizer.token_to_id(name) for name in SPECIAL)
     if family in BEGINS:

@@ -39,7 +39,10 @@ Settings = dict[str, Any] | None
 
 
 def get_requires_for_build_wheel(config_settings: Settings = None) -> list[str]:
-    return [*scikit.get_requires_for_build_wheel(config_settings), "pip"]  # pip fetches ExecuTorch; an isolated build has none
+    return [
+        *scikit.get_requires_for_build_wheel(config_settings),
+        "pip",
+    ]  # pip fetches ExecuTorch; an isolated build has none
 
 
 def get_requires_for_build_editable(config_settings: Settings = None) -> list[str]:
@@ -55,7 +58,9 @@ def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata
     return _with_core(scikit.build_wheel, wheel_directory, config_settings)
 
 
-def build_editable(wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None) -> str:
+def build_editable(
+    wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None
+) -> str:
     return _with_core(scikit.build_editable, wheel_directory, config_settings)
 
 
@@ -79,7 +84,10 @@ def _with_core(build: Callable[..., str], wheel_directory: str, config_settings:
     NOTE.parent.mkdir(exist_ok=True)
     NOTE.write_text(reason + "\n", encoding="utf-8")
     without = {name: value for name, value in asked.items() if not name.startswith("cmake.")}
-    return build(wheel_directory, {**without, "wheel.cmake": "false", f"wheel.force-include.{NOTE}": "bespoke/core/not_built.txt"})
+    return build(
+        wheel_directory,
+        {**without, "wheel.cmake": "false", f"wheel.force-include.{NOTE}": "bespoke/core/not_built.txt"},
+    )
 
 
 @contextlib.contextmanager
@@ -108,7 +116,9 @@ def _reason(log: str, error: BaseException) -> str:
     """One line out of what was said: the first error of CMake or of the compiler."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", log)
     blamed = re.search(r"Could not find compiler set in environment variable (\w+)", plain)
-    if blamed is not None and blamed[1] not in os.environ:  # scikit-build-core has set it, to what Python was built with
+    if (
+        blamed is not None and blamed[1] not in os.environ
+    ):  # scikit-build-core has set it, to what Python was built with
         return "No C++ compiler was found"
     patterns = (
         r"CMake Error[^\n]*:\n+((?: .*\n|\n)+)",
@@ -139,7 +149,9 @@ def _mlx() -> str:
 def _executorch_cmake() -> Path:
     """The folder of executorch-config.cmake."""
     for folder in _installed():
-        if (folder / f"executorch-{EXECUTORCH}.dist-info").is_dir() and (cmake := folder / "executorch/share/cmake").is_dir():
+        if (folder / f"executorch-{EXECUTORCH}.dist-info").is_dir() and (
+            cmake := folder / "executorch/share/cmake"
+        ).is_dir():
             return cmake
     return _downloaded() / "executorch/share/cmake"
 
@@ -153,9 +165,20 @@ def _downloaded() -> Path:
     home.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home) as folder:
         subprocess.run(
-            [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", folder,
-             f"executorch=={EXECUTORCH}"], check=True,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "pip",
+                "download",
+                "--quiet",
+                "--no-deps",
+                "--only-binary=:all:",
+                "--dest",
+                folder,
+                f"executorch=={EXECUTORCH}",
+            ],
+            check=True,
+        )
         (wheel,) = Path(folder).glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(Path(folder) / "unpacked")

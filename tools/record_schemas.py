@@ -75,20 +75,30 @@ def example_schema() -> dict[str, Any]:
     """One object for each shape; other fields are kept and not trained on."""
     text = {"type": "string"}
     message = {
-        "type": "object", "required": ["role", "content"],
+        "type": "object",
+        "required": ["role", "content"],
         "properties": {"role": {"enum": list(ROLES)}, "content": text, "weight": {"enum": [0, 1]}},
-    }  # fmt: skip
+    }
     whole = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
     kinds = {
-        "messages": {"type": "array", "items": message, "minItems": 1}, "prompt": text, "completion": text, "chosen": text,
-        "rejected": text, "text": text, "as": {"enum": ["text"]}, "end": {"enum": ["none"]},
-        "tokens": {"type": "array", "items": whole, "minItems": 1}, "mask": {"type": "array", "items": {"enum": [0, 1]}},
-    }  # fmt: skip
+        "messages": {"type": "array", "items": message, "minItems": 1},
+        "prompt": text,
+        "completion": text,
+        "chosen": text,
+        "rejected": text,
+        "text": text,
+        "as": {"enum": ["text"]},
+        "end": {"enum": ["none"]},
+        "tokens": {"type": "array", "items": whole, "minItems": 1},
+        "mask": {"type": "array", "items": {"enum": [0, 1]}},
+    }
     shapes = [
         {
-            "type": "object", "title": shape, "required": list(fields),
+            "type": "object",
+            "title": shape,
+            "required": list(fields),
             "properties": {name: kinds[name] for name in (*fields, *OPTIONAL_FIELDS[shape])},
         }
         for shape, fields in FIELDS.items()
-    ]  # fmt: skip
+    ]
     return {"$schema": DRAFT, "title": "Example", "description": "What the user gives to learn from.", "oneOf": shapes}

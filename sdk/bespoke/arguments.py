@@ -36,7 +36,9 @@ def whole_number(name: str, value: Any, least: int, most: int | None = None, *, 
     return found
 
 
-def number(name: str, value: Any, expected: str, fits: Callable[[float], bool], *, error: Raised = ConfigError) -> float:
+def number(
+    name: str, value: Any, expected: str, fits: Callable[[float], bool], *, error: Raised = ConfigError
+) -> float:
     """A finite number that fits what is expected."""
     if not isinstance(value, Real) or isinstance(value, bool) or not _is_finite(value) or not fits(float(value)):
         raise _wrong(error, name, value, expected)
@@ -71,7 +73,10 @@ def path(name: str, value: Any, expected: str) -> Path:
     found = Path(value)
     if is_url(value):
         raise ConfigError(
-            name, got=f"a URL, {shown(os.fspath(value))}", expected=expected, next_step="Give the path in it, without the scheme"
+            name,
+            got=f"a URL, {shown(os.fspath(value))}",
+            expected=expected,
+            next_step="Give the path in it, without the scheme",
         )
     if "\0" in str(found):
         raise _wrong(ConfigError, name, value, "a path without NUL")
@@ -83,7 +88,9 @@ def path(name: str, value: Any, expected: str) -> Path:
 
 def is_url(value: str | os.PathLike[str]) -> bool:
     """scheme://place; of a Path, in which there is no //, file:/place. It would be a folder of that name, here."""
-    return bool(_URL.match(os.fspath(value))) or (isinstance(value, os.PathLike) and Path(value).parts[:1] == ("file:",))
+    return bool(_URL.match(os.fspath(value))) or (
+        isinstance(value, os.PathLike) and Path(value).parts[:1] == ("file:",)
+    )
 
 
 def _check_utf8(name: str, path: Path) -> None:
@@ -95,14 +102,18 @@ def _check_utf8(name: str, path: Path) -> None:
         str(whole).encode()
     except UnicodeEncodeError:
         raise ConfigError(
-            name, got=shown(str(whole)), expected="a path of UTF-8 text",
+            name,
+            got=shown(str(whole)),
+            expected="a path of UTF-8 text",
             next_step="Rename what has other bytes in its name, or reach it by a link with another name",
-        ) from None  # fmt: skip
+        ) from None
     except OSError as problem:
         raise ConfigError(
-            name, got=f"{shown(str(path))}, in a working folder that cannot be named: {problem.strerror}", expected="a path",
+            name,
+            got=f"{shown(str(path))}, in a working folder that cannot be named: {problem.strerror}",
+            expected="a path",
             next_step="Give a path from the root on, or change to a folder that is there",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def function(name: str, value: Any, expected: str) -> None:

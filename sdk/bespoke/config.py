@@ -47,7 +47,9 @@ Scalar = Annotated[float, BoundAtRunTime()]
 
 def scalar_options(kind: type[Settings]) -> tuple[str, ...]:
     """Names of the fields declared as `Scalar`."""
-    return tuple(name for name, field in kind.model_fields.items() if any(isinstance(m, BoundAtRunTime) for m in field.metadata))
+    return tuple(
+        name for name, field in kind.model_fields.items() if any(isinstance(m, BoundAtRunTime) for m in field.metadata)
+    )
 
 
 def as_tuple(value: Any) -> Any:
@@ -163,7 +165,9 @@ class Budget(Settings):
 
     @property
     def _bytes(self) -> tuple[int, ...]:
-        budgets = self.memory_mb if isinstance(self.memory_mb, tuple) else () if self.memory_mb is None else (self.memory_mb,)
+        budgets = (
+            self.memory_mb if isinstance(self.memory_mb, tuple) else () if self.memory_mb is None else (self.memory_mb,)
+        )
         return tuple(int(budget * MEGABYTE) for budget in budgets)
 
 
@@ -225,5 +229,7 @@ def expected_of(entry: Any) -> str:
     """What an entry of pydantic's complaints asks for."""
     if entry["type"] in _EXPECTED:
         ctx = entry.get("ctx", {})
-        return _EXPECTED[entry["type"]].format(**{name: f"{it:g}" if isinstance(it, float) else it for name, it in ctx.items()})
+        return _EXPECTED[entry["type"]].format(
+            **{name: f"{it:g}" if isinstance(it, float) else it for name, it in ctx.items()}
+        )
     return str(entry["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")

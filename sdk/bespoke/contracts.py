@@ -105,9 +105,10 @@ for every piece of the adapter that it stores. The update rule may be any.
 The others: it records the numbers and takes the step that the options describe from which its own derive (PROMISED_OPTIONS).
 """
 PROMISED_OPTIONS: Mapping[str, type[Settings]] = {
-    "two_sided_loss_difference": ZerothOrderOptions, "normalized_loss_difference": NormalizedOptions,
+    "two_sided_loss_difference": ZerothOrderOptions,
+    "normalized_loss_difference": NormalizedOptions,
     "curvature_scaled_difference": CurvatureOptions,
-}  # fmt: skip
+}
 
 
 @runtime_checkable
@@ -260,7 +261,9 @@ def problem_of(plugin: Any, kind: Literal["optimizer", "target"], options: Setti
         return Problem("one of lower and open", "both, or neither for a target without artifacts", "Add the other")
     idle = [name for name in _METHODS[kind] if hasattr(plugin, name) and not callable(getattr(plugin, name))]
     if idle:
-        return Problem(f"{idle[0]} = {shown(getattr(plugin, idle[0]))}", "a method", f"See bespoke.contracts.{kind.title()}")
+        return Problem(
+            f"{idle[0]} = {shown(getattr(plugin, idle[0]))}", "a method", f"See bespoke.contracts.{kind.title()}"
+        )
     name = plugin.name
     if not isinstance(name, str) or file_name_problem(name) or "/" in name:
         return Problem(f"name = {shown(name)}", "letters, digits and _.@+=-, which name a file too", "Change the name")
@@ -270,7 +273,9 @@ def problem_of(plugin: Any, kind: Literal["optimizer", "target"], options: Setti
 
 def _options_problem(kind: Any, subject: str, given: Settings | None) -> Problem | None:
     if not (isinstance(kind, type) and issubclass(kind, Settings)):
-        return Problem(f"Options = {shown(kind)}", "a subclass of bespoke.contracts.Settings", "Derive it from Settings")
+        return Problem(
+            f"Options = {shown(kind)}", "a subclass of bespoke.contracts.Settings", "Derive it from Settings"
+        )
     try:
         options = settings_from(kind, subject, {}) if given is None else given
     except ConfigError as error:
@@ -280,7 +285,9 @@ def _options_problem(kind: Any, subject: str, given: Settings | None) -> Problem
     except ConfigError:
         pass
     else:
-        return Problem("an unknown option taken in silence", "a ConfigError that names it", "Keep extra='forbid' of Settings")
+        return Problem(
+            "an unknown option taken in silence", "a ConfigError that names it", "Keep extra='forbid' of Settings"
+        )
     try:
         json.dumps(options.model_dump())
     except TypeError as error:
@@ -292,14 +299,16 @@ def _promise_problem(plugin: Any) -> Problem | None:
     promise, known = plugin.promises, get_args(Promise)
     if promise is not None and promise not in known:
         words = f"{', '.join(map(repr, known))} or None"
-        return Problem(f"promises = {shown(promise)}", words, "Set promises = None if golden vectors are to hold it to nothing")
+        return Problem(
+            f"promises = {shown(promise)}", words, "Set promises = None if golden vectors are to hold it to nothing"
+        )
     options = PROMISED_OPTIONS.get(promise or "")
     if options is not None and not (isinstance(plugin.Options, type) and issubclass(plugin.Options, options)):
         return Problem(
             f"promises = '{promise}' with Options = {shown(plugin.Options)}",
             f"Options derived from bespoke.methods.{options.__name__}",
             "Derive them: their fields say what the differences are; or set promises = None",
-        )  # fmt: skip
+        )
     return None
 
 
@@ -309,6 +318,7 @@ def _costs_problem(plugin: Any) -> Problem | None:
     if taken and min(vars(costs.speed).values()) > 0:
         return None
     return Problem(
-        f"costs = {shown(costs)}", "bespoke.contracts.Costs of bytes from 0 up and speeds above 0",
+        f"costs = {shown(costs)}",
+        "bespoke.contracts.Costs of bytes from 0 up and speeds above 0",
         "Measure what the runtime takes when it runs nothing; TORCH_COSTS are those of the torch runtime",
-    )  # fmt: skip
+    )

@@ -15,9 +15,13 @@ __all__ = ["install"]
 
 
 def install(
-    archives: Path | str | Sequence[Path | str], folder: Path | str, *, pin_sha256: str | None = None,
-    public_key: bytes | None = None, require_authenticated: bool = False,
-) -> Path:  # fmt: skip
+    archives: Path | str | Sequence[Path | str],
+    folder: Path | str,
+    *,
+    pin_sha256: str | None = None,
+    public_key: bytes | None = None,
+    require_authenticated: bool = False,
+) -> Path:
     """Makes the bundle `folder` of its archives, in the place of an older bundle or of nothing, and returns it.
 
     Files that the archives lack are taken from the bundle that is there, where their hash fits: so a delta is installed, or a new
@@ -32,8 +36,10 @@ def install(
     target = arguments.folder("folder", folder)
     check_trust(pin_sha256, public_key)
     options = made(
-        Options, pin_sha256=pin_sha256 or "", public_key=None if public_key is None else raw_public_key(public_key),
+        Options,
+        pin_sha256=pin_sha256 or "",
+        public_key=None if public_key is None else raw_public_key(public_key),
         require_authenticated=int(require_authenticated),
-    )  # fmt: skip
+    )
     load().call("bespoke_install", (Text * len(paths))(*map(text, paths)), len(paths), text(os.fspath(target)), options)
     return target

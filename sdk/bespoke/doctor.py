@@ -80,9 +80,12 @@ def _torch() -> Finding:
     except ImportError as error:
         means = "bundles for the device core can be trained and evaluated, but nothing can be built or answered here"
         return Finding(
-            "torch", "missing", f"not importable ({error})" if error.name != "torch" else "not installed",
-            means, "pip install 'bespoke-sdk[torch]', or 'bespoke-sdk[build]' to build too",
-        )  # fmt: skip
+            "torch",
+            "missing",
+            f"not importable ({error})" if error.name != "torch" else "not installed",
+            means,
+            "pip install 'bespoke-sdk[torch]', or 'bespoke-sdk[build]' to build too",
+        )
     if torch.cuda.is_available():
         return Finding("torch", "ok", f"{torch.__version__}, on {torch.cuda.get_device_name()}")
     return Finding("torch", "ok", f"{torch.__version__}, on the CPU with {torch.get_num_threads()} threads")
@@ -92,7 +95,9 @@ def _package(package: str, extra: str, means: str) -> Finding:
     try:
         return Finding(package, "ok", version(package))
     except PackageNotFoundError:
-        return Finding(package, "missing", "not installed", means[0].upper() + means[1:], f"pip install 'bespoke-sdk[{extra}]'")
+        return Finding(
+            package, "missing", "not installed", means[0].upper() + means[1:], f"pip install 'bespoke-sdk[{extra}]'"
+        )
 
 
 def _core(core: Core) -> Finding:
@@ -105,7 +110,9 @@ def _core(core: Core) -> Finding:
         f"{sum(file.stat().st_size for file in files) / 1e6:.1f} MB",
         f"instructions {core.says['instruction_set']}" if "instruction_set" in core.says else "",
         f"by {core.built['compiler']}" if "compiler" in core.built else "",
-        f"for executorch {core.built['executorch']}" if core.built.get("executorch") else "without an engine of its own",
+        f"for executorch {core.built['executorch']}"
+        if core.built.get("executorch")
+        else "without an engine of its own",
         f"and mlx {core.built['mlx']}" if core.built.get("mlx") else "",
         str(core.path),
     ]
@@ -120,9 +127,11 @@ def _trust() -> Finding:
     except PackageNotFoundError:
         by = "a pinned sha256"
     return Finding(
-        "bundles", "ok", f"known by {by}, where one is given; a bundle is code: on a device, require it "
-        "(docs/how_to/sign_pin_and_ship.md)"
-    )  # fmt: skip
+        "bundles",
+        "ok",
+        f"known by {by}, where one is given; a bundle is code: on a device, require it "
+        "(docs/how_to/sign_pin_and_ship.md)",
+    )
 
 
 def _compiler() -> Finding:
@@ -131,10 +140,12 @@ def _compiler() -> Finding:
         if path is not None:
             return Finding("C++ compiler", "ok", path)
     return Finding(
-        "C++ compiler", "missing", "none of c++, g++, clang++",
+        "C++ compiler",
+        "missing",
+        "none of c++, g++, clang++",
         "The device core cannot be compiled here; one that is installed works without",
         "Install one, for instance with apt-get install g++",
-    )  # fmt: skip
+    )
 
 
 def _memory() -> Iterator[Finding]:
@@ -147,16 +158,21 @@ def _memory() -> Iterator[Finding]:
     yield Finding("memory", "ok", f"{total / 1e9:.1f} GB{room}")
     if not can_measure():
         yield Finding(
-            "memory measurement", "limited", "no /proc",
+            "memory measurement",
+            "limited",
+            "no /proc",
             "Reports show 0 for measured memory, and the budget is held against estimates only",
-        )  # fmt: skip
+        )
         return
     peak = KernelPeak()
     if peak.available:
         yield Finding("memory measurement", "ok", "/proc/self/status, peaks by the kernel")
     else:
         yield Finding(
-            "memory measurement", "limited", "/proc/self/status", "Peaks within one call may be missed: the kernel keeps its mark"
+            "memory measurement",
+            "limited",
+            "/proc/self/status",
+            "Peaks within one call may be missed: the kernel keeps its mark",
         )
     peak.close()
 
@@ -175,37 +191,52 @@ def _number(path: str) -> int | None:
 def _limit() -> Finding:
     code = "from bespoke.system.limits import enforce_limit; print(enforce_limit(10**9).kind)"
     try:
-        kind = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False).stdout.strip()
+        kind = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        ).stdout.strip()
     except (OSError, subprocess.SubprocessError) as error:
         kind = f"not tried ({error})"
     if kind in ("cgroup1", "cgroup2", "rlimit_data"):
         return Finding("memory limit", "ok", f"enforced by {kind}")
     return Finding(
-        "memory limit", "limited", kind or "none",
+        "memory limit",
+        "limited",
+        kind or "none",
         "The budget is held by our own questions alone: the system cannot be made to enforce one on a child process",
-    )  # fmt: skip
+    )
 
 
 def _database(state: Path | None) -> Finding:
     where = "a temporary folder" if state is None else str(state)
     try:
         # A folder that is not there yet will be made on the disk of the nearest one that is.
-        nearest = None if state is None else next(path for path in (state.absolute(), *state.absolute().parents) if path.exists())
+        nearest = (
+            None
+            if state is None
+            else next(path for path in (state.absolute(), *state.absolute().parents) if path.exists())
+        )
         with tempfile.TemporaryDirectory(dir=nearest) as folder:
             database = sqlite3.connect(Path(folder) / "try.sqlite")
             mode = database.execute("PRAGMA journal_mode = wal").fetchone()[0]
             database.close()
     except (OSError, sqlite3.Error) as error:
         return Finding(
-            "sqlite", "missing", f"{sqlite3.sqlite_version}; {where}: {error}", "No state can be kept there",
-            "Choose a writable folder on a local disk with --state", required=True,
-        )  # fmt: skip
+            "sqlite",
+            "missing",
+            f"{sqlite3.sqlite_version}; {where}: {error}",
+            "No state can be kept there",
+            "Choose a writable folder on a local disk with --state",
+            required=True,
+        )
     if mode != "wal":
         return Finding(
-            "sqlite", "missing", f"{sqlite3.sqlite_version}; journal mode '{mode}' in {where}",
+            "sqlite",
+            "missing",
+            f"{sqlite3.sqlite_version}; journal mode '{mode}' in {where}",
             "No state can be kept there: it needs WAL",
-            "Choose a folder on a local disk, not on a network", required=True,
-        )  # fmt: skip
+            "Choose a folder on a local disk, not on a network",
+            required=True,
+        )
     return Finding("sqlite", "ok", f"{sqlite3.sqlite_version}, WAL in {where}")
 
 
@@ -216,7 +247,10 @@ def _plugins() -> Finding:
     broken = [plugin.name for plugin in found if plugin.problem is not None]
     if broken:
         return Finding(
-            "plugins", "limited", f"{len(found)}, of which {', '.join(broken)} cannot be used",
-            "Bundles that name them cannot be built here", "Run bespoke plugins to see why",
-        )  # fmt: skip
+            "plugins",
+            "limited",
+            f"{len(found)}, of which {', '.join(broken)} cannot be used",
+            "Bundles that name them cannot be built here",
+            "Run bespoke plugins to see why",
+        )
     return Finding("plugins", "ok", ", ".join(plugin.name for plugin in found) or "none")

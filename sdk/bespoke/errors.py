@@ -101,7 +101,10 @@ def kind_of(value: object) -> str:
     if isinstance(value, bool):
         return "true or false"
     kinds = ((str, "text"), (bytes, "bytes"), (Number, "a number"), (Mapping, "an object"), (Sequence, "a list"))
-    return next((name for kind, name in kinds if isinstance(value, kind)), f"something of Python's type '{type(value).__name__}'")
+    return next(
+        (name for kind, name in kinds if isinstance(value, kind)),
+        f"something of Python's type '{type(value).__name__}'",
+    )
 
 
 class ConfigError(BespokeError):
@@ -118,7 +121,9 @@ class ConfigError(BespokeError):
         lines: list[str] = []
         room = _MAX_LISTED_BYTES
         for problem in problems:
-            line = "\n  ".join(map(printable, str(problem).split("\n"))) if problem.problems else printable(str(problem))
+            line = (
+                "\n  ".join(map(printable, str(problem).split("\n"))) if problem.problems else printable(str(problem))
+            )
             room -= len(line.encode())
             if room < 0:
                 lines.append(f"and {len(problems) - len(lines)} more")

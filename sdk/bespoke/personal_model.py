@@ -37,7 +37,13 @@ class PersonalModel:
     """Made by `open`; a context manager. Everything may raise BespokeError, and loses nothing then."""
 
     def __init__(
-        self, bundle: Bundle, core: Handle, place: Place, memory_bytes: int | None, runtime: RuntimeName, engine: str | None
+        self,
+        bundle: Bundle,
+        core: Handle,
+        place: Place,
+        memory_bytes: int | None,
+        runtime: RuntimeName,
+        engine: str | None,
     ) -> None:
         self._bundle = bundle
         self._core = core
@@ -52,10 +58,17 @@ class PersonalModel:
 
     @classmethod
     def open(
-        cls, bundle: str | Path, state: str | Path, *, memory_mb: float | None = None, pin_sha256: str | None = None,
-        public_key: bytes | None = None, require_authenticated: bool = False, runtime: RuntimeName | None = None,
+        cls,
+        bundle: str | Path,
+        state: str | Path,
+        *,
+        memory_mb: float | None = None,
+        pin_sha256: str | None = None,
+        public_key: bytes | None = None,
+        require_authenticated: bool = False,
+        runtime: RuntimeName | None = None,
         engine: str | None = None,
-    ) -> Self:  # fmt: skip
+    ) -> Self:
         """A bundle and the user's state folder, which is made where there is none.
 
         pin_sha256, public_key: the sha256 of manifest.json; the ed25519 key (32 bytes, or PEM) that must have signed it. A bundle
@@ -68,17 +81,23 @@ class PersonalModel:
         """
         bundle, state = arguments.folder("bundle", bundle), arguments.folder("state", state)
         if memory_mb is not None:
-            memory_mb = arguments.number("memory_mb", memory_mb, "MB of 10**6 bytes, more than 0", lambda size: size > 0)
+            memory_mb = arguments.number(
+                "memory_mb", memory_mb, "MB of 10**6 bytes, more than 0", lambda size: size > 0
+            )
         steady_malloc()
         with ExitStack() as undo:  # of what is open, where a later part fails
             opened = undo.enter_context(
-                open_bundle(bundle, pin_sha256=pin_sha256, public_key=public_key, require_authenticated=require_authenticated)
+                open_bundle(
+                    bundle, pin_sha256=pin_sha256, public_key=public_key, require_authenticated=require_authenticated
+                )
             )
             targets = [target.name for target in opened.manifest.targets]
             chosen = chosen_runtime(runtime, targets, engine)
             require_engine(opened.manifest)
             limit = opened.manifest.budget.memory_bytes if memory_mb is None else int(memory_mb * 1e6)
-            place = Place(bundle, state, opened.manifest_sha256, opened.public_key)  # what was opened here is what is opened there
+            place = Place(
+                bundle, state, opened.manifest_sha256, opened.public_key
+            )  # what was opened here is what is opened there
             core = Handle(library.load(), place)  # the last: nothing is written before all else is checked
             undo.callback(core.close)
             model = cls(opened, core, place, limit, chosen, engine)
@@ -87,16 +106,25 @@ class PersonalModel:
 
     @classmethod
     def reset_for_new_base(
-        cls, bundle: str | Path, state: str | Path, *, pin_sha256: str | None = None, public_key: bytes | None = None,
+        cls,
+        bundle: str | Path,
+        state: str | Path,
+        *,
+        pin_sha256: str | None = None,
+        public_key: bytes | None = None,
         require_authenticated: bool = False,
-    ) -> Self:  # fmt: skip
+    ) -> Self:
         """Moves a state to a bundle with another base model: adapters go, examples are kept and tokenized again.
 
         Give the pin or the key that `open` is given: adapters go on the word of this bundle. All its files are read and their
         hashes checked before anything is deleted.
         """
         bundle, state = arguments.folder("bundle", bundle), arguments.folder("state", state)
-        trust: dict[str, Any] = {"pin_sha256": pin_sha256, "public_key": public_key, "require_authenticated": require_authenticated}
+        trust: dict[str, Any] = {
+            "pin_sha256": pin_sha256,
+            "public_key": public_key,
+            "require_authenticated": require_authenticated,
+        }
         with open_bundle(bundle, **trust) as opened:
             opened.verify_files()
             reset_for_new_base(library.load(), Place(bundle, state, opened.manifest_sha256, opened.public_key))
@@ -144,10 +172,17 @@ class PersonalModel:
     # ---- training ----------------------------------------------------------------------------------------------------
 
     def train(
-        self, steps: int | None = None, *, seconds: float | None = None, method: str | None = None, seed: int | None = None,
-        stop: Callable[[], bool] | None = None, on_step: Callable[[int, float], None] | None = None,
-        on_progress: Callable[[Progress], None] | None = None, **overrides: Any,
-    ) -> TrainReport:  # fmt: skip
+        self,
+        steps: int | None = None,
+        *,
+        seconds: float | None = None,
+        method: str | None = None,
+        seed: int | None = None,
+        stop: Callable[[], bool] | None = None,
+        on_step: Callable[[int, float], None] | None = None,
+        on_progress: Callable[[Progress], None] | None = None,
+        **overrides: Any,
+    ) -> TrainReport:
         """Starts a run, or continues the unfinished one by at most `steps`; at the end the gate accepts or refuses.
 
         seconds:    a deadline, opening, commits and the gate included; a step that would not end by then is not begun
@@ -182,12 +217,19 @@ class PersonalModel:
         return self._core.planned_training()
 
     def check_settings(
-        self, steps: int | None = None, *, method: str | None = None, seed: int | None = None, new_run: bool = False,
+        self,
+        steps: int | None = None,
+        *,
+        method: str | None = None,
+        seed: int | None = None,
+        new_run: bool = False,
         **overrides: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Raises the ConfigError that `train` would for these settings, and does nothing else. `new_run`: no run unfinished."""
         if method is not None and not isinstance(method, str):
-            raise ConfigError("train.method", got=shown(method), expected="the name of a method", next_step="Change train.method")
+            raise ConfigError(
+                "train.method", got=shown(method), expected="the name of a method", next_step="Change train.method"
+            )
         given = {name: value for name, value in (("steps", steps), ("seed", seed)) if value is not None}
         settings_from(Training, "train", {**overrides, **given})
         self._bundle.method(method)
@@ -205,7 +247,9 @@ class PersonalModel:
         """The limit from now on, also of a call that runs; None: the bundle's budget. A call keeps within the limit that it began
         with: more than that holds from the next one on."""
         if memory_mb is not None:
-            memory_mb = arguments.number("memory_mb", memory_mb, "MB of 10**6 bytes, more than 0", lambda size: size > 0)
+            memory_mb = arguments.number(
+                "memory_mb", memory_mb, "MB of 10**6 bytes, more than 0", lambda size: size > 0
+            )
         self._core.check_open()
         self._memory_bytes = self._bundle.manifest.budget.memory_bytes if memory_mb is None else int(memory_mb * 1e6)
         self._child.set_limit(self._memory_bytes)
@@ -227,7 +271,9 @@ class PersonalModel:
     def evaluate(self, examples: Task) -> TaskReport: ...
 
     @overload
-    def evaluate(self, examples: Sequence[Mapping[str, Any]] | None = None, *, split: str = "validation") -> Evaluation: ...
+    def evaluate(
+        self, examples: Sequence[Mapping[str, Any]] | None = None, *, split: str = "validation"
+    ) -> Evaluation: ...
 
     def evaluate(
         self, examples: Task | Sequence[Mapping[str, Any]] | None = None, *, split: str = "validation"
@@ -238,7 +284,9 @@ class PersonalModel:
             return judge(self, examples)
         arguments.one_of("split", split, ("validation", "train"))
         if examples is not None and (not isinstance(examples, Sequence) or isinstance(examples, str | bytes)):
-            raise DataError("examples", got=kind_of(examples), expected="a list of examples", next_step="Give them as a list")
+            raise DataError(
+                "examples", got=kind_of(examples), expected="a list of examples", next_step="Give them as a list"
+            )
         self._core.check_open()
         given = None if examples is None else [example_json(one, f"example {n}") for n, one in enumerate(examples, 1)]
         if self.runtime == "core":
@@ -246,9 +294,15 @@ class PersonalModel:
         return self._on_torch("Evaluating with the runtime 'torch'").evaluate(split, given)
 
     def session(
-        self, *, max_tokens: int | None = None, temperature: float = 0.0, top_p: float = 1.0, top_k: int | None = None,
-        seed: int = 0, stop_texts: Sequence[str] = (),
-    ) -> Session:  # fmt: skip
+        self,
+        *,
+        max_tokens: int | None = None,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        top_k: int | None = None,
+        seed: int = 0,
+        stop_texts: Sequence[str] = (),
+    ) -> Session:
         """A conversation: it is fed, and answers token by token, as long as it is open.
 
         max_tokens:   of one answer; None: as many as the bundle's context has room for
@@ -265,25 +319,46 @@ class PersonalModel:
         return session
 
     def generate(
-        self, prompt: str | Sequence[Any], *, max_tokens: int = 128, temperature: float = 0.0, top_p: float = 1.0,
-        top_k: int | None = None, seed: int = 0, stop_texts: Sequence[str] = (),
-    ) -> Iterator[str]:  # fmt: skip
+        self,
+        prompt: str | Sequence[Any],
+        *,
+        max_tokens: int = 128,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        top_k: int | None = None,
+        seed: int = 0,
+        stop_texts: Sequence[str] = (),
+    ) -> Iterator[str]:
         """Pieces of the answer to messages, a text or token ids, as they come, with the settings of `session`."""
         if self._bundle.manifest.text.tokenizer_bin is None:
             check_prompt(prompt)
             raise GenerationError(
-                "prompt", got="a bundle that takes token ids only", expected="a bundle with a tokenizer",
+                "prompt",
+                got="a bundle that takes token ids only",
+                expected="a bundle with a tokenizer",
                 next_step="Use generate_ids",
-            )  # fmt: skip
+            )
         pieces = self._answer(
-            prompt, max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, seed=seed, stop_texts=stop_texts
+            prompt,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            top_p=top_p,
+            top_k=top_k,
+            seed=seed,
+            stop_texts=stop_texts,
         )
         return (piece.text for piece in pieces if piece.text)
 
     def generate_ids(
-        self, prompt: Sequence[int], *, max_tokens: int = 128, temperature: float = 0.0, top_p: float = 1.0,
-        top_k: int | None = None, seed: int = 0,
-    ) -> Iterator[int]:  # fmt: skip
+        self,
+        prompt: Sequence[int],
+        *,
+        max_tokens: int = 128,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        top_k: int | None = None,
+        seed: int = 0,
+    ) -> Iterator[int]:
         """Token ids of the answer to token ids."""
         ids = token_ids(prompt, self._bundle.manifest.text.vocab_size)
         pieces = self._answer(ids, max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, seed=seed)
@@ -349,9 +424,11 @@ class PersonalModel:
         arguments.one_of("format", format, get_args(AdapterFormat))
         if not base and not self._core.versions():  # the core says it in words of every language
             raise AdapterError(
-                "the adapter to export", got="none: no training was accepted, so the base model answers",
-                expected="an accepted adapter", next_step="Train first, or ask for base=True, an adapter that changes nothing",
-            )  # fmt: skip
+                "the adapter to export",
+                got="none: no training was accepted, so the base model answers",
+                expected="an accepted adapter",
+                next_step="Train first, or ask for base=True, an adapter that changes nothing",
+            )
         self._core.export_adapter(folder, format, base)
         return folder
 
@@ -366,7 +443,10 @@ class PersonalModel:
         from bespoke.exports.merged import write_merged
         from bespoke.reference.exported import exported_adapter
 
-        folder, model = arguments.folder("folder", folder), arguments.path("model", model, "the path of a folder or GGUF file")
+        folder, model = (
+            arguments.folder("folder", folder),
+            arguments.path("model", model, "the path of a folder or GGUF file"),
+        )
         manifest = self._bundle.manifest
         with tempfile.TemporaryDirectory() as place, model_folder(model) as (original, weights):
             exported = self.export_adapter(Path(place) / "adapter", base=base)

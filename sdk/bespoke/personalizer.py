@@ -49,23 +49,47 @@ class Personalizer:
     """
 
     def __init__(
-        self, model: str | Path, optimizers: Named = "mesp", targets: Named = "torch", *, tokenizer: str | Path | None = None,
-        context: int | None = None, data: str | Path | None = AUTO, data_format: str | None = None,
-        fields: Mapping[str, str] | None = None, encoding: str | None = None, lora: Lora | None = None,
-        training: Training | None = None, budget: Budget | None = None,
-        text: bool = True, train_on: str = "assistant", licence: str | None = None, template_date: str | None = None,
+        self,
+        model: str | Path,
+        optimizers: Named = "mesp",
+        targets: Named = "torch",
+        *,
+        tokenizer: str | Path | None = None,
+        context: int | None = None,
+        data: str | Path | None = AUTO,
+        data_format: str | None = None,
+        fields: Mapping[str, str] | None = None,
+        encoding: str | None = None,
+        lora: Lora | None = None,
+        training: Training | None = None,
+        budget: Budget | None = None,
+        text: bool = True,
+        train_on: str = "assistant",
+        licence: str | None = None,
+        template_date: str | None = None,
         signing_key: bytes | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.request = resolve(
-            optimizers, targets,
+            optimizers,
+            targets,
             {
-                "model": model, "tokenizer": tokenizer, "context": context, "data_format": data_format,
+                "model": model,
+                "tokenizer": tokenizer,
+                "context": context,
+                "data_format": data_format,
                 "data": Path(data) if isinstance(data, str) and data != AUTO else data,
-                "fields": dict(fields) if isinstance(fields, Mapping) and fields else fields or None, "encoding": encoding,
-                "lora": lora or Lora(), "training": training or Training(), "budget": budget or Budget(), "text": text,
-                "train_on": train_on, "licence": licence, "template_date": template_date, "signing_key": signing_key,
+                "fields": dict(fields) if isinstance(fields, Mapping) and fields else fields or None,
+                "encoding": encoding,
+                "lora": lora or Lora(),
+                "training": training or Training(),
+                "budget": budget or Budget(),
+                "text": text,
+                "train_on": train_on,
+                "licence": licence,
+                "template_date": template_date,
+                "signing_key": signing_key,
             },
-        )  # fmt: skip
+        )
 
     @opens_files
     def estimate(self) -> BuildEstimate:

@@ -54,7 +54,9 @@ def _track(plan: Plan, code: Sequence[Instruction]) -> Track:
             if value.place.kind in live:
                 live[value.place.kind][operand[0]] = value.nbytes
         work = plan.graphs[instruction.graph].workspace_bytes if isinstance(instruction, Call) else 0
-        for column, size in zip(columns, (sum(live["arena"].values()), work, sum(live["scratch"].values())), strict=True):
+        for column, size in zip(
+            columns, (sum(live["arena"].values()), work, sum(live["scratch"].values())), strict=True
+        ):
             column.append(size)
         if isinstance(instruction, Free) and instruction.value is not None:
             for kind in live.values():
@@ -76,21 +78,30 @@ def plot_plan(plan: Plan, path: Path, budget_bytes: int | None = None) -> Path:
         steps = range(len(track.live))
         held = (estimate.engine_bytes + estimate.constant_bytes) / MB
         parts = {
-            "live values": [b / MB for b in track.live], "workspace of the call": [b / MB for b in track.workspace],
+            "live values": [b / MB for b in track.live],
+            "workspace of the call": [b / MB for b in track.workspace],
             "engine": [held] * len(track.live),
-        }  # fmt: skip
+        }
         if estimate.session_bytes:
             parts["KV cache"] = [estimate.session_bytes / MB] * len(track.live)
         panel.stackplot(
-            steps, *parts.values(), step="post", colors=("#3b7dd8", "#f2a541", "#dde1e7", "#b9d2f2"), labels=list(parts),
+            steps,
+            *parts.values(),
+            step="post",
+            colors=("#3b7dd8", "#f2a541", "#dde1e7", "#b9d2f2"),
+            labels=list(parts),
             rasterized=True,  # thousands of corners: 20 times the file
-        )  # fmt: skip
+        )
         if any(track.scratch):
-            panel.plot(steps, [b / MB for b in track.scratch], color="#6b7785", lw=1, label="checkpoints in scratch (mapped)")
+            panel.plot(
+                steps, [b / MB for b in track.scratch], color="#6b7785", lw=1, label="checkpoints in scratch (mapped)"
+            )
         _limits(panel, estimate.peak_bytes, budget_bytes)
         panel.set(ylabel="MB", ylim=(0, top * 1.12), xlim=(0, max(1, len(track.live) - 1)))
         panel.set_title(f"{name} ({len(track.live)} instructions)", fontsize=9, loc="left")
-    figure.legend(*panels[0].get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=6, frameon=False)
+    figure.legend(
+        *panels[0].get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=6, frameon=False
+    )
     panels[-1].set_xlabel("instruction")
     return _save(figure, path)
 
@@ -104,7 +115,9 @@ def plot_training(report: TrainReport, path: Path) -> Path:
     figure.suptitle(title, fontsize=11)
     peaks = [peak / MB for peak in report.step_peak_bytes[: report.steps]]
     steps = range(first, first + len(peaks))
-    parts = {name: column[: report.steps] for name, column in report.memory_columns.items() if name != "file" and any(column)}
+    parts = {
+        name: column[: report.steps] for name, column in report.memory_columns.items() if name != "file" and any(column)
+    }
     if len(peaks) > 1 and parts:
         layers = [[size / MB for size in column] for column in parts.values()]
         memory.stackplot(steps, *layers, colors=("#b9d2f2", "#f2d9b0", "#e3b5b0"), labels=list(parts))
@@ -114,7 +127,9 @@ def plot_training(report: TrainReport, path: Path) -> Path:
     losses.plot(range(first, first + len(report.losses)), report.losses, color="#3b7dd8", lw=1, label="training")
     if report.judgements:
         steps_judged, losses_there = zip(*((one.step, one.loss) for one in report.judgements), strict=True)
-        losses.plot(steps_judged, losses_there, color="#8e5bb5", marker=".", lw=0.8, ls=":", label="chooses the best step")
+        losses.plot(
+            steps_judged, losses_there, color="#8e5bb5", marker=".", lw=0.8, ls=":", label="chooses the best step"
+        )
     if report.best_step is not None:
         losses.axvline(report.best_step, color="#8e5bb5", lw=0.8, label=f"best step, {report.best_step}")
     judged = report.judged_on or "validation"

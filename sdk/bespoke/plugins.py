@@ -143,7 +143,9 @@ def _check(plugin: Any, kind: Kind, package: str) -> None:
     """All that the contract suite finds without running the plugin."""
     if kind == "command":
         named = isinstance(getattr(plugin, "name", None), str)
-        problem = None if named else ("no name", "a click command, which has one", "Register what @click.command() gives")
+        problem = (
+            None if named else ("no name", "a click command, which has one", "Register what @click.command() gives")
+        )
     else:
         from bespoke.contracts import problem_of  # a plugin of these kinds has imported it
 
@@ -153,6 +155,8 @@ def _check(plugin: Any, kind: Kind, package: str) -> None:
         name = getattr(plugin, "name", None)
         called = f"'{name}'" if isinstance(name, str) and name.isprintable() else type(plugin).__name__
         raise PluginError(
-            f"{kind} {called} of package '{package}'", got=got, expected=expected,
+            f"{kind} {called} of package '{package}'",
+            got=got,
+            expected=expected,
             next_step=f"{next_step}; run the contract suite of bespoke.testing",
-        )  # fmt: skip
+        )

@@ -47,8 +47,11 @@ class Session(Iterator[AnswerPiece]):
         self._check_open()
         if self._closed:
             raise StateError(
-                "the session", got="a session that was closed", expected="an open one", next_step="Open another one",
-            )  # fmt: skip
+                "the session",
+                got="a session that was closed",
+                expected="an open one",
+                next_step="Open another one",
+            )
         self._opened.feed(prompt_json(prompt))
         self._answers, self.stopped_because = True, None
         return self
@@ -80,7 +83,13 @@ class Session(Iterator[AnswerPiece]):
 
 
 def generation_of(
-    *, max_tokens: int | None, temperature: float, top_p: float, top_k: int | None, seed: int, stop_texts: Sequence[str] = ()
+    *,
+    max_tokens: int | None,
+    temperature: float,
+    top_p: float,
+    top_k: int | None,
+    seed: int,
+    stop_texts: Sequence[str] = (),
 ) -> Generation:
     """Raises GenerationError for a setting that is out of its range."""
     if max_tokens is not None:
@@ -89,7 +98,10 @@ def generation_of(
     listed = isinstance(stop_texts, Sequence) and not isinstance(stop_texts, str)
     if not listed or not all(isinstance(text, str) and text for text in stop_texts):
         raise GenerationError(
-            "stop_texts", got=shown(stop_texts), expected="a list of texts, none of them empty", next_step="Change stop_texts"
+            "stop_texts",
+            got=shown(stop_texts),
+            expected="a list of texts, none of them empty",
+            next_step="Change stop_texts",
         )
     _json("stop_texts", list(stop_texts), "Use texts without halves of surrogate pairs")
     return Generation(max_tokens, temperature, top_p, top_k, seed, tuple(stop_texts))
@@ -99,9 +111,11 @@ def check_prompt(prompt: Any) -> None:
     listed = isinstance(prompt, Sequence | np.ndarray) and not isinstance(prompt, str | bytes)
     if not isinstance(prompt, str) and not (listed and len(prompt)):
         raise GenerationError(
-            "prompt", got="an empty list" if listed else kind_of(prompt), expected="text, messages or token ids",
+            "prompt",
+            got="an empty list" if listed else kind_of(prompt),
+            expected="text, messages or token ids",
             next_step="Give one of them",
-        )  # fmt: skip
+        )
 
 
 def token_ids(prompt: Any, vocab_size: int) -> list[int]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Child process: builds one bundle. Idle is: nothing imported yet.
 
-    python -m tests.benchmarks.build_step '{"model": ..., "bundle": ..., "optimizers": {"mesp": {}}, "training": {...}}'
+python -m tests.benchmarks.build_step '{"model": ..., "bundle": ..., "optimizers": {"mesp": {}}, "training": {...}}'
 """
 
 from __future__ import annotations

@@ -35,7 +35,9 @@ class _Products(TorchDispatchMode):
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         namespace, _, name = function._schema.name.partition("::")
         if namespace == "bespoke" and name in (FORWARD, BACKWARD):
-            self.flops[name] += OPERATORS[name].flops(CallSizes(tuple(args[0].shape), tuple(args[1].shape), args[-1], 0))
+            self.flops[name] += OPERATORS[name].flops(
+                CallSizes(tuple(args[0].shape), tuple(args[1].shape), args[-1], 0)
+            )
         return function(*args, **(kwargs or {}))
 
 
@@ -45,9 +47,14 @@ def step_units(bundle: Bundle, method: str, row: RowLike) -> float:
     machine, settings = Machine(bundle, record), record.training
     machine.buffers.fill(bundle.initial_adapter())
     cursor = BatchCursor(
-        [row], [], seed=0, batch_size=settings.batch_size, accumulation=settings.accumulation,
-        sequence_lengths=machine.sequence_lengths, general_share=0.0,
-    )  # fmt: skip
+        [row],
+        [],
+        seed=0,
+        batch_size=settings.batch_size,
+        accumulation=settings.accumulation,
+        sequence_lengths=machine.sequence_lengths,
+        general_share=0.0,
+    )
     batches, _ = cursor.step(CursorState())
     with _Products() as step:
         machine.train_step(batches, learning_rate=0.0, step=1, seed=0)

@@ -30,14 +30,20 @@ from tests.conftest import REPOSITORY
 WEIGHT_SOURCES = ("sdk/bespoke/model/*.py", "sdk/bespoke/format/tensors.py")
 TARGET_SOURCES = ("plugins/bespoke_plugins/targets/**/*.py", "sdk/bespoke/ops/*.py", "sdk/bespoke/graph/trace.py")
 GOLDEN_SOURCES = (
-    *WEIGHT_SOURCES, "sdk/bespoke/golden/*.py", "sdk/bespoke/methods/*.py", "sdk/bespoke/rules/noise.py",
+    *WEIGHT_SOURCES,
+    "sdk/bespoke/golden/*.py",
+    "sdk/bespoke/methods/*.py",
+    "sdk/bespoke/rules/noise.py",
     "plugins/bespoke_plugins/optimizers/*.py",
-)  # fmt: skip
+)
 # All that decides what a plan is and what it is run by.
 BUNDLE_SOURCES = (
-    *WEIGHT_SOURCES, *TARGET_SOURCES, "plugins/bespoke_plugins/optimizers/*.py", "sdk/bespoke/*.py",
+    *WEIGHT_SOURCES,
+    *TARGET_SOURCES,
+    "plugins/bespoke_plugins/optimizers/*.py",
+    "sdk/bespoke/*.py",
     *(f"sdk/bespoke/{part}/*.py" for part in ("format", "plan", "bundle", "graph", "methods", "compiler")),
-)  # fmt: skip
+)
 
 
 def main(settings: dict[str, Any]) -> None:
@@ -48,12 +54,15 @@ def main(settings: dict[str, Any]) -> None:
 
     shared = Path(settings["shared"])
     personalizer = Personalizer(
-        settings["model"], {settings["method"]: settings["options"]}, "executorch", lora=Lora(rank=8, train=settings["factors"]),
+        settings["model"],
+        {settings["method"]: settings["options"]},
+        "executorch",
+        lora=Lora(rank=8, train=settings["factors"]),
         context=settings["length"],  # training is measured: the plan for answers is not to decide what fits
         training=Training(sequence_lengths=(settings["length"],), batch_size=settings["batch_size"]),
         budget=Budget(memory_mb=settings["memory_mb"]),
         data=general_data(settings) if settings["general_rows"] else None,
-    )  # fmt: skip
+    )
     stages = Stages()
     with (
         patch.object(building, "convert", kept_weights(building.convert, shared)),
@@ -116,7 +125,11 @@ def kept_artifacts(lower: Callable[..., Any], shared: Path) -> Callable[..., Any
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
             made = lower(target, options, graph, partial)
-            record = {"file": made.path.name, "workspace_bytes": made.workspace_bytes, "engine_bytes": made.engine_bytes}
+            record = {
+                "file": made.path.name,
+                "workspace_bytes": made.workspace_bytes,
+                "engine_bytes": made.engine_bytes,
+            }
             (partial / "artifact.json").write_text(json.dumps(record))
             partial.rename(kept)
         record = json.loads((kept / "artifact.json").read_text())

@@ -131,10 +131,17 @@ def _built(wanted: Wanted, path: Path) -> dict[str, Any]:
     _remove_stale(shared)
     assert shutil.disk_usage(BUNDLES).free > 4 * GIGABYTE, f"less than 4 GB are free under {BUNDLES}"
     settings = {
-        "model": str(model), "bundle": str(path), "shared": str(shared), "method": wanted.method, "length": wanted.length,
-        "options": dict(wanted.options), "memory_mb": wanted.memory_mb, "general_rows": wanted.general_rows,
-        "batch_size": wanted.batch_size, "factors": wanted.factors,
-    }  # fmt: skip
+        "model": str(model),
+        "bundle": str(path),
+        "shared": str(shared),
+        "method": wanted.method,
+        "length": wanted.length,
+        "options": dict(wanted.options),
+        "memory_mb": wanted.memory_mb,
+        "general_rows": wanted.general_rows,
+        "batch_size": wanted.batch_size,
+        "factors": wanted.factors,
+    }
     command = [sys.executable, "-m", "tests.benchmarks.core_build", json.dumps(settings)]
     done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 0, f"building {wanted.name} ended with {done.returncode}"

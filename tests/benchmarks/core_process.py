@@ -63,7 +63,13 @@ def core_path() -> Path:
 
 
 def train(
-    bundle: Bundle, state: Path, steps: int, *, threads: int = THREADS, memory_mb: float = NO_LIMIT, cgroup: Path | None = None
+    bundle: Bundle,
+    state: Path,
+    steps: int,
+    *,
+    threads: int = THREADS,
+    memory_mb: float = NO_LIMIT,
+    cgroup: Path | None = None,
 ) -> CoreRun:
     """A run of `steps` to its end, watched; `state` must be there. A core that fails is an AssertionError."""
     report = state.with_suffix(".watched.json")
@@ -86,13 +92,25 @@ def train(
 
 
 def training_request(
-    bundle: Bundle, state: Path, steps: int, *, threads: int, memory_mb: float = NO_LIMIT,
+    bundle: Bundle,
+    state: Path,
+    steps: int,
+    *,
+    threads: int,
+    memory_mb: float = NO_LIMIT,
     settings: Mapping[str, float] = EVERY_STEP,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     return {
-        "verb": "train", "bundle": str(bundle.path), "state": str(state), "method": bundle.wanted.method, "steps": steps,
-        "seed": 0, "threads": threads, "memory_mb": memory_mb, "settings": dict(settings),
-    }  # fmt: skip
+        "verb": "train",
+        "bundle": str(bundle.path),
+        "state": str(state),
+        "method": bundle.wanted.method,
+        "steps": steps,
+        "seed": 0,
+        "threads": threads,
+        "memory_mb": memory_mb,
+        "settings": dict(settings),
+    }
 
 
 def ask(process: subprocess.Popen[bytes], request: dict[str, Any]) -> None:
@@ -117,7 +135,9 @@ def take(run: CoreRun, event: dict[str, Any], seconds: float) -> None:
 
 
 @contextmanager
-def fresh_state(bundle: Bundle, name: str = "state", rows: int = 1, use: Literal["train"] | None = None) -> Iterator[Path]:
+def fresh_state(
+    bundle: Bundle, name: str = "state", rows: int = 1, use: Literal["train"] | None = None
+) -> Iterator[Path]:
     """A state folder with rows of unmasked random tokens; removed at the end. None is kept for validation below five rows, nor
     with `use="train"`."""
     from bespoke import PersonalModel

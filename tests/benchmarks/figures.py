@@ -52,7 +52,10 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
     """A Markdown table; columns of numbers are set to the right."""
     for row in rows:
         assert len(row) == len(header), f"{len(row)} cells under {len(header)} headings: {row}"
-    numeric = [bool(rows) and all(isinstance(row[i], int | float) or row[i] is None for row in rows) for i in range(len(header))]
+    numeric = [
+        bool(rows) and all(isinstance(row[i], int | float) or row[i] is None for row in rows)
+        for i in range(len(header))
+    ]
     lines = ["| " + " | ".join(header) + " |", "|" + "|".join("---:" if right else "---" for right in numeric) + "|"]
     lines += ["| " + " | ".join(cell(value) for value in row) + " |" for row in rows]
     return "\n".join(lines)

@@ -43,8 +43,11 @@ def watch(module: str, settings: dict[str, Any]) -> Watched:
     """Runs `python -m module` with `settings` as JSON, and watches it to its end. AssertionError where it fails."""
     child = subprocess.Popen(
         [sys.executable, "-m", module, json.dumps(settings)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=REPOSITORY, env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
     assert child.stdin is not None
     assert child.stdout is not None
     watched, phase, began, unread = Watched(), "imports", time.monotonic(), b""

@@ -22,7 +22,9 @@ from bespoke.model.spec import ModelSpec
 
 WINDOW = 512
 ROWS = 256  # of a weight, quantized together
-Rule = Callable[[np.ndarray, np.ndarray | None], np.ndarray]  # weight [rows, in], counts [in] or none -> what is decoded
+Rule = Callable[
+    [np.ndarray, np.ndarray | None], np.ndarray
+]  # weight [rows, in], counts [in] or none -> what is decoded
 
 
 def _grouped(weight: np.ndarray) -> np.ndarray:
@@ -68,9 +70,13 @@ def _q4_0(w: np.ndarray) -> np.ndarray:
 
 
 RULES: dict[str, Rule] = {
-    "largest / 7": _of_groups(_by_seven), "signed largest / -8": _of_groups(_signed), "nearer of these two": _of_groups(_nearer),
-    "bespoke, all columns alike": _plain, "bespoke": _weighted, "llama.cpp's Q4_0": _of_groups(_q4_0),
-}  # fmt: skip
+    "largest / 7": _of_groups(_by_seven),
+    "signed largest / -8": _of_groups(_signed),
+    "nearer of these two": _of_groups(_nearer),
+    "bespoke, all columns alike": _plain,
+    "bespoke": _weighted,
+    "llama.cpp's Q4_0": _of_groups(_q4_0),
+}
 
 
 class Measured:

@@ -94,11 +94,16 @@ class Estimated:
     def estimates(self, epsilon: float, kinds: Sequence[Products]) -> dict[Products, Estimates]:
         """The same z and u for each kind."""
         draw = torch.Generator().manual_seed(1)
-        losses = np.zeros((len(kinds), len(self.tokens), 1 + 3 * QUERIES))  # here; plus, minus and one-sided of each draw
+        losses = np.zeros(
+            (len(kinds), len(self.tokens), 1 + 3 * QUERIES)
+        )  # here; plus, minus and one-sided of each draw
         for step, batch in enumerate(self.tokens):
             points: list[tuple[float, list[tuple[torch.Tensor, torch.Tensor]]]] = [(0.0, self.adapter)]
             for _ in range(QUERIES):
-                z = [(torch.randn(a.shape, generator=draw), torch.randn(b.shape, generator=draw)) for a, b in self.adapter]
+                z = [
+                    (torch.randn(a.shape, generator=draw), torch.randn(b.shape, generator=draw))
+                    for a, b in self.adapter
+                ]
                 u = [(_signs(a.shape, draw), _signs(b.shape, draw)) for a, b in self.adapter]
                 points += [(epsilon, z), (-epsilon, z), (epsilon, u)]
             for point, (distance, way) in enumerate(points):
@@ -126,6 +131,8 @@ def _estimates(losses: np.ndarray, epsilon: float, rounding: float) -> Estimates
     plus, minus, there = (losses[:, 1 + place :: 3] for place in range(3))
     sigma = np.maximum(there.std(axis=1, ddof=1, keepdims=True), rounding * np.maximum(1.0, here))
     return Estimates(
-        ((plus - minus) / (2 * epsilon)).ravel(), ((there - here) / (epsilon * sigma)).ravel(),
-        (np.abs(plus + minus - 2 * here) / (2 * epsilon**2)).ravel(), plus.ravel(),
-    )  # fmt: skip
+        ((plus - minus) / (2 * epsilon)).ravel(),
+        ((there - here) / (epsilon * sigma)).ravel(),
+        (np.abs(plus + minus - 2 * here) / (2 * epsilon**2)).ravel(),
+        plus.ravel(),
+    )

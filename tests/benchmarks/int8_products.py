@@ -22,8 +22,15 @@ from bespoke.ops import linear_int4
 
 HIDDEN, WIDE, KEYS = 896, 4864, 128
 # -> [out, in], and which of the four activations it reads
-LINEARS = {"q": (HIDDEN, HIDDEN, 0), "k": (KEYS, HIDDEN, 0), "v": (KEYS, HIDDEN, 0), "o": (HIDDEN, HIDDEN, 1),
-           "gate": (WIDE, HIDDEN, 2), "up": (WIDE, HIDDEN, 2), "down": (HIDDEN, WIDE, 3)}  # fmt: skip
+LINEARS = {
+    "q": (HIDDEN, HIDDEN, 0),
+    "k": (KEYS, HIDDEN, 0),
+    "v": (KEYS, HIDDEN, 0),
+    "o": (HIDDEN, HIDDEN, 1),
+    "gate": (WIDE, HIDDEN, 2),
+    "up": (WIDE, HIDDEN, 2),
+    "down": (HIDDEN, WIDE, 3),
+}
 PAGE = 4096
 
 Program = tuple[Path, Path, Path | None]  # with its operands, and its file of packed weights
@@ -32,7 +39,9 @@ Program = tuple[Path, Path, Path | None]  # with its operands, and its file of p
 def block_products(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Four activations, then codes and scales of each linear."""
     weights = iter(operands[4:])
-    return tuple(linear_int4(operands[at], next(weights), next(weights), None, width) for _, width, at in LINEARS.values())
+    return tuple(
+        linear_int4(operands[at], next(weights), next(weights), None, width) for _, width, at in LINEARS.values()
+    )
 
 
 @dataclass(frozen=True)
@@ -45,11 +54,19 @@ class Blocks:
     @classmethod
     def random(cls, folder: Path, count: int) -> Blocks:
         rng = np.random.default_rng(0)
-        return cls(folder, [
-            [part for out, width, _ in LINEARS.values()
-             for part in quantize("w", rng.standard_normal((out, width), dtype=np.float32) / np.float32(width**0.5))]
-            for _ in range(count)
-        ])  # fmt: skip
+        return cls(
+            folder,
+            [
+                [
+                    part
+                    for out, width, _ in LINEARS.values()
+                    for part in quantize(
+                        "w", rng.standard_normal((out, width), dtype=np.float32) / np.float32(width**0.5)
+                    )
+                ]
+                for _ in range(count)
+            ],
+        )
 
     def programs(self, rows: int, cache: Path | None) -> list[tuple[Program, Program]]:
         """Of each block: ours, and XNNPACK's."""
@@ -82,12 +99,26 @@ def compile_lab(folder: Path) -> Path:
     (wheel,) = (Path(place) for place in executorch.__path__)
     libraries = ("executorch", "executorch_backend_xnnpack", "executorch_kernels_optimized", "executorch_threadpool")
     subprocess.run(
-        ["g++", "-O2", "-std=c++17", "-DC10_USING_CUSTOM_GENERATED_MACROS", "-isystem", wheel / "include", "-isystem",
-         wheel / "include/executorch/runtime/core/portable_type/c10", REPOSITORY / "tests/benchmarks/programs_lab.cpp", "-o",
-         folder / "programs_lab", f"-L{wheel / 'lib'}", f"-Wl,-rpath,{wheel / 'lib'}", "-Wl,--no-as-needed",
-         *(f"-l{name}" for name in libraries), "-ldl"],
+        [
+            "g++",
+            "-O2",
+            "-std=c++17",
+            "-DC10_USING_CUSTOM_GENERATED_MACROS",
+            "-isystem",
+            wheel / "include",
+            "-isystem",
+            wheel / "include/executorch/runtime/core/portable_type/c10",
+            REPOSITORY / "tests/benchmarks/programs_lab.cpp",
+            "-o",
+            folder / "programs_lab",
+            f"-L{wheel / 'lib'}",
+            f"-Wl,-rpath,{wheel / 'lib'}",
+            "-Wl,--no-as-needed",
+            *(f"-l{name}" for name in libraries),
+            "-ldl",
+        ],
         check=True,
-    )  # fmt: skip
+    )
     return folder / "programs_lab"
 
 

@@ -63,7 +63,9 @@ class Subject:
             counts = (self.settings[part] for part in ("train", "valid", "test"))
             self.data: Data = load(data_name, data_place(), *counts, chat=model.has_turns)
         tokenizer = Tokenizer.open(self.model / "tokenizer.json")
-        self.encoder = ExampleEncoder(tokenizer, None, "assistant", self.settings["length"])  # of examples without turns
+        self.encoder = ExampleEncoder(
+            tokenizer, None, "assistant", self.settings["length"]
+        )  # of examples without turns
         (row,) = self.encoder.encode({"text": "Any row: it is padded to its length."}).rows
         with open_bundle(self.bundle_folder) as bundle:
             self.units_a_step = step_units(bundle, self.optimizer, row)
@@ -90,9 +92,14 @@ class Subject:
         if not folder.exists():
             training = Training(sequence_lengths=(self.settings["length"],), steps=1, general_share=0.0)
             Personalizer(
-                self.model, {self.optimizer: self.method.get("options", {})}, ["executorch", "torch"],  # torch counts passes
-                lora=Lora(**self.method.get("lora", {})), training=training, context=context, data=None,
-            ).build(folder)  # fmt: skip
+                self.model,
+                {self.optimizer: self.method.get("options", {})},
+                ["executorch", "torch"],  # torch counts passes
+                lora=Lora(**self.method.get("lora", {})),
+                training=training,
+                context=context,
+                data=None,
+            ).build(folder)
         return folder
 
     def line(self, phase: str, rate: float | None, seed: int | None, **found: Any) -> dict[str, Any]:
@@ -109,9 +116,17 @@ class Subject:
             report = model.train(steps=steps, method=self.optimizer, learning_rate=rate, seed=seed)
             found = self.judged(model, "valid" if phase == "search" else "test")
         return self.line(
-            phase, rate, seed, steps=steps, units=round(steps * self.units_a_step), rows=len(self.data.train.examples),
-            accepted=report.accepted, curve=self.curve(report.losses), seconds=processor_seconds() - began, **found,
-        )  # fmt: skip
+            phase,
+            rate,
+            seed,
+            steps=steps,
+            units=round(steps * self.units_a_step),
+            rows=len(self.data.train.examples),
+            accepted=report.accepted,
+            curve=self.curve(report.losses),
+            seconds=processor_seconds() - began,
+            **found,
+        )
 
     def curve(self, losses: Sequence[float]) -> list[tuple[int, float]]:
         """(passes of a row so far, mean loss of the steps since the point before)."""
@@ -122,7 +137,9 @@ class Subject:
     def zero_shot(self) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as state, self.opened(state) as model:
             found = self.judged(model, "test")
-        return self.line("zero-shot", None, None, steps=0, units=0, recipe=self.recipe, guess_loss=self.guess_loss(), **found)
+        return self.line(
+            "zero-shot", None, None, steps=0, units=0, recipe=self.recipe, guess_loss=self.guess_loss(), **found
+        )
 
     def guess_loss(self) -> float | None:
         """The loss of who knows the labels and not the text: each label as probable, over its tokens and the end token."""
@@ -189,7 +206,11 @@ def complete(config: dict[str, Any], data_name: str, method_name: str, results: 
     subject = Subject(config, data_name, method_name, results)
 
     def of(phase: str) -> list[dict[str, Any]]:
-        return [run for run in read_runs(results) if (run["data"], run["method"], run["phase"]) == (data_name, method_name, phase)]
+        return [
+            run
+            for run in read_runs(results)
+            if (run["data"], run["method"], run["phase"]) == (data_name, method_name, phase)
+        ]
 
     def there(phase: str, rate: float, seed: int) -> bool:
         return any(math.isclose(run["rate"], rate) and run["seed"] == seed for run in of(phase))

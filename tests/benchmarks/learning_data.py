@@ -20,9 +20,14 @@ from bespoke.data.tasks import Task, TaskRow, read_task
 Example = dict[str, Any]
 CHARACTERS = 280  # of a passage of text
 WORDS = {
-    "AddToPlaylist": "playlist", "BookRestaurant": "restaurant", "GetWeather": "weather", "PlayMusic": "music", "RateBook": "book",
-    "SearchCreativeWork": "work", "SearchScreeningEvent": "film",
-}  # fmt: skip
+    "AddToPlaylist": "playlist",
+    "BookRestaurant": "restaurant",
+    "GetWeather": "weather",
+    "PlayMusic": "music",
+    "RateBook": "book",
+    "SearchCreativeWork": "work",
+    "SearchScreeningEvent": "film",
+}
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,9 @@ def snips(data_folder: Path) -> tuple[Task, Task]:
     for split in ("train", "valid"):
         calls = read_task("calls", folder / f"fc_{split}.jsonl")
         rows = tuple(
-            TaskRow(row.number, row.prompt.replace("\nCall:", "\nLabel:"), (WORDS[json.loads(row.right[0])["name"]],), words)
+            TaskRow(
+                row.number, row.prompt.replace("\nCall:", "\nLabel:"), (WORDS[json.loads(row.right[0])["name"]],), words
+            )
             for row in calls.rows
         )
         tasks.append(Task("labels", rows, calls.source))
@@ -78,7 +85,9 @@ def snips(data_folder: Path) -> tuple[Task, Task]:
 
 def banking77(data_folder: Path) -> tuple[Task, Task]:
     folder = data_folder / "classification" / "banking77"
-    train, test = (read_task("labels", folder / f"{split}.csv", fields={"label": "category"}) for split in ("train", "test"))
+    train, test = (
+        read_task("labels", folder / f"{split}.csv", fields={"label": "category"}) for split in ("train", "test")
+    )
     return train, test
 
 
@@ -102,10 +111,15 @@ def model_folder(name: str, steps: int, data_folder: Path, cache: Path) -> tuple
         return Path(name), name
     folder, ends = cache / f"{name}-{steps}", name == "llama_ends"
     if not (folder / "LICENSE").is_file():  # the last that is written
-        trained_model("llama", folder, data_folder, texts=wikitext(data_folder, characters=None), steps=steps, ends=ends)
+        trained_model(
+            "llama", folder, data_folder, texts=wikitext(data_folder, characters=None), steps=steps, ends=ends
+        )
     from safetensors import safe_open
 
     with safe_open(folder / "model.safetensors", "numpy") as file:
         count = sum(file.get_tensor(tensor).size for tensor in file.keys())  # noqa: SIM118
     text = "WikiText-2, an end token after each paragraph" if ends else "WikiText-2"
-    return folder, f"a Llama of {count:,} parameters, {steps} steps of 16 rows of 96 tokens of {text} (`tests/trained.py`)"
+    return (
+        folder,
+        f"a Llama of {count:,} parameters, {steps} steps of 16 rows of 96 tokens of {text} (`tests/trained.py`)",
+    )

@@ -31,7 +31,9 @@ def draw(runs: Sequence[Run], picture: Path) -> None:
     names = list(dict.fromkeys(run["data"] for run in runs if run["phase"] == "test"))
     style = {"svg.hashsalt": "bespoke", "svg.fonttype": "none", "font.size": 10}
     with pyplot.rc_context(style):  # type: ignore[arg-type]
-        figure, panels = pyplot.subplots((len(names) + 1) // 2, 2, figsize=(9, 3.4 * ((len(names) + 1) // 2)), squeeze=False)
+        figure, panels = pyplot.subplots(
+            (len(names) + 1) // 2, 2, figsize=(9, 3.4 * ((len(names) + 1) // 2)), squeeze=False
+        )
         for panel in panels.flat[len(names) :]:
             panel.remove()
         for name, panel in zip(names, panels.flat, strict=False):
@@ -39,9 +41,17 @@ def draw(runs: Sequence[Run], picture: Path) -> None:
             for method in dict.fromkeys(run["method"] for run in of_data if run["phase"] == "test"):
                 passes, means, spreads = zip(*points(at_taken_rate(of_data, method)), strict=True)
                 panel.plot(passes, means, marker="o", markersize=3, color=COLORS[method], label=method)
-                low, high = ([mean + sign * spread for mean, spread in zip(means, spreads, strict=True)] for sign in (-1, 1))
+                low, high = (
+                    [mean + sign * spread for mean, spread in zip(means, spreads, strict=True)] for sign in (-1, 1)
+                )
                 panel.fill_between(passes, low, high, color=COLORS[method], alpha=0.2, linewidth=0)
-            panel.set(title=name, xlim=(0, None), ylim=(0, None), xlabel="passes of a row", ylabel="training loss, nats a token")
+            panel.set(
+                title=name,
+                xlim=(0, None),
+                ylim=(0, None),
+                xlabel="passes of a row",
+                ylabel="training loss, nats a token",
+            )
             panel.spines[["top", "right"]].set_visible(False)
         lines, labels = panels[0, 0].get_legend_handles_labels()
         figure.legend(lines, labels, loc="upper center", ncols=len(labels), frameon=False)

@@ -17,13 +17,38 @@ __all__ = ["COLUMNS", "at_taken_rate", "best_rates", "beyond", "points", "read_r
 Run = dict[str, Any]
 
 COLUMNS = (
-    "data", "method", "phase", "rate", "seed", "steps", "units", "rows", "judged", "loss", "accuracy", "macro_f1", "chance",
-    "majority", "guess_loss", "seconds", "accepted", "curve", "recipe",
-)  # fmt: skip
+    "data",
+    "method",
+    "phase",
+    "rate",
+    "seed",
+    "steps",
+    "units",
+    "rows",
+    "judged",
+    "loss",
+    "accuracy",
+    "macro_f1",
+    "chance",
+    "majority",
+    "guess_loss",
+    "seconds",
+    "accepted",
+    "curve",
+    "recipe",
+)
 HEADER = (
-    "method", "rate", "at the edge of the rates", "seeds", "steps", "passes of a row", "accuracy", "macro F1", "loss, nats a token",
+    "method",
+    "rate",
+    "at the edge of the rates",
+    "seeds",
+    "steps",
+    "passes of a row",
+    "accuracy",
+    "macro F1",
+    "loss, nats a token",
     "training loss on the way",
-)  # fmt: skip
+)
 
 
 def read_runs(path: Path) -> list[Run]:
@@ -65,12 +90,26 @@ def settings(config: dict[str, Any]) -> str:
         rates = [f"{rate:g}" for rate in sorted(map(float, method["rates"]))]
         rows.append(
             [
-                name, method.get("optimizer", name), "A and B" if lora.get("train", "both") == "both" else "B", lora["rank"],
-                options.get("queries", 1) if "epsilon" in options else None, options["batch_size"], options.get("epsilon"),
+                name,
+                method.get("optimizer", name),
+                "A and B" if lora.get("train", "both") == "both" else "B",
+                lora["rank"],
+                options.get("queries", 1) if "epsilon" in options else None,
+                options["batch_size"],
+                options.get("epsilon"),
                 ", ".join(rates),
             ]
-        )  # fmt: skip
-    head = ("method", "optimizer", "trained", "rank", "queries", "rows a query", "epsilon", "rates, where a data set has no others")
+        )
+    head = (
+        "method",
+        "optimizer",
+        "trained",
+        "rank",
+        "queries",
+        "rows a query",
+        "epsilon",
+        "rates, where a data set has no others",
+    )
     seeds, share = len(config["seeds"]), config["search_share"]
     return f"{seeds} seeds; a rate is searched with {share:g} of the passes.\n\n{markdown(head, rows)}"
 
@@ -116,10 +155,17 @@ def _row(method: str, runs: Sequence[Run]) -> list[Cell]:
     edge = "yes" if rate in (min(searched), max(searched)) else "no"
     said = f"{rate:.3g}" + "".join(f", not {other:.3g}" for other in refused)
     return [
-        method, said, edge, len(seeds), seeds[0]["steps"], seeds[0]["units"],
-        _spread([run["accuracy"] for run in seeds], share=True), _spread([run["macro_f1"] for run in seeds], share=True),
-        _spread([run["loss"] for run in seeds]), _curve(seeds),
-    ]  # fmt: skip
+        method,
+        said,
+        edge,
+        len(seeds),
+        seeds[0]["steps"],
+        seeds[0]["units"],
+        _spread([run["accuracy"] for run in seeds], share=True),
+        _spread([run["macro_f1"] for run in seeds], share=True),
+        _spread([run["loss"] for run in seeds]),
+        _curve(seeds),
+    ]
 
 
 def _spread(values: Sequence[float | None], share: bool = False) -> str | None:
@@ -148,4 +194,6 @@ def points(seeds: Sequence[Run]) -> list[tuple[float, float, float]]:
 
 
 def _curve(seeds: Sequence[Run]) -> str:
-    return ", ".join(f"{mean:.2f}" + ("" if math.isnan(spread) else f" ± {spread:.2f}") for _, mean, spread in points(seeds))
+    return ", ".join(
+        f"{mean:.2f}" + ("" if math.isnan(spread) else f" ± {spread:.2f}") for _, mean, spread in points(seeds)
+    )

@@ -56,7 +56,9 @@ def main(settings: dict[str, Any]) -> None:
             for _ in range(ANSWER_TOKENS - 1):
                 token = after([token])
             ended = time.perf_counter()
-        phases.report({"prefill": first - began, "decode": ended - first, "decoded": ANSWER_TOKENS - 1, **seen.bytes(idle)})
+        phases.report(
+            {"prefill": first - began, "decode": ended - first, "decoded": ANSWER_TOKENS - 1, **seen.bytes(idle)}
+        )
 
 
 if __name__ == "__main__":

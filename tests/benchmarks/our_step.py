@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Child process: opens a bundle and trains a few steps in the torch runtime. Idle is: imports done, no model open.
 
-    python -m tests.benchmarks.our_step '{"bundle": ..., "state": ..., "sequence_length": 256, "steps": 5}'
+python -m tests.benchmarks.our_step '{"bundle": ..., "state": ..., "sequence_length": 256, "steps": 5}'
 """
 
 from __future__ import annotations

@@ -55,17 +55,29 @@ def table(page: str, name: str) -> list[Row]:
 
 
 def _peak_and_paper(page: str, model: str) -> list[Cell]:
-    row = next(r for r in table(page, "core_memory") if (r["model"], r["method"], r["sequence"]) == (model, "`mesp`", "256"))
+    row = next(
+        r for r in table(page, "core_memory") if (r["model"], r["method"], r["sequence"]) == (model, "`mesp`", "256")
+    )
     ours, paper = row["peak, MB"], row["MeSP's paper, MB"]
     built = row["built for, MB"]
-    return [f"peak memory, {model}, device core, built for {built} MB", f"{ours} MB", "MeSP's paper, on a phone", f"{paper} MB"]
+    return [
+        f"peak memory, {model}, device core, built for {built} MB",
+        f"{ours} MB",
+        "MeSP's paper, on a phone",
+        f"{paper} MB",
+    ]
 
 
 def _peak_and_peft(page: str) -> list[Cell]:
     ours, peft = table(page, "full_size")
     model, memory = next(iter(ours)).split(",")[0], "memory over idle, MB"
     against = "torch + peft in the same run, fp32, gradient checkpointing"
-    return [f"memory over the idle process, {model}, torch runtime", f"{ours[memory]} MB", against, f"{peft[memory]} MB"]
+    return [
+        f"memory over the idle process, {model}, torch runtime",
+        f"{ours[memory]} MB",
+        against,
+        f"{peft[memory]} MB",
+    ]
 
 
 def _seconds_and_peft(page: str, model: str) -> list[Cell]:

@@ -32,7 +32,9 @@ class Runner(Protocol):
 
     def turn(self) -> float: ...
     def __enter__(self) -> Self: ...
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
 
 
 def take_turns(runners: Sequence[Runner], rounds: int) -> dict[str, list[float]]:
@@ -60,9 +62,17 @@ class PacedCore:
     is stopped after the last turn, without a gate."""
 
     def __init__(
-        self, name: str, bundle: Bundle, state: Path, steps: int, threads: int, core: Path | None = None,
-        settings: Mapping[str, float] = EVERY_STEP, *, cut: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        bundle: Bundle,
+        state: Path,
+        steps: int,
+        threads: int,
+        core: Path | None = None,
+        settings: Mapping[str, float] = EVERY_STEP,
+        *,
+        cut: bool = False,
+    ) -> None:
         self.name = name
         self._cut = cut
         self._core = core or core_path()

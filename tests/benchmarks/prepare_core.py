@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes every model and bundle that the benchmarks of the device core use, so that a quiet machine is needed for measuring only.
 
-    python -m tests.benchmarks.prepare_core [MODEL...]      16 GB of disk under .cache/benchmarks for all of them
+python -m tests.benchmarks.prepare_core [MODEL...]      16 GB of disk under .cache/benchmarks for all of them
 """
 
 from __future__ import annotations

@@ -35,9 +35,17 @@ def build(
     return watch("tests.benchmarks.build_step", settings)
 
 
-def train(bundle: Path, state: Path, length: int, steps: int, method: str | None = None, batch_size: int = 1) -> Watched:
+def train(
+    bundle: Path, state: Path, length: int, steps: int, method: str | None = None, batch_size: int = 1
+) -> Watched:
     """Trains in a child process, from a fresh state."""
     shutil.rmtree(state, ignore_errors=True)
-    settings = {"bundle": str(bundle), "state": str(state), "sequence_length": length, "batch_size": batch_size, "steps": steps,
-                "method": method}  # fmt: skip
+    settings = {
+        "bundle": str(bundle),
+        "state": str(state),
+        "sequence_length": length,
+        "batch_size": batch_size,
+        "steps": steps,
+        "method": method,
+    }
     return watch("tests.benchmarks.our_step", settings)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Child process: how fast all threads together read memory: the yardstick for decoding, which reads every weight for each token.
 
-    python -m tests.benchmarks.read_rate '{}'      paced: each turn reads a gigabyte a few times
+python -m tests.benchmarks.read_rate '{}'      paced: each turn reads a gigabyte a few times
 """
 
 from __future__ import annotations

@@ -26,14 +26,20 @@ def steps_in_turns(
     """Seconds of each turn of matmul, the core with each bundle, and peft; and the median matmul rates in GFLOP/s by dtype."""
     bf16 = bool({"avx512_bf16", "amx_bf16"} & flags())
     settings: dict[str, Any] = {
-        "model": str(model_folder(model)), "sequence_length": LENGTH, "steps": ROUNDS + 3, "rank": 8, "alpha": 16.0,
-        "learning_rate": 2e-4, "update": "sgd",
-    }  # fmt: skip
+        "model": str(model_folder(model)),
+        "sequence_length": LENGTH,
+        "steps": ROUNDS + 3,
+        "rank": 8,
+        "alpha": 16.0,
+        "learning_rate": 2e-4,
+        "update": "sgd",
+    }
     with ExitStack() as stack:
         matmul = {
             dtype: PacedPython(name, "tests.benchmarks.matmul_rate", {"dtype": dtype}, THREADS)
-            for dtype, name in MATMUL.items() if bf16 or dtype == "float32"
-        }  # fmt: skip
+            for dtype, name in MATMUL.items()
+            if bf16 or dtype == "float32"
+        }
         runners: list[Runner] = [*matmul.values()]
         for name, bundle in bundles.items():
             warm(bundle)
@@ -42,7 +48,9 @@ def steps_in_turns(
                 runners.append(PacedCore(name + suffix, bundle, state, ROUNDS + 2, THREADS, core))
         runners.append(PacedPython(PEFT, "tests.benchmarks.peft_step", settings, THREADS))
         if bf16:
-            runners.append(PacedPython(PEFT_BF16, "tests.benchmarks.peft_step", {**settings, "dtype": "bfloat16"}, THREADS))
+            runners.append(
+                PacedPython(PEFT_BF16, "tests.benchmarks.peft_step", {**settings, "dtype": "bfloat16"}, THREADS)
+            )
         seconds = take_turns(runners, ROUNDS)
     return seconds, {
         dtype: statistics.median(report["gflops"] for report in runner.reports if "gflops" in report)

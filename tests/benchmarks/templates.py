@@ -48,16 +48,19 @@ TEMPLATES: dict[str, Template] = {
     "sst2": Template("{text} It was", ("terrible", "great")),
     "rte": Template('{premise} Does this mean that "{hypothesis}" is true? Yes or No?', YES_NO),
     "mrpc": Template(
-        "Do the following two sentences mean the same thing? Yes or No? Sentence 1: {sentence1} Sentence 2: {sentence2}", NO_YES
+        "Do the following two sentences mean the same thing? Yes or No? Sentence 1: {sentence1} Sentence 2: {sentence2}",
+        NO_YES,
     ),
     "qqp": Template(
-        "Are these two questions asking the same thing? Yes or No? Question 1: {question1} Question 2: {question2}", NO_YES
+        "Are these two questions asking the same thing? Yes or No? Question 1: {question1} Question 2: {question2}",
+        NO_YES,
     ),
     "qnli": Template(
         "Does this sentence answer the question? Yes or No? Sentence 1: {question} Sentence 2: {sentence}", YES_NO
     ),
     "wnli": Template(
-        "Given the first sentence, is the second sentence true? Yes or No? Sentence 1: {sentence1} Sentence 2: {sentence2}", NO_YES
+        "Given the first sentence, is the second sentence true? Yes or No? Sentence 1: {sentence1} Sentence 2: {sentence2}",
+        NO_YES,
     ),
     "boolq": Template("{passage} {question}?", NO_YES),
     "wsc": Template('{text} In the previous sentence, does the pronoun "{span2_text}" refer to {span1_text}?', NO_YES),
@@ -67,7 +70,9 @@ TEMPLATES: dict[str, Template] = {
     "multirc": Template(
         '{paragraph} Question: {question} I found this answer "{answer}". Is that correct? Yes or No?', NO_YES
     ),
-    "copa": Template("{premise} {conjunction}", options=("{choice1}", "{choice2}")),  # so, because: by what is asked for
+    "copa": Template(
+        "{premise} {conjunction}", options=("{choice1}", "{choice2}")
+    ),  # so, because: by what is asked for
     "winogrande": Template("{context}", options=("{option1} {rest}", "{option2} {rest}")),
     "arc": Template(
         "Pick the most correct option to answer the following question: {question} Options: {op1}, {op2}, {op3}, {op4} Answer:",

@@ -26,9 +26,15 @@ OURS, PEER, MEMORY = "device core", "llama.cpp", "memory"
 MOST_ANONYMOUS = 15_000_000  # beside the KV cache: the budget that the bundle is built for
 OUR_KV, THEIR_KV = 4, 2  # bytes of a number in the KV cache
 HEADER = (
-    "model", "engine", "prefill, tokens a second", "decode, tokens a second", "share of the memory's bandwidth", "KV cache, MB",
-    "anonymous memory, MB", "pages of files, MB",
-)  # fmt: skip
+    "model",
+    "engine",
+    "prefill, tokens a second",
+    "decode, tokens a second",
+    "share of the memory's bandwidth",
+    "KV cache, MB",
+    "anonymous memory, MB",
+    "pages of files, MB",
+)
 _ASKED = os.environ.get("BESPOKE_BENCHMARK_MODELS", "").split(",")
 
 
@@ -45,7 +51,9 @@ def test_answers_compared_with_llama_cpp(tmp_path: Path, monkeypatch: pytest.Mon
         reports = in_turns(bundle, base, tmp_path / name)
         bandwidth = statistics.median(report["gigabytes_a_second"] for report in reports[MEMORY])
         config = json.loads((bundle / "manifest.json").read_text())["model"]["config"]
-        weight_bytes = sum(file.stat().st_size for file in (bundle / "weights").iterdir() if file.name != "rope.safetensors")
+        weight_bytes = sum(
+            file.stat().st_size for file in (bundle / "weights").iterdir() if file.name != "rope.safetensors"
+        )
         prefill, decode = {}, {}
         for engine, number_bytes in ((OURS, OUR_KV), (PEER, THEIR_KV)):
             prefill[engine] = [PROMPT_TOKENS / report["prefill"] for report in reports[engine]]
@@ -53,11 +61,18 @@ def test_answers_compared_with_llama_cpp(tmp_path: Path, monkeypatch: pytest.Mon
             cache = kv_bytes(config, number_bytes)
             anonymous = max(report["anonymous"] for report in reports[engine])
             share = statistics.median(decode[engine]) * weight_bytes / 1e9 / bandwidth
-            rows.append([
-                name, engine, statistics.median(prefill[engine]), statistics.median(decode[engine]), f"{share:.0%}",
-                f"{cache / 1e6:.1f} (fp{8 * number_bytes})", anonymous / 1e6,
-                max(report["files"] for report in reports[engine]) / 1e6,
-            ])  # fmt: skip
+            rows.append(
+                [
+                    name,
+                    engine,
+                    statistics.median(prefill[engine]),
+                    statistics.median(decode[engine]),
+                    f"{share:.0%}",
+                    f"{cache / 1e6:.1f} (fp{8 * number_bytes})",
+                    anonymous / 1e6,
+                    max(report["files"] for report in reports[engine]) / 1e6,
+                ]
+            )
             print(rows[-1], flush=True)
             written = cache * (PROMPT_TOKENS + ANSWER_TOKENS) / CONTEXT  # rows that nobody wrote have no pages
             if engine == OURS and anonymous > written + MOST_ANONYMOUS:
@@ -70,14 +85,16 @@ def test_answers_compared_with_llama_cpp(tmp_path: Path, monkeypatch: pytest.Mon
     if _ASKED != [""]:
         monkeypatch.setenv("BESPOKE_FIGURES", "print")
     write_table(
-        "answer_speed", HEADER, rows,
+        "answer_speed",
+        HEADER,
+        rows,
         f"Prompts of {PROMPT_TOKENS} tokens, context {CONTEXT}, {THREADS} threads, published configurations with random weights. "
         f"The core's bundle is built for the KV cache and {MOST_ANONYMOUS / 1e6:.0f} MB. Medians of {ROUNDS} rounds. "
         f"{' '.join(notes)} Share: the weights' bytes times the tokens a second, against the rate at which torch sums a gigabyte. "
         "llama.cpp is compiled for this processor, has its own settings, and repacks weights into anonymous memory where that "
         "makes it faster.",
         machine=this_machine(THREADS),
-    )  # fmt: skip
+    )
     assert not problems, "\n".join(problems)
 
 

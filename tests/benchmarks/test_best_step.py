@@ -40,17 +40,32 @@ def test_a_persona_is_met_better_at_the_best_step_than_at_the_last(
     rows: list[list[Cell]] = []
     verdicts = []
     for persona in PERSONAS:
-        found = [trained(bundle, messages(data_folder, persona), tmp_path / f"{persona}-{seed}", seed) for seed in range(SEEDS)]
+        found = [
+            trained(bundle, messages(data_folder, persona), tmp_path / f"{persona}-{seed}", seed)
+            for seed in range(SEEDS)
+        ]
         verdicts += [one["accepted"] for one in found]
         before, best, last = (statistics.mean(one[name] for one in found) for name in ("before", "best", "last"))
         steps = sorted(one["step"] for one in found)
-        rows.append([persona, before, best, f"{steps[0]} to {steps[-1]}", last, f"{sum(o['accepted'] for o in found)} of {SEEDS}"])
+        rows.append(
+            [
+                persona,
+                before,
+                best,
+                f"{steps[0]} to {steps[-1]}",
+                last,
+                f"{sum(o['accepted'] for o in found)} of {SEEDS}",
+            ]
+        )
         print(rows[-1], flush=True)
     write_table(
-        "best_step", ("persona", "loss before", "at the best step", "which was", f"after all {STEPS} steps", "accepted"), rows,
+        "best_step",
+        ("persona", "loss before", "at the best step", "which was", f"after all {STEPS} steps", "accepted"),
+        rows,
         f"stories260K, `mesp`, {STEPS} steps of 4 rows of {LENGTH} tokens, AdamW, {RATE:g}, rank 8; {SEEDS} seeds. Losses in nats "
-        f"a token, on one message of {UNSEEN} that was neither trained on nor held out: nothing chose or judged by it.", machine="",
-    )  # fmt: skip
+        f"a token, on one message of {UNSEEN} that was neither trained on nor held out: nothing chose or judged by it.",
+        machine="",
+    )
     assert sum(verdicts) >= LEAST_ACCEPTED * len(verdicts)
 
 
@@ -81,7 +96,9 @@ def test_of_runs_that_learned_nothing_at_most_one_in_twenty_is_accepted(bundle: 
     from bespoke import PersonalModel
 
     with PersonalModel.open(bundle, tmp_path / "pool", runtime="core") as model:
-        drawn = [list(model.generate_ids([1], max_tokens=LENGTH - 1, temperature=1.0, seed=seed)) for seed in range(POOL)]
+        drawn = [
+            list(model.generate_ids([1], max_tokens=LENGTH - 1, temperature=1.0, seed=seed)) for seed in range(POOL)
+        ]
     pool = [[1, *tokens] for tokens in drawn]
     rows: list[list[Cell]] = []
     for rate, count in ((RATE, 12), (RATE, 30), (RATE, 120), (1e-5, 12), (1e-5, 30), (1e-5, 120)):
@@ -97,11 +114,13 @@ def test_of_runs_that_learned_nothing_at_most_one_in_twenty_is_accepted(bundle: 
         rows.append([f"{rate:g}", count, f"{better} of {LUCKY_SEEDS}", f"{accepted} of {LUCKY_SEEDS}"])
         print(rows[-1], flush=True)
     write_table(
-        "luck", ("learning rate", "examples of the user", "runs whose loss was better", "accepted"), rows,
+        "luck",
+        ("learning rate", "examples of the user", "runs whose loss was better", "accepted"),
+        rows,
         "stories260K, `mesp`, 40 steps on texts that were drawn from the model itself at temperature 1, from which nothing can be "
         "learned. At 1e-3, a rate that teaches, training does harm; at 1e-5 it is better or worse by chance. "
         f"{LUCKY_SEEDS} seeds.",
         machine="",
-    )  # fmt: skip
+    )
     taught = [int(str(row[3]).split()[0]) for row in rows if row[0] == f"{RATE:g}"]
     assert max(taught) <= MOST_LUCKY * LUCKY_SEEDS, rows

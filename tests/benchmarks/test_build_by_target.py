@@ -12,9 +12,13 @@ from tests.benchmarks.figures import Cell, write_table
 
 LENGTH = 128
 SIZES: dict[str, Any] = {
-    "hidden_size": 896, "intermediate_size": 4864, "num_attention_heads": 14, "num_key_value_heads": 2, "num_hidden_layers": 2,
+    "hidden_size": 896,
+    "intermediate_size": 4864,
+    "num_attention_heads": 14,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 2,
     "vocab_size": 2048,
-}  # fmt: skip
+}
 TARGETS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("torch", {}),  # which compiles nothing
     ("executorch", {}),
@@ -43,9 +47,11 @@ def test_seconds_and_bytes_of_each_target(tmp_path: Path) -> None:
         rows.append([label, len(sizes), seconds, sum(sizes) / 1e6 if sizes else None, largest])
         print(rows[-1], flush=True)
     write_table(
-        "build_by_target", ("target", "artifacts", "processor seconds", "all artifacts, MB", "the largest, kB"), rows[1:],
+        "build_by_target",
+        ("target", "artifacts", "processor seconds", "all artifacts, MB", "the largest, kB"),
+        rows[1:],
         f"`mesp`, two blocks of Qwen2.5-0.5B's dimensions, a vocabulary of {SIZES['vocab_size']}, sequence {LENGTH}; the whole "
         "build, golden vectors included. For `mlx` each graph is run once to measure its memory, on the BLAS of MLX's package for "
         "Linux.",
-    )  # fmt: skip
+    )
     assert all(row[1] for row in rows[2:])

@@ -20,9 +20,15 @@ from tests.benchmarks.figures import write_table
 MODEL, LENGTH, STEPS = "Qwen2.5-0.5B", 256, 20
 LIMIT_BYTES = 256_000_000
 HEADER = (
-    "Qwen2.5-0.5B in a cgroup of 256 MB", "steps", "peak, MB", "mapped dirty, MB", "read from disk, MB", "read a step, MB",
-    "weights, MB", "seconds a step",
-)  # fmt: skip
+    "Qwen2.5-0.5B in a cgroup of 256 MB",
+    "steps",
+    "peak, MB",
+    "mapped dirty, MB",
+    "read from disk, MB",
+    "read a step, MB",
+    "weights, MB",
+    "seconds a step",
+)
 
 
 @pytest.mark.benchmark
@@ -43,16 +49,24 @@ def test_trains_inside_a_small_cgroup() -> None:
     each = [after - before for before, after in itertools.pairwise(ends)]
     read = run.watched["disk_bytes_read"]
     write_table(
-        "core_cgroup", HEADER,
-        [[
-            f"`mesp`, built for {made.wanted.memory_mb:g} MB", len(run.steps), f"{run.peak_bytes / 1e6:.1f}",
-            f"{run.watched['dirty_mapped_peak_bytes'] / 1e6:.1f}", read / 1e6, read / 1e6 / STEPS, made.weight_bytes / 1e6,
-            statistics.median(each),
-        ]],
+        "core_cgroup",
+        HEADER,
+        [
+            [
+                f"`mesp`, built for {made.wanted.memory_mb:g} MB",
+                len(run.steps),
+                f"{run.peak_bytes / 1e6:.1f}",
+                f"{run.watched['dirty_mapped_peak_bytes'] / 1e6:.1f}",
+                read / 1e6,
+                read / 1e6 / STEPS,
+                made.weight_bytes / 1e6,
+                statistics.median(each),
+            ]
+        ],
         f"Sequence {LENGTH}, SGD, a commit after every step; weights dropped from the page cache before the start. The cgroup "
         f"({group.kind}) counts file pages as well and has no swap; {run.watched['major_faults']} page faults waited for the disk. "
         "Read from disk: of the whole process, opening and the gate included.",
-    )  # fmt: skip
+    )
     assert len(run.steps) == STEPS
     assert run.report["stopped_because"] == "finished"
     assert kills == 0

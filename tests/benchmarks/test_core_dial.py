@@ -23,8 +23,13 @@ STEPS = 3
 AT_MOST = 0.65  # times peft, at the largest budget
 PICTURE = REPOSITORY / "docs" / "explanation" / "images" / "qwen2.5-0.5b_dial.svg"
 HEADER = (
-    "built for, MB", "peak, MB", "estimate, MB", "seconds a step", "times peft in fp32", "tiles and choices",
-)  # fmt: skip
+    "built for, MB",
+    "peak, MB",
+    "estimate, MB",
+    "seconds a step",
+    "times peft in fp32",
+    "tiles and choices",
+)
 
 
 @pytest.mark.benchmark
@@ -42,11 +47,13 @@ def test_what_a_budget_buys() -> None:
     peft = statistics.median(seconds[PEFT])
     bf16 = f"; in bf16 {statistics.median(seconds[PEFT_BF16]):.3g} s" if PEFT_BF16 in seconds else ""
     write_table(
-        "core_dial", HEADER, [rows[budget] for budget in BUDGETS_MB],
+        "core_dial",
+        HEADER,
+        [rows[budget] for budget in BUDGETS_MB],
         f"{case.model}, `mesp`, sequence {LENGTH}, batch 1, rank 8, SGD; medians of {ROUNDS} rounds, {THREADS} threads. torch + "
         f"peft with gradient checkpointing in fp32 takes {peft:.3g} s a step in the same rounds{bf16}.",
         machine=this_machine(THREADS),
-    )  # fmt: skip
+    )
     if os.environ.get("BESPOKE_FIGURES") != "print":
         write_text("core_dial_picture", f"![Seconds a step over peak memory](images/{PICTURE.name})")
         draw([(peaks[budget] / 1e6, times[budget][0]) for budget in bundles], list(bundles), peft)

@@ -42,9 +42,19 @@ CASES = [
     Case("Qwen2.5-1.5B", 1024, (100, 150), 799, 994),
 ]
 HEADER = (
-    "model", "method", "sequence", "built for, MB", "peak, MB", "estimate, MB", "difference, MB", "mapped dirty, MB",
-    "peak and dirty, MB", "MeSP's paper, MB", "MeBP's paper, MB", "tiles and choices",
-)  # fmt: skip
+    "model",
+    "method",
+    "sequence",
+    "built for, MB",
+    "peak, MB",
+    "estimate, MB",
+    "difference, MB",
+    "mapped dirty, MB",
+    "peak and dirty, MB",
+    "MeSP's paper, MB",
+    "MeBP's paper, MB",
+    "tiles and choices",
+)
 _ASKED = os.environ.get("BESPOKE_BENCHMARK_MODELS", "").split(",")
 
 
@@ -65,14 +75,16 @@ def test_peak_of_exact_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     if _ASKED != [""]:
         monkeypatch.setenv("BESPOKE_FIGURES", "print")
     write_table(
-        "core_memory", HEADER, rows,
+        "core_memory",
+        HEADER,
+        rows,
         f"The device core as a process of its own: RssAnon + RssShmem + swap from exec to exit, {STEPS} steps of SGD, rank 8 on "
         "all linears, batch 1, random weights in the published configuration, all blocks, the real vocabulary, no masked token; "
         "opening the bundle, a commit after every step and the gate are in it. Built for: the budget given to the planner, which "
         "takes the fastest plan within it (`mebp`: the least it can do with). Mapped dirty: the most seen in smaps, of pages of "
         "mapped files that the system had still to write back. The papers' figures are peaks that they measured on phones. "
         f"Watching the last one: {run.readings}.",
-    )  # fmt: skip
+    )
     write_overview()
     assert not problems, "\n".join(problems)
 
@@ -96,14 +108,24 @@ def row(case: Case, bundle: Bundle, run: CoreRun) -> list[Cell]:
     estimate = bundle.plan["estimate"]["peak_bytes"]
     seen = run.watched
     megabytes = (
-        run.peak_bytes, estimate, estimate - run.peak_bytes, seen["dirty_mapped_peak_bytes"], seen["anonymous_and_dirty_peak_bytes"]
-    )  # fmt: skip
+        run.peak_bytes,
+        estimate,
+        estimate - run.peak_bytes,
+        seen["dirty_mapped_peak_bytes"],
+        seen["anonymous_and_dirty_peak_bytes"],
+    )
     cells = [f"{value / 1e6:.1f}" for value in megabytes]
     cells[2] = f"{megabytes[2] / 1e6:+.1f}"
     return [
-        case.model, f"`{bundle.wanted.method}`", case.length, f"{bundle.wanted.memory_mb:g}", *cells,
-        case.mesp_paper, case.mebp_paper, bundle.choices,
-    ]  # fmt: skip
+        case.model,
+        f"`{bundle.wanted.method}`",
+        case.length,
+        f"{bundle.wanted.memory_mb:g}",
+        *cells,
+        case.mesp_paper,
+        case.mebp_paper,
+        bundle.choices,
+    ]
 
 
 def far_off(case: Case, bundle: Bundle, run: CoreRun) -> list[str]:

@@ -45,18 +45,26 @@ def test_where_the_seconds_go(tmp_path: Path) -> None:
         taken = run.report["seconds_by_stage"]
         whole = sum(taken.values())
         name = f"{made.wanted.memory_mb:g}"
-        stages.append([name, statistics.median(run.report["step_seconds"]), *(f"{taken.get(s, 0.0) / whole:.0%}" for s in STAGES)])
+        stages.append(
+            [name, statistics.median(run.report["step_seconds"]), *(f"{taken.get(s, 0.0) / whole:.0%}" for s in STAGES)]
+        )
         functions += [[name, *sample] for sample in samples]
     note = f"{case.model}, `mesp`, sequence {LENGTH}, SGD, {THREADS} threads, {STEPS} steps."
     write_table(
-        "core_stages", ("built for, MB", "seconds a step", *STAGES), stages,
-        f"{note} Backward computes what it needs of the forward pass again.", machine=this_machine(THREADS),
-    )  # fmt: skip
+        "core_stages",
+        ("built for, MB", "seconds a step", *STAGES),
+        stages,
+        f"{note} Backward computes what it needs of the forward pass again.",
+        machine=this_machine(THREADS),
+    )
     if functions:
         write_table(
-            "core_functions", ("built for, MB", "of processor time", "library", "function"), functions,
-            f"{note} By perf, of the whole process: opening and the gate are in it.", machine=this_machine(THREADS),
-        )  # fmt: skip
+            "core_functions",
+            ("built for, MB", "of processor time", "library", "function"),
+            functions,
+            f"{note} By perf, of the whole process: opening and the gate are in it.",
+            machine=this_machine(THREADS),
+        )
 
 
 def profiled(made: Bundle, data: Path) -> tuple[CoreRun, list[tuple[str, str, str]]]:
@@ -78,7 +86,10 @@ def profiled(made: Bundle, data: Path) -> tuple[CoreRun, list[tuple[str, str, st
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     shares: dict[tuple[str, str], float] = {}
     for share, library, symbol in _LINE.findall(printed):
-        where = library, "without a name" if symbol.startswith("0x") else symbol.replace("(anonymous namespace)::", "")[:100]
+        where = (
+            library,
+            "without a name" if symbol.startswith("0x") else symbol.replace("(anonymous namespace)::", "")[:100],
+        )
         shares[where] = shares.get(where, 0.0) + float(share)
     largest = sorted(shares.items(), key=lambda entry: -entry[1])
     return run, [(f"{share:.1f}%", *where) for where, share in largest if share >= LEAST_SHARE]

@@ -31,8 +31,14 @@ PEFT, PEFT_BF16 = "torch + peft, fp32", "torch + peft, bf16"
 MATMUL = {"float32": "fp32 matmul", "bfloat16": "bf16 matmul"}
 AMPLE_MB = 512.0
 HEADER = (
-    "model", "runs", "seconds a step", "times peft in fp32", "useful GFLOP/s", "share of the matmul rate", "tiles and choices",
-)  # fmt: skip
+    "model",
+    "runs",
+    "seconds a step",
+    "times peft in fp32",
+    "useful GFLOP/s",
+    "share of the matmul rate",
+    "tiles and choices",
+)
 
 SHARE_NOTE = (
     "Share: useful work against torch's rate of square products of 2,048 in the same rounds, in the format that the run multiplies "
@@ -49,7 +55,10 @@ class Case(NamedTuple):
     at_most: dict[float, float | None]  # times peft, by the budget
 
 
-CASES = [Case("Qwen2.5-0.5B", 669, {45: None, 64: 0.8, AMPLE_MB: 0.65}), Case("Qwen2.5-1.5B", 2123, {110: 0.8, AMPLE_MB: None})]
+CASES = [
+    Case("Qwen2.5-0.5B", 669, {45: None, 64: 0.8, AMPLE_MB: 0.65}),
+    Case("Qwen2.5-1.5B", 2123, {110: 0.8, AMPLE_MB: None}),
+]
 _ASKED = os.environ.get("BESPOKE_BENCHMARK_MODELS", "").split(",")
 
 
@@ -69,23 +78,29 @@ def test_steps_compared_with_peft(monkeypatch: pytest.MonkeyPatch) -> None:
             median, ratio = statistics.median(seconds[name]), paired_ratio(seconds[name], seconds[PEFT])
             useful = case.useful_gflop / median
             choices = named[name].choices if name in named else None  # once for each bundle
-            rows.append([case.model, name, median, ratio, useful, share(useful, rates[multiplies_in(name, flags())]), choices])
+            rows.append(
+                [case.model, name, median, ratio, useful, share(useful, rates[multiplies_in(name, flags())]), choices]
+            )
             print(rows[-1], flush=True)
         for name, most in zip(named, case.at_most.values(), strict=True):
             ratio = paired_ratio(seconds[name], seconds[PEFT])
             if most is not None and ratio > most:
                 problems.append(f"{case.model}, {name}: {ratio:.2f} times peft, at most {most}")
         meanwhile = " and ".join(f"{rate:.0f} GFLOP/s of {MATMUL[dtype]}" for dtype, rate in rates.items())
-        notes.append(f"{case.model}: {case.useful_gflop:g} GFLOP of useful work a step, {meanwhile} in the same rounds.")
+        notes.append(
+            f"{case.model}: {case.useful_gflop:g} GFLOP of useful work a step, {meanwhile} in the same rounds."
+        )
     if _ASKED != [""] or "BESPOKE_BENCHMARK_THREADS" in os.environ:
         monkeypatch.setenv("BESPOKE_FIGURES", "print")
     write_table(
-        "core_speed", HEADER, rows,
+        "core_speed",
+        HEADER,
+        rows,
         f"Sequence {LENGTH}, batch 1, rank 8, SGD; medians of {ROUNDS} rounds in which each does one step, on {THREADS} threads, "
         f"warm page cache; times peft: the median of the ratios within rounds. {' '.join(notes)} Work that a plan does twice, to "
         f"save memory, counts once. {SHARE_NOTE}",
         machine=this_machine(THREADS),
-    )  # fmt: skip
+    )
     write_overview()
     assert not problems, "\n".join(problems)
 
@@ -112,14 +127,20 @@ def in_turns(
     """Seconds of each turn of matmul, the core with each bundle, and peft; and the median matmul rates in GFLOP/s by dtype."""
     bf16 = bool({"avx512_bf16", "amx_bf16"} & flags())
     settings: dict[str, Any] = {
-        "model": str(model_folder(model)), "sequence_length": LENGTH, "steps": ROUNDS + 3, "rank": 8, "alpha": 16.0,
-        "learning_rate": 2e-4, "update": "sgd",
-    }  # fmt: skip
+        "model": str(model_folder(model)),
+        "sequence_length": LENGTH,
+        "steps": ROUNDS + 3,
+        "rank": 8,
+        "alpha": 16.0,
+        "learning_rate": 2e-4,
+        "update": "sgd",
+    }
     with ExitStack() as stack:
         matmul = {
             dtype: PacedPython(name, "tests.benchmarks.matmul_rate", {"dtype": dtype}, THREADS)
-            for dtype, name in MATMUL.items() if bf16 or dtype == "float32"
-        }  # fmt: skip
+            for dtype, name in MATMUL.items()
+            if bf16 or dtype == "float32"
+        }
         runners: list[Runner] = [*matmul.values()]
         for name, bundle in bundles.items():
             warm(bundle)
@@ -128,7 +149,9 @@ def in_turns(
                 runners.append(PacedCore(name + suffix, bundle, state, ROUNDS + 2, THREADS, core))
         runners.append(PacedPython(PEFT, "tests.benchmarks.peft_step", settings, THREADS))
         if bf16:
-            runners.append(PacedPython(PEFT_BF16, "tests.benchmarks.peft_step", {**settings, "dtype": "bfloat16"}, THREADS))
+            runners.append(
+                PacedPython(PEFT_BF16, "tests.benchmarks.peft_step", {**settings, "dtype": "bfloat16"}, THREADS)
+            )
         seconds = take_turns(runners, ROUNDS)
     return seconds, {
         dtype: statistics.median(report["gflops"] for report in runner.reports if "gflops" in report)

@@ -66,32 +66,45 @@ def test_stops_at_random_instants(monkeypatch: pytest.MonkeyPatch) -> None:
     everything = [seconds for group in taken.values() for seconds in group]
     rows: list[list[Cell]] = [
         [name, len(group), *(round(value * 1e3) for value in (statistics.median(group), max(group)))]
-        for name, group in [*taken.items(), ("anything", everything)] if group
-    ]  # fmt: skip
+        for name, group in [*taken.items(), ("anything", everything)]
+        if group
+    ]
     if TRIALS != 100:
         monkeypatch.setenv("BESPOKE_FIGURES", "print")
     write_table(
-        "core_stop", HEADER, rows,
+        "core_stop",
+        HEADER,
+        rows,
         f"{MODEL}, `mesp`, sequence {LENGTH}, built for {made.wanted.memory_mb:g} MB, {THREADS} threads: from SIGTERM to the end "
         "of the process, whose state is then committed; the run went on in the next process, "
         f"{done} steps in all.{as_reported(longest)}",
         machine=this_machine(THREADS),
-    )  # fmt: skip
+    )
     assert len(everything) == TRIALS
 
 
 def as_reported(longest: dict[str, float]) -> str:
     """The longest instruction and commit of the reports, to compare the times with."""
     instruction, commit = longest["longest_instruction_seconds"] * 1e3, longest["longest_commit_seconds"] * 1e3
-    return f" The longest instruction took {instruction:.0f} ms, the longest commit {commit:.0f} ms." if instruction else ""
+    return (
+        f" The longest instruction took {instruction:.0f} ms, the longest commit {commit:.0f} ms."
+        if instruction
+        else ""
+    )
 
 
 def request(made: Bundle, state: Path, *, first: bool) -> dict[str, Any]:
     settings = {**EVERY_STEP, "steps": STEPS_OF_THE_RUN} if first else None  # an unfinished run keeps its settings
     return {
-        "verb": "train", "bundle": str(made.path), "state": str(state), "method": "mesp", "steps": 0, "threads": THREADS,
-        "memory_mb": NO_LIMIT, "settings": settings,
-    }  # fmt: skip
+        "verb": "train",
+        "bundle": str(made.path),
+        "state": str(state),
+        "method": "mesp",
+        "steps": 0,
+        "threads": THREADS,
+        "memory_mb": NO_LIMIT,
+        "settings": settings,
+    }
 
 
 def until_step(made: Bundle, state: Path, step: int) -> CoreRun:

@@ -50,11 +50,21 @@ def test_build_time_and_size(tmp_path: Path) -> None:
         for graph in graphs:
             size += target.lower(graph, tmp_path, target.Options(**options)).path.stat().st_size
         seconds = time.process_time() - began
-        rows.append([name, options.get("weights"), len(graphs), f"{seconds / len(graphs):.3f}", f"{size / len(graphs) / 1e3:.1f}"])
+        rows.append(
+            [
+                name,
+                options.get("weights"),
+                len(graphs),
+                f"{seconds / len(graphs):.3f}",
+                f"{size / len(graphs) / 1e3:.1f}",
+            ]
+        )
     write_table(
-        "coreml_build", ("target", "weights", "graphs", "processor seconds a graph", "KB a graph"), rows,
+        "coreml_build",
+        ("target", "weights", "graphs", "processor seconds a graph", "KB a graph"),
+        rows,
         "Graphs of MeSP, evaluation and answers for a tiny model of two blocks; imports are not counted.",
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.benchmark
@@ -72,18 +82,22 @@ def test_what_fp16_costs(tmp_path: Path) -> None:
         worst = errors.setdefault(graph.name, [0.0, 0.0])
         errors[graph.name] = [max(pair) for pair in zip(worst, found, strict=True)]
     write_table(
-        "coreml_half", ("graph", "error in fp32", "error in fp16"), [[name, *pair] for name, pair in sorted(errors.items())],
+        "coreml_half",
+        ("graph", "error in fp32", "error in fp16"),
+        [[name, *pair] for name, pair in sorted(errors.items())],
         "Largest error of a result in terms of its largest value, against torch in fp32, over two tiny models.",
-    )  # fmt: skip
+    )
     rows: list[list[Cell]] = []
     for epsilon in EPSILONS:
         exact, half = (np.array(differences(precision, epsilon, tmp_path)) for precision in (None, "fp16"))
         off = np.sqrt(np.mean((half - exact) ** 2))
         rows.append([epsilon, float(np.sqrt(np.mean(exact**2))), float(off), float(off / np.sqrt(np.mean(exact**2)))])
     write_table(
-        "coreml_g", ("eps", "g in fp32 (rms)", "difference of g in fp16 (rms)", "share"), rows,
+        "coreml_g",
+        ("eps", "g in fp32 (rms)", "difference of g in fp16 (rms)", "share"),
+        rows,
         f"{STEPS} steps of different noise at one adapter of a tiny model.",
-    )  # fmt: skip
+    )
 
 
 def differences(precision: str | None, epsilon: float, folder: Path) -> list[float]:
@@ -106,7 +120,13 @@ def differences(precision: str | None, epsilon: float, folder: Path) -> list[flo
 
 # ---- baking ----------------------------------------------------------------------------------------------------------------------
 
-HALF = {"hidden_size": 896, "intermediate_size": 4864, "num_attention_heads": 14, "num_key_value_heads": 2, "vocab_size": 4096}
+HALF = {
+    "hidden_size": 896,
+    "intermediate_size": 4864,
+    "num_attention_heads": 14,
+    "num_key_value_heads": 2,
+    "vocab_size": 4096,
+}
 
 
 def weights_of(key: BakedKey) -> Baked:
@@ -116,7 +136,9 @@ def weights_of(key: BakedKey) -> Baked:
     for record in key.records:
         shape = specs[record.operand]
         is_codes = record.weight.endswith(".codes")
-        arrays[record.operand] = rng.integers(0, 256, shape, np.uint8) if is_codes else rng.random(shape).astype(np.float16) / 100
+        arrays[record.operand] = (
+            rng.integers(0, 256, shape, np.uint8) if is_codes else rng.random(shape).astype(np.float16) / 100
+        )
     said = repr([key.graph.key, key.records, key.numbers])
     return Baked(hashlib.sha256(said.encode()).hexdigest(), arrays)
 
@@ -137,14 +159,19 @@ def test_what_a_call_of_a_spec_holds(tmp_path: Path) -> None:
     plan, tracer = planned_blocks(tmp_path, bakes=False)
     for graph in (tracer.graphs[reference.key] for reference in plan.graphs):
         if quantized_operands(graph):
-            forms = [target.lower(graph, tmp_path, target.Options(weights=form)).workspace_bytes for form in ("int32", "int8")]
+            forms = [
+                target.lower(graph, tmp_path, target.Options(weights=form)).workspace_bytes
+                for form in ("int32", "int8")
+            ]
             held[graph.name] = max(held.get(graph.name, []), [size / 1e6 for size in (*forms, graph.workspace_bytes)])
     write_table(
-        "coreml_held", ("graph", "int32, MB", "int8, MB", "torch, MB"),
+        "coreml_held",
+        ("graph", "int32, MB", "int8, MB", "torch, MB"),
         [[name, *sizes] for name, sizes in sorted(held.items(), key=lambda item: -item[1][0])],
         "The largest sum of a call's values that are alive at once, operands aside: MeSP at 128 tokens, a block of Qwen2.5-0.5B's "
-        "dimensions, a vocabulary of 4096. torch decodes a bounded number of weights at a time.", machine="",
-    )  # fmt: skip
+        "dimensions, a vocabulary of 4096. torch decodes a bounded number of weights at a time.",
+        machine="",
+    )
 
 
 @pytest.mark.benchmark
@@ -165,6 +192,8 @@ def test_what_baking_a_block_costs(tmp_path: Path) -> None:
         served = "one block" if weights == "baked" else "all blocks"
         rows.append([weights, len(paths), f"{size / 1e6:.2f}", f"{seconds:.1f}", served])
     write_table(
-        "coreml_baked", ("weights", "specs", "MB", "processor seconds", "serve"), rows,
+        "coreml_baked",
+        ("weights", "specs", "MB", "processor seconds", "serve"),
+        rows,
         "The graphs with quantized weights that a block calls in a step. A model of 24 such blocks needs the second line 24 times.",
-    )  # fmt: skip
+    )

@@ -50,12 +50,16 @@ def test_estimates_against_measured(stories: Path) -> None:
             rows.append([case.model, method, case.sequence_length, case.batch_size, *figures])
             print(rows[-1], flush=True)
             if abs(off) > max(SHARE * added, OR_BYTES):
-                far_off.append(f"{case.model}, {method} at {case.sequence_length} x {case.batch_size}: {off / 1e6:+.1f} MB")
+                far_off.append(
+                    f"{case.model}, {method} at {case.sequence_length} x {case.batch_size}: {off / 1e6:+.1f} MB"
+                )
     write_table(
-        "estimates", ("model", "method", "sequence", "batch", "estimate, MB", "measured, MB", "difference, MB"), rows,
+        "estimates",
+        ("model", "method", "sequence", "batch", "estimate, MB", "measured, MB", "difference, MB"),
+        rows,
         "Anonymous memory over the idle process (imports done, no model open), read from outside every millisecond; opening the "
         "bundle, training and the acceptance gate are in it.",
-    )  # fmt: skip
+    )
     assert not far_off
 
 
@@ -66,4 +70,7 @@ def measured(case: Case, model: Path) -> Iterator[tuple[str, Watched]]:
         build(model, bundle, case.methods, case.sequence_length, case.batch_size)
     for method in case.methods:
         with tempfile.TemporaryDirectory(dir=CACHE) as state:
-            yield method, train(bundle, Path(state) / "state", case.sequence_length, case.steps, method, case.batch_size)
+            yield (
+                method,
+                train(bundle, Path(state) / "state", case.sequence_length, case.steps, method, case.batch_size),
+            )

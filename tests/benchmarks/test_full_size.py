@@ -24,9 +24,12 @@ STEPS = max(5, int(os.environ.get("BESPOKE_BENCHMARK_STEPS", "5")))
 FEWER_STEPS = 2  # where only the budget differs
 LEAST_RATIO = 10
 HEADER = (
-    "Qwen2.5-0.5B, sequence 256, batch 1, rank 8, AdamW", "memory over idle, MB", "estimate, MB", "idle process, MB",
+    "Qwen2.5-0.5B, sequence 256, batch 1, rank 8, AdamW",
+    "memory over idle, MB",
+    "estimate, MB",
+    "idle process, MB",
     "seconds a step",
-)  # fmt: skip
+)
 
 
 @pytest.mark.benchmark
@@ -43,13 +46,15 @@ def test_steps_of_mesp_compared_with_peft() -> None:
         _row("transformers + peft, fp32, gradient checkpointing", peft, peft.added("steps")),
     ]
     write_table(
-        "full_size", HEADER, rows,
+        "full_size",
+        HEADER,
+        rows,
         f"Random weights in the published configuration; {STEPS} steps of each, the seconds are medians (processor time: "
         f"{ours.report['cpu_seconds_a_step']:.1f} and {peft.report['cpu_seconds_a_step']:.1f} s a step). peft takes {ratio:.1f} "
         f"times as much memory as bespoke. Building the bundle: {built.seconds['build']:.0f} s, "
         f"{built.report['cpu_seconds']:.0f} s of processor time, peak {built.peaks['build'] / 1e6:.0f} MB of anonymous memory, all "
         f"imports included.{busy()}",
-    )  # fmt: skip
+    )
     write_overview()
     assert len(ours.report["losses"]) == len(peft.report["losses"]) == STEPS >= 5
     assert ours.report["trained"] == peft.report["trained"]
@@ -66,10 +71,12 @@ def test_the_smallest_budget() -> None:
         small = train(Path(folder) / "small.bundle", Path(folder) / "state", LENGTH, FEWER_STEPS)
     row = _row(f"bespoke `mesp`, built for {smallest} MB, the least it can do with", small, small.added())
     write_table(
-        "smallest_budget", HEADER, [row],
+        "smallest_budget",
+        HEADER,
+        [row],
         f"{small.report['memory']['mapped_dirty_bytes'] / 1e6:.0f} MB of the mapped scratch file were dirty at the end; "
         f"{small.report['cpu_seconds_a_step']:.1f} s of processor time a step.{busy()}",
-    )  # fmt: skip
+    )
 
 
 def busy() -> str:

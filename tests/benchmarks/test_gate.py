@@ -33,7 +33,10 @@ def test_nonsense_is_refused_and_sense_accepted(stories: Path, data_folder: Path
         for name in MODELS:
             judge(name, seed, stories, data_folder, tmp_path)
     found: Verdicts = {}
-    rises: dict[bool, list[float]] = {True: [], False: []}  # of the general loss, as a share, by whether the words made sense
+    rises: dict[bool, list[float]] = {
+        True: [],
+        False: [],
+    }  # of the general loss, as a share, by whether the words made sense
     for name in MODELS:
         for seed in range(SEEDS):
             for line in kept(name, seed).read_text(encoding="ascii").splitlines():
@@ -46,13 +49,16 @@ def test_nonsense_is_refused_and_sense_accepted(stories: Path, data_folder: Path
             refused = [share(found.get((name, start, kind), []), False) for kind in NONSENSE]
             rows.append([name, start, *refused, share(found.get((name, start, "sense"), []), True)])
     write_table(
-        "gate", ("model", "judged against", *(f"{kind}: refused" for kind in NONSENSE), "people's words: accepted"), rows,
+        "gate",
+        ("model", "judged against", *(f"{kind}: refused" for kind in NONSENSE), "people's words: accepted"),
+        rows,
         f"{SEEDS} seeds; {STEPS} steps of {BATCH} rows of {LENGTH} tokens, `mesp`, AdamW, 3e-3, rank 8, on {MESSAGES} messages "
         "of one of the three personas or passages of Shakespeare, one in ten held out; nonsense is the same messages with their "
         "letters shuffled, reversed, or drawn at random. From an accepted adapter: words are further messages of the same writer. "
         f"The general set is the build's own, `general_tolerance` 0.05; its loss rose by at most {max(rises[True]):.1%} with "
-        f"people's words and by at least {min(rises[False]):.1%} with nonsense.", machine="",
-    )  # fmt: skip
+        f"people's words and by at least {min(rises[False]):.1%} with nonsense.",
+        machine="",
+    )
     for (name, start, words), accepted in found.items():
         right = sum(accepted) / len(accepted)
         assert right >= ACCEPTED if words == "sense" else 1 - right >= REFUSED, (name, start, words, right)

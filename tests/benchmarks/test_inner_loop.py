@@ -31,9 +31,17 @@ CALIBRATING = 3  # rounds
 MANY_STEPS = 1000  # which no run comes to
 NO_COMMITS = {"commit_seconds": 3600.0}
 HEADER = (
-    "tokens of a row", "rows", "two passes, seconds a step", "one pass", "times as fast", "least and most", "bound", "of the bound",
-    "peak, two passes, MB", "peak, one pass, MB",
-)  # fmt: skip
+    "tokens of a row",
+    "rows",
+    "two passes, seconds a step",
+    "one pass",
+    "times as fast",
+    "least and most",
+    "bound",
+    "of the bound",
+    "peak, two passes, MB",
+    "peak, one pass, MB",
+)
 QUERY_HEADER = ("tokens of a row", "queries", "rows of each", "seconds a step", "times one query's", "peak, MB")
 
 
@@ -66,12 +74,16 @@ def test_both_signs_in_one_pass(model: str) -> None:
     for length, batch in cells:
         seconds, peaks = paired([made[length, batch, loops] for loops in BOTH])
         gain, bound = paired_ratio(*seconds), line.bound(length * batch)
-        rows.append([length, batch, *map(statistics.median, seconds), gain, spread(*seconds), bound, share(gain, bound), *peaks])
+        rows.append(
+            [length, batch, *map(statistics.median, seconds), gain, spread(*seconds), bound, share(gain, bound), *peaks]
+        )
         print(rows[-1], flush=True)
         if gain < max(OF_BOUND * bound, LEAST):
             problems.append(f"{batch} rows of {length}: {gain:.2f} of {bound:.2f}")
     write_table(
-        f"inner_loop_{MODELS[model]}", HEADER, rows,
+        f"inner_loop_{MODELS[model]}",
+        HEADER,
+        rows,
         f"{model}, published configuration with random weights; `prge` with one query, B trained, rank 8, on {THREADS} threads, no "
         f"commits. Medians of turns; times as fast: the median of the ratios within rounds, and the least and most of them. The "
         f"bound takes a pass for {line.each * 1e3:.2f} ms a token and {line.weights * 1e3:.0f} ms for the weights, a straight line "
@@ -79,7 +91,7 @@ def test_both_signs_in_one_pass(model: str) -> None:
         f"than {line.residual:.0%} off; 'all': the measured gain is above the bound, through noise and the error of the fitted "
         "line.",
         machine=this_machine(THREADS),
-    )  # fmt: skip
+    )
     assert not problems, "\n".join(problems)
 
 
@@ -93,9 +105,12 @@ def test_queries_in_one_pass_at_equal_rows(model: str) -> None:
             rows.append([length, n, each, statistics.median(taken), paired_ratio(taken, seconds[0]), peak])
             print(rows[-1], flush=True)
     write_table(
-        f"outer_loop_{MODELS[model]}", QUERY_HEADER, rows,
-        f"{model}, as above, with both loops: always {max(QUERIES)} rows for each sign.", machine=this_machine(THREADS),
-    )  # fmt: skip
+        f"outer_loop_{MODELS[model]}",
+        QUERY_HEADER,
+        rows,
+        f"{model}, as above, with both loops: always {max(QUERIES)} rows for each sign.",
+        machine=this_machine(THREADS),
+    )
     assert all(abs(float(row[4]) - 1) <= WITHIN for row in rows), rows
 
 
@@ -127,7 +142,9 @@ def fitted(bundles: list[Bundle]) -> Line:
 
 def paired(bundles: list[Bundle], rounds: int | None = None) -> tuple[list[list[float]], list[str]]:
     """Seconds of each turn, and peaks in MB, of bundles that take turns; by default fewer of long steps."""
-    (tokens, *_) = [dict(made.wanted.options)["queries"] * made.wanted.length * made.wanted.batch_size for made in bundles]
+    (tokens, *_) = [
+        dict(made.wanted.options)["queries"] * made.wanted.length * made.wanted.batch_size for made in bundles
+    ]
     rounds = rounds or (9 if tokens <= 64 else 5 if tokens <= 256 else 3)
     with ExitStack() as stack:
         runners = []

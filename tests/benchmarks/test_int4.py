@@ -37,9 +37,11 @@ def test_what_a_model_loses(stories: Path, data_folder: Path) -> None:
         rows.append([folder.name, sum(len(row) - 1 for row in measured.rows), *cells])
         # After each model: a run that is ended early leaves what it has.
         write_table(
-            "int4_rules", ["model", "tokens", "perplexity before", *RULES], rows,
+            "int4_rules",
+            ["model", "tokens", "perplexity before", *RULES],
+            rows,
             f"WikiText-2's test text in windows of {WINDOW} tokens, transformers in fp32, every matrix replaced by what its int4 "
             "form decodes to, embedding and head too. Nats a token more than before, and in brackets the perplexity; lower is "
             "better. stories260K was never quantized before. The others' float weights were decoded from files of 4 bits, on grids "
             "of their own: SmolLM2-135M-Instruct from Q4_1, with a table in Q8_0, and Gemma 3 270M from Q4_K_M.",
-        )  # fmt: skip
+        )

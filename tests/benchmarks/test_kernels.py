@@ -26,7 +26,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     return Lab([compile_lab(tmp_path_factory.mktemp("kernels"), "g++", "-O3")])
 
 
-def dense_pass(rows: int, dense: list[torch.Tensor], results: dict[int, torch.Tensor], inputs: dict[int, torch.Tensor]) -> float:
+def dense_pass(
+    rows: int, dense: list[torch.Tensor], results: dict[int, torch.Tensor], inputs: dict[int, torch.Tensor]
+) -> float:
     """Seconds of the same products with torch."""
     begin = time.perf_counter()
     for name in PASSES:
@@ -60,11 +62,13 @@ def test_int4_products_compared_with_dense_ones(lab: Lab) -> None:
     finally:
         torch.set_num_threads(before)
     write_table(
-        "kernels", ("threads", "T", *(f"int4, {name}" for name in sets), "torch fp32", f"torch {SIDE}^3", "head chunk"), rows,
+        "kernels",
+        ("threads", "T", *(f"int4, {name}" for name in sets), "torch fp32", f"torch {SIDE}^3", "head chunk"),
+        rows,
         "GFLOP/s. The seven linears of a block of Qwen2.5-0.5B: forward, recomputed forward and gradient of the input, T rows; a "
         f"square product of torch; a chunk of {HEAD[0]} rows of the head with gradient, on {lab.best}. Medians of {REPEATS} runs "
         "that take turns.",
-    )  # fmt: skip
+    )
 
 
 def measured(lab: Lab, sets: list[str], length: int, threads: int) -> list[Cell]:
@@ -77,7 +81,9 @@ def measured(lab: Lab, sets: list[str], length: int, threads: int) -> list[Cell]
     for repeat in range(REPEATS):
         for name in sets:
             seconds = sum(
-                lab.measure(operator, length, *shape, instructions=name, threads=threads) for operator in PASSES for shape in SHAPES
+                lab.measure(operator, length, *shape, instructions=name, threads=threads)
+                for operator in PASSES
+                for shape in SHAPES
             )
             rates.setdefault(name, []).append(work / seconds)
         rates.setdefault("torch", []).append(work / dense_pass(length, blocks[repeat % COPIES], results, inputs))

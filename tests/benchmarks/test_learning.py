@@ -27,13 +27,28 @@ from tests.conftest import REPOSITORY
 
 
 def run(**given: Any) -> dict[str, Any]:
-    return {**dict.fromkeys(COLUMNS), "data": "snips", "method": "mesp", "curve": [[10, 3.0], [20, 2.0]], "rows": 48, **given}
+    return {
+        **dict.fromkeys(COLUMNS),
+        "data": "snips",
+        "method": "mesp",
+        "curve": [[10, 3.0], [20, 2.0]],
+        "rows": 48,
+        **given,
+    }
 
 
 def test_the_best_rate_is_of_the_lowest_loss_whatever_the_accuracy() -> None:
-    runs = [run(rate=1.0, accuracy=0.5, loss=2.5), run(rate=2.0, accuracy=0.6, loss=3.0), run(rate=3.0, accuracy=0.4, loss=2.0)]
+    runs = [
+        run(rate=1.0, accuracy=0.5, loss=2.5),
+        run(rate=2.0, accuracy=0.6, loss=3.0),
+        run(rate=3.0, accuracy=0.4, loss=2.0),
+    ]
     assert best_rates(runs) == [3.0, 1.0, 2.0]
-    assert best_rates([run(rate=1.0, loss=2.0), run(rate=2.0, loss=1.5), run(rate=3.0, loss=math.nan)]) == [2.0, 1.0, 3.0]
+    assert best_rates([run(rate=1.0, loss=2.0), run(rate=2.0, loss=1.5), run(rate=3.0, loss=math.nan)]) == [
+        2.0,
+        1.0,
+        3.0,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +100,9 @@ def test_the_table_has_mean_and_spread_beside_chance_majority_and_zero_shot() ->
 def test_the_curves_are_of_the_rate_in_the_table_and_stand_in_the_middle_of_their_part(tmp_path: Path) -> None:
     zero = run(phase="zero-shot", loss=5.0)
     refused = run(phase="test", rate=1e-1, seed=1, curve=[[240, 9.0], [480, 9.0]])
-    seeds = [run(phase="test", rate=1e-2, seed=seed, curve=[[240, 2.0], [480, last]]) for seed, last in ((1, 1.0), (2, 1.2))]
+    seeds = [
+        run(phase="test", rate=1e-2, seed=seed, curve=[[240, 2.0], [480, last]]) for seed, last in ((1, 1.0), (2, 1.2))
+    ]
     assert at_taken_rate([zero, refused, *seeds], "mesp") == seeds
     (first, begun, no_spread), (second, ended, spread) = points(seeds)
     assert (first, second) == (120, 360)
@@ -129,7 +146,12 @@ def test_the_harness_runs_what_is_missing_and_nothing_twice(tmp_path: Path, monk
     monkeypatch.setattr(learning, "CACHE", tmp_path)
     learning.complete(config, "snips", "mezo", results)
     runs = read_runs(results)
-    assert [(one["phase"], one["seed"]) for one in runs] == [("zero-shot", None), ("search", 0), ("test", 1), ("test", 2)]
+    assert [(one["phase"], one["seed"]) for one in runs] == [
+        ("zero-shot", None),
+        ("search", 0),
+        ("test", 1),
+        ("test", 2),
+    ]
     assert all(math.isfinite(one["loss"]) and 0 <= one["accuracy"] <= 1 for one in runs)
     assert all(one["units"] <= config["units"] and len(one["curve"]) > 1 for one in runs[2:])
     # A guess: as probable as any label, over a label's tokens and what ends it.

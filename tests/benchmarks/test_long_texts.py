@@ -46,9 +46,18 @@ print(spent, tokens, rows)
 
 
 @pytest.mark.benchmark
-def test_ten_megabytes_of_text_are_added_in_seconds_of_one_core(stories: Path, data_folder: Path, tmp_path: Path) -> None:
-    qwen = tiny_model("qwen2", tmp_path / "qwen", hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=4,
-                      vocab_size=151936)  # fmt: skip
+def test_ten_megabytes_of_text_are_added_in_seconds_of_one_core(
+    stories: Path, data_folder: Path, tmp_path: Path
+) -> None:
+    qwen = tiny_model(
+        "qwen2",
+        tmp_path / "qwen",
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        vocab_size=151936,
+    )
     for file in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(data_folder / "tokenizers" / "qwen2.5" / file, qwen / file)
     text = data_folder / "text" / "wikitext-2" / "train.txt"
@@ -58,18 +67,34 @@ def test_ten_megabytes_of_text_are_added_in_seconds_of_one_core(stories: Path, d
         bundle = tmp_path / f"{name}.bundle"
         subprocess.run([sys.executable, "-c", BUILD, model, bundle], cwd=REPOSITORY, check=True)
         for megabytes in (*MEGABYTES, TOO_LONG):
-            command = [sys.executable, "-c", ADD, bundle, tmp_path / f"{name}_{megabytes}", text, str(megabytes * 10**6)]
+            command = [
+                sys.executable,
+                "-c",
+                ADD,
+                bundle,
+                tmp_path / f"{name}_{megabytes}",
+                text,
+                str(megabytes * 10**6),
+            ]
             done = subprocess.run(command, cwd=REPOSITORY, env=environment, check=True, capture_output=True, text=True)
             seconds, tokens, windows = done.stdout.split()
             refused = megabytes == TOO_LONG
-            rows.append([name, megabytes, None if refused else int(tokens), "refused" if refused else windows, float(seconds)])
+            rows.append(
+                [name, megabytes, None if refused else int(tokens), "refused" if refused else windows, float(seconds)]
+            )
             print(rows[-1], flush=True)
     write_table(
-        "long_texts", ("tokenizer", "MB of text", "tokens", "rows", "seconds of one core"), rows,
+        "long_texts",
+        ("tokenizer", "MB of text", "tokens", "rows", "seconds of one core"),
+        rows,
         "WikiText-2, added by `examples.add` to a bundle with sequences of 64: canonical JSON, tokens, rows and one transaction.",
-    )  # fmt: skip
+    )
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e3
     print(f"largest process {peak:.0f} MB")
     for name, megabytes, _, _, seconds in rows:
         assert isinstance(seconds, float)
-        assert megabytes not in (10, TOO_LONG) or seconds < (MOST_SECONDS if megabytes == 10 else 1.0), (name, megabytes, seconds)
+        assert megabytes not in (10, TOO_LONG) or seconds < (MOST_SECONDS if megabytes == 10 else 1.0), (
+            name,
+            megabytes,
+            seconds,
+        )

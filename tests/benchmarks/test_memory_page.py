@@ -43,10 +43,20 @@ def test_where_the_bytes_of_a_plan_go() -> None:
                 subprocess.run([sys.executable, "-m", "bespoke.cli", *draw], check=True, stdout=subprocess.DEVNULL)
     write_table(
         "memory",
-        ("method", "sequence", "arena", "workspace", "constant", "peak", "checkpoints in a file", "state, twice", "KV cache"),
+        (
+            "method",
+            "sequence",
+            "arena",
+            "workspace",
+            "constant",
+            "peak",
+            "checkpoints in a file",
+            "state, twice",
+            "KV cache",
+        ),
         rows,
         "Estimates in MB: Qwen2.5-0.5B, published configuration, rank 8, batch 1, AdamW (mezo: none), no budget. Peak = arena + "
         "workspace + constant + KV cache. Checkpoints in a file and state are mapped. The plan for answers (generation) has the KV "
         "cache of 1024 tokens and takes prompts in chunks of so many.",
         machine="",
-    )  # fmt: skip
+    )

@@ -22,8 +22,16 @@ LEAST_FALL = 1.2  # nats on Shakespeare, by mesp
 SHAKESPEARE_STEPS = {"mesp": 500, "mebp": 50, "mezo": 100}  # 0.25 s each
 PERSONA_STEPS = {"mesp": 60, "mebp": 30, "mezo": 60}
 HEADER = (
-    "data", "method", "steps", "validation loss before", "after", "accepted", "seconds/step", "peak MB", "estimate MB",
-)  # fmt: skip
+    "data",
+    "method",
+    "steps",
+    "validation loss before",
+    "after",
+    "accepted",
+    "seconds/step",
+    "peak MB",
+    "estimate MB",
+)
 
 
 @pytest.mark.benchmark
@@ -56,18 +64,29 @@ def test_each_method_learns_from_each_persona_and_from_shakespeare(
             shutil.rmtree(state)
             shutil.rmtree(adapter)
             falls[data, method] = report.validation_loss_before - report.validation_loss
-            rows.append([
-                data, method, report.steps, report.validation_loss_before, report.validation_loss, report.accepted, seconds,
-                report.peak_bytes / 1e6, report.memory.estimate_bytes / 1e6,
-            ])  # fmt: skip
+            rows.append(
+                [
+                    data,
+                    method,
+                    report.steps,
+                    report.validation_loss_before,
+                    report.validation_loss,
+                    report.accepted,
+                    seconds,
+                    report.peak_bytes / 1e6,
+                    report.memory.estimate_bytes / 1e6,
+                ]
+            )
             print(rows[-1], flush=True)
     write_table(
-        "personas", HEADER, rows,
+        "personas",
+        HEADER,
+        rows,
         "stories260K, int4, rank 8 on all linear layers, 4 rows of 64 tokens a step, AdamW (mezo: none). Losses in nats a token, "
         "on what the gate reads: half of the one example in ten that was held out. Peak and estimate: anonymous memory that "
         "training adds to the idle process. "
         "Seconds: of one processor thread, with the evaluations before and after in them.",
-    )  # fmt: skip
+    )
     assert all(fall > 0 for (_, method), fall in falls.items() if method == "mesp"), falls
     if not TRYING:
         assert falls["tinyshakespeare", "mesp"] >= LEAST_FALL

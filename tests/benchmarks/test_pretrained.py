@@ -43,9 +43,11 @@ def test_the_pretrained_model(tmp_path: Path) -> None:
         ours, theirs = (statistics.median(rates[name]) for name in (OURS, PEER))
         rows.append([f"{what}, tokens a second", ours, PEER, theirs, paired_ratio(rates[OURS], rates[PEER])])
     write_table(
-        "pretrained", HEADER, rows,
+        "pretrained",
+        HEADER,
+        rows,
         f"{PRETRAINED}. Training: `mesp`, SGD, one row of {LENGTH} unmasked tokens, rank 8 on all linears, built for "
         f"{BUDGET_MB:g} MB. Answers: prompts of {PROMPT_TOKENS} tokens, context {CONTEXT}. {THREADS} threads; medians of {ROUNDS} "
         "rounds in which each takes a turn, and of the ratios within rounds.",
         machine=this_machine(THREADS),
-    )  # fmt: skip
+    )

@@ -52,18 +52,28 @@ def test_products_of_a_block(lab: Path, tmp_path: Path) -> None:
         for count in ROWS:
             pairs = blocks.programs(count, tmp_path / "packed")
             seconds = take_turns(lab, [program for pair in pairs for program in pair], threads, ROUNDS).seconds
-            by_block = seconds.reshape(ROUNDS, BLOCKS, 2, 2).mean(axis=1) * 1e3  # (rounds, ours or theirs, wall or processor)
+            by_block = (
+                seconds.reshape(ROUNDS, BLOCKS, 2, 2).mean(axis=1) * 1e3
+            )  # (rounds, ours or theirs, wall or processor)
             cells = [middle(by_block[:, 0, clock], by_block[:, 1, clock]) for clock in (1, 0)]
             rows.append([threads, count, *cells[0], cells[1][2]])
             print(rows[-1], flush=True)
     write_table(
         "int8_products",
-        ("threads", "rows", "processor ms, int4", "processor ms, xnnpack_qb4w", "times faster", "times faster by wall clock"), rows,
+        (
+            "threads",
+            "rows",
+            "processor ms, int4",
+            "processor ms, xnnpack_qb4w",
+            "times faster",
+            "times faster by wall clock",
+        ),
+        rows,
         f"The seven products of a block of Qwen2.5-0.5B, random weights; {BLOCKS} blocks take turns, so that weights come from "
         f"memory. Medians of {ROUNDS} rounds in which both run; times faster: of the ratios within rounds. Other work ran on the "
         "machine, so processor time counts, and with 2 threads the wall clock says little.",
         machine=f"{this_machine(threads=2)}{flags_of_int8()}",
-    )  # fmt: skip
+    )
 
 
 def flags_of_int8() -> str:
@@ -79,26 +89,35 @@ def test_memory_of_a_block(lab: Path, tmp_path: Path) -> None:
         file.unlink(missing_ok=True)
         ((ours, theirs),) = blocks.programs(count, file)
         ways: dict[str, Program] = {
-            "int4": ours, "xnnpack_qb4w, packed into memory": (theirs[0], theirs[1], None),
-            "xnnpack_qb4w, packed into a file": theirs, "xnnpack_qb4w, the file again": theirs,
-        }  # fmt: skip
+            "int4": ours,
+            "xnnpack_qb4w, packed into memory": (theirs[0], theirs[1], None),
+            "xnnpack_qb4w, packed into a file": theirs,
+            "xnnpack_qb4w, the file again": theirs,
+        }
         for name, program in ways.items():
             found = take_turns(lab, [program], 2, 1).bytes
             size = file.stat().st_size / MB if program[2] else None
-            rows.append([count, name, (found["loaded"] - found["idle"]) / MB, (found["run"] - found["idle"]) / MB, size])
+            rows.append(
+                [count, name, (found["loaded"] - found["idle"]) / MB, (found["run"] - found["idle"]) / MB, size]
+            )
     write_table(
-        "int8_memory", ("rows", "products", "loaded, MB", "after a run, MB", "file of packed weights, MB"), rows,
+        "int8_memory",
+        ("rows", "products", "loaded, MB", "after a run, MB", "file of packed weights, MB"),
+        rows,
         "Anonymous memory over the idle process, one block's program: results "
         f"({4 * sum(out for out, _, _ in LINEARS.values()) / 1e3:.1f} kB a row), XNNPACK's workspace or our kernels' scratch. "
         f"Codes and scales of the block take {sum(part.nbytes for part in blocks.weights[0]) / MB:.2f} MB.",
         machine=this_machine(threads=2),
-    )  # fmt: skip
+    )
 
 
 def test_estimates(stories: Path, data_folder: Path, tmp_path: Path) -> None:
     from tokenizers import Tokenizer
 
-    models = {"stories260K": stories, "a Llama of 0.5 M parameters": trained_model("llama", tmp_path / "llama", data_folder)}
+    models = {
+        "stories260K": stories,
+        "a Llama of 0.5 M parameters": trained_model("llama", tmp_path / "llama", data_folder),
+    }
     text = (data_folder / "text" / "tinyshakespeare" / "input.txt").read_text()[:20_000]
     rows: list[Sequence[Cell]] = []
     target: Any = plugins.get("target", "executorch")
@@ -113,19 +132,41 @@ def test_estimates(stories: Path, data_folder: Path, tmp_path: Path) -> None:
                 for kind in KINDS[1:]:
                     one = found[kind]
                     g, wanted = one.two_sided, exact.two_sided
-                    rows.append([
-                        name, "trained" if trained else "new", kind, f"{epsilon:g}",
-                        f"{np.corrcoef(g, wanted)[0, 1]:.4f}", f"{np.mean(np.sign(g) == np.sign(wanted)):.0%}",
-                        error(g, wanted), float(np.max(np.abs(one.losses / exact.losses - 1))), change(one, exact, epsilon),
-                        f"{np.corrcoef(one.one_sided, exact.one_sided)[0, 1]:.4f}", error(one.one_sided, exact.one_sided),
-                        f"{np.corrcoef(one.curvature, exact.curvature)[0, 1]:.4f}", error(one.curvature, exact.curvature),
-                    ])  # fmt: skip
+                    rows.append(
+                        [
+                            name,
+                            "trained" if trained else "new",
+                            kind,
+                            f"{epsilon:g}",
+                            f"{np.corrcoef(g, wanted)[0, 1]:.4f}",
+                            f"{np.mean(np.sign(g) == np.sign(wanted)):.0%}",
+                            error(g, wanted),
+                            float(np.max(np.abs(one.losses / exact.losses - 1))),
+                            change(one, exact, epsilon),
+                            f"{np.corrcoef(one.one_sided, exact.one_sided)[0, 1]:.4f}",
+                            error(one.one_sided, exact.one_sided),
+                            f"{np.corrcoef(one.curvature, exact.curvature)[0, 1]:.4f}",
+                            error(one.curvature, exact.curvature),
+                        ]
+                    )
                     print(rows[-1], flush=True)
     write_table(
         "int8_error",
-        ("model", "adapter", "what is rounded", "epsilon", "correlation of g", "same sign", "error of g, of its size", "of a loss",
-         "of a difference, of a loss", "fzoo: correlation of g", "error, of its size", "hizoo: correlation of c",
-         "error, of its size"),
+        (
+            "model",
+            "adapter",
+            "what is rounded",
+            "epsilon",
+            "correlation of g",
+            "same sign",
+            "error of g, of its size",
+            "of a loss",
+            "of a difference, of a loss",
+            "fzoo: correlation of g",
+            "error, of its size",
+            "hizoo: correlation of c",
+            "error, of its size",
+        ),
         rows,
         f"g = (L(theta + eps z) - L(theta - eps z)) / (2 eps), {BATCHES * QUERIES} normal draws of z at {BATCHES} batches, rank 4, "
         f"{BATCH} rows of {LENGTH} tokens of Shakespeare: against fp32 with the same int4 weights. bf16 scales: of the weights "
@@ -135,7 +176,7 @@ def test_estimates(stories: Path, data_folder: Path, tmp_path: Path) -> None:
         f"and at least {of_a_loss:g} of a loss. hizoo: "
         "c = |L(theta + eps z) + L(theta - eps z) - 2 L(theta)| / (2 eps^2); its g is that of the first columns while its h is 1.",
         machine=this_machine(),
-    )  # fmt: skip
+    )
 
 
 def error(one: np.ndarray, exact: np.ndarray) -> float:
@@ -218,20 +259,38 @@ def test_a_whole_model_on_the_core(tmp_path: Path) -> None:
             packed[name] = sum(path.stat().st_size for path in (state / "packed").rglob("*.packed")) / MB or None
             print(name, measured[name][-1], flush=True)
     ours, theirs = measured.values()
-    gains = [statistics.median(a[f"{what} processor"] / b[f"{what} processor"] for a, b in zip(ours, theirs, strict=True))
-             for what in WORK]  # fmt: skip
+    gains = [
+        statistics.median(a[f"{what} processor"] / b[f"{what} processor"] for a, b in zip(ours, theirs, strict=True))
+        for what in WORK
+    ]
     rows: list[Sequence[Cell]] = [
-        [name, *(unit * statistics.median(one[f"{what} processor"] for one in measured[name]) for what, unit in WORK.items()),
-         *(max(one[what] for one in measured[name]) / MB for what in ("peak", "estimate")), sizes[name], packed[name]]
+        [
+            name,
+            *(
+                unit * statistics.median(one[f"{what} processor"] for one in measured[name])
+                for what, unit in WORK.items()
+            ),
+            *(max(one[what] for one in measured[name]) / MB for what in ("peak", "estimate")),
+            sizes[name],
+            packed[name],
+        ]
         for name in targets
-    ]  # fmt: skip
+    ]
     write_table(
         "int8_core",
-        ("products", "processor s a step of mezo", "processor ms a token of a prompt", "processor ms a token of an answer",
-         "peak memory of training, MB", "estimate, MB", "bundle, MB", "packed weights, MB"),
+        (
+            "products",
+            "processor s a step of mezo",
+            "processor ms a token of a prompt",
+            "processor ms a token of an answer",
+            "peak memory of training, MB",
+            "estimate, MB",
+            "bundle, MB",
+            "packed weights, MB",
+        ),
         [*rows, ["times faster", *gains, None, None, None, None]],
         f"Qwen2.5-0.5B, random weights, on the device core: 128 tokens a step, a prompt of {PROMPT} tokens. Medians of "
         f"{CORE_ROUNDS} rounds in which both run, of a step the least of {STEPS - 2}; times faster: of the ratios within rounds. "
         "Other work ran on the machine, so processor time counts and not the wall clock.",
         machine=f"{this_machine(threads=2)}{flags_of_int8()}",
-    )  # fmt: skip
+    )

@@ -25,7 +25,9 @@ MESSAGES = {"6 messages": 6, "all messages": 1000}
 def test_no_method_makes_a_model_worse_at_its_own_rate(stories: Path, data_folder: Path, tmp_path: Path) -> None:
     from bespoke import Personalizer, PersonalModel, Training
 
-    personalizer = Personalizer(stories, METHODS, "executorch", training=Training(sequence_lengths=(LENGTH,)), data=None)
+    personalizer = Personalizer(
+        stories, METHODS, "executorch", training=Training(sequence_lengths=(LENGTH,)), data=None
+    )
     bundle = personalizer.build(tmp_path / "bundle")
     rows: list[list[Cell]] = []
     worse: dict[str, int] = {}
@@ -53,8 +55,11 @@ def test_no_method_makes_a_model_worse_at_its_own_rate(stories: Path, data_folde
             rows.append([named, f"{method.training.learning_rate:g}", words, f"{before:.2f}", *cells])
             print(rows[-1], flush=True)
     write_table(
-        "rates", ("method", "default rate", "learned from", "loss before", *(f"at {times:g} times" for times in TIMES)), rows,
+        "rates",
+        ("method", "default rate", "learned from", "loss before", *(f"at {times:g} times" for times in TIMES)),
+        rows,
         f"stories260K, the customer's messages, {STEPS} steps of one row of {LENGTH} tokens; nats a token on what was held "
-        f"out; `mezo`: the best and the worst of {SEEDS['mezo']} seeds.", machine="",
-    )  # fmt: skip
+        f"out; `mezo`: the best and the worst of {SEEDS['mezo']} seeds.",
+        machine="",
+    )
     assert TRYING or not any(worse.values()), worse

@@ -35,9 +35,14 @@ def build(model: Path, out: Path, recipe: str, target: str = "torch", **more: An
     from bespoke import Lora, Personalizer, Training
 
     training = Training(
-        learning_rate=3e-3, steps=steps_of(recipe), sequence_lengths=(LENGTH,), batch_size=4, schedule="cosine",
-        warmup_steps=10, general_share=0.5,
-    )  # fmt: skip
+        learning_rate=3e-3,
+        steps=steps_of(recipe),
+        sequence_lengths=(LENGTH,),
+        batch_size=4,
+        schedule="cosine",
+        warmup_steps=10,
+        general_share=0.5,
+    )
     return Personalizer(model, "mesp", target, lora=Lora(rank=8), training=training, **more).build(out)
 
 
@@ -62,7 +67,12 @@ def test_write_like_me(plain_bundle: Path, data_folder: Path, tmp_path: Path) ->
             rows.append([persona, name, found.examples, found.loss, found.perplexity, percent(found.accuracy)])
         assert report.accepted
     header = ("persona", "training", "held-out messages", "loss, nats a token", "perplexity", "next token right")
-    write_table("recipe_like_me", header, rows, f"stories260K, `mesp`, {steps_of('like_me')} steps of 4 rows of {LENGTH} tokens.")
+    write_table(
+        "recipe_like_me",
+        header,
+        rows,
+        f"stories260K, `mesp`, {steps_of('like_me')} steps of 4 rows of {LENGTH} tokens.",
+    )
 
 
 @pytest.mark.benchmark
@@ -85,14 +95,25 @@ def test_know_about_me(plain_bundle: Path, data_folder: Path, tmp_path: Path) ->
         model.train(steps_of("about_me"))
         after = {name: answers(model, group) for name, group in groups.items()}
     rows: list[list[Cell]] = [
-        [name, when, len(groups[name]), *found[name]] for name in groups for when, found in (("before", before), ("after", after))
+        [name, when, len(groups[name]), *found[name]]
+        for name in groups
+        for when, found in (("before", before), ("after", after))
     ]
-    header = ("facts", "training", "questions", "loss of the answer, nats a token", "next token right", "answered right")
+    header = (
+        "facts",
+        "training",
+        "questions",
+        "loss of the answer, nats a token",
+        "next token right",
+        "answered right",
+    )
     write_table(
-        "recipe_about_me", header, rows,
+        "recipe_about_me",
+        header,
+        rows,
         f"stories260K, `mesp`, {steps_of('about_me')} steps on the student's messages and half of the questions. Answered right: "
         "the greedy answer is one of the accepted ones.",
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.benchmark
@@ -105,7 +126,9 @@ def test_facts_that_must_be_known(data_folder: Path, tmp_path: Path) -> None:
     from bespoke import PersonalModel
 
     shipped = tmp_path / "everyday.jsonl"
-    shipped.write_text("".join(json.dumps({"text": text}) + "\n" for text in islice(documents(1), EVERYDAY)), encoding="utf-8")
+    shipped.write_text(
+        "".join(json.dumps({"text": text}) + "\n" for text in islice(documents(1), EVERYDAY)), encoding="utf-8"
+    )
     bundle = build(ensure_model(), tmp_path / "facts.bundle", "facts", "executorch", data=shipped)
     rows: list[list[Cell]] = []
     for persona in PERSONAS:
@@ -119,19 +142,27 @@ def test_facts_that_must_be_known(data_folder: Path, tmp_path: Path) -> None:
                 report = model.train(steps_of("facts"))
                 after = answered_right(model, asked)
             assert report.accepted, report
-            added = "with `use=\"train\"`" if use else "as they come"
+            added = 'with `use="train"`' if use else "as they come"
             kept = sum(after[number] for number in held_out)
             learned = f"{sum(after) - kept} of {len(asked) - len(held_out)}"
-            rows.append([
-                persona, added, sum(before), learned, f"{kept} of {len(held_out)}" if held_out else None,
-            ])  # fmt: skip
+            rows.append(
+                [
+                    persona,
+                    added,
+                    sum(before),
+                    learned,
+                    f"{kept} of {len(held_out)}" if held_out else None,
+                ]
+            )
             print(rows[-1], flush=True)
     header = ("persona", "facts added", "answered right before", "after, of those trained on", "of those held out")
     write_table(
-        "recipe_facts", header, rows,
+        "recipe_facts",
+        header,
+        rows,
         f"The demo's model of a million parameters (`make demo`), `mesp`, {steps_of('facts')} steps on pairs of question and "
         "answer alone. Right: the greedy answer is one of the accepted ones.",
-    )  # fmt: skip
+    )
 
 
 def pair(entry: dict[str, Any]) -> dict[str, str]:
@@ -176,16 +207,23 @@ def test_my_labels(data_folder: Path, tmp_path: Path) -> None:
     assert first.accepted
     print(f"second training accepted: {second.accepted}")
     header = (
-        "training", "test questions", "loss of the label, nats a token", "next token right", "label right by generating",
-        "by `classify`", "seconds of `classify` over those of generating",
-    )  # fmt: skip
+        "training",
+        "test questions",
+        "loss of the label, nats a token",
+        "next token right",
+        "label right by generating",
+        "by `classify`",
+        "seconds of `classify` over those of generating",
+    )
     write_table(
-        "recipe_labels", header, rows,
+        "recipe_labels",
+        header,
+        rows,
         f"A Qwen2 of half a million parameters, trained on WikiText-2 and questions of banking77 (`tests/trained.py`), `mesp`, "
         f"{len(LABELS)} labels of banking77, {len(shipped)} examples in the bundle, {len(own)} of the user's; "
         f"{steps_of('labels')} steps each. By generating: the greedy answer is the label, letter for letter; a guess among them "
         f"would be right in 1 of {len(LABELS)}.",
-    )  # fmt: skip
+    )
 
 
 def by_label(data_folder: Path, split: str) -> dict[str, list[str]]:

@@ -20,9 +20,14 @@ SECONDS = (2, 10)  # of a step
 
 def adapter_shapes(layers: int, hidden: int, intermediate: int, keys: int) -> dict[str, tuple[int, int]]:
     widths = {
-        "q_proj": (hidden, hidden), "k_proj": (keys, hidden), "v_proj": (keys, hidden), "o_proj": (hidden, hidden),
-        "gate_proj": (intermediate, hidden), "up_proj": (intermediate, hidden), "down_proj": (hidden, intermediate),
-    }  # fmt: skip
+        "q_proj": (hidden, hidden),
+        "k_proj": (keys, hidden),
+        "v_proj": (keys, hidden),
+        "o_proj": (hidden, hidden),
+        "gate_proj": (intermediate, hidden),
+        "up_proj": (intermediate, hidden),
+        "down_proj": (hidden, intermediate),
+    }
     shapes = {}
     for layer in range(layers):
         for linear in LINEARS:
@@ -39,7 +44,9 @@ def test_what_a_run_of_300_steps_writes() -> None:
     for name, sizes in MODELS.items():
         shapes = adapter_shapes(*sizes)
         adapter = tensor_file_bytes(shapes)
-        slot = tensor_file_bytes({f"{piece}{state}": shape for piece, shape in shapes.items() for state in ("", ".m", ".v")})
+        slot = tensor_file_bytes(
+            {f"{piece}{state}": shape for piece, shape in shapes.items() for state in ("", ".m", ".v")}
+        )
         now = most_written(slot, adapter, training, replayable=False)
         by_rate = []
         for seconds in SECONDS:
@@ -47,11 +54,20 @@ def test_what_a_run_of_300_steps_writes() -> None:
             slots = int(training.steps * seconds / apart)
             by_rate.append((slots * slot + 11 * adapter) / MEGABYTE)
         assert now <= max(300 * MEGABYTE, slot + 11 * adapter)
-        rows.append([name, slot / MEGABYTE, adapter / MEGABYTE, *(f"{most:.0f}" for most in by_rate), f"{now / MEGABYTE:.0f}"])
+        rows.append(
+            [name, slot / MEGABYTE, adapter / MEGABYTE, *(f"{most:.0f}" for most in by_rate), f"{now / MEGABYTE:.0f}"]
+        )
     write_table(
         "run_writes",
-        ("model", "slot, MB", "adapter, MB", *(f"by time alone, {seconds} s a step, MB" for seconds in SECONDS), "at most, MB"),
+        (
+            "model",
+            "slot, MB",
+            "adapter, MB",
+            *(f"by time alone, {seconds} s a step, MB" for seconds in SECONDS),
+            "at most, MB",
+        ),
         rows,
         f"{training.steps} steps, AdamW, rank {RANK} on all linear layers, in one call, with default settings: slots, ten adapters "
-        "of best steps and the accepted one. By time alone: `write_mb_per_run=None`. Computed from the models' shapes.", machine="",
-    )  # fmt: skip
+        "of best steps and the accepted one. By time alone: `write_mb_per_run=None`. Computed from the models' shapes.",
+        machine="",
+    )

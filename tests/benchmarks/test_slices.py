@@ -54,23 +54,30 @@ def test_a_slice_is_spent_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     slices: list[Slice] = []
     with fresh_state(made, "slices", EXAMPLES) as state:
         request = {
-            "verb": "train", "bundle": str(made.path), "state": str(state), "method": "mesp", "threads": THREADS,
+            "verb": "train",
+            "bundle": str(made.path),
+            "state": str(state),
+            "method": "mesp",
+            "threads": THREADS,
             "deadline_seconds": SECONDS,
-        }  # fmt: skip
+        }
         while not slices or slices[-1].report["accepted"] is None:
             assert len(slices) < MOST_SLICES, slices
             given = {} if slices else {"seed": 0, "settings": {"steps": STEPS}}
             slices.append(one_slice({**request, **given}, STEPS - sum(one.steps for one in slices)))
             print(len(slices), slices[-1], flush=True)
     rows: list[list[Cell]] = [
-        [number, one.seconds, one.steps, *one.parts.values(), f"{one.outside:.1%}"] for number, one in enumerate(slices, 1)
+        [number, one.seconds, one.steps, *one.parts.values(), f"{one.outside:.1%}"]
+        for number, one in enumerate(slices, 1)
     ]
     step = sum(one.parts["in steps"] for one in slices) / STEPS
     gate, judging = (sum(one.parts[part] for one in slices) for part in ("gate", "judgements"))
     if SECONDS != 60:
         monkeypatch.setenv("BESPOKE_FIGURES", "print")
     write_table(
-        "slices", HEADER, rows,
+        "slices",
+        HEADER,
+        rows,
         f"Seconds of each slice. Qwen2.5-0.5B with random weights, `mesp`, rows of 256 tokens, built for 64 MB, {THREADS} threads; "
         f"a run of {STEPS} steps in slices of {SECONDS:g} s, a process each, the bundle in the system's file cache. Judgements on "
         f"the way took {judging / (STEPS * step):.1%} of the seconds in steps. The gate, with the last of them, reads "
@@ -78,7 +85,7 @@ def test_a_slice_is_spent_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
         f"{gate / step:.0f} steps, and {gate / (DEFAULT_STEPS * step + gate):.1%} of a run of {DEFAULT_STEPS} steps. What the "
         "adapter that answers is worth is remembered, so the gate of a later run takes half.",
         machine=this_machine(THREADS),
-    )  # fmt: skip
+    )
     done = itertools.accumulate(one.steps for one in slices)
     trained_only = [one for one, steps in zip(slices, done, strict=True) if steps < STEPS][1:]
     assert trained_only

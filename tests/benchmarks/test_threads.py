@@ -24,11 +24,21 @@ LONGEST = 300  # seconds of one cell
 TOKENS, STEPS = 16, 3
 SPINNERS = 3  # a core
 SHAPES = {  # without stories260K; the last one has two of the blocks of Qwen2.5-0.5B, and less of a vocabulary
-    "hidden 256, 4 blocks": {"hidden_size": 256, "intermediate_size": 768, "num_attention_heads": 8, "num_hidden_layers": 4,
-                             "vocab_size": 4096},
-    "Qwen2.5-0.5B's shape, 2 of 24 blocks": {"hidden_size": 896, "intermediate_size": 4864, "num_attention_heads": 14,
-                                             "num_hidden_layers": 2, "vocab_size": 8192},
-}  # fmt: skip
+    "hidden 256, 4 blocks": {
+        "hidden_size": 256,
+        "intermediate_size": 768,
+        "num_attention_heads": 8,
+        "num_hidden_layers": 4,
+        "vocab_size": 4096,
+    },
+    "Qwen2.5-0.5B's shape, 2 of 24 blocks": {
+        "hidden_size": 896,
+        "intermediate_size": 4864,
+        "num_attention_heads": 14,
+        "num_hidden_layers": 2,
+        "vocab_size": 8192,
+    },
+}
 
 BUILD = """
 import sys
@@ -67,13 +77,17 @@ def spinning(count: int) -> Iterator[None]:
 
 def measured(bundle: Path, state: Path, load: str, threads: str) -> list[Cell]:
     """Milliseconds of a token, seconds of a step."""
-    environment = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    }
     if threads.isdigit():
         environment["OMP_NUM_THREADS"] = threads
     command = [sys.executable, "-c", MEASURE, str(bundle), str(state), load]
     with spinning(SPINNERS * (os.cpu_count() or 1) if load == "busy" else 0):
         try:
-            done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=LONGEST)
+            done = subprocess.run(
+                command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=LONGEST
+            )
         except subprocess.TimeoutExpired:
             return [f"ended after {LONGEST} s", f"ended after {LONGEST} s"]
     assert done.returncode == 0, done.stderr[-3000:]
@@ -92,9 +106,13 @@ def test_a_busy_machine_does_not_make_torch_wait_for_itself(stories: Path, tmp_p
         bundle = tmp_path / f"bundle_{number}"
         subprocess.run([sys.executable, "-c", BUILD, folder, bundle], cwd=REPOSITORY, check=True)
         for threads in ("1", every, "default"):
-            cells = [measured(bundle, tmp_path / f"{number}_{threads}_{load}", load, threads) for load in ("idle", "busy")]
+            cells = [
+                measured(bundle, tmp_path / f"{number}_{threads}_{load}", load, threads) for load in ("idle", "busy")
+            ]
             shown = "the SDK's" if threads == "default" else threads
-            rows.append([name, shown, *(cell for token, step in [cells] for cell in (token[0], step[0], token[1], step[1]))])
+            rows.append(
+                [name, shown, *(cell for token, step in [cells] for cell in (token[0], step[0], token[1], step[1]))]
+            )
             print(rows[-1], flush=True)
     header = ("model", "threads", "ms a token, idle", "busy", "seconds a step, idle", "busy")
     print(markdown(header, rows))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.benchmarks.figures import Cell, write_table
-from tests.native.conftest import native_build  # noqa: F401  (a fixture)
+from tests.native.conftest import native_build
 from tests.native.lab_process import end
 from tests.unit.text.lab import TextLab
 from tests.unit.text.trained import config_of, tokenizer_json
@@ -16,11 +16,13 @@ from tests.unit.text.trained import config_of, tokenizer_json
 from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_file import write_tokenizer_file
 
+__all__ = ["native_build"]
+
 LEAST_RATE = 3e6  # characters a second
 
 
 @pytest.mark.benchmark
-def test_millions_of_characters_a_second(native_build: Path, stories: Path, data_folder: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_millions_of_characters_a_second(native_build: Path, stories: Path, data_folder: Path, tmp_path: Path) -> None:
     tokenizers = {
         "Qwen2.5": Tokenizer.open(data_folder / "tokenizers" / "qwen2.5"),
         "stories260K": Tokenizer.open(stories),
@@ -43,6 +45,8 @@ def test_millions_of_characters_a_second(native_build: Path, stories: Path, data
             print(rows[-1], flush=True)
             assert rate > LEAST_RATE or name != "Qwen2.5", rows[-1]
     write_table(
-        "tokenizing", ("tokenizer", "tokens", "bytes at a time", "million characters a second", "MB mapped", "MB anonymous"), rows,
+        "tokenizing",
+        ("tokenizer", "tokens", "bytes at a time", "million characters a second", "MB mapped", "MB anonymous"),
+        rows,
         "WikiText-2's training text, encoded by one thread in pieces of whole lines. The memory includes a piece and its tokens.",
-    )  # fmt: skip
+    )

@@ -39,7 +39,9 @@ def bundle(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.benchmark
-def test_the_default_lies_between_runs_that_teach_and_runs_that_do_not(bundle: Path, data_folder: Path, tmp_path: Path) -> None:
+def test_the_default_lies_between_runs_that_teach_and_runs_that_do_not(
+    bundle: Path, data_folder: Path, tmp_path: Path
+) -> None:
     from bespoke import Training
 
     least = Training().useful_gain
@@ -54,7 +56,15 @@ def test_the_default_lies_between_runs_that_teach_and_runs_that_do_not(bundle: P
             shares = sorted(report.gain / report.validation_loss_before for report in found)
             small = sum(report.refused_because == "too_small" for report in found)
             accepted = sum(report.accepted for report in found)
-            rows.append([name, count, *(f"{share:.2g}" for share in (shares[0], shares[-1])), f"{accepted} of {len(found)}", small])
+            rows.append(
+                [
+                    name,
+                    count,
+                    *(f"{share:.2g}" for share in (shares[0], shares[-1])),
+                    f"{accepted} of {len(found)}",
+                    small,
+                ]
+            )
             print(rows[-1], flush=True)
             if name in USEFUL:
                 assert small == 0, rows
@@ -63,12 +73,14 @@ def test_the_default_lies_between_runs_that_teach_and_runs_that_do_not(bundle: P
                 assert shares[-1] < least / 5, rows
     write_table(
         "useful_gain",
-        ("method, learning rate", "messages", "least share", "largest share", "accepted", "refused as too small"), rows,
+        ("method, learning rate", "messages", "least share", "largest share", "accepted", "refused as too small"),
+        rows,
         f"stories260K, {STEPS} steps of 4 rows of {LENGTH} tokens, AdamW (mezo: none), rank 8, on messages of the three personas; "
         f"seeds of each: {SEEDS}. Share: of the loss before, by which the loss is lower. Of 4 messages, those of training are "
         f"judged. What is neither accepted nor too small was no better, or may have been luck."
-        f" `useful_gain` is {least:g}.", machine="",
-    )  # fmt: skip
+        f" `useful_gain` is {least:g}.",
+        machine="",
+    )
 
 
 def trained(bundle: Path, texts: list[str], state: Path, seed: int, asked: dict[str, Any]) -> Any:

@@ -25,14 +25,42 @@ VOCAB_SIZE = 97
 CURSORS: list[dict[str, Any]] = [
     {"comment": "user rows only", "user": 5, "general": 0, "steps": 8},
     {"comment": "general rows only", "user": 0, "general": 5, "steps": 8},
-    {"comment": "both, several micro-batches", "user": 5, "general": 7, "accumulation": 3, "general_share": 0.3, "steps": 12},
-    {"comment": "wider than its source: padding rows", "user": 3, "general": 2, "batch_size": 4, "general_share": 0.5, "steps": 6},
+    {
+        "comment": "both, several micro-batches",
+        "user": 5,
+        "general": 7,
+        "accumulation": 3,
+        "general_share": 0.3,
+        "steps": 12,
+    },
+    {
+        "comment": "wider than its source: padding rows",
+        "user": 3,
+        "general": 2,
+        "batch_size": 4,
+        "general_share": 0.5,
+        "steps": 6,
+    },
     {"comment": "batches that cross into the next epoch", "user": 7, "general": 0, "batch_size": 3, "steps": 9},
     {"comment": "share 1: never a user's row", "user": 4, "general": 3, "general_share": 1.0, "steps": 4},
-    {"comment": "seed above 2^32", "user": 9, "general": 9, "seed": 2**63 - 1, "general_share": 0.5, "batch_size": 2, "steps": 10},
-    {"comment": "resumed late", "user": 11, "general": 6, "general_share": 0.2, "steps": 3,
-     "from": {"step": 4000000000, "user_position": 123456789, "general_position": 987}},
-]  # fmt: skip
+    {
+        "comment": "seed above 2^32",
+        "user": 9,
+        "general": 9,
+        "seed": 2**63 - 1,
+        "general_share": 0.5,
+        "batch_size": 2,
+        "steps": 10,
+    },
+    {
+        "comment": "resumed late",
+        "user": 11,
+        "general": 6,
+        "general_share": 0.2,
+        "steps": 3,
+        "from": {"step": 4000000000, "user_position": 123456789, "general_position": 987},
+    },
+]
 EVALUATIONS = [{"rows": 11, "batch_size": 1}, {"rows": 11, "batch_size": 4}, {"rows": 0, "batch_size": 2}]
 JUDGED: list[dict[str, Any]] = [  # lengths of rows: `pattern` over and over
     {"comment": "none", "rows": 0, "pattern": [2]},
@@ -66,18 +94,34 @@ def rows(count: int, first: int) -> list[Row]:
 def as_json(batch: Batch) -> dict[str, Any]:
     """A batch as the vectors have it: its fields, and its arrays as flat lists."""
     return {
-        "source": batch.source, "rows": list(batch.rows), "sequence_length": batch.sequence_length,
-        "tokens_trained": batch.tokens_trained, "tokens": batch.tokens.reshape(-1).tolist(),
-        "targets": batch.targets.reshape(-1).tolist(), "mask": batch.mask.astype(int).reshape(-1).tolist(),
-    }  # fmt: skip
+        "source": batch.source,
+        "rows": list(batch.rows),
+        "sequence_length": batch.sequence_length,
+        "tokens_trained": batch.tokens_trained,
+        "tokens": batch.tokens.reshape(-1).tolist(),
+        "targets": batch.targets.reshape(-1).tolist(),
+        "mask": batch.mask.astype(int).reshape(-1).tolist(),
+    }
 
 
 def cursor_case(given: dict[str, Any]) -> dict[str, Any]:
-    case = {"seed": 7, "batch_size": 1, "accumulation": 1, "general_share": 0.0, "from": CursorState().model_dump(), **given}
+    case = {
+        "seed": 7,
+        "batch_size": 1,
+        "accumulation": 1,
+        "general_share": 0.0,
+        "from": CursorState().model_dump(),
+        **given,
+    }
     cursor = BatchCursor(
-        rows(case["user"], 0), rows(case["general"], 100), seed=case["seed"], batch_size=case["batch_size"],
-        accumulation=case["accumulation"], sequence_lengths=LENGTHS, general_share=case["general_share"],
-    )  # fmt: skip
+        rows(case["user"], 0),
+        rows(case["general"], 100),
+        seed=case["seed"],
+        batch_size=case["batch_size"],
+        accumulation=case["accumulation"],
+        sequence_lengths=LENGTHS,
+        general_share=case["general_share"],
+    )
     state, steps = CursorState.model_validate(case["from"]), []
     for _ in range(case.pop("steps")):
         batches, state = cursor.step(state)
@@ -99,7 +143,12 @@ def document() -> dict[str, Any]:
         },
         "cursors": [cursor_case(case) for case in CURSORS],
         "evaluations": [
-            {**case, "expected": [as_json(b) for b in evaluation_batches(rows(case["rows"], 0), case["batch_size"], LENGTHS)]}
+            {
+                **case,
+                "expected": [
+                    as_json(b) for b in evaluation_batches(rows(case["rows"], 0), case["batch_size"], LENGTHS)
+                ],
+            }
             for case in EVALUATIONS
         ],
         "judged": [

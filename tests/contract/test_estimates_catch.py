@@ -27,7 +27,8 @@ class Unscaled(type(plugins.get("optimizer", "hizoo"))):  # type: ignore[misc]
 
     def moved(self, b: PlanBuilder, group: str) -> Any:
         return {
-            name: [theta, *b.call(straight, theta, b.noise(theta), b.scalar("epsilon"))] for name, theta in b.adapter(group).items()
+            name: [theta, *b.call(straight, theta, b.noise(theta), b.scalar("epsilon"))]
+            for name, theta in b.adapter(group).items()
         }
 
 
@@ -39,7 +40,11 @@ def straight(theta: torch.Tensor, z: torch.Tensor, epsilon: torch.Tensor) -> tup
     ("broken", "options", "words"),
     [
         (FromElsewhere, {"queries": 2}, "recorded as number 0 of step 1.*bespoke.methods.NormalizedOptions"),
-        (Unscaled, {"epsilon": 1e-2, "smoothing": 1e-2}, "recorded as number 0 of step 2.*bespoke.methods.CurvatureOptions"),
+        (
+            Unscaled,
+            {"epsilon": 1e-2, "smoothing": 1e-2},
+            "recorded as number 0 of step 2.*bespoke.methods.CurvatureOptions",
+        ),
     ],
 )
 def test_other_estimates_are_held_to_their_promises_too(broken: Any, options: dict[str, Any], words: str) -> None:

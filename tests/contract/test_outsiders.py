@@ -32,7 +32,9 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = tiny_model(
         "llama", folder / "model", num_hidden_layers=1, hidden_size=32, intermediate_size=32, num_attention_heads=4
     )
-    training = Training(learning_rate=0.05, sequence_lengths=(16,), batch_size=2, steps=4, accumulation=2, general_share=0)
+    training = Training(
+        learning_rate=0.05, sequence_lengths=(16,), batch_size=2, steps=4, accumulation=2, general_share=0
+    )
     methods = {"momentum_fa": {"momentum": 0.75}, "simpo": {"beta": 1.5}}
     personalizer = Personalizer(model, methods, "executorch", lora=Lora(rank=2), training=training, data=None)
     return personalizer.build(folder / "bundle")
@@ -56,6 +58,7 @@ def test_they_verify(bundle: Path, runtime: str) -> None:
 @pytest.mark.parametrize("runtime", ["torch", "core"])
 def test_a_first_loss_that_is_another_is_found(bundle: Path, runtime: str, tmp_path: Path) -> None:
     """With other tokens in an array of its own, the method has another loss."""
+
     def change(arrays: dict[str, np.ndarray]) -> None:
         arrays["array.rejected_targets"] = np.roll(arrays["array.rejected_targets"], 1)
 
@@ -66,7 +69,11 @@ def test_a_first_loss_that_is_another_is_found(bundle: Path, runtime: str, tmp_p
 
 
 WRONG = {
-    "tokens that the model does not know": ("rejected_tokens", lambda array: np.full_like(array, 10**6), "tokens from 1000000"),
+    "tokens that the model does not know": (
+        "rejected_tokens",
+        lambda array: np.full_like(array, 10**6),
+        "tokens from 1000000",
+    ),
     "tokens below 0": ("rejected_tokens", lambda array: array - 10**6, "tokens from -"),
     "another shape": ("rejected_tokens", lambda array: array[:, :-1], r"int32 or float32 [2, "),
     "another type": ("rejected_mask", lambda array: array.astype(np.uint8), r"int32 or float32 [2, "),

@@ -39,14 +39,27 @@ METHODS = [
     Method("windowed", exact=True, learning_rate=1e-2),
     Method("fzoo", exact=False, options={"queries": 4}, steps=40, learning_rate=1e-5, falls_by=0.1),
     Method(
-        "hizoo", exact=False, options={"epsilon": 1e-2, "smoothing": 1e-3}, steps=40, learning_rate=3e-4, falls_by=0.05,
+        "hizoo",
+        exact=False,
+        options={"epsilon": 1e-2, "smoothing": 1e-3},
+        steps=40,
+        learning_rate=3e-4,
+        falls_by=0.05,
     ),
     Method(
-        "prge", exact=False, options={"queries": 2, "epsilon": 1e-3, "distribution": "rademacher"}, steps=40, learning_rate=3e-4,
+        "prge",
+        exact=False,
+        options={"queries": 2, "epsilon": 1e-3, "distribution": "rademacher"},
+        steps=40,
+        learning_rate=3e-4,
         falls_by=0.1,
     ),
     Method(
-        "prge", exact=False, options={"queries": 2, "epsilon": 1e-3, "dual_forwarding": True}, steps=40, learning_rate=3e-4,
+        "prge",
+        exact=False,
+        options={"queries": 2, "epsilon": 1e-3, "dual_forwarding": True},
+        steps=40,
+        learning_rate=3e-4,
         falls_by=0.1,
     ),
     Method("simpo", exact=False, options={"update": "sgd"}, learning_rate=0.05),
@@ -61,9 +74,12 @@ REPLAYABLE = {"fzoo", "hizoo", "mezo", "prge", "zo_signsgd"}
 def test_optimizer_keeps_the_contract(method: Method) -> None:
     optimizer = plugins.get("optimizer", method.name)
     report = check_optimizer(
-        optimizer, optimizer.Options(**method.options), steps=method.steps, learning_rate=method.learning_rate,
+        optimizer,
+        optimizer.Options(**method.options),
+        steps=method.steps,
+        learning_rate=method.learning_rate,
         loss_falls_by=method.falls_by,
-    )  # fmt: skip
+    )
     assert report.replayable == (method.name in REPLAYABLE)
     assert report.accumulates == (method.name not in REPLAYABLE)
     assert (report.gradient_error is not None) == method.exact
@@ -97,7 +113,9 @@ def test_target_keeps_the_contract(name: str) -> None:
     assert report.run_steps == STEPS
 
 
-@pytest.mark.parametrize("name", few_of(["torch", "cuda"], ["torch"]))  # a run in Triton's interpreter takes ten minutes
+@pytest.mark.parametrize(
+    "name", few_of(["torch", "cuda"], ["torch"])
+)  # a run in Triton's interpreter takes ten minutes
 def test_a_target_without_artifacts_keeps_it_too(name: str) -> None:
     target = plugins.get("target", name)
     assert not isinstance(target, CompilingTarget)

@@ -142,7 +142,11 @@ class Crashes(Estimating):
     ("broken", "kind", "words"),
     [
         (NoSettings, PluginError, "subclass of bespoke.contracts.Settings"),
-        (Undecided, PluginError, r"promises = 'about_right'.*'exact_gradients', 'two_sided_loss_difference', .* or None"),
+        (
+            Undecided,
+            PluginError,
+            r"promises = 'about_right'.*'exact_gradients', 'two_sided_loss_difference', .* or None",
+        ),
         (EstimatesWithoutOptions, PluginError, "derived from bespoke.methods.ZerothOrderOptions"),
         (Unnamed, PluginError, "name = '../small'"),
         (Unset, PluginError, "a default for every option"),

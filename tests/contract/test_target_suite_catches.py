@@ -155,7 +155,9 @@ def test_an_index_of_a_value_that_is_not_the_largest_is_found_out(rounds: float)
 
 
 @pytest.mark.parametrize(("rounds", "passes"), [(0.0, False), (1e-3, True)])
-def test_of_two_nearly_equal_values_a_target_that_rounds_may_find_either_the_largest(rounds: float, passes: bool) -> None:
+def test_of_two_nearly_equal_values_a_target_that_rounds_may_find_either_the_largest(
+    rounds: float, passes: bool
+) -> None:
     class Rounds(Whole):
         def rounding(self, options: Any) -> float:
             return rounds

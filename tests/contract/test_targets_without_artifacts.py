@@ -56,7 +56,18 @@ def test_it_is_estimated_as_it_is_built(model: Path, tmp_path: Path) -> None:
 
 
 def test_inspect_shows_it_and_build_says_what_it_cannot_do(model: Path, tmp_path: Path) -> None:
-    asked = ("build", tmp_path / "bundle", "--model", model, "--optimizers", "mesp", "--sequence-lengths", 24, "--data", "none")
+    asked = (
+        "build",
+        tmp_path / "bundle",
+        "--model",
+        model,
+        "--optimizers",
+        "mesp",
+        "--sequence-lengths",
+        24,
+        "--data",
+        "none",
+    )
     assert "runs on torch only" in bespoke(*asked).ok().out
     assert "for torch" in bespoke("inspect", tmp_path / "bundle").ok().out
 
@@ -74,9 +85,14 @@ def test_a_bundle_for_a_gpu_alone_does_not_open_where_there_is_none(
 
 def test_what_a_bundle_was_built_for_decides_where_torch_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert {targets: device_for(targets).type for targets in (("cuda",), ("torch", "cuda"), ("torch",), ("executorch",))} == {
-        ("cuda",): "cuda", ("torch", "cuda"): "cuda", ("torch",): "cpu", ("executorch",): "cpu",
-    }  # fmt: skip
+    assert {
+        targets: device_for(targets).type for targets in (("cuda",), ("torch", "cuda"), ("torch",), ("executorch",))
+    } == {
+        ("cuda",): "cuda",
+        ("torch", "cuda"): "cuda",
+        ("torch",): "cpu",
+        ("executorch",): "cpu",
+    }
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert device_for(("executorch", "cuda")).type == "cpu"
     with pytest.raises(BespokeError):

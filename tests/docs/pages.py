@@ -18,7 +18,9 @@ from typing import Any
 
 from tests.conftest import REPOSITORY
 
-_BLOCK = re.compile(r"(?:^<!-- (?P<comment>[^\n]*?) -->\n)?^```(?P<language>\w+)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(
+    r"(?:^<!-- (?P<comment>[^\n]*?) -->\n)?^```(?P<language>\w+)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -39,15 +41,22 @@ class Block:
 def blocks(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
     return [
-        Block(page, text.count("\n", 0, found.start("code")) + 1, found["language"], found["comment"] or "", found["code"])
+        Block(
+            page, text.count("\n", 0, found.start("code")) + 1, found["language"], found["comment"] or "", found["code"]
+        )
         for found in _BLOCK.finditer(text)
     ]
 
 
 def run_page(
-    page: Path, folder: Path, *, slow: bool = False, instead: Mapping[str, str] | None = None,
-    make_model: Callable[[Path], None] | None = None, commands: bool = True,
-) -> list[str]:  # fmt: skip
+    page: Path,
+    folder: Path,
+    *,
+    slow: bool = False,
+    instead: Mapping[str, str] | None = None,
+    make_model: Callable[[Path], None] | None = None,
+    commands: bool = True,
+) -> list[str]:
     """Runs the page in `folder`; returns what each block printed. AssertionError with the block's name where one fails.
 
     `instead` replaces text in blocks, each of which must be there; `make_model` stands for the block marked as `model`. Without
@@ -71,7 +80,9 @@ def run_page(
             if old in code:
                 code = code.replace(old, new)
                 left.pop(old, None)
-        printed.append(run_bash(block, code, folder) if block.language == "bash" else _python(block, code, folder, namespace))
+        printed.append(
+            run_bash(block, code, folder) if block.language == "bash" else _python(block, code, folder, namespace)
+        )
     assert not left, f"{page.name} no longer holds {list(left)}"
     return printed
 
@@ -79,9 +90,18 @@ def run_page(
 def run_bash(block: Block, code: str, folder: Path) -> str:
     """What the commands of a block print. AssertionError with the block's name where one fails."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])}
+    environment = {
+        **os.environ,
+        "PATH": path,
+        "PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]),
+    }
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", code], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        ["bash", "-euo", "pipefail", "-c", code],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, f"{block.name} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
     return done.stdout

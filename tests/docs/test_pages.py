@@ -43,7 +43,9 @@ def chat_model(stories: Path, tmp_path: Path) -> Path:
 
 
 def test_the_readme_builds_trains_and_answers(chat_model: Path, tmp_path: Path) -> None:
-    printed = run_page(REPOSITORY / "README.md", tmp_path, instead={"HuggingFaceTB/SmolLM2-135M-Instruct": str(chat_model)})
+    printed = run_page(
+        REPOSITORY / "README.md", tmp_path, instead={"HuggingFaceTB/SmolLM2-135M-Instruct": str(chat_model)}
+    )
     assert (tmp_path / "adapter" / "adapter_model.safetensors").is_file()
     assert "finished" in printed[-1]
     before, after = (printed[-1].partition(f"{when}: ")[2].partition("\n")[0] for when in ("before", "after"))
@@ -60,7 +62,9 @@ def test_the_tutorial_leads_to_an_adapter_that_answers(chat_model: Path, tmp_pat
 
 @pytest.mark.slow
 def test_the_tutorial_works_with_the_model_that_it_fetches(smollm2: Path, tmp_path: Path) -> None:
-    printed = run_page(TUTORIAL, tmp_path, slow=True, make_model=lambda folder: shutil.copyfile(smollm2, folder / "smollm2.gguf"))
+    printed = run_page(
+        TUTORIAL, tmp_path, slow=True, make_model=lambda folder: shutil.copyfile(smollm2, folder / "smollm2.gguf")
+    )
     learned = "Your dog is called Pepper."
     assert learned in printed[-2]
     assert sum(learned in part for part in printed) >= 2
@@ -99,7 +103,12 @@ def test_other_engines_are_given_what_their_page_says(stories: Path, stories_bun
     with PersonalModel.open(stories_bundle, tmp_path / "alice") as model:
         model.import_adapter(model.export_adapter(tmp_path / "first", base=True))
     run_page(REPOSITORY / "docs" / "how_to" / "use_another_engine.md", tmp_path)
-    for file in ("adapter_mlx/adapters.safetensors", "adapter_gguf/adapter.gguf", "merged/model.safetensors", "llama/base.gguf"):
+    for file in (
+        "adapter_mlx/adapters.safetensors",
+        "adapter_gguf/adapter.gguf",
+        "merged/model.safetensors",
+        "llama/base.gguf",
+    ):
         assert (tmp_path / file).is_file()
 
 

@@ -27,25 +27,46 @@ class EagerBuilder(DirectBuilder):
     """Of one step of a tiny model; recorded and emitted numbers are floats."""
 
     def __init__(
-        self, base: Base, model: ModelSpec, training: Training, batch: TokenBatch, state: Tensors, scalars: Mapping[str, float],
-        tiles: Mapping[str, int] | None = None, seed: int = 0, step: int = 1, states: Mapping[str, torch.Tensor] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        base: Base,
+        model: ModelSpec,
+        training: Training,
+        batch: TokenBatch,
+        state: Tensors,
+        scalars: Mapping[str, float],
+        tiles: Mapping[str, int] | None = None,
+        seed: int = 0,
+        step: int = 1,
+        states: Mapping[str, torch.Tensor] | None = None,
+    ) -> None:
         numbers = {"batch_tokens": batch.trained, "step": float(step), **scalars}
 
         def drawn(name: str, shape: tuple[int, ...], query: int, distribution: Any) -> torch.Tensor:
             group, piece = name.split(".", 1)
             z = noise(
-                shape, seed=seed, step=step, query=query, block=model.blocks.index(group),
-                tensor=list(model.adapter_shapes(group)).index(piece), distribution=distribution,
-            )  # fmt: skip
+                shape,
+                seed=seed,
+                step=step,
+                query=query,
+                block=model.blocks.index(group),
+                tensor=list(model.adapter_shapes(group)).index(piece),
+                distribution=distribution,
+            )
             return torch.from_numpy(z).double()
 
         super().__init__(
-            model, training, batch.tokens, batch.targets, batch.mask.double(),
-            group=lambda group: weights(base, model, state, group), adapter_tensors=state, states=states or {},
+            model,
+            training,
+            batch.tokens,
+            batch.targets,
+            batch.mask.double(),
+            group=lambda group: weights(base, model, state, group),
+            adapter_tensors=state,
+            states=states or {},
             numbers={name: torch.tensor(number, dtype=torch.float64) for name, number in numbers.items()},
-            draw=drawn, tiles=tiles or {},
-        )  # fmt: skip
+            draw=drawn,
+            tiles=tiles or {},
+        )
 
     def record(self, value: Cell) -> Cell:
         self.recorded.append(float(value.tensor))  # type: ignore[arg-type]

@@ -120,8 +120,16 @@ SOME_KEPT = Tiles(forced=(*TINY_TILES.forced, ("kept_attention", 1), ("kept_prod
 
 
 def planned(
-    model: ModelSpec, method: Any, length: int, training: Training, tracer: Tracer, *, tiles: Tiles | None = None,
-    options: Mapping[str, Any] | None = None, context: int = 256, answers: bool = False,
+    model: ModelSpec,
+    method: Any,
+    length: int,
+    training: Training,
+    tracer: Tracer,
+    *,
+    tiles: Tiles | None = None,
+    options: Mapping[str, Any] | None = None,
+    context: int = 256,
+    answers: bool = False,
 ) -> Plan:
     """The verified plan of a method's training step (`method`: a name or a plugin); with the SDK's own sections if it
     `answers`, of which a bundle keeps `prefill` and `decode` in a plan apart."""
@@ -141,7 +149,11 @@ def planned(
     if tiles.which == "largest":
         builder = record({name: candidates[-1] for name, candidates in builder.candidates.items()})
     plan = compile_plan(
-        builder.draft, with_liveness(builder.draft), COSTS, method=plugin.name, sequence_length=length,
+        builder.draft,
+        with_liveness(builder.draft),
+        COSTS,
+        method=plugin.name,
+        sequence_length=length,
         batch_size=training.batch_size,
         choices={},
     )
@@ -153,19 +165,33 @@ class Rig:
     """One method at one sequence length, ready to run."""
 
     def __init__(
-        self, base: Base, model: ModelSpec, plan: Plan, tracer: Tracer, scalars: Mapping[str, float] | None = None,
+        self,
+        base: Base,
+        model: ModelSpec,
+        plan: Plan,
+        tracer: Tracer,
+        scalars: Mapping[str, float] | None = None,
         adapter: Mapping[str, np.ndarray] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.base, self.model, self.plan = base, model, plan
         self.buffers = Buffers([plan_code(plan)], torch.device("cpu"))
         self.scalars = dict(scalars or {})
         functions = [tracer.graphs[graph.key].module for graph in plan.graphs]
         device = torch.device("cpu")
         groups = {**base.groups, ADAPTER_GROUP: adapter or {}}
-        self.interpreter = Interpreter(plan_code(plan), functions, Weights(groups.__getitem__, device), self.buffers, device)
+        self.interpreter = Interpreter(
+            plan_code(plan), functions, Weights(groups.__getitem__, device), self.buffers, device
+        )
 
     def run(
-        self, section: Any, batch: TokenBatch | None, *, step: int = 1, lr: float = 0.0, tokens: float | None = None, seed: int = 0
+        self,
+        section: Any,
+        batch: TokenBatch | None,
+        *,
+        step: int = 1,
+        lr: float = 0.0,
+        tokens: float | None = None,
+        seed: int = 0,
     ) -> Outcome:
         """One section. `tokens` counts the unmasked tokens of the whole step, by default those of the batch."""
         count = tokens if tokens is not None else batch.trained if batch is not None else 1.0
@@ -188,7 +214,9 @@ class Rig:
             outcome = self.run("train_step", batches[0], step=step, lr=lr, seed=seed)
         else:
             self.buffers.begin_step()
-            parts = [self.run("micro_step", batch, step=step, lr=lr, tokens=tokens).metrics["loss"] for batch in batches]
+            parts = [
+                self.run("micro_step", batch, step=step, lr=lr, tokens=tokens).metrics["loss"] for batch in batches
+            ]
             outcome = self.run("apply_step", None, step=step, lr=lr)
             outcome.metrics["loss"] = sum(parts)
         self.buffers.flip()
@@ -196,9 +224,19 @@ class Rig:
 
 
 def rig(
-    base: Base, method: Any, length: int, rank: int, tracer: Tracer, *, training: Training | None = None, rows: int = 3,
-    tiles: Tiles | None = None, options: Mapping[str, Any] | None = None, answers: bool = False,
-    linears: tuple[Linear, ...] = LINEARS, adapter: Mapping[str, np.ndarray] | None = None,
+    base: Base,
+    method: Any,
+    length: int,
+    rank: int,
+    tracer: Tracer,
+    *,
+    training: Training | None = None,
+    rows: int = 3,
+    tiles: Tiles | None = None,
+    options: Mapping[str, Any] | None = None,
+    answers: bool = False,
+    linears: tuple[Linear, ...] = LINEARS,
+    adapter: Mapping[str, np.ndarray] | None = None,
 ) -> Rig:
     """By default a rig whose accumulators give the gradients. With an `adapter`, its A is frozen and B alone is trained."""
     training = training or Training(batch_size=rows, accumulation=2)
@@ -212,7 +250,9 @@ def rig(
 _specs: dict[Hashable, ModelSpec] = {}
 
 
-def spec(base: Base, rank: int, linears: tuple[Linear, ...] = LINEARS, train: Literal["both", "B"] = "both") -> ModelSpec:
+def spec(
+    base: Base, rank: int, linears: tuple[Linear, ...] = LINEARS, train: Literal["both", "B"] = "both"
+) -> ModelSpec:
     """One object for a base and an adapter: a tracer knows functions by identity, and a spec's stages are bound methods."""
     lora = Lora(rank=rank, alpha=SCALE * rank, targets=linears, train=train)
     return _specs.setdefault((base.folder, lora), ModelSpec(base.config, lora))
@@ -224,9 +264,13 @@ def spec(base: Base, rank: int, linears: tuple[Linear, ...] = LINEARS, train: Li
 class Reference:
     """transformers and peft on the dequantized weights, in float64."""
 
-    def __init__(self, base: Base, model: ModelSpec, adapter: Mapping[str, np.ndarray], dtype: torch.dtype = torch.float64) -> None:
+    def __init__(
+        self, base: Base, model: ModelSpec, adapter: Mapping[str, np.ndarray], dtype: torch.dtype = torch.float64
+    ) -> None:
         self.dtype = dtype
-        self.peft, self.parameters = peft_reference(base.folder, adapter, rank=model.lora.rank, alpha=model.lora.alpha, dtype=dtype)
+        self.peft, self.parameters = peft_reference(
+            base.folder, adapter, rank=model.lora.rank, alpha=model.lora.alpha, dtype=dtype
+        )
 
     def loss(self, batch: TokenBatch) -> torch.Tensor:
         return masked_loss(self.peft, batch.tokens, batch.targets, batch.mask)

@@ -24,9 +24,17 @@ TILES = {"query_tile": 5, "mlp_slice": 32, "head_chunk": 17, "path_tile": 25}
 RATES = (1e-3, 3e-3, 1e-4, 2e-3)  # of each step another: an update takes the rate of the step that made its g
 
 
-@pytest.mark.parametrize(("name", "queries", "mode", "distribution"), few_rows_of([
-    ("qwen2", 1, MODES[-1], "normal"), ("gemma3_text", 3, MODES[-1], "rademacher"), ("llama", 3, MODES[1], "normal"),
-], (0, 2)))  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "queries", "mode", "distribution"),
+    few_rows_of(
+        [
+            ("qwen2", 1, MODES[-1], "normal"),
+            ("gemma3_text", 3, MODES[-1], "rademacher"),
+            ("llama", 3, MODES[1], "normal"),
+        ],
+        (0, 2),
+    ),
+)
 def test_in_float64_it_is_the_walk_of_direct_losses(
     name: str, queries: int, mode: dict[str, bool], distribution: str, bases: Bases
 ) -> None:
@@ -38,9 +46,17 @@ def test_in_float64_it_is_the_walk_of_direct_losses(
     for step, rate in enumerate((*RATES, 0.0), 1):
         scalars = {"learning_rate": rate, "epsilon": EPSILON}
         b = EagerBuilder(
-            base, spec(base, RANK, train="B"), Training(batch_size=3), batch, doubles(adapter), scalars, TILES, SEED, step,
+            base,
+            spec(base, RANK, train="B"),
+            Training(batch_size=3),
+            batch,
+            doubles(adapter),
+            scalars,
+            TILES,
+            SEED,
+            step,
             states=states,
-        )  # fmt: skip
+        )
         prge.train_step(b, b.model, options)  # type: ignore[arg-type]
         for piece in adapter:
             if piece.endswith("B"):  # what the steps before this one come to
@@ -77,7 +93,8 @@ def test_in_fp32_it_comes_to_the_adapter_of_the_regenerating_mode(
             machine.step([batch], step=step, lr=RATES[step % len(RATES)], seed=SEED)
     trailing.run("finish", None)
     worst = max(
-        float((finished - plain.buffers.current[piece]).abs().max()) for piece, finished in trailing.buffers.finished.items()
+        float((finished - plain.buffers.current[piece]).abs().max())
+        for piece, finished in trailing.buffers.finished.items()
     )
     moved = max(float(np.abs(value.numpy() - adapter[piece]).max()) for piece, value in plain.buffers.current.items())
     print(f"\n| {queries}, {distribution}, {mode}, {steps} steps | {worst:.1e} apart | {moved:.1e} moved")
@@ -98,13 +115,24 @@ def test_in_float64_a_hundred_steps_come_to_the_adapter_of_the_regenerating_mode
         scalars = {"learning_rate": RATES[step % len(RATES)], "epsilon": EPSILON}
         trailing, plain = (
             EagerBuilder(
-                base, spec(base, RANK, train="B"), Training(batch_size=3), batch, at, scalars, TILES, SEED, step, states=kept
+                base,
+                spec(base, RANK, train="B"),
+                Training(batch_size=3),
+                batch,
+                at,
+                scalars,
+                TILES,
+                SEED,
+                step,
+                states=kept,
             )
             for at, kept in ((start, states), (theta, None))
         )
         for b, dual in ((trailing, True), (plain, False)):
             prge.train_step(b, b.model, prge.Options(**options, dual_forwarding=dual))  # type: ignore[arg-type]
-        worst = max(worst, *(float((trailing.finished[piece] - theta[piece]).abs().max()) for piece in trailing.finished))
+        worst = max(
+            worst, *(float((trailing.finished[piece] - theta[piece]).abs().max()) for piece in trailing.finished)
+        )
         theta, states = theta | plain.stored, trailing.stored
     moved = max(float((theta[piece] - start[piece]).abs().max()) for piece in start)
     print(f"\n| {queries}, {distribution}, float64 | {worst:.1e} apart | {moved:.1e} moved")
@@ -121,7 +149,9 @@ def test_finishing_changes_no_state_and_a_step_replays_to_the_bit(bases: Bases, 
     pieces = {piece for piece in adapter if piece.endswith("B")}
     assert finished(run, pieces) == {piece: adapter[piece].tobytes() for piece in pieces}  # before the first step
     for step in (1, 2, 3):
-        outcome = run.step([random_batch(base.config, LENGTH, rows=ROWS, seed=step)], step=step, lr=RATES[step], seed=SEED)
+        outcome = run.step(
+            [random_batch(base.config, LENGTH, rows=ROWS, seed=step)], step=step, lr=RATES[step], seed=SEED
+        )
         scalars = {"learning_rate": RATES[step], "step": float(step), "batch_tokens": 1.0, "epsilon": EPSILON}
         replayed.interpreter.replay(Bindings({}, scalars, SEED, step), outcome.recorded)
         replayed.buffers.flip()
@@ -132,9 +162,13 @@ def test_finishing_changes_no_state_and_a_step_replays_to_the_bit(bases: Bases, 
             assert torch.equal(value, before[name])
             assert torch.equal(value, replayed.buffers.current[name])
         for piece in pieces:
-            assert run.buffers.current[piece].numpy().tobytes() == adapter[piece].tobytes()  # it stands where the run began
+            assert (
+                run.buffers.current[piece].numpy().tobytes() == adapter[piece].tobytes()
+            )  # it stands where the run began
             assert once[piece] != adapter[piece].tobytes()
-    names = {value.place.name for value in run.plan.values if value.lifetime == "state" and isinstance(value.place, Named)}
+    names = {
+        value.place.name for value in run.plan.values if value.lifetime == "state" and isinstance(value.place, Named)
+    }
     first = "block_00.q_proj.lora_B"
     sides = {f"{piece}.{side}_{query}" for piece in pieces for side in ("plus", "minus") for query in (0, 1)}
     assert names == pieces | sides | {f"{first}.g_0", f"{first}.g_1", f"{first}.rate"}

@@ -53,9 +53,15 @@ class Checked(NamedTuple):
 
 
 def check(
-    base: Base, tracer: Tracer, length: int, rank: int, *, tiles: Tiles | None = None, seed: int = 0,
+    base: Base,
+    tracer: Tracer,
+    length: int,
+    rank: int,
+    *,
+    tiles: Tiles | None = None,
+    seed: int = 0,
     text: Sequence[int] | None = None,
-) -> dict[str, Checked]:  # fmt: skip
+) -> dict[str, Checked]:
     """Both methods against one reference."""
     adapter = random_adapter(spec(base, rank), seed=seed)
     rows = (ROWS if text is None else ROWS_TRAINED).get(length, 3)

@@ -35,7 +35,9 @@ class ExactReference(Reference):
         rope = {name: torch.from_numpy(table.copy()).double() for name, table in base.groups["rope"].items()}
         decoder = self.peft.get_base_model().model
 
-        def tables(x: torch.Tensor, position_ids: torch.Tensor, layer_type: str | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        def tables(
+            x: torch.Tensor, position_ids: torch.Tensor, layer_type: str | None = None
+        ) -> tuple[torch.Tensor, torch.Tensor]:
             local = "_local" if layer_type == "sliding_attention" and "cos_local" in rope else ""
             cos, sin = (rope[name + local][position_ids[0]] for name in ("cos", "sin"))
             return tuple(torch.cat([half, half], -1)[None] for half in (cos, sin))  # type: ignore[return-value]
@@ -47,10 +49,17 @@ class ExactReference(Reference):
 
 
 def eager(
-    base: Base, method: str, rank: int, batch: TokenBatch, state: Tensors, training: Training,
-    options: dict[str, Any] | None = None, tiles: dict[str, int] | None = None, train: Literal["both", "B"] = "both",
+    base: Base,
+    method: str,
+    rank: int,
+    batch: TokenBatch,
+    state: Tensors,
+    training: Training,
+    options: dict[str, Any] | None = None,
+    tiles: dict[str, int] | None = None,
+    train: Literal["both", "B"] = "both",
     **scalars: float,
-) -> EagerBuilder:  # fmt: skip
+) -> EagerBuilder:
     """The builder after one training step."""
     model = spec(base, rank, train=train)
     b = EagerBuilder(base, model, training, batch, state, {"learning_rate": 0.0, **scalars}, tiles or TILES)

@@ -25,7 +25,9 @@ RANK, SEED, STEPS = 3, 5, 3
 TILES = {"query_tile": 5, "mlp_slice": 32, "head_chunk": 17, "path_tile": 25}
 
 
-def written(base: Base, method: str, adapter: Any, batch: Any, options: dict[str, Any], rate: float) -> list[EagerBuilder]:
+def written(
+    base: Base, method: str, adapter: Any, batch: Any, options: dict[str, Any], rate: float
+) -> list[EagerBuilder]:
     """The builders after each step, by the plugin's own code in float64."""
     plugin, state, states, found = plugins.get("optimizer", method), doubles(adapter), {}, []
     for step in range(1, STEPS + 1):
@@ -93,7 +95,8 @@ def test_hizoo_scales_its_directions_by_a_running_estimate_of_curvature(bases: B
         z = along_b(base, 0, "normal", step)
         here = loss(theta)
         plus, minus = (
-            loss({piece: value + sign * epsilon * z[piece] / h[piece].sqrt() for piece, value in theta.items()}) for sign in (1, -1)
+            loss({piece: value + sign * epsilon * z[piece] / h[piece].sqrt() for piece, value in theta.items()})
+            for sign in (1, -1)
         )
         g, c = (plus - minus) / (2 * epsilon), abs(plus + minus - 2 * here) / (2 * epsilon**2)
         h = {piece: torch.clamp((1 - w) * old + w * c * old * z[piece] ** 2, min=2**-24) for piece, old in h.items()}
@@ -107,7 +110,9 @@ def test_a_number_that_a_direct_step_lacks_is_named(bases: Bases) -> None:
     base, plugin = bases("llama"), plugins.get("optimizer", "hizoo")
     adapter, batch = random_adapter(spec(base, RANK)), random_batch(base.config, 7)
     scalars = {"learning_rate": 1e-6, "epsilon": 1e-2}
-    b = EagerBuilder(base, spec(base, RANK, train="B"), Training(batch_size=3), batch, doubles(adapter), scalars, TILES, SEED, 1)
+    b = EagerBuilder(
+        base, spec(base, RANK, train="B"), Training(batch_size=3), batch, doubles(adapter), scalars, TILES, SEED, 1
+    )
     with pytest.raises(PlanError) as caught:
         plugin.train_step(b, b.model, plugin.Options())
     assert (caught.value.subject, caught.value.got) == ("Scalar 'smoothing'", "a number that is not given")

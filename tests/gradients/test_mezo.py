@@ -22,7 +22,9 @@ RANK = 3
 
 @pytest.mark.parametrize(
     ("name", "epsilon", "distribution"),
-    few_rows_of([("stories260K", 1e-2, "normal"), ("qwen3", 1e-3, "rademacher"), ("gemma3_text", 1e-3, "normal")], (0, 1)),
+    few_rows_of(
+        [("stories260K", 1e-2, "normal"), ("qwen3", 1e-3, "rademacher"), ("gemma3_text", 1e-3, "normal")], (0, 1)
+    ),
 )
 def test_projected_gradient_is_that_of_a_direct_computation(
     name: str, epsilon: float, distribution: str, bases: Bases, tracer: Tracer
@@ -40,7 +42,9 @@ def test_projected_gradient_is_that_of_a_direct_computation(
         losses = []
         for sign in (+1, -1):
             step = np.float32(sign * epsilon)
-            reference.set({piece: value + step * z[piece].numpy().astype(np.float32) for piece, value in adapter.items()})
+            reference.set(
+                {piece: value + step * z[piece].numpy().astype(np.float32) for piece, value in adapter.items()}
+            )
             with torch.no_grad():
                 losses.append(float(reference.loss(batch)))
         directly.append((losses[0] - losses[1]) / (2 * epsilon))

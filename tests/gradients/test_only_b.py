@@ -35,7 +35,12 @@ def named(plan: Plan, role: str) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "method", "tiles"),
     few_rows_of(
-        [("qwen2", "mesp", TINY_TILES), ("qwen2", "mebp", None), ("gemma3_text", "mesp", None), ("gemma3_text", "mebp", None)],
+        [
+            ("qwen2", "mesp", TINY_TILES),
+            ("qwen2", "mebp", None),
+            ("gemma3_text", "mesp", None),
+            ("gemma3_text", "mebp", None),
+        ],
         (0,),
     ),
 )
@@ -55,13 +60,19 @@ def test_gradients_of_b_are_those_of_peft_and_there_are_no_others(
 
 # What each keeps of a piece from step to step, and of the micro-batches of one.
 KEPT: dict[str, tuple[set[str], set[str]]] = {
-    "mesp": ({"m", "v"}, {"gradient"}), "mebp": ({"m", "v"}, {"gradient"}), "mezo": (set(), set()), "prge": (set(), set()),
-    "fzoo": (set(), set()), "hizoo": ({"h"}, set()),
-}  # fmt: skip
+    "mesp": ({"m", "v"}, {"gradient"}),
+    "mebp": ({"m", "v"}, {"gradient"}),
+    "mezo": (set(), set()),
+    "prge": (set(), set()),
+    "fzoo": (set(), set()),
+    "hizoo": ({"h"}, set()),
+}
 
 
 @pytest.mark.parametrize("method", KEPT)
-def test_a_is_a_weight_of_the_adapters_file_and_in_no_state_gradient_or_noise(method: str, bases: Bases, tracer: Tracer) -> None:
+def test_a_is_a_weight_of_the_adapters_file_and_in_no_state_gradient_or_noise(
+    method: str, bases: Bases, tracer: Tracer
+) -> None:
     base = bases("llama")
     adapter = random_adapter(spec(base, RANK))
     states, sums = KEPT[method]
@@ -69,7 +80,9 @@ def test_a_is_a_weight_of_the_adapters_file_and_in_no_state_gradient_or_noise(me
     plan = machine.plan
     factors = {f"adapter.{piece}" for piece in adapter if piece.endswith("lora_A")}
     assert factors == {weight for weight in named(plan, "weight") if "lora_A" in weight}
-    assert not [name for role in ("adapter", "optimizer", "temporary") for name in named(plan, role) if "lora_A" in name]
+    assert not [
+        name for role in ("adapter", "optimizer", "temporary") for name in named(plan, role) if "lora_A" in name
+    ]
     trained = {piece for piece in adapter if piece.endswith("lora_B")}
     assert set(named(plan, "adapter")) == trained
     assert set(machine.buffers.current) == trained | {f"{piece}.{kept}" for piece in trained for kept in states}
@@ -87,9 +100,14 @@ def test_mezo_measures_along_b_alone(bases: Bases, tracer: Tracer) -> None:
     machine.buffers.fill(adapter)
     (g,) = machine.step([batch], step=1, lr=1e-3, seed=SEED).recorded
     reference, losses = Reference(base, spec(base, RANK), adapter), []
-    z = {piece: along * piece.endswith("lora_B") for piece, along in direction(base, RANK, 0, "normal", seed=SEED).items()}
+    z = {
+        piece: along * piece.endswith("lora_B")
+        for piece, along in direction(base, RANK, 0, "normal", seed=SEED).items()
+    }
     for sign in (+1, -1):
-        reference.set({piece: torch.from_numpy(value).double() + sign * epsilon * z[piece] for piece, value in adapter.items()})
+        reference.set(
+            {piece: torch.from_numpy(value).double() + sign * epsilon * z[piece] for piece, value in adapter.items()}
+        )
         with torch.no_grad():
             losses.append(float(reference.loss(batch)))
     assert g == pytest.approx((losses[0] - losses[1]) / (2 * epsilon), abs=2e-6 / epsilon)

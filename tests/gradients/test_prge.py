@@ -42,9 +42,18 @@ def test_each_mode_estimates_what_two_direct_losses_say(name: str, distribution:
     options = {"epsilon": EPSILON, "queries": queries, "distribution": distribution}
     for mode, tiles in [*((mode, TILES[0]) for mode in MODES), *((MODES[-1], tiles) for tiles in TILES[1:])]:
         b = eager(
-            base, "prge", RANK, batch, doubles(adapter), Training(batch_size=3), options | mode,
-            {"query_tile": 5, "mlp_slice": 32, "head_chunk": 17, **tiles}, train, epsilon=EPSILON, learning_rate=RATE,
-        )  # fmt: skip
+            base,
+            "prge",
+            RANK,
+            batch,
+            doubles(adapter),
+            Training(batch_size=3),
+            options | mode,
+            {"query_tile": 5, "mlp_slice": 32, "head_chunk": 17, **tiles},
+            train,
+            epsilon=EPSILON,
+            learning_rate=RATE,
+        )
         assert b.recorded == pytest.approx([(plus - minus) / (2 * EPSILON) for plus, minus in expected], rel=1e-9)
         assert b.metrics["loss"] == pytest.approx(np.mean(expected), rel=1e-12)
         z = [direction(base, RANK, query, distribution) for query in range(queries)]
@@ -56,7 +65,11 @@ def test_each_mode_estimates_what_two_direct_losses_say(name: str, distribution:
 
 def direct(base: Base, adapter: Any, batch: Any, query: int, distribution: Any, train: str) -> list[float]:
     """L(theta + eps z) and L(theta - eps z) by transformers and peft, in float64."""
-    reference, z, losses = ExactReference(base, spec(base, RANK), adapter), direction(base, RANK, query, distribution), []
+    reference, z, losses = (
+        ExactReference(base, spec(base, RANK), adapter),
+        direction(base, RANK, query, distribution),
+        [],
+    )
     for sign in (+1, -1):
         moved = {piece: sign * EPSILON * along * (train == "both" or piece.endswith("B")) for piece, along in z.items()}
         reference.set({piece: value + moved[piece] for piece, value in doubles(adapter).items()})
@@ -92,37 +105,59 @@ def test_in_float64_each_mode_walks_along_direct_losses(queries: int, distributi
     batches = [random_batch(base.config, LENGTH, seed=step) for step in range(1, steps + 1)]
     losses = [losses_at(base, adapter, batch) for batch in batches]
     for mode in MODES:
-        options, theta = prge.Options(epsilon=EPSILON, queries=queries, distribution=distribution, **mode), doubles(adapter)
+        options, theta = (
+            prge.Options(epsilon=EPSILON, queries=queries, distribution=distribution, **mode),
+            doubles(adapter),
+        )
         for step, (batch, loss) in enumerate(zip(batches, losses, strict=True), 1):
             b = EagerBuilder(
-                base, spec(base, RANK, train="B"), Training(batch_size=3), batch, theta,
-                {"learning_rate": RATE, "epsilon": EPSILON}, {"query_tile": 5, "mlp_slice": 32, "head_chunk": 17, **TILES[0]},
-                SEED, step,
-            )  # fmt: skip
+                base,
+                spec(base, RANK, train="B"),
+                Training(batch_size=3),
+                batch,
+                theta,
+                {"learning_rate": RATE, "epsilon": EPSILON},
+                {"query_tile": 5, "mlp_slice": 32, "head_chunk": 17, **TILES[0]},
+                SEED,
+                step,
+            )
             prge.train_step(b, b.model, options)
             z = [along_b(base, query, distribution, step) for query in range(queries)]
-            expected = [loss({p: v + sign * EPSILON * one[p] for p, v in theta.items()}) for one in z for sign in (1, -1)]
+            expected = [
+                loss({p: v + sign * EPSILON * one[p] for p, v in theta.items()}) for one in z for sign in (1, -1)
+            ]
             assert of_paths(b.metrics, queries) == pytest.approx(expected, rel=1e-12)  # type: ignore[arg-type]
             g = [(plus - minus) / (2 * EPSILON) for plus, minus in zip(expected[::2], expected[1::2], strict=True)]
             assert b.recorded == pytest.approx(g, rel=1e-9)
             for piece, new in b.stored.items():
                 way = sum(of * one[piece] for of, one in zip(g, z, strict=True))
-                np.testing.assert_allclose(new.numpy(), (theta[piece] - RATE / queries * way).numpy(), rtol=0, atol=1e-12)
+                np.testing.assert_allclose(
+                    new.numpy(), (theta[piece] - RATE / queries * way).numpy(), rtol=0, atol=1e-12
+                )
             theta = theta | b.stored
 
 
 def planned(base: Base, tracer: Tracer, adapter: Any, method: Any, tiles: Tiles | None = None, **options: Any) -> Rig:
     machine = rig(
-        base, method, LENGTH, RANK, tracer, training=Training(batch_size=ROWS), options={"epsilon": EPSILON, **options},
-        adapter=adapter, tiles=tiles,
-    )  # fmt: skip
+        base,
+        method,
+        LENGTH,
+        RANK,
+        tracer,
+        training=Training(batch_size=ROWS),
+        options={"epsilon": EPSILON, **options},
+        adapter=adapter,
+        tiles=tiles,
+    )
     machine.buffers.fill(adapter)
     return machine
 
 
 @STEPS
 @pytest.mark.parametrize("distribution", few_of(("normal", "rademacher"), ("normal",)))
-def test_one_query_without_batching_is_mezo_to_the_bit(distribution: Any, steps: int, bases: Bases, tracer: Tracer) -> None:
+def test_one_query_without_batching_is_mezo_to_the_bit(
+    distribution: Any, steps: int, bases: Bases, tracer: Tracer
+) -> None:
     base = bases("llama")
     adapter = random_adapter(spec(base, RANK))
     options = {"queries": 1, "distribution": distribution}
@@ -170,7 +205,9 @@ def test_a_step_replays_from_its_journal_and_keeps_no_copies(bases: Bases, trace
     run, replayed = (planned(base, tracer, adapter, "prge", queries=2) for _ in range(2))
     assert run.plan.replayable
     stored = [value for value in run.plan.values if value.lifetime == "state"]
-    assert {value.place.name for value in stored if isinstance(value.place, Named)} == {p for p in adapter if p.endswith("B")}
+    assert {value.place.name for value in stored if isinstance(value.place, Named)} == {
+        p for p in adapter if p.endswith("B")
+    }
     for step in (1, 2, 3):
         outcome = run.step([random_batch(base.config, LENGTH, rows=ROWS, seed=step)], step=step, lr=RATE, seed=SEED)
         assert len(outcome.recorded) == 2

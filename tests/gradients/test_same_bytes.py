@@ -45,19 +45,29 @@ training, budget = Training(seed=1, **settings.pop("training")), Budget(**settin
 Personalizer(model, training=training, budget=budget, licence="MIT", **settings).build(out)
 """
 # 1024 wide inside: enough that elementwise operations are fused.
-WIDE = {"optimizers": ["mesp", "mezo"], "targets": "executorch", "training": {"sequence_lengths": [16], "batch_size": 2}}
+WIDE = {
+    "optimizers": ["mesp", "mezo"],
+    "targets": "executorch",
+    "training": {"sequence_lengths": [16], "batch_size": 2},
+}
 THREADS = (1, 7, 2)
 BUSY = "while True: sum(range(10**6))"
 
 # What another processor would do: torch's, MKL's, oneDNN's, OpenBLAS's and numpy's own ways of doing with less.
 NO_AVX512 = {
-    "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2", "OPENBLAS_CORETYPE": "Haswell",
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "OPENBLAS_CORETYPE": "Haswell",
     "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR",
-}  # fmt: skip
+}
 NO_AVX = {
-    "ATEN_CPU_CAPABILITY": "default", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2", "ONEDNN_MAX_CPU_ISA": "SSE41",
-    "OPENBLAS_CORETYPE": "Nehalem", "NPY_DISABLE_CPU_FEATURES": "AVX F16C FMA3 AVX2 " + NO_AVX512["NPY_DISABLE_CPU_FEATURES"],
-}  # fmt: skip
+    "ATEN_CPU_CAPABILITY": "default",
+    "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
+    "ONEDNN_MAX_CPU_ISA": "SSE41",
+    "OPENBLAS_CORETYPE": "Nehalem",
+    "NPY_DISABLE_CPU_FEATURES": "AVX F16C FMA3 AVX2 " + NO_AVX512["NPY_DISABLE_CPU_FEATURES"],
+}
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +90,12 @@ def build(
     """The files of a bundle that a process of its own built, with one, two or seven threads."""
     out.parent.mkdir(parents=True, exist_ok=True)
     threads = str(THREADS[number % 3])
-    environment = {**os.environ, "PYTHONHASHSEED": str(number), "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
+    environment = {
+        **os.environ,
+        "PYTHONHASHSEED": str(number),
+        "OMP_NUM_THREADS": threads,
+        "OPENBLAS_NUM_THREADS": threads,
+    }
     command = [sys.executable, "-c", BUILD_WITH_SETTINGS, str(model), str(out), json.dumps(settings)]
     subprocess.run(command, check=True, env={**environment, **(more or {})}, cwd=out.parent, capture_output=True)
     return files(out)
@@ -126,27 +141,41 @@ def test_four_builds_each_of_three_bundles_under_load(stories: Path, data_folder
     }
     settings: dict[str, dict[str, Any]] = {
         "stories": {
-            "optimizers": ["mesp", "mebp", "mezo"], "targets": ["executorch", "torch"], "data": str(data),
+            "optimizers": ["mesp", "mebp", "mezo"],
+            "targets": ["executorch", "torch"],
+            "data": str(data),
             "training": {"sequence_lengths": [32, 128], "batch_size": 2},
         },
-        "gemma": {"optimizers": "mesp", "targets": "executorch", "training": {"sequence_lengths": [64], "clip_norm": 1.0}},
+        "gemma": {
+            "optimizers": "mesp",
+            "targets": "executorch",
+            "training": {"sequence_lengths": [64], "clip_norm": 1.0},
+        },
         "qwen": {
-            "optimizers": ["mebp", "mezo"], "targets": "executorch", "training": {"sequence_lengths": [48]},
+            "optimizers": ["mebp", "mezo"],
+            "targets": "executorch",
+            "training": {"sequence_lengths": [48]},
             "budget": {"memory_mb": 12},
         },
-    }  # fmt: skip
+    }
     numbers = 0
     for name, model in models.items():
         first = tmp_path / name / "0" / "first.bundle"
         with busy(os.cpu_count() or 1):
             built = [build(model, first, 0, settings=settings[name])]
-            built += [build(model, tmp_path / name / str(n) / f"{n}.b", n, settings=settings[name]) for n in range(1, 4)]
+            built += [
+                build(model, tmp_path / name / str(n) / f"{n}.b", n, settings=settings[name]) for n in range(1, 4)
+            ]
         assert len({digest(bundle) for bundle in built}) == 1, [different(built[0], other) for other in built]
         for instructions in (NO_AVX512, NO_AVX):
             there = tmp_path / name / instructions["ATEN_CPU_CAPABILITY"]
             assert set(different(built[0], build(model, there, 0, instructions, settings[name]))) <= {GOLDEN, *HASHES}
             numbers += within_tolerance(first / GOLDEN, there / GOLDEN)
-    counts = {"bundles": 3, "builds of each, all processors busy, 1, 2 and 7 threads, as many folders": 4, "hash each": 1}
+    counts = {
+        "bundles": 3,
+        "builds of each, all processors busy, 1, 2 and 7 threads, as many folders": 4,
+        "hash each": 1,
+    }
     more = {"instruction sets less": 2, "golden numbers within their tolerance there": numbers}
     record_check("Same input, same bytes", counts | more)
 

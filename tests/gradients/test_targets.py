@@ -117,7 +117,7 @@ def graphs_called(plan: Plan) -> list[str]:
 @pytest.mark.parametrize(
     ("linears", "of_outputs", "of_inputs"),
     [(CHOSEN[0], 0, 0), (("o_proj",), 0, 1), (("down_proj",), 1, 1)],
-)  # fmt: skip
+)
 def test_mesp_goes_back_no_further_than_the_first_adapter(
     linears: tuple[Linear, ...], of_outputs: int, of_inputs: int, bases: Bases, tracer: Tracer
 ) -> None:

@@ -23,20 +23,30 @@ LENGTH, ROWS, RANK = 24, 2, 8
 
 
 # A step of each kind is in the few; many let errors grow.
-FEW_OR_MANY = pytest.mark.parametrize("count", [pytest.param(FEW, id="few"), pytest.param(MANY, id="many", marks=pytest.mark.slow)])
+FEW_OR_MANY = pytest.mark.parametrize(
+    "count", [pytest.param(FEW, id="few"), pytest.param(MANY, id="many", marks=pytest.mark.slow)]
+)
 
 
 def batches_of(ids: Sequence[int], count: int) -> list[list[TokenBatch]]:
     """A batch of real text for each step; the last is the first again, to see what was learned."""
     rows = torch.tensor(ids[: count * ROWS * (LENGTH + 1)]).view(count, ROWS, LENGTH + 1)
-    batches = [TokenBatch(step[:, :-1].contiguous(), step[:, 1:].contiguous(), torch.ones(ROWS, LENGTH)) for step in rows]
+    batches = [
+        TokenBatch(step[:, :-1].contiguous(), step[:, 1:].contiguous(), torch.ones(ROWS, LENGTH)) for step in rows
+    ]
     return [[batch] for batch in (*batches[:-1], batches[0])]
 
 
 def reference_losses(
-    base: Base, adapter: Arrays, steps: Sequence[Sequence[TokenBatch]], optimizer: Any, *, rank: int = RANK,
-    clip_norm: float | None = None, scheduler: Any = None,
-) -> list[float]:  # fmt: skip
+    base: Base,
+    adapter: Arrays,
+    steps: Sequence[Sequence[TokenBatch]],
+    optimizer: Any,
+    *,
+    rank: int = RANK,
+    clip_norm: float | None = None,
+    scheduler: Any = None,
+) -> list[float]:
     """torch's own optimizer, clipping and schedule; micro-batches are one backward each, over all tokens of their step."""
     reference = Reference(base, spec(base, rank), adapter)
     for parameter in reference.parameters.values():
@@ -62,18 +72,28 @@ def reference_losses(
 
 
 def our_losses(
-    base: Base, method: str, adapter: Arrays, steps: Sequence[Sequence[TokenBatch]], training: Training, tracer: Tracer,
-    *, rank: int = RANK, **options: Any,
-) -> list[float]:  # fmt: skip
+    base: Base,
+    method: str,
+    adapter: Arrays,
+    steps: Sequence[Sequence[TokenBatch]],
+    training: Training,
+    tracer: Tracer,
+    *,
+    rank: int = RANK,
+    **options: Any,
+) -> list[float]:
     rows, length = steps[0][0].tokens.shape
     machine = rig(base, method, length, rank, tracer, training=training, options=options, rows=rows)
     machine.buffers.fill(adapter)
     losses = []
     for number, batches in enumerate(steps, 1):
         lr = learning_rate_at(
-            number, peak=training.learning_rate, schedule=training.schedule, warmup_steps=training.warmup_steps,
+            number,
+            peak=training.learning_rate,
+            schedule=training.schedule,
+            warmup_steps=training.warmup_steps,
             total_steps=len(steps),
-        )  # fmt: skip
+        )
         losses.append(machine.step(batches, step=number, lr=lr).metrics["loss"])
     return losses
 
@@ -119,8 +139,15 @@ def test_accumulation_clipping_and_cosine_follow_torch(count: int, bases: Bases,
     training = Training(batch_size=3, accumulation=2, clip_norm=clip, learning_rate=peak, schedule="cosine")
     found = our_losses(base, "mesp", adapter, steps, training, tracer, rank=rank)
     expected = reference_losses(
-        base, adapter, steps, lambda parameters: torch.optim.AdamW(parameters, lr=peak, weight_decay=0.0), rank=rank,
-        clip_norm=clip, scheduler=lambda rule: torch.optim.lr_scheduler.CosineAnnealingLR(rule, T_max=count),
-    )  # fmt: skip
-    assert expected[-1 - (count - 1) % 7] < expected[0] - 0.1  # steps 1 and 50, of the few 1 and 15, have the same batches
+        base,
+        adapter,
+        steps,
+        lambda parameters: torch.optim.AdamW(parameters, lr=peak, weight_decay=0.0),
+        rank=rank,
+        clip_norm=clip,
+        scheduler=lambda rule: torch.optim.lr_scheduler.CosineAnnealingLR(rule, T_max=count),
+    )
+    assert (
+        expected[-1 - (count - 1) % 7] < expected[0] - 0.1
+    )  # steps 1 and 50, of the few 1 and 15, have the same batches
     np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)

@@ -48,19 +48,28 @@ class Kills:
         os.truncate(shared, 2 << 20)
         self._work = place / "work"  # what is counted lies below it
         environment = {
-            **os.environ, "LD_PRELOAD": str(faults), "FAULTS_SHARED": str(shared), "FAULTS_UNDER": str(self._work),
+            **os.environ,
+            "LD_PRELOAD": str(faults),
+            "FAULTS_SHARED": str(shared),
+            "FAULTS_UNDER": str(self._work),
             "OMP_NUM_THREADS": "1",
-        }  # fmt: skip
+        }
         self._lab = subprocess.Popen(
-            [sys.executable, "-m", f"{__package__}.verbs_lab", bundle], cwd=REPOSITORY, env=environment,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            [sys.executable, "-m", f"{__package__}.verbs_lab", bundle],
+            cwd=REPOSITORY,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         self._known: dict[str, tuple[list[str], list[Look]]] = {}
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         assert self._lab.stdin is not None
         self._lab.stdin.close()
         self._lab.wait()
@@ -178,5 +187,3 @@ def _digest(folder: Path) -> str:
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         total.update(path.name.encode() + b"\0" + path.read_bytes())
     return total.hexdigest()
-
-

@@ -12,7 +12,9 @@ import pytest
 from tests.checks import count, few_of, new_seed, record_check
 from tests.kill.conftest import new_place
 from tests.kill.inside import Kills
-from tests.unit.personal_model.tiny import tiny_bundle, tiny_folder  # noqa: F401
+from tests.unit.personal_model.tiny import tiny_bundle, tiny_folder
+
+__all__ = ["tiny_bundle", "tiny_folder"]
 
 KILLS = 150  # inside each verb, in the full run
 FEW = 2  # in the fast one
@@ -21,7 +23,7 @@ pytestmark = pytest.mark.xdist_group("tiny")
 
 
 @pytest.fixture(scope="module")
-def kills(tiny_bundle: Path, faults: Path) -> Iterator[Kills]:  # noqa: F811
+def kills(tiny_bundle: Path, faults: Path) -> Iterator[Kills]:
     with new_place() as place, Kills(tiny_bundle, "torch", faults, place) as lab:
         yield lab
 

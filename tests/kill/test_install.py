@@ -50,11 +50,16 @@ class Installs:
         """Exit status, and the calls that changed a file."""
         log = self.place / "log"
         environment = {
-            **os.environ, "LD_PRELOAD": str(self.faults), "FAULTS_ARM": f"{hit}:{mode}:0", "FAULTS_LOG": str(log),
+            **os.environ,
+            "LD_PRELOAD": str(self.faults),
+            "FAULTS_ARM": f"{hit}:{mode}:0",
+            "FAULTS_LOG": str(log),
             "FAULTS_UNDER": str(self.target.parent),
-        }  # fmt: skip
+        }
         request = {"verb": "install", "archives": [str(path) for path in archives], "folder": str(self.target)}
-        done = subprocess.run([self.program], input=json.dumps(request) + "\n", text=True, capture_output=True, env=environment)
+        done = subprocess.run(
+            [self.program], input=json.dumps(request) + "\n", text=True, capture_output=True, env=environment
+        )
         return done.returncode, log.read_text().splitlines() if done.returncode == 0 else []
 
 

@@ -33,7 +33,10 @@ def tool(name: str, *arguments: object) -> str:
 
 def classpath(module: Path, kind: str = "classpath") -> list[Path]:
     """What a compiled module ships with; `test-classpath`: what it is tested with. Its own classes are the first."""
-    return [module / "target" / "classes", *map(Path, (module / "target" / kind).read_text(encoding="utf-8").split(os.pathsep))]
+    return [
+        module / "target" / "classes",
+        *map(Path, (module / "target" / kind).read_text(encoding="utf-8").split(os.pathsep)),
+    ]
 
 
 def rules_of(app: str) -> Iterator[Path]:
@@ -60,10 +63,21 @@ class Workshop:
         apk = self.work / f"{name}.apk"
         rules = rules_of(name) if rules is None else rules
         tool(
-            "apk.py", apk, "--module", self.module(name), "--classpath", ":".join(map(str, path)), "--android", self.android,
-            "--r8", self.r8, "--assets", assets, *(word for rule in rules for word in ("--rules", rule)),
+            "apk.py",
+            apk,
+            "--module",
+            self.module(name),
+            "--classpath",
+            ":".join(map(str, path)),
+            "--android",
+            self.android,
+            "--r8",
+            self.r8,
+            "--assets",
+            assets,
+            *(word for rule in rules for word in ("--rules", rule)),
             *(word for abi, folder in libraries.items() for word in ("--lib", f"{abi}={folder}")),
-        )  # fmt: skip
+        )
         return apk
 
     def _smallest(self, name: str) -> list[Path]:

@@ -86,7 +86,14 @@ def build_bundle(model: Path, out: Path) -> Path:
 
     def personalizer(budget: Budget) -> Personalizer:
         return Personalizer(
-            model, methods, "executorch", context=512, lora=Lora(rank=4), training=training, budget=budget, data=None,
+            model,
+            methods,
+            "executorch",
+            context=512,
+            lora=Lora(rank=4),
+            training=training,
+            budget=budget,
+            data=None,
             signing_key=key,
         )
 
@@ -118,7 +125,12 @@ def what_python_does(bundle: Path, out: Path) -> None:
         report = model.train()
         with model.session(max_tokens=20) as session:
             turns = ["".join(piece.text for piece in session.feed(text)) for text in ("Once upon", " Then Tom")]
-    found = {"losses": report.losses, "accepted": report.accepted, "turns": turns, "added_bytes": c_client_adds(bundle, out)}
+    found = {
+        "losses": report.losses,
+        "accepted": report.accepted,
+        "turns": turns,
+        "added_bytes": c_client_adds(bundle, out),
+    }
     (out / "python.json").write_text(json.dumps(found))
     (out / "notes.json").write_text(json.dumps(NOTES, ensure_ascii=False), encoding="utf-8")
 

@@ -28,7 +28,9 @@ def library(folder: Path, abi: str, *flags: str, name: str = "libbespoke_core.so
 
 
 def as_aar(module: str, out: Path, **libraries: Path) -> Path:
-    given = [word for abi, folder in libraries.items() for word in ("--lib", f"{abi.replace('arm64', 'arm64-v8a')}={folder}")]
+    given = [
+        word for abi, folder in libraries.items() for word in ("--lib", f"{abi.replace('arm64', 'arm64-v8a')}={folder}")
+    ]
     return Path(tool("aar.py", BINDING / module, out, *given).strip())
 
 
@@ -47,7 +49,10 @@ def test_it_holds_what_gradle_reads(module: str, tmp_path: Path) -> None:
     with zipfile.ZipFile(aar) as archive:
         assert archive.namelist() == ["AndroidManifest.xml", "classes.jar", "proguard.txt", "R.txt"]
         assert archive.read("proguard.txt") == (BINDING / module / "consumer-rules.pro").read_bytes()
-        assert archive.read("AndroidManifest.xml") == (BINDING / module / "src" / "main" / "AndroidManifest.xml").read_bytes()
+        assert (
+            archive.read("AndroidManifest.xml")
+            == (BINDING / module / "src" / "main" / "AndroidManifest.xml").read_bytes()
+        )
         with zipfile.ZipFile(io.BytesIO(archive.read("classes.jar"))) as jar:
             classes = {name for name in jar.namelist() if name.endswith(".class")}
     compiled = BINDING / module / "target" / "classes"
@@ -72,7 +77,10 @@ def test_libraries_for_glibc_give_it_a_name_that_says_so(tmp_path: Path) -> None
 
 
 def test_libraries_without_glibc_are_taken_for_androids(tmp_path: Path) -> None:
-    assert as_aar("core", tmp_path, x86_64=library(tmp_path, "x86_64", PAGED, "-nostdlib")).name == "bespoke-core-0.1.0.aar"
+    assert (
+        as_aar("core", tmp_path, x86_64=library(tmp_path, "x86_64", PAGED, "-nostdlib")).name
+        == "bespoke-core-0.1.0.aar"
+    )
 
 
 def test_pages_of_4_kb_are_refused(tmp_path: Path) -> None:
@@ -92,7 +100,9 @@ def test_a_foreign_library_of_4_kb_pages_may_stand_in_but_not_ship(tmp_path: Pat
 
 def test_a_library_for_another_processor_is_refused(tmp_path: Path) -> None:
     folder = library(tmp_path, "x86_64", PAGED)
-    assert "got a library for x86_64; expected one for arm64-v8a" in refused("core", tmp_path, "--lib", f"arm64-v8a={folder}")
+    assert "got a library for x86_64; expected one for arm64-v8a" in refused(
+        "core", tmp_path, "--lib", f"arm64-v8a={folder}"
+    )
 
 
 def test_a_path_of_the_machine_that_built_it_is_refused(tmp_path: Path) -> None:

@@ -26,7 +26,15 @@ def contents(path: Path) -> dict[str, tuple[int, bytes]]:
 def test_what_is_mapped_begins_on_a_page_and_nothing_else_changes(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     given, aligned, again = (tmp_path / name for name in ("given.apk", "aligned.apk", "again.apk"))
-    names = ["resources.arsc", "classes.dex", "assets/ä.zip", "assets/words.txt", "lib/x86_64/a.so", "lib/arm64-v8a/b.so", "a.so"]
+    names = [
+        "resources.arsc",
+        "classes.dex",
+        "assets/ä.zip",
+        "assets/words.txt",
+        "lib/x86_64/a.so",
+        "lib/arm64-v8a/b.so",
+        "a.so",
+    ]
     chance.shuffle(names)
     with zipfile.ZipFile(given, "w") as archive:
         for name in names:

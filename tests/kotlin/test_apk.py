@@ -35,7 +35,10 @@ OF_WORK_MANAGER = {
     "android.permission.RECEIVE_BOOT_COMPLETED",
     "android.permission.FOREGROUND_SERVICE",
 }
-LEARNING = OF_WORK_MANAGER | {"android.permission.FOREGROUND_SERVICE_DATA_SYNC", "android.permission.POST_NOTIFICATIONS"}
+LEARNING = OF_WORK_MANAGER | {
+    "android.permission.FOREGROUND_SERVICE_DATA_SYNC",
+    "android.permission.POST_NOTIFICATIONS",
+}
 
 
 class App(NamedTuple):
@@ -91,7 +94,9 @@ def of_this_machine(prepared: Path, tmp_path_factory: pytest.TempPathFactory) ->
     """The whole device core and the binding's library, for glibc: what an app holds, and what no Android loads."""
     folder = tmp_path_factory.mktemp("glibc")
     others = ("engine_mlx", "backend_qnn")  # Apple's; an NPU's, which an app without bundles for it leaves out
-    of_processors = (path for path in (core_folder() / "lib").glob("*.so") if not any(name in path.name for name in others))
+    of_processors = (
+        path for path in (core_folder() / "lib").glob("*.so") if not any(name in path.name for name in others)
+    )
     for path in [*of_processors, prepared / "native" / "libbespoke_jni.so"]:
         shutil.copy(path, folder)
     return {"x86_64": folder}
@@ -169,7 +174,9 @@ def test_libraries_and_bundles_lie_on_pages_after_signing(packed: Packed, assets
     assert found["resources.arsc"].begin % 4 == 0
     assert all(begin % 4 == 0 for method, begin, _ in found.values() if method == 0)
     assert found["assets/words.txt"].method == 8
-    assert not any(entry.startswith("META-INF/MANIFEST") for entry in found), "v1 signatures are for systems before API 24"
+    assert not any(entry.startswith("META-INF/MANIFEST") for entry in found), (
+        "v1 signatures are for systems before API 24"
+    )
 
 
 def code_of(apk: Path) -> bytes:

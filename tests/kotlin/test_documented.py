@@ -16,15 +16,21 @@ WRITTEN = ("Records.kt", "Example.kt")
 
 
 def test_what_is_public_is_documented() -> None:
-    said = mvn("test-compile", "org.jetbrains.dokka:dokka-maven-plugin:dokka", "-pl", "core,androidx,android", quiet=False)
+    said = mvn(
+        "test-compile", "org.jetbrains.dokka:dokka-maven-plugin:dokka", "-pl", "core,androidx,android", quiet=False
+    )
     undocumented = re.findall(r"Undocumented: dev\.bespoke(?:\.android)?/(\S+)", said)
     generated = {name for file in WRITTEN for name in classes_of(BINDING / "core/src/main/kotlin/dev/bespoke" / file)}
-    assert [one for one in undocumented if member_of(one) not in generated and not one.endswith("/last/#/")] == []  # overrides
+    assert [
+        one for one in undocumented if member_of(one) not in generated and not one.endswith("/last/#/")
+    ] == []  # overrides
     assert all((BINDING / module / "target" / "dokka" / "index.html").exists() for module in ("core", "android"))
 
 
 def classes_of(file: Path) -> list[str]:
-    return re.findall(r"^ *(?:sealed interface|(?:data|enum) class) (\w+)", file.read_text(encoding="utf-8"), re.MULTILINE)
+    return re.findall(
+        r"^ *(?:sealed interface|(?:data|enum) class) (\w+)", file.read_text(encoding="utf-8"), re.MULTILINE
+    )
 
 
 def member_of(path: str) -> str:

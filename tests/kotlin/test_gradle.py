@@ -61,7 +61,9 @@ def test_versions_agree() -> None:
     assert VERSIONS["serialization"] == maven["serialization.version"]
     assert VERSIONS["okhttp"] == maven["okhttp.version"]
     assert VERSIONS["jvm"] == maven["kotlin.compiler.jvmTarget"] == maven["maven.compiler.release"]
-    work = next(one for one in pom("androidx").iter(f"{POM}artifactItem") if one.findtext(f"{POM}artifactId") == "work-runtime")
+    work = next(
+        one for one in pom("androidx").iter(f"{POM}artifactItem") if one.findtext(f"{POM}artifactId") == "work-runtime"
+    )
     assert VERSIONS["work"] == work.findtext(f"{POM}version")
     assert VERSIONS["bespoke"] == pom(".").findtext(f"{POM}version") == __version__
 
@@ -93,7 +95,11 @@ def test_systems_and_packages_agree(module: str) -> None:
     (sdk,) = root.findall("uses-sdk")
     assert sdk.get(ANDROID + "minSdkVersion") == VERSIONS["min-sdk"]
     assert sdk.get(ANDROID + "targetSdkVersion") == VERSIONS["target-sdk"]
-    for name in ("compileSdk = libs.versions.compile", "minSdk = libs.versions.min", "targetSdk = libs.versions.target"):
+    for name in (
+        "compileSdk = libs.versions.compile",
+        "minSdk = libs.versions.min",
+        "targetSdk = libs.versions.target",
+    ):
         assert f"{name}.sdk.get().toInt()" in text
     assert (VERSIONS["min-sdk"], VERSIONS["compile-sdk"], VERSIONS["target-sdk"]) == ("26", "36", "36")
 
@@ -118,12 +124,18 @@ def test_sources_rules_and_warnings_agree(module: str) -> None:
 
 
 def test_internet_is_asked_for_by_delivery_alone() -> None:
-    asks = {module for module in MODULES if "android.permission.INTERNET" in script(f"{module}/src/main/AndroidManifest.xml")}
+    asks = {
+        module
+        for module in MODULES
+        if "android.permission.INTERNET" in script(f"{module}/src/main/AndroidManifest.xml")
+    }
     assert asks == {"delivery"}
 
 
 def test_every_module_of_maven_is_one_of_gradle_or_stands_for_what_gradle_has_by_itself() -> None:
     modules = {one.text for one in pom(".").findall(f"{POM}modules/{POM}module")}
-    samples = {one for one in modules if one and one.startswith("../")}  # Maven alone builds the sample, with what it is tested by
+    samples = {
+        one for one in modules if one and one.startswith("../")
+    }  # Maven alone builds the sample, with what it is tested by
     assert modules - samples - {"androidx"} == set(MODULES)
     assert {path.parent.name for path in Path(BINDING).glob("*/build.gradle.kts")} == set(MODULES)

@@ -84,7 +84,11 @@ def test_the_system_s_own_tool_reads_the_libraries_as_ours_does(built: Path) -> 
         assert "AArch64" in headers
         assert {line.split()[-1] for line in headers.splitlines() if line.split()[:1] == ["LOAD"]} == {"0x4000"}
         symbols = [line.split() for line in run("readelf", "--dyn-syms", "-W", library).splitlines()]
-        defined = {fields[7] for fields in symbols if len(fields) == 8 and fields[4] in ("GLOBAL", "WEAK") and fields[6].isdigit()}
+        defined = {
+            fields[7]
+            for fields in symbols
+            if len(fields) == 8 and fields[4] in ("GLOBAL", "WEAK") and fields[6].isdigit()
+        }
         assert exported in defined
         assert all(one.startswith("bespoke_") or one == "JNI_OnLoad" for one in defined)
 
@@ -103,7 +107,9 @@ def test_what_cannot_be_shipped_is_refused(built: Path) -> None:
         assert said in done.stderr
 
 
-def test_called_as_a_jvm_calls_it_it_trains_as_here(built: Path, executorch: Path, prepared: Path, tmp_path: Path) -> None:
+def test_called_as_a_jvm_calls_it_it_trains_as_here(
+    built: Path, executorch: Path, prepared: Path, tmp_path: Path
+) -> None:
     java = Path(shutil.which("javac") or "javac").resolve().parents[1] / "include"
     host = tmp_path / "jni_host"
     source = REPOSITORY / "tests" / "kotlin" / "jni_host.cpp"
@@ -111,9 +117,17 @@ def test_called_as_a_jvm_calls_it_it_trains_as_here(built: Path, executorch: Pat
     path = f"LD_LIBRARY_PATH={built / 'arm64-v8a'}:{executorch / 'lib'}"
     notes = [json.dumps({"text": note}) for note in NOTES]
     said = run(
-        "qemu-aarch64-static", "-L", SYSTEM_ROOT, "-E", path, host, built / "arm64-v8a" / "libbespoke_jni.so",
-        prepared / "chat.bundle", tmp_path / "state", *notes,
-    )  # fmt: skip
+        "qemu-aarch64-static",
+        "-L",
+        SYSTEM_ROOT,
+        "-E",
+        path,
+        host,
+        built / "arm64-v8a" / "libbespoke_jni.so",
+        prepared / "chat.bundle",
+        tmp_path / "state",
+        *notes,
+    )
     natives, instructions, report = said.splitlines()
     assert int(natives) >= 34
     assert instructions == "NEON"

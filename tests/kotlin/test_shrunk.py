@@ -19,7 +19,13 @@ from tests.kotlin.packed import R8, classpath, rules_of, run
 pytestmark = pytest.mark.kotlin
 RULES = BINDING / "core" / "consumer-rules.pro"
 CONSOLE = "org.junit.platform:junit-platform-console-standalone:1.11.4"
-IN_THE_CONSOLE = ("junit-jupiter", "junit-platform", "junit-vintage", "opentest4j", "apiguardian")  # jars of JUnit that it holds
+IN_THE_CONSOLE = (
+    "junit-jupiter",
+    "junit-platform",
+    "junit-vintage",
+    "opentest4j",
+    "apiguardian",
+)  # jars of JUnit that it holds
 # As in the poms: what the heap grows by is not taken for the training's.
 RESIDENT = ("-XX:+AlwaysPreTouch", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 # The app of a test is the test: what JUnit and Robolectric find by name.
@@ -47,7 +53,9 @@ class Shrinker:
         self.work = work
         self.r8, self.console = dependency(R8, work), dependency(CONSOLE, work)
         ships = classpath(module)
-        self.program = [jar_of(part, work / f"{number}.jar") if part.is_dir() else part for number, part in enumerate(ships)]
+        self.program = [
+            jar_of(part, work / f"{number}.jar") if part.is_dir() else part for number, part in enumerate(ships)
+        ]
         self.program += tests
         beside = [part for part in classpath(module, "test-classpath") if part not in ships and part.suffix == ".jar"]
         self.libraries = [self.console, *(part for part in beside if not part.name.startswith(IN_THE_CONSOLE))]
@@ -59,20 +67,48 @@ class Shrinker:
         libraries = [word for jar in self.libraries for word in ("--lib", jar)]
         home = Path(shutil.which("javac") or "javac").resolve().parents[1]
         run(
-            "java", "-Xmx2g", *RESIDENT[1:], "-cp", self.r8, "com.android.tools.r8.R8", "--classfile", "--release", "--lib", home,
-            *libraries, "--pg-conf", given, "--output", out, *self.program,
-        )  # fmt: skip
+            "java",
+            "-Xmx2g",
+            *RESIDENT[1:],
+            "-cp",
+            self.r8,
+            "com.android.tools.r8.R8",
+            "--classfile",
+            "--release",
+            "--lib",
+            home,
+            *libraries,
+            "--pg-conf",
+            given,
+            "--output",
+            out,
+            *self.program,
+        )
         return out
 
-    def tested(self, jar: Path, prepared: Path, *more: object, flags: Sequence[str] = (), beside: Sequence[Path] = ()) -> Tested:
+    def tested(
+        self, jar: Path, prepared: Path, *more: object, flags: Sequence[str] = (), beside: Sequence[Path] = ()
+    ) -> Tested:
         path = ":".join(map(str, [jar, *beside, *self.libraries]))
         command = [
-            "java", *RESIDENT, *flags, f"-Djava.library.path={prepared / 'native'}", f"-Dbespoke.fixture={prepared}",
-            "-cp", path, "org.junit.platform.console.ConsoleLauncher", "execute", "--disable-banner", "--details=tree",
+            "java",
+            *RESIDENT,
+            *flags,
+            f"-Djava.library.path={prepared / 'native'}",
+            f"-Dbespoke.fixture={prepared}",
+            "-cp",
+            path,
+            "org.junit.platform.console.ConsoleLauncher",
+            "execute",
+            "--disable-banner",
+            "--details=tree",
             "--config=junit.jupiter.execution.timeout.default=20s",
-            "--config=junit.jupiter.execution.timeout.thread.mode.default=SEPARATE_THREAD", *more,
-        ]  # fmt: skip
-        few = {name: value for name, value in os.environ.items() if name != "BESPOKE_FULL"}  # counts: R8 changes none of them
+            "--config=junit.jupiter.execution.timeout.thread.mode.default=SEPARATE_THREAD",
+            *more,
+        ]
+        few = {
+            name: value for name, value in os.environ.items() if name != "BESPOKE_FULL"
+        }  # counts: R8 changes none of them
         return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600, cwd=SAMPLE, env=few)
 
 
@@ -93,7 +129,9 @@ def passed(done: Tested) -> int:
 @pytest.fixture(scope="module")
 def core(compiled: None, tmp_path_factory: pytest.TempPathFactory) -> Shrinker:
     work = tmp_path_factory.mktemp("core")
-    return Shrinker(work, BINDING / "core", [jar_of(BINDING / "core" / "target" / "test-classes", work / "tests.jar", OF_THE_CORE)])
+    return Shrinker(
+        work, BINDING / "core", [jar_of(BINDING / "core" / "target" / "test-classes", work / "tests.jar", OF_THE_CORE)]
+    )
 
 
 CORE = ("-Xms256m", "-Xmx256m"), ("--select-class", "dev.bespoke.PersonalModelTest")
@@ -136,7 +174,11 @@ def actions(sample: Shrinker, jar: Path, prepared: Path, *more: object, seconds:
     robolectric = BINDING / "androidx" / "target" / "robolectric"
     where = ("-Drobolectric.offline=true", f"-Drobolectric.dependency.dir={robolectric}")
     flags = ("-Xms1g", "-Xmx1g", f"-Dbespoke.await={seconds}", *where)
-    beside = [SAMPLE / "src" / "test" / "resources", SAMPLE / "target" / "android" / "robolectric", robolectric / "monitor.jar"]
+    beside = [
+        SAMPLE / "src" / "test" / "resources",
+        SAMPLE / "target" / "android" / "robolectric",
+        robolectric / "monitor.jar",
+    ]
     return sample.tested(jar, prepared, *more, flags=flags, beside=beside)
 
 

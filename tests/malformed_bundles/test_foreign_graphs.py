@@ -63,7 +63,9 @@ def test_a_graph_of_a_foreign_signature_is_refused(tiny_bundle: Path) -> None:
         assert refused.value.got.startswith("a program with ")
         done[what] += 1
     record_check(
-        "exported programs of a foreign signature, on torch", {"refused": done.total(), "ways of being foreign": len(done)}, seed
+        "exported programs of a foreign signature, on torch",
+        {"refused": done.total(), "ways of being foreign": len(done)},
+        seed,
     )
 
 
@@ -100,13 +102,15 @@ def test_a_bundle_whose_graphs_were_exchanged_does_not_train(tiny_bundle: Path, 
 # ---- programs that lie ---------------------------------------------------------------------------------------------------------
 
 RECORD = GraphRecord(
-    key="0" * 64, name="scale", file="graphs/scale.json",
+    key="0" * 64,
+    name="scale",
+    file="graphs/scale.json",
     inputs=(
         TensorRecord(name="x", shape=(4, 8), dtype="float32", role="x"),
         TensorRecord(name="w", shape=(8,), dtype="float32", role="w"),
     ),
     outputs=(TensorRecord(name="y", shape=(4, 8), dtype="float32", role="y"),),
-)  # fmt: skip
+)
 OPERANDS = torch.ones(4, 8), torch.ones(8)
 
 

@@ -248,7 +248,10 @@ CHANGES: dict[str, Callable[[dict[str, Any], str], None]] = {
     "two arguments": argument({"as_int": 1, "as_string": "CODE"}),
     "view of a number": lambda document, code: first_node(document).update(
         target="torch.ops.aten.view.default",
-        inputs=[{"name": "self", "arg": {"as_int": 1}, "kind": 1}, {"name": "size", "arg": {"as_ints": [4, 8]}, "kind": 1}],
+        inputs=[
+            {"name": "self", "arg": {"as_int": 1}, "kind": 1},
+            {"name": "size", "arg": {"as_ints": [4, 8]}, "kind": 1},
+        ],
     ),
     "unknown value": argument({"as_tensor": {"name": "v9"}}),
     "later value": argument({"as_tensor": {"name": "v3"}}),

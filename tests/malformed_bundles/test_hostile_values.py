@@ -36,10 +36,45 @@ from tests.unit.personal_model.tiny import add_numbers, number_rows, tiny_bundle
 __all__ = ["stories_bundle", "tiny_bundle", "tiny_folder"]
 
 BAD: tuple[Any, ...] = (
-    0, -1, 1, 2, 10**9, 2**31, 2**53, 2**63 - 1, 2**63, 10**30, -(2**63), 1.5, 1e308, -1e308, True, False, None, "", "x", "\0",
-    "../../etc/passwd", "a" * 300, [], {}, [[]], [0] * 5, {"a": 1}, "float32", "int64", "arena", "weight",
-)  # fmt: skip
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "uint8": torch.uint8, "int64": torch.int64, "int32": torch.int32}
+    0,
+    -1,
+    1,
+    2,
+    10**9,
+    2**31,
+    2**53,
+    2**63 - 1,
+    2**63,
+    10**30,
+    -(2**63),
+    1.5,
+    1e308,
+    -1e308,
+    True,
+    False,
+    None,
+    "",
+    "x",
+    "\0",
+    "../../etc/passwd",
+    "a" * 300,
+    [],
+    {},
+    [[]],
+    [0] * 5,
+    {"a": 1},
+    "float32",
+    "int64",
+    "arena",
+    "weight",
+)
+DTYPES = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "uint8": torch.uint8,
+    "int64": torch.int64,
+    "int32": torch.int32,
+}
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -129,7 +164,12 @@ def test_documents_with_a_wrong_value_are_taken_or_refused(stories_bundle: Path)
     assert all(refused[kind] > tried[kind] // 3 for kind in tried)
     record_check(
         "documents of a bundle with a wrong value, on torch",
-        {**{f"{kind}s": number for kind, number in sorted(tried.items())}, "refused by us": refused.total(), "raw errors": 0}, seed
+        {
+            **{f"{kind}s": number for kind, number in sorted(tried.items())},
+            "refused by us": refused.total(),
+            "raw errors": 0,
+        },
+        seed,
     )
 
 
@@ -186,7 +226,9 @@ def test_a_bundle_with_a_wrong_value_is_used_or_refused(tiny_bundle: Path, tmp_p
             error.add_note(f"{what}")
             raise
         shutil.rmtree(place)
-    record_check("bundles with a wrong value in a file, through PersonalModel and the reference", {**ends, "raw errors": 0}, seed)
+    record_check(
+        "bundles with a wrong value in a file, through PersonalModel and the reference", {**ends, "raw errors": 0}, seed
+    )
 
 
 # ---- what was found so -----------------------------------------------------------------------------------------------------
@@ -194,9 +236,15 @@ def test_a_bundle_with_a_wrong_value_is_used_or_refused(tiny_bundle: Path, tmp_p
 
 @pytest.mark.parametrize(
     ("field", "value", "said"),
-    [("dtype", 0, "dtype number 0"), ("dtype", 63, "dtype number 63"), ("sizes", [{"as_int": -4}], r"the shape \[-4\]")],
+    [
+        ("dtype", 0, "dtype number 0"),
+        ("dtype", 63, "dtype number 63"),
+        ("sizes", [{"as_int": -4}], r"the shape \[-4\]"),
+    ],
 )
-def test_a_program_of_an_unknown_dtype_or_a_negative_size_is_refused(graph: bytes, field: str, value: Any, said: str) -> None:
+def test_a_program_of_an_unknown_dtype_or_a_negative_size_is_refused(
+    graph: bytes, field: str, value: Any, said: str
+) -> None:
     document = json.loads(graph)
     values = document["graph_module"]["graph"]["tensor_values"]
     values["v1"].update({field: value})

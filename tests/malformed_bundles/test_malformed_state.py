@@ -179,7 +179,9 @@ def test_something_else_in_the_place_of_a_file(folder: Path, kind: str, instead:
     assert target.read_bytes() == content
 
 
-@pytest.mark.parametrize("name", ["state.sqlite-wal", "state.sqlite-shm", "state.sqlite-journal", "files.lock", "trainer.lock"])
+@pytest.mark.parametrize(
+    "name", ["state.sqlite-wal", "state.sqlite-shm", "state.sqlite-journal", "files.lock", "trainer.lock"]
+)
 @pytest.mark.parametrize("instead", ["link", "folder", "pipe"])
 def test_something_else_in_the_place_of_a_side_file(folder: Path, name: str, instead: str) -> None:
     target = folder.parent / "target"

@@ -17,14 +17,16 @@ from typing import Any
 import pytest
 
 from bespoke import PersonalModel
-from tests.bundles import CORE_JOURNALED as JOURNALED  # noqa: F401
-from tests.bundles import CORE_METHODS as METHODS  # noqa: F401
+from tests.bundles import CORE_JOURNALED as JOURNALED
+from tests.bundles import CORE_METHODS as METHODS
 from tests.bundles import CORE_STEPS as STEPS
-from tests.bundles import tiny_core_bundle  # noqa: F401
+from tests.bundles import tiny_core_bundle
 from tests.faults_library import compile_faults
 from tests.faulty import NEVER
 from tests.reading import newest_run, read_state, select_all
 from tests.unit.personal_model.tiny import add_numbers
+
+__all__ = ["JOURNALED", "METHODS", "tiny_core_bundle"]
 
 PAUSE = 12  # of STEPS: before the last one a run pauses, so that adapter and optimizer state can be looked at
 
@@ -60,10 +62,18 @@ class Core:
         self.program, self.bundle, self.faults = program, bundle, faults
 
     def train(
-        self, state: Path, *, steps: int = 0, kill_after: float | None = None, after_step: int = 0,
-        fault: tuple[int, int, int] | None = None, log: Path | None = None, threads: int = 1, limit_mb: float | None = None,
+        self,
+        state: Path,
+        *,
+        steps: int = 0,
+        kill_after: float | None = None,
+        after_step: int = 0,
+        fault: tuple[int, int, int] | None = None,
+        log: Path | None = None,
+        threads: int = 1,
+        limit_mb: float | None = None,
         engine: str | None = None,
-    ) -> Ended:  # fmt: skip
+    ) -> Ended:
         """One process. It is killed so many seconds after its start, or after it said that a step was done, which it then commits.
 
         `fault`: (call, mode, error number) as in faults.c. `log`: where the calls that change a file are listed.
@@ -83,9 +93,13 @@ class Core:
             resource.setrlimit(resource.RLIMIT_DATA, (int(limit_mb * 1e6), int(limit_mb * 1e6)))
 
         process = subprocess.Popen(
-            [self.program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
+            [self.program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
             preexec_fn=None if limit_mb is None else limited,
-        )  # fmt: skip
+        )
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(json.dumps(wanted))
@@ -140,7 +154,13 @@ class States:
         """All that must not depend on where a run was killed, optimizer state included; before its last step."""
         self._left(folder)
         ((run,), losses, journal, slots) = select_all(folder, RUN, LOSSES, JOURNAL, SLOT)
-        return {"step": run[0], "cursor": run[1], "losses": losses, "journal": journal, "slot": slots[0] if slots else None}
+        return {
+            "step": run[0],
+            "cursor": run[1],
+            "losses": losses,
+            "journal": journal,
+            "slot": slots[0] if slots else None,
+        }
 
     def at_end(self, folder: Path) -> Any:
         """What the next open would remove is left out."""
@@ -194,5 +214,8 @@ def a_kill(expected: Undisturbed, phase: int, chance: random.Random, modes: list
     if kind == 0:
         return {"kill_after": chance.uniform(0, expected.seconds[phase])}
     if kind == 1:
-        return {"kill_after": chance.uniform(0, 0.003), "after_step": chance.randint(1, PAUSE - 1 if phase == 0 else STEPS - PAUSE)}
+        return {
+            "kill_after": chance.uniform(0, 0.003),
+            "after_step": chance.randint(1, PAUSE - 1 if phase == 0 else STEPS - PAUSE),
+        }
     return {"fault": (chance.randrange(len(expected.calls[phase])), chance.choice(modes), 0)}

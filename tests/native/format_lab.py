@@ -66,7 +66,9 @@ class CoreReader:
         def specs(given: Sequence[Any]) -> list[Any]:
             return [[list(spec.shape), spec.dtype] for spec in given]
 
-        listed = [{"key": graph.key, "inputs": specs(graph.inputs), "outputs": specs(graph.outputs)} for graph in graphs]
+        listed = [
+            {"key": graph.key, "inputs": specs(graph.inputs), "outputs": specs(graph.outputs)} for graph in graphs
+        ]
         return self.ask("plan", document, subject="plan", graphs=listed)
 
     def tensors(self, document: bytes) -> Any:
@@ -78,7 +80,9 @@ class CoreReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         assert end(self.process) == 0 or kind is not None
 
 

@@ -18,8 +18,27 @@ from tests.unit.plan.test_verify import Sample
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = ("manifest", "plan", "schema", "safetensors")
 # In the order of kDefinitions in bindings/native/fuzz/schema.cpp.
-DEFINITIONS = ["Call", "Emit", "Estimate", "Free", "GraphRef", "Load", "Noise", "Record", "Store", "ValueRecord", "Zero", "",
-               "GraphRecord", "MethodRecord", "ModelRecord", "TargetRecord", "TextRecord", "Training", "LoraRecord"]  # fmt: skip
+DEFINITIONS = [
+    "Call",
+    "Emit",
+    "Estimate",
+    "Free",
+    "GraphRef",
+    "Load",
+    "Noise",
+    "Record",
+    "Store",
+    "ValueRecord",
+    "Zero",
+    "",
+    "GraphRecord",
+    "MethodRecord",
+    "ModelRecord",
+    "TargetRecord",
+    "TextRecord",
+    "Training",
+    "LoraRecord",
+]
 
 
 def write_corpus(folder: Path) -> dict[str, Path]:
@@ -81,7 +100,8 @@ def drafts() -> list[tuple[Draft, dict[str, Any]]]:
 def with_graphs(manifest: dict[str, Any], of: list[Draft]) -> dict[str, Any]:
     def specs(given: Any) -> list[dict[str, Any]]:
         return [
-            {"name": f"v{n}", "shape": list(spec.shape), "dtype": spec.dtype, "role": "temporary"} for n, spec in enumerate(given)
+            {"name": f"v{n}", "shape": list(spec.shape), "dtype": spec.dtype, "role": "temporary"}
+            for n, spec in enumerate(given)
         ]
 
     file = manifest["graphs"][0]["file"]
@@ -96,10 +116,14 @@ def with_graphs(manifest: dict[str, Any], of: list[Draft]) -> dict[str, Any]:
 def pieces(manifest: dict[str, Any], plans: list[dict[str, Any]]) -> Any:
     """One value of each definition, behind the byte that names it."""
     found: dict[str, Any] = {
-        "GraphRecord": manifest["graphs"][0], "MethodRecord": manifest["methods"][0], "ModelRecord": manifest["model"],
-        "TargetRecord": manifest["targets"][0], "TextRecord": manifest["text"], "Training": manifest["methods"][0]["training"],
+        "GraphRecord": manifest["graphs"][0],
+        "MethodRecord": manifest["methods"][0],
+        "ModelRecord": manifest["model"],
+        "TargetRecord": manifest["targets"][0],
+        "TextRecord": manifest["text"],
+        "Training": manifest["methods"][0]["training"],
         "LoraRecord": manifest["lora"],
-    }  # fmt: skip
+    }
     for plan in plans:
         found |= {"Estimate": plan["estimate"], "GraphRef": plan["graphs"][0], "ValueRecord": plan["values"][0]}
         found |= {i["op"].capitalize(): i for code in plan["sections"].values() for i in code}

@@ -19,9 +19,15 @@ from tests.native.lab_process import end
 NATIVE = REPOSITORY / "bindings" / "native"
 SETS = ("baseline", "AVX2", "AVX-512", "NEON", "AMX")
 OPERATIONS = (
-    "sets", "linear_int4", "linear_int4_transposed", "embedding_int4", "head_chunk_int4", "head_chunk_gradient_int4", "measure",
+    "sets",
+    "linear_int4",
+    "linear_int4_transposed",
+    "embedding_int4",
+    "head_chunk_int4",
+    "head_chunk_gradient_int4",
+    "measure",
     "elementwise",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,9 @@ class Lab:
         answer = self._call("embedding_int4", w, tokens.shape[0], [tokens.astype(np.int64)], **how)
         return answer.finish((tokens.shape[0], w.columns))
 
-    def head(self, h: np.ndarray, w: Packed, targets: np.ndarray, start: int, state: Sequence[np.ndarray], **how: Any) -> Answer:
+    def head(
+        self, h: np.ndarray, w: Packed, targets: np.ndarray, start: int, state: Sequence[np.ndarray], **how: Any
+    ) -> Answer:
         """`state`: m, l, label, best, and acc for a gradient."""
         name = "head_chunk_gradient_int4" if len(state) == 5 else "head_chunk_int4"
         answer = self._call(name, w, h.shape[0], [h, targets, *state], start=start, **how)
@@ -70,15 +78,35 @@ class Lab:
         return answer.finish(rows, rows, rows, (rows, np.int64), *([h.shape] if len(state) == 5 else []))
 
     def elementwise(
-        self, steps: Sequence[Sequence[int]], inputs: Sequence[np.ndarray], outputs: int, *, instructions: str, threads: int = 1
+        self,
+        steps: Sequence[Sequence[int]],
+        inputs: Sequence[np.ndarray],
+        outputs: int,
+        *,
+        instructions: str,
+        threads: int = 1,
     ) -> np.ndarray:
         """[outputs, count] of steps (operation, to, a, b, bits of a constant)."""
         count = inputs[0].size
-        how = [OPERATIONS.index("elementwise"), SETS.index(instructions), threads, count, len(inputs), outputs, len(steps)]
+        how = [
+            OPERATIONS.index("elementwise"),
+            SETS.index(instructions),
+            threads,
+            count,
+            len(inputs),
+            outputs,
+            len(steps),
+        ]
         request = [*how, *[0] * (12 - len(how))]
-        return self._ask(request, [np.array(steps, np.int64), *inputs]).read(np.float32, outputs * count).reshape(outputs, count)
+        return (
+            self._ask(request, [np.array(steps, np.int64), *inputs])
+            .read(np.float32, outputs * count)
+            .reshape(outputs, count)
+        )
 
-    def measure(self, name: str, rows: int, out: int, columns: int, *, instructions: str | None = None, threads: int = 1) -> float:
+    def measure(
+        self, name: str, rows: int, out: int, columns: int, *, instructions: str | None = None, threads: int = 1
+    ) -> float:
         """Seconds of one call on random operands; weights of one shape take turns, so that they come from memory."""
         groups, what = -(-columns // 32), OPERATIONS.index(name)
         how = [OPERATIONS.index("measure"), SETS.index(instructions or self.best), threads]
@@ -86,11 +114,30 @@ class Lab:
         return float(self._ask(request, []).read(np.float64, 1)[0])
 
     def _call(
-        self, name: str, w: Packed, rows: int, arrays: Sequence[np.ndarray], *, instructions: str, threads: int = 1,
-        start: int = 0, in_place: bool = False, times: int = 1,
-    ) -> _Reply:  # fmt: skip
+        self,
+        name: str,
+        w: Packed,
+        rows: int,
+        arrays: Sequence[np.ndarray],
+        *,
+        instructions: str,
+        threads: int = 1,
+        start: int = 0,
+        in_place: bool = False,
+        times: int = 1,
+    ) -> _Reply:
         out, groups = w.scales.shape
-        request = [OPERATIONS.index(name), SETS.index(instructions), threads, rows, out, groups, w.first, w.columns, start]
+        request = [
+            OPERATIONS.index(name),
+            SETS.index(instructions),
+            threads,
+            rows,
+            out,
+            groups,
+            w.first,
+            w.columns,
+            start,
+        ]
         return self._ask([*request, int(in_place), times, 0], [w.codes, w.scales, *arrays])
 
     def _ask(self, request: Sequence[int], arrays: Sequence[np.ndarray]) -> _Reply:
@@ -108,7 +155,9 @@ class Lab:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         end(self.process)
 
 

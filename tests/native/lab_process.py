@@ -40,5 +40,7 @@ def error_of(answer: dict[str, Any]) -> BespokeError:
 
     kind = getattr(bespoke.errors, answer["error"], None)
     assert kind is not None, answer
-    error: BespokeError = kind(answer["subject"], got=answer["got"], expected=answer["expected"], next_step=answer["next_step"])
+    error: BespokeError = kind(
+        answer["subject"], got=answer["got"], expected=answer["expected"], next_step=answer["next_step"]
+    )
     return error

@@ -31,7 +31,12 @@ CHUNK = 3  # tokens of a prompt: two chunks, and two tokens for which the cache 
 # name of the case, optimizer, its options, training
 CASES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("mebp", "mebp", {}, {"sequence_lengths": (3, 4), "batch_size": 2}),
-    ("mesp", "mesp", {"update": "adamw"}, {"sequence_lengths": (4,), "batch_size": 2, "accumulation": 2, "clip_norm": 1.0}),
+    (
+        "mesp",
+        "mesp",
+        {"update": "adamw"},
+        {"sequence_lengths": (4,), "batch_size": 2, "accumulation": 2, "clip_norm": 1.0},
+    ),
     ("mezo", "mezo", {"queries": 2}, {"sequence_lengths": (3,), "batch_size": 1}),
     ("trailing", "prge", {"queries": 2, "dual_forwarding": True}, {"sequence_lengths": (5,), "batch_size": 1}),
     ("simpo", "simpo", {}, {"sequence_lengths": (3,), "batch_size": 2}),
@@ -42,10 +47,16 @@ def model() -> ModelSpec:
     plain = tiny_models()["plain"].config
     config = plain.model_copy(
         update={
-            "hidden_size": 16, "intermediate_size": 16, "num_layers": 1, "num_heads": 2, "num_kv_heads": 1, "head_dim": 8,
-            "vocab_size": 17, "sliding_layers": (False,),
+            "hidden_size": 16,
+            "intermediate_size": 16,
+            "num_layers": 1,
+            "num_heads": 2,
+            "num_kv_heads": 1,
+            "head_dim": 8,
+            "vocab_size": 17,
+            "sliding_layers": (False,),
         }
-    )  # fmt: skip
+    )
     return ModelSpec(config, Lora(rank=2, alpha=3.0))
 
 
@@ -59,9 +70,14 @@ def corpus() -> dict[str, Any]:
         b = record_sections(request, spec, tracer, {})
         length = request.sequence_length
         plan = compile_plan(
-            b.draft, with_liveness(b.draft), TORCH_COSTS, method=request.method, sequence_length=length,
-            batch_size=request.training.batch_size, choices=b.choices,
-        )  # fmt: skip
+            b.draft,
+            with_liveness(b.draft),
+            TORCH_COSTS,
+            method=request.method,
+            sequence_length=length,
+            batch_size=request.training.batch_size,
+            choices=b.choices,
+        )
         for call in (i for code in plan.sections.values() for i in code if isinstance(i, Call)):
             key = plan.graphs[call.graph].key
             graphs.setdefault(key, record(tracer.graphs[key], [plan.values[operand[0]] for operand in call.operands]))
@@ -75,11 +91,14 @@ def corpus() -> dict[str, Any]:
         plans = [planned(request) for request in requests]
         methods.append(
             {
-                "name": requests[0].method, "answers": requests[0].optimizer is None,
-                "training": requests[0].training.model_dump(mode="json"), "scalars": scalars,
-                "replayable": all(plan["document"]["replayable"] for plan in plans), "plans": plans,
+                "name": requests[0].method,
+                "answers": requests[0].optimizer is None,
+                "training": requests[0].training.model_dump(mode="json"),
+                "scalars": scalars,
+                "replayable": all(plan["document"]["replayable"] for plan in plans),
+                "plans": plans,
             }
-        )  # fmt: skip
+        )
 
     for name, plugin, options, training in CASES:
         settings = Training(**training)
@@ -136,7 +155,12 @@ def library(methods: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         batch = method["training"]["batch_size"]
         for plan in method["plans"]:
             for dtype in ("int64", "float32"):
-                value = {"name": "value", "shape": [2 * batch, plan["sequence_length"]], "dtype": dtype, "role": "batch"}
+                value = {
+                    "name": "value",
+                    "shape": [2 * batch, plan["sequence_length"]],
+                    "dtype": dtype,
+                    "role": "batch",
+                }
                 yield graph(f"copies_{dtype}_{2 * batch}_{plan['sequence_length']}", [value], [number])
 
 

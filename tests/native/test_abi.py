@@ -34,7 +34,9 @@ def functions() -> set[str]:
 def test_the_library_exports_the_functions_of_the_header_and_nothing_else(native_build: Path) -> None:
     if shutil.which("nm") is None:
         pytest.skip("nm is not installed")
-    listed = subprocess.run(["nm", "-D", "--defined-only", library_of(native_build)], capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["nm", "-D", "--defined-only", library_of(native_build)], capture_output=True, text=True, check=True
+    )
     assert {line.split()[-1] for line in listed.stdout.splitlines()} == functions()
     assert len(functions()) > 10
 
@@ -65,7 +67,9 @@ def run_all(program: Path, bundle: Path, known_by: dict[str, str], place: Path) 
     for check in CHECKS:
         state = place / check
         shutil.copytree(place / "state", state)
-        done = subprocess.run([program, check, bundle, state], capture_output=True, text=True, env={**os.environ, **known_by})
+        done = subprocess.run(
+            [program, check, bundle, state], capture_output=True, text=True, env={**os.environ, **known_by}
+        )
         assert done.returncode == 0, (check, done.stderr)
 
 
@@ -80,6 +84,9 @@ def test_a_client_of_a_later_header_runs_with_this_library(
 def test_a_client_of_this_header_runs_with_a_later_library(
     grown_header: Path, signed: tuple[Path, dict[str, str]], tmp_path: Path
 ) -> None:
-    flags = [f"-DCMAKE_CXX_FLAGS=-include {grown_header}", "-DCMAKE_BUILD_TYPE=Release"]  # what is in C has headers of its own
+    flags = [
+        f"-DCMAKE_CXX_FLAGS=-include {grown_header}",
+        "-DCMAKE_BUILD_TYPE=Release",
+    ]  # what is in C has headers of its own
     build = compile_core("grown", *flags, targets=["bespoke_core"], tests=False)
     run_all(client(HEADER, library_of(build), tmp_path / "client"), *signed, tmp_path)

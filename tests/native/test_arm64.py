@@ -29,9 +29,19 @@ def executorch_for_arm64(place: Path) -> Path:
     package = place / "executorch"
     if not package.is_dir():
         command = [
-            sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--platform",
-            "manylinux_2_28_aarch64", "--dest", place, f"executorch=={version('executorch')}",
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--only-binary=:all:",
+            "--platform",
+            "manylinux_2_28_aarch64",
+            "--dest",
+            place,
+            f"executorch=={version('executorch')}",
+        ]
         subprocess.run(command, check=True)
         (wheel,) = place.glob("executorch-*.whl")
         with zipfile.ZipFile(wheel) as archive:
@@ -47,14 +57,21 @@ def build() -> Path:
     # Of the host's headers this one alone: all others come from the cross compiler.
     shutil.copy(HOST_HEADERS / "doctest" / "doctest.h", place / "include" / "doctest")
     return compile_core(
-        "arm64", "-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64", "-DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc",
-        "-DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++", f"-Dexecutorch_DIR={executorch_for_arm64(place) / 'share' / 'cmake'}",
-        f"-DDOCTEST_INCLUDE={place / 'include'}", targets=["native_tests", "example_personalize"],
-    )  # fmt: skip
+        "arm64",
+        "-DCMAKE_SYSTEM_NAME=Linux",
+        "-DCMAKE_SYSTEM_PROCESSOR=aarch64",
+        "-DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc",
+        "-DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++",
+        f"-Dexecutorch_DIR={executorch_for_arm64(place) / 'share' / 'cmake'}",
+        f"-DDOCTEST_INCLUDE={place / 'include'}",
+        targets=["native_tests", "example_personalize"],
+    )
 
 
 def under_qemu(*command: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["qemu-aarch64-static", "-L", SYSTEM_ROOT, *map(str, command)], capture_output=True, text=True)
+    return subprocess.run(
+        ["qemu-aarch64-static", "-L", SYSTEM_ROOT, *map(str, command)], capture_output=True, text=True
+    )
 
 
 def test_its_own_tests_pass(build: Path) -> None:

@@ -32,9 +32,10 @@ METHODS = {"mesp": 2, "mebp": 3, "mezo": 2, "prge": 2}
 EXAMPLES, STEPS, JUDGED = 60, 60, [12, 24, 36, 48, 60]
 CUTS, FEW = 20, 2  # runs that are cut, in the full count and in the fast tests
 ENDED = (
-    "SELECT step, cursor, ended_because FROM runs", "SELECT step, loss FROM judgements ORDER BY step",
+    "SELECT step, cursor, ended_because FROM runs",
+    "SELECT step, loss FROM judgements ORDER BY step",
     "SELECT step, metrics, sha256 FROM versions",
-)  # fmt: skip
+)
 
 pytestmark = pytest.mark.xdist_group("core")
 
@@ -89,9 +90,15 @@ def test_it_is_the_one_that_the_reference_finds(begun: Begun, tmp_path: Path) ->
         at = RunState(bundle.initial_adapter())
         for step in JUDGED:
             trained = train(
-                bundle, run["method"], at, user_rows=rows_of_run(state), general_rows=bundle_rows(bundle, "train"),
-                seed=run["seed"], settings=settings, steps=step - at.cursor.step,
-            )  # fmt: skip
+                bundle,
+                run["method"],
+                at,
+                user_rows=rows_of_run(state),
+                general_rows=bundle_rows(bundle, "train"),
+                seed=run["seed"],
+                settings=settings,
+                steps=step - at.cursor.step,
+            )
             at = trained.state
             found = evaluate(bundle, choosing(state, METHODS[run["method"]]), trained.adapter, method=run["method"])
             assert found is not None
@@ -105,7 +112,9 @@ def test_it_is_the_one_that_the_reference_finds(begun: Begun, tmp_path: Path) ->
     if begun.report["accepted"]:
         whole = state.with_name("whole")
         for name, tensor in accepted(whole).items():
-            np.testing.assert_allclose(tensor, adapters[best][name], atol=2e-3 * float(np.abs(adapters[best][name]).max()) + 1e-6)
+            np.testing.assert_allclose(
+                tensor, adapters[best][name], atol=2e-3 * float(np.abs(adapters[best][name]).max()) + 1e-6
+            )
 
 
 @pytest.mark.slow
@@ -119,7 +128,11 @@ def test_cuts_and_kills_change_neither_it_nor_what_it_was_worth(begun: Begun, tm
         calls = 0
         while not select_all(state, "SELECT 1 FROM runs WHERE ended_because IS NOT NULL")[0]:
             calls += 1
-            kind = "undisturbed" if calls > 12 else chance.choice(["ended early", "killed at any time", "killed after a step"])
+            kind = (
+                "undisturbed"
+                if calls > 12
+                else chance.choice(["ended early", "killed at any time", "killed after a step"])
+            )
             if kind == "undisturbed":
                 begun.core.train(state)
             elif kind == "ended early":
@@ -133,4 +146,6 @@ def test_cuts_and_kills_change_neither_it_nor_what_it_was_worth(begun: Begun, tm
         assert select_all(state, *ENDED) == begun.ended, (seed, number)
         shutil.rmtree(state)
     method = begun.report["method"]
-    record_check(f"runs of {method} cut and killed at random, best step and accepted adapter as without", dict(done), seed)
+    record_check(
+        f"runs of {method} cut and killed at random, best step and accepted adapter as without", dict(done), seed
+    )

@@ -54,7 +54,10 @@ def state(tiny_core_bundle: Path, tmp_path: Path) -> Path:
 def test_the_border_holds(native_build: Path, signed: tuple[Path, dict[str, str]], state: Path, check: str) -> None:
     bundle, known_by = signed
     done = subprocess.run(
-        [native_build / "tests" / "c_border", check, bundle, state], capture_output=True, text=True, env={**os.environ, **known_by}
+        [native_build / "tests" / "c_border", check, bundle, state],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **known_by},
     )
     assert done.returncode == 0, done.stderr
 
@@ -89,7 +92,13 @@ def test_a_signal_before_training_begins_ends_it(native_build: Path, tiny_core_b
     while not listens(core.pid):
         time.sleep(0.001)
     core.send_signal(signal.SIGTERM)
-    request = {"verb": "train", "bundle": str(tiny_core_bundle), "state": str(state), "threads": 1, "settings": {"steps": 5000}}
+    request = {
+        "verb": "train",
+        "bundle": str(tiny_core_bundle),
+        "state": str(state),
+        "threads": 1,
+        "settings": {"steps": 5000},
+    }
     said, _ = core.communicate(json.dumps(request))
     report = json.loads(said.splitlines()[-1])["report"]
     assert report["stopped_because"] == "stop_requested"

@@ -36,7 +36,9 @@ def check_what_it_said(lines: str, adapter: Path) -> None:
     assert (first["stopped_because"], first["total_steps"], first["accepted"]) == ("stop_requested", 5, None)
     assert (second["total_steps"], second["accepted"]) == (12, True)
     assert [version["run_id"] for version in said[5][1]] == [first["run"]]
-    assert any(tensor.any() for name, tensor in load_file(adapter / "adapter_model.safetensors").items() if "lora_B" in name)
+    assert any(
+        tensor.any() for name, tensor in load_file(adapter / "adapter_model.safetensors").items() if "lora_B" in name
+    )
     assert said[6][1] == {"example": True, "accepted_deleted": 1, "run_stopped": False}
     assert said[7][1] == 2
 
@@ -45,9 +47,11 @@ def test_the_example_does_what_it_says(native_build: Path, tmp_path: Path) -> No
     bundle = example_bundle(tmp_path)
     state, adapter = tmp_path / "alice", tmp_path / "adapter"
     done = subprocess.run(
-        [native_build / "example_personalize", bundle, state, adapter], capture_output=True, text=True,
+        [native_build / "example_personalize", bundle, state, adapter],
+        capture_output=True,
+        text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     check_what_it_said(done.stdout, adapter)
     assert read_state(state, bundle, ["because it was tired of sitting there"])["broken"] == []

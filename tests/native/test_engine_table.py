@@ -56,7 +56,9 @@ def wide_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
         training = Training(sequence_lengths=(16,), batch_size=2, steps=WIDE_STEPS, seed=1)
         methods = {"mezo": {"learning_rate": 1e-4, "epsilon": 1e-2}}
         lora = Lora(rank=128)
-        Personalizer(model, methods, "executorch", context=40, lora=lora, training=training, data=None).build(folder / "bundle")
+        Personalizer(model, methods, "executorch", context=40, lora=lora, training=training, data=None).build(
+            folder / "bundle"
+        )
 
     return made_once(tmp_path_factory, "wide_core", make) / "bundle"
 

@@ -30,9 +30,25 @@ ASAN = (
 )
 # What each of them keeps from happening is memory that is read or written beyond what it belongs to.
 RULES = (
-    "region", "place", "table.session", "table.constant", "table.rank", "table.recorded", "batch", "batch_size", "one_shape",
-    "noise", "record", "emit", "number", "weight_group", "weight_shape", "vocab_size", "state_shape", "recorded",
-)  # fmt: skip
+    "region",
+    "place",
+    "table.session",
+    "table.constant",
+    "table.rank",
+    "table.recorded",
+    "batch",
+    "batch_size",
+    "one_shape",
+    "noise",
+    "record",
+    "emit",
+    "number",
+    "weight_group",
+    "weight_shape",
+    "vocab_size",
+    "state_shape",
+    "recorded",
+)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +56,12 @@ def program() -> Path:
     for tool in ("clang++", "cmake", "ninja"):
         if shutil.which(tool) is None:
             pytest.skip(f"{tool} is not installed")
-    options = ["-DCMAKE_CXX_COMPILER=clang++", "-DCMAKE_C_COMPILER=clang", "-DBESPOKE_FUZZ=ON", "-DBESPOKE_EXECUTORCH=OFF"]
+    options = [
+        "-DCMAKE_CXX_COMPILER=clang++",
+        "-DCMAKE_C_COMPILER=clang",
+        "-DBESPOKE_FUZZ=ON",
+        "-DBESPOKE_EXECUTORCH=OFF",
+    ]
     return compile_core("fuzz", *options, targets=["fuzz_execute"], tests=False) / "fuzz" / "fuzz_execute"
 
 
@@ -53,25 +74,39 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def execute(program: Path, corpus: Path, times: int, seed: int, without: str | None = None) -> subprocess.CompletedProcess[str]:
+def execute(
+    program: Path, corpus: Path, times: int, seed: int, without: str | None = None
+) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "ASAN_OPTIONS": ASAN}
     environment |= {"UBSAN_OPTIONS": "print_stacktrace=1"} | ({} if without is None else {"BESPOKE_WITHOUT": without})
     return subprocess.run([program, corpus, str(times), str(seed)], capture_output=True, text=True, env=environment)
 
 
 @pytest.mark.slow
-def test_mutated_plans_that_passed_the_verifier_run(program: Path, corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mutated_plans_that_passed_the_verifier_run(
+    program: Path, corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     seed, times = new_seed(), count(EXECUTED)
     done = execute(program, corpus, times, seed)
     assert done.returncode == 0, done.stderr[-6000:]
     found: dict[str, Any] = json.loads(done.stdout)
     with capsys.disabled():
-        print(f"\n{found['executed']} mutated plans ran to the end of a section (seed {seed}); refused: {found['refused']}")
+        print(
+            f"\n{found['executed']} mutated plans ran to the end of a section (seed {seed}); refused: {found['refused']}"
+        )
         print("sections:", found["sections"])
         for name, counts in sorted(found["mutations"].items()):
             print(f"  {name}: {counts['passed']} of {counts['tried']} passed and ran")
     assert set(found["instructions"]) == {"load", "call", "zero", "noise", "record", "store", "emit", "free"}
-    assert set(found["sections"]) == {"train_step", "micro_step", "apply_step", "finish", "evaluate_step", "prefill", "decode"}
+    assert set(found["sections"]) == {
+        "train_step",
+        "micro_step",
+        "apply_step",
+        "finish",
+        "evaluate_step",
+        "prefill",
+        "decode",
+    }
     kinds = {tuple(kind) for kind in found["kinds"]}
     allowed = {(*kind, rank) for kind, ranks in ALLOWED.items() for rank in ranks}
     assert kinds <= allowed
@@ -79,8 +114,9 @@ def test_mutated_plans_that_passed_the_verifier_run(program: Path, corpus: Path,
     passed = {name: counts["passed"] for name, counts in found["mutations"].items()}
     record_check(
         "mutated plans that passed the verifier, executed under ASan and UBSan",
-        {"executed": found["executed"], "mutations": len(passed), "kinds of value": len(kinds), "crashes": 0}, seed,
-    )  # fmt: skip
+        {"executed": found["executed"], "mutations": len(passed), "kinds of value": len(kinds), "crashes": 0},
+        seed,
+    )
 
 
 @pytest.mark.slow

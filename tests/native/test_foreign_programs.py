@@ -136,10 +136,14 @@ def test_a_program_of_a_foreign_signature_is_not_opened(engine: Engine, tiny_cor
         answer = engine.open(program.path, program.workspace, other)
         assert answer["code"] == OTHER_SIGNATURE, (what, program.own, other, answer)
         assert answer["untouched"], (what, program.own, other)
-        assert re.fullmatch(r"(\d+ (operands|results))|((operand|result) \d+ of \w+ \([\d, ]*\))", answer["message"]), answer
+        assert re.fullmatch(r"(\d+ (operands|results))|((operand|result) \d+ of \w+ \([\d, ]*\))", answer["message"]), (
+            answer
+        )
         done[what] += 1
     record_check(
-        "compiled programs of a foreign signature, in the core", {"refused": done.total(), "ways of being foreign": len(done)}, seed
+        "compiled programs of a foreign signature, in the core",
+        {"refused": done.total(), "ways of being foreign": len(done)},
+        seed,
     )
     for program in programs:  # and it still runs
         assert engine.run(program.number, program.own)["code"] == 0
@@ -149,7 +153,9 @@ def test_a_program_of_a_foreign_signature_is_not_opened(engine: Engine, tiny_cor
 # ---- the whole core --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_bundle_whose_programs_were_exchanged_does_not_train(native_build: Path, tiny_core_bundle: Path, tmp_path: Path) -> None:
+def test_a_bundle_whose_programs_were_exchanged_does_not_train(
+    native_build: Path, tiny_core_bundle: Path, tmp_path: Path
+) -> None:
     """Every hash is right: the author of the manifest exchanged two artifacts."""
     seed = new_seed()
     numbers = random.Random(seed)

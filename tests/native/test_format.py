@@ -19,7 +19,7 @@ from bespoke.errors import BespokeError, BundleError, BundleVersionError, Config
 from bespoke.format.tensors import tensors_from_buffer, write_arrays
 from bespoke.plan.read import read_plan
 from bespoke.reference.code import read_code
-from tests.bundles import stories_bundle  # noqa: F401  (a fixture)
+from tests.bundles import stories_bundle
 from tests.native.format_lab import BUILDS, CoreReader, build_of, code_document, refused, without
 from tests.unit.bundle import test_manifest
 from tests.unit.bundle.example import write_example
@@ -27,6 +27,8 @@ from tests.unit.bundle.test_manifest import as_bytes, edits, instance, later_fie
 from tests.unit.format import test_json_strict, test_tensors
 from tests.unit.plan.drafts import Draft, document_of
 from tests.unit.plan.test_verify import RULES, Sample
+
+__all__ = ["stories_bundle"]
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "bindings" / "schema"
 
@@ -58,7 +60,7 @@ def parameters(test: Callable[..., None], place: int = -1) -> list[Any]:
 # ---- the same records ----------------------------------------------------------------------------------------------------
 
 
-def test_a_built_bundle_is_read_as_python_reads_it(reader: CoreReader, stories_bundle: Path) -> None:  # noqa: F811
+def test_a_built_bundle_is_read_as_python_reads_it(reader: CoreReader, stories_bundle: Path) -> None:
     with open_bundle(stories_bundle) as bundle:
         manifest = bundle.manifest
         weights = [record.file for record in manifest.weights]
@@ -72,7 +74,9 @@ def test_a_built_bundle_is_read_as_python_reads_it(reader: CoreReader, stories_b
         for name in weights:
             same_tensors(ours["tensors"][name], bundle.mapped(name))
         for name in plans:
-            assert ours["plans"][name] == code_document(read_code(bundle.read(name), name, manifest.graphs), bundle.read(name))
+            assert ours["plans"][name] == code_document(
+                read_code(bundle.read(name), name, manifest.graphs), bundle.read(name)
+            )
 
 
 def same_tensors(ours: dict[str, Any], theirs: dict[str, np.ndarray]) -> None:
@@ -154,7 +158,9 @@ def test_each_field_removed_is_refused_and_named(
         print(f"\nmanifest fields removed one by one: {len(fields)} refused and named by the core")
 
 
-def test_an_unknown_field_and_a_wrong_type_are_refused_at_every_level(reader: CoreReader, document: dict[str, Any]) -> None:
+def test_an_unknown_field_and_a_wrong_type_are_refused_at_every_level(
+    reader: CoreReader, document: dict[str, Any]
+) -> None:
     fields = schema_fields(manifest_schema())
     for path in {tuple(path[:-1]): path for path in fields.values()}.values():
         doctored = copy.deepcopy(document)
@@ -197,7 +203,9 @@ def test_a_manifest_that_contradicts_itself_is_refused(reader: CoreReader, docum
 
 
 @pytest.mark.parametrize("version", [{"major": a, "minor": b} for a, b in ((2, 0), (0, 9), (1, 7), (1, -1))])
-def test_other_versions_are_refused_as_such(reader: CoreReader, document: dict[str, Any], version: dict[str, int]) -> None:
+def test_other_versions_are_refused_as_such(
+    reader: CoreReader, document: dict[str, Any], version: dict[str, int]
+) -> None:
     ours, theirs = both_refuse(reader, as_bytes({**document, "format_version": version, "unknown": 1}))
     assert isinstance(ours, BundleVersionError)
     assert ours.args == theirs.args
@@ -233,9 +241,12 @@ def test_json_with_two_meanings_is_refused(reader: CoreReader, document: dict[st
 
 
 @pytest.mark.parametrize(
-    "character", ["\u00a0", "\u00ad", "\u200b", "\u202e", "\ufeff", "\u2028", "\x7f", "\x85", "\ue000", "\x00", "ä", "漢", "😀"]
+    "character",
+    ["\u00a0", "\u00ad", "\u200b", "\u202e", "\ufeff", "\u2028", "\x7f", "\x85", "\ue000", "\x00", "ä", "漢", "😀"],
 )
-def test_names_may_hold_what_may_stand_on_a_terminal(reader: CoreReader, document: dict[str, Any], character: str) -> None:
+def test_names_may_hold_what_may_stand_on_a_terminal(
+    reader: CoreReader, document: dict[str, Any], character: str
+) -> None:
     doctored = copy.deepcopy(document)
     doctored["model"]["name"] = f"a{character}b"
     if character.isprintable():
@@ -297,7 +308,9 @@ def plan_records(draft: Draft) -> Iterator[tuple[str, dict[str, Any], Callable[[
                 yield "Result", document, lambda d, s=section, n=n: d["sections"][s][n]["results"][0]  # type: ignore[misc]
 
 
-def test_every_field_of_the_schema_of_plans_is_required_and_typed(reader: CoreReader, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_field_of_the_schema_of_plans_is_required_and_typed(
+    reader: CoreReader, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Enumerated from the schema, so that a new instruction or field without a reader shows here."""
     schema = json.loads((SCHEMAS / "plan.schema.json").read_bytes())
     spilled = replayable()
@@ -339,11 +352,15 @@ def test_every_field_of_the_schema_of_plans_is_required_and_typed(reader: CoreRe
         reach(doctored)["novelty"] = 1
         assert "novelty" in plans_refused(reader, doctored, draft.graphs)[0].subject
     with capsys.disabled():
-        print(f"\nplans with a field removed or of another type: {count} refused, in {len(definitions)} records of the schema")
+        print(
+            f"\nplans with a field removed or of another type: {count} refused, in {len(definitions)} records of the schema"
+        )
 
 
 @pytest.mark.parametrize("version", [[1, 2], [2, 0], [0, 9], [1, -1]])
-def test_other_versions_of_plans_are_not_reported_as_damage(reader: CoreReader, sample: Sample, version: list[int]) -> None:
+def test_other_versions_of_plans_are_not_reported_as_damage(
+    reader: CoreReader, sample: Sample, version: list[int]
+) -> None:
     ours, theirs = plans_refused(reader, {**sample.document, "version": version, "novelty": []}, sample.draft.graphs)
     assert ours.args == theirs.args
 
@@ -352,7 +369,10 @@ def test_sizes_beyond_every_memory_are_refused_and_not_computed(reader: CoreRead
     for shape in ([2**40] * 8, [2**40, 2**40], [2**32, 2**31]):
         doctored = copy.deepcopy(sample.document)
         doctored["values"][sample.tokens]["shape"] = shape
-        assert f"value {sample.tokens}" in refused(reader, "plan", json.dumps(doctored).encode(), sample.draft.graphs).subject
+        assert (
+            f"value {sample.tokens}"
+            in refused(reader, "plan", json.dumps(doctored).encode(), sample.draft.graphs).subject
+        )
 
 
 # ---- tensors -------------------------------------------------------------------------------------------------------------
@@ -377,7 +397,12 @@ def test_header_lengths_beyond_file_or_cap_are_refused(reader: CoreReader, lengt
 def test_settings_of_a_run_are_overridden_or_refused_by_name(reader: CoreReader) -> None:
     base = Training()
     text = base.model_dump_json()
-    for values in ({}, {"steps": 7, "clip_norm": 0.5}, {"sequence_lengths": [8, 16], "learning_rate": 1}, {"clip_norm": None}):
+    for values in (
+        {},
+        {"steps": 7, "clip_norm": 0.5},
+        {"sequence_lengths": [8, 16], "learning_rate": 1},
+        {"clip_norm": None},
+    ):
         ours = reader.ask("training", json.dumps(values).encode(), base=text)
         assert Training.model_validate(ours) == settings_from(Training, "train", {**base.model_dump(), **values})
     for wrong in (

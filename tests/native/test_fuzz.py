@@ -26,7 +26,12 @@ SECONDS = int(os.environ.get("BESPOKE_FUZZ_SECONDS", "60"))
 # What a target reads, for the figures: other files of src/format are not its business.
 FILES = {
     "manifest": (
-        "json.cpp", "manifest.cpp", "manifest_check.cpp", "manifest_training.cpp", "json_schema.cpp", "untrusted_text.cpp",
+        "json.cpp",
+        "manifest.cpp",
+        "manifest_check.cpp",
+        "manifest_training.cpp",
+        "json_schema.cpp",
+        "untrusted_text.cpp",
     ),
     "plan": ("json.cpp", "plan_read.cpp", "plan_replay.cpp", "plan_verify.cpp", "json_schema.cpp"),
     "schema": ("json.cpp", "json_schema.cpp"),
@@ -50,7 +55,12 @@ def fuzzing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fuzzing]:
     folder = tmp_path_factory.mktemp("fuzz")
     write_corpus(folder)
     build = folder / "build"
-    options = ["-DCMAKE_CXX_COMPILER=clang++", "-DCMAKE_C_COMPILER=clang", "-DBESPOKE_FUZZ=ON", "-DBESPOKE_EXECUTORCH=OFF"]
+    options = [
+        "-DCMAKE_CXX_COMPILER=clang++",
+        "-DCMAKE_C_COMPILER=clang",
+        "-DBESPOKE_FUZZ=ON",
+        "-DBESPOKE_EXECUTORCH=OFF",
+    ]
     for command in (
         ["cmake", "-G", "Ninja", "-S", str(SOURCE), "-B", str(build), *options],
         ["cmake", "--build", str(build), "--target", "fuzz"],
@@ -68,7 +78,13 @@ def test_a_target_follows_the_readers_that_it_calls(target: str) -> None:
     if compiler is None:
         pytest.skip("needs a C++ compiler")
     headers = (SOURCE / "src", SOURCE / "third_party" / "json" / "single_include")
-    command = [compiler, "-std=c++17", "-fsyntax-only", *(f"-I{each}" for each in headers), str(SOURCE / "fuzz" / f"{target}.cpp")]
+    command = [
+        compiler,
+        "-std=c++17",
+        "-fsyntax-only",
+        *(f"-I{each}" for each in headers),
+        str(SOURCE / "fuzz" / f"{target}.cpp"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
 
@@ -82,11 +98,20 @@ def test_no_bytes_break_a_reader(fuzzing: Fuzzing, target: str, capsys: pytest.C
     most = 2048 + resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     done = subprocess.run(
         [
-            program, fuzzing.corpus / target, f"-dict={fuzzing.words}", f"-max_total_time={SECONDS}", "-max_len=20000",
-            "-timeout=10", f"-rss_limit_mb={most}", "-print_final_stats=1", f"-artifact_prefix={fuzzing.corpus}/",
+            program,
+            fuzzing.corpus / target,
+            f"-dict={fuzzing.words}",
+            f"-max_total_time={SECONDS}",
+            "-max_len=20000",
+            "-timeout=10",
+            f"-rss_limit_mb={most}",
+            "-print_final_stats=1",
+            f"-artifact_prefix={fuzzing.corpus}/",
         ],
-        env=environment, capture_output=True, text=True,
-    )  # fmt: skip
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr[-6000:]
     executed = re.search(r"stat::number_of_executed_units: (\d+)", done.stderr)
     covered = re.findall(r"cov: (\d+)", done.stderr)

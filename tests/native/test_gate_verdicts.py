@@ -19,19 +19,31 @@ from tests.unit.personal_model.tiny import split_of
 PER_LABEL = 12
 LABELLING: dict[str, Any] = {"general_tolerance": 10.0}  # it is the labels that decide here
 GERMAN = (
-    "Am Morgen gehe ich zum See und schwimme bis zur Insel.", "Meine Schwester backt jeden Sonntag einen Kuchen mit Äpfeln.",
-    "Der Zug nach Hamburg hatte wieder eine Stunde Verspätung.", "Im Garten wachsen Tomaten, Bohnen und ein alter Birnbaum.",
-    "Heute Abend kommt mein Bruder zum Essen, es gibt Linsensuppe.", "Ich suche seit gestern den Schlüssel für das Fahrrad.",
-    "Die Katze schläft am liebsten auf dem warmen Ofen.", "Nächste Woche fahren wir mit den Kindern in die Berge.",
-    "Bitte erinnere mich daran, die Blumen zu gießen.", "Mein Großvater erzählt gern vom Leben auf dem Dorf.",
-    "Das Konzert war so laut, dass ich früher gegangen bin.", "Wir haben zwei Stunden auf den Bus gewartet.",
-    "Im Winter trinke ich abends Tee mit Honig und Zitrone.", "Der neue Nachbar spielt sehr gut Klavier.",
-    "Gestern habe ich einen langen Brief an Anna geschrieben.", "Unser Hund hat Angst vor Gewitter und versteckt sich.",
-    "Auf dem Markt gab es frische Erdbeeren und Spargel.", "Ich möchte endlich lernen, wie man Brot backt.",
-    "Die Kinder bauen aus Schnee eine Burg hinter dem Haus.", "Am Freitag feiern wir den Geburtstag meiner Mutter.",
-    "Das alte Buch stand jahrelang vergessen im Regal.", "Nach dem Regen riecht der Wald nach Pilzen und Moos.",
-    "Mein Fahrrad hat einen platten Reifen, ich gehe zu Fuß.", "Wir treffen uns um acht vor dem Kino am Marktplatz.",
-)  # fmt: skip
+    "Am Morgen gehe ich zum See und schwimme bis zur Insel.",
+    "Meine Schwester backt jeden Sonntag einen Kuchen mit Äpfeln.",
+    "Der Zug nach Hamburg hatte wieder eine Stunde Verspätung.",
+    "Im Garten wachsen Tomaten, Bohnen und ein alter Birnbaum.",
+    "Heute Abend kommt mein Bruder zum Essen, es gibt Linsensuppe.",
+    "Ich suche seit gestern den Schlüssel für das Fahrrad.",
+    "Die Katze schläft am liebsten auf dem warmen Ofen.",
+    "Nächste Woche fahren wir mit den Kindern in die Berge.",
+    "Bitte erinnere mich daran, die Blumen zu gießen.",
+    "Mein Großvater erzählt gern vom Leben auf dem Dorf.",
+    "Das Konzert war so laut, dass ich früher gegangen bin.",
+    "Wir haben zwei Stunden auf den Bus gewartet.",
+    "Im Winter trinke ich abends Tee mit Honig und Zitrone.",
+    "Der neue Nachbar spielt sehr gut Klavier.",
+    "Gestern habe ich einen langen Brief an Anna geschrieben.",
+    "Unser Hund hat Angst vor Gewitter und versteckt sich.",
+    "Auf dem Markt gab es frische Erdbeeren und Spargel.",
+    "Ich möchte endlich lernen, wie man Brot backt.",
+    "Die Kinder bauen aus Schnee eine Burg hinter dem Haus.",
+    "Am Freitag feiern wir den Geburtstag meiner Mutter.",
+    "Das alte Buch stand jahrelang vergessen im Regal.",
+    "Nach dem Regen riecht der Wald nach Pilzen und Moos.",
+    "Mein Fahrrad hat einen platten Reifen, ich gehe zu Fuß.",
+    "Wir treffen uns um acht vor dem Kino am Marktplatz.",
+)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +67,9 @@ def opened(bundle: Path, tmp_path: Path) -> Iterator[Any]:
 
 def said(model: PersonalModel) -> tuple[Any, ...]:
     """What a user sees of it, to the bit."""
-    return tuple(model.generate_ids([1, 40, 41, 42], max_tokens=12)), model.score("I lost my card\nLabel:", [" passcode", " card"])
+    return tuple(model.generate_ids([1, 40, 41, 42], max_tokens=12)), model.score(
+        "I lost my card\nLabel:", [" passcode", " card"]
+    )
 
 
 def notes(data_folder: Path) -> list[tuple[str, str]]:
@@ -66,7 +80,9 @@ def notes(data_folder: Path) -> list[tuple[str, str]]:
 
 
 @pytest.mark.slow  # tests/unit/personal_model/test_gate.py asks the gate of a tiny model
-def test_wrong_labels_are_refused_by_right_ones_that_were_held_out(opened: Any, data_folder: Path, tmp_path: Path) -> None:
+def test_wrong_labels_are_refused_by_right_ones_that_were_held_out(
+    opened: Any, data_folder: Path, tmp_path: Path
+) -> None:
     given = notes(data_folder)
     half = len(given) // 2
     first = opened("right")
@@ -84,7 +100,10 @@ def test_wrong_labels_are_refused_by_right_ones_that_were_held_out(opened: Any, 
     for number, ((text, right), wrong) in enumerate(zip(given[half:], labels, strict=True)):
         split = split_of(str(number), number + 1, held_out)
         held_out += split == "validation"
-        assert second.examples.add(labelled(text, right if split == "validation" else wrong), id=str(number)).split == split
+        assert (
+            second.examples.add(labelled(text, right if split == "validation" else wrong), id=str(number)).split
+            == split
+        )
     report = second.train(steps=80, **LABELLING)
     print(report)
     assert report.accepted is False
@@ -96,7 +115,10 @@ def test_wrong_labels_are_refused_by_right_ones_that_were_held_out(opened: Any, 
 @pytest.mark.slow
 def test_another_language_is_refused_where_the_bundles_own_texts_suffer_and_accepted_where_not(opened: Any) -> None:
     reports = {}
-    for name, settings in (("hard", {"learning_rate": 1e-2, "steps": 80}), ("gentle", {"learning_rate": 5e-4, "steps": 40})):
+    for name, settings in (
+        ("hard", {"learning_rate": 1e-2, "steps": 80}),
+        ("gentle", {"learning_rate": 5e-4, "steps": 40}),
+    ):
         model = opened(name)
         for number, text in enumerate(GERMAN):
             model.examples.add({"text": text}, id=str(number))

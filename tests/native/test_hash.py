@@ -31,7 +31,9 @@ def ask(command: list[str | Path], questions: list[tuple[str, int, bytes]]) -> l
 def check(command: list[str | Path], lengths: tuple[int, ...] = LENGTHS) -> set[str]:
     """Who could compute; what they gave is what hashlib gives."""
     chance = random.Random(1)
-    questions = [(who, chance.choice((1, 63, 64, 65, 1 << 16)), chance.randbytes(length)) for length in lengths for who in BY]
+    questions = [
+        (who, chance.choice((1, 63, 64, 65, 1 << 16)), chance.randbytes(length)) for length in lengths for who in BY
+    ]
     able = set()
     for (who, piece, data), answer in zip(questions, ask(command, questions), strict=True):
         if answer != "absent":
@@ -64,7 +66,18 @@ def compiled(folder: Path, prefix: str) -> Path:
         subprocess.run([f"{prefix}gcc", "-O1", "-c", c / f"{name}.c", "-o", objects[-1]], check=True)
     sources = [SOURCE / "tests" / "hash_lab.cpp", next((SOURCE / "src").rglob("hash.cpp"))]
     program = folder / "hash_lab"
-    command = [f"{prefix}g++", "-O1", "-std=c++17", "-static", f"-I{SOURCE / 'src'}", f"-I{c}", *sources, *objects, "-o", program]
+    command = [
+        f"{prefix}g++",
+        "-O1",
+        "-std=c++17",
+        "-static",
+        f"-I{SOURCE / 'src'}",
+        f"-I{c}",
+        *sources,
+        *objects,
+        "-o",
+        program,
+    ]
     subprocess.run(command, check=True)
     return program
 

@@ -41,10 +41,12 @@ def personalizer(stories: Path, target: str) -> Personalizer:
 @pytest.fixture(scope="module")
 def bundles(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {
-        name: made_once(tmp_path_factory, f"products-{name}", lambda f, n=name: personalizer(stories, n).build(f / "bundle"))
+        name: made_once(
+            tmp_path_factory, f"products-{name}", lambda f, n=name: personalizer(stories, n).build(f / "bundle")
+        )
         / "bundle"
         for name in TARGETS
-    }  # fmt: skip
+    }
 
 
 @pytest.fixture(scope="module")
@@ -93,10 +95,12 @@ def test_the_core_trains_as_with_exact_products(
 ) -> None:
     (losses, g), (exact_losses, exact_g) = (trained(bundles[name], tmp_path / name, method, texts) for name in TARGETS)
     figures = {
-        "steps": len(losses), "epsilon": EPSILON,
+        "steps": len(losses),
+        "epsilon": EPSILON,
         "largest relative error of a loss": float(np.max(np.abs(losses / exact_losses - 1))),
-        "correlation of g": float(np.corrcoef(g, exact_g)[0, 1]), "same signs": float(np.mean(np.sign(g) == np.sign(exact_g))),
-    }  # fmt: skip
+        "correlation of g": float(np.corrcoef(g, exact_g)[0, 1]),
+        "same signs": float(np.mean(np.sign(g) == np.sign(exact_g))),
+    }
     record_check(f"training with int8 products, {method}", figures)
     assert figures["largest relative error of a loss"] <= 1e-2
     assert figures["correlation of g"] >= 0.97
@@ -172,7 +176,9 @@ def test_a_full_disk_is_an_error_and_a_later_call_finds_room(bundles: dict[str, 
     ballast = small_disk / "ballast"
     with PersonalModel.open(bundles["int8"], state=small_disk / "state", runtime="core") as model:
         ballast.write_bytes(bytes(400 * 1024))
-        with pytest.raises(DiskFull, match=r"no room for 1 MB of packed weights in .*packed.*No space left.*Free some space"):
+        with pytest.raises(
+            DiskFull, match=r"no room for 1 MB of packed weights in .*packed.*No space left.*Free some space"
+        ):
             list(model.generate(PROMPT, max_tokens=TOKENS))
         subprocess.run(["mount", "-o", "remount,size=8m", small_disk], check=True)
         assert list(model.generate(PROMPT, max_tokens=TOKENS))

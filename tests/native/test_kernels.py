@@ -136,7 +136,9 @@ def test_rows_are_decoded_exactly(lab: Lab, out: int, columns: int) -> None:
 
 
 def test_every_scale_of_half_precision_is_read(lab: Lab) -> None:
-    bits = np.array([b for b in range(0x10000) if b & 0x7C00 != 0x7C00], np.uint16)  # all but infinite ones and not-a-number
+    bits = np.array(
+        [b for b in range(0x10000) if b & 0x7C00 != 0x7C00], np.uint16
+    )  # all but infinite ones and not-a-number
     scales = bits.view(np.float16)[:, None]
     codes = np.full((len(bits), 16), 0x1F, np.uint8)  # 7 and -7
     expected = np.tile(scales.astype(np.float32), 32) * np.tile(np.array([7, -7], np.float32), 16)
@@ -187,7 +189,9 @@ def check_head(
         # the best token is one whose logit no other exceeds by more than rounding
         assert (logits.gather(1, best[:, None])[:, 0] >= logits.amax(-1) - loss_error).all()
         for threads in (2, 3):
-            same = run_head(lab, h, w, targets, chunk, instructions=instructions, threads=threads, in_place=threads == 2)
+            same = run_head(
+                lab, h, w, targets, chunk, instructions=instructions, threads=threads, in_place=threads == 2
+            )
             assert [a.tobytes() for a in same] == [a.tobytes() for a in state], f"{instructions}, {threads} threads"
         without = run_head(lab, h, w, targets, chunk, gradient=False, instructions=instructions)
         assert [a.tobytes() for a in without] == [a.tobytes() for a in state[:4]]
@@ -198,11 +202,15 @@ def check_head(
 
 @quick
 @given(st.integers(1, 30), st.integers(1, 600), st.integers(1, 100), st.sampled_from([1.0, 100.0]), st.data())
-def test_one_pass_over_chunks_of_any_size(lab: Lab, rows: int, out: int, columns: int, scale: float, data: st.DataObject) -> None:
+def test_one_pass_over_chunks_of_any_size(
+    lab: Lab, rows: int, out: int, columns: int, scale: float, data: st.DataObject
+) -> None:
     check_head(lab, rows, out, columns, data.draw(st.integers(max(1, out // 4), out)), scale=scale)
 
 
-@pytest.mark.parametrize(("rows", "out", "columns", "chunk"), [(300, 1000, 172, 700), (1, 3000, 896, 3000), (257, 513, 64, 513)])
+@pytest.mark.parametrize(
+    ("rows", "out", "columns", "chunk"), [(300, 1000, 172, 700), (1, 3000, 896, 3000), (257, 513, 64, 513)]
+)
 def test_one_pass_of_the_sizes_of_models(lab: Lab, rows: int, out: int, columns: int, chunk: int) -> None:
     check_head(lab, rows, out, columns, chunk)
 
@@ -211,7 +219,9 @@ def test_of_equal_logits_the_first_row_is_the_best_token(lab: Lab) -> None:
     one = packed(1, 64)
     w = Packed(np.repeat(one.codes, 700, 0), np.repeat(one.scales, 700, 0), 0, 64)
     for instructions in lab.sets:
-        assert not run_head(lab, random(9, 64, seed=1), w, np.zeros(9, np.int64), 300, instructions=instructions)[3].any()
+        assert not run_head(lab, random(9, 64, seed=1), w, np.zeros(9, np.int64), 300, instructions=instructions)[
+            3
+        ].any()
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -227,7 +237,12 @@ def test_exponentials_are_exact_to_two_units_in_the_last_place(lab: Lab) -> None
     """Logits k/64 of one row and one column of ones: with a second row far above, l is exp of their distance."""
     distances = np.arange(0, 86, 1 / 32, dtype=np.float32)
     w = Packed(np.full((1, 16), 0x99, np.uint8), np.ones((1, 1), np.float16), 0, 1)  # one weight: 1
-    state: list[np.ndarray] = [distances, np.zeros_like(distances), np.zeros_like(distances), np.zeros(len(distances), np.int64)]
+    state: list[np.ndarray] = [
+        distances,
+        np.zeros_like(distances),
+        np.zeros_like(distances),
+        np.zeros(len(distances), np.int64),
+    ]
     h = np.zeros((len(distances), 1), np.float32)
     for instructions in lab.sets:
         m, total, *_ = lab.head(h, w, np.zeros(len(distances), np.int64), 0, state, instructions=instructions).results
@@ -274,9 +289,13 @@ ADD, SUBTRACT, MULTIPLY, SIGMOID, TANH, CONSTANT = range(6)
 HALF = 0x3F000000  # the bits of 0.5
 # Of x and y in registers 0 and 1, to outputs 2 and 3: sigmoid(x) * y, and tanh(x - y) + 0.5.
 GATE = [
-    (SIGMOID, 4, 0, 0, 0), (MULTIPLY, 2, 4, 1, 0),
-    (SUBTRACT, 4, 0, 1, 0), (TANH, 5, 4, 4, 0), (CONSTANT, 4, 0, 0, HALF), (ADD, 3, 5, 4, 0),
-]  # fmt: skip
+    (SIGMOID, 4, 0, 0, 0),
+    (MULTIPLY, 2, 4, 1, 0),
+    (SUBTRACT, 4, 0, 1, 0),
+    (TANH, 5, 4, 4, 0),
+    (CONSTANT, 4, 0, 0, HALF),
+    (ADD, 3, 5, 4, 0),
+]
 
 
 def gated(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -339,7 +358,9 @@ def compare(lab: Lab, other: Lab, instructions: str, rows: int, out: int, column
         check_product(other, name, rows, w, sets=(instructions,), threads=(3,))
         x = random(rows, w.columns if name == "linear_int4" else out, seed=1)
         if here:
-            assert bits(lab.product(name, x, w, instructions=here)) == bits(other.product(name, x, w, instructions=instructions))
+            assert bits(lab.product(name, x, w, instructions=here)) == bits(
+                other.product(name, x, w, instructions=instructions)
+            )
     check_head(other, rows, out, columns, out, sets=(instructions,))
     if here:
         h, targets = random(rows, columns, seed=2), np.zeros(rows, np.int64)

@@ -21,7 +21,7 @@ import pytest
 
 from tests.checks import few_of
 from tests.faulty import FAIL, FAIL_FROM, KILL_AFTER, KILL_BEFORE, KILL_TORN
-from tests.native.core_lab import (  # noqa: F401
+from tests.native.core_lab import (
     JOURNALED,
     METHODS,
     PAUSE,
@@ -36,6 +36,8 @@ from tests.native.core_lab import (  # noqa: F401
     undisturbed,
 )
 from tests.statuses import STATUS
+
+__all__ = ["faults_library", "tiny_core_bundle", "undisturbed"]
 
 KILLED = -9
 DISK_OR_STATE = (STATUS["StateError"], STATUS["DiskFull"])
@@ -71,7 +73,9 @@ class Subject:
 
 
 @pytest.fixture
-def subject_of(native_build: Path, tiny_core_bundle: Path, faults_library: Path, place: Path) -> Callable[[str], Subject]:  # noqa: F811
+def subject_of(
+    native_build: Path, tiny_core_bundle: Path, faults_library: Path, place: Path
+) -> Callable[[str], Subject]:
     core = Core(native_build / "bespoke-core", tiny_core_bundle, faults_library)
 
     def make(method: str) -> Subject:
@@ -116,7 +120,9 @@ def killed_run(subject: Subject, most: int, chance: random.Random) -> Counter[st
             how = a_kill(subject.expected, phase, chance, KILL_MODES) if done["kills"] < until else {}
             ended = subject.core.train(folder, steps=left, threads=chance.choice((1, 2)), **how)
             if ended.code == KILLED:
-                done += Counter({"kills": 1, "at a call that changes a file": "fault" in how, "at any instant": "fault" not in how})
+                done += Counter(
+                    {"kills": 1, "at a call that changes a file": "fault" in how, "at any instant": "fault" not in how}
+                )
                 done["between the first step and the last"] += 0 < subject.states.step(folder) < STEPS
             assert ended.code == 0 or (ended.code == KILLED and how), ended
         if phase == 0:
@@ -163,9 +169,14 @@ def test_at_every_call_of_a_training_process_a_fault_loses_nothing(
 
 
 ERRORS = [
-    (FAIL, errno.EIO), (FAIL_FROM, errno.ENOSPC), (FAIL_SHORT, errno.ENOSPC), (FAIL, errno.ENOSPC), (FAIL_FROM, errno.EIO),
-    (FAIL_FROM, errno.EDQUOT), (FAIL_SHORT, errno.EIO),
-]  # fmt: skip
+    (FAIL, errno.EIO),
+    (FAIL_FROM, errno.ENOSPC),
+    (FAIL_SHORT, errno.ENOSPC),
+    (FAIL, errno.ENOSPC),
+    (FAIL_FROM, errno.EIO),
+    (FAIL_FROM, errno.EDQUOT),
+    (FAIL_SHORT, errno.EIO),
+]
 
 
 def judged(ended: Ended, faulty: str, where: str) -> str:
@@ -195,7 +206,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-def test_a_full_disk_under_scratch_file_and_commits_loses_nothing(subject_of: Callable[[str], Subject], small_disk: Path) -> None:
+def test_a_full_disk_under_scratch_file_and_commits_loses_nothing(
+    subject_of: Callable[[str], Subject], small_disk: Path
+) -> None:
     """With ever more room: none for the state's log, none for the scratch file, none for a commit, enough."""
     subject = subject_of("mesp")
     folder = subject.states.fresh(small_disk / "state")

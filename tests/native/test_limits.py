@@ -16,7 +16,9 @@ __all__ = ["tiny_core_bundle"]
 LIMITS_MB = (64, 12, 11, 4, 3.5, 3, 2.5, 2)  # of addresses that may be written to: a thread's stack takes 8
 
 
-def test_no_memory_is_a_budget_exceeded_wherever_it_ends(native_build: Path, tiny_core_bundle: Path, tmp_path: Path) -> None:
+def test_no_memory_is_a_budget_exceeded_wherever_it_ends(
+    native_build: Path, tiny_core_bundle: Path, tmp_path: Path
+) -> None:
     state = tmp_path / "state"
     with PersonalModel.open(tiny_core_bundle, state) as model:
         add_numbers(model)

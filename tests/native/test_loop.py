@@ -36,7 +36,9 @@ def folder(native_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     draw = random.Random(3)
     with CoreStore.open(native_build / "tests" / "state_lab", path, BASE, SHAPES) as store:
         for number in range(40):
-            pieces = [TEXT[start : start + draw.randrange(2, 66)] for start in draw.sample(range(1000), draw.randrange(1, 4))]
+            pieces = [
+                TEXT[start : start + draw.randrange(2, 66)] for start in draw.sample(range(1000), draw.randrange(1, 4))
+            ]
             rows = [token_row(*piece, trained=draw.randrange(1, len(piece))) for piece in pieces]
             store.add_example({"text": f"{number}"}, rows)
     return path
@@ -50,35 +52,68 @@ def test_a_state_gives_the_same_batches_in_both(
     lengths = [16, 32, 64]
     rows = rows_of_split(folder, split)
     cursor = BatchCursor(
-        rows, [], seed=seed, batch_size=batch_size, accumulation=accumulation, sequence_lengths=lengths, general_share=0.5
+        rows,
+        [],
+        seed=seed,
+        batch_size=batch_size,
+        accumulation=accumulation,
+        sequence_lengths=lengths,
+        general_share=0.5,
     )
     state, steps = CursorState(), []
     for _ in range(30):
         batches, state = cursor.step(state)
         steps.append([as_json(batch) for batch in batches])
     got = ask(
-        native_build, do="batches", folder=str(folder), base=BASE, adapter={n: list(s) for n, s in SHAPES.items()}, split=split,
-        seed=seed, batch_size=batch_size, accumulation=accumulation, sequence_lengths=lengths, vocab_size=256, steps=30,
-    )  # fmt: skip
+        native_build,
+        do="batches",
+        folder=str(folder),
+        base=BASE,
+        adapter={n: list(s) for n, s in SHAPES.items()},
+        split=split,
+        seed=seed,
+        batch_size=batch_size,
+        accumulation=accumulation,
+        sequence_lengths=lengths,
+        vocab_size=256,
+        steps=30,
+    )
     assert got["steps"] == steps
     assert got["evaluation"] == [as_json(batch) for batch in evaluation_batches(rows, batch_size, lengths)]
 
 
 def test_a_token_that_the_model_does_not_know_is_refused(native_build: Path, folder: Path) -> None:
     got = ask(
-        native_build, do="batches", folder=str(folder), base=BASE, adapter={n: list(s) for n, s in SHAPES.items()}, split="train",
-        seed=0, batch_size=1, accumulation=1, sequence_lengths=[64], vocab_size=40, steps=30,
-    )  # fmt: skip
+        native_build,
+        do="batches",
+        folder=str(folder),
+        base=BASE,
+        adapter={n: list(s) for n, s in SHAPES.items()},
+        split="train",
+        seed=0,
+        batch_size=1,
+        accumulation=1,
+        sequence_lengths=[64],
+        vocab_size=40,
+        steps=30,
+    )
     assert got["error"] == "DataError"
     assert "which the model knows" in got["text"]
 
 
 @pytest.mark.parametrize("rademacher", [False, True])
-def test_noise_is_that_of_numpy_to_a_unit_in_the_last_place(native_build: Path, tmp_path: Path, rademacher: bool) -> None:
+def test_noise_is_that_of_numpy_to_a_unit_in_the_last_place(
+    native_build: Path, tmp_path: Path, rademacher: bool
+) -> None:
     draw = random.Random(8)
     for count in (1, 63, 64, 65, 1_000_003):
-        at: dict[str, Any] = {"seed": draw.randrange(2**64), "step": draw.randrange(2**32), "query": draw.randrange(2**31),
-                              "block": draw.randrange(2**16), "tensor": draw.randrange(2**16)}  # fmt: skip
+        at: dict[str, Any] = {
+            "seed": draw.randrange(2**64),
+            "step": draw.randrange(2**32),
+            "query": draw.randrange(2**31),
+            "block": draw.randrange(2**16),
+            "tensor": draw.randrange(2**16),
+        }
         ask(native_build, do="noise", count=count, rademacher=rademacher, file=str(tmp_path / "z"), **at)
         got = np.fromfile(tmp_path / "z", np.float32)
         apart = ulps(got, noise((count,), distribution="rademacher" if rademacher else "normal", **at))

@@ -66,7 +66,9 @@ def test_the_core_makes_the_checks_of_the_torch_runtime(native_build: Path, bund
     report = verify(native_build, bundle, tmp_path / "state")
     assert report["golden"]
     assert report["files"] == expected.files
-    named = [(check["what"], check["method"], check["sequence_length"], check["compared"]) for check in report["checks"]]
+    named = [
+        (check["what"], check["method"], check["sequence_length"], check["compared"]) for check in report["checks"]
+    ]
     assert named == [(check.what, check.method, check.sequence_length, check.compared) for check in expected.checks]
     assert all(check["worst"] < 1 for check in report["checks"])
 
@@ -130,7 +132,11 @@ def drop_store(plan: dict[str, Any]) -> None:
 
 def drop_addition(plan: dict[str, Any]) -> None:
     code = plan["sections"]["decode"]
-    code.pop(next(i for i, one in enumerate(code) if one["op"] == "call" and all(r["how"] == "add_to" for r in one["results"])))
+    code.pop(
+        next(
+            i for i, one in enumerate(code) if one["op"] == "call" and all(r["how"] == "add_to" for r in one["results"])
+        )
+    )
 
 
 def other_noise(plan: dict[str, Any]) -> None:

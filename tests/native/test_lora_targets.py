@@ -26,16 +26,17 @@ from tests.native.test_parity import bundle_of, compare, examples, replay
 from tests.unit.golden.bundles import changed, rewrite_manifest, tensors
 
 SIZES = {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}
-CHOSEN: dict[str, tuple[Linear, ...]] = {"llama": ("q_proj", "v_proj"), "gemma3_text": ("o_proj", "gate_proj", "down_proj")}
+CHOSEN: dict[str, tuple[Linear, ...]] = {
+    "llama": ("q_proj", "v_proj"),
+    "gemma3_text": ("o_proj", "gate_proj", "down_proj"),
+}
 METHODS: dict[str, dict[str, Any]] = {
     "mesp": {"learning_rate": 2e-3, "accumulation": 2},
     "mebp": {"update": "sgd", "learning_rate": 0.02},
     "mezo": {"epsilon": 1e-2, "queries": 2, "learning_rate": 1e-3},
 }
 
-ASKED = [
-    {"tokens": row.tolist(), "mask": [0] + [1] * 12} for row in np.random.default_rng(3).integers(3, 131, (2, 13))
-]
+ASKED = [{"tokens": row.tolist(), "mask": [0] + [1] * 12} for row in np.random.default_rng(3).integers(3, 131, (2, 13))]
 
 pytestmark = [
     pytest.mark.skipif(finding.find().path is None, reason="the device core is not installed"),
@@ -112,7 +113,9 @@ def comes_back_and_is_the_same_in_peft(folder: Path, adapter: Path, ours: float,
 
 def test_a_state_or_an_adapter_of_other_linears_is_refused(llama: Path, tmp_path: Path) -> None:
     lora, training = Lora(rank=3, alpha=6.0), Training(sequence_lengths=(12,))
-    every = Personalizer(llama / "model", "mezo", "torch", lora=lora, training=training, data=None).build(tmp_path / "every")
+    every = Personalizer(llama / "model", "mezo", "torch", lora=lora, training=training, data=None).build(
+        tmp_path / "every"
+    )
     with PersonalModel.open(every, tmp_path / "state") as model:
         adapter = model.export_adapter(tmp_path / "adapter", base=True)
     with pytest.raises(StateError, match="other names or shapes"):
@@ -138,7 +141,11 @@ def of_another_rank(arrays: dict[str, np.ndarray]) -> None:
 
 @pytest.mark.parametrize(
     ("change", "piece"),
-    [(without_v, "block_01.v_proj.lora_B"), (with_k, "block_01.k_proj.lora_B"), (of_another_rank, "block_01.v_proj.lora_B")],
+    [
+        (without_v, "block_01.v_proj.lora_B"),
+        (with_k, "block_01.k_proj.lora_B"),
+        (of_another_rank, "block_01.v_proj.lora_B"),
+    ],
 )
 def test_both_readers_hold_the_adapter_to_the_linears_of_the_manifest(
     change: Callable[[dict[str, np.ndarray]], None], piece: str, llama: Path, tmp_path: Path

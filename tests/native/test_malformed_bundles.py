@@ -25,13 +25,15 @@ from bespoke.bundle.stored_zip import write_zip
 from bespoke.errors import BespokeError, BundleError, PlanError, SignatureError
 from bespoke.format.tensors import tensors_from_buffer
 from bespoke.reference.code import read_code
-from tests.bundles import stories_bundle  # noqa: F401  (a fixture)
+from tests.bundles import stories_bundle
 from tests.malformed_bundles import test_hostile_folders as hostile
 from tests.malformed_bundles.test_flipped_bytes import flips, header_bytes
 from tests.native.format_lab import BUILDS, CoreReader, build_of, code_document, refused
 from tests.unit.bundle.example import replace_manifest, write_example
 from tests.unit.bundle.test_manifest import HOSTILE_NAMES
 from tests.unit.plan.test_verify import Sample
+
+__all__ = ["stories_bundle"]
 
 LICENCE = hostile.LICENCE
 SECTIONS = ("train_step", "micro_step", "apply_step", "finish", "evaluate_step", "prefill", "decode")
@@ -182,7 +184,9 @@ def test_a_flipped_byte_in_an_unlisted_file_is_refused(
 
 
 @pytest.mark.parametrize("name", [*KINDS, "manifest.json", "manifest.sha256", "signature"])
-def test_a_cut_longer_or_missing_file_is_refused(reader: CoreReader, bundle: Path, name: str, keys: tuple[bytes, bytes]) -> None:
+def test_a_cut_longer_or_missing_file_is_refused(
+    reader: CoreReader, bundle: Path, name: str, keys: tuple[bytes, bytes]
+) -> None:
     path = bundle / name
     whole = path.read_bytes()
     for data in (b"", whole[:1], whole[: len(whole) // 2], whole[:-1], whole + b"\0", None):
@@ -203,7 +207,9 @@ def test_a_zip_of_another_form_is_refused(reader: CoreReader, bundle: Path, tmp_
     opened(reader, tmp_path / "a.zip")
 
 
-def test_flipped_and_cut_bytes_of_a_zip_outside_its_files_are_refused(reader: CoreReader, bundle: Path, tmp_path: Path) -> None:
+def test_flipped_and_cut_bytes_of_a_zip_outside_its_files_are_refused(
+    reader: CoreReader, bundle: Path, tmp_path: Path
+) -> None:
     hostile.ours(bundle, tmp_path / "a.zip")
     path = tmp_path / "a.zip"
     whole = path.read_bytes()
@@ -244,7 +250,11 @@ def damaged(data: bytes, numbers: random.Random) -> bytes:
             case 1:
                 data = data[:at] + data[at + numbers.randint(1, 8) :]
             case 2:
-                data = data[:at] + numbers.choice([b"0", b"-", b"]", b'"', b"{}", b"null", b"1e9", b"\xff", b"9" * 19]) + data[at:]
+                data = (
+                    data[:at]
+                    + numbers.choice([b"0", b"-", b"]", b'"', b"{}", b"null", b"1e9", b"\xff", b"9" * 19])
+                    + data[at:]
+                )
             case 3:
                 digits = [i for i in range(at, min(at + 400, len(data))) if chr(data[i]).isdigit()]
                 if digits:
@@ -255,7 +265,9 @@ def damaged(data: bytes, numbers: random.Random) -> bytes:
     return data
 
 
-def agree(python: Callable[[], object], core: Callable[[], object], errors: tuple[type[BespokeError], ...]) -> bool | None:
+def agree(
+    python: Callable[[], object], core: Callable[[], object], errors: tuple[type[BespokeError], ...]
+) -> bool | None:
     """Whether both took it; where only Python does, None."""
     try:
         python()
@@ -346,7 +358,7 @@ def either(read: Callable[[], Any]) -> tuple[Any, PlanError | None]:
 @pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
 def test_plans_that_break_any_rule_are_refused_for_the_same_reason(
     reader: CoreReader,
-    stories_bundle: Path,  # noqa: F811
+    stories_bundle: Path,
     count: int,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -367,17 +379,23 @@ def test_plans_that_break_any_rule_are_refused_for_the_same_reason(
         assert ours == code
         reasons["".join(c for c in our_reason.got if not c.isdigit()) if our_reason else "sound"] += 1
     with capsys.disabled():
-        print(f"\nplans changed {count} times: {reasons['sound']} sound, the others refused for {len(reasons) - 1} reasons")
+        print(
+            f"\nplans changed {count} times: {reasons['sound']} sound, the others refused for {len(reasons) - 1} reasons"
+        )
     assert len(reasons) > 15
 
 
 @pytest.mark.slow
-def test_every_byte_of_the_manifest_flipped_under_a_sum_that_fits(reader: CoreReader, bundle: Path, tmp_path: Path) -> None:
+def test_every_byte_of_the_manifest_flipped_under_a_sum_that_fits(
+    reader: CoreReader, bundle: Path, tmp_path: Path
+) -> None:
     """Refused by both or taken by both: hashes of files included."""
     whole = (bundle / "manifest.json").read_bytes()
     both = 0
     for position in range(len(whole)):
-        replace_manifest(bundle, whole[:position] + bytes([whole[position] ^ (1 << position % 8)]) + whole[position + 1 :])
+        replace_manifest(
+            bundle, whole[:position] + bytes([whole[position] ^ (1 << position % 8)]) + whole[position + 1 :]
+        )
 
         def python() -> None:
             with open_bundle(bundle) as opened_bundle:

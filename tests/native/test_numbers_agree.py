@@ -19,9 +19,11 @@ from bespoke.bundle.reader import open_bundle
 from bespoke.errors import BespokeError
 from bespoke.reference.train import train
 from tests.checks import few_of
-from tests.native.core_lab import tiny_core_bundle  # noqa: F401
+from tests.native.core_lab import tiny_core_bundle
 from tests.reading import rows_of_split
 from tests.unit.personal_model.tiny import add_numbers, changed, with_general
+
+__all__ = ["tiny_core_bundle"]
 
 pytestmark = pytest.mark.xdist_group("core")
 Edit = Callable[[dict[str, Any]], Any]
@@ -58,26 +60,44 @@ METHOD: dict[str, tuple[Edit, str, str]] = {
     "a larger batch than the plan's": (lambda d: d["methods"][0]["training"].update(batch_size=64), "batch_size", "64"),
     "a smaller batch than the plan's": (lambda d: d["methods"][0]["training"].update(batch_size=1), "batch_size", "2"),
     "lengths that no plan is of": (
-        lambda d: d["methods"][0]["training"].update(sequence_lengths=[8]), "training.sequence_lengths", "[8]",
+        lambda d: d["methods"][0]["training"].update(sequence_lengths=[8]),
+        "training.sequence_lengths",
+        "[8]",
     ),
     "a plan of another length than the manifest says": (
         lambda d: (
-            d["methods"][0]["plans"][0].update(sequence_length=8), d["methods"][0]["training"].update(sequence_lengths=[16]),
+            d["methods"][0]["plans"][0].update(sequence_length=8),
+            d["methods"][0]["training"].update(sequence_lengths=[16]),
             d.update(sequence_lengths=[8, 16]),
-        ), "sequence_length", "16",
+        ),
+        "sequence_length",
+        "16",
     ),
-    "a smaller vocabulary than the tables'": (lambda d: d["model"]["config"].update(vocab_size=50), "vocab_size", "rows"),
-    "a larger vocabulary than the tables'": (lambda d: d["model"]["config"].update(vocab_size=100_000), "vocab_size", "rows"),
+    "a smaller vocabulary than the tables'": (
+        lambda d: d["model"]["config"].update(vocab_size=50),
+        "vocab_size",
+        "rows",
+    ),
+    "a larger vocabulary than the tables'": (
+        lambda d: d["model"]["config"].update(vocab_size=100_000),
+        "vocab_size",
+        "rows",
+    ),
     "micro-batches that the plan has not": (
-        lambda d: d["methods"][0]["training"].update(accumulation=4), "sections", "no micro_step",
+        lambda d: d["methods"][0]["training"].update(accumulation=4),
+        "sections",
+        "no micro_step",
     ),
     "a journal that the plan does not keep": (lambda d: d["methods"][0].update(replayable=True), "replayable", "false"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", METHOD)
 def test_a_manifest_that_says_other_numbers_than_the_plan_is_refused(
-    what: str, side: str, tiny_core_bundle: Path, tmp_path: Path  # noqa: F811
+    what: str,
+    side: str,
+    tiny_core_bundle: Path,
+    tmp_path: Path,
 ) -> None:
     edit, *said = METHOD[what]
     error = refused(edited(tiny_core_bundle, tmp_path / "b", edit), tmp_path / "state", side, method="mesp")
@@ -86,7 +106,7 @@ def test_a_manifest_that_says_other_numbers_than_the_plan_is_refused(
     assert all(part in text for part in said), text
 
 
-def test_an_adapter_file_shorter_than_the_plan_is_refused(side: str, tiny_core_bundle: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_an_adapter_file_shorter_than_the_plan_is_refused(side: str, tiny_core_bundle: Path, tmp_path: Path) -> None:
     with open_bundle(tiny_core_bundle) as bundle:
         file = bundle.manifest.adapter
         piece, array = next(iter(bundle.mapped(file).items()))
@@ -99,27 +119,37 @@ def test_an_adapter_file_shorter_than_the_plan_is_refused(side: str, tiny_core_b
 STORED: dict[str, tuple[str, str]] = {
     "a batch of 64": ("UPDATE runs SET settings = json_set(settings, '$.training.batch_size', 64)", "batch_size"),
     "other lengths": (
-        "UPDATE runs SET settings = json_set(settings, '$.training.sequence_lengths', json('[8]'))", "sequence_lengths",
+        "UPDATE runs SET settings = json_set(settings, '$.training.sequence_lengths', json('[8]'))",
+        "sequence_lengths",
     ),
     "settings that are none": ("UPDATE runs SET settings = json_set(settings, '$.training.steps', -3)", "steps"),
     "no settings": ("UPDATE runs SET settings = '{}'", "no training settings"),
     "a seed below 0": ("UPDATE runs SET seed = -1", "-1"),
     "a place beyond every row": (
-        "UPDATE slots SET cursor = json_set(cursor, '$.user_position', 9223372036854775807)", "user_position",
+        "UPDATE slots SET cursor = json_set(cursor, '$.user_position', 9223372036854775807)",
+        "user_position",
     ),
-    "a place before every row": ("UPDATE slots SET cursor = json_set(cursor, '$.general_position', -1)", "general_position"),
+    "a place before every row": (
+        "UPDATE slots SET cursor = json_set(cursor, '$.general_position', -1)",
+        "general_position",
+    ),
 }
 ROWS: dict[str, tuple[str, str]] = {
     "a mask of 7": ("UPDATE example_rows SET mask = with_sevens(mask)", "a mask of 7"),
     "a token below 0": ("UPDATE example_rows SET tokens = beginning_with(-1, tokens)", "token -1"),
-    "a token beyond the vocabulary": ("UPDATE example_rows SET tokens = beginning_with(16776960, tokens)", "token 16776960"),
+    "a token beyond the vocabulary": (
+        "UPDATE example_rows SET tokens = beginning_with(16776960, tokens)",
+        "token 16776960",
+    ),
 }
 
 
 def change(state: Path, statement: str) -> None:
     connection = sqlite3.connect(state / "state.sqlite")
     connection.create_function("with_sevens", 1, lambda mask: mask.replace(b"\1", b"\7"))
-    connection.create_function("beginning_with", 2, lambda token, tokens: token.to_bytes(4, "little", signed=True) + tokens[4:])
+    connection.create_function(
+        "beginning_with", 2, lambda token, tokens: token.to_bytes(4, "little", signed=True) + tokens[4:]
+    )
     with connection:
         assert connection.execute(statement).rowcount
     connection.close()
@@ -130,12 +160,14 @@ def begun(bundle: Path, state: Path) -> None:
     with PersonalModel.open(bundle, state, runtime="core") as model:
         add_numbers(model)
         done: list[int] = []
-        report = model.train(100_000, method="mesp", on_step=lambda step, loss: done.append(step), stop=lambda: bool(done))
+        report = model.train(
+            100_000, method="mesp", on_step=lambda step, loss: done.append(step), stop=lambda: bool(done)
+        )
     assert report.stopped_because == "stop_requested"
 
 
 @pytest.mark.parametrize("what", STORED)
-def test_a_run_that_says_other_numbers_is_refused(what: str, tiny_core_bundle: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_a_run_that_says_other_numbers_is_refused(what: str, tiny_core_bundle: Path, tmp_path: Path) -> None:
     state = tmp_path / "state"
     begun(tiny_core_bundle, state)
     statement, said = STORED[what]
@@ -146,7 +178,7 @@ def test_a_run_that_says_other_numbers_is_refused(what: str, tiny_core_bundle: P
 
 
 @pytest.mark.parametrize("what", ROWS)
-def test_rows_that_say_other_numbers_are_refused(what: str, side: str, tiny_core_bundle: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_rows_that_say_other_numbers_are_refused(what: str, side: str, tiny_core_bundle: Path, tmp_path: Path) -> None:
     state = tmp_path / "state"
     begun(tiny_core_bundle, state)
     statement, said = ROWS[what]
@@ -158,11 +190,12 @@ def test_rows_that_say_other_numbers_are_refused(what: str, side: str, tiny_core
 
 @pytest.mark.parametrize("token", [-1, 100_000])
 def test_a_bundles_data_with_a_token_that_the_model_lacks_is_refused(
-    token: int, tiny_core_bundle: Path, tmp_path: Path  # noqa: F811
+    token: int,
+    tiny_core_bundle: Path,
+    tmp_path: Path,
 ) -> None:
     sound = {"tokens": [3, 4, 5], "mask": [0, 1, 1]}
     bundle = with_general(tiny_core_bundle, tmp_path / "b", [sound, {**sound, "tokens": [3, token, 5]}], [sound])
     error = refused(bundle, tmp_path / "state", "core")
     assert type(error).__name__ == "BundleError", str(error)
     assert "data/train.safetensors" in error.subject
-

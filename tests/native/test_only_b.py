@@ -109,7 +109,9 @@ def test_a_state_holds_b_alone_and_an_exported_adapter_both(folder: Path, tmp_pa
 
 
 @pytest.mark.parametrize("runtime", ["core", "torch"])
-def test_an_adapter_whose_update_trails_is_exported_with_the_last_update(runtime: Any, folder: Path, tmp_path: Path) -> None:
+def test_an_adapter_whose_update_trails_is_exported_with_the_last_update(
+    runtime: Any, folder: Path, tmp_path: Path
+) -> None:
     """The state's own B is that of the run's start."""
     place = tmp_path / "trailing"
     place.mkdir()
@@ -156,18 +158,23 @@ def test_an_adapter_with_another_a_is_refused(folder: Path, tmp_path: Path) -> N
             model.import_adapter(adapter, trust_base=True)
     assert caught.value.subject.endswith("piece block_00.v_proj.lora_A")
     assert (caught.value.got, caught.value.expected) == (
-        "another A than the bundle's", "the bundle's own: it trains B alone (lora.train)",
-    )  # fmt: skip
+        "another A than the bundle's",
+        "the bundle's own: it trains B alone (lora.train)",
+    )
     assert 'Lora(train="both")' in caught.value.next_step
 
 
-def test_an_adapter_of_another_alpha_and_a_lower_rank_is_taken_with_the_bundles_own_a(folder: Path, tmp_path: Path) -> None:
+def test_an_adapter_of_another_alpha_and_a_lower_rank_is_taken_with_the_bundles_own_a(
+    folder: Path, tmp_path: Path
+) -> None:
     with PersonalModel.open(folder / "bundle", tmp_path / "state") as model:
         adapter = model.export_adapter(tmp_path / "adapter", base=True)
         file, config = adapter / "adapter_model.safetensors", adapter / "adapter_config.json"
         numbers = np.random.default_rng(1)
         tensors = {
-            name: values[:2].copy() if "lora_A" in name else 0.3 * numbers.standard_normal((len(values), 2), dtype=np.float32)
+            name: values[:2].copy()
+            if "lora_A" in name
+            else 0.3 * numbers.standard_normal((len(values), 2), dtype=np.float32)
             for name, values in load_file(file).items()
         }
         save_file(tensors, file)
@@ -184,7 +191,9 @@ def test_an_adapter_of_another_alpha_and_a_lower_rank_is_taken_with_the_bundles_
 
 def test_a_state_of_both_factors_is_refused(folder: Path, tmp_path: Path) -> None:
     lora, training = Lora(rank=3, alpha=6.0), Training(sequence_lengths=(12,))
-    both = Personalizer(folder / "model", "mezo", "torch", lora=lora, training=training, data=None).build(tmp_path / "both")
+    both = Personalizer(folder / "model", "mezo", "torch", lora=lora, training=training, data=None).build(
+        tmp_path / "both"
+    )
     with PersonalModel.open(both, tmp_path / "state"):
         pass
     with pytest.raises(StateError, match="other names or shapes"):
@@ -194,7 +203,8 @@ def test_a_state_of_both_factors_is_refused(folder: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("train", "file", "got"),
     [
-        ("both", "adapter/initial.safetensors", "initial"), ("B", "weights/block_00.safetensors", "block_00"),
+        ("both", "adapter/initial.safetensors", "initial"),
+        ("B", "weights/block_00.safetensors", "block_00"),
         ("B", None, "no group"),
     ],
 )

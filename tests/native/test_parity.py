@@ -73,7 +73,9 @@ def farthest(got: Mapping[str, np.ndarray], want: Mapping[str, np.ndarray]) -> f
     return max(float(np.linalg.norm(got[name] - want[name]) / np.linalg.norm(want[name])) for name in want)
 
 
-def compare(bundle: Path, place: Path, update: str, methods: tuple[str, ...], *, seeds: int = 1, steps: int = FEW) -> None:
+def compare(
+    bundle: Path, place: Path, update: str, methods: tuple[str, ...], *, seeds: int = 1, steps: int = FEW
+) -> None:
     with PersonalModel.open(bundle, place / "verified", runtime="core") as model:
         assert model._child.verify()["golden"]
     for method in methods:
@@ -83,7 +85,9 @@ def compare(bundle: Path, place: Path, update: str, methods: tuple[str, ...], *,
             losses, adapter = trained(bundle, state, method, seed, steps)
             wanted = trained_alike(bundle, state)
             want_losses = np.array(wanted.losses)
-            worst_loss = max(worst_loss, float(np.max(np.abs(losses - want_losses) / np.maximum(1, np.abs(want_losses)))))
+            worst_loss = max(
+                worst_loss, float(np.max(np.abs(losses - want_losses) / np.maximum(1, np.abs(want_losses))))
+            )
             worst_adapter = max(worst_adapter, farthest(adapter, wanted.adapter))
         print(f"| {bundle.stem} | {method}, {update} | {seeds} | {worst_loss:.1e} | {worst_adapter:.1e} |")
         assert worst_loss <= LOSS_TOLERANCE, (bundle.stem, method, update)
@@ -95,7 +99,9 @@ def replay(bundle: Path, place: Path, steps: int = FEW) -> None:
     state = place / "written"
     with PersonalModel.open(bundle, state, runtime="core") as model:
         length = max(model._bundle.manifest.sequence_lengths) + 1
-        model.examples.add({"tokens": [5] * length, "mask": [1] * length})  # it gets better everywhere: no luck to the gate
+        model.examples.add(
+            {"tokens": [5] * length, "mask": [1] * length}
+        )  # it gets better everywhere: no luck to the gate
         report = model.train(steps, method="mezo", seed=3)
     assert report.accepted, report.why_refused
     made = accepted(state)

@@ -81,7 +81,9 @@ def test_the_core_reports_what_the_reference_computes(
 @pytest.mark.slow
 def test_it_judges_by_a_general_set_and_never_trains_on_it(tiny_core_bundle: Path, tmp_path: Path) -> None:
     """Also where all batches are to be general ones. It asks for an example where there is none."""
-    general = [{"tokens": [45 - (number + place) % 6 for place in range(9)], "mask": [0] + [1] * 8} for number in range(6)]
+    general = [
+        {"tokens": [45 - (number + place) % 6 for place in range(9)], "mask": [0] + [1] * 8} for number in range(6)
+    ]
     bundle = with_general(tiny_core_bundle, tmp_path / "bundle", [], general)
     with PersonalModel.open(bundle, tmp_path / "state", runtime="core") as model:
         with pytest.raises(DataError, match="no example of the user to train on, and no general text"):
@@ -99,7 +101,9 @@ def test_it_judges_by_a_general_set_and_never_trains_on_it(tiny_core_bundle: Pat
 
 
 @pytest.mark.slow
-def test_of_a_long_text_the_rows_are_judged_that_the_rule_names(opened: Open, tiny_core_bundle: Path, tmp_path: Path) -> None:
+def test_of_a_long_text_the_rows_are_judged_that_the_rule_names(
+    opened: Open, tiny_core_bundle: Path, tmp_path: Path
+) -> None:
     """The tokens change along the text, so other rows would have another loss."""
     tokens = [3 + (place * place // 700 + place % 7) % 120 for place in range(40_001)]
     model = opened("book", 0)
@@ -167,7 +171,9 @@ def test_a_run_that_was_stopped_is_not_judged_yet(opened: Open, runtime: str) ->
     assert "\naccepted         yes" in str(report)
 
 
-def test_what_the_core_learned_answers_and_is_evaluated_alike(opened: Open, tiny_core_bundle: Path, tmp_path: Path) -> None:
+def test_what_the_core_learned_answers_and_is_evaluated_alike(
+    opened: Open, tiny_core_bundle: Path, tmp_path: Path
+) -> None:
     model = opened("learned")
     report = model.train()
     assert report.accepted
@@ -180,7 +186,11 @@ def test_what_the_core_learned_answers_and_is_evaluated_alike(opened: Open, tiny
         expected = evaluate(bundle, rows_of_split(state, "validation"), accepted(state))
     assert expected is not None
     assert on_core.loss == pytest.approx(expected.loss, abs=1e-5)
-    assert (on_core.tokens, on_core.examples, on_core.accuracy) == (expected.tokens, expected.examples, expected.accuracy)
+    assert (on_core.tokens, on_core.examples, on_core.accuracy) == (
+        expected.tokens,
+        expected.examples,
+        expected.accuracy,
+    )
 
 
 def test_an_example_that_is_forgotten_meanwhile_ends_the_run(opened: Open) -> None:
@@ -248,11 +258,18 @@ print(*sorted({{"torch", "transformers", "executorch"}} & set(sys.modules)))
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"batch_size": 7}, {"accumulation": 3}, {"method": "nosuch"}, {"steps": 0}, {"learning_rate": -1.0}, {"schedule": "steep"},
-        {"nosuch": 1}, {"learning_rate": "fast"}, {"seed": -1},
+        {"batch_size": 7},
+        {"accumulation": 3},
+        {"method": "nosuch"},
+        {"steps": 0},
+        {"learning_rate": -1.0},
+        {"schedule": "steep"},
+        {"nosuch": 1},
+        {"learning_rate": "fast"},
+        {"seed": -1},
     ],
     ids=lambda wrong: next(iter(wrong)),
-)  # fmt: skip
+)
 def test_what_is_refused_is_refused_by_both_in_the_same_words(opened: Open, wrong: dict[str, Any]) -> None:
     errors = []
     for runtime in ("core", "torch"):
@@ -282,7 +299,9 @@ def test_a_budget_that_is_too_small_is_refused_before_the_first_step(opened: Ope
         opened(memory_mb=0)
 
 
-def test_a_core_that_the_system_ends_is_a_budget_error_and_loses_nothing(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_core_that_the_system_ends_is_a_budget_error_and_loses_nothing(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The core is given no limit, so that it meets that of the system."""
     model = opened()
     request = {**model._child._request, "verb": "train", "memory_mb": -1.0}
@@ -333,7 +352,11 @@ def test_the_command_line_says_what_ran(opened: Open, tiny_core_bundle: Path, tm
     report = bespoke("train", *asked, "--runtime", "torch", "--format", "json").ok().json
     assert (report["runtime"], report["steps"]) == ("torch", STEPS)
     (tmp_path / "x.jsonl").write_text(json.dumps(numbers(50)) + "\n")
-    given = bespoke("evaluate", *asked, "--runtime", "core", "--examples", tmp_path / "x.jsonl", "--format", "json").ok().json
+    given = (
+        bespoke("evaluate", *asked, "--runtime", "core", "--examples", tmp_path / "x.jsonl", "--format", "json")
+        .ok()
+        .json
+    )
     assert (given["runtime"], given["examples"]) == ("core", 1)
 
 

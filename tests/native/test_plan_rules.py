@@ -39,4 +39,8 @@ def test_what_could_harm_is_refused_in_the_same_words(reader: CoreReader, what: 
     ours = refused(reader, "plan", json.dumps(document).encode(), draft.graphs)
     assert type(ours) is PlanError
     if what != "a number beyond 64 bits":  # which the core's records have no room for
-        assert (ours.subject, ours.got, ours.expected) == (theirs.value.subject, theirs.value.got, theirs.value.expected)
+        assert (ours.subject, ours.got, ours.expected) == (
+            theirs.value.subject,
+            theirs.value.got,
+            theirs.value.expected,
+        )

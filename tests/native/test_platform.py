@@ -80,6 +80,17 @@ def test_the_apple_branch_compiles_against_declarations_of_its_system() -> None:
         pytest.skip("clang++ is not installed")
     files = [str(path) for path in (SRC / "platform").rglob("*.cpp") if path.parent.name != "linux"]
     stubs = SOURCE / "tests/apple_stubs"
-    command = ["clang++", "-std=c++17", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-isystem", str(stubs), "-I", str(SRC)]
+    command = [
+        "clang++",
+        "-std=c++17",
+        "-fsyntax-only",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-isystem",
+        str(stubs),
+        "-I",
+        str(SRC),
+    ]
     done = subprocess.run([*command, *files], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -131,7 +131,8 @@ def test_verify_hashes_everything(bundle: Path, state: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [lambda text: "", lambda text: text[:-40], lambda text: text.replace(" 1 ", " 2 ", 1), lambda text: "x" * 999]
+    "change",
+    [lambda text: "", lambda text: text[:-40], lambda text: text.replace(" 1 ", " 2 ", 1), lambda text: "x" * 999],
 )
 def test_a_damaged_memory_is_none_and_is_written_again(bundle: Path, state: Path, change: Callable[[str], str]) -> None:
     core = runtime(bundle, state)

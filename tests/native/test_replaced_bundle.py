@@ -56,7 +56,9 @@ def held_with_the_bundle_open(program: Path, request: dict[str, Any]) -> subproc
     raise AssertionError("the core opened its programs at once, 50 times")
 
 
-def test_a_run_goes_on_with_the_bundle_that_it_opened(native_build: Path, tiny_core_bundle: Path, tmp_path: Path) -> None:
+def test_a_run_goes_on_with_the_bundle_that_it_opened(
+    native_build: Path, tiny_core_bundle: Path, tmp_path: Path
+) -> None:
     bundle = shutil.copytree(tiny_core_bundle, tmp_path / "here" / "a.bundle")
     with PersonalModel.open(bundle, tmp_path / "state") as model:
         add_numbers(model)

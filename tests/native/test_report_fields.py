@@ -27,7 +27,15 @@ def test_a_field_that_the_core_does_not_fill_does_not_compile(tmp_path: Path) ->
             fields.write(f"BESPOKE_FIELD(unfilled_of_{report})\n")
     folder = tmp_path / "native" / "src"
     headers = (folder, bindings / "native" / "third_party" / "json" / "single_include")
-    command = [compiler, "-std=c++17", "-fsyntax-only", *(f"-I{each}" for each in headers), str(folder / "train" / "report.cpp")]
+    command = [
+        compiler,
+        "-std=c++17",
+        "-fsyntax-only",
+        *(f"-I{each}" for each in headers),
+        str(folder / "train" / "report.cpp"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     errors = [line for line in done.stderr.splitlines() if " error: " in line]
-    assert {report for report in REPORTS if any(f"unfilled_of_{report}" in line for line in errors)} == set(REPORTS), done.stderr
+    assert {report for report in REPORTS if any(f"unfilled_of_{report}" in line for line in errors)} == set(REPORTS), (
+        done.stderr
+    )

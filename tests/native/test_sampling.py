@@ -25,7 +25,9 @@ def core(build: Path, folder: Path, logits: np.ndarray, draws: list[dict[str, An
     path = folder / "logits"
     path.write_bytes(logits.astype(np.float32).tobytes())
     request = {"file": str(path), "vocabulary": logits.shape[1], "draws": draws}
-    done = subprocess.run([build / "tests" / "sampling_lab"], input=json.dumps(request), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [build / "tests" / "sampling_lab"], input=json.dumps(request), capture_output=True, text=True, check=True
+    )
     found: list[Any] = json.loads(done.stdout)
     return found
 
@@ -39,7 +41,9 @@ def random_logits(numbers: np.random.Generator, rows: int) -> np.ndarray:
     logits = (numbers.standard_normal((rows, VOCABULARY)) * numbers.choice([0.1, 1, 10], (rows, 1))).astype(np.float32)
     tied = numbers.random(rows) < 0.5
     logits[tied] = np.round(logits[tied])
-    forbidden = (numbers.random((rows, VOCABULARY)) < numbers.choice([0.1, 0.9], (rows, 1))) & (numbers.random((rows, 1)) < 1 / 3)
+    forbidden = (numbers.random((rows, VOCABULARY)) < numbers.choice([0.1, 0.9], (rows, 1))) & (
+        numbers.random((rows, 1)) < 1 / 3
+    )
     forbidden[:, 7] = False
     logits[forbidden] = -np.inf
     return logits
@@ -89,9 +93,7 @@ def test_logits_without_a_finite_largest_are_refused_as_by_the_reference(
     assert ours["got"].split(" at ")[1] == caught.value.got.split(" at ")[1]
 
 
-@pytest.mark.parametrize(
-    ("setting", "value"), [("temperature", -0.5), ("top_p", 0.0), ("top_p", 1.5), ("top_k", -1)]
-)
+@pytest.mark.parametrize(("setting", "value"), [("temperature", -0.5), ("top_p", 0.0), ("top_p", 1.5), ("top_k", -1)])
 def test_settings_out_of_range_are_refused_as_by_the_reference(
     native_build: Path, tmp_path: Path, setting: str, value: float
 ) -> None:

@@ -20,7 +20,11 @@ from tests.statuses import STATUS
 
 pytestmark = pytest.mark.slow
 # ExecuTorch and XNNPACK keep memory for the life of the process: it is no leak of the core.
-ENVIRONMENT = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:exitcode=99", "UBSAN_OPTIONS": "print_stacktrace=1"}
+ENVIRONMENT = {
+    **os.environ,
+    "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:exitcode=99",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+}
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +36,11 @@ def build() -> Path:
 def bundle(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sanitized") / "stories.bundle"
     training = Training(learning_rate=3e-3, sequence_lengths=(16, 32), batch_size=2, steps=12, seed=1)
-    methods: dict[str, dict[str, Any]] = {"mesp": {"update": "adamw", "accumulation": 2, "clip_norm": 1.0}, "mebp": {}, "mezo": {}}
+    methods: dict[str, dict[str, Any]] = {
+        "mesp": {"update": "adamw", "accumulation": 2, "clip_norm": 1.0},
+        "mebp": {},
+        "mezo": {},
+    }
     Personalizer(stories, methods, "executorch", lora=Lora(rank=4), training=training, data=None).build(folder)
     return folder
 
@@ -40,7 +48,12 @@ def bundle(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ask(build: Path, request: dict[str, Any], *, stop_after: float | None = None) -> dict[str, Any]:
     """The last event of a request; nothing that a sanitizer has to say."""
     child = subprocess.Popen(
-        [build / "bespoke-core"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+        [build / "bespoke-core"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
     )
     assert child.stdin is not None
     child.stdin.write(json.dumps(request))
@@ -58,11 +71,15 @@ def ask(build: Path, request: dict[str, Any], *, stop_after: float | None = None
 
 
 def test_its_own_tests_pass(build: Path) -> None:
-    done = subprocess.run([build / "tests" / "native_tests"], capture_output=True, text=True, env=ENVIRONMENT, timeout=900)
+    done = subprocess.run(
+        [build / "tests" / "native_tests"], capture_output=True, text=True, env=ENVIRONMENT, timeout=900
+    )
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
 
 
-def test_a_bundle_is_verified_trained_stopped_and_resumed(build: Path, bundle: Path, data_folder: Path, tmp_path: Path) -> None:
+def test_a_bundle_is_verified_trained_stopped_and_resumed(
+    build: Path, bundle: Path, data_folder: Path, tmp_path: Path
+) -> None:
     state = tmp_path / "state"
     with PersonalModel.open(bundle, state) as model:
         for number, example in enumerate(shakespeare(data_folder, 12)):

@@ -31,7 +31,12 @@ QUESTIONS = ("How old is the lake?", "Auf Deutsch: größer?", "湖は\nどこ �
 @pytest.fixture(scope="module")
 def folder(data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     def make(place: Path) -> None:
-        sizes = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2}  # quickly planned
+        sizes = {
+            "hidden_size": 32,
+            "intermediate_size": 32,
+            "num_attention_heads": 4,
+            "num_hidden_layers": 2,
+        }  # quickly planned
         model = tiny_model("qwen2", place / "model", vocab_size=151_936, max_position_embeddings=CONTEXT, **sizes)
         for file in (data_folder / "tokenizers" / "qwen2.5").iterdir():
             shutil.copy(file, model / file.name)
@@ -54,7 +59,9 @@ def model(folder: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Itera
         yield opened
 
 
-def test_each_turn_is_answered_as_transformers_answers_the_templates_text(model: PersonalModel, oracle: tuple[Any, Any]) -> None:
+def test_each_turn_is_answered_as_transformers_answers_the_templates_text(
+    model: PersonalModel, oracle: tuple[Any, Any]
+) -> None:
     tokenizer, theirs = oracle
     messages: Messages = [{"role": "system", "content": "Be brief."}]
     fed = 0
@@ -90,7 +97,9 @@ def split_at_contents(tokenizer: Any, messages: Messages) -> list[tuple[bool, st
     return [*parts, (False, text[at:])]
 
 
-def test_pieces_joined_are_what_the_tokenizer_makes_of_the_tokens(model: PersonalModel, oracle: tuple[Any, Any]) -> None:
+def test_pieces_joined_are_what_the_tokenizer_makes_of_the_tokens(
+    model: PersonalModel, oracle: tuple[Any, Any]
+) -> None:
     for seed in range(3):
         with model.session(max_tokens=40, temperature=1.5, seed=seed) as session:
             pieces = list(session.feed("Once upon a time"))
@@ -141,7 +150,9 @@ def ids_and_answer(tokenizer: Any, prompt: str | Messages, label: str) -> tuple[
     return ids, [*words(label)["input_ids"], tokenizer.convert_tokens_to_ids("<|im_end|>")]
 
 
-@pytest.mark.parametrize("prompt", ["Where is it?", [{"role": "user", "content": "Where is it?"}]], ids=["text", "messages"])
+@pytest.mark.parametrize(
+    "prompt", ["Where is it?", [{"role": "user", "content": "Where is it?"}]], ids=["text", "messages"]
+)
 def test_labels_are_judged_as_transformers_judges_them(
     model: PersonalModel, oracle: tuple[Any, Any], prompt: str | Messages
 ) -> None:

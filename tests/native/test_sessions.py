@@ -43,7 +43,9 @@ def family(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def folder(family: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """model/, bundle/ for the core, and adapters/ 0 and 1: random ones that peft has written."""
-    return made_once(tmp_path_factory, f"sessions-{family}", lambda place: make(tiny_model(family, place / "model"), place))
+    return made_once(
+        tmp_path_factory, f"sessions-{family}", lambda place: make(tiny_model(family, place / "model"), place)
+    )
 
 
 def make(model: Path, place: Path) -> None:
@@ -51,7 +53,9 @@ def make(model: Path, place: Path) -> None:
 
     training = Training(sequence_lengths=(16,), batch_size=1, steps=3, commit_seconds=1e-6, learning_rate=1e-2)
     lora = Lora(rank=4, alpha=8.0)
-    Personalizer(model, "mesp", "executorch", context=CONTEXT, lora=lora, training=training, data=None).build(place / "bundle")
+    Personalizer(model, "mesp", "executorch", context=CONTEXT, lora=lora, training=training, data=None).build(
+        place / "bundle"
+    )
     for number in (0, 1):
         config = peft.LoraConfig(r=4, lora_alpha=8, target_modules=list(lora.targets))
         adapted = peft.get_peft_model(dequantized_reference(model), config)
@@ -111,7 +115,9 @@ def agreement(oracle: Oracle, seen: list[int], answered: list[int]) -> tuple[int
     return int(same.sum()), int(clear.sum())
 
 
-def test_greedy_tokens_are_those_of_transformers_over_several_turns(model: PersonalModel, oracle: Oracle, family: str) -> None:
+def test_greedy_tokens_are_those_of_transformers_over_several_turns(
+    model: PersonalModel, oracle: Oracle, family: str
+) -> None:
     check_greedy_tokens(model, oracle, VOCABULARY, family)
 
 
@@ -160,7 +166,9 @@ def test_scores_of_answers_are_those_of_transformers(model: PersonalModel, oracl
     numbers = np.random.default_rng(new_seed())
     prompt = numbers.integers(3, VOCABULARY, 20).tolist()
     stems = [numbers.integers(3, VOCABULARY, numbers.integers(1, 4)).tolist() for _ in range(3)]
-    answers = [[*stems[place % 3], *numbers.integers(3, VOCABULARY, numbers.integers(0, 4)).tolist()] for place in range(12)]
+    answers = [
+        [*stems[place % 3], *numbers.integers(3, VOCABULARY, numbers.integers(0, 4)).tolist()] for place in range(12)
+    ]
     found = model.score(prompt, answers)
     for answer, score in zip(answers, found, strict=True):
         logits = torch.from_numpy(oracle.logits([*prompt, *answer])).double()[len(prompt) - 1 : -1]
@@ -194,7 +202,9 @@ def test_two_sessions_in_turn_answer_as_each_alone(model: PersonalModel) -> None
             next(other)
 
 
-def test_each_answer_is_of_the_adapter_that_answered_when_it_began(model: PersonalModel, folder: Path, oracle: Oracle) -> None:
+def test_each_answer_is_of_the_adapter_that_answered_when_it_began(
+    model: PersonalModel, folder: Path, oracle: Oracle
+) -> None:
     oracles, seen = [oracle, Oracle(folder, 1)], [5, 6, 7]
     with model.session(max_tokens=10) as session:
         session.feed(seen)
@@ -340,7 +350,9 @@ def test_a_thousand_sessions_need_no_more_memory_than_a_hundred(model: PersonalM
 
 
 @one_family
-def test_a_process_that_is_killed_while_it_answers_leaves_the_state_as_it_was(model: PersonalModel, tmp_path: Path) -> None:
+def test_a_process_that_is_killed_while_it_answers_leaves_the_state_as_it_was(
+    model: PersonalModel, tmp_path: Path
+) -> None:
     whole = list(model.generate_ids([40, 41], max_tokens=10))
     before = state_bits(tmp_path / "state")
     for after in range(5):

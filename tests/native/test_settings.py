@@ -84,7 +84,11 @@ def test_the_core_refuses_them_itself(
     with pytest.raises(ConfigError) as refused:
         run({**request, "steps": 0 if "steps" in settings else 1, "settings": settings})
     finite = expected != "a finite number"
-    assert (refused.value.subject, refused.value.expected) == (subject, expected) if finite else "JSON" in refused.value.got
+    assert (
+        (refused.value.subject, refused.value.expected) == (subject, expected)
+        if finite
+        else "JSON" in refused.value.got
+    )
     for name in settings.keys() & {"steps", "seed"}:  # of the call itself: 0 is all steps
         if settings[name] > 0:
             with pytest.raises(ConfigError, match="64 bits" if settings[name] >= 2**63 else "at most 10000000"):
@@ -95,13 +99,23 @@ def test_the_core_refuses_them_itself(
 @pytest.mark.parametrize(
     "flags",
     [
-        ("--learning-rate", "nan"), ("--learning-rate", "inf"), ("--learning-rate", "0"), ("--seed", HUGE), ("--seed", "-1"),
-        ("--steps", "0"), ("--steps", HUGE), ("--method", "adam"), ("--warmup-steps", "-3"), ("--commit-seconds", "0"),
+        ("--learning-rate", "nan"),
+        ("--learning-rate", "inf"),
+        ("--learning-rate", "0"),
+        ("--seed", HUGE),
+        ("--seed", "-1"),
+        ("--steps", "0"),
+        ("--steps", HUGE),
+        ("--method", "adam"),
+        ("--warmup-steps", "-3"),
+        ("--commit-seconds", "0"),
         ("--accumulation", "4"),
     ],
     ids=lambda flags: " ".join(map(str, flags)),
-)  # fmt: skip
-def test_the_command_line_checks_settings_before_it_adds_examples(tiny_core_bundle: Path, tmp_path: Path, flags: Any) -> None:
+)
+def test_the_command_line_checks_settings_before_it_adds_examples(
+    tiny_core_bundle: Path, tmp_path: Path, flags: Any
+) -> None:
     (tmp_path / "some.jsonl").write_text("".join(json.dumps(numbers(index)) + "\n" for index in range(3)))
     command = ("train", tiny_core_bundle, "--examples", tmp_path / "some.jsonl", *flags)
     answers = {
@@ -114,12 +128,23 @@ def test_the_command_line_checks_settings_before_it_adds_examples(tiny_core_bund
         assert rows(tmp_path / runtime, "examples") == 0
 
 
-def test_another_setting_for_an_unfinished_run_is_refused_before_examples_are_added(tiny_core_bundle: Path, tmp_path: Path) -> None:
+def test_another_setting_for_an_unfinished_run_is_refused_before_examples_are_added(
+    tiny_core_bundle: Path, tmp_path: Path
+) -> None:
     with PersonalModel.open(tiny_core_bundle, tmp_path / "state") as model:
         add_numbers(model, 3)
         model.train(stop=lambda: True)
     (tmp_path / "more.jsonl").write_text(json.dumps(numbers(5)) + "\n")
-    command = ("train", tiny_core_bundle, "--state", tmp_path / "state", "--examples", tmp_path / "more.jsonl", "--steps", 1)
+    command = (
+        "train",
+        tiny_core_bundle,
+        "--state",
+        tmp_path / "state",
+        "--examples",
+        tmp_path / "more.jsonl",
+        "--steps",
+        1,
+    )
     refused = bespoke(*command, "--learning-rate", "0.5")
     assert refused.code == 2
     assert "unfinished run" in refused.err
@@ -134,7 +159,11 @@ def test_a_bundle_with_other_options_does_not_go_on_with_a_run(tmp_path: Path) -
     bundles = {}
     for dual in (True, False):
         methods = {"prge": {"queries": 2, "dual_forwarding": dual}}
-        settings: dict[str, Any] = {"lora": Lora(rank=2), "training": Training(sequence_lengths=(16,), steps=4), "context": 32}
+        settings: dict[str, Any] = {
+            "lora": Lora(rank=2),
+            "training": Training(sequence_lengths=(16,), steps=4),
+            "context": 32,
+        }
         bundles[dual] = tmp_path / f"{dual}.bundle"
         Personalizer(model_folder, methods, "torch", data=None, **settings).build(bundles[dual])
     done: list[int] = []

@@ -122,7 +122,9 @@ def test_a_run_goes_on_by_the_plans_that_the_limit_leaves(
         one, two = (slot(tmp_path / name) for name in ("whole", "sliced"))
         assert one.keys() == two.keys()
         begun_with = safetensors.numpy.load_file(bundle / "adapter" / "initial.safetensors")
-        change = [np.concatenate([(at[name] - begun_with[name]).ravel() for name in sorted(begun_with)]) for at in (one, two)]
+        change = [
+            np.concatenate([(at[name] - begun_with[name]).ravel() for name in sorted(begun_with)]) for at in (one, two)
+        ]
         assert np.linalg.norm(change[0] - change[1]) <= 1e-5 * np.linalg.norm(change[0])
     ends = [model.train() for model in (whole, sliced)]
     assert ends[0].stopped_because == ends[1].stopped_because == "finished"

@@ -41,10 +41,12 @@ def folder(filled: Path, tmp_path: Path) -> Path:
 
 def commit_of(step: int, place: Path, seed: int | None = None) -> dict[str, Any]:
     return {
-        "run": 2, "step": step, "cursor": as_text({"user_position": 2 * step, "step": step, "general_position": 0}),
+        "run": 2,
+        "step": step,
+        "cursor": as_text({"user_position": 2 * step, "step": step, "general_position": 0}),
         "metrics": [as_text({**entry, "step": step}) for entry in METRICS],
         **given(slot_tensors(step if seed is None else seed), place),
-    }  # fmt: skip
+    }
 
 
 def test_the_core_writes_a_file_that_others_read(program: Path, folder: Path, tmp_path: Path) -> None:
@@ -101,7 +103,9 @@ def test_an_earlier_step_is_never_committed_over_a_later_one(program: Path, fold
 
 
 @pytest.mark.parametrize("fault", ["missing", "foreign", "shape", "foreign state", "no piece left"])
-def test_tensors_that_are_not_the_adapter_are_refused_and_named(program: Path, folder: Path, tmp_path: Path, fault: str) -> None:
+def test_tensors_that_are_not_the_adapter_are_refused_and_named(
+    program: Path, folder: Path, tmp_path: Path, fault: str
+) -> None:
     tensors = slot_tensors(1)
     name = "block_01.down_proj.lora_A"
     if fault == "missing":
@@ -123,7 +127,9 @@ def test_tensors_that_are_not_the_adapter_are_refused_and_named(program: Path, f
 
 
 @pytest.mark.parametrize("fault", ["nan", "optimizer state", "missing"])
-def test_an_adapter_that_cannot_answer_is_never_accepted(program: Path, folder: Path, tmp_path: Path, fault: str) -> None:
+def test_an_adapter_that_cannot_answer_is_never_accepted(
+    program: Path, folder: Path, tmp_path: Path, fault: str
+) -> None:
     tensors = adapter(1)
     if fault == "nan":
         tensors["block_00.q_proj.lora_B"][0, 0] = np.nan
@@ -172,7 +178,10 @@ def test_the_first_trainer_locks_out_the_second(program: Path, folder: Path) -> 
             assert second_note["host_started_at"] == note["host_started_at"]
             with pytest.raises(StateLocked) as caught:
                 core.act("lock")
-            assert caught.value.got == f"a lock held by process {second_note['pid']} since {second_note['since']} (the next one)"
+            assert (
+                caught.value.got
+                == f"a lock held by process {second_note['pid']} since {second_note['since']} (the next one)"
+            )
             (folder / "trainer.lock").write_bytes(b'{"pid": "x"}')
             with pytest.raises(StateLocked, match="has not said"):
                 core.act("lock")
@@ -226,7 +235,11 @@ def test_another_base_or_adapter_is_refused(program: Path, folder: Path) -> None
 @pytest.mark.parametrize("place", ["file", "below a file", "read-only system"])
 def test_a_place_that_cannot_hold_a_state_is_refused(program: Path, tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_text("no folder")
-    path = {"file": tmp_path / "file", "below a file": tmp_path / "file" / "x", "read-only system": Path("/proc/alice")}[place]
+    path = {
+        "file": tmp_path / "file",
+        "below a file": tmp_path / "file" / "x",
+        "read-only system": Path("/proc/alice"),
+    }[place]
     with CoreState(program) as core, pytest.raises(StateError) as caught:
         core.open(path)
     assert str(path if place != "below a file" else tmp_path / "file") in caught.value.subject
@@ -234,7 +247,22 @@ def test_a_place_that_cannot_hold_a_state_is_refused(program: Path, tmp_path: Pa
 
 def test_numbers_are_written_as_python_writes_them(program: Path) -> None:
     chance = random.Random(3)
-    numbers = [0.0, -0.0, 1.0, 1e15, 1e16, 123456789012345680.0, 1e-4, 1e-5, 0.1, 1 / 3, 5e-324, 1.7976931348623157e308, 2.5, 100.0]
+    numbers = [
+        0.0,
+        -0.0,
+        1.0,
+        1e15,
+        1e16,
+        123456789012345680.0,
+        1e-4,
+        1e-5,
+        0.1,
+        1 / 3,
+        5e-324,
+        1.7976931348623157e308,
+        2.5,
+        100.0,
+    ]
     numbers += [struct.unpack("<d", chance.randbytes(8))[0] for _ in range(300)]
     numbers += [float(np.float32(chance.gauss(0, 3))) for _ in range(300)]
     with CoreState(program) as core:
@@ -243,7 +271,9 @@ def test_numbers_are_written_as_python_writes_them(program: Path) -> None:
                 assert core.act("repr", number=number) == repr(number)
 
 
-@pytest.mark.parametrize("text", ["[]", "{", '{"step":-1}', '{"step":1.5}', '{"step":4294967296}', '{"row":1}', '{"step":true}'])
+@pytest.mark.parametrize(
+    "text", ["[]", "{", '{"step":-1}', '{"step":1.5}', '{"step":4294967296}', '{"row":1}', '{"step":true}']
+)
 def test_a_cursor_that_is_none_is_refused(program: Path, text: str) -> None:
     with CoreState(program) as core, pytest.raises(StateError):
         core.act("cursor", text=text)

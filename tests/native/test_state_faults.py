@@ -56,9 +56,14 @@ OPERATIONS: dict[str, Operation] = {
 }
 KILLS = [(KILL_BEFORE, 0), (KILL_TORN, 0), (KILL_AFTER, 0)]
 ERRORS = [
-    (FAIL, errno.EIO), (FAIL, errno.ENOSPC), (FAIL_FROM, errno.EIO), (FAIL_FROM, errno.ENOSPC), (FAIL_FROM, errno.EDQUOT),
-    (FAIL_SHORT, errno.ENOSPC), (FAIL_SHORT, errno.EIO),
-]  # fmt: skip
+    (FAIL, errno.EIO),
+    (FAIL, errno.ENOSPC),
+    (FAIL_FROM, errno.EIO),
+    (FAIL_FROM, errno.ENOSPC),
+    (FAIL_FROM, errno.EDQUOT),
+    (FAIL_SHORT, errno.ENOSPC),
+    (FAIL_SHORT, errno.EIO),
+]
 
 
 @pytest.fixture(scope="module")

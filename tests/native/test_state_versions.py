@@ -92,7 +92,11 @@ def test_killed_or_failing_inside_it_is_of_the_old_version_or_the_new_one(
     old = digests(unpacked(version, state))
     assert new.keys() - old.keys() == SINCE[version]
     kills = [(call, mode, 0) for call in range(len(calls)) for mode in (KILL_BEFORE, KILL_AFTER, KILL_TORN)]
-    errors = [(call, mode, error) for call in range(len(calls)) for mode, error in ((FAIL, errno.EIO), (FAIL_FROM, errno.ENOSPC))]
+    errors = [
+        (call, mode, error)
+        for call in range(len(calls))
+        for mode, error in ((FAIL, errno.EIO), (FAIL_FROM, errno.ENOSPC))
+    ]
     seed = new_seed()
     done: Counter[str] = Counter()
     for call, mode, error in random.Random(seed).sample(kills + errors, len(kills + errors) if full() else FEW):

@@ -94,7 +94,9 @@ def encoder_of(bundle: Path) -> ExampleEncoder:
     with open_bundle(bundle) as opened:
         text = opened.manifest.text
         tokenizer = Tokenizer.open(bundle / "text")
-        return ExampleEncoder(tokenizer, None, text.train_on, max(opened.manifest.sequence_lengths), vocab_size=text.vocab_size)
+        return ExampleEncoder(
+            tokenizer, None, text.train_on, max(opened.manifest.sequence_lengths), vocab_size=text.vocab_size
+        )
 
 
 def test_examples_are_tokenized_kept_and_listed(alice: Verbs, text_bundles: dict[str, Path]) -> None:
@@ -104,13 +106,18 @@ def test_examples_are_tokenized_kept_and_listed(alice: Verbs, text_bundles: dict
         added = alice.add(example, f"id {number} \N{SNOWMAN}")
         assert (added.id, added.created) == (f"id {number} \N{SNOWMAN}", True)
         assert (added.truncated_tokens, added.truncated_trained_tokens) == (
-            expected.truncated_tokens, expected.truncated_trained_tokens,
-        )  # fmt: skip
+            expected.truncated_tokens,
+            expected.truncated_trained_tokens,
+        )
         assert added.unused_keys == ({"note": 1} if "note" in example else {})
         assert alice.add(example, added.id).created is False
         info = ExampleInfo(**alice.ask("list_examples")[-1])
         assert (info.json, info.split) == (example, added.split)
-        assert (info.tokens, info.trained_tokens, info.rows) == (expected.tokens, expected.trained_tokens, len(expected.rows))
+        assert (info.tokens, info.trained_tokens, info.rows) == (
+            expected.tokens,
+            expected.trained_tokens,
+            len(expected.rows),
+        )
     assert alice.add(EXAMPLES[4], "last").truncated_trained_tokens > 0
     count = c.c_int64()
     alice.core.call("bespoke_count_examples", alice.model, c.byref(count))
@@ -170,16 +177,23 @@ def test_what_is_forgotten_is_in_no_file(alice: Verbs, text_bundles: dict[str, P
     assert read_state(alice.state, text_bundles["llama"], ["because it was tired"])["broken"] == []
 
 
-def test_adapters_go_out_come_in_and_are_taken_back(alice: Verbs, tmp_path: Path, text_bundles: dict[str, Path]) -> None:
+def test_adapters_go_out_come_in_and_are_taken_back(
+    alice: Verbs, tmp_path: Path, text_bundles: dict[str, Path]
+) -> None:
     with pytest.raises(AdapterError, match="no training was accepted"):
         alice.export(tmp_path / "none", base=False)
     assert not (tmp_path / "none").exists()
     first = alice.export(tmp_path / "first", base=True)
     assert (alice.take(first), alice.take(first)) == (1, 2)
     versions = alice.versions()
-    assert [(version.id, version.run_id, version.source) for version in versions] == [(1, None, "first"), (2, None, "first")]
+    assert [(version.id, version.run_id, version.source) for version in versions] == [
+        (1, None, "first"),
+        (2, None, "first"),
+    ]
     again = alice.export(tmp_path / "again", base=False)
-    assert {path.name: path.read_bytes() for path in again.iterdir()} == {path.name: path.read_bytes() for path in first.iterdir()}
+    assert {path.name: path.read_bytes() for path in again.iterdir()} == {
+        path.name: path.read_bytes() for path in first.iterdir()
+    }
     assert Version(**alice.ask("rollback")) == versions[0]
     assert alice.ask("rollback") is None
     assert alice.ask("rollback") is None
@@ -191,7 +205,9 @@ def test_adapters_go_out_come_in_and_are_taken_back(alice: Verbs, tmp_path: Path
         other.take(first)
 
 
-def test_a_state_moves_to_another_base_with_its_examples(alice: Verbs, tmp_path: Path, text_bundles: dict[str, Path]) -> None:
+def test_a_state_moves_to_another_base_with_its_examples(
+    alice: Verbs, tmp_path: Path, text_bundles: dict[str, Path]
+) -> None:
     alice.add(EXAMPLES[0], "one")
     alice.add(EXAMPLES[2], "two")
     alice.take(alice.export(tmp_path / "adapter", base=True))
@@ -209,7 +225,9 @@ def test_a_state_moves_to_another_base_with_its_examples(alice: Verbs, tmp_path:
         alice.core.call("bespoke_reset_for_new_base", place(other), library.text(""), None)
 
 
-def test_examples_that_are_given_are_judged_as_the_users_are_and_not_kept(tiny_core_bundle: Path, tmp_path: Path) -> None:
+def test_examples_that_are_given_are_judged_as_the_users_are_and_not_kept(
+    tiny_core_bundle: Path, tmp_path: Path
+) -> None:
     examples = [{"tokens": [3 + number, 4 + number, 5 + number, 6]} for number in range(4)]
     with Verbs(tiny_core_bundle, tmp_path / "state") as verbs:
         for example in examples:
@@ -219,6 +237,11 @@ def test_examples_that_are_given_are_judged_as_the_users_are_and_not_kept(tiny_c
         given = verbs.ask("evaluate", library.text(""), library.text(json.dumps(examples)), None)
         assert Evaluation(**given) == Evaluation(**kept)
         assert verbs.ask("list_examples") == []
-        for wrong, says in (("{}", "a list of"), ("[]", "at least one"), ('[{"tokens": [1]}]', "example 1"), ("[", "JSON")):
+        for wrong, says in (
+            ("{}", "a list of"),
+            ("[]", "at least one"),
+            ('[{"tokens": [1]}]', "example 1"),
+            ("[", "JSON"),
+        ):
             with pytest.raises(DataError, match=says):
                 verbs.ask("evaluate", library.text(""), library.text(wrong), None)

@@ -36,16 +36,28 @@ def stressed(program: Path, bundle: Path, state: Path, seconds: float, what: str
     seed = new_seed()
     known = f" suppressions={RACES}" if app == "engine" else ""
     sanitizers = {
-        "ASAN_OPTIONS": "exitcode=99" + (":detect_leaks=0" if app == "engine" else ""),  # XNNPACK keeps memory to the end
+        "ASAN_OPTIONS": "exitcode=99"
+        + (":detect_leaks=0" if app == "engine" else ""),  # XNNPACK keeps memory to the end
         "TSAN_OPTIONS": "exitcode=66 halt_on_error=1" + known,
     }
     roles = {
         role: subprocess.Popen(
-            [program, role, bundle, state, str(int(seconds * 1000)), str(seed + 100 * number), *(AWAITED if role == app else ())],
-            env={**os.environ, **sanitizers}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            [
+                program,
+                role,
+                bundle,
+                state,
+                str(int(seconds * 1000)),
+                str(seed + 100 * number),
+                *(AWAITED if role == app else ()),
+            ],
+            env={**os.environ, **sanitizers},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for number, role in enumerate((app, "store"))
-    }  # fmt: skip
+    }
     ended = {role: (process.communicate(timeout=seconds + 300), process.returncode) for role, process in roles.items()}
     for (_, complaints), code in ended.values():
         assert "Sanitizer" not in complaints, complaints[-6000:]
@@ -78,7 +90,9 @@ def test_no_sanitizer_has_to_say_anything(sanitizer: str, tiny_core_bundle: Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
-def test_no_sanitizer_has_to_say_anything_while_the_engine_computes(sanitizer: str, tiny_core_bundle: Path, tmp_path: Path) -> None:
+def test_no_sanitizer_has_to_say_anything_while_the_engine_computes(
+    sanitizer: str, tiny_core_bundle: Path, tmp_path: Path
+) -> None:
     what = f"{sanitizer} sanitizer, ExecuTorch computes"
     stressed(sanitized(sanitizer), tiny_core_bundle, tmp_path / "state", LONG, what, app="engine")
 

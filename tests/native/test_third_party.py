@@ -23,7 +23,9 @@ THEIRS = r"\b(sqlite3|crypto_|sodium_|_?ge25519|sc25519|Sha256|SHA256|CPU_|z7_|u
 
 def test_every_file_is_pinned_and_has_the_bytes_that_were_pinned() -> None:
     found = {str(path.relative_to(FOLDER)): path for path in FOLDER.rglob("*") if path.is_file()}
-    pinned = {f"{folder}/{name}": sha256 for folder, source in SOURCES.items() for name, sha256 in source["files"].items()}
+    pinned = {
+        f"{folder}/{name}": sha256 for folder, source in SOURCES.items() for name, sha256 in source["files"].items()
+    }
     assert set(found) == set(pinned) | OURS
     assert {name: hashlib.sha256(found[name].read_bytes()).hexdigest() for name in pinned} == pinned
 

@@ -22,7 +22,6 @@ from tests.unit.personal_model.tiny import add_numbers
 __all__ = ["tiny_core_bundle"]
 
 
-
 @pytest.fixture
 def state(tiny_core_bundle: Path, tmp_path: Path) -> Path:
     with PersonalModel.open(tiny_core_bundle, tmp_path / "state") as model:
@@ -97,7 +96,15 @@ def test_the_limit_changes_while_it_trains_and_what_was_done_is_committed(
 def test_lines_that_mean_nothing_change_nothing(native_build: Path, tiny_core_bundle: Path, state: Path) -> None:
     with talk(native_build, tiny_core_bundle, state, settings={"steps": 100_000}) as core:
         core.until_step(1)
-        for line in ("", "{half", "[1]", {"do": "dance"}, {"do": "limit"}, {"do": "limit", "memory_mb": "much"}, {"do": 7}):
+        for line in (
+            "",
+            "{half",
+            "[1]",
+            {"do": "dance"},
+            {"do": "limit"},
+            {"do": "limit", "memory_mb": "much"},
+            {"do": 7},
+        ):
             core.say(line)
         core.say({"do": "pace", "share": 2})
         while (event := core.hear()).get("got") != "2.0":
@@ -111,14 +118,34 @@ def test_lines_that_mean_nothing_change_nothing(native_build: Path, tiny_core_bu
 def test_every_line_is_answered(native_build: Path, tiny_core_bundle: Path, state: Path) -> None:
     """Whatever stands in it: a parent that waits for an order would wait for ever."""
     lines = (
-        "", "{half", "[1]", "7", "null", '"text"', '{"do": "feed", "stop_texts": ["\\ud800"], "order": 1}', '{"do": 7}', "{}",
-        '{"do": "next"}', '{"do": "next", "order": "x"}', '{"do": "next", "order": 1e300}', '{"do": "limit"}',
-        '{"do": "limit", "memory_mb": "much"}', '{"do": "pace", "share": []}', "[" * 100_000, "x" * (64 << 20) + "x",
-    )  # fmt: skip
+        "",
+        "{half",
+        "[1]",
+        "7",
+        "null",
+        '"text"',
+        '{"do": "feed", "stop_texts": ["\\ud800"], "order": 1}',
+        '{"do": 7}',
+        "{}",
+        '{"do": "next"}',
+        '{"do": "next", "order": "x"}',
+        '{"do": "next", "order": 1e300}',
+        '{"do": "limit"}',
+        '{"do": "limit", "memory_mb": "much"}',
+        '{"do": "pace", "share": []}',
+        "[" * 100_000,
+        "x" * (64 << 20) + "x",
+    )
     orders = (
-        {"do": "dance"}, {"do": "next"}, {"do": "next", "session": 7}, {"do": "next", "session": "x"}, {"do": "open", "session": 1},
-        {"do": "feed", "session": 1, "prompt": []}, {"do": "score"}, {"do": "classify", "prompt": 1, "answers": 2},
-    )  # fmt: skip
+        {"do": "dance"},
+        {"do": "next"},
+        {"do": "next", "session": 7},
+        {"do": "next", "session": "x"},
+        {"do": "open", "session": 1},
+        {"do": "feed", "session": 1, "prompt": []},
+        {"do": "score"},
+        {"do": "classify", "prompt": 1, "answers": 2},
+    )
     with talk(native_build, tiny_core_bundle, state, verb="answer") as core:
         assert core.hear()["event"] == "ready"
         for line in lines:
@@ -147,7 +174,13 @@ def test_nothing_is_used_after_it_was_freed_when_the_process_ends(tiny_core_bund
     program = sanitized_core("address,undefined", targets=["bespoke-core"]) / "bespoke-core"
     environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}  # of the listening thread's line: it never ends
     for number in range(20):
-        request = {"verb": "answer", "bundle": str(tiny_core_bundle), "state": str(state), "threads": 1, "memory_mb": -1}
+        request = {
+            "verb": "answer",
+            "bundle": str(tiny_core_bundle),
+            "state": str(state),
+            "threads": 1,
+            "memory_mb": -1,
+        }
         given = json.dumps(request) + "\n" + '{"do": "next", "session": 1, "order": 1}\n' * (number % 3)
         done = subprocess.run([program], input=given, capture_output=True, text=True, env=environment, timeout=120)
         assert (done.returncode, done.stderr) == (0, "")

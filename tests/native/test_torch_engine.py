@@ -45,14 +45,18 @@ def every_engine_is_destroyed() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("method", few_of(METHODS, ("mesp",)))
-def test_the_core_with_torch_gives_the_bits_of_the_reference(tiny_core_bundle: Path, tmp_path: Path, method: str) -> None:
+def test_the_core_with_torch_gives_the_bits_of_the_reference(
+    tiny_core_bundle: Path, tmp_path: Path, method: str
+) -> None:
     states = States(tiny_core_bundle, tmp_path, method)
     near, far = states.fresh(tmp_path / "near"), states.fresh(tmp_path / "far")
     with open_bundle(tiny_core_bundle) as bundle:
         expected = reference.train(bundle, user_rows=rows_of_split(near, "train"), method=method, seed=1)
     assert len(expected.losses) == STEPS
     for state, own_memory in ((near, False), (far, True)):
-        assert train(tiny_core_bundle, state, TorchEngine(own_memory=own_memory), method)["losses"] == list(expected.losses)
+        assert train(tiny_core_bundle, state, TorchEngine(own_memory=own_memory), method)["losses"] == list(
+            expected.losses
+        )
     assert states.at_end(far) == states.at_end(near)
 
 
@@ -112,7 +116,11 @@ def failing(failure: BaseException, at: int) -> TorchEngine:
             (torch.OutOfMemoryError("CUDA out of memory"), BudgetExceeded, "CUDA out of memory"),
             (MemoryError(), BudgetExceeded, "MemoryError"),
             (KeyboardInterrupt(), PlanError, "KeyboardInterrupt"),
-            (engine_table.OtherSignature("result 0 of float32 (7)"), BundleError, "a program with result 0 of float32 (7)"),
+            (
+                engine_table.OtherSignature("result 0 of float32 (7)"),
+                BundleError,
+                "a program with result 0 of float32 (7)",
+            ),
         ],
         (0, 1),
     ),
@@ -132,7 +140,9 @@ def test_what_python_raises_is_an_error_of_the_core_and_is_kept(
     assert states.at_end(state) == states.at_end(whole)
 
 
-def test_a_bundle_with_the_program_of_another_graph_is_refused_before_a_step(tiny_core_bundle: Path, tmp_path: Path) -> None:
+def test_a_bundle_with_the_program_of_another_graph_is_refused_before_a_step(
+    tiny_core_bundle: Path, tmp_path: Path
+) -> None:
     bundle = shutil.copytree(tiny_core_bundle, tmp_path / "a.bundle")
     states = States(bundle, tmp_path, "mesp")
     plan = json.loads((bundle / "manifest.json").read_bytes())["methods"][0]["plans"][0]["file"]
@@ -140,7 +150,9 @@ def test_a_bundle_with_the_program_of_another_graph_is_refused_before_a_step(tin
     called = [content["graphs"][i["graph"]]["key"] for i in content["sections"]["train_step"] if i["op"] == "call"]
 
     def exchange(document: dict[str, list[dict[str, str]]]) -> None:
-        first, last = (next(graph for graph in document["graphs"] if graph["key"] == key) for key in (called[0], called[-1]))
+        first, last = (
+            next(graph for graph in document["graphs"] if graph["key"] == key) for key in (called[0], called[-1])
+        )
         first["file"], last["file"] = last["file"], first["file"]
 
     edit(bundle, exchange)
@@ -153,7 +165,9 @@ def test_a_bundle_with_the_program_of_another_graph_is_refused_before_a_step(tin
     assert states.step(state) == 0
 
 
-def test_a_program_that_gives_what_it_does_not_say_is_refused_when_it_runs(tiny_core_bundle: Path, tmp_path: Path) -> None:
+def test_a_program_that_gives_what_it_does_not_say_is_refused_when_it_runs(
+    tiny_core_bundle: Path, tmp_path: Path
+) -> None:
     lying = Changed(lambda program: lambda *operands: [value.half() for value in program(*operands)])
     states = States(tiny_core_bundle, tmp_path, "mesp")
     with pytest.raises(BundleError, match="a program with result 0 of float16"):

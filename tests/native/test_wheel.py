@@ -47,7 +47,9 @@ def test_the_sources_hold_all_that_is_compiled(tmp_path: Path) -> None:
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv" / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "--quiet", "scikit-build-core>=0.11,<2"], check=True)
-    make = "import sys; sys.path.insert(0, 'tools'); import bespoke_build; print(bespoke_build.build_sdist(sys.argv[1]))"
+    make = (
+        "import sys; sys.path.insert(0, 'tools'); import bespoke_build; print(bespoke_build.build_sdist(sys.argv[1]))"
+    )
     subprocess.run([python, "-c", make, tmp_path], cwd=REPOSITORY, capture_output=True, check=True)
     (path,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(path) as archive:
@@ -71,9 +73,23 @@ def test_it_trains_on_the_core_where_nothing_else_is_installed(
     missing = "import importlib.util as u; print([name for name in ('torch', 'executorch') if u.find_spec(name)])"
     assert subprocess.run([python, "-c", missing], capture_output=True, text=True, check=True).stdout == "[]\n"
     done = subprocess.run(
-        [program, "train", bundle, "--state", tmp_path / "state", "--examples", examples, "--steps", "4", "--format", "json"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [
+            program,
+            "train",
+            bundle,
+            "--state",
+            tmp_path / "state",
+            "--examples",
+            examples,
+            "--steps",
+            "4",
+            "--format",
+            "json",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert (report["runtime"], report["steps"]) == ("core", 4)

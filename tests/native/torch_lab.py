@@ -17,7 +17,12 @@ STEP = 2  # BESPOKE_PHASE_STEP
 
 
 def train(
-    bundle: Path, state: Path, engine: TorchEngine, method: str, steps: int = 0, on_step: Callable[[int], None] | None = None
+    bundle: Path,
+    state: Path,
+    engine: TorchEngine,
+    method: str,
+    steps: int = 0,
+    on_step: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """One call of bespoke_train; its report, or the core's error."""
 
@@ -48,5 +53,10 @@ def _asked(bundle: Path, state: Path, engine: TorchEngine, name: str, *arguments
 
 if __name__ == "__main__":
     train(
-        Path(sys.argv[1]), Path(sys.argv[2]), TorchEngine(), sys.argv[3], int(sys.argv[4]), lambda step: print(step, flush=True)
+        Path(sys.argv[1]),
+        Path(sys.argv[2]),
+        TorchEngine(),
+        sys.argv[3],
+        int(sys.argv[4]),
+        lambda step: print(step, flush=True),
     )

@@ -39,11 +39,22 @@ def install(folder: Path) -> dict[str, str]:
     source = Path(__file__).with_name("older_device.c")
     # nodelete: ExecuTorch closes the library with its last program. The real one stays, has the same name, and would be found next.
     subprocess.run(
-        ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-Wl,-z,nodelete,-soname,libQnnHtp.so",
-         f'-DREAL="{wheel / "libQnnHtp.so"}"',
-         str(source), "-o", str(libraries / "libQnnHtp.so"), "-ldl"],
+        [
+            "cc",
+            "-shared",
+            "-fPIC",
+            "-O1",
+            "-Wall",
+            "-Werror",
+            "-Wl,-z,nodelete,-soname,libQnnHtp.so",
+            f'-DREAL="{wheel / "libQnnHtp.so"}"',
+            str(source),
+            "-o",
+            str(libraries / "libQnnHtp.so"),
+            "-ldl",
+        ],
         check=True,
-    )  # fmt: skip
+    )
     return {"QNN_SDK_ROOT": str(folder), "LD_LIBRARY_PATH": str(libraries)}
 
 

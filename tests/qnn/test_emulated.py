@@ -47,13 +47,17 @@ def test_each_program_computes_what_was_traced() -> None:
     target: Any = plugins.get("target", "executorch")
     report = check_target(target, target.Options(delegate="qnn"), optimizers=["mezo", "prge"], tolerance=1e-2)
     assert report.opened == report.lowered > 100
-    record_check("programs for the NPU, in its emulator", {"programs": report.opened, "largest relative error": report.error})
+    record_check(
+        "programs for the NPU, in its emulator", {"programs": report.opened, "largest relative error": report.error}
+    )
 
 
 def build(stories: Path, folder: Path, targets: Any, epsilon: float, names: Collection[str] = tuple(METHODS)) -> None:
     methods = {name: {**(METHODS | ONE_SIDED_AND_CURVED)[name], "epsilon": epsilon} for name in names}
     training = Training(sequence_lengths=(LENGTH,), batch_size=ROWS, steps=STEPS, seed=1)
-    Personalizer(stories, methods, targets, lora=Lora(rank=4), training=training, context=64, data=None).build(folder / "bundle")
+    Personalizer(stories, methods, targets, lora=Lora(rank=4), training=training, context=64, data=None).build(
+        folder / "bundle"
+    )
 
 
 @pytest.fixture(scope="module", params=[1e-2, 1e-3])
@@ -61,9 +65,10 @@ def bundles(
     request: pytest.FixtureRequest, stories: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[float, dict[str, Path]]:
     made = {
-        name: made_once(tmp_path_factory, f"{name}-{request.param}", lambda f, t=t: build(stories, f, t, request.param)) / "bundle"
+        name: made_once(tmp_path_factory, f"{name}-{request.param}", lambda f, t=t: build(stories, f, t, request.param))
+        / "bundle"
         for name, t in {"npu": NPU, "processor": "executorch"}.items()
-    }  # fmt: skip
+    }
     return request.param, made
 
 
@@ -90,7 +95,9 @@ def trained(
     return np.array(losses), np.concatenate([np.frombuffer(bytes.fromhex(row[0]), "<f4") for row in rows])
 
 
-def test_golden_vectors_hold_for_all_plans_in_one_process(bundles: tuple[float, dict[str, Path]], tmp_path: Path) -> None:
+def test_golden_vectors_hold_for_all_plans_in_one_process(
+    bundles: tuple[float, dict[str, Path]], tmp_path: Path
+) -> None:
     """Training by both methods, then answers, each with programs of its own."""
     with open_bundle(bundles[1]["npu"]) as opened:
         core = CoreRuntime(Place(bundles[1]["npu"], tmp_path / "state", opened.manifest_sha256), None)
@@ -102,7 +109,9 @@ def test_two_models_of_one_process_have_the_programs_each_for_itself(
 ) -> None:
     """ExecuTorch takes two binaries with one signature for the same one, and ends it for both when the first is closed."""
     with open_bundle(bundles[1]["npu"]) as opened:
-        models = [Handle(library.load(), Place(bundles[1]["npu"], tmp_path / name, opened.manifest_sha256)) for name in "ab"]
+        models = [
+            Handle(library.load(), Place(bundles[1]["npu"], tmp_path / name, opened.manifest_sha256)) for name in "ab"
+        ]
     sessions = [model.open_session(Generation(max_tokens=12)) for model in models]
     for session in sessions:
         session.feed('"Once upon a time"')
@@ -147,11 +156,14 @@ def test_the_core_trains_with_the_npu_as_with_the_processor(
     noise = statistics.stdev(map(float, first))
     large = np.abs(exact_g) > noise
     figures = {
-        "steps": len(losses), "largest relative error of a loss": float(np.max(np.abs(losses / exact_losses - 1))),
+        "steps": len(losses),
+        "largest relative error of a loss": float(np.max(np.abs(losses / exact_losses - 1))),
         "of a difference, as a share of a loss": of_a_difference(g, exact_g, exact_losses, epsilon),
-        "correlation of g": float(np.corrcoef(g, exact_g)[0, 1]), "noise of g": noise, "g that exceed it": int(large.sum()),
+        "correlation of g": float(np.corrcoef(g, exact_g)[0, 1]),
+        "noise of g": noise,
+        "g that exceed it": int(large.sum()),
         "of them with the same sign": float(np.mean(np.sign(g[large]) == np.sign(exact_g[large]))),
-    }  # fmt: skip
+    }
     record_check(f"training with the NPU's programs, {method}, epsilon {epsilon:g}", figures)
     print(figures)
     assert figures["largest relative error of a loss"] <= 1e-2
@@ -159,10 +171,22 @@ def test_the_core_trains_with_the_npu_as_with_the_processor(
     assert figures["of them with the same sign"] >= 0.95
 
 
-def test_the_core_trains_with_int4_weights_as_with_the_processor(stories: Path, data_folder: Path, tmp_path: Path) -> None:
+def test_the_core_trains_with_int4_weights_as_with_the_processor(
+    stories: Path, data_folder: Path, tmp_path: Path
+) -> None:
     """The same weights to the last bit, so that nothing is allowed for but fp16; and golden vectors hold."""
-    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512}
-    model, words, bundles = tiny_model("llama", tmp_path / "model", num_hidden_layers=2, **sizes), texts(data_folder), {}
+    sizes = {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": 512,
+    }
+    model, words, bundles = (
+        tiny_model("llama", tmp_path / "model", num_hidden_layers=2, **sizes),
+        texts(data_folder),
+        {},
+    )
     shutil.copy(stories / "tokenizer.json", model)
     for name, targets in {"int4": INT4, "processor": "executorch"}.items():
         build(model, tmp_path / f"{name} made", targets, 1e-2, ["mezo"])
@@ -170,9 +194,10 @@ def test_the_core_trains_with_int4_weights_as_with_the_processor(stories: Path, 
     runs = {name: trained(bundle, tmp_path / name, "mezo", words, FEW) for name, bundle in bundles.items()}
     (losses, g), (exact_losses, exact_g) = runs["int4"], runs["processor"]
     figures = {
-        "steps": len(losses), "largest relative error of a loss": float(np.max(np.abs(losses / exact_losses - 1))),
+        "steps": len(losses),
+        "largest relative error of a loss": float(np.max(np.abs(losses / exact_losses - 1))),
         "correlation of g": float(np.corrcoef(g, exact_g)[0, 1]),
-    }  # fmt: skip
+    }
     record_check("training with the NPU's programs of int4 weights, mezo, epsilon 0.01", figures)
     print(figures)
     assert figures["largest relative error of a loss"] <= 2e-3
@@ -194,8 +219,9 @@ def test_one_sided_differences_and_curvatures_are_as_with_the_processor(
         runs[name] = trained(tmp_path / f"{name} made" / "bundle", tmp_path / name, method, words, FEW)
     (losses, recorded), (exact_losses, exact_recorded) = runs["npu"], runs["processor"]
     figures: dict[str, float] = {
-        "steps": len(losses), "largest relative error of a loss": float(np.max(np.abs(losses / exact_losses - 1)))
-    }  # fmt: skip
+        "steps": len(losses),
+        "largest relative error of a loss": float(np.max(np.abs(losses / exact_losses - 1))),
+    }
     columns = {"g": slice(None)} if method == "fzoo" else {"g": slice(0, None, 2), "c": slice(1, None, 2)}
     for what, place in columns.items():
         one, exact = recorded[place], exact_recorded[place]
@@ -212,12 +238,16 @@ def test_one_sided_differences_and_curvatures_are_as_with_the_processor(
 
 
 @pytest.mark.parametrize(("weights", "of_a_weight"), [("fp16", 2.0), ("int4", 0.8)])
-def test_a_block_of_half_a_billion_parameters_is_as_large_as_its_weights(weights: str, of_a_weight: float, tmp_path: Path) -> None:
+def test_a_block_of_half_a_billion_parameters_is_as_large_as_its_weights(
+    weights: str, of_a_weight: float, tmp_path: Path
+) -> None:
     """Qwen2.5-0.5B's dimensions, one block of 24, with random weights and a vocabulary of 8,192; two rows of 32 tokens."""
     model = full_size_folder("Qwen2.5-0.5B", tmp_path / "model", num_hidden_layers=1, vocab_size=8192)
     training = Training(sequence_lengths=(LENGTH,), batch_size=2, steps=1, seed=1)
     targets = {"executorch": {**NPU["executorch"], "weights": weights}}
-    asked = Personalizer(model, {"mezo": {"epsilon": 1e-2}}, targets, lora=Lora(rank=8), training=training, context=64, data=None)
+    asked = Personalizer(
+        model, {"mezo": {"epsilon": 1e-2}}, targets, lora=Lora(rank=8), training=training, context=64, data=None
+    )
     said = asked.estimate().bundle_bytes
     asked.build(tmp_path / "bundle")
     assert 0.95 <= sum(file.stat().st_size for file in (tmp_path / "bundle").rglob("*") if file.is_file()) / said <= 1

@@ -84,8 +84,12 @@ def ways(codes: torch.Tensor, scales: torch.Tensor) -> dict[str, torch.nn.Module
     block = {"codes": codes.to(torch.int8), "scales": scales, "zero": torch.zeros(scales.shape, dtype=torch.int32)}
     return {
         "fp16": Way(lambda x, w: x @ w, w=dense(codes, scales).t()),
-        "int8, a scale for an output": Way(lambda x, *w: linear(x, of_channels(127, *w)), **per_channel(127, codes, scales)),
-        "int4, a scale for an output": Way(lambda x, *w: linear(x, of_channels(7, *w)), **per_channel(7, codes, scales)),
+        "int8, a scale for an output": Way(
+            lambda x, *w: linear(x, of_channels(127, *w)), **per_channel(127, codes, scales)
+        ),
+        "int4, a scale for an output": Way(
+            lambda x, *w: linear(x, of_channels(7, *w)), **per_channel(7, codes, scales)
+        ),
         "int8 in a matrix product": Way(lambda x, *w: x @ of_channels(127, *w).t(), **per_channel(127, codes, scales)),
         "int4, a scale for a block": Way(lambda x, *w: linear(x, of_blocks(*w)), **block),
         "int4, a group for a group": in_groups(codes, scales, ROWS),
@@ -95,10 +99,12 @@ def ways(codes: torch.Tensor, scales: torch.Tensor) -> dict[str, torch.nn.Module
 @pytest.mark.parametrize(
     ("way", "bytes_of_a_weight", "error"),
     [
-        ("fp16", 2.1, 1e-3), ("int8, a scale for an output", 1.1, 1e-2), ("int4, a scale for an output", 0.65, 0.2),
+        ("fp16", 2.1, 1e-3),
+        ("int8, a scale for an output", 1.1, 1e-2),
+        ("int4, a scale for an output", 0.65, 0.2),
         ("int4, a group for a group", 0.75, 1e-3),
     ],
-)  # fmt: skip
+)
 def test_a_product_is_as_large_and_as_exact_as_its_weights(way: str, bytes_of_a_weight: float, error: float) -> None:
     """Off by what share of the product's norm, against fp64 with the int4 weights."""
     weights = int4()

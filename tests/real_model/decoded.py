@@ -16,10 +16,13 @@ from tests.models import QUANTIZED_LINEARS
 OF_ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm")
 LLAMA_NORMS = {"input_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
 GEMMA_NORMS = {
-    "input_norm": "input_layernorm", "attention_output_norm": "post_attention_layernorm",
-    "mlp_norm": "pre_feedforward_layernorm", "mlp_output_norm": "post_feedforward_layernorm",
-    "q_norm": "self_attn.q_norm", "k_norm": "self_attn.k_norm",
-}  # fmt: skip
+    "input_norm": "input_layernorm",
+    "attention_output_norm": "post_attention_layernorm",
+    "mlp_norm": "pre_feedforward_layernorm",
+    "mlp_output_norm": "post_feedforward_layernorm",
+    "q_norm": "self_attn.q_norm",
+    "k_norm": "self_attn.k_norm",
+}
 
 
 def decoded_model(gguf: Path, bundle: Path) -> Any:

@@ -68,11 +68,16 @@ def test_one_of_peft_goes_in_and_comes_out_as_it_was(
     assert changed >= 0.1
     record_check(
         f"{real_model.name} with an adapter of peft, core against peft",
-        {"nats a token apart": f"{abs(here - there) / len(chances):.1e}", "greedy tokens that it changes": f"{changed:.0%}"},
-    )  # fmt: skip
+        {
+            "nats a token apart": f"{abs(here - there) / len(chances):.1e}",
+            "greedy tokens that it changes": f"{changed:.0%}",
+        },
+    )
 
 
-def test_one_of_mlx_lm_goes_out_and_in(model: PersonalModel, real_model: RealModel, adapter: Path, tmp_path: Path) -> None:
+def test_one_of_mlx_lm_goes_out_and_in(
+    model: PersonalModel, real_model: RealModel, adapter: Path, tmp_path: Path
+) -> None:
     import mlx.core as mx
     from mlx_lm.tuner.utils import load_adapters
     from mlx_lm.utils import load_model
@@ -91,7 +96,9 @@ def test_one_of_mlx_lm_goes_out_and_in(model: PersonalModel, real_model: RealMod
         another.import_adapter(exported, trust_base=True)
         (again,) = another.score(tokens[:prompt], [tokens[prompt:]])
     assert again.log_probability == pytest.approx(score.log_probability, abs=1e-4)
-    record_check(f"{real_model.name} with an adapter for mlx-lm, mlx-lm against peft", {"of its effect": f"{share:.1e}"})
+    record_check(
+        f"{real_model.name} with an adapter for mlx-lm, mlx-lm against peft", {"of its effect": f"{share:.1e}"}
+    )
 
 
 def test_llama_cpp_computes_with_base_and_adapter_what_peft_does(
@@ -105,7 +112,9 @@ def test_llama_cpp_computes_with_base_and_adapter_what_peft_does(
     for name, ours, theirs in (("base", None, None), ("adapter", exported, adapter)):
         expected = torch.log_softmax(torch.from_numpy(logits(real_model, theirs, tokens)).double(), -1).numpy()
         network = LlamaCpp(base, ours)
-        found = np.array([network.log_probabilities(tokens[: end + 1], expected.shape[-1]) for end in range(len(tokens))])
+        found = np.array(
+            [network.log_probabilities(tokens[: end + 1], expected.shape[-1]) for end in range(len(tokens))]
+        )
         shared = np.exp(expected) * np.where(np.isfinite(found), expected - found, 0.0)
         divergence = float(shared.sum(-1).mean())
         same = float((found.argmax(-1) == expected.argmax(-1)).mean())
@@ -114,4 +123,4 @@ def test_llama_cpp_computes_with_base_and_adapter_what_peft_does(
         record_check(
             f"{real_model.name}, {name}, llama.cpp against transformers and peft",
             {"KL, nats a token": f"{divergence:.1e}", "greedy tokens alike": f"{same:.0%}"},
-        )  # fmt: skip
+        )

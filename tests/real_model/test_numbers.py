@@ -23,12 +23,27 @@ from tests.real_model.conftest import RealModel
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("real model")]
 
 PROMPTS = (
-    "What is the capital of France?", "Name three colours.", "Write two sentences about mountains.", "How do I boil eggs?",
-    "Who wrote Hamlet?", "What is photosynthesis?", "Give me a recipe for pancakes.", "Why is the sky blue?", "Tell a joke.",
-    "What is 12 times 4?", "Explain gravity to a child.", "What should I pack for the beach?", "Say good morning in French.",
-    "List the planets.", "What does a vet do?", "How far is the moon?", "Write a short poem about rain.", "What is a verb?",
-    "How can I sleep better?", "What is Python used for?",
-)  # fmt: skip
+    "What is the capital of France?",
+    "Name three colours.",
+    "Write two sentences about mountains.",
+    "How do I boil eggs?",
+    "Who wrote Hamlet?",
+    "What is photosynthesis?",
+    "Give me a recipe for pancakes.",
+    "Why is the sky blue?",
+    "Tell a joke.",
+    "What is 12 times 4?",
+    "Explain gravity to a child.",
+    "What should I pack for the beach?",
+    "Say good morning in French.",
+    "List the planets.",
+    "What does a vet do?",
+    "How far is the moon?",
+    "Write a short poem about rain.",
+    "What is a verb?",
+    "How can I sleep better?",
+    "What is Python used for?",
+)
 NEW_TOKENS = 100
 NEAR_TIE = 1e-3  # of two best logits: which is larger is a matter of rounding
 STEPS, RATE = 20, 2e-4
@@ -61,8 +76,13 @@ def test_answers_are_those_of_transformers(real_model: RealModel, tmp_path: Path
     assert cut <= 2
     record_check(
         f"{real_model.name}'s greedy answers, core against transformers",
-        {"prompts": len(PROMPTS), "tokens alike": compared, "cut at a tie": cut, "nats a token apart": f"{furthest:.1e}"},
-    )  # fmt: skip
+        {
+            "prompts": len(PROMPTS),
+            "tokens alike": compared,
+            "cut at a tie": cut,
+            "nats a token apart": f"{furthest:.1e}",
+        },
+    )
 
 
 def greedy(real_model: RealModel, ids: list[int]) -> tuple[list[int], np.ndarray]:
@@ -110,13 +130,17 @@ def test_twenty_steps_are_those_of_torch_and_peft(real_model: RealModel, tmp_pat
     distances = {}
     for name, value in parameters.items():
         moved = value.detach() - torch.from_numpy(pieces[name])
-        distances[name] = float(torch.linalg.norm(torch.from_numpy(reached[name]) - value.detach()) / torch.linalg.norm(moved))
+        distances[name] = float(
+            torch.linalg.norm(torch.from_numpy(reached[name]) - value.detach()) / torch.linalg.norm(moved)
+        )
     assert max(distances.values()) <= 2e-2, max(distances.items(), key=lambda item: item[1])
     record_check(
         f"{real_model.name} trained for 20 steps, core against torch and peft",
-        {"furthest loss": f"{max(abs(a - b) for a, b in zip(losses, expected, strict=True)):.1e}",
-         "furthest piece, of how far it moved": f"{max(distances.values()):.1e}"},
-    )  # fmt: skip
+        {
+            "furthest loss": f"{max(abs(a - b) for a, b in zip(losses, expected, strict=True)):.1e}",
+            "furthest piece, of how far it moved": f"{max(distances.values()):.1e}",
+        },
+    )
 
 
 def test_gradients_are_those_of_float64(real_model: RealModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,16 +177,20 @@ def test_gradients_are_those_of_float64(real_model: RealModel, tmp_path: Path, m
         errors[name] = float(torch.linalg.norm(found - expected)) / scale
         of_autograd[name] = float(torch.linalg.norm(single[name].double() - expected)) / scale
     for name, error in errors.items():  # in the first blocks the core's sums lose up to twice what autograd's lose
-        assert error <= max(1e-5, 2 * of_autograd[name]), f"{name}: {error:.1e}, autograd in float32 {of_autograd[name]:.1e}"
+        assert error <= max(1e-5, 2 * of_autograd[name]), (
+            f"{name}: {error:.1e}, autograd in float32 {of_autograd[name]:.1e}"
+        )
     assert statistics.median(errors.values()) <= statistics.median(of_autograd.values())
     record_check(
         f"{real_model.name}'s gradients, core against autograd in float64",
         {
-            "pieces": len(errors), "within 1e-5": sum(error <= 1e-5 for error in errors.values()),
+            "pieces": len(errors),
+            "within 1e-5": sum(error <= 1e-5 for error in errors.values()),
             "no further than autograd in float32": sum(error <= of_autograd[name] for name, error in errors.items()),
-            "furthest": f"{max(errors.values()):.1e}", "autograd's": f"{max(of_autograd.values()):.1e}",
+            "furthest": f"{max(errors.values()):.1e}",
+            "autograd's": f"{max(of_autograd.values()):.1e}",
         },
-    )  # fmt: skip
+    )
 
 
 def gradients(adapted: Any, real_model: RealModel) -> dict[str, torch.Tensor]:

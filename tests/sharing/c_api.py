@@ -25,11 +25,21 @@ class CModel:
 
     def __init__(self, build: Path, bundle: Path, state: Path, environment: Mapping[str, str] | None = None) -> None:
         self.state = state
-        program = [sys.executable, "-S", str(Path(__file__)), str(build / "libbespoke_core.so"), str(bundle), str(state)]
+        program = [
+            sys.executable,
+            "-S",
+            str(Path(__file__)),
+            str(build / "libbespoke_core.so"),
+            str(bundle),
+            str(state),
+        ]
         self.process = subprocess.Popen(
-            program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            program,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
             env={"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2]), **(environment or {})},
-        )  # fmt: skip
+        )
 
     def act(self, what: str, handle: int = 0) -> Any:
         """EOFError where the process has died; what the core refuses is returned as {"error": kind, ...}."""
@@ -67,7 +77,9 @@ class CModel:
         self.good("open", 0)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         end(self.process)
 
 
@@ -91,7 +103,9 @@ class _Library:
             code = self.core.bespoke_train(handle, None, None, ctypes.byref(report), ctypes.byref(error))
         else:
             split = text(what.removesuffix("_split").encode())
-            code = self.core.bespoke_evaluate(handle, split, text(None), None, ctypes.byref(report), ctypes.byref(error))
+            code = self.core.bespoke_evaluate(
+                handle, split, text(None), None, ctypes.byref(report), ctypes.byref(error)
+            )
         if code:
             fields = parts_of(error)
             return {"error": fields.pop("kind"), **fields}

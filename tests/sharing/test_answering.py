@@ -59,7 +59,9 @@ def test_exports_and_answers_next_to_a_process_that_accepts_and_takes_back_are_o
                 got = exported(model, tmp_path / "now")
                 assert same(got, before[0]) or same(got, after[0]), f"export {number} is of neither adapter"
                 assert list(model.generate_ids(PROMPT, max_tokens=2)) in (before[1], after[1]), f"answer {number}"
-    record_check("exports and answers next to a process that accepts and takes back", {"of each": times, "that failed": 0})
+    record_check(
+        "exports and answers next to a process that accepts and takes back", {"of each": times, "that failed": 0}
+    )
 
 
 def test_the_core_evaluates_next_to_a_process_that_accepts_and_takes_back(
@@ -75,7 +77,10 @@ def test_the_core_evaluates_next_to_a_process_that_accepts_and_takes_back(
         with Changer(processes(), tiny_core_bundle, trained, tmp_path / "adapter"):
             for number in range(times):
                 assert model.good("train_split")["loss"] in (before, after), f"evaluation {number}"
-    record_check("evaluations by the core next to a process that accepts and takes back", {"evaluations": times, "that failed": 0})
+    record_check(
+        "evaluations by the core next to a process that accepts and takes back",
+        {"evaluations": times, "that failed": 0},
+    )
 
 
 def test_an_answer_that_has_begun_ends_with_the_adapter_it_began_with_though_it_is_forgotten(
@@ -96,7 +101,9 @@ def test_an_answer_that_has_begun_ends_with_the_adapter_it_began_with_though_it_
         assert left == []
 
 
-def test_what_is_forgotten_and_read_by_nobody_is_overwritten(tiny_core_bundle: Path, trained: Path, tmp_path: Path) -> None:
+def test_what_is_forgotten_and_read_by_nobody_is_overwritten(
+    tiny_core_bundle: Path, trained: Path, tmp_path: Path
+) -> None:
     accepted = next(trained.glob("accepted_*"))
     os.link(accepted, tmp_path / "the same blocks")
     with PersonalModel.open(tiny_core_bundle, trained) as model:
@@ -135,6 +142,7 @@ def test_the_core_marks_the_adapter_that_it_reads(core: Path, tiny_core_bundle: 
     accepted = next(trained.glob("accepted_*"))
     marked, done = [], threading.Event()
     with CModel(core, tiny_core_bundle, trained) as model:
+
         def watch() -> None:
             while not done.is_set():
                 marked.append(outside.is_marked_as_read(accepted, model.process.pid))

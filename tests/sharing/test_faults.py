@@ -51,7 +51,12 @@ def state(tiny_core_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 def environment(library: Path, fault: str, call: int | None = None, log: Path | None = None) -> dict[str, str]:
     kind, mode, error = FAULTS[fault]
     armed = {} if call is None else {"FAULTS_ARM": f"{call}:{mode}:{error}"}
-    return {"LD_PRELOAD": str(library), "FAULTS_KIND": kind, **armed, **({} if log is None else {"FAULTS_LOG": str(log)})}
+    return {
+        "LD_PRELOAD": str(library),
+        "FAULTS_KIND": kind,
+        **armed,
+        **({} if log is None else {"FAULTS_LOG": str(log)}),
+    }
 
 
 def judged(fault: str, kind: str, text: str) -> None:
@@ -59,7 +64,9 @@ def judged(fault: str, kind: str, text: str) -> None:
     assert kind in ("BudgetExceeded", "StateError", "DiskFull", "Unavailable"), (kind, text)
     if FAULTS[fault][0] == "memory":
         assert kind == "BudgetExceeded", text
-        assert "no room for an allocation" in text or "room within the limit" in text  # the second where it was ExecuTorch's
+        assert (
+            "no room for an allocation" in text or "room within the limit" in text
+        )  # the second where it was ExecuTorch's
 
 
 # How errors come out of the library into Python.
@@ -70,9 +77,22 @@ def test_a_failing_call_is_reported_as_such_and_nothing_is_lost(
     _, mode, error = FAULTS[fault]
     most = count(500)
     done = subprocess.run(
-        [sys.executable, "-m", "tests.sharing.fault_lab", tiny_core_bundle, state, tmp_path, str(mode), str(error), str(most)],
-        cwd=REPOSITORY, env={**os.environ, **environment(faults_library, fault)}, capture_output=True, text=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "tests.sharing.fault_lab",
+            tiny_core_bundle,
+            state,
+            tmp_path,
+            str(mode),
+            str(error),
+            str(most),
+        ],
+        cwd=REPOSITORY,
+        env={**os.environ, **environment(faults_library, fault)},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     outcomes: Counter[str] = Counter()
     kept: set[str] = set()
@@ -97,7 +117,9 @@ def some_were_reported(outcomes: Counter[str]) -> bool:
     return any(name != "no harm" for name in outcomes)
 
 
-@pytest.mark.parametrize("fault", few_of(FAULTS, ("unreadable from then on", "no descriptors", "allocations from then on")))
+@pytest.mark.parametrize(
+    "fault", few_of(FAULTS, ("unreadable from then on", "no descriptors", "allocations from then on"))
+)
 def test_a_failing_call_of_the_core_is_reported_as_such_and_nothing_is_lost(
     core: Path, faults_library: Path, tiny_core_bundle: Path, state: Path, tmp_path: Path, fault: str
 ) -> None:

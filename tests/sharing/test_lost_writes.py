@@ -66,7 +66,9 @@ def test_steps_that_the_core_commits_after_another_process_closed_are_kept(
     assert outside.read(state, "SELECT step, ended_because FROM runs") == [[report["total_steps"], "finished"]]
 
 
-@pytest.mark.parametrize("kills", [pytest.param(False, id="all end by themselves"), pytest.param(True, id="they are killed")])
+@pytest.mark.parametrize(
+    "kills", [pytest.param(False, id="all end by themselves"), pytest.param(True, id="they are killed")]
+)
 def test_nothing_is_lost_in_rounds_of_three_processes(
     core: Path, tiny_core_bundle: Path, tmp_path: Path, kills: bool
 ) -> None:
@@ -92,11 +94,15 @@ def test_nothing_is_lost_in_rounds_of_three_processes(
                 third.good("close", 0)
         except EOFError:
             assert kills
-        for which, adder in reversed(list(enumerate(adders))):  # the one with two handles goes on when the others have left
+        for which, adder in reversed(
+            list(enumerate(adders))
+        ):  # the one with two handles goes on when the others have left
             adder.ask([f"late-{number}-{which}-{index}" for index in range(chance.randrange(1, 10))])
             adder.finish()
             kept.update(adder.kept)
-            assert not kept or outside.example_ids(state) >= kept, f"round {number} of seed {seed}"  # no table if all died early
+            assert not kept or outside.example_ids(state) >= kept, (
+                f"round {number} of seed {seed}"
+            )  # no table if all died early
             adder.kill() if kills else adder.close()
         for timer in timers:
             timer.join()

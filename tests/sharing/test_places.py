@@ -50,7 +50,10 @@ PLACES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "within the bundle": (lambda place: place / "bundle" / "data" / "alice", "which lies within the bundle"),
     "around the bundle": (lambda place: place, "which holds the bundle"),
     "the bundle by a link": (lambda place: place / "link", "which is the bundle"),
-    "within, by a way that is not there": (lambda place: place / "new" / ".." / "bundle" / "alice", "which lies within the bundle"),
+    "within, by a way that is not there": (
+        lambda place: place / "new" / ".." / "bundle" / "alice",
+        "which lies within the bundle",
+    ),
 }
 
 
@@ -88,7 +91,9 @@ def test_a_folder_into_which_others_may_write_is_refused(
 
 
 @pytest.mark.parametrize("language", ["torch", "core"])
-def test_a_folder_that_everyone_may_exchange_is_refused(core: Path, tiny_core_bundle: Path, tmp_path: Path, language: str) -> None:
+def test_a_folder_that_everyone_may_exchange_is_refused(
+    core: Path, tiny_core_bundle: Path, tmp_path: Path, language: str
+) -> None:
     above = tmp_path / "above"
     above.mkdir()
     above.chmod(0o777)
@@ -123,7 +128,9 @@ def test_a_file_that_others_may_change_is_refused(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder away")
 @pytest.mark.parametrize("language", ["torch", "core"])
-def test_a_folder_of_somebody_else_is_refused(core: Path, tiny_core_bundle: Path, tmp_path: Path, language: str) -> None:
+def test_a_folder_of_somebody_else_is_refused(
+    core: Path, tiny_core_bundle: Path, tmp_path: Path, language: str
+) -> None:
     state = tmp_path / "alice"
     state.mkdir(mode=0o700)
     os.chown(state, 12345, 12345)
@@ -143,10 +150,14 @@ def test_a_folder_that_is_made_is_private(core: Path, tiny_core_bundle: Path, tm
 
 
 @pytest.mark.parametrize(
-    "verb", [["evaluate"], ["export", "OUT"], ["generate", "hello"], ["versions"], ["rollback"], ["examples", "list"]], ids=" ".join
+    "verb",
+    [["evaluate"], ["export", "OUT"], ["generate", "hello"], ["versions"], ["rollback"], ["examples", "list"]],
+    ids=" ".join,
 )
 @pytest.mark.parametrize("there", [False, True], ids=["no folder", "an empty folder"])
-def test_a_command_that_needs_a_state_makes_none(tiny_bundle: Path, tmp_path: Path, verb: list[str], there: bool) -> None:
+def test_a_command_that_needs_a_state_makes_none(
+    tiny_bundle: Path, tmp_path: Path, verb: list[str], there: bool
+) -> None:
     state = tmp_path / "a" / "b"
     if there:
         state.mkdir(parents=True)
@@ -195,10 +206,11 @@ def test_a_broken_tokenizer_is_refused_when_a_text_comes_and_the_state_stays(tin
     """Its text is read at its first use: training on tokens, listing and forgetting need none."""
     name = "text/tokenizer.bin"
     broken = changed(
-        tiny_bundle, tmp_path / "broken",
+        tiny_bundle,
+        tmp_path / "broken",
         lambda manifest: manifest.model_copy(update={"text": manifest.text.model_copy(update={"tokenizer_bin": name})}),
         files={name: b"{}"},
-    )  # fmt: skip
+    )
     with PersonalModel.open(tiny_bundle, tmp_path / "alice") as model:
         pass
     with PersonalModel.open(broken, tmp_path / "alice") as model:
@@ -221,10 +233,15 @@ def alice(tiny_bundle: Path, tmp_path: Path) -> Path:
 
 
 def learned(state: Path) -> list[Any]:
-    return [outside.read(state, "SELECT id, file, sha256 FROM versions"), sorted(path.name for path in state.glob("*.safetensors"))]
+    return [
+        outside.read(state, "SELECT id, file, sha256 FROM versions"),
+        sorted(path.name for path in state.glob("*.safetensors")),
+    ]
 
 
-def test_another_base_takes_the_adapters_only_where_pin_or_key_hold(tiny_bundle: Path, tmp_path: Path, alice: Path) -> None:
+def test_another_base_takes_the_adapters_only_where_pin_or_key_hold(
+    tiny_bundle: Path, tmp_path: Path, alice: Path
+) -> None:
     before = learned(alice)
     assert before[0]
     bundle = changed(tiny_bundle, tmp_path / "other", other_base)

@@ -53,7 +53,11 @@ def _made(folder: Path) -> bool:
 
 
 def _check(connection: sqlite3.Connection, folder: Path, bundle: Path | None, findings: Findings) -> list[str]:
-    version, base, adapter = connection.execute("SELECT version, base_sha256, adapter FROM state").fetchone() or (0, "", "{}")
+    version, base, adapter = connection.execute("SELECT version, base_sha256, adapter FROM state").fetchone() or (
+        0,
+        "",
+        "{}",
+    )
     shapes: Shapes = {name: tuple(shape) for name, shape in findings.json_object(adapter, "state", "adapter").items()}
     findings.check(version == version_of(connection), "state", "version", version)
     if version > 1:
@@ -90,7 +94,9 @@ def kept_by_methods(bundle: Path) -> dict[str, Shapes]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="state_reader", description="Check a user's state against the promises of its format.")
+    parser = argparse.ArgumentParser(
+        prog="state_reader", description="Check a user's state against the promises of its format."
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--bundle", type=Path)
     parser.add_argument("--forgotten", action="extend", nargs="+", default=[], metavar="TEXT")

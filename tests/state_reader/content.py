@@ -51,7 +51,9 @@ def summary(connection: sqlite3.Connection) -> dict[str, Any]:
     def count(table: str, where: str = "1") -> int:
         return int(connection.execute(f"SELECT count(*) FROM {table} WHERE {where}").fetchone()[0])
 
-    newest = connection.execute("SELECT id, method, step, cursor, ended_because FROM runs ORDER BY id DESC LIMIT 1").fetchone()
+    newest = connection.execute(
+        "SELECT id, method, step, cursor, ended_because FROM runs ORDER BY id DESC LIMIT 1"
+    ).fetchone()
     return {
         "examples": count("examples"),
         "validation": count("examples", "split = 'validation'"),

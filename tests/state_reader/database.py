@@ -125,7 +125,11 @@ def check_database(connection: sqlite3.Connection, findings: Findings) -> bool:
         nonlocal sound
         sound &= findings.check(holds, promise, where, got)
 
-    for name, expected in (("application_id", (APPLICATION_ID,)), ("user_version", VERSIONS), ("journal_mode", ("wal",))):
+    for name, expected in (
+        ("application_id", (APPLICATION_ID,)),
+        ("user_version", VERSIONS),
+        ("journal_mode", ("wal",)),
+    ):
         got = connection.execute(f"PRAGMA {name}").fetchone()[0]
         check(got in expected, "version", name, got)
     complaints = [row[0] for row in connection.execute("PRAGMA integrity_check(5)")]
@@ -137,7 +141,9 @@ def check_database(connection: sqlite3.Connection, findings: Findings) -> bool:
         findings.check(False, "references", f"{table}, row {row}", f"a row of {parent} that is not there")
     for table, column in AUTOINCREMENT.items():
         largest = connection.execute(f"SELECT coalesce(max({column}), 0) FROM {table}").fetchone()[0]
-        given = connection.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()[0]
+        given = connection.execute(
+            "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = ?", (table,)
+        ).fetchone()[0]
         findings.check(given >= largest, "numbers", table, f"{largest} was given, {given} is noted as the last one")
     return True
 
@@ -149,7 +155,11 @@ def version_of(connection: sqlite3.Connection) -> int:
 
 def _tables(version: int) -> dict[str, Columns]:
     later = {name for since, names in NEW_IN.items() if since > version for name in names}
-    return {name: [column for column in columns if column[0] not in later] for name, columns in TABLES.items() if name not in later}
+    return {
+        name: [column for column in columns if column[0] not in later]
+        for name, columns in TABLES.items()
+        if name not in later
+    }
 
 
 def _check_objects(connection: sqlite3.Connection, check: object) -> None:
@@ -160,9 +170,24 @@ def _check_objects(connection: sqlite3.Connection, check: object) -> None:
     for kind, name in connection.execute("SELECT type, name FROM sqlite_schema"):
         if not name.startswith(_OF_SQLITE):
             found[kind].add(name)
-    check(found["table"] == set(tables), "tables", FILE, f"tables {sorted(found['table'] ^ set(tables))} too many or missing")
-    check(found["index"] == set(INDICES), "tables", FILE, f"indices {sorted(found['index'] ^ set(INDICES))} too many or missing")
-    check(not found["trigger"] | found["view"], "tables", FILE, f"triggers or views {sorted(found['trigger'] | found['view'])}")
+    check(
+        found["table"] == set(tables),
+        "tables",
+        FILE,
+        f"tables {sorted(found['table'] ^ set(tables))} too many or missing",
+    )
+    check(
+        found["index"] == set(INDICES),
+        "tables",
+        FILE,
+        f"indices {sorted(found['index'] ^ set(INDICES))} too many or missing",
+    )
+    check(
+        not found["trigger"] | found["view"],
+        "tables",
+        FILE,
+        f"triggers or views {sorted(found['trigger'] | found['view'])}",
+    )
     for table in found["table"] & set(tables):
         columns = [
             (name, kind, not required and not place, place)

@@ -29,19 +29,30 @@ def check_examples(connection: sqlite3.Connection, limits: Limits, findings: Fin
     use, rejected = ("use", "rejected_tokens, rejected_mask") if version_of(connection) > 1 else ("''", "NULL, NULL")
     columns = f"key, id, split, json, tokens, trained_tokens, {use}"
     examples = connection.execute(f"SELECT {columns} FROM examples ORDER BY key").fetchall()
-    rows = connection.execute(f"SELECT example, row, tokens, mask, {rejected} FROM example_rows ORDER BY example, row").fetchall()
+    rows = connection.execute(
+        f"SELECT example, row, tokens, mask, {rejected} FROM example_rows ORDER BY example, row"
+    ).fetchall()
     by_example = {key: list(found) for key, found in groupby(rows, key=lambda row: row[0])}
     for key, id, _, text, tokens, trained, _ in examples:
         where = f"example {id[:60]!r}"
-        findings.check(1 <= len(id) <= MAX_ID_CHARACTERS and "\0" not in id, "examples", where, f"an id of {len(id)} characters")
+        findings.check(
+            1 <= len(id) <= MAX_ID_CHARACTERS and "\0" not in id, "examples", where, f"an id of {len(id)} characters"
+        )
         value = findings.json_object(text, "examples", where)
         canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        findings.check(text == canonical and len(text.encode()) <= MAX_VALUE_BYTES, "examples", where, "JSON in another spelling")
+        findings.check(
+            text == canonical and len(text.encode()) <= MAX_VALUE_BYTES, "examples", where, "JSON in another spelling"
+        )
         found = by_example.get(key, [])
-        findings.check([row[1] for row in found] == list(range(len(found))) and found, "rows", where, "rows with gaps, or none")
+        findings.check(
+            [row[1] for row in found] == list(range(len(found))) and found, "rows", where, "rows with gaps, or none"
+        )
         counts = [_check_row(blob, mask, limits, where, findings) for _, _, blob, mask, *_ in found]
         for *_, blob, mask in found:
-            if findings.check((blob is None) == (mask is None), "rows", where, "half of a rejected row") and blob is not None:
+            if (
+                findings.check((blob is None) == (mask is None), "rows", where, "half of a rejected row")
+                and blob is not None
+            ):
                 _check_row(blob, mask, limits, f"{where}, rejected", findings)
         sums = [sum(one) for one in zip(*counts, strict=True)] if counts else [0, 0]
         agree = sums == [tokens, trained] and trained > 0
@@ -50,11 +61,15 @@ def check_examples(connection: sqlite3.Connection, limits: Limits, findings: Fin
 
 
 def _check_row(blob: bytes, mask: bytes, limits: Limits, where: str, findings: Findings) -> tuple[int, int]:
-    if not findings.check(len(blob) == 4 * len(mask) > 0, "rows", where, f"{len(blob)} bytes of tokens, {len(mask)} of mask"):
+    if not findings.check(
+        len(blob) == 4 * len(mask) > 0, "rows", where, f"{len(blob)} bytes of tokens, {len(mask)} of mask"
+    ):
         return 0, 0
     tokens = struct.unpack(f"<{len(mask)}i", blob)
     findings.check(2 <= len(mask) <= limits.row_tokens, "rows", where, f"a row of {len(mask)} tokens")
-    findings.check(all(0 <= token < limits.vocabulary for token in tokens), "rows", where, f"tokens {min(tokens)} to {max(tokens)}")
+    findings.check(
+        all(0 <= token < limits.vocabulary for token in tokens), "rows", where, f"tokens {min(tokens)} to {max(tokens)}"
+    )
     findings.check(set(mask) <= {0, 1} and mask[0] == 0, "rows", where, f"a mask of {set(mask)}")
     return len(tokens), sum(mask)
 
@@ -75,5 +90,7 @@ def _check_split(examples: list[tuple[int, str, str, str]], findings: Findings) 
             "validation": not use and most >= SPLIT_FROM and (chosen or short_of),
             "train": use == "train" or least < SPLIT_FROM or (not chosen and enough),
         }
-        findings.check(split in may_be and may_be[split], "split", f"example {id[:60]!r}", f"{split}, as number {least} to {most}")
+        findings.check(
+            split in may_be and may_be[split], "split", f"example {id[:60]!r}", f"{split}, as number {least} to {most}"
+        )
         validation += split == "validation"

@@ -20,7 +20,9 @@ PIECE_BYTES = 16
 RUN_TOKENS = 8
 
 
-def check_forgotten(connection: sqlite3.Connection | None, folder: Path, forgotten: list[str], findings: Findings) -> None:
+def check_forgotten(
+    connection: sqlite3.Connection | None, folder: Path, forgotten: list[str], findings: Findings
+) -> None:
     """Each of `forgotten` is a text, or a JSON list of token ids."""
     kept = b"" if connection is None else _kept(connection)
     pieces = {piece: what for what in forgotten for piece in _pieces(what) if piece not in kept}
@@ -40,7 +42,9 @@ def _kept(connection: sqlite3.Connection) -> bytes:
     texts = connection.execute("SELECT id || char(10) || json FROM examples UNION ALL SELECT settings FROM runs")
     blobs = connection.execute("SELECT tokens FROM example_rows").fetchall()
     if version_of(connection) > 1:
-        blobs += connection.execute("SELECT rejected_tokens FROM example_rows WHERE rejected_tokens IS NOT NULL").fetchall()
+        blobs += connection.execute(
+            "SELECT rejected_tokens FROM example_rows WHERE rejected_tokens IS NOT NULL"
+        ).fetchall()
     return b"\0".join([*(text.encode() for (text,) in texts), *(blob for (blob,) in blobs)])
 
 

@@ -43,15 +43,23 @@ def check_runs(connection: sqlite3.Connection, findings: Findings) -> None:
     run_of_version = dict(connection.execute("SELECT id, run FROM versions"))
     for run in runs:
         where = f"run {run.id}"
-        findings.check("training" in findings.json_object(run.settings, "runs", where), "runs", where, "no training settings")
-        findings.check(run.seed >= 0 and run.step <= run.steps, "runs", where, f"seed {run.seed}, step {run.step} of {run.steps}")
-        findings.check((run.ended is None) == (run.ended_at is None), "runs", where, f"ended {run.ended}, at {run.ended_at}")
+        findings.check(
+            "training" in findings.json_object(run.settings, "runs", where), "runs", where, "no training settings"
+        )
+        findings.check(
+            run.seed >= 0 and run.step <= run.steps, "runs", where, f"seed {run.seed}, step {run.step} of {run.steps}"
+        )
+        findings.check(
+            (run.ended is None) == (run.ended_at is None), "runs", where, f"ended {run.ended}, at {run.ended_at}"
+        )
         if run.started_from in run_of_version:
             parent = run_of_version[run.started_from]
             got = f"parent {run.parent}, but version {run.started_from} is of run {parent}"
             findings.check(run.parent == parent, "runs", where, got)
         elif run.ended is None:
-            findings.check(run.started_from is None, "versions", where, f"no version {run.started_from}, from which it started")
+            findings.check(
+                run.started_from is None, "versions", where, f"no version {run.started_from}, from which it started"
+            )
         _check_list(connection, run, findings)
         _check_progress(connection, run, findings)
     _check_versions(connection, {run.id: run for run in runs}, unfinished, findings)
@@ -59,25 +67,35 @@ def check_runs(connection: sqlite3.Connection, findings: Findings) -> None:
 
 def _check_list(connection: sqlite3.Connection, run: Run, findings: Findings) -> None:
     where = f"run {run.id}"
-    listed = connection.execute("SELECT position, example FROM run_examples WHERE run = ? ORDER BY position", (run.id,)).fetchall()
+    listed = connection.execute(
+        "SELECT position, example FROM run_examples WHERE run = ? ORDER BY position", (run.id,)
+    ).fetchall()
     keys = [key for _, key in listed]
     there = {key for (key,) in connection.execute("SELECT key FROM examples")}
     findings.check(set(keys) <= there, "run list", where, f"examples {sorted(set(keys) - there)} that are not there")
     if run.ended == FORGOTTEN:
         return
-    findings.check([position for position, _ in listed] == list(range(len(listed))), "run list", where, "positions with gaps")
+    findings.check(
+        [position for position, _ in listed] == list(range(len(listed))), "run list", where, "positions with gaps"
+    )
     expected = sorted(key for key in there if keys and key <= max(keys))
-    findings.check(keys == expected, "run list", where, f"examples {keys[:20]}, at its start there were {expected[:20]}")
+    findings.check(
+        keys == expected, "run list", where, f"examples {keys[:20]}, at its start there were {expected[:20]}"
+    )
 
 
 def _check_progress(connection: sqlite3.Connection, run: Run, findings: Findings) -> None:
     """Cursor against slots and journal; every step reported once."""
     where = f"run {run.id}"
     slots = connection.execute("SELECT step, cursor FROM slots WHERE run = ? ORDER BY id", (run.id,)).fetchall()
-    journal = connection.execute("SELECT step, cursor, metrics FROM journal WHERE run = ? ORDER BY step", (run.id,)).fetchall()
+    journal = connection.execute(
+        "SELECT step, cursor, metrics FROM journal WHERE run = ? ORDER BY step", (run.id,)
+    ).fetchall()
     metrics = connection.execute("SELECT step, json FROM metrics WHERE run = ? ORDER BY id", (run.id,)).fetchall()
     if run.ended == FORGOTTEN:
-        findings.check(not (slots or journal or metrics) and run.cursor == "{}", "forgotten run", where, "more than its settings")
+        findings.check(
+            not (slots or journal or metrics) and run.cursor == "{}", "forgotten run", where, "more than its settings"
+        )
         return
     findings.check(len(slots) <= (SLOTS_KEPT if run.ended is None else 0), "slots", where, f"{len(slots)} slots")
     if run.step == 0 and not slots and not journal:
@@ -95,8 +113,12 @@ def _check_progress(connection: sqlite3.Connection, run: Run, findings: Findings
         agree = all(at.get(step) == cursor for step, cursor in slots)
         findings.check(agree, "journal", where, "no row of a slot's step, or one with another cursor")
     if journal or slots:
-        newest = max([(steps[-1], journal[-1][1])] if journal else [], slots[-1:], key=lambda rows: rows[0][0] if rows else -1)[0]
-        findings.check((run.step, run.cursor) == newest, "cursor", where, f"step {run.step} {run.cursor}, committed is {newest}")
+        newest = max(
+            [(steps[-1], journal[-1][1])] if journal else [], slots[-1:], key=lambda rows: rows[0][0] if rows else -1
+        )[0]
+        findings.check(
+            (run.step, run.cursor) == newest, "cursor", where, f"step {run.step} {run.cursor}, committed is {newest}"
+        )
     elif run.ended is None:
         findings.check(False, "cursor", where, f"step {run.step} with neither slot nor journal")
     reported = [findings.json_object(text, "metrics", where).get("step") for *_, text in journal + metrics]
@@ -135,7 +157,9 @@ def check_judgements(connection: sqlite3.Connection, findings: Findings) -> None
         where = f"run {of}, step {step}"
         findings.check(of in runs and step <= runs[of].steps, "judgements", where, "a step that the run does not have")
         findings.check(loss >= 0, "judgements", where, loss)
-    findings.check(set(best) <= set(by_run), "best step", "best_steps", f"of runs {sorted(best)}, judged are {sorted(by_run)}")
+    findings.check(
+        set(best) <= set(by_run), "best step", "best_steps", f"of runs {sorted(best)}, judged are {sorted(by_run)}"
+    )
     for of, judged in by_run.items():
         where = f"run {of}"
         run = runs.get(of)
@@ -145,10 +169,14 @@ def check_judgements(connection: sqlite3.Connection, findings: Findings) -> None
             continue
         finite = [(loss, step) for step, loss in judged if math.isfinite(loss)]
         expected = min(finite)[1] if finite else None
-        findings.check(best.get(of) == expected, "best step", where, f"step {best.get(of)}, the best judged one is {expected}")
+        findings.check(
+            best.get(of) == expected, "best step", where, f"step {best.get(of)}, the best judged one is {expected}"
+        )
 
 
-def _check_versions(connection: sqlite3.Connection, runs: dict[int, Run], unfinished: list[Run], findings: Findings) -> None:
+def _check_versions(
+    connection: sqlite3.Connection, runs: dict[int, Run], unfinished: list[Run], findings: Findings
+) -> None:
     versions = connection.execute("SELECT id, run, step, metrics, source FROM versions ORDER BY id").fetchall()
     needed = {run.started_from for run in unfinished}
     surplus = [version[0] for version in versions[:-VERSIONS_KEPT] if version[0] not in needed]

@@ -69,7 +69,9 @@ def check_tensor_files(
         for file, sha256, size in connection.execute(f"SELECT file, sha256, bytes FROM {table} ORDER BY file"):
             findings.check(file not in named, "files", table, f"{file}, named twice")
             named.add(file)
-            if findings.check(NAME.fullmatch(file) and file.startswith(kind), "files", table, f"a file called {file!r}"):
+            if findings.check(
+                NAME.fullmatch(file) and file.startswith(kind), "files", table, f"a file called {file!r}"
+            ):
                 of_method = kept.get(methods.get(file, "")) if table == "slots" else None
                 _check_file(folder / file, sha256, size, shapes, table == "slots", of_method, findings)
     return named
@@ -81,7 +83,9 @@ def _check_file(
     try:
         with path.open("rb") as file:
             found = os.fstat(file.fileno()).st_size
-            if not findings.check(found == size and size > 8, "size", path.name, f"{found} bytes, {size} were committed"):
+            if not findings.check(
+                found == size and size > 8, "size", path.name, f"{found} bytes, {size} were committed"
+            ):
                 return
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 got = hashlib.sha256(data).hexdigest()
@@ -105,15 +109,21 @@ def _check_tensors(
     for name, (shape, start, end) in places.items():
         piece, _, state = name.rpartition(".")
         if name in shapes:
-            findings.check(shape == shapes[name], "shapes", where, f"{name} of shape {shape}, the base's has {shapes[name]}")
+            findings.check(
+                shape == shapes[name], "shapes", where, f"{name} of shape {shape}, the base's has {shapes[name]}"
+            )
             findings.check(with_state or _finite(data[start:end]), "finite", where, f"{name} holds NaN or infinity")
         else:
-            findings.check(with_state and state and piece in shapes, "shapes", where, f"{name}, which the adapter does not have")
+            findings.check(
+                with_state and state and piece in shapes, "shapes", where, f"{name}, which the adapter does not have"
+            )
     if kept is None:
         return
     for name in sorted(places.keys() | kept.keys()):
         got = places[name][0] if name in places else None
-        findings.check(got == kept.get(name), "kept state", where, f"{name} of shape {got}, the method keeps {kept.get(name)}")
+        findings.check(
+            got == kept.get(name), "kept state", where, f"{name} of shape {got}, the method keeps {kept.get(name)}"
+        )
 
 
 def tensor_places(data: mmap.mmap | bytes) -> dict[str, tuple[tuple[int, ...], int, int]]:

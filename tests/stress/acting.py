@@ -90,7 +90,9 @@ class Acting:
             return Outcome(None, error)
         except Exception:
             self._journal.end(number, "raised", traceback.format_exc()[-3000:])
-            return Outcome(None, StateError("the stress", got="an error that is none of ours", expected="", next_step=""))
+            return Outcome(
+                None, StateError("the stress", got="an error that is none of ours", expected="", next_step="")
+            )
 
     def watched(self, call: Callable[[], Found], seconds: float = HANG_SECONDS) -> Found:
         """On the main thread: the process ends with its stacks written down where the call hangs."""
@@ -132,16 +134,22 @@ class Acting:
     def add(self, model: PersonalModel, given: tuple[str, dict[str, Any]] | None = None, **how: Any) -> Outcome[Any]:
         id, example = given or self.example()
         return self.do(
-            "add", lambda: model.examples.add(example, id=id), lambda added: {"created": added.created, "split": added.split},
-            id=id, example=example, **how,
-        )  # fmt: skip
+            "add",
+            lambda: model.examples.add(example, id=id),
+            lambda added: {"created": added.created, "split": added.split},
+            id=id,
+            example=example,
+            **how,
+        )
 
     def some(self, ids: list[str]) -> list[str]:
         """As many as are written down of those that were seen."""
         return self.chance.sample(ids, min(len(ids), SEEN))
 
     def forget(self, model: PersonalModel, id: str, **how: Any) -> Outcome[Any]:
-        return self.do("forget", lambda: model.examples.forget(id), lambda done: {"example": done.example}, id=id, **how)
+        return self.do(
+            "forget", lambda: model.examples.forget(id), lambda done: {"example": done.example}, id=id, **how
+        )
 
     def listed(self, model: PersonalModel, **how: Any) -> list[str]:
         outcome = self.do("list", model.examples.list, lambda found: self.some([one.id for one in found]), **how)
@@ -165,4 +173,6 @@ class Acting:
 
     def generate(self, model: PersonalModel, **how: Any) -> Outcome[Any]:
         tokens = self.chance.randint(1, 6)
-        return self.do("generate", lambda: "".join(model.generate("the cat ", max_tokens=tokens)), lambda _: True, **how)
+        return self.do(
+            "generate", lambda: "".join(model.generate("the cat ", max_tokens=tokens)), lambda _: True, **how
+        )

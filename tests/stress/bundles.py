@@ -24,11 +24,19 @@ def two_bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def build(folder: Path) -> None:
-    sizes: dict[str, Any] = {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 4}
+    sizes: dict[str, Any] = {
+        "num_hidden_layers": 2,
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_attention_heads": 4,
+    }
     ids: dict[str, Any] = {"vocab_size": END + 1, "bos_token_id": BEGIN, "eos_token_id": END}
     model = tiny_model("llama", folder / "model", **sizes, **ids)
     byte_tokenizer().save(str(model / "tokenizer.json"))
-    methods = {"mesp": {"learning_rate": 1e-2}, "mezo": {"learning_rate": 1e-3, "epsilon": 1e-2}}  # slots, and a journal
+    methods = {
+        "mesp": {"learning_rate": 1e-2},
+        "mezo": {"learning_rate": 1e-3, "epsilon": 1e-2},
+    }  # slots, and a journal
     training = Training(
         sequence_lengths=(32,), batch_size=2, steps=8, seed=1, commit_seconds=1e-6, write_mb_per_second=1e9
     )
@@ -43,7 +51,10 @@ def byte_tokenizer() -> Any:
 
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]  # GPT-2's letters of the bytes
     others = [byte for byte in range(256) if byte not in printable]
-    letters = {**{byte: chr(byte) for byte in printable}, **{byte: chr(256 + place) for place, byte in enumerate(others)}}
+    letters = {
+        **{byte: chr(byte) for byte in printable},
+        **{byte: chr(256 + place) for place, byte in enumerate(others)},
+    }
     vocabulary = {letters[byte]: byte for byte in range(256)}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.add_special_tokens(["<s>", "</s>"])

@@ -38,25 +38,31 @@ def broken_tokens(state: Path) -> list[str]:
 
 def learned(state: Path) -> Learned:
     versions, runs, last = select_all(
-        state, "SELECT id, run FROM versions", "SELECT id, step, ended_because, parent FROM runs",
+        state,
+        "SELECT id, run FROM versions",
+        "SELECT id, step, ended_because, parent FROM runs",
         "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'versions'",
-    )  # fmt: skip
-    return Learned(
-        dict(versions), {id: (step, ended, parent) for id, step, ended, parent in runs}, last[0][0]
     )
+    return Learned(dict(versions), {id: (step, ended, parent) for id, step, ended, parent in runs}, last[0][0])
 
 
 def bundle_of(state: Path, bundles: Path) -> str:
     """Which of the two bundles the state is of."""
     ((base,),) = select_all(state, "SELECT base_sha256 FROM state")[0]
-    bases = {json.loads((bundles / name / "manifest.json").read_bytes())["model"]["base_sha256"]: name for name in NAMES}
+    bases = {
+        json.loads((bundles / name / "manifest.json").read_bytes())["model"]["base_sha256"]: name for name in NAMES
+    }
     return bases[base]
 
 
 def promises(state: Path, bundle: Path) -> tuple[list[str], list[str], str]:
     """Broken ones, files that a killed process left, and a digest of what the state says."""
     found = read_state(state, bundle)
-    return [f"{one['promise']}: {one['where']}: {one['got']}" for one in found["broken"]], found["left"], found["digest"]
+    return (
+        [f"{one['promise']}: {one['where']}: {one['got']}" for one in found["broken"]],
+        found["left"],
+        found["digest"],
+    )
 
 
 def broken_exports(exports: Path) -> list[str]:

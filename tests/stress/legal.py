@@ -26,21 +26,59 @@ class Legal:
 
 
 LEGAL = (
-    Legal("train|view|rollback|reset|import|abandon|new base", "StateLocked", "a lock held by", "one trains; these do not wait"),
-    Legal(".*", "Unavailable", "held for more than 30 s|SQLITE_BUSY", "a dozen processes may keep one waiting for long"),
-    Legal("forget|reset", "Unavailable", "another process that reads the write-ahead log", "deleted, but to be called again"),
-    Legal(".*", "StateError", "a state of the base model", "another process has moved the state to the other bundle's base"),
-    Legal("open", "StateError", "had open when it forked this one", "a forked process is to start another one for that"),
-    Legal("train|evaluate|generate|score|classify|next", "Busy", "a call while another one computes", "threads of one process"),
-    Legal("begin training|generate", "Busy", "a training while one runs|a question while it trains", "the page does one at a time"),
-    Legal("export", "AdapterError", "no training was accepted", "nothing was accepted yet, or all of it was taken back"),
+    Legal(
+        "train|view|rollback|reset|import|abandon|new base",
+        "StateLocked",
+        "a lock held by",
+        "one trains; these do not wait",
+    ),
+    Legal(
+        ".*", "Unavailable", "held for more than 30 s|SQLITE_BUSY", "a dozen processes may keep one waiting for long"
+    ),
+    Legal(
+        "forget|reset",
+        "Unavailable",
+        "another process that reads the write-ahead log",
+        "deleted, but to be called again",
+    ),
+    Legal(
+        ".*",
+        "StateError",
+        "a state of the base model",
+        "another process has moved the state to the other bundle's base",
+    ),
+    Legal(
+        "open", "StateError", "had open when it forked this one", "a forked process is to start another one for that"
+    ),
+    Legal(
+        "train|evaluate|generate|score|classify|next",
+        "Busy",
+        "a call while another one computes",
+        "threads of one process",
+    ),
+    Legal(
+        "begin training|generate",
+        "Busy",
+        "a training while one runs|a question while it trains",
+        "the page does one at a time",
+    ),
+    Legal(
+        "export", "AdapterError", "no training was accepted", "nothing was accepted yet, or all of it was taken back"
+    ),
     Legal("import", "AdapterError", "base", "the export is of an adapter of the other base"),
-    Legal("generate", "StateError", "a version or a note that was deleted while it was given", "the page says no more of it then"),
+    Legal(
+        "generate",
+        "StateError",
+        "a version or a note that was deleted while it was given",
+        "the page says no more of it then",
+    ),
     # The page tells with its view how the training has ended that it began.
     Legal("view", "StateError", "A note was forgotten while it trained", "the page does not show what came of it"),
     Legal("train|view", "DataError", "no example of the user", "none was added yet, or all are forgotten"),
-    Legal("evaluate", "DataError", "none|one that was forgotten meanwhile", "as for training; some may go while it looks"),
-)  # fmt: skip
+    Legal(
+        "evaluate", "DataError", "none|one that was forgotten meanwhile", "as for training; some may go while it looks"
+    ),
+)
 
 
 def faults(operations: Iterable[Operation], core_kills: Mapping[int, int]) -> list[str]:

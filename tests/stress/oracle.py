@@ -171,7 +171,9 @@ def broken_versions(operations: list[Operation], found: Learned) -> list[str]:
                 before = {id for id in before if id > (now or 0)}
             back = before & set(found.versions)
             broken += [f"version {id} is back, which a {one.op} at {one.start:.3f} took away" for id in back]
-    takers = [one for one in operations if one.op in ("rollback", "reset", "new base", "forget") and not never_begun(one)]
+    takers = [
+        one for one in operations if one.op in ("rollback", "reset", "new base", "forget") and not never_begun(one)
+    ]
     last_taken = max((one.end for one in takers), default=-math.inf)
     for one in operations:
         if one.acknowledged and one.op == "import" and one.start > last_taken:
@@ -181,7 +183,9 @@ def broken_versions(operations: list[Operation], found: Learned) -> list[str]:
         if one.acknowledged and one.op == "train":
             step, ended, _ = found.runs.get(one.ack["run"], (math.inf, None, None))
             if ended != "example_forgotten" and step < one.ack["total_steps"]:
-                broken.append(f"run {one.ack['run']} stands at step {step}; {one.where} was told {one.ack['total_steps']}")
+                broken.append(
+                    f"run {one.ack['run']} stands at step {step}; {one.where} was told {one.ack['total_steps']}"
+                )
     for id, (_, ended, parent) in found.runs.items():
         if parent in found.runs and found.runs[parent][1] == "example_forgotten" and ended != "example_forgotten":
             broken.append(f"run {id} ended as {ended}; the run {parent}, from which it started, saw what is forgotten")

@@ -22,7 +22,11 @@ INHERITED: dict[str, Any] = {"fork": True, "inherited": True}
 
 def use_over_fork(acting: Acting, model: PersonalModel) -> None:
     acting.add(model, fork=True)
-    session = acting.do("session", lambda: model.session(max_tokens=4), fork=True).value if acting.chance.random() < 0.3 else None
+    session = (
+        acting.do("session", lambda: model.session(max_tokens=4), fork=True).value
+        if acting.chance.random() < 0.3
+        else None
+    )
     child = acting.forked()
     if acting.chance.random() < 0.5:
         pid = os.fork()

@@ -70,7 +70,9 @@ def seen(browser: Browser) -> dict[str, Any]:
     there = {0, *(one["id"] for one in view["versions"])}
     for one in view["asked"]["list"]:
         if one["before"] is not None and one["before"]["version"] not in there:
-            raise AssertionError(f"the page shows an answer of version {one['before']['version']}; there are {sorted(there)}")
+            raise AssertionError(
+                f"the page shows an answer of version {one['before']['version']}; there are {sorted(there)}"
+            )
     if view["training"]["error"] is not None:
         raise Refused("the page's training", got=view["training"]["error"], expected="", next_step="")
     return view
@@ -89,21 +91,33 @@ def adds(acting: Acting, browser: Browser, view: dict[str, Any]) -> None:
         example = {"prompt": example["prompt"].strip(), "completion": example["completion"]}
         fields = example
     acting.do(
-        "add", lambda: browser.post("/add", **fields), lambda done: {"created": done["created"], "split": done["split"]},
-        id=id_of(example), example=example, page=True,
-    )  # fmt: skip
+        "add",
+        lambda: browser.post("/add", **fields),
+        lambda done: {"created": done["created"], "split": done["split"]},
+        id=id_of(example),
+        example=example,
+        page=True,
+    )
 
 
 def id_of(example: dict[str, Any]) -> str:
     """An example without an id has the sha256 of its JSON (docs/reference)."""
-    return hashlib.sha256(json.dumps(example, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(example, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    ).hexdigest()
 
 
 def forgets(acting: Acting, browser: Browser, view: dict[str, Any]) -> None:
     ids = ids_in(view)
     if ids:
         id = acting.chance.choice(ids)
-        acting.do("forget", lambda: browser.post("/forget", id=id), lambda done: {"example": done["example"]}, id=id, page=True)
+        acting.do(
+            "forget",
+            lambda: browser.post("/forget", id=id),
+            lambda done: {"example": done["example"]},
+            id=id,
+            page=True,
+        )
 
 
 def asks(acting: Acting, browser: Browser, view: dict[str, Any]) -> None:

@@ -78,17 +78,21 @@ def exports(acting: Acting, model: PersonalModel) -> None:
 def imports(acting: Acting, model: PersonalModel) -> None:
     folder = acting.places.exports / f"peft-{acting.chance.randrange(2)}"
     if folder.exists():
-        acting.do("import", lambda: model.import_adapter(folder), lambda version: {"version": version}, folder=folder.name)
+        acting.do(
+            "import", lambda: model.import_adapter(folder), lambda version: {"version": version}, folder=folder.name
+        )
     acting.pause(1.0)
 
 
 def asks(acting: Acting, model: PersonalModel) -> None:
-    acting.chance.choice((
-        partial(acting.generate, model),
-        partial(acting.do, "score", lambda: model.score("the cat ", ["sat", "ran"]), lambda scores: len(scores)),
-        partial(acting.do, "classify", lambda: model.classify("the cat ", ["sat", "ran"]), lambda found: True),
-        partial(acting.do, "versions", model.versions, lambda found: [one.id for one in found]),
-    ))()  # fmt: skip
+    acting.chance.choice(
+        (
+            partial(acting.generate, model),
+            partial(acting.do, "score", lambda: model.score("the cat ", ["sat", "ran"]), lambda scores: len(scores)),
+            partial(acting.do, "classify", lambda: model.classify("the cat ", ["sat", "ran"]), lambda found: True),
+            partial(acting.do, "versions", model.versions, lambda found: [one.id for one in found]),
+        )
+    )()
     acting.pause(0.3)
 
 
@@ -128,9 +132,17 @@ def uses_from_threads(acting: Acting, model: PersonalModel) -> None:
 
 
 ROLES: dict[str, Turn] = {
-    "trainer": trains, "adder": adds, "forgetter": forgets, "exporter": exports, "importer": imports, "asker": asks,
-    "resetter": resets, "page": page_turn, "forker": uses_over_fork, "threader": uses_from_threads,
-}  # fmt: skip
+    "trainer": trains,
+    "adder": adds,
+    "forgetter": forgets,
+    "exporter": exports,
+    "importer": imports,
+    "asker": asks,
+    "resetter": resets,
+    "page": page_turn,
+    "forker": uses_over_fork,
+    "threader": uses_from_threads,
+}
 CAST = ("trainer", "adder", *ROLES)  # of these two two
 
 
@@ -157,4 +169,3 @@ def live(acting: Acting, role: str) -> None:
                 break
             acting.watched(partial(turn, acting, model))
         acting.watched(partial(closes, acting, model))
-

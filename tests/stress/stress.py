@@ -65,15 +65,21 @@ class Stress:
         self._begun = time.monotonic()
         command = [sys.executable, "-m", f"{__package__}.zygote", *map(str, vars(self.places).values()), str(seed)]
         self._zygote = subprocess.Popen(
-            command, cwd=REPOSITORY, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            command,
+            cwd=REPOSITORY,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             text=True,
-        )  # fmt: skip
+        )
         assert self._answer() == "ready"
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._kill_all()
         assert self._zygote.stdin is not None
         self._zygote.stdin.close()
@@ -139,11 +145,17 @@ class Stress:
                 continue
             self._ended[name] = time.monotonic()
             roles.append(self._role[name])
-            right = status == -signal.SIGKILL if doomed else status == 0 and (self.places.stopped() or self._role[name] == "opener")
+            right = (
+                status == -signal.SIGKILL
+                if doomed
+                else status == 0 and (self.places.stopped() or self._role[name] == "opener")
+            )
             if not right and not (doomed and status == 0):
                 said = (self.places.journals / f"{name}.said").read_text()
                 stacks = (self.places.journals / f"{name}.stacks").read_text()
-                self.fail([f"{name} ended with {status}{', it hung' if stacks else ''}:\n{said[-3000:]}\n{stacks[-6000:]}"])
+                self.fail(
+                    [f"{name} ended with {status}{', it hung' if stacks else ''}:\n{said[-3000:]}\n{stacks[-6000:]}"]
+                )
         return roles
 
     def _kill_one(self) -> None:

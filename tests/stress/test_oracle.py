@@ -22,13 +22,17 @@ ID = WORDS[1]
 THERE = {ID: ("train", canonical(EXAMPLE))}
 
 
-def done(op: str, start: float, end: float, ack: Any = None, error: list[str] | None = None, **intent: Any) -> Operation:
+def done(
+    op: str, start: float, end: float, ack: Any = None, error: list[str] | None = None, **intent: Any
+) -> Operation:
     answers = ["ack"] * (ack is not None) + ["error"] * (error is not None)
     return Operation(op, start, intent, "somebody", 1, end=end, ack=ack, error=error, answers=answers)
 
 
 def add(start: float, end: float, *, acknowledged: bool = True, created: bool = True) -> Operation:
-    return done("add", start, end, {"created": created, "split": "train"} if acknowledged else None, id=ID, example=EXAMPLE)
+    return done(
+        "add", start, end, {"created": created, "split": "train"} if acknowledged else None, id=ID, example=EXAMPLE
+    )
 
 
 def forget(start: float, end: float, *, acknowledged: bool = True, there: bool = True) -> Operation:
@@ -58,7 +62,11 @@ def found(*told: Operation, stored: dict[str, tuple[str, str]] | None = None) ->
         ([add(1, 2), forget(3, 4, there=False)], False, ["told that it is not there, though it was"]),
         ([add(1, 2), add(3, 4)], True, ["told that it is not there, though it was"]),
         ([add(1, 2), forget(3, 4), forget(5, 6)], False, ["told that it is there, though it was not"]),
-        ([add(1, 2), forget(3, 4), done("list", 5, 6, [ID])], True, ["told that it is there, though it was not", "forgotten back"]),
+        (
+            [add(1, 2), forget(3, 4), done("list", 5, 6, [ID])],
+            True,
+            ["told that it is there, though it was not", "forgotten back"],
+        ),
         ([], True, [f"nobody added {ID}"]),
     ],
 )
@@ -99,8 +107,9 @@ def test_twelve_characters_or_tokens_of_a_word_are_found_in_any_file(tmp_path: P
     (tmp_path / "tokens").write_bytes(noise + tokens + noise)
     (tmp_path / "short").write_bytes(noise + WORDS[0][3:14].encode() + b"\0" + WORDS[2].encode())
     assert residue(tmp_path, [WORDS[0], ID]) == [
-        f"text, byte 100000: 12 characters of {WORDS[0]}", f"tokens, byte 100000: 13 tokens of {WORDS[0]}",
-    ]  # fmt: skip
+        f"text, byte 100000: 12 characters of {WORDS[0]}",
+        f"tokens, byte 100000: 13 tokens of {WORDS[0]}",
+    ]
 
 
 def test_a_version_that_was_taken_back_is_told_and_one_that_is_lost() -> None:
@@ -130,13 +139,20 @@ def test_what_is_taken_with_the_bundle_of_a_base_that_the_state_has_left_is_told
 
 
 def test_errors_that_nobody_may_be_told_are_told() -> None:
-    core = ["BespokeError", "The device core", "an end by SIGKILL from outside, perhaps because the machine had no memory left"]
+    core = [
+        "BespokeError",
+        "The device core",
+        "an end by SIGKILL from outside, perhaps because the machine had no memory left",
+    ]
     assert faults([done("train", 1, 2, error=["StateLocked", "trainer.lock", "a lock held by process 7"])], {}) == []
     assert len(faults([done("train", 1, 2, error=["StateError", "adapter version 3", "no such version"])], {})) == 1
     assert faults([done("train", 1, 2, error=core)], {1: 1}) == []
     assert len(faults([done("train", 1, 2, error=core), done("train", 3, 4, error=core)], {1: 1})) == 1
     inherited: dict[str, Any] = {"inherited": True, "fork": True}
-    assert faults([done("list", 1, 2, error=["StateError", "alice", "a model that process 3 opened"], **inherited)], {}) == []
+    assert (
+        faults([done("list", 1, 2, error=["StateError", "alice", "a model that process 3 opened"], **inherited)], {})
+        == []
+    )
     assert len(faults([done("list", 1, 2, [], **inherited)], {})) == 1
     assert len(faults([done("list", 1, 2, error=["StateError", "alice", "SQLITE_MISUSE"], **inherited)], {})) == 1
 

@@ -30,7 +30,9 @@ def place() -> Iterator[Path]:
         yield folder
 
 
-def test_nothing_acknowledged_is_lost_and_nothing_forgotten_is_left(two_bundles: Path, place: Path, tmp_path: Path) -> None:
+def test_nothing_acknowledged_is_lost_and_nothing_forgotten_is_left(
+    two_bundles: Path, place: Path, tmp_path: Path
+) -> None:
     seed = new_seed()
     with Stress(two_bundles, place, tmp_path / "journals", seed, BROKEN_OFF) as stress:
         done = stress.run(SECONDS, KILL_SECONDS, CHECK_SECONDS)
@@ -42,7 +44,17 @@ def test_nothing_acknowledged_is_lost_and_nothing_forgotten_is_left(two_bundles:
     assert {one.op for one in done if one.acknowledged} >= {*SHOWN[: len(SHOWN) if full() else 2]}
     record_check(
         "everything at once on one state, with kills",
-        {"seconds": int(SECONDS), "kills": kills, "of them of the core's processes": stress.kills["core"], "operations": len(done),
-         **{op: tried[op] for op in SHOWN}, "over fork and threads": shared, "acknowledged": told, "lost": 0, "forgotten back": 0,
-         "left of what was forgotten": 0}, seed,
-    )  # fmt: skip
+        {
+            "seconds": int(SECONDS),
+            "kills": kills,
+            "of them of the core's processes": stress.kills["core"],
+            "operations": len(done),
+            **{op: tried[op] for op in SHOWN},
+            "over fork and threads": shared,
+            "acknowledged": told,
+            "lost": 0,
+            "forgotten back": 0,
+            "left of what was forgotten": 0,
+        },
+        seed,
+    )

@@ -32,14 +32,19 @@ def test_a_full_run_leaves_one_sorted_row_for_each_check(page: Path) -> None:
     checks.record_check("plans", {"executed": 1_000_000, "worst": 0.25}, 7, page)
     checks.record_check("kills", {"kills": 200}, None, page)
     checks.record_check("plans", {"executed": 2_000_000, "worst": 0.5}, 8, page)
-    assert [row[:3] for row in rows(page)] == [["kills", "200 kills", "-"], ["plans", "2,000,000 executed, 0.5 worst", "8"]]
+    assert [row[:3] for row in rows(page)] == [
+        ["kills", "200 kills", "-"],
+        ["plans", "2,000,000 executed, 0.5 worst", "8"],
+    ]
     assert page.read_text(encoding="utf-8").endswith(f"{checks.END}\nAfter.\n")
     assert checks.count(500) == 500
 
 
 def test_a_row_says_commit_date_and_machine(page: Path) -> None:
     checks.record_check("plans", {"executed": 1}, 7, page)
-    head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True).stdout.strip()
+    head = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True
+    ).stdout.strip()
     commit, date, machine = rows(page)[0][3:]
     assert commit.rstrip("+") == head
     assert len(date.split("-")) == 3

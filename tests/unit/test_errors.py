@@ -100,9 +100,23 @@ def _empty_plan(folder: Path, monkeypatch: Monkey) -> None:
 def _budget_of_a_byte(folder: Path, monkeypatch: Monkey) -> None:
     from bespoke import Budget, Personalizer, Training
 
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 64}
-    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-5, **sizes}
-    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 64, "tie_word_embeddings": True}))
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "vocab_size": 64,
+    }
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_act": "silu",
+        "rms_norm_eps": 1e-5,
+        **sizes,
+    }
+    (folder / "config.json").write_text(
+        json.dumps({**config, "max_position_embeddings": 64, "tie_word_embeddings": True})
+    )
     budget, training = Budget(memory_mb=1e-6), Training(sequence_lengths=(8,))
     Personalizer(folder, "mezo", training=training, budget=budget, licence="MIT").estimate()
 
@@ -113,9 +127,11 @@ def _operator_without_a_kernel(folder: Path, monkeypatch: Monkey) -> None:
 
     operator = "aten.cumsum.default"
     raise Unsupported(
-        f"Target 'npu', graph 'head', operator {operator}", got="an operator without a kernel",
-        expected="add, mul or linear_int4", next_step="Choose a target that has it",
-    )  # fmt: skip
+        f"Target 'npu', graph 'head', operator {operator}",
+        got="an operator without a kernel",
+        expected="add, mul or linear_int4",
+        next_step="Choose a target that has it",
+    )
 
 
 def _plugin_misspelt(folder: Path, monkeypatch: Monkey) -> None:
@@ -171,7 +187,9 @@ def _more_than_the_limit(folder: Path, monkeypatch: Monkey) -> None:
     from tests.models import tiny_model
 
     lora, training = Lora(rank=2), Training(sequence_lengths=(16,))
-    personalizer = Personalizer(tiny_model("llama", folder / "model"), "mesp", context=16, lora=lora, training=training, data=None)
+    personalizer = Personalizer(
+        tiny_model("llama", folder / "model"), "mesp", context=16, lora=lora, training=training, data=None
+    )
     with PersonalModel.open(personalizer.build(folder / "bundle"), folder / "state", memory_mb=2.0) as personal:
         personal.examples.add({"tokens": [1, 2, 3]})
         personal.train(1)
@@ -213,7 +231,9 @@ def _weights_that_are_not_those_of_the_golden_vectors(folder: Path, monkeypatch:
     prover._texts()
 
 
-def _as_the_core_tells_it(kind: str, subject: str, got: str, expected: str, next_step: str) -> Callable[[Path, Monkey], object]:
+def _as_the_core_tells_it(
+    kind: str, subject: str, got: str, expected: str, next_step: str
+) -> Callable[[Path, Monkey], object]:
     """A program that ends as bespoke-core does. That the core raises these is checked in C (c_border_calls.c)."""
 
     def misuse(folder: Path, monkeypatch: Monkey) -> None:
@@ -230,69 +250,151 @@ def _as_the_core_tells_it(kind: str, subject: str, got: str, expected: str, next
 
 
 MISUSES = [
-    Misuse(errors.ConfigError, _unknown_optimizer, "optimizer 'mesq'", "no plugin", "mebp, mesp, mezo", "Did you mean 'mesp'?", 2),
     Misuse(
-        errors.MissingDependency, _key_without_cryptography, "Signatures", "no package 'cryptography'", "installed",
-        "pip install 'bespoke-sdk[sign]'", 3,
+        errors.ConfigError,
+        _unknown_optimizer,
+        "optimizer 'mesq'",
+        "no plugin",
+        "mebp, mesp, mezo",
+        "Did you mean 'mesp'?",
+        2,
     ),
-    Misuse(errors.ModelError, _no_config, "config.json", "No such file", "the config.json of a Hugging Face model folder", "", 4),
+    Misuse(
+        errors.MissingDependency,
+        _key_without_cryptography,
+        "Signatures",
+        "no package 'cryptography'",
+        "installed",
+        "pip install 'bespoke-sdk[sign]'",
+        3,
+    ),
+    Misuse(
+        errors.ModelError,
+        _no_config,
+        "config.json",
+        "No such file",
+        "the config.json of a Hugging Face model folder",
+        "",
+        4,
+    ),
     Misuse(errors.UnsupportedModel, _gpt2, "config.json", "gpt2", "one of llama, qwen2", "", 4),
     Misuse(
-        errors.DataError, _row_without_completion, "notes.jsonl, row 2", "without 'completion'", "'prompt' and 'completion'", "", 5
+        errors.DataError,
+        _row_without_completion,
+        "notes.jsonl, row 2",
+        "without 'completion'",
+        "'prompt' and 'completion'",
+        "",
+        5,
     ),
     Misuse(errors.TemplateError, _template_that_counts, "template", "3/assistant: ", "", "", 5),
     Misuse(
-        errors.GraphError, _graph_that_branches_on_data, "Function 'branching'", "", "a plain torch function", "Call it once", 6
+        errors.GraphError,
+        _graph_that_branches_on_data,
+        "Function 'branching'",
+        "",
+        "a plain torch function",
+        "Call it once",
+        6,
     ),
     Misuse(errors.PlanError, _empty_plan, "plans/mesp-64.json", "", "a value", "Build the bundle again", 6),
     Misuse(
-        errors.PlanDoesNotFit, _budget_of_a_byte, "Method 'mezo' at sequence length 8", "0.0 MB", "the smallest plan",
-        "memory_mb=", 6,
+        errors.PlanDoesNotFit,
+        _budget_of_a_byte,
+        "Method 'mezo' at sequence length 8",
+        "0.0 MB",
+        "the smallest plan",
+        "memory_mb=",
+        6,
     ),
-    Misuse(errors.Unsupported, _operator_without_a_kernel, "graph 'head', operator aten.cumsum", "without a kernel", "", "", 6),
+    Misuse(
+        errors.Unsupported,
+        _operator_without_a_kernel,
+        "graph 'head', operator aten.cumsum",
+        "without a kernel",
+        "",
+        "",
+        6,
+    ),
     Misuse(errors.PluginError, _plugin_misspelt, "target 'cudo'", "no plugin", "cuda", "Did you mean 'cuda'?", 7),
     Misuse(errors.BundleError, _not_a_bundle, "nosuch.bundle", "No such file", "a bundle", "Get the bundle", 8),
     Misuse(errors.BundleVersionError, _bundle_of_the_future, "manifest.json", "2.0", "1.0", "", 8),
     Misuse(errors.SignatureError, _another_pin, "manifest.json", "sha256", "the pinned 0000", "Get the bundle", 8),
     Misuse(
-        errors.GoldenMismatch, _weights_that_are_not_those_of_the_golden_vectors, "'Hello'", "a bundle without tokenizer",
-        "tokens [1, 2, 3]", "Check the version of the tokenizers package", 8,
+        errors.GoldenMismatch,
+        _weights_that_are_not_those_of_the_golden_vectors,
+        "'Hello'",
+        "a bundle without tokenizer",
+        "tokens [1, 2, 3]",
+        "Check the version of the tokenizers package",
+        8,
     ),
     Misuse(errors.StateError, _another_base, "state", BASE[:12], "000000000000", "reset_for_new_base", 9),
-    Misuse(errors.StateLocked, _two_trainers, "trainer.lock", "a lock held by process", "no other trainer", "Wait until", 9),
-    Misuse(errors.DiskFull, _disk_that_fills_up, "slot", os.strerror(errno.EFBIG), "room on the disk", "Free some space", 9),
     Misuse(
-        errors.BudgetExceeded, _more_than_the_limit, "Training with 'mesp'", "more to come", "2.0 MB over what it held",
-        "Raise the memory budget", 10,
+        errors.StateLocked, _two_trainers, "trainer.lock", "a lock held by process", "no other trainer", "Wait until", 9
     ),
-    Misuse(errors.AdapterError, _adapter_of_a_higher_rank, "adapter_config.json", "r 4", "at most 2", "Lora(rank=4)", 12),
+    Misuse(
+        errors.DiskFull, _disk_that_fills_up, "slot", os.strerror(errno.EFBIG), "room on the disk", "Free some space", 9
+    ),
+    Misuse(
+        errors.BudgetExceeded,
+        _more_than_the_limit,
+        "Training with 'mesp'",
+        "more to come",
+        "2.0 MB over what it held",
+        "Raise the memory budget",
+        10,
+    ),
+    Misuse(
+        errors.AdapterError, _adapter_of_a_higher_rank, "adapter_config.json", "r 4", "at most 2", "Lora(rank=4)", 12
+    ),
     Misuse(
         errors.Busy,
         _as_the_core_tells_it(
-            "Busy", "the model", "a call while another one computes", "one call that computes at a time",
+            "Busy",
+            "the model",
+            "a call while another one computes",
+            "one call that computes at a time",
             "Wait until it has ended, or cancel it",
         ),
-        "the model", "another one", "one call", "Wait until", 14,
+        "the model",
+        "another one",
+        "one call",
+        "Wait until",
+        14,
     ),
     Misuse(
         errors.Cancelled,
         _as_the_core_tells_it(
-            "Cancelled", "the call", "its end before there was anything to report", "to run to its end",
+            "Cancelled",
+            "the call",
+            "its end before there was anything to report",
+            "to run to its end",
             "Call it again, with more time where it has a deadline",
         ),
-        "the call", "its end", "to run", "Call it again", 15,
+        "the call",
+        "its end",
+        "to run",
+        "Call it again",
+        15,
     ),
     Misuse(
         errors.Unavailable,
         _as_the_core_tells_it(
-            "Unavailable", "state.sqlite", "SQLITE_BUSY: database is locked",
+            "Unavailable",
+            "state.sqlite",
+            "SQLITE_BUSY: database is locked",
             "other processes to hold the database for moments only",
             "End the process that keeps it open in a transaction, then try again",
         ),
-        "state.sqlite", "locked", "moments only", "try again", 16,
+        "state.sqlite",
+        "locked",
+        "moments only",
+        "try again",
+        16,
     ),
     Misuse(errors.GenerationError, _temperature_below_zero, "temperature", "-1.0", "0 (greedy) or more", "", 13),
-]  # fmt: skip
+]
 
 
 def classes() -> list[type[BespokeError]]:
@@ -311,7 +413,9 @@ BUILT_FOR = (errors.PlanDoesNotFit, errors.BudgetExceeded)  # a model is planned
 
 
 @pytest.mark.parametrize(
-    "misuse", few_of(MISUSES, [one for one in MISUSES if one.kind not in BUILT_FOR]), ids=lambda misuse: misuse.kind.__name__
+    "misuse",
+    few_of(MISUSES, [one for one in MISUSES if one.kind not in BUILT_FOR]),
+    ids=lambda misuse: misuse.kind.__name__,
 )
 def test_an_error_says_object_got_expected_and_next_step(misuse: Misuse, tmp_path: Path, monkeypatch: Monkey) -> None:
     error = raised(misuse, tmp_path, monkeypatch)
@@ -333,12 +437,15 @@ def test_every_class_is_raised_by_a_misuse(capsys: pytest.CaptureFixture[str]) -
     tested = {misuse.kind for misuse in MISUSES}
     assert tested == set(classes())
     with capsys.disabled():
-        print(f"\nerror classes: {len(tested)} of {len(classes())} in errors.py raised by misuse, all four parts checked")
+        print(
+            f"\nerror classes: {len(tested)} of {len(classes())} in errors.py raised by misuse, all four parts checked"
+        )
 
 
 def test_several_settings_errors_are_reported_as_one() -> None:
     problems = [
-        ConfigError(f"setting {name}", got="nothing", expected="something", next_step=f"Give {name}") for name in ("a", "b")
+        ConfigError(f"setting {name}", got="nothing", expected="something", next_step=f"Give {name}")
+        for name in ("a", "b")
     ]
     whole = ConfigError.from_problems(problems)
     assert all(str(problem) in str(whole) for problem in problems)
@@ -363,7 +470,16 @@ def test_no_bare_error_leaves_the_sdk() -> None:
 
     from tests.conftest import REPOSITORY
 
-    bare = {"ValueError", "KeyError", "AssertionError", "RuntimeError", "TypeError", "Exception", "IndexError", "OSError"}
+    bare = {
+        "ValueError",
+        "KeyError",
+        "AssertionError",
+        "RuntimeError",
+        "TypeError",
+        "Exception",
+        "IndexError",
+        "OSError",
+    }
     found = set()
     for path in (REPOSITORY / "sdk").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -15,7 +15,16 @@ from tests.conftest import REPOSITORY
 
 SDK = REPOSITORY / "sdk" / "bespoke"
 
-BUILD_ONLY = {"transformers", "peft", "executorch", "jinja2", "matplotlib", "cryptography", "huggingface_hub", "bespoke_plugins"}
+BUILD_ONLY = {
+    "transformers",
+    "peft",
+    "executorch",
+    "jinja2",
+    "matplotlib",
+    "cryptography",
+    "huggingface_hub",
+    "bespoke_plugins",
+}
 HEAVY = BUILD_ONLY | {"torch", "numpy", "pydantic"}
 
 # Runs a program, then tells which modules it has imported and whether it opened a socket.
@@ -31,9 +40,12 @@ print(json.dumps({{"modules": sorted(sys.modules), "sockets": opened}}), file=sy
 def probe(program: str) -> tuple[set[str], list[str]]:
     """Full names of the modules that `program` left imported, and audit events of sockets."""
     done = subprocess.run(
-        [sys.executable, "-c", PROBE.format(program=program)], capture_output=True, text=True, check=False,
+        [sys.executable, "-c", PROBE.format(program=program)],
+        capture_output=True,
+        text=True,
+        check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stderr.splitlines()[-1])
     return set(found["modules"]), found["sockets"]

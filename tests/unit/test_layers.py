@@ -76,8 +76,13 @@ def test_an_upward_import_is_named_in_every_form(tmp_path: Path, line: str) -> N
 
 
 def test_a_name_that_a_package_defines_counts_for_the_package(tmp_path: Path) -> None:
-    files = {f"{SDK}/compiler/__init__.py": "class Request: ...", f"{SDK}/model/read.py": "from bespoke.compiler import Request"}
-    assert found(tmp_path, files) == {"upward": [f"{SDK}/model/read.py:1 -> bespoke.compiler  (model is below compiler)"]}
+    files = {
+        f"{SDK}/compiler/__init__.py": "class Request: ...",
+        f"{SDK}/model/read.py": "from bespoke.compiler import Request",
+    }
+    assert found(tmp_path, files) == {
+        "upward": [f"{SDK}/model/read.py:1 -> bespoke.compiler  (model is below compiler)"]
+    }
 
 
 @pytest.mark.parametrize(
@@ -96,7 +101,9 @@ def test_an_import_inside_a_function_counts_and_a_lazy_one_too(tmp_path: Path, t
 @pytest.mark.parametrize("condition", ["TYPE_CHECKING", "typing.TYPE_CHECKING"])
 def test_an_import_for_the_type_checker_is_named_apart(tmp_path: Path, condition: str) -> None:
     text = f"if {condition}:\n    from bespoke.compiler.build import A\nelse:\n    from bespoke.compiler.lower import B"
-    wrong = found(tmp_path, {f"{SDK}/compiler/build.py": "", f"{SDK}/compiler/lower.py": "", f"{SDK}/model/read.py": text})
+    wrong = found(
+        tmp_path, {f"{SDK}/compiler/build.py": "", f"{SDK}/compiler/lower.py": "", f"{SDK}/model/read.py": text}
+    )
     assert wrong == {
         "upward": [f"{SDK}/model/read.py:4 -> bespoke.compiler.lower  (model is below compiler)"],
         "type-only upward": [f"{SDK}/model/read.py:2 -> bespoke.compiler.build  (model is below compiler)"],
@@ -149,7 +156,9 @@ def test_torch_is_found_through_two_imports(tmp_path: Path) -> None:
 def test_torch_is_found_in_the_init_that_an_import_runs(tmp_path: Path) -> None:
     files = {f"{SDK}/ops/__init__.py": "import torch", f"{SDK}/ops/dtypes.py": ""}
     files[f"{SDK}/plan/read.py"] = "import bespoke.ops.dtypes"
-    chain = f"{SDK}/plan/read.py:1 -> bespoke.ops.dtypes, {SDK}/ops/__init__.py:1 -> torch  (plan must do without torch)"
+    chain = (
+        f"{SDK}/plan/read.py:1 -> bespoke.ops.dtypes, {SDK}/ops/__init__.py:1 -> torch  (plan must do without torch)"
+    )
     assert chain in found(tmp_path, files)["across a border"]
 
 

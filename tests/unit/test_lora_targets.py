@@ -32,7 +32,7 @@ def test_linears_are_kept_in_the_order_of_a_forward() -> None:
         (("q_proj", "v_proj", "q_proj"), "Lora.targets", '["q_proj", "v_proj", "q_proj"]', "each linear once"),
         ("all-linear", "Lora.targets", "'all-linear'", "a list"),
     ],
-)  # fmt: skip
+)
 def test_what_names_no_linears_is_refused(targets: Any, subject: str, got: str, expected: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Lora(targets=targets)

@@ -25,7 +25,9 @@ def test_each_method_has_a_rate_of_its_own() -> None:
 def test_a_rate_that_the_developer_names_is_every_methods() -> None:
     """Also where it is the one that stands there by default."""
     for rate in (2e-4, 7e-3):
-        assert set(rates({"mesp": {}, "mebp": {"update": "sgd"}, "mezo": {}}, Training(learning_rate=rate)).values()) == {rate}
+        assert set(
+            rates({"mesp": {}, "mebp": {"update": "sgd"}, "mezo": {}}, Training(learning_rate=rate)).values()
+        ) == {rate}
 
 
 def floor(targets: Any, **options: Any) -> float:

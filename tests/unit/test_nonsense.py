@@ -33,6 +33,8 @@ def test_nonsense_is_refused_and_words_are_accepted(stories: Path, data_folder: 
             else:
                 assert one.user[1] < one.user[0]  # type: ignore[operator]  # learned, so that only the general set can tell
                 refused.append(not one.accepted)
-    record_check("gate without data", {"runs on nonsense": len(refused), "runs on people's words": len(accepted)}, first)
+    record_check(
+        "gate without data", {"runs on nonsense": len(refused), "runs on people's words": len(accepted)}, first
+    )
     assert sum(refused) >= 0.95 * len(refused)
     assert sum(accepted) >= 0.9 * len(accepted)

@@ -16,7 +16,9 @@ __all__ = ["stories_bundle"]
 
 
 @pytest.mark.slow  # the README's code does the same for fewer lines
-def test_a_persona_is_added_line_by_line_trained_and_answers(stories_bundle: Path, data_folder: Path, tmp_path: Path) -> None:
+def test_a_persona_is_added_line_by_line_trained_and_answers(
+    stories_bundle: Path, data_folder: Path, tmp_path: Path
+) -> None:
     with PersonalModel.open(stories_bundle, tmp_path / "state") as model:
         untrained = "".join(model.generate("My health", max_tokens=24))
         for number, text in enumerate(messages(data_folder, "healthcare")[:20]):

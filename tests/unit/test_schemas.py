@@ -39,10 +39,15 @@ def test_schemas_are_what_the_models_generate(tool: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        (int, "int64_t"), (float, "double"), (bool, "bool"), (str, "std::string"), (float | None, "std::optional<double>"),
-        (tuple[int, ...], "std::vector<int64_t>"), (Literal["constant", "linear", "cosine"], "Schedule"),
+        (int, "int64_t"),
+        (float, "double"),
+        (bool, "bool"),
+        (str, "std::string"),
+        (float | None, "std::optional<double>"),
+        (tuple[int, ...], "std::vector<int64_t>"),
+        (Literal["constant", "linear", "cosine"], "Schedule"),
     ],
-)  # fmt: skip
+)
 def test_a_new_field_of_training_is_one_of_the_core_too(
     tool: ModuleType, tables: ModuleType, monkeypatch: pytest.MonkeyPatch, kind: object, said: str
 ) -> None:
@@ -61,7 +66,8 @@ def test_a_field_of_a_type_that_the_core_has_no_word_for_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("report", "file"), [(TrainReport, "train_report.inc"), (MemoryReport, "memory_report.inc"), (Evaluation, "evaluation.inc")]
+    ("report", "file"),
+    [(TrainReport, "train_report.inc"), (MemoryReport, "memory_report.inc"), (Evaluation, "evaluation.inc")],
 )
 def test_a_new_field_of_a_report_is_one_that_the_core_fills(
     tool: ModuleType, tables: ModuleType, monkeypatch: pytest.MonkeyPatch, report: type, file: str

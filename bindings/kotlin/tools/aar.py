@@ -63,4 +63,8 @@ if __name__ == "__main__":
     parser.add_argument("out", type=Path)
     parser.add_argument("--lib", action="append", default=[], metavar="ABI=FOLDER")
     given = parser.parse_args()
-    print(write_aar(given.module, given.out, {abi: Path(folder) for abi, _, folder in (one.partition("=") for one in given.lib)}))
+    print(
+        write_aar(
+            given.module, given.out, {abi: Path(folder) for abi, _, folder in (one.partition("=") for one in given.lib)}
+        )
+    )

@@ -21,7 +21,9 @@ HEADER, SMALLEST = 30, 6  # bytes of a local header before the name, of an extra
 def multiple_for(entry: zipfile.ZipInfo) -> int:
     if entry.compress_type != zipfile.ZIP_STORED:
         return 1
-    is_mapped = (entry.filename.startswith("lib/") and entry.filename.endswith(".so")) or entry.filename.endswith(".zip")
+    is_mapped = (entry.filename.startswith("lib/") and entry.filename.endswith(".so")) or entry.filename.endswith(
+        ".zip"
+    )
     return PAGE if is_mapped else WORD
 
 

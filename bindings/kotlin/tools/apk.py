@@ -30,10 +30,27 @@ def dex(out: Path, r8: Path, android: Path, classpath: Sequence[Path], rules: Se
     jars = [zipped.get(part, part) for part in classpath]
     given = [word for path in rules for word in ("--pg-conf", path)]
     _run(
-        "java", "-Xmx2g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", r8, "com.android.tools.r8.R8", "--release",
-        "--min-api", MIN_SDK, "--lib", android, "--lib", java, *given, "--pg-map-output", out / "mapping.txt", "--output", out,
+        "java",
+        "-Xmx2g",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-cp",
+        r8,
+        "com.android.tools.r8.R8",
+        "--release",
+        "--min-api",
+        MIN_SDK,
+        "--lib",
+        android,
+        "--lib",
+        java,
+        *given,
+        "--pg-map-output",
+        out / "mapping.txt",
+        "--output",
+        out,
         *jars,
-    )  # fmt: skip
+    )
 
 
 def pack(out: Path, resources: Path, dexes: Path, libraries: Mapping[str, Path], assets: Path | None) -> None:
@@ -54,13 +71,44 @@ def pack(out: Path, resources: Path, dexes: Path, libraries: Mapping[str, Path],
 def sign(unsigned: Path, out: Path, key: Path) -> None:
     if not key.exists():
         _run(
-            "keytool", "-genkeypair", "-keystore", key, "-storepass", PASSWORD, "-keypass", PASSWORD, "-alias", "debug",
-            "-keyalg", "RSA", "-keysize", "2048", "-validity", "10000", "-dname", "CN=Debug",
-        )  # fmt: skip
+            "keytool",
+            "-genkeypair",
+            "-keystore",
+            key,
+            "-storepass",
+            PASSWORD,
+            "-keypass",
+            PASSWORD,
+            "-alias",
+            "debug",
+            "-keyalg",
+            "RSA",
+            "-keysize",
+            "2048",
+            "-validity",
+            "10000",
+            "-dname",
+            "CN=Debug",
+        )
     _run(
-        "apksigner", "sign", "--ks", key, "--ks-pass", f"pass:{PASSWORD}", "--min-sdk-version", MIN_SDK,
-        "--v1-signing-enabled", "false", "--v2-signing-enabled", "true", "--v3-signing-enabled", "true", "--out", out, unsigned,
-    )  # fmt: skip
+        "apksigner",
+        "sign",
+        "--ks",
+        key,
+        "--ks-pass",
+        f"pass:{PASSWORD}",
+        "--min-sdk-version",
+        MIN_SDK,
+        "--v1-signing-enabled",
+        "false",
+        "--v2-signing-enabled",
+        "true",
+        "--v3-signing-enabled",
+        "true",
+        "--out",
+        out,
+        unsigned,
+    )
 
 
 def _run(*command: object) -> None:
@@ -86,7 +134,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--module", type=Path, required=True, help="where link.py has linked the resources")
-    parser.add_argument("--classpath", required=True, help="jars and folders of classes, R classes among them, with colons")
+    parser.add_argument(
+        "--classpath", required=True, help="jars and folders of classes, R classes among them, with colons"
+    )
     parser.add_argument("--android", type=Path, required=True, help="android-all.jar")
     parser.add_argument("--r8", type=Path, required=True, help="the jar of R8")
     parser.add_argument("--rules", type=Path, action="append", default=[], help="consumer rules of a library")

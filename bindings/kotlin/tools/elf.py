@@ -35,7 +35,9 @@ def read(path: Path) -> Library:
     loaded = [segment for segment in segments if segment[0] == LOAD]
 
     def place(address: int) -> int:
-        return next(offset + address - at for _, _, offset, at, _, length, _, _ in loaded if at <= address < at + length)
+        return next(
+            offset + address - at for _, _, offset, at, _, length, _, _ in loaded if at <= address < at + length
+        )
 
     table: list[tuple[int, int]] = []
     for kind, _, offset, _, _, length, _, _ in segments:
@@ -47,7 +49,9 @@ def read(path: Path) -> Library:
         found = [strings + value for tag, value in table if tag in tags]
         return tuple(data[at : data.index(b"\0", at)].decode() for at in found)
 
-    return Library(MACHINES.get(machine, f"machine {machine}"), min(s[7] for s in loaded), texts(NEEDED), texts(*RUN_PATHS))
+    return Library(
+        MACHINES.get(machine, f"machine {machine}"), min(s[7] for s in loaded), texts(NEEDED), texts(*RUN_PATHS)
+    )
 
 
 def exports(path: Path) -> set[str]:
@@ -60,7 +64,9 @@ def exports(path: Path) -> set[str]:
         if kind == DYNAMIC_SYMBOLS:
             for at in range(offset, offset + length, entry):
                 name, info, visibility, section, _, _ = struct.unpack_from("<I2BH2Q", data, at)
-                if section and section < 0xFF00 and info >> 4 in (1, 2) and visibility & 3 == 0:  # defined, global or weak, visible
+                if (
+                    section and section < 0xFF00 and info >> 4 in (1, 2) and visibility & 3 == 0
+                ):  # defined, global or weak, visible
                     text = sections[names][4] + name
                     found.add(data[text : data.index(b"\0", text)].decode())
     return found
@@ -78,5 +84,7 @@ def check(path: Path, abi: str) -> Library:
         )
     if library.run_paths and not library.is_glibc:
         found = ":".join(library.run_paths)
-        raise SystemExit(f"{path}: got the run path {found}; expected none, since Android has an app's libraries together")
+        raise SystemExit(
+            f"{path}: got the run path {found}; expected none, since Android has an app's libraries together"
+        )
     return library

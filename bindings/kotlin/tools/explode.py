@@ -21,7 +21,9 @@ def main(target: Path) -> None:
             archive.extractall(folder)
         for jar in [folder / "classes.jar", *sorted((folder / "libs").glob("*.jar"))]:
             with zipfile.ZipFile(jar) as classes:
-                classes.extractall(target / "classes", [name for name in classes.namelist() if name != "META-INF/MANIFEST.MF"])
+                classes.extractall(
+                    target / "classes", [name for name in classes.namelist() if name != "META-INF/MANIFEST.MF"]
+                )
         write_macros_out(folder / "res")
     for aar in (target / "robolectric").glob("*.aar"):
         with zipfile.ZipFile(aar) as archive:

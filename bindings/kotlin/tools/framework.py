@@ -53,7 +53,9 @@ def plain_type(chunk: bytes, header: int, total: int) -> bytes:
         if offset != NONE:
             body += plain_entry(chunk, start + offset)
     start = header + 4 * len(placed)
-    head = struct.pack("<HHIBBHII", TYPE, header, start + len(body), number, 0, 0, len(placed), start) + chunk[20:header]
+    head = (
+        struct.pack("<HHIBBHII", TYPE, header, start + len(body), number, 0, 0, len(placed), start) + chunk[20:header]
+    )
     return head + struct.pack(f"<{len(placed)}I", *placed) + bytes(body)
 
 

@@ -36,14 +36,36 @@ def main(module: Path, manifest: Path, android: Path, libraries: list[Path]) -> 
     resources = [folder / "res" for folder in exploded] + [module / "src" / "main" / "res"]
     for number, folder in enumerate(filter(Path.is_dir, resources)):
         _run("aapt2", "compile", "--dir", folder, "-o", out / "compiled" / f"{number:03}.zip")
-    versions = ["--min-sdk-version", MIN_SDK, "--target-sdk-version", TARGET_SDK, "--version-code", "1", "--version-name", "0.1.0"]
+    versions = [
+        "--min-sdk-version",
+        MIN_SDK,
+        "--target-sdk-version",
+        TARGET_SDK,
+        "--version-code",
+        "1",
+        "--version-name",
+        "0.1.0",
+    ]
     _run(
-        "aapt2", "link", "-I", framework, "--manifest", out / "AndroidManifest.xml", "-o", out / "resources.apk",
-        "--java", out / "gen", "--extra-packages", ":".join(map(package_of, packages)), "--auto-add-overlay", *versions,
-        "--proguard", out / "manifest-rules.pro",
+        "aapt2",
+        "link",
+        "-I",
+        framework,
+        "--manifest",
+        out / "AndroidManifest.xml",
+        "-o",
+        out / "resources.apk",
+        "--java",
+        out / "gen",
+        "--extra-packages",
+        ":".join(map(package_of, packages)),
+        "--auto-add-overlay",
+        *versions,
+        "--proguard",
+        out / "manifest-rules.pro",
         # Each as an overlay of those before it: libraries name the same styleable, and the app's values win.
         *(part for compiled in sorted((out / "compiled").iterdir()) for part in ("-R", compiled)),
-    )  # fmt: skip
+    )
     _run("javac", "-nowarn", "--release", "17", "-d", out / "r-classes", *sorted((out / "gen").rglob("*.java")))
     (out / "robolectric" / "com" / "android" / "tools" / "test_config.properties").write_text(
         f"android_merged_manifest={out / 'AndroidManifest.xml'}\n"

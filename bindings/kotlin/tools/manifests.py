@@ -28,7 +28,9 @@ def merged(app: Path, libraries: Sequence[Path]) -> ElementTree.ElementTree:
     for element in root.iter():
         kept = {name: value for name, value in element.attrib.items() if not name.startswith(TOOLS)}
         element.attrib.clear()
-        element.attrib.update({name: value.replace("${applicationId}", root.get("package", "")) for name, value in kept.items()})
+        element.attrib.update(
+            {name: value.replace("${applicationId}", root.get("package", "")) for name, value in kept.items()}
+        )
     return tree
 
 

@@ -63,7 +63,9 @@ class HiZOO:
         }
 
 
-def sides(theta: torch.Tensor, k: torch.Tensor, z: torch.Tensor, epsilon: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def sides(
+    theta: torch.Tensor, k: torch.Tensor, z: torch.Tensor, epsilon: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     step = epsilon * z / torch.sqrt(1 + k)
     return theta + step, theta - step
 
@@ -76,7 +78,12 @@ def differences(losses: torch.Tensor, epsilon: torch.Tensor) -> dict[str, torch.
 
 
 def descend(
-    theta: torch.Tensor, k: torch.Tensor, z: torch.Tensor, g: torch.Tensor, c: torch.Tensor, rates: dict[str, torch.Tensor]
+    theta: torch.Tensor,
+    k: torch.Tensor,
+    z: torch.Tensor,
+    g: torch.Tensor,
+    c: torch.Tensor,
+    rates: dict[str, torch.Tensor],
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """New theta and k."""
     k = torch.clamp(k + rates["w"] * (1 + k) * (c * z * z - 1), min=LEAST_CURVATURE - 1)

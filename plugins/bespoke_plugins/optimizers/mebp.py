@@ -37,14 +37,14 @@ class MeBP:
         b.emit(loss=loss)
         update(b, self.gradients(b, model, inputs, dx), options)
 
-    def gradients(self, b: PlanBuilder, model: ModelSpec, inputs: list[Value], dx: Value) -> Iterator[tuple[Tree, Tree]]:
+    def gradients(
+        self, b: PlanBuilder, model: ModelSpec, inputs: list[Value], dx: Value
+    ) -> Iterator[tuple[Tree, Tree]]:
         """(adapter, gradients) block by block, last first. The first block's input needs no gradient."""
         for block, x in reversed(list(enumerate(inputs))):
             group = model.blocks[block]
             backward = vjp(model.block, (0, 2) if block else (2,))
-            *dxs, grads = b.call(
-                backward, x, b.weights(group), b.adapter(group), *self.constants(b, model, block), dx
-            )
+            *dxs, grads = b.call(backward, x, b.weights(group), b.adapter(group), *self.constants(b, model, block), dx)
             dx = dxs[0] if dxs else dx
             yield b.adapter(group), grads
 

@@ -80,7 +80,14 @@ class MeSP:
             yield adapter, grads | attention_grads
 
     def attention(
-        self, b: PlanBuilder, model: ModelSpec, block: int, x: Value, attention: Attention, dmiddle: Value, adapter: Tree
+        self,
+        b: PlanBuilder,
+        model: ModelSpec,
+        block: int,
+        x: Value,
+        attention: Attention,
+        dmiddle: Value,
+        adapter: Tree,
     ) -> tuple[Value, Tree]:
         """Back from the residual after attention to the block's input; in the first block as far as there are adapters."""
         inputs = block > 0 or pick(adapter, *ATTENTION_LINEARS)

@@ -82,7 +82,9 @@ class PRGE:
         found = head_losses(b, model, x, batch, len(paths))
         return {path: found.rows(number, number + 1) for number, path in enumerate(paths)}
 
-    def moved(self, b: PlanBuilder, model: ModelSpec, group: str, options: PRGEOptions, paths: list[Path]) -> dict[str, Any]:
+    def moved(
+        self, b: PlanBuilder, model: ModelSpec, group: str, options: PRGEOptions, paths: list[Path]
+    ) -> dict[str, Any]:
         """A copy of one block's adapter for each path, a step to its side of its query's direction."""
         pieces: dict[str, Any] = {}
         for name, theta in b.adapter(group).items():

@@ -22,7 +22,7 @@ __all__ = ["pack"]
 
 def pack(
     bundle: Path | str, out: Path | str, since: Path | str | None = None, *, whole: bool = False
-) -> tuple[Path, ...]:  # fmt: skip
+) -> tuple[Path, ...]:
     """Write `weights.zip` and `method.zip` of a bundle's folder into the folder `out`; returns their paths.
 
     since:  an older bundle. `delta.zip` is written in their place: what differs from that one.

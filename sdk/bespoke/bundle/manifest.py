@@ -55,10 +55,18 @@ MAJOR, MINOR = 1, 6
 # Dotted path of a field (list and key positions left out) -> minor that brought it. Such a field has a default, for documents of
 # before; a document of its minor has to hold it like any other.
 ADDED: Mapping[str, int] = {
-    "text.tokenizer_bin": 1, "targets.artifacts.baked": 1, "generation": 2, "methods.smaller_plans": 3, "smaller_generation": 3,
-    "lora.train": 4, "targets.artifacts.numbers": 4, "targets.artifacts.delegates": 4, "targets.features": 4,
-    "methods.training.useful_gain": 5, "methods.training.write_mb_per_run": 5,
-}  # fmt: skip
+    "text.tokenizer_bin": 1,
+    "targets.artifacts.baked": 1,
+    "generation": 2,
+    "methods.smaller_plans": 3,
+    "smaller_generation": 3,
+    "lora.train": 4,
+    "targets.artifacts.numbers": 4,
+    "targets.artifacts.delegates": 4,
+    "targets.features": 4,
+    "methods.training.useful_gain": 5,
+    "methods.training.write_mb_per_run": 5,
+}
 # What documents of before mean by a field of ADDED that they lack, where that is not the default of today.
 BEFORE: Mapping[str, float | None] = {"methods.training.useful_gain": 0.0, "methods.training.write_mb_per_run": None}
 
@@ -142,7 +150,9 @@ class LoraRecord(Settings):
     rank: int = Field(ge=1, le=1024, description="width of the adapter")
     alpha: float = Field(gt=0, description="numerator of the adapter's scale")
     linears: Annotated[tuple[Linear, ...], BeforeValidator(as_tuple)] = Field(
-        min_length=1, max_length=64, description="the linears of a block that have an adapter, in the order of the adapter"
+        min_length=1,
+        max_length=64,
+        description="the linears of a block that have an adapter, in the order of the adapter",
     )
     train: Literal["both", "B"] = Field(
         default="both",
@@ -158,10 +168,15 @@ class LoraRecord(Settings):
 class TextRecord(Settings):
     """How text becomes tokens. All files absent: the app gives token ids."""
 
-    tokenizer: FileName | None = Field(description="tokenizer.json; null where tokenizer.bin gives the whole tokenizer back")
-    tokenizer_config: FileName | None = Field(description="its settings: names of special tokens; null without tokenizer.json")
+    tokenizer: FileName | None = Field(
+        description="tokenizer.json; null where tokenizer.bin gives the whole tokenizer back"
+    )
+    tokenizer_config: FileName | None = Field(
+        description="its settings: names of special tokens; null without tokenizer.json"
+    )
     tokenizer_bin: FileName | None = Field(
-        default=None, description="tokenizer.bin: the tokenizer as tables that a device maps; null: the device takes token ids"
+        default=None,
+        description="tokenizer.bin: the tokenizer as tables that a device maps; null: the device takes token ids",
     )
     turns: FileName | None = Field(description="turns.json: what stands around messages; null without chat template")
     train_on: Literal["assistant", "user", "all"] = Field(description="whose words are learned from")
@@ -185,11 +200,15 @@ class PlanRecord(Settings):
     """The plan of a method for one sequence length, or the plan for answers."""
 
     sequence_length: int = Field(
-        ge=1, le=MAX_COUNT, description="positions of a batch row; of the plan for answers, tokens of a chunk of the prompt"
+        ge=1,
+        le=MAX_COUNT,
+        description="positions of a batch row; of the plan for answers, tokens of a chunk of the prompt",
     )
     file: FileName = Field(description="the plan")
     estimate: Estimate = Field(description="memory and work of it")
-    choices: dict[Name, OptionValue] = Field(max_length=256, description="what the planner chose, by the builder's names")
+    choices: dict[Name, OptionValue] = Field(
+        max_length=256, description="what the planner chose, by the builder's names"
+    )
 
 
 class SmallerPlansRecord(Settings):
@@ -275,7 +294,9 @@ class BakedRecord(Settings):
     rows: Range | None = Field(description="first row that the operand is, and the one after its last; null: all")
     columns: Range | None = Field(description="first column that is used, and the one after the last; null: all")
     column_start: int | None = Field(
-        ge=0, le=MAX_COUNT, description="value of the graph's column_start; null: the operand's columns are not cut by one"
+        ge=0,
+        le=MAX_COUNT,
+        description="value of the graph's column_start; null: the operand's columns are not cut by one",
     )
 
 
@@ -293,12 +314,18 @@ class ArtifactRecord(Settings):
         default={}, max_length=256, description="values of the other operands that are part of it, such as column_start"
     )
     delegates: Annotated[tuple[Name, ...], BeforeValidator(as_tuple)] = Field(
-        default=(), max_length=16, description="what computes parts of it for the target's engine, by that engine's names, such as "
-        "XnnpackBackend for the processor and QnnBackend for the NPU; none: the engine alone"
+        default=(),
+        max_length=16,
+        description="what computes parts of it for the target's engine, by that engine's names, such as "
+        "XnnpackBackend for the processor and QnnBackend for the NPU; none: the engine alone",
     )
     file: FileName = Field(description="the artifact")
-    workspace_bytes: Bytes = Field(description="workspace: bytes of a call in addition to its operands, free again after it")
-    engine_bytes: Bytes = Field(description="bytes that the engine allocates for it and keeps, for all artifacts to use")
+    workspace_bytes: Bytes = Field(
+        description="workspace: bytes of a call in addition to its operands, free again after it"
+    )
+    engine_bytes: Bytes = Field(
+        description="bytes that the engine allocates for it and keeps, for all artifacts to use"
+    )
 
 
 class FeatureRecord(Settings):
@@ -306,7 +333,9 @@ class FeatureRecord(Settings):
 
     tensor_dtype: ElementType = Field(description="type of the graph's tensor")
     tensor_shape: Shape = Field(description="its sizes")
-    dtype: Literal["float32", "float16", "uint8", "int32", "int64", "int8"] = Field(description="type that the artifact has for it")
+    dtype: Literal["float32", "float16", "uint8", "int32", "int64", "int8"] = Field(
+        description="type that the artifact has for it"
+    )
     shape: Shape = Field(description="sizes that the artifact has for it")
     view: Literal["same", "bytes", "value"] = Field(
         description="how one becomes the other. same: the same elements. bytes: the same bytes, seen as the other type. "
@@ -323,8 +352,10 @@ class TargetRecord(Settings):
         max_length=4096, description="one for each graph, or for each graph and what is baked into it"
     )
     features: Annotated[tuple[FeatureRecord, ...], BeforeValidator(as_tuple)] = Field(
-        default=(), max_length=4096, description="tensors that its artifacts take and give as other ones; all others as they are. "
-        "Where an artifact has names for them, operand i of its list is x<i>, result i of the graph y<i>"
+        default=(),
+        max_length=4096,
+        description="tensors that its artifacts take and give as other ones; all others as they are. "
+        "Where an artifact has names for them, operand i of its list is x<i>, result i of the graph y<i>",
     )
 
 
@@ -346,11 +377,14 @@ class Manifest(Settings):
     text: TextRecord = Field(description="tokenizer, turns and special tokens")
     context_length: int = Field(ge=1, le=MAX_COUNT, description="rows of the KV cache and of the RoPE tables")
     sequence_lengths: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(as_tuple)] = Field(
-        min_length=1, max_length=64, description="lengths that plans of methods exist for, ascending; an example is cut to the last"
+        min_length=1,
+        max_length=64,
+        description="lengths that plans of methods exist for, ascending; an example is cut to the last",
     )
     budget: BudgetRecord = Field(description="memory that was asked for")
     methods: Annotated[tuple[MethodRecord, ...], BeforeValidator(as_tuple)] = Field(
-        max_length=64, description="ways of training; the first is the default; none: the bundle answers and does not train"
+        max_length=64,
+        description="ways of training; the first is the default; none: the bundle answers and does not train",
     )
     generation: PlanRecord | None = Field(
         default=None, description="the plan for answers; null: the bundle does not answer"
@@ -384,7 +418,9 @@ class Manifest(Settings):
         found = []
         for method in self.methods:
             found += [BundlePlan(method.name, whole, plan) for plan in method.plans]
-            found += [BundlePlan(method.name, one.memory_bytes, plan) for one in method.smaller_plans for plan in one.plans]
+            found += [
+                BundlePlan(method.name, one.memory_bytes, plan) for one in method.smaller_plans for plan in one.plans
+            ]
         found += [] if self.generation is None else [BundlePlan(GENERATION, whole, self.generation)]
         found += [BundlePlan(GENERATION, one.memory_bytes, one.plan) for one in self.smaller_generation]
         return tuple(found)

@@ -123,16 +123,23 @@ def check_manifest(manifest: Manifest) -> None:
             if foreign:
                 raise _refused(path, f"the operand {min(foreign)!r}", "its operands")
             _check_baked(artifact, groups, path)
-            left = [] if manifest.format_version.minor < ADDED["targets.artifacts.numbers"] else _left_out(artifact, graph)
+            left = (
+                [] if manifest.format_version.minor < ADDED["targets.artifacts.numbers"] else _left_out(artifact, graph)
+            )
             if left:
-                raise _refused(path, f"the operand {left[0]!r} neither taken nor part of it", "each operand of the graph once")
+                raise _refused(
+                    path, f"the operand {left[0]!r} neither taken nor part of it", "each operand of the graph once"
+                )
         _check_features(target)
 
 
 def _check_budgets(manifest: Manifest) -> None:
     """Each of the smaller budgets is smaller than the one before it."""
     whole = manifest.budget.memory_bytes
-    named = {f"methods.{one.name}.smaller_plans": [plans.memory_bytes for plans in one.smaller_plans] for one in manifest.methods}
+    named = {
+        f"methods.{one.name}.smaller_plans": [plans.memory_bytes for plans in one.smaller_plans]
+        for one in manifest.methods
+    }
     named["smaller_generation"] = [one.memory_bytes for one in manifest.smaller_generation]
     for path, smaller in named.items():
         budgets = [0 if whole is None else whole, *smaller]
@@ -185,12 +192,16 @@ def _check_features(target: TargetRecord) -> None:
         seen.add(tensor)
         sizes = [_count(path, shape) for shape in (feature.tensor_shape, feature.shape)]
         if feature.view == "bytes":
-            sizes = [size * _BYTES[dtype] for size, dtype in zip(sizes, (feature.tensor_dtype, feature.dtype), strict=True)]
+            sizes = [
+                size * _BYTES[dtype] for size, dtype in zip(sizes, (feature.tensor_dtype, feature.dtype), strict=True)
+            ]
         if sizes[0] != sizes[1]:
             what = "bytes" if feature.view == "bytes" else "elements"
             raise _refused(path, f"{sizes[1]} {what} for {sizes[0]}", f"as many {what} as the tensor has")
         if feature.view == "same" and feature.dtype != feature.tensor_dtype:
-            raise _refused(path, f"{feature.dtype} for {feature.tensor_dtype}", f"{feature.tensor_dtype}, or another view")
+            raise _refused(
+                path, f"{feature.dtype} for {feature.tensor_dtype}", f"{feature.tensor_dtype}, or another view"
+            )
 
 
 def _count(path: str, shape: tuple[int, ...]) -> int:

@@ -43,9 +43,12 @@ _MAX_UNLISTED_BYTES = 256
 
 
 def open_bundle(
-    path: Path | str | Sequence[Path | str], *, pin_sha256: str | None = None, public_key: bytes | None = None,
+    path: Path | str | Sequence[Path | str],
+    *,
+    pin_sha256: str | None = None,
+    public_key: bytes | None = None,
     require_authenticated: bool = False,
-) -> Bundle:  # fmt: skip
+) -> Bundle:
     """Open a bundle: its folder, a folder with `method.zip` and `weights.zip`, a zip, or a list of zips.
 
     `pin_sha256` is the sha256 of manifest.json in hexadecimal, `public_key` an ed25519 key, 32 bytes or PEM; what is given must
@@ -90,10 +93,11 @@ class Bundle:
         self._authenticate(pin_sha256, self.public_key)
         if require_authenticated and self.authenticated == "none":
             raise SignatureError(
-                self._at(MANIFEST_FILE), got="neither a pinned sha256 nor a public key to hold it against",
+                self._at(MANIFEST_FILE),
+                got="neither a pinned sha256 nor a public key to hold it against",
                 expected="a bundle that is pinned or signed: authentication is required",
                 next_step="Give the sha256 of its manifest.json, or the public key of the one who signs it",
-            )  # fmt: skip
+            )
         self._check_sum()
         self.manifest = read_manifest(self._manifest_bytes)
         self._check_presence(present - RESERVED)
@@ -185,16 +189,20 @@ class Bundle:
         methods = {method.name: method for method in self.manifest.methods}
         if not methods:
             raise ConfigError(
-                "method", got="a bundle without methods, which answers and does not train", expected="a bundle with a method",
+                "method",
+                got="a bundle without methods, which answers and does not train",
+                expected="a bundle with a method",
                 next_step="Build it again with an optimizer",
-            )  # fmt: skip
+            )
         if name is None:
             return self.manifest.methods[0]
         if name not in methods:
             raise ConfigError(
-                f"method '{name}'", got="no method of that name in the bundle", expected=f"one of {', '.join(methods)}",
+                f"method '{name}'",
+                got="no method of that name in the bundle",
+                expected=f"one of {', '.join(methods)}",
                 next_step="Name one of them, or build the bundle with it",
-            )  # fmt: skip
+            )
         return methods[name]
 
     def verify_files(self, progress: Callable[[str, int], None] | None = None) -> int:

@@ -58,11 +58,15 @@ def check_trust(pin_sha256: str | None, public_key: bytes | None) -> None:
     """ConfigError where one of them is nothing that a manifest could be held against: an empty pin is no pin that was left out."""
     if pin_sha256 is not None and not (isinstance(pin_sha256, str) and re.fullmatch("[0-9a-fA-F]{64}", pin_sha256)):
         raise ConfigError(
-            "pin_sha256", got=shown(pin_sha256), expected="64 hexadecimal digits: the sha256 of manifest.json",
+            "pin_sha256",
+            got=shown(pin_sha256),
+            expected="64 hexadecimal digits: the sha256 of manifest.json",
             next_step="Change pin_sha256",
-        )  # fmt: skip
+        )
     if public_key is not None and not isinstance(public_key, bytes):
-        raise ConfigError("public_key", got=shown(public_key), expected="bytes", next_step="Read the key's file as bytes")
+        raise ConfigError(
+            "public_key", got=shown(public_key), expected="bytes", next_step="Read the key's file as bytes"
+        )
 
 
 def raw_public_key(key: bytes) -> bytes:

@@ -52,7 +52,9 @@ def write_zip(path: Path, files: Iterable[tuple[str, Path]]) -> None:
         partial.rename(path)
     except OSError as problem:
         got = problem.strerror or "an error"
-        raise BundleError(str(path), got=got, expected="a place for a zip", next_step="Make room for it, and pack again") from None
+        raise BundleError(
+            str(path), got=got, expected="a place for a zip", next_step="Make room for it, and pack again"
+        ) from None
     finally:
         partial.unlink(missing_ok=True)
 

@@ -92,9 +92,11 @@ class BundleWriter:
         self.abandon()
         if isinstance(problem, OSError) and problem.errno in _OF_THE_DISK:
             raise BundleError(
-                str(self._folder), got=problem.strerror or "an error of the disk", expected="room for the whole bundle",
+                str(self._folder),
+                got=problem.strerror or "an error of the disk",
+                expected="room for the whole bundle",
                 next_step="Free some space, or choose another disk; nothing was written",
-            ) from problem  # fmt: skip
+            ) from problem
 
     def _defect(self, got: str, expected: str) -> BundleError:
         return BundleError(str(self._folder), got=got, expected=expected, next_step="Fix the code that builds it")
@@ -110,19 +112,24 @@ def check_replaceable(folder: Path) -> None:
         ours, own = False, set()
     if not ours:
         raise BundleError(
-            str(folder), got="a folder that is no bundle", expected="a free name, an empty folder or a bundle to replace",
+            str(folder),
+            got="a folder that is no bundle",
+            expected="a free name, an empty folder or a bundle to replace",
             next_step="Choose another name, or remove the folder yourself",
-        )  # fmt: skip
+        )
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if name in own or (path.is_dir() and not path.is_symlink()):
             continue
         state = name in _STATE
         raise BundleError(
-            str(folder), got=f"a bundle with {'a state' if state else 'a foreign file'} in it ('{name}')",
+            str(folder),
+            got=f"a bundle with {'a state' if state else 'a foreign file'} in it ('{name}')",
             expected="a bundle and nothing else, since it is replaced whole",
-            next_step="Build to another name; a state belongs in a folder of its own" if state else "Move that file away first",
-        )  # fmt: skip
+            next_step="Build to another name; a state belongs in a folder of its own"
+            if state
+            else "Move that file away first",
+        )
 
 
 def hash_file(path: Path | str) -> tuple[str, int]:

@@ -73,9 +73,27 @@ def cli(session: Session, debug: bool) -> None:
 
 
 for _command in (
-    read, build, inspect, verify, pack, install, export_base, train, evaluate, generate, chat, ui, export, examples, versions,
-    rollback, reset, abandon, plugins, doctor,
-):  # fmt: skip
+    read,
+    build,
+    inspect,
+    verify,
+    pack,
+    install,
+    export_base,
+    train,
+    evaluate,
+    generate,
+    chat,
+    ui,
+    export,
+    examples,
+    versions,
+    rollback,
+    reset,
+    abandon,
+    plugins,
+    doctor,
+):
     cli.add_command(_command)
 
 

@@ -47,7 +47,7 @@ def sampling_options(max_tokens: int, temperature: float) -> Callable[[Command],
 @trust_options
 def generate(
     bundle: Path, prompt: str, state: Path, text: bool, engine: str | None, trust: Trust, **sampling: Any
-) -> None:  # fmt: skip
+) -> None:
     """Answer PROMPT, piece by piece, with the adapter that answers; "-" reads it from stdin.
 
     Where the model has chat turns, PROMPT is a message of the user; else it is a text to go on with.
@@ -61,7 +61,9 @@ def generate(
     if prompt == "-":
         prompt = typed(sys.stdin.read)
     with PersonalModel.open(bundle, state, engine=engine, **trust) as model:
-        question: str | list[dict[str, str]] = [{"role": "user", "content": prompt}] if model.has_turns and not text else prompt
+        question: str | list[dict[str, str]] = (
+            [{"role": "user", "content": prompt}] if model.has_turns and not text else prompt
+        )
         for piece in model.generate(question, **sampling):
             click.echo(piece, nl=False)  # click flushes, so each piece is seen as it comes
         click.echo()
@@ -72,15 +74,22 @@ def generate(
 @click.argument("out", type=PATH)
 @state_option
 @click.option(
-    "--format", "form", type=click.Choice([*get_args(AdapterFormat), "merged"]), default="peft", show_default=True,
+    "--format",
+    "form",
+    type=click.Choice([*get_args(AdapterFormat), "merged"]),
+    default="peft",
+    show_default=True,
     help="Layout of the adapter; merged: the whole model with it.",
 )
-@click.option("--model", type=PATH, metavar="PATH", help="For --format merged: the folder or GGUF file that BUNDLE was built from.")
+@click.option(
+    "--model",
+    type=PATH,
+    metavar="PATH",
+    help="For --format merged: the folder or GGUF file that BUNDLE was built from.",
+)
 @click.option("--base", is_flag=True, help="Also where nothing was accepted yet: an adapter that changes nothing.")
 @trust_options
-def export(
-    bundle: Path, out: Path, state: Path, form: str, model: Path | None, base: bool, trust: Trust
-) -> None:  # fmt: skip
+def export(bundle: Path, out: Path, state: Path, form: str, model: Path | None, base: bool, trust: Trust) -> None:
     """Write the adapter that answers to the folder OUT, for the original model.
 
     peft is for `peft.PeftModel.from_pretrained`, mlx for mlx-lm's --adapter-path, gguf for llama.cpp's --lora. merged is a model's

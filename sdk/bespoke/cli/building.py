@@ -28,16 +28,29 @@ if TYPE_CHECKING:
 @click.option("--config", type=PATH, metavar="FILE", help="TOML file shaped like Personalizer's arguments.")
 @click.option("--model", metavar="DIR|ID|FILE", help="Hugging Face folder, hub id or GGUF file.")
 @click.option("--tokenizer", metavar="DIR|ID", help="Folder or hub id of tokenizer and chat template [the model's].")
-@click.option("--optimizers", multiple=True, metavar="NAME", help="Ways of training, the default first, or none; may be repeated.")
+@click.option(
+    "--optimizers", multiple=True, metavar="NAME", help="Ways of training, the default first, or none; may be repeated."
+)
 @click.option("--targets", multiple=True, metavar="NAME", help="Engines to compile for; may be repeated.")
-@click.option("--option", "options", multiple=True, metavar="NAME.FIELD=VALUE", help="Option of one of them; may be repeated.")
-@click.option("--context", type=int, metavar="TOKENS", help="Longest conversation when it answers [1024, or what the model knows].")
-@click.option("--data", metavar="FILE|auto|none", help="JSONL, .json, CSV, .txt, ... for all users [auto: a set for the gate].")
+@click.option(
+    "--option", "options", multiple=True, metavar="NAME.FIELD=VALUE", help="Option of one of them; may be repeated."
+)
+@click.option(
+    "--context",
+    type=int,
+    metavar="TOKENS",
+    help="Longest conversation when it answers [1024, or what the model knows].",
+)
+@click.option(
+    "--data", metavar="FILE|auto|none", help="JSONL, .json, CSV, .txt, ... for all users [auto: a set for the gate]."
+)
 @click.option("--data-format", type=ROW_FORMAT, help="Shape of its rows; by default the first row decides.")
 @field_option
 @encoding_option
 @click.option("--text/--no-text", default=None, help="With the model's tokenizer, or for token ids only [--text].")
-@click.option("--train-on", type=click.Choice(["assistant", "user", "all"]), help="Whose words are learned from [assistant].")
+@click.option(
+    "--train-on", type=click.Choice(["assistant", "user", "all"]), help="Whose words are learned from [assistant]."
+)
 @click.option("--licence", metavar="TEXT", help="Terms of the base model, where its folder does not say.")
 @click.option("--template-date", metavar="TEXT", help="Date to write where the chat template asks for today's.")
 @click.option("--signing-key", metavar="FILE", help="Private ed25519 key (PEM) to sign the bundle with.")
@@ -47,9 +60,15 @@ if TYPE_CHECKING:
 @format_option
 @click.pass_obj
 def build(
-    session: Session, out: Path | None, config: Path | None, options: tuple[str, ...], fields: tuple[str, ...],
-    zips: Path | None, dry_run: bool, **given: Any,
-) -> None:  # fmt: skip
+    session: Session,
+    out: Path | None,
+    config: Path | None,
+    options: tuple[str, ...],
+    fields: tuple[str, ...],
+    zips: Path | None,
+    dry_run: bool,
+    **given: Any,
+) -> None:
     """Build the bundle OUT from a model.
 
     \b
@@ -73,7 +92,9 @@ def build(
             click.echo("\n".join([str(estimate), *notes]))
         return
     if out is None:
-        raise ConfigError("OUT", got="none", expected="a folder to write the bundle to", next_step="Name it, or ask for --dry-run")
+        raise ConfigError(
+            "OUT", got="none", expected="a folder to write the bundle to", next_step="Name it, or ask for --dry-run"
+        )
     if zips is not None:
         usable_folder(zips, BundleError)
     with _notes() as notes, progress() as tell:

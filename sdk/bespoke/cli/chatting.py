@@ -43,9 +43,11 @@ def chat(bundle: Path, state: Path, system: str | None, trust: Trust, **sampling
     with PersonalModel.open(bundle, state, **trust) as model:
         if not model.has_turns:
             raise ConfigError(
-                str(bundle), got="a model without a chat template", expected="one with chat turns",
+                str(bundle),
+                got="a model without a chat template",
+                expected="one with chat turns",
                 next_step="Let it go on with a text: bespoke generate",
-            )  # fmt: skip
+            )
         conversation = Conversation(model, start, sampling)
         for line in _lines():
             if line == "/new":

@@ -18,7 +18,9 @@ from bespoke.errors import BespokeError, ConfigError
 __all__ = ["on_the_command_line", "option_names", "said"]
 
 _COMMANDS = {verb.python.partition(", ")[0]: verb.command for verb in VERBS if verb.python and verb.command}
-_ABANDON, _FORGET, _OPEN = (_COMMANDS[name] for name in ("PersonalModel.abandon_run", "examples.forget", "PersonalModel.open"))
+_ABANDON, _FORGET, _OPEN = (
+    _COMMANDS[name] for name in ("PersonalModel.abandon_run", "examples.forget", "PersonalModel.open")
+)
 # (what a message says for Python, what it says on the command line); where there is no command, it says that it is one of Python.
 PHRASES = (
     (r"call abandon_run\(\)", f"run {_ABANDON}"),

@@ -41,14 +41,21 @@ _AUTHENTICATED = {"pin": "by the pinned sha256", "signature": "by the given key"
 @click.option("--plot", type=PATH, metavar="FILE", help="Draw a plan's memory (.svg or .png).")
 @click.option("--method", help="Method whose plan is drawn, or generation [the first].")
 @click.option("--sequence-length", type=int, help="Length whose plan is drawn [the longest].")
-@click.option("--features", metavar="TARGET", help="Say how tensors cross to a target's artifacts, where as other ones.")
+@click.option(
+    "--features", metavar="TARGET", help="Say how tensors cross to a target's artifacts, where as other ones."
+)
 @trust_options
 @format_option
 @click.pass_obj
 def inspect(
-    session: Session, bundle: Path, plot: Path | None, method: str | None, sequence_length: int | None, features: str | None,
+    session: Session,
+    bundle: Path,
+    plot: Path | None,
+    method: str | None,
+    sequence_length: int | None,
+    features: str | None,
     trust: Trust,
-) -> None:  # fmt: skip
+) -> None:
     """Say what BUNDLE is: model, methods, plans with their memory, targets, files.
 
     \b
@@ -72,8 +79,11 @@ def inspect(
         elif session.json:
             print_json(
                 {
-                    "bundle": str(bundle), "manifest_sha256": opened.manifest_sha256, "signed": opened.signed,
-                    "authenticated": opened.authenticated, "bytes": sum(file.size for file in manifest.files.values()),
+                    "bundle": str(bundle),
+                    "manifest_sha256": opened.manifest_sha256,
+                    "signed": opened.signed,
+                    "authenticated": opened.authenticated,
+                    "bytes": sum(file.size for file in manifest.files.values()),
                     "manifest": manifest.model_dump(mode="json"),
                 }
             )
@@ -89,11 +99,15 @@ def _lines(bundle: Bundle) -> str:
     made_by = f"{m.created_by.name} {m.created_by.version}"
     plans = [
         (
-            method, plan.sequence_length, megabytes(budget), round(plan.estimate.peak_bytes / 1e6, 1),
-            round(plan.estimate.work_flops / 1e9, 3), ", ".join(f"{name}={value}" for name, value in plan.choices.items()),
+            method,
+            plan.sequence_length,
+            megabytes(budget),
+            round(plan.estimate.peak_bytes / 1e6, 1),
+            round(plan.estimate.work_flops / 1e9, 3),
+            ", ".join(f"{name}={value}" for name, value in plan.choices.items()),
         )
         for method, budget, plan in m.plans
-    ]  # fmt: skip
+    ]
     data = ", ".join(name for name in (m.data.train, m.data.valid) if name) or "none"
     return "\n".join(
         [
@@ -118,7 +132,9 @@ def _lines(bundle: Bundle) -> str:
 def _artifacts(target: TargetRecord) -> str:
     """How many, and how many of them need each delegate of the engine."""
     calls = Counter(delegate for artifact in target.artifacts for delegate in artifact.delegates)
-    return f"artifacts   {target.name}: {len(target.artifacts)}" + "".join(f", {calls[name]} with {name}" for name in sorted(calls))
+    return f"artifacts   {target.name}: {len(target.artifacts)}" + "".join(
+        f", {calls[name]} with {name}" for name in sorted(calls)
+    )
 
 
 def _features(bundle: Bundle, name: str) -> list[tuple[str, ...]]:
@@ -127,10 +143,11 @@ def _features(bundle: Bundle, name: str) -> list[tuple[str, ...]]:
     if name not in records or not records[name].features:
         got = "a target without features: it takes the graph's own tensors, or the bundle is of before format 1.4"
         raise ConfigError(
-            f"--features {name}", got=got if name in records else "no such target in the bundle",
+            f"--features {name}",
+            got=got if name in records else "no such target in the bundle",
             expected=f"one of {', '.join(records)} whose artifacts take other tensors",
             next_step="Leave --features out, or build the bundle again",
-        )  # fmt: skip
+        )
     features = {(one.tensor_dtype, one.tensor_shape): one for one in records[name].features}
     graphs = {graph.key: graph for graph in bundle.manifest.graphs}
     lines: dict[tuple[str, ...], None] = {}
@@ -140,7 +157,9 @@ def _features(bundle: Bundle, name: str) -> list[tuple[str, ...]]:
         for side, specs in (("x", [inputs[operand] for operand in artifact.operands]), ("y", graph.outputs)):
             for number, spec in enumerate(specs):
                 found = features.get((spec.dtype, spec.shape))
-                shape, dtype, view = (found.shape, found.dtype, found.view) if found else (spec.shape, spec.dtype, "same")
+                shape, dtype, view = (
+                    (found.shape, found.dtype, found.view) if found else (spec.shape, spec.dtype, "same")
+                )
                 line = (f"{side}{number}", spec.name, " x ".join(map(str, shape)), dtype, view)
                 lines[f"{graph.name}-{graph.key[:8]}", *line] = None
     return list(lines)
@@ -153,15 +172,20 @@ def _plan(bundle: Bundle, method: str | None, length: int | None) -> Plan:
     name = method or next(iter(methods))
     if name not in methods:
         raise ConfigError(
-            f"--method {name}", got="no such method", expected=f"one of {', '.join(methods)}", next_step="Name one of them"
+            f"--method {name}",
+            got="no such method",
+            expected=f"one of {', '.join(methods)}",
+            next_step="Name one of them",
         )
     plans = {plan.record.sequence_length: plan.record for plan in whole if plan.method == name}
     wanted = max(plans) if length is None else length
     if wanted not in plans:
         raise ConfigError(
-            f"--sequence-length {wanted}", got="no such plan", expected=f"one of {', '.join(map(str, plans))}",
+            f"--sequence-length {wanted}",
+            got="no such plan",
+            expected=f"one of {', '.join(map(str, plans))}",
             next_step="Name one of them",
-        )  # fmt: skip
+        )
     return _read(bundle, plans[wanted])
 
 
@@ -179,9 +203,7 @@ def _read(bundle: Bundle, record: PlanRecord) -> Plan:
 @trust_options
 @format_option
 @click.pass_obj
-def verify(
-    session: Session, bundle: Path, files_only: bool, runtime: Any, engine: str | None, trust: Trust
-) -> None:  # fmt: skip
+def verify(session: Session, bundle: Path, files_only: bool, runtime: Any, engine: str | None, trust: Trust) -> None:
     """Check BUNDLE: every file's hash, every rule of every plan, and its golden vectors on this machine.
 
     \b
@@ -204,7 +226,9 @@ def verify(
         if opened.manifest.golden is not None and not files_only:
             report["golden"] = []
             for name in _provers(opened, runtime, engine):
-                report["golden"] += _golden(opened, tell) if name == "torch" else _golden_of_core(opened, bundle, engine)
+                report["golden"] += (
+                    _golden(opened, tell) if name == "torch" else _golden_of_core(opened, bundle, engine)
+                )
     if session.json:
         print_json(report)
         return
@@ -293,9 +317,13 @@ def doctor(session: Session, state: Path | None) -> None:
     if session.json:
         print_json({"findings": [asdict(finding) for finding in findings]})
     else:
-        click.echo(table(("", "what", "found"), [(finding.status, finding.name, finding.found) for finding in findings]))
+        click.echo(
+            table(("", "what", "found"), [(finding.status, finding.name, finding.found) for finding in findings])
+        )
         for finding in findings:
             if finding.means:
-                click.echo(f"\n{finding.name}: {finding.means}." + (f" {finding.next_step}." if finding.next_step else ""))
+                click.echo(
+                    f"\n{finding.name}: {finding.means}." + (f" {finding.next_step}." if finding.next_step else "")
+                )
     if any(finding.status == "missing" and finding.required for finding in findings):
         click.get_current_context().exit(MissingDependency.exit_code)

@@ -93,9 +93,11 @@ def forget_example(session: Session, bundle: Path, state: Path, id: str, trust: 
         answers = _answers(model)
     if not forgotten.example:
         raise DataError(
-            f"example '{id}'", got="no such example", expected="the id of a stored one",
+            f"example '{id}'",
+            got="no such example",
+            expected="the id of a stored one",
             next_step=f"See which there are: {click.get_current_context().command_path.rpartition(' ')[0]} list",
-        )  # fmt: skip
+        )
     if session.json:
         print_json(asdict(forgotten))
         return
@@ -121,7 +123,9 @@ def versions(session: Session, bundle: Path, state: Path, trust: Trust) -> None:
         rows = [(one.id, _origin(one), one.step, _loss(one), one.accepted_at) for one in found]
         click.echo(table(("version", "from", "step", "loss", "accepted"), rows))
         if found[-1].other_text:
-            click.echo("The newest was trained with another chat template or tokenizer: it does not answer before a run is judged")
+            click.echo(
+                "The newest was trained with another chat template or tokenizer: it does not answer before a run is judged"
+            )
 
 
 def _loss(version: Version) -> str:

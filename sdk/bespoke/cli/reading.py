@@ -25,8 +25,12 @@ KINDS = ("whatsapp", "telegram", "chatgpt", "claude", "sharegpt", "alpaca")
 
 @click.command(short_help="Make examples of an exported chat.")
 @click.argument("file", type=PATH)
-@click.option("--as", "kind", required=True, type=click.Choice(KINDS), help="What wrote the file, or how its rows are laid out.")
-@click.option("--me", metavar="NAME", help="whatsapp, telegram: whose words are the assistant's; without it the names are listed.")
+@click.option(
+    "--as", "kind", required=True, type=click.Choice(KINDS), help="What wrote the file, or how its rows are laid out."
+)
+@click.option(
+    "--me", metavar="NAME", help="whatsapp, telegram: whose words are the assistant's; without it the names are listed."
+)
 @encoding_option
 @click.option("--out", type=PATH, metavar="FILE", help="Write the examples there [standard output].")
 def read(file: Path, kind: str, me: str | None, encoding: str | None, out: Path | None) -> None:
@@ -43,12 +47,16 @@ def read(file: Path, kind: str, me: str | None, encoding: str | None, out: Path 
     if out is not None:
         check_place(f"--out {out}", out)
         if out.exists() and file.exists() and os.path.samefile(out, file):
-            raise ConfigError(f"--out {out}", got="the file that is read", expected="another file", next_step="Name another file")
+            raise ConfigError(
+                f"--out {out}", got="the file that is read", expected="another file", next_step="Name another file"
+            )
     from bespoke.data.files import ReadReport
 
     report = ReadReport()
     lines = [json.dumps(example, ensure_ascii=False) for example in _examples(file, kind, me, encoding, report)]
-    data = "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")  # half of a surrogate pair is a character of no text
+    data = "".join(f"{line}\n" for line in lines).encode(
+        "utf-8", "replace"
+    )  # half of a surrogate pair is a character of no text
     if out is None:
         click.echo(data.decode(), nl=False)
     else:
@@ -56,14 +64,18 @@ def read(file: Path, kind: str, me: str | None, encoding: str | None, out: Path 
     click.echo("\n".join([f"{file}: {len(lines)} examples", *unused_lines(file, report)]), err=True)
 
 
-def _examples(file: Path, kind: str, me: str | None, encoding: str | None, report: ReadReport) -> Iterator[dict[str, Any]]:
+def _examples(
+    file: Path, kind: str, me: str | None, encoding: str | None, report: ReadReport
+) -> Iterator[dict[str, Any]]:
     from bespoke.data.files import read_examples
     from bespoke.data.reading.exports.kinds import EXPORTS, read_export
 
     if kind in EXPORTS:
         found = read_export(file, kind, me, report.left_out, encoding)
     elif me is not None:
-        raise ConfigError("me", got=repr(me), expected=f"no name: rows of {kind} say who speaks", next_step="Leave it out")
+        raise ConfigError(
+            "me", got=repr(me), expected=f"no name: rows of {kind} say who speaks", next_step="Leave it out"
+        )
     else:
         found = read_examples(file, kind, None, report, encoding)  # type: ignore[arg-type]
     yield from (example for _, example in found)

@@ -28,8 +28,9 @@ class _RowFormat(click.Choice):
         if value in NEED_A_NAME:
             self.fail(
                 f"{value!r} needs the name of the user: run `bespoke read FILE --as {value} --me NAME --out examples.jsonl` first",
-                param, ctx,
-            )  # fmt: skip
+                param,
+                ctx,
+            )
         return super().convert(value, param, ctx)
 
 
@@ -38,15 +39,18 @@ ROW_FORMAT = _RowFormat(ROW_FORMATS)
 
 def field_option(command: Command) -> Command:
     return click.option(
-        "--field", "fields", multiple=True, metavar="NAME=COLUMN",
+        "--field",
+        "fields",
+        multiple=True,
+        metavar="NAME=COLUMN",
         help="Column that holds prompt, completion, ..., or several as 'prompt={question}\\n{input}'; may be repeated.",
-    )(command)  # fmt: skip
+    )(command)
 
 
 def encoding_option(command: Command) -> Command:
     return click.option(
         "--encoding", metavar="NAME", help="Encoding of the file, such as cp1252 [UTF-8, or UTF-16 by its mark]."
-    )(command)  # fmt: skip
+    )(command)
 
 
 def given_fields(values: Sequence[str]) -> dict[str, str]:

@@ -43,7 +43,9 @@ class _Path(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
             self.fail("the path is empty", param, ctx)
-        name = "path" if param is None else param.opts[0] if isinstance(param, click.Option) else param.human_readable_name
+        name = (
+            "path" if param is None else param.opts[0] if isinstance(param, click.Option) else param.human_readable_name
+        )
         arguments.path(name, value, "a path")
         return super().convert(value, param, ctx)
 
@@ -59,9 +61,15 @@ def format_option(command: Command) -> Command:
         context.obj.json = value == "json"
 
     return click.option(
-        "--format", type=click.Choice(["text", "json"]), default="text", show_default=True, expose_value=False, is_eager=True,
-        callback=chosen, help="json prints one JSON object on stdout and nothing else.",
-    )(command)  # fmt: skip
+        "--format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        expose_value=False,
+        is_eager=True,
+        callback=chosen,
+        help="json prints one JSON object on stdout and nothing else.",
+    )(command)
 
 
 Trust = Mapping[str, Any]
@@ -79,11 +87,15 @@ def trust_options(command: Command) -> Command:
         trust = {"pin_sha256": pin_sha256, "public_key": key, "require_authenticated": require_authenticated}
         return command(*arguments, trust=trust, **options)
 
-    made = click.option("--require-authenticated", is_flag=True, help="Refuse a bundle without one of these two.")(with_trust)
+    made = click.option("--require-authenticated", is_flag=True, help="Refuse a bundle without one of these two.")(
+        with_trust
+    )
     made = click.option(
-        "--public-key", type=PATH, metavar="FILE",
+        "--public-key",
+        type=PATH,
+        metavar="FILE",
         help="ed25519 key (PEM, or 32 bytes raw or in hexadecimal) that must have signed the bundle.",
-    )(made)  # fmt: skip
+    )(made)
     return cast(Command, click.option("--pin-sha256", metavar="HEX", help="sha256 that manifest.json must have.")(made))
 
 
@@ -94,9 +106,10 @@ def runtime_option(help: str) -> Callable[[Command], Command]:
 
 def engine_option(command: Command) -> Command:
     return click.option(
-        "--engine", metavar="TARGET",
+        "--engine",
+        metavar="TARGET",
         help="Which of the bundle's targets the core runs, where it was built with that engine [the core's own].",
-    )(command)  # fmt: skip
+    )(command)
 
 
 def need_state(bundle: Path, state: Path, trust: Trust) -> None:
@@ -106,16 +119,21 @@ def need_state(bundle: Path, state: Path, trust: Trust) -> None:
     open_bundle(bundle, **trust).close()
     if not os.path.isfile(state / "state.sqlite"):
         raise StateError(
-            str(state), got="no state", expected="the folder of a user's state, as training made it",
+            str(state),
+            got="no state",
+            expected="the folder of a user's state, as training made it",
             next_step="Check the path; `bespoke train` with --examples makes a state",
-        )  # fmt: skip
+        )
 
 
 def state_option(command: Command) -> Command:
     return click.option(
-        "--state", required=True, type=PATH, metavar="DIR",
+        "--state",
+        required=True,
+        type=PATH,
+        metavar="DIR",
         help="The user's folder: examples, progress, accepted adapters. `train` and `ui` make it.",
-    )(command)  # fmt: skip
+    )(command)
 
 
 def read_key(path: Path | None) -> bytes | None:
@@ -144,9 +162,11 @@ def typed(read: Callable[[int], str]) -> str:
     except UnicodeDecodeError:
         got = "bytes that are not UTF-8"
     raise GenerationError(
-        "standard input", got=got, expected=f"a prompt of at most {_MAX_TYPED} characters, in UTF-8",
+        "standard input",
+        got=got,
+        expected=f"a prompt of at most {_MAX_TYPED} characters, in UTF-8",
         next_step="Give a shorter one, or convert it with iconv",
-    )  # fmt: skip
+    )
 
 
 def pairs(option: str, values: Sequence[str]) -> dict[str, str]:
@@ -209,7 +229,12 @@ def describe(error: BespokeError | click.ClickException) -> dict[str, Any]:
     else:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "bespoke"
-        parts = ["command line", printable(error.format_message()), "a command line as the help shows", f"Read {command} --help"]
+        parts = [
+            "command line",
+            printable(error.format_message()),
+            "a command line as the help shows",
+            f"Read {command} --help",
+        ]
     names = ("subject", "got", "expected", "next_step")
     return {"kind": type(error).__name__, **dict(zip(names, parts, strict=True)), "exit_code": error.exit_code}
 

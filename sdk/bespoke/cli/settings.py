@@ -28,9 +28,22 @@ if TYPE_CHECKING:
 
 TABLES = ("lora", "training", "budget")
 ARGUMENTS = (
-    "model", "tokenizer", "optimizers", "targets", "context", "data", "data_format", "fields", "encoding", "text", "train_on",
-    "licence", "template_date", "signing_key", *TABLES,
-)  # fmt: skip
+    "model",
+    "tokenizer",
+    "optimizers",
+    "targets",
+    "context",
+    "data",
+    "data_format",
+    "fields",
+    "encoding",
+    "text",
+    "train_on",
+    "licence",
+    "template_date",
+    "signing_key",
+    *TABLES,
+)
 DATA_WORDS = ("auto", "none")  # of `data`, where they are not the name of a file: ./none is one
 NO_OPTIMIZER = "none"  # a bundle that answers and does not train
 
@@ -67,7 +80,9 @@ def _lengths(_: click.Context, __: click.Parameter, value: str | None) -> tuple[
 class _Budgets(click.ParamType):
     name = "float,..."
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | tuple[float, ...]:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | tuple[float, ...]:
         try:
             budgets = tuple(float(part) for part in str(value).split(","))
             return budgets if len(budgets) > 1 else budgets[0]
@@ -87,17 +102,31 @@ FLAGS = (
     Flag("lora", "rank", int, "Width of the adapter [8].", True),
     Flag("lora", "alpha", float, "The adapter is scaled by alpha / rank [16].", True),
     Flag(
-        "lora", "targets", str,
-        "Linears of a block that have an adapter [q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj].", True,
+        "lora",
+        "targets",
+        str,
+        "Linears of a block that have an adapter [q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj].",
+        True,
     ),
-    Flag("lora", "train", click.Choice(["both", "B"]), "Factors of the adapter that are trained; B alone is LoRA-FA [both].", True),
+    Flag(
+        "lora",
+        "train",
+        click.Choice(["both", "B"]),
+        "Factors of the adapter that are trained; B alone is LoRA-FA [both].",
+        True,
+    ),
     Flag("training", "learning_rate", float, "Learning rate, at its peak [2e-4]."),
     Flag("training", "steps", int, "Steps of a run, over which its schedule spans [300]."),
     Flag("training", "sequence_lengths", str, "Lengths to make plans for, as 64,128,256 [64,128,256].", True),
     Flag("training", "batch_size", int, "Rows of a micro-batch [1].", True),
     Flag("training", "accumulation", int, "Micro-batches of a step [1]."),
     Flag("training", "clip_norm", float, "Largest norm of all gradients together [none].", True),
-    Flag("training", "schedule", click.Choice(["constant", "linear", "cosine"]), "How the learning rate changes [constant]."),
+    Flag(
+        "training",
+        "schedule",
+        click.Choice(["constant", "linear", "cosine"]),
+        "How the learning rate changes [constant].",
+    ),
     Flag("training", "warmup_steps", int, "Steps in which the learning rate rises [0]."),
     Flag("training", "seed", int, "Seed of batches, noise and the initial adapter [0]."),
     Flag("training", "general_share", float, "Share of batches from the bundle's own data [0.2]."),
@@ -111,7 +140,12 @@ FLAGS = (
 )
 
 TRAIN_FLAGS = (
-    Flag("training", "steps", int, "At most so many steps; a run that starts here spans them [the run's, or the bundle's]."),
+    Flag(
+        "training",
+        "steps",
+        int,
+        "At most so many steps; a run that starts here spans them [the run's, or the bundle's].",
+    ),
     Flag("budget", "memory_mb", float, f"{_BUDGET} [the bundle's budget]."),
     *(
         replace(flag, help=flag.help.partition(" [")[0].rstrip(".") + " [the bundle's].")
@@ -127,7 +161,9 @@ def setting_flags(flags: Sequence[Flag]) -> Callable[[Command], Command]:
     def add(command: Command) -> Command:
         for flag in reversed(flags):
             name = f"{flag.option}/--no-{flag.field.replace('_', '-')}" if flag.type is bool else flag.option
-            more: dict[str, Any] = {} if flag.type is bool else {"type": flag.type, "callback": _PARSED.get(flag.parameter)}
+            more: dict[str, Any] = (
+                {} if flag.type is bool else {"type": flag.type, "callback": _PARSED.get(flag.parameter)}
+            )
             command = click.option(name, flag.parameter, default=None, help=flag.help, **more)(command)
         return command
 
@@ -149,7 +185,9 @@ def read_toml(path: Path) -> dict[str, Any]:
         near = difflib.get_close_matches(name, ARGUMENTS, 1)
         problems.append(
             ConfigError(
-                f"{path}: {name}", got="an unknown setting", expected=f"one of {', '.join(ARGUMENTS)}",
+                f"{path}: {name}",
+                got="an unknown setting",
+                expected=f"one of {', '.join(ARGUMENTS)}",
                 next_step=f"Did you mean '{near[0]}'?" if near else "Remove it",
             )
         )
@@ -166,7 +204,9 @@ def read_toml(path: Path) -> dict[str, Any]:
     for name in ("model", "data", "data_format", "encoding", "train_on", "licence", "template_date", "signing_key"):
         if not isinstance(document.get(name, ""), str):
             problems.append(
-                ConfigError(f"{path}: {name}", got=shown_json(document[name]), expected="text", next_step="Put it in quotes")
+                ConfigError(
+                    f"{path}: {name}", got=shown_json(document[name]), expected="text", next_step="Put it in quotes"
+                )
             )
     if problems:
         raise ConfigError.from_problems(sorted(problems, key=lambda problem: problem.subject))
@@ -212,9 +252,11 @@ def _named(value: Any) -> dict[str, Any]:
     if isinstance(value, list) and all(isinstance(name, str) for name in value):
         return {name: {} for name in value}
     raise ConfigError(
-        "optimizers or targets", got=shown_json(value, 200), expected="a name, a list of names, or a table of options for each",
+        "optimizers or targets",
+        got=shown_json(value, 200),
+        expected="a name, a list of names, or a table of options for each",
         next_step="Write for instance [optimizers.mesp] and its options below",
-    )  # fmt: skip
+    )
 
 
 def _apply_options(arguments: dict[str, Any], options: Sequence[str]) -> None:
@@ -224,9 +266,11 @@ def _apply_options(arguments: dict[str, Any], options: Sequence[str]) -> None:
         if kind is None or not field:
             chosen = [*arguments.get("optimizers", {}), *arguments.get("targets", {})]
             raise ConfigError(
-                f"--option {key}", got=repr(name), expected=f"NAME.FIELD=VALUE, NAME being one of {', '.join(chosen) or 'none'}",
+                f"--option {key}",
+                got=repr(name),
+                expected=f"NAME.FIELD=VALUE, NAME being one of {', '.join(chosen) or 'none'}",
                 next_step="Name it with --optimizers or --targets too",
-            )  # fmt: skip
+            )
         try:
             value = tomllib.loads(f"value = {text}")["value"]
         except (ValueError, RecursionError):
@@ -241,7 +285,12 @@ def _checked(arguments: dict[str, Any]) -> Personalizer:
     problems: list[ConfigError] = []
     if "model" not in arguments:
         problems.append(
-            ConfigError("model", got="none", expected="a folder or a hub id", next_step="Give --model, or model in the TOML file")
+            ConfigError(
+                "model",
+                got="none",
+                expected="a folder or a hub id",
+                next_step="Give --model, or model in the TOML file",
+            )
         )
     for name, kind in (("lora", Lora), ("training", Training), ("budget", Budget)):
         if name in arguments:
@@ -260,7 +309,12 @@ def _checked(arguments: dict[str, Any]) -> Personalizer:
             problems.append(error)
         except OSError as error:
             problems.append(
-                ConfigError(f"signing key {key}", got=error.strerror or "an error", expected="a file", next_step="Check the path")
+                ConfigError(
+                    f"signing key {key}",
+                    got=error.strerror or "an error",
+                    expected="a file",
+                    next_step="Check the path",
+                )
             )
     try:
         made = Personalizer(**{"model": "", **arguments})

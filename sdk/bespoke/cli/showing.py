@@ -17,7 +17,9 @@ from bespoke.errors import MissingDependency
 @click.command(short_help="Show it on a page in the browser.")
 @click.argument("bundle", type=PATH)
 @state_option
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port of the page, on this machine only [any free one].")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="Port of the page, on this machine only [any free one]."
+)
 @click.option("--memory-mb", type=float, help="What training may take [the bundle's budget].")
 @runtime_option("What trains and answers [core, where the bundle was built for it].")
 @trust_options
@@ -40,11 +42,16 @@ def ui(bundle: Path, state: Path, port: int, memory_mb: float | None, runtime: A
     from bespoke.ui.desk import Desk
 
     token = secrets.token_urlsafe(24)
-    with listening(port) as here, PersonalModel.open(bundle, state, memory_mb=memory_mb, runtime=runtime, **trust) as model:
+    with (
+        listening(port) as here,
+        PersonalModel.open(bundle, state, memory_mb=memory_mb, runtime=runtime, **trust) as model,
+    ):
         desk = Desk(model, state)
         try:
             host, found = here.getsockname()
-            signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the server raises it again when it has ended
+            signal.signal(
+                signal.SIGTERM, signal.default_int_handler
+            )  # as Ctrl-C: the server raises it again when it has ended
             click.echo(f"http://{host}:{found}/#token={token}")
             serve(desk, here, token)
         finally:

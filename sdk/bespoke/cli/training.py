@@ -47,10 +47,11 @@ _OWN = ("steps", "seconds", "seed", "memory_mb")  # arguments of `train` and `op
 
 def _example_options(command: Command) -> Command:
     made = click.option(
-        "--task", type=click.Choice(TASKS),
+        "--task",
+        type=click.Choice(TASKS),
         help="Rows with right answers. labels: text, label; choice: question, options, answer; answers: question, answers; "
         "calls: query, call.",
-    )(field_option(encoding_option(command)))  # fmt: skip
+    )(field_option(encoding_option(command)))
     return click.option(
         "--examples-format", type=ROW_FORMAT, help="Shape of the examples; by default the first row decides."
     )(made)
@@ -69,39 +70,62 @@ def _check_answers_are_trained(bundle: Path, task: str, trust: Trust) -> None:
         text = opened.manifest.text
     if text.turns is not None and text.train_on == "user":
         raise ConfigError(
-            f"--task {task}", got="a bundle that trains on the user's words, which are the questions of a task",
-            expected="one that trains on the answers", next_step="Build a bundle with train_on='assistant'",
-        )  # fmt: skip
+            f"--task {task}",
+            got="a bundle that trains on the user's words, which are the questions of a task",
+            expected="one that trains on the answers",
+            next_step="Build a bundle with train_on='assistant'",
+        )
 
 
 @click.command(short_help="Train on the user's examples, and report.")
 @click.argument("bundle", type=PATH)
 @state_option
 @click.option(
-    "--examples", type=PATH, metavar="FILE",
+    "--examples",
+    type=PATH,
+    metavar="FILE",
     help="JSONL, .json, CSV, .txt, ... to add first. What is there already is not added twice.",
-)  # fmt: skip
+)
 @_example_options
 @click.option(
-    "--use", type=click.Choice(["train"]),
+    "--use",
+    type=click.Choice(["train"]),
     help="train: hold none of --examples out to judge by, for facts that must be known [from the fifth on one in ten].",
-)  # fmt: skip
+)
 @click.option("--method", help="Way of training [that of the unfinished run, else the bundle's first].")
 @runtime_option(_RUNTIME)
 @engine_option
 @click.option("--new-run", is_flag=True, help="Drop an unfinished run and start a new one.")
-@click.option("--seconds", type=float, help="End after so many seconds at the latest, in a committed state [no deadline].")
+@click.option(
+    "--seconds", type=float, help="End after so many seconds at the latest, in a committed state [no deadline]."
+)
 @setting_flags(TRAIN_FLAGS)
 @click.option("--plot", type=PATH, metavar="FILE", help="Draw memory and losses (.svg or .png).")
-@click.option("--csv", type=PATH, metavar="FILE", help="Write a line for each step: loss, seconds, memory, judged loss.")
+@click.option(
+    "--csv", type=PATH, metavar="FILE", help="Write a line for each step: loss, seconds, memory, judged loss."
+)
 @trust_options
 @format_option
 @click.pass_obj
 def train(
-    session: Session, bundle: Path, state: Path, examples: Path | None, examples_format: str | None, task: str | None,
-    fields: tuple[str, ...], encoding: str | None, use: Literal["train"] | None, method: str | None, runtime: Any,
-    engine: str | None, new_run: bool, plot: Path | None, csv: Path | None, trust: Trust, **given: Any,
-) -> None:  # fmt: skip
+    session: Session,
+    bundle: Path,
+    state: Path,
+    examples: Path | None,
+    examples_format: str | None,
+    task: str | None,
+    fields: tuple[str, ...],
+    encoding: str | None,
+    use: Literal["train"] | None,
+    method: str | None,
+    runtime: Any,
+    engine: str | None,
+    new_run: bool,
+    plot: Path | None,
+    csv: Path | None,
+    trust: Trust,
+    **given: Any,
+) -> None:
     """Train BUNDLE on the examples in --state, by at most --steps, and print the report.
 
     An unfinished run goes on where it stopped; settings are for a run that starts here. Ctrl-C or SIGTERM stops in a committed
@@ -126,7 +150,9 @@ def train(
     from bespoke.personal_model import PersonalModel
 
     overrides = {name: value for name, value in given.items() if value is not None and name not in _OWN}
-    with PersonalModel.open(bundle, state, memory_mb=given["memory_mb"], runtime=runtime, engine=engine, **trust) as model:
+    with PersonalModel.open(
+        bundle, state, memory_mb=given["memory_mb"], runtime=runtime, engine=engine, **trust
+    ) as model:
         model.check_settings(given["steps"], method=method, seed=given["seed"], new_run=new_run, **overrides)
         if examples is not None:
             unused = ReadReport()
@@ -145,7 +171,13 @@ def train(
                 tell(f"training: step {step}, loss {loss:.4f}", done, total)
 
             report = model.train(
-                given["steps"], seconds=given["seconds"], method=method, seed=given["seed"], stop=stop, on_step=on_step, **overrides
+                given["steps"],
+                seconds=given["seconds"],
+                method=method,
+                seed=given["seed"],
+                stop=stop,
+                on_step=on_step,
+                **overrides,
             )
     if plot is not None:
         from bespoke.plot import plot_training
@@ -162,9 +194,14 @@ def train(
 
 
 def _rows(
-    model: PersonalModel, path: Path, format: str | None, task: str | None, fields: dict[str, str], encoding: str | None,
+    model: PersonalModel,
+    path: Path,
+    format: str | None,
+    task: str | None,
+    fields: dict[str, str],
+    encoding: str | None,
     unused: ReadReport,
-) -> Iterable[tuple[int, dict[str, Any]]]:  # fmt: skip
+) -> Iterable[tuple[int, dict[str, Any]]]:
     """(row, example) of a file; of a task, all of it is read before the first. `unused` is filled on the way."""
     if task is None:
         from bespoke.data.files import read_examples
@@ -175,15 +212,21 @@ def _rows(
     return zip((row.number for row in found.rows), found.examples(chat=model.has_turns), strict=True)
 
 
-def _task(path: Path, kind: str, fields: dict[str, str], labels: Sequence[str] = (), encoding: str | None = None) -> Task:
+def _task(
+    path: Path, kind: str, fields: dict[str, str], labels: Sequence[str] = (), encoding: str | None = None
+) -> Task:
     from bespoke.data.tasks import read_task
 
     return read_task(kind, path, fields=fields, labels=labels or None, encoding=encoding)  # type: ignore[arg-type]
 
 
 def _add(
-    model: PersonalModel, path: Path, rows: Iterable[tuple[int, dict[str, Any]]], use: Literal["train"] | None, unused: ReadReport
-) -> None:  # fmt: skip
+    model: PersonalModel,
+    path: Path,
+    rows: Iterable[tuple[int, dict[str, Any]]],
+    use: Literal["train"] | None,
+    unused: ReadReport,
+) -> None:
     """Adds a file's examples one by one; those before a row that cannot be used stay."""
     created = there = 0
     longer: list[AddedExample] = []
@@ -193,7 +236,10 @@ def _add(
                 added = model.examples.add(example, use=use)
             except DataError as error:
                 raise type(error)(
-                    f"{path}, row {row}: {error.subject}", got=error.got, expected=error.expected, next_step=error.next_step
+                    f"{path}, row {row}: {error.subject}",
+                    got=error.got,
+                    expected=error.expected,
+                    next_step=error.next_step,
                 ) from None
             created, there = created + added.created, there + (not added.created)
             longer += [added] if added.truncated_tokens else []
@@ -201,7 +247,10 @@ def _add(
             tell("examples", created + there, 0)
     # The bar is gone by now: it would stay above.
     before = max(0, there - unused.repeated_rows)
-    click.echo("\n".join([f"{path}: {created} examples added, {before} were there already", *unused_lines(path, unused)]), err=True)
+    click.echo(
+        "\n".join([f"{path}: {created} examples added, {before} were there already", *unused_lines(path, unused)]),
+        err=True,
+    )
     if longer:
         tokens, trained = (sum(getattr(one, f"truncated_{of}tokens") for one in longer) for of in ("", "trained_"))
         click.echo(cut(len(longer), tokens, trained), err=True)
@@ -232,24 +281,41 @@ def _stop_by_signal() -> Iterator[Callable[[], bool]]:
 @click.option("--examples", type=PATH, metavar="FILE", help="File to evaluate on; nothing of it is kept.")
 @_example_options
 @click.option(
-    "--label", "labels", multiple=True, metavar="TEXT",
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="TEXT",
     help="For --task labels: one of all that there are; may be repeated [those of the file].",
 )
 @click.option("--wrong", is_flag=True, help="List the rows that a task has wrong.")
 @click.option(
-    "--split", type=click.Choice(["validation", "train"]), default="validation", show_default=True,
+    "--split",
+    type=click.Choice(["validation", "train"]),
+    default="validation",
+    show_default=True,
     help="Which of the user's own examples, without --examples.",
-)  # fmt: skip
+)
 @runtime_option(_RUNTIME)
 @engine_option
 @trust_options
 @format_option
 @click.pass_obj
 def evaluate(
-    session: Session, bundle: Path, state: Path, examples: Path | None, examples_format: str | None, task: str | None,
-    fields: tuple[str, ...], encoding: str | None, labels: tuple[str, ...], wrong: bool, split: str, runtime: Any,
-    engine: str | None, trust: Trust,
-) -> None:  # fmt: skip
+    session: Session,
+    bundle: Path,
+    state: Path,
+    examples: Path | None,
+    examples_format: str | None,
+    task: str | None,
+    fields: tuple[str, ...],
+    encoding: str | None,
+    labels: tuple[str, ...],
+    wrong: bool,
+    split: str,
+    runtime: Any,
+    engine: str | None,
+    trust: Trust,
+) -> None:
     """Loss, perplexity and next-token accuracy of the adapter that answers; with --task, how right its answers are.
 
     Accuracy and macro F1 of labels, exact match and F1 of answers, beside what chance and the commonest answer would reach.
@@ -299,4 +365,6 @@ def _judge(session: Session, model: PersonalModel, task: Task, wrong: bool) -> N
         return
     click.echo(str(found))
     if wrong and found.wrong:
-        click.echo("\n" + table(("row", "right", "said"), [(row.number, row.right[0], row.said) for row in found.wrong]))
+        click.echo(
+            "\n" + table(("row", "right", "said"), [(row.number, row.right[0], row.said) for row in found.wrong])
+        )

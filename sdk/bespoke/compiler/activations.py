@@ -31,9 +31,12 @@ LEAST = -30  # the power of two that the least counts
 
 
 def column_counts(
-    folder: Path, model: ModelSpec, source: WeightSource, tokenizer: Tokenizer | None,
+    folder: Path,
+    model: ModelSpec,
+    source: WeightSource,
+    tokenizer: Tokenizer | None,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> dict[str, np.ndarray]:  # fmt: skip
+) -> dict[str, np.ndarray]:
     """By the name of a weight in `source`, float32 [in], from 2^LEAST to 1, a power of two each. Empty without such texts."""
     tokens = text_windows(model, tokenizer)
     if tokens is None:

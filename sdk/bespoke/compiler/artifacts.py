@@ -54,7 +54,9 @@ class Artifacts:
     def bakes(self) -> bool:
         return bakes(self._target.plugin, self._target.options)
 
-    def bake(self, plans: Iterable[Plan], graphs: Mapping[str, Graph], weights: Mapping[str, Path], hollow: bool = False) -> None:
+    def bake(
+        self, plans: Iterable[Plan], graphs: Mapping[str, Graph], weights: Mapping[str, Path], hollow: bool = False
+    ) -> None:
         """Compiles what plans call, each key once, with `weights`, files by group. Of a graph the largest workspace counts.
 
         `hollow`: for an estimate, whose weights were not read. A compiler makes less of zeros, so it is given random ones, and of
@@ -82,7 +84,10 @@ class Artifacts:
                 os.link(first.path, artifact.path)
             self._baked[key] = artifact
             sizes.setdefault(key.graph.key, []).append(Workspace(artifact.workspace_bytes, artifact.engine_bytes))
-        kept = max((sum(self._baked[key].kept_bytes for key in baked_keys([plan], graphs, baking)) for plan in plans), default=0)
+        kept = max(
+            (sum(self._baked[key].kept_bytes for key in baked_keys([plan], graphs, baking)) for plan in plans),
+            default=0,
+        )
         for graph, found in sizes.items():
             workspace, engine = map(max, zip(*found, strict=True))
             self.workspaces[graph] = Workspace(workspace, engine + kept)
@@ -101,18 +106,27 @@ class Artifacts:
         for key in self._artifacts.keys() - {graph.key for graph in graphs}:
             self._artifacts.pop(key).path.unlink()
             del self.workspaces[key]
-        made = [(BakedKey(graph, (), ()), self._artifacts[graph.key]) for graph in graphs if graph.key in self._artifacts]
+        made = [
+            (BakedKey(graph, (), ()), self._artifacts[graph.key]) for graph in graphs if graph.key in self._artifacts
+        ]
         artifacts = [
             ArtifactRecord(
-                graph=key.graph.key, operands=key.operands, baked=key.records, numbers=dict(key.numbers),
-                delegates=artifact.delegates, file=f"graphs/{self._target.name}/{artifact.path.name}",
-                workspace_bytes=artifact.workspace_bytes, engine_bytes=artifact.engine_bytes,
+                graph=key.graph.key,
+                operands=key.operands,
+                baked=key.records,
+                numbers=dict(key.numbers),
+                delegates=artifact.delegates,
+                file=f"graphs/{self._target.name}/{artifact.path.name}",
+                workspace_bytes=artifact.workspace_bytes,
+                engine_bytes=artifact.engine_bytes,
             )
             for key, artifact in (*made, *self._baked.items())
-        ]  # fmt: skip
+        ]
         features = self._features([key for key, _ in made] + list(self._baked))
         options = self._target.options.model_dump()
-        return TargetRecord(name=self._target.name, options=options, artifacts=tuple(artifacts), features=tuple(features))
+        return TargetRecord(
+            name=self._target.name, options=options, artifacts=tuple(artifacts), features=tuple(features)
+        )
 
     def _features(self, keys: Iterable[BakedKey]) -> list[FeatureRecord]:
         """Of what the artifacts take and give, where that is not the graph's own tensor: each type and shape once, in order."""
@@ -127,8 +141,12 @@ class Artifacts:
         found = [(tensors[key], target.feature(tensors[key], self._target.options)) for key in sorted(tensors)]
         return [
             FeatureRecord(
-                tensor_dtype=tensor.dtype, tensor_shape=tensor.shape, dtype=feature.dtype, shape=feature.shape, view=feature.view
+                tensor_dtype=tensor.dtype,
+                tensor_shape=tensor.shape,
+                dtype=feature.dtype,
+                shape=feature.shape,
+                view=feature.view,
             )
             for tensor, feature in found
             if feature is not None
-        ]  # fmt: skip
+        ]

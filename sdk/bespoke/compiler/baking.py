@@ -85,7 +85,9 @@ def random_weights(baked: Baked) -> Baked:
 def quantized_operands(graph: Graph) -> list[QuantizedOperands]:
     """Codes and scales that come as operands of a graph and are used, in the order of the operands, each once for each way it is
     cut."""
-    position = {node: number for number, node in enumerate(n for n in graph.module.graph.nodes if n.op == "placeholder")}
+    position = {
+        node: number for number, node in enumerate(n for n in graph.module.graph.nodes if n.op == "placeholder")
+    }
     found: dict[QuantizedOperands, None] = {}
     for node in graph.module.graph.nodes:
         if node.op != "call_function" or node.target is operator.getitem or str(node.target) not in _OPERATORS:
@@ -95,13 +97,18 @@ def quantized_operands(graph: Graph) -> list[QuantizedOperands]:
         for place in weights:
             if not isinstance(node.args[place], torch.fx.Node) or node.args[place] not in position:
                 raise PlanError(
-                    f"Graph '{graph.name}'", got="a weight that the graph itself computes", expected="operands",
+                    f"Graph '{graph.name}'",
+                    got="a weight that the graph itself computes",
+                    expected="operands",
                     next_step="Give codes and scales to the function as they are",
-                )  # fmt: skip
-            found[QuantizedOperands(
-                position[node.args[place]], None if cut is None else position[cut],
-                None if columns is None or cut is None else node.args[columns],
-            )] = None  # fmt: skip
+                )
+            found[
+                QuantizedOperands(
+                    position[node.args[place]],
+                    None if cut is None else position[cut],
+                    None if columns is None or cut is None else node.args[columns],
+                )
+            ] = None
     return sorted(found, key=lambda one: one.weight)
 
 
@@ -126,17 +133,21 @@ def _key(plan: Plan, call: Call, graph: Graph, quantized: list[QuantizedOperands
         start = None if one.column_start is None else plan.values[call.operands[one.column_start][0]].place
         if not isinstance(place, Named) or len(cut) > 2 or not isinstance(start, Number | None):
             raise PlanError(
-                f"Graph '{graph.name}'", got=f"an operand '{graph.inputs[one.weight].name}' that is known only at run time",
+                f"Graph '{graph.name}'",
+                got=f"an operand '{graph.inputs[one.weight].name}' that is known only at run time",
                 expected="rows and columns of a weight that the plan names, for a target that bakes weights",
                 next_step="Choose a target that takes weights as operands",
-            )  # fmt: skip
+            )
         number = None if start is None else start.number
         if number is not None and one.column_start is not None:
             numbers[graph.inputs[one.column_start].name] = number
         records.append(
             BakedRecord(
-                operand=graph.inputs[one.weight].name, weight=place.name, rows=(cut[0], cut[0] + cut[1]) if cut else None,
-                columns=None if number is None or one.columns is None else (number, number + one.columns), column_start=number,
+                operand=graph.inputs[one.weight].name,
+                weight=place.name,
+                rows=(cut[0], cut[0] + cut[1]) if cut else None,
+                columns=None if number is None or one.columns is None else (number, number + one.columns),
+                column_start=number,
             )
-        )  # fmt: skip
+        )
     return BakedKey(graph, tuple(records), tuple(sorted(numbers.items())))

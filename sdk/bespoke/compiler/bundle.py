@@ -87,9 +87,11 @@ class Made:
 def estimate(request: BuildRequest) -> BuildEstimate:
     """The bundle, built and thrown away: weights are not read, golden values are not computed but as long as they can get."""
     with (
-        computing(None), open_model(request) as opened, tempfile.TemporaryDirectory() as temporary,
+        computing(None),
+        open_model(request) as opened,
+        tempfile.TemporaryDirectory() as temporary,
         BundleWriter(Path(temporary) / "bundle") as writer,
-    ):  # fmt: skip
+    ):
         made = _files(request, opened, writer, lambda stage, done, total: None, hollow=True)
         folder = writer.finish(made.manifest, request.signing_key)
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
@@ -116,7 +118,7 @@ def build(request: BuildRequest, out: Path, progress: Progress) -> tuple[Path, B
 
 def _files(
     request: BuildRequest, opened: OpenedModel, writer: BundleWriter, progress: Progress, *, hollow: bool = False
-) -> Made:  # fmt: skip
+) -> Made:
     """Writes them. `hollow`: all refuse and all are as long as ever, but weights and golden values are not worked out."""
     folder, config = opened.folder, opened.config
     _check(request, config)
@@ -157,10 +159,15 @@ def _files(
         format_version=FormatVersion(major=MAJOR, minor=MINOR),
         created_by=CreatorRecord(name="bespoke-sdk", version=__version__),
         model=ModelRecord(
-            name=_model_name(request.model), architecture=config.family, config=config, licence=licence.text,
+            name=_model_name(request.model),
+            architecture=config.family,
+            config=config,
+            licence=licence.text,
             base_sha256=base,
         ),
-        lora=LoraRecord(rank=model.lora.rank, alpha=model.lora.alpha, linears=model.lora.targets, train=model.lora.train),
+        lora=LoraRecord(
+            rank=model.lora.rank, alpha=model.lora.alpha, linears=model.lora.targets, train=model.lora.train
+        ),
         text=text.record,
         context_length=context,
         sequence_lengths=request.sequence_lengths,
@@ -186,14 +193,18 @@ def _check(request: BuildRequest, config: ModelConfig) -> None:
     longest = request.sequence_lengths[-1]
     if longest > config.max_positions:
         raise ConfigError(
-            "training.sequence_lengths", got=str(longest), expected=f"at most {config.max_positions}, which the model knows",
+            "training.sequence_lengths",
+            got=str(longest),
+            expected=f"at most {config.max_positions}, which the model knows",
             next_step="Leave out what is longer",
-        )  # fmt: skip
+        )
     if request.context is not None and request.context > config.max_positions:
         raise ConfigError(
-            "context", got=str(request.context), expected=f"at most {config.max_positions}, which the model knows",
+            "context",
+            got=str(request.context),
+            expected=f"at most {config.max_positions}, which the model knows",
             next_step="Lower it",
-        )  # fmt: skip
+        )
     for target in request.targets:
         check_ready(target.plugin, target.options)
 
@@ -213,10 +224,16 @@ def _data(
     training = request.training
     with core_encoder(writer.work, text.record, request.sequence_lengths[-1]) as encoder:
         prepared = prepare(
-            request.data, encoder, format=request.data_format, fields=request.fields,  # type: ignore[arg-type]
-            encoding=request.encoding, seed=training.seed, packing=training.packing, turns=text.turn_reader(),
+            request.data,
+            encoder,
+            format=request.data_format,
+            fields=request.fields,  # type: ignore[arg-type]
+            encoding=request.encoding,
+            seed=training.seed,
+            packing=training.packing,
+            turns=text.turn_reader(),
             on_row=lambda row: progress("data", row, 0),
-        )  # fmt: skip
+        )
     names: dict[str, str | None] = {"train": None, "valid": None}
     for name, rows in (("train", prepared.train), ("valid", prepared.valid)):
         if len(rows):
@@ -226,13 +243,20 @@ def _data(
 
 
 def _samples(
-    request: BuildRequest, folder: Path, model: ModelSpec, weights: Mapping[str, Path], writer: BundleWriter,
-    progress: Progress, hollow: bool,
-) -> DataRecord:  # fmt: skip
+    request: BuildRequest,
+    folder: Path,
+    model: ModelSpec,
+    weights: Mapping[str, Path],
+    writer: BundleWriter,
+    progress: Progress,
+    hollow: bool,
+) -> DataRecord:
     length = request.sequence_lengths[-1]
     if hollow:
         return _judging(hollow_samples(model, length), writer)
-    return _judging(base_samples(folder, model, weights, length, lambda done, total: progress("data", done, total)), writer)
+    return _judging(
+        base_samples(folder, model, weights, length, lambda done, total: progress("data", done, total)), writer
+    )
 
 
 def _judging(rows: TokenRows, writer: BundleWriter) -> DataRecord:
@@ -262,8 +286,12 @@ def _write_programs(graphs: list[Graph], writer: BundleWriter, progress: Progres
 
 
 def _write_plans(
-    request: BuildRequest, planned: dict[Key, Planned], plans: Plans, workspaces: dict[str, Workspace],
-    graphs: list[GraphRecord], writer: BundleWriter,
+    request: BuildRequest,
+    planned: dict[Key, Planned],
+    plans: Plans,
+    workspaces: dict[str, Workspace],
+    graphs: list[GraphRecord],
+    writer: BundleWriter,
 ) -> tuple[list[MethodRecord], list[SmallerGenerationRecord]]:
     """Of the methods, and of answers: for each budget, the largest first."""
     signatures = {graph.key: graph for graph in graphs}
@@ -272,11 +300,15 @@ def _write_plans(
     def write(subject: Subject, budget: int | None, name: str) -> tuple[Plan, PlanRecord]:
         file = f"plans/{name}.json" if budget == largest else f"plans/{name}-{(budget or 0) / MEGABYTE:.15g}mb.json"
         plan = remeasured(planned[Key(*subject, budget)], plans.costs, workspaces)
-        if budget is not None and plan.estimate.peak_bytes > budget:  # a target that bakes is measured when weights are there
+        if (
+            budget is not None and plan.estimate.peak_bytes > budget
+        ):  # a target that bakes is measured when weights are there
             raise PlanDoesNotFit(
-                f"The plan {file}", got=f"{plan.estimate.peak_bytes / 1e6:.1f} MB with the workspaces that the target measured",
-                expected=f"at most {budget / 1e6:.1f} MB", next_step="Raise the budget a little",
-            )  # fmt: skip
+                f"The plan {file}",
+                got=f"{plan.estimate.peak_bytes / 1e6:.1f} MB with the workspaces that the target measured",
+                expected=f"at most {budget / 1e6:.1f} MB",
+                next_step="Raise the budget a little",
+            )
         verify(plan, file, signatures)
         writer.add_bytes(file, dumps_canonical(plan.model_dump(mode="json")))
         length = plan.sequence_length
@@ -285,7 +317,9 @@ def _write_plans(
     methods = []
     for method in request.methods:
         made = {
-            budget: [write((method.name, length), budget, f"{method.name}-{length}") for length in request.sequence_lengths]
+            budget: [
+                write((method.name, length), budget, f"{method.name}-{length}") for length in request.sequence_lengths
+            ]
             for budget in plans.budgets
         }
         every = [plan for of_budget in made.values() for plan, _ in of_budget]
@@ -293,9 +327,15 @@ def _write_plans(
         records = {budget: tuple(record for _, record in of_budget) for budget, of_budget in made.items()}
         methods.append(
             MethodRecord(
-                name=method.name, training=method.training, options=method.options.model_dump(), scalars=method.scalars,
-                replayable=all(plan.replayable for plan in every), plans=records[largest],
-                smaller_plans=tuple(SmallerPlansRecord(memory_bytes=budget, plans=records[budget]) for budget in smaller if budget),
+                name=method.name,
+                training=method.training,
+                options=method.options.model_dump(),
+                scalars=method.scalars,
+                replayable=all(plan.replayable for plan in every),
+                plans=records[largest],
+                smaller_plans=tuple(
+                    SmallerPlansRecord(memory_bytes=budget, plans=records[budget]) for budget in smaller if budget
+                ),
             )
         )
     answers = [(budget, write(ANSWERS, budget, "generation")[1]) for budget in plans.budgets]
@@ -306,14 +346,26 @@ def _write_plans(
 
 
 def _write_golden(
-    request: BuildRequest, folder: Path, model: ModelSpec, planned: dict[Key, Planned], weights: Mapping[str, Path],
-    graphs: list[Graph], text: Text, writer: BundleWriter, progress: Progress, hollow: bool,
+    request: BuildRequest,
+    folder: Path,
+    model: ModelSpec,
+    planned: dict[Key, Planned],
+    weights: Mapping[str, Path],
+    graphs: list[Graph],
+    text: Text,
+    writer: BundleWriter,
+    progress: Progress,
+    hollow: bool,
 ) -> str:
     """Computes them from the weight files that were just written, and returns the file's name."""
     methods = [
         GoldenMethod(
-            method.name, method.plugin.promises, method.options, method.training,
-            [one.plan for key, one in planned.items() if key.method == method.name], method.scalars,
+            method.name,
+            method.plugin.promises,
+            method.options,
+            method.training,
+            [one.plan for key, one in planned.items() if key.method == method.name],
+            method.scalars,
             {graph.key: graph.module for graph in graphs},
         )
         for method in request.methods
@@ -322,10 +374,16 @@ def _write_golden(
         made = longest_golden(model, methods, request.sequence_lengths[0], text.tokenizer)
     else:
         made = make_golden(
-            folder, model, weights, initial_adapter(model, request.training.seed), methods, request.sequence_lengths[0],
-            text.tokenizer, lambda done, total: progress("golden", done, total),
+            folder,
+            model,
+            weights,
+            initial_adapter(model, request.training.seed),
+            methods,
+            request.sequence_lengths[0],
+            text.tokenizer,
+            lambda done, total: progress("golden", done, total),
             max(rounding(target.plugin, target.options) for target in request.targets),
-        )  # fmt: skip
+        )
     name = "golden/golden.safetensors"
     write_arrays(writer.path_for(name), made.arrays())
     return name
@@ -335,7 +393,13 @@ def _write_golden(
 
 
 def _write_weights(
-    opened: OpenedModel, model: ModelSpec, text: Text, context: int, writer: BundleWriter, progress: Progress, hollow: bool
+    opened: OpenedModel,
+    model: ModelSpec,
+    text: Text,
+    context: int,
+    writer: BundleWriter,
+    progress: Progress,
+    hollow: bool,
 ) -> tuple[dict[str, Path], QuantizationError]:
     """The bundle's files by group, of which none is there before all are, and what quantization changed."""
     error = QuantizationError()
@@ -344,18 +408,34 @@ def _write_weights(
             files = hollow_weights(opened.weights, opened.config, temporary, context=context)
         else:
             counts = column_counts(
-                opened.folder, model, opened.weights, text.tokenizer, lambda done, total: progress("activations", done, total)
+                opened.folder,
+                model,
+                opened.weights,
+                text.tokenizer,
+                lambda done, total: progress("activations", done, total),
             )
             files = convert(
-                opened.weights, opened.config, temporary, context=context, counts=counts,
-                progress=lambda done, total: progress("weights", done, total), error=error,
-            )  # fmt: skip
-        return {group: path.rename(writer.path_for(f"weights/{group}.safetensors")) for group, path in files.items()}, error
+                opened.weights,
+                opened.config,
+                temporary,
+                context=context,
+                counts=counts,
+                progress=lambda done, total: progress("weights", done, total),
+                error=error,
+            )
+        return {
+            group: path.rename(writer.path_for(f"weights/{group}.safetensors")) for group, path in files.items()
+        }, error
 
 
 def _quantization_cost(
-    request: BuildRequest, opened: OpenedModel, model: ModelSpec, files: Mapping[str, Path], text: Text, error: QuantizationError
-) -> QuantizationCost:  # fmt: skip
+    request: BuildRequest,
+    opened: OpenedModel,
+    model: ModelSpec,
+    files: Mapping[str, Path],
+    text: Text,
+    error: QuantizationError,
+) -> QuantizationCost:
     rows = general_texts(text.tokenizer, request.sequence_lengths[-1], text.record.vocab_size)
     losses = losses_on_text(opened.folder, model, opened.weights, files, rows) or (None, None)
     return QuantizationCost(error, *losses)

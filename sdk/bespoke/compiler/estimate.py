@@ -106,9 +106,15 @@ class BuildEstimate:
             asked = "none" if plan.budget_bytes is None else f"{plan.budget_bytes / 1e6:.1f}"
             ends = (plan.estimate, plan.least, plan.fastest)
             widths = (9, 10, 11)
-            figures = [f"{e.peak_bytes / 1e6:>{w}.1f} {e.work_flops / 1e9:>12.2f}" for e, w in zip(ends, widths, strict=True)]
-            lines.append(f"{plan.method:<10} {plan.sequence_length:>6} {asked:>9} {' '.join(figures)}  {_words(plan.choices)}")
+            figures = [
+                f"{e.peak_bytes / 1e6:>{w}.1f} {e.work_flops / 1e9:>12.2f}" for e, w in zip(ends, widths, strict=True)
+            ]
+            lines.append(
+                f"{plan.method:<10} {plan.sequence_length:>6} {asked:>9} {' '.join(figures)}  {_words(plan.choices)}"
+            )
         for run in self.runs:
             more = f", and {run.slot_bytes / 1e6:.1f} MB for each call that ends before it" if run.slot_bytes else ""
-            lines.append(f"{run.method:<10} a run of {run.steps} steps writes at most {run.written_bytes / 1e6:.1f} MB{more}")
+            lines.append(
+                f"{run.method:<10} a run of {run.steps} steps writes at most {run.written_bytes / 1e6:.1f} MB{more}"
+            )
         return "\n".join(lines)

@@ -66,9 +66,12 @@ def hollow_samples(model: ModelSpec, length: int) -> TokenRows:
 
 
 def base_samples(
-    folder: Path, model: ModelSpec, weights: Mapping[str, Path], length: int,
+    folder: Path,
+    model: ModelSpec,
+    weights: Mapping[str, Path],
+    length: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> TokenRows:  # fmt: skip
+) -> TokenRows:
     """What the base model itself writes behind a token drawn by counter, at temperature 1, every row for itself."""
     count, size = sample_shape(model, length)
     vocabulary = model.config.vocab_size
@@ -80,7 +83,10 @@ def base_samples(
         while tokens.shape[1] < size:
             logits = reference.next_logits(lane, tokens).numpy()  # (R, V)
             place = tokens.shape[1]
-            drawn = [choose_token(logits[row], temperature=1.0, seed=SEED, position=row * size + place) for row in range(count)]
+            drawn = [
+                choose_token(logits[row], temperature=1.0, seed=SEED, position=row * size + place)
+                for row in range(count)
+            ]
             tokens = torch.cat([tokens, torch.tensor(drawn)[:, None]], 1)
             progress(place, size - 1)
     mask = np.ones(size, np.uint8)

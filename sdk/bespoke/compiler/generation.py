@@ -16,7 +16,9 @@ __all__ = ["GenerationPlanner", "generation_request", "generation_requests"]
 CHUNKS = (128, 64, 32, 16)  # a longer one reads the weights less often, and holds more rows at once
 
 
-def generation_request(chunk: int, context_length: int, budget_bytes: int | None, costs: Costs, bakes: bool = False) -> PlanRequest:
+def generation_request(
+    chunk: int, context_length: int, budget_bytes: int | None, costs: Costs, bakes: bool = False
+) -> PlanRequest:
     training = Training(batch_size=1)
     return PlanRequest(GENERATION, None, Settings(), training, chunk, context_length, budget_bytes, costs, bakes)
 

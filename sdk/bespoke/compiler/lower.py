@@ -13,7 +13,9 @@ from bespoke.errors import BespokeError, Unsupported
 from bespoke.graph.trace import Graph
 
 
-def lower(target: CompilingTarget, options: Settings, graph: Graph, folder: Path, baked: Baked | None = None) -> Artifact:
+def lower(
+    target: CompilingTarget, options: Settings, graph: Graph, folder: Path, baked: Baked | None = None
+) -> Artifact:
     """The artifact of `graph`. Raises Unsupported naming graph, operator, reason and the targets that can."""
     try:
         if baked is None:

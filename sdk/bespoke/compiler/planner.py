@@ -164,7 +164,9 @@ class Planner:
 
     def _does_not_fit(self, budget_bytes: int, smallest: Planned) -> PlanDoesNotFit:
         fastest = self._fastest
-        figures = [f"{p.peak / 1e6:.1f} MB at {p.plan.estimate.work_flops / 1e9:.2f} GFLOP a step" for p in (smallest, fastest)]
+        figures = [
+            f"{p.peak / 1e6:.1f} MB at {p.plan.estimate.work_flops / 1e9:.2f} GFLOP a step" for p in (smallest, fastest)
+        ]
         return PlanDoesNotFit(
             self.request.subject,
             got=f"a budget of {budget_bytes / 1e6:.1f} MB",
@@ -187,9 +189,14 @@ class Planner:
         spilled = self._compiled(builder, None)
         e, held = spilled.plan.estimate, self._compiled(builder, (), spilled.live).plan.estimate
         return _Figures(
-            step_seconds(builder.draft, self.request.costs.speed), e.arena_bytes, e.workspace_bytes, e.engine_bytes,
-            e.constant_bytes, e.session_bytes, held.arena_bytes - e.arena_bytes,
-        )  # fmt: skip
+            step_seconds(builder.draft, self.request.costs.speed),
+            e.arena_bytes,
+            e.workspace_bytes,
+            e.engine_bytes,
+            e.constant_bytes,
+            e.session_bytes,
+            held.arena_bytes - e.arena_bytes,
+        )
 
     def _at_depth(self, choices: Choices) -> _Figures:
         two, three = (self._figures(choices, model) for model in self._shallow)
@@ -313,9 +320,16 @@ class Planner:
         live = live or with_liveness(draft)
         chosen = frozenset(_spillable(draft, live) if spilled is None else spilled)
         plan = compile_plan(
-            draft, live, request.costs, method=request.method, sequence_length=request.sequence_length,
-            batch_size=request.training.batch_size, choices=builder.choices, spilled=chosen, workspaces=self._measured(draft),
-        )  # fmt: skip
+            draft,
+            live,
+            request.costs,
+            method=request.method,
+            sequence_length=request.sequence_length,
+            batch_size=request.training.batch_size,
+            choices=builder.choices,
+            spilled=chosen,
+            workspaces=self._measured(draft),
+        )
         return Planned(plan, draft, live, chosen, step_seconds(draft, request.costs.speed, chosen))
 
     def _measured(self, draft: DraftPlan) -> dict[str, Workspace]:
@@ -327,7 +341,8 @@ class Planner:
         whole = max(1, sum(size for _, size in met))
         shares = [sum(sizes) / whole for sizes in zip(*(measured for measured, _ in met), strict=True)]
         return {
-            graph.key: self._workspaces.get(graph.key) or Workspace(*(int(estimated[graph.key] * share) for share in shares))
+            graph.key: self._workspaces.get(graph.key)
+            or Workspace(*(int(estimated[graph.key] * share) for share in shares))
             for graph in draft.graphs
         }
 
@@ -347,9 +362,14 @@ def _first_blocks(model: ModelSpec, count: int) -> ModelSpec:
 def record_sections(request: PlanRequest, model: ModelSpec, tracer: Tracer, choices: Mapping[str, Any]) -> PlanBuilder:
     """The builder after the method and the SDK's `evaluate_step` have written to it; without a method, the sections that answer."""
     b = PlanBuilder(
-        model, request.training, request.sequence_length, request.context_length, tracer, dict(choices),
+        model,
+        request.training,
+        request.sequence_length,
+        request.context_length,
+        tracer,
+        dict(choices),
         options=type(request.options),
-    )  # fmt: skip
+    )
     if request.optimizer is None:
         b.draft.sections.clear()  # of the training section that a builder begins with
         prefill(b, model)
@@ -379,6 +399,13 @@ def remeasured(planned: Planned, costs: Costs, workspaces: Mapping[str, Workspac
     """The same plan with workspaces that a target measured, by graph key."""
     plan = planned.plan
     return compile_plan(
-        planned.draft, planned.live, costs, method=plan.method, sequence_length=plan.sequence_length,
-        batch_size=plan.batch_size, choices=plan.choices, spilled=planned.spilled, workspaces=workspaces,
-    )  # fmt: skip
+        planned.draft,
+        planned.live,
+        costs,
+        method=plan.method,
+        sequence_length=plan.sequence_length,
+        batch_size=plan.batch_size,
+        choices=plan.choices,
+        spilled=planned.spilled,
+        workspaces=workspaces,
+    )

@@ -74,7 +74,15 @@ class Plans:
         for method in self._request.methods:
             for length in self._request.sequence_lengths:
                 wanted = PlanRequest(
-                    method.name, method.plugin, method.options, method.training, length, context, largest, self.costs, self.bakes
+                    method.name,
+                    method.plugin,
+                    method.options,
+                    method.training,
+                    length,
+                    context,
+                    largest,
+                    self.costs,
+                    self.bakes,
                 )
                 made[method.name, length] = Planner(wanted, self._model, self.tracer, workspaces)
         asked = self._request
@@ -104,7 +112,10 @@ class Plans:
         return self._settled(compiled, lambda planner, budget: planner.plan(budget), self.budgets)
 
     def _settled(
-        self, compiled: Compile, choose: Callable[[AnyPlanner, int | None], Planned], budgets: Sequence[int | None] = (None,)
+        self,
+        compiled: Compile,
+        choose: Callable[[AnyPlanner, int | None], Planned],
+        budgets: Sequence[int | None] = (None,),
     ) -> dict[Key, Planned]:
         """Plans chosen by measured workspaces: chosen again until all graphs that they use are measured.
 
@@ -127,9 +138,11 @@ class Plans:
                 return planned
             measured = compiled(graphs)
         raise PlanDoesNotFit(
-            f"Target '{self._request.targets[0].name}'", got=f"other workspaces than were estimated, {MAX_ROUNDS} times",
-            expected="plans that fit as measured", next_step="Raise the budget a little",
-        )  # fmt: skip
+            f"Target '{self._request.targets[0].name}'",
+            got=f"other workspaces than were estimated, {MAX_ROUNDS} times",
+            expected="plans that fit as measured",
+            next_step="Raise the budget a little",
+        )
 
     def graphs(self, planned: Mapping[Key, Planned]) -> list[Graph]:
         """Those that plans use, by key."""
@@ -146,10 +159,16 @@ class Plans:
             ends = key._replace(budget=None)
             found.append(
                 PlanEstimate(
-                    plan.method, plan.sequence_length, key.budget, plan.choices, plan.estimate, one.seconds,
-                    least[ends].plan.estimate, fastest[ends].plan.estimate,
+                    plan.method,
+                    plan.sequence_length,
+                    key.budget,
+                    plan.choices,
+                    plan.estimate,
+                    one.seconds,
+                    least[ends].plan.estimate,
+                    fastest[ends].plan.estimate,
                 )
-            )  # fmt: skip
+            )
         return tuple(found)
 
     def run_estimates(self, planned: Mapping[Key, Planned]) -> tuple[RunEstimate, ...]:
@@ -184,7 +203,9 @@ class Plans:
                     found.append(DialPoint(method, least.sequence_length, budget, None, None, {}))
                     continue
                 plan = planned.plan
-                found.append(DialPoint(method, plan.sequence_length, budget, plan.estimate, planned.seconds, plan.choices))
+                found.append(
+                    DialPoint(method, plan.sequence_length, budget, plan.estimate, planned.seconds, plan.choices)
+                )
         return tuple(found)
 
 

@@ -40,19 +40,24 @@ class QuantizationCost:
         lines = [str(self.error)]
         if self.loss_before is not None and self.loss_after is not None:
             more = self.loss_after - self.loss_before
-            lines.append(f"loss on everyday text {self.loss_before:.3f} -> {self.loss_after:.3f} nats a token ({more:+.3f})")
+            lines.append(
+                f"loss on everyday text {self.loss_before:.3f} -> {self.loss_after:.3f} nats a token ({more:+.3f})"
+            )
         return "; ".join(lines)
 
 
 def losses_on_text(
     folder: Path, model: ModelSpec, source: WeightSource, files: Mapping[str, Path], rows: TokenRows | None
-) -> tuple[float, float] | None:  # fmt: skip
+) -> tuple[float, float] | None:
     """Mean losses of the last of `rows`, as many as fill 512 positions, with the weights of `source` and with those of `files`."""
     if rows is None or not len(rows):
         return None
     lengths = np.diff(rows.offsets)[::-1]
     count = max(1, int(np.searchsorted((lengths - 1).cumsum(), POSITIONS, "right")))
-    tokens, mask = torch.zeros(count, lengths[:count].max(), dtype=torch.int64), torch.zeros(count, lengths[:count].max() - 1)
+    tokens, mask = (
+        torch.zeros(count, lengths[:count].max(), dtype=torch.int64),
+        torch.zeros(count, lengths[:count].max() - 1),
+    )
     for row in range(count):
         one = rows.rows(len(rows) - 1 - row)
         tokens[row, : len(one.tokens)] = torch.from_numpy(one.tokens.astype(np.int64))

@@ -35,7 +35,10 @@ class Method:
     def scalars(self) -> dict[str, float]:
         """What runtimes bind at every step: an option `epsilon`, and `option.<name>` for those declared as `Scalar`."""
         known = ("epsilon",) if hasattr(self.options, "epsilon") else ()
-        return {option_scalar(name): float(getattr(self.options, name)) for name in (*known, *scalar_options(type(self.options)))}
+        return {
+            option_scalar(name): float(getattr(self.options, name))
+            for name in (*known, *scalar_options(type(self.options)))
+        }
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,6 @@ class TargetChoice:
     name: str
     plugin: Target
     options: Settings
-
 
 
 @dataclass(frozen=True)

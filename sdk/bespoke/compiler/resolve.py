@@ -36,7 +36,9 @@ def resolve(optimizers: Named, targets: Named, given: Mapping[str, Any]) -> Buil
     chosen: list[TargetChoice] = []
     if not isinstance(train_on, str) or train_on not in ("assistant", "user", "all"):
         problems.append(
-            ConfigError("train_on", got=shown(train_on), expected="'assistant', 'user' or 'all'", next_step="Choose one")
+            ConfigError(
+                "train_on", got=shown(train_on), expected="'assistant', 'user' or 'all'", next_step="Choose one"
+            )
         )
     for name, values in _by_name("optimizers", optimizers, problems, may_be_none=True):
         plugin = _plugin("optimizer", name, problems)
@@ -61,7 +63,9 @@ def resolve(optimizers: Named, targets: Named, given: Mapping[str, Any]) -> Buil
     if len(lengths) > 1:
         problems.append(
             ConfigError(
-                "training.sequence_lengths", got=f"{len(lengths)} different lists", expected="one list for all methods",
+                "training.sequence_lengths",
+                got=f"{len(lengths)} different lists",
+                expected="one list for all methods",
                 next_step="Set sequence_lengths in Training only: tokens are cut to them once",
             )
         )
@@ -69,11 +73,12 @@ def resolve(optimizers: Named, targets: Named, given: Mapping[str, Any]) -> Buil
     if request.context is not None and request.context < request.sequence_lengths[-1]:
         problems.append(
             ConfigError(
-                "context", got=shown(request.context),
+                "context",
+                got=shown(request.context),
                 expected=f"at least {request.sequence_lengths[-1]}, the longest of sequence_lengths",
                 next_step="Raise it, or leave out longer sequences",
             )
-        )  # fmt: skip
+        )
     if problems:
         raise ConfigError.from_problems(problems)
     return request
@@ -89,7 +94,11 @@ def _refusals(methods: Sequence[Method], targets: Sequence[TargetChoice]) -> lis
         if isinstance(target.plugin, RefusingTarget)
         for method in methods
     ]
-    return [ConfigError(f"optimizers.{method.name}", **problem._asdict()) for method, problem in found if problem is not None]
+    return [
+        ConfigError(f"optimizers.{method.name}", **problem._asdict())
+        for method, problem in found
+        if problem is not None
+    ]
 
 
 def _knowing_rounding(method: Method, targets: Sequence[TargetChoice]) -> Method:
@@ -111,16 +120,21 @@ def _method_defaults(options: Any, training: Training) -> dict[str, Any]:
 
 # What arguments must be, and how that is said.
 _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
-    "model": ((str, Path), "a folder, a GGUF file or a hub id"), "data": ((str, Path, type(None)), "a file, 'auto' or None"),
+    "model": ((str, Path), "a folder, a GGUF file or a hub id"),
+    "data": ((str, Path, type(None)), "a file, 'auto' or None"),
     "tokenizer": ((str, Path, type(None)), "a folder, a hub id or None"),
     "data_format": ((str, type(None)), "the name of a format or None"),
     "fields": ((dict, type(None)), "{what it is: the column that holds it} or None"),
     "encoding": ((str, type(None)), "the name of a text encoding or None"),
-    "lora": (Lora, "Lora(...)"), "training": (Training, "Training(...)"), "budget": (Budget, "Budget(...)"),
-    "text": (bool, "True or False"), "context": ((int, type(None)), "a number of tokens or None"),
-    "licence": ((str, type(None)), "text or None"), "template_date": ((str, type(None)), "text or None"),
+    "lora": (Lora, "Lora(...)"),
+    "training": (Training, "Training(...)"),
+    "budget": (Budget, "Budget(...)"),
+    "text": (bool, "True or False"),
+    "context": ((int, type(None)), "a number of tokens or None"),
+    "licence": ((str, type(None)), "text or None"),
+    "template_date": ((str, type(None)), "text or None"),
     "signing_key": ((bytes, type(None)), "the bytes of a PEM file or None"),
-}  # fmt: skip
+}
 
 
 def _wrong_kinds(given: Mapping[str, Any]) -> list[ConfigError]:
@@ -148,7 +162,9 @@ def _check_text(name: str, value: Any) -> None:
             if isinstance(text, str):
                 text.encode()
         except UnicodeEncodeError:
-            raise ConfigError(name, got=shown(text), expected="text that UTF-8 can hold", next_step=f"Change {name}") from None
+            raise ConfigError(
+                name, got=shown(text), expected="text that UTF-8 can hold", next_step=f"Change {name}"
+            ) from None
 
 
 def _by_name(
@@ -169,11 +185,12 @@ def _by_name(
     if not pairs or not named_well or len(set(names)) < len(names):
         problems.append(
             ConfigError(
-                subject, got="none" if empty else shown(named),
+                subject,
+                got="none" if empty else shown(named),
                 expected="at least one name" if empty else "a name, several different ones, or name -> options",
                 next_step=f"Name one in {subject}",
             )
-        )  # fmt: skip
+        )
         return []
     return pairs
 
@@ -188,9 +205,7 @@ def _plugin(kind: Literal["optimizer", "target"], name: str, problems: list[Conf
     except MissingDependency:
         raise  # no setting mends it
     except BespokeError as error:
-        problems.append(
-            ConfigError(error.subject, got=error.got, expected=error.expected, next_step=error.next_step)
-        )
+        problems.append(ConfigError(error.subject, got=error.got, expected=error.expected, next_step=error.next_step))
         return None
 
 

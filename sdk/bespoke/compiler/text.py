@@ -50,7 +50,11 @@ def text_rules(request: BuildRequest, folder: Path, config: ModelConfig) -> Text
     notes: list[str] = []
     if tokenizer is not None and template:
         turns = compile_turns(
-            template, tokenizer.special_tokens, request.template_date, added_tokens=tokenizer.added_tokens, note=notes.append
+            template,
+            tokenizer.special_tokens,
+            request.template_date,
+            added_tokens=tokenizer.added_tokens,
+            note=notes.append,
         )
         for note in notes:
             BuildWarning.warn(note[:1].upper() + note[1:])
@@ -86,7 +90,9 @@ def _named(file: str, files: Mapping[str, bytes]) -> str | None:
 
 
 def _check_within_embedding(tokenizer: Tokenizer, turns: Turns, vocab_size: int) -> None:
-    beyond = sorted({token for text in turns.markers() for token in tokenizer.encode_template(text) if token >= vocab_size})
+    beyond = sorted(
+        {token for text in turns.markers() for token in tokenizer.encode_template(text) if token >= vocab_size}
+    )
     if beyond:
         raise ModelError(
             "The chat template",

@@ -65,18 +65,22 @@ class AnsweringChild:
         with self._held(wait=wait):
             if core is not self._core:
                 raise StateError(
-                    "the session", got="a session whose process has ended", expected="one that is open",
+                    "the session",
+                    got="a session whose process has ended",
+                    expected="one that is open",
                     next_step="Open another one, and feed it the messages",
-                )  # fmt: skip
+                )
             return self._ask(order)
 
     @contextmanager
     def _held(self, *, wait: bool) -> Iterator[None]:
         if not self._alone.acquire(blocking=wait):
             raise Busy(
-                "the model", got="a call while another one computes", expected="one call that computes at a time",
+                "the model",
+                got="a call while another one computes",
+                expected="one call that computes at a time",
                 next_step="Wait until it has ended",
-            )  # fmt: skip
+            )
         try:
             yield
         finally:
@@ -147,7 +151,9 @@ class ChildSession:
         self._child.ask(self._core, {"do": "feed", "session": self._number, "prompt": json.loads(prompt)})
 
     def next(self) -> AnswerPiece:
-        return record(AnswerPiece, self._child.ask(self._core, {"do": "next", "session": self._number}, wait=False)["found"])
+        return record(
+            AnswerPiece, self._child.ask(self._core, {"do": "next", "session": self._number}, wait=False)["found"]
+        )
 
     def close(self) -> None:
         self._child.forget(self._core, self._number)

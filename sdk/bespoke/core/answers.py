@@ -26,7 +26,12 @@ class Generation:
 
     def fields(self) -> dict[str, Any]:
         """As bespoke_generation has them."""
-        return {**asdict(self), "max_tokens": self.max_tokens or 0, "top_k": self.top_k or 0, "stop_texts": list(self.stop_texts)}
+        return {
+            **asdict(self),
+            "max_tokens": self.max_tokens or 0,
+            "top_k": self.top_k or 0,
+            "stop_texts": list(self.stop_texts),
+        }
 
 
 class OpenSession(Protocol):

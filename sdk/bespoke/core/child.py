@@ -26,9 +26,12 @@ STOP_SECONDS = 60.0  # what a child may take to end after an interrupt: one inst
 
 
 def run(
-    request: Mapping[str, Any], limit_bytes: int | None = None, on_progress: Listener | None = None,
-    stop: Callable[[], bool] | None = None, orders: Orders | None = None,
-) -> dict[str, Any]:  # fmt: skip
+    request: Mapping[str, Any],
+    limit_bytes: int | None = None,
+    on_progress: Listener | None = None,
+    stop: Callable[[], bool] | None = None,
+    orders: Orders | None = None,
+) -> dict[str, Any]:
     """The core's report on a request, and under "enforced_by" what enforced the limit ("none" without one).
 
     request:      {"verb": "train" | "evaluate" | "verify", "bundle": PATH, "state": PATH, ...}
@@ -77,7 +80,9 @@ def _listen(
 def _progress(event: Mapping[str, Any]) -> Progress:
     loss = None
     if event["phase"] == "step":
-        loss = float("nan") if event["loss"] is None else float(event["loss"])  # JSON has no word for a loss that is not finite
+        loss = (
+            float("nan") if event["loss"] is None else float(event["loss"])
+        )  # JSON has no word for a loss that is not finite
     return Progress(event["phase"], int(event["step"]), int(event["steps"]), loss, int(event["footprint_bytes"]))
 
 

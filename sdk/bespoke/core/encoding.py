@@ -22,7 +22,7 @@ Ask = Callable[[Mapping[str, Any], str], dict[str, Any]]
 @contextmanager
 def encoding(
     tokenizer_bin: Path | None, turns: Path | None, *, train_on: str, max_length: int, vocabulary: int
-) -> Iterator[Ask]:  # fmt: skip
+) -> Iterator[Ask]:
     """A function of (example, what an error calls it) that gives the core's event `rows` or `untrained`, and raises its errors.
 
     MissingDependency where there is no core.
@@ -30,12 +30,19 @@ def encoding(
     core = find()
     if core.path is None:
         raise MissingDependency(
-            "The device core, which turns data into tokens", got=core.reason, expected="a core that runs", next_step=core.next_step
+            "The device core, which turns data into tokens",
+            got=core.reason,
+            expected="a core that runs",
+            next_step=core.next_step,
         )
     request = {
-        "verb": "encode", "tokenizer_bin": _text(tokenizer_bin), "turns": _text(turns), "train_on": train_on,
-        "max_length": max_length, "vocabulary": vocabulary,
-    }  # fmt: skip
+        "verb": "encode",
+        "tokenizer_bin": _text(tokenizer_bin),
+        "turns": _text(turns),
+        "train_on": train_on,
+        "max_length": max_length,
+        "vocabulary": vocabulary,
+    }
     with subprocess.Popen(
         [core.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, process_group=0
     ) as child:
@@ -44,13 +51,17 @@ def encoding(
 
             def ask(example: Mapping[str, Any], subject: str) -> dict[str, Any]:
                 try:
-                    line = json.dumps({"example": example, "subject": subject}, ensure_ascii=False, allow_nan=False).encode()
+                    line = json.dumps(
+                        {"example": example, "subject": subject}, ensure_ascii=False, allow_nan=False
+                    ).encode()
                 except ValueError as error:
                     half = isinstance(error, UnicodeEncodeError)
                     raise DataError(
-                        subject, got="half of a surrogate pair" if half else "a number that is not finite",
-                        expected="Unicode text, and numbers that JSON can hold", next_step="Correct the row",
-                    ) from None  # fmt: skip
+                        subject,
+                        got="half of a surrogate pair" if half else "a number that is not finite",
+                        expected="Unicode text, and numbers that JSON can hold",
+                        next_step="Correct the row",
+                    ) from None
                 return _told(child, line)
 
             yield ask
@@ -74,9 +85,11 @@ def _told(child: subprocess.Popen[bytes], line: bytes) -> dict[str, Any]:
         answer = b""
     if not answer.endswith(b"\n"):
         raise BespokeError(
-            "The device core", got=f"an end with status {child.wait()} while it encoded", expected="an answer",
+            "The device core",
+            got=f"an end with status {child.wait()} while it encoded",
+            expected="an answer",
             next_step="Report it with the row that it was given",
-        )  # fmt: skip
+        )
     event: dict[str, Any] = json.loads(answer)
     if event["event"] == "error":
         raise error_of(event)

@@ -22,9 +22,15 @@ NO_MEMORY, OTHER_SIGNATURE, OTHER_FAILURE = 2, 3, 1
 
 class Tensor(c.Structure):
     _fields_ = (
-        ("struct_size", c.c_size_t), ("name", c.c_char_p), ("shape", c.POINTER(c.c_int64)), ("rank", c.c_int32),
-        ("dtype", c.c_int32), ("memory", c.c_void_p), ("offset", c.c_uint64), ("data", c.c_void_p),
-    )  # fmt: skip
+        ("struct_size", c.c_size_t),
+        ("name", c.c_char_p),
+        ("shape", c.POINTER(c.c_int64)),
+        ("rank", c.c_int32),
+        ("dtype", c.c_int32),
+        ("memory", c.c_void_p),
+        ("offset", c.c_uint64),
+        ("data", c.c_void_p),
+    )
 
 
 Tensors = c.POINTER(c.POINTER(Tensor))
@@ -32,11 +38,22 @@ Tensors = c.POINTER(c.POINTER(Tensor))
 
 class Artifact(c.Structure):
     _fields_ = (
-        ("struct_size", c.c_size_t), ("path", c.c_char_p), ("descriptor", c.c_int32), ("offset", c.c_uint64), ("size", c.c_uint64),
-        ("bytes", c.c_void_p), ("operands", Tensors), ("results", Tensors), ("operand_count", c.c_size_t),
-        ("result_count", c.c_size_t), ("baked", Tensors), ("baked_count", c.c_size_t), ("workspace", c.c_void_p),
-        ("workspace_bytes", c.c_size_t), ("cache", c.c_char_p),
-    )  # fmt: skip
+        ("struct_size", c.c_size_t),
+        ("path", c.c_char_p),
+        ("descriptor", c.c_int32),
+        ("offset", c.c_uint64),
+        ("size", c.c_uint64),
+        ("bytes", c.c_void_p),
+        ("operands", Tensors),
+        ("results", Tensors),
+        ("operand_count", c.c_size_t),
+        ("result_count", c.c_size_t),
+        ("baked", Tensors),
+        ("baked_count", c.c_size_t),
+        ("workspace", c.c_void_p),
+        ("workspace_bytes", c.c_size_t),
+        ("cache", c.c_char_p),
+    )
 
 
 _SAYS = (c.c_void_p, c.c_size_t)  # message, message_size
@@ -61,13 +78,23 @@ _TYPES = {name: c.CFUNCTYPE(returned, c.c_void_p, *taken) for name, (returned, t
 
 class EngineTable(c.Structure):
     _fields_ = (
-        ("struct_size", c.c_size_t), ("target", c.c_char_p), ("context", c.c_void_p),
-        *_TYPES.items(), ("runs_graphs", c.c_int32),
-        ("parallel", c.CFUNCTYPE(None, c.c_void_p, c.c_size_t, c.c_void_p, c.c_void_p)),  # null: Python computes on one thread
-    )  # fmt: skip
+        ("struct_size", c.c_size_t),
+        ("target", c.c_char_p),
+        ("context", c.c_void_p),
+        *_TYPES.items(),
+        ("runs_graphs", c.c_int32),
+        (
+            "parallel",
+            c.CFUNCTYPE(None, c.c_void_p, c.c_size_t, c.c_void_p, c.c_void_p),
+        ),  # null: Python computes on one thread
+    )
 
 
-STRUCTS: dict[str, type[c.Structure]] = {"bespoke_tensor": Tensor, "bespoke_artifact": Artifact, "bespoke_engine": EngineTable}
+STRUCTS: dict[str, type[c.Structure]] = {
+    "bespoke_tensor": Tensor,
+    "bespoke_artifact": Artifact,
+    "bespoke_engine": EngineTable,
+}
 
 
 class NoMemory(Exception):
@@ -112,7 +139,10 @@ def table_of(engine: PythonEngine, optional: Sequence[str] = ()) -> EngineTable:
     number = next(_numbers)
     _engines[number] = engine
     table = EngineTable(
-        struct_size=c.sizeof(EngineTable), target=engine.name.encode(), context=number, runs_graphs=int(engine.runs_graphs)
+        struct_size=c.sizeof(EngineTable),
+        target=engine.name.encode(),
+        context=number,
+        runs_graphs=int(engine.runs_graphs),
     )
     for name in ("open", "run", "close", "destroy", *optional):
         setattr(table, name, _functions()[name])
@@ -132,7 +162,12 @@ def _status(number: int, message: int, size: int, body: Callable[[Any], None]) -
     except BaseException as problem:  # an interrupt, too: there is nobody above but C
         engine.failure = problem
         said = f"{problem.subject}: {problem.got}" if isinstance(problem, BespokeError) else str(problem)
-        line = (said.strip().partition("\n")[0] or type(problem).__name__).encode()[: size - 1].decode(errors="ignore").encode()
+        line = (
+            (said.strip().partition("\n")[0] or type(problem).__name__)
+            .encode()[: size - 1]
+            .decode(errors="ignore")
+            .encode()
+        )
         c.memmove(message, line + b"\0", len(line) + 1)
         if isinstance(problem, NoMemory | MemoryError):
             return NO_MEMORY
@@ -158,7 +193,14 @@ def _open(number: int, artifact: Any, program: Any, message: int, size: int) -> 
 
 
 def _run(
-    number: int, program: int, operands: Any, operand_count: int, results: Any, result_count: int, message: int, size: int
+    number: int,
+    program: int,
+    operands: Any,
+    operand_count: int,
+    results: Any,
+    result_count: int,
+    message: int,
+    size: int,
 ) -> int:
     def body(engine: Any) -> None:
         engine.run(program, listed(operands, operand_count), listed(results, result_count))

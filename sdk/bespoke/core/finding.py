@@ -46,20 +46,31 @@ def find() -> Core:
     """The core that was installed with this package, or the one that the variable BESPOKE_CORE names. Never raises."""
     named = os.environ.get(OVERRIDE)
     if named:
-        return _tried(Path(named).absolute()) if Path(named).is_file() else Core(
-            None, f"{OVERRIDE} names {named}, where there is no file", f"Name a built {BINARY} in {OVERRIDE}, or unset it"
-        )  # fmt: skip
+        return (
+            _tried(Path(named).absolute())
+            if Path(named).is_file()
+            else Core(
+                None,
+                f"{OVERRIDE} names {named}, where there is no file",
+                f"Name a built {BINARY} in {OVERRIDE}, or unset it",
+            )
+        )
     package = sys.modules[__name__.rpartition(".")[0]]
-    folders = [Path(folder) for folder in package.__path__]  # an editable install has two: the sources and what was built
+    folders = [
+        Path(folder) for folder in package.__path__
+    ]  # an editable install has two: the sources and what was built
     for folder in folders:
         path = folder / "bin" / BINARY
         if path.is_file():
             return _tried(path)
     return Core(
-        None, next((why for folder in folders if (why := _not_built(folder))), "it was not compiled when bespoke was installed"),
+        None,
+        next(
+            (why for folder in folders if (why := _not_built(folder))), "it was not compiled when bespoke was installed"
+        ),
         f"Install a C++ compiler (on Debian: {SYSTEM_PACKAGES}), then install bespoke-sdk again with "
         "pip install --force-reinstall --no-deps",
-    )  # fmt: skip
+    )
 
 
 def _not_built(folder: Path) -> str:
@@ -84,9 +95,14 @@ def _probe(path: Path, modified: int, size: int) -> Core:
         built = {}
     try:
         done = subprocess.run(
-            [path], input='{"verb": "version"}\n', capture_output=True, text=True, errors="replace", timeout=_START_SECONDS,
+            [path],
+            input='{"verb": "version"}\n',
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_START_SECONDS,
             check=False,
-        )  # fmt: skip
+        )
     except (OSError, subprocess.SubprocessError) as error:
         return Core(None, f"{path} cannot be started ({error})", "Install bespoke-sdk again for this machine", built)
     missing = re.search(r"error while loading shared libraries: ([^\s:]+)", done.stderr)
@@ -96,7 +112,9 @@ def _probe(path: Path, modified: int, size: int) -> Core:
         return Core(None, f"{path} is there, but not {library}", f"Install {owner}", built)
     if done.returncode < 0 or not done.stdout.strip():
         said = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
-        return Core(None, f"{path} does not start: {said[0][:300]}", "Install bespoke-sdk again for this machine", built)
+        return Core(
+            None, f"{path} does not start: {said[0][:300]}", "Install bespoke-sdk again for this machine", built
+        )
     return Core(path, built=built, says=_said(done.stdout))
 
 

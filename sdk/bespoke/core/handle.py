@@ -63,9 +63,14 @@ class Request:
 
     def struct(self) -> Training:
         found: Training = made(
-            Training, method=self.method or "", steps=self.steps or 0, seed=self.seed or 0, has_seed=int(self.seed is not None),
-            settings=json.dumps(dict(self.settings)) if self.settings else "", new_run=int(self.new_run),
-        )  # fmt: skip
+            Training,
+            method=self.method or "",
+            steps=self.steps or 0,
+            seed=self.seed or 0,
+            has_seed=int(self.seed is not None),
+            settings=json.dumps(dict(self.settings)) if self.settings else "",
+            new_run=int(self.new_run),
+        )
         return found
 
 
@@ -105,9 +110,11 @@ class Handle:
         with self._changed:
             if self._closed:
                 raise StateError(
-                    str(self.state), got="a model that was closed", expected="an open one",
+                    str(self.state),
+                    got="a model that was closed",
+                    expected="an open one",
                     next_step="Open it again with PersonalModel.open",
-                )  # fmt: skip
+                )
             self._calls += 1
         try:
             yield self._model
@@ -196,7 +203,7 @@ class Handle:
         return HandleSession(self, generation)
 
     def judge(self, what: str, prompt: str, answers: str) -> Any:
-        """"score" or "classify": what the core found."""
+        """ "score" or "classify": what the core found."""
         return self._computed(f"bespoke_{what}", [text(prompt), text(answers)])
 
     def set_limit(self, memory_mb: float) -> None:
@@ -206,9 +213,14 @@ class Handle:
         self._call("bespoke_set_pace", share)
 
     def _computed(
-        self, name: str, arguments: Sequence[Any], session: c.c_void_p | None = None, seconds: float | None = None,
-        on_progress: Listener | None = None, stop: Stop | None = None,
-    ) -> dict[str, Any]:  # fmt: skip
+        self,
+        name: str,
+        arguments: Sequence[Any],
+        session: c.c_void_p | None = None,
+        seconds: float | None = None,
+        on_progress: Listener | None = None,
+        stop: Stop | None = None,
+    ) -> dict[str, Any]:
         """Of a call, of a session where one is given. It runs on a thread of its own, so that an interrupt reaches this one: here
         callbacks are called. The core waits while `on_progress` runs, and `stop` is asked after each and 20 times a second."""
         told: queue.SimpleQueue[Progress | None] = queue.SimpleQueue()

@@ -34,16 +34,22 @@ class InProcess:
     """A model of its own for the calls that compute."""
 
     def __init__(
-        self, library: Library, place: Place, engine: TorchEngine, memory_bytes: int | None,
+        self,
+        library: Library,
+        place: Place,
+        engine: TorchEngine,
+        memory_bytes: int | None,
         computing: Callable[[], AbstractContextManager[None]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`computing`: within it, torch has the settings and the number of threads to compute with."""
         self._memory_bytes = memory_bytes
         self._computing = computing
         self._alone = threading.Lock()
         self._engine = engine
         table = c.cast(c.pointer(self._engine.table), c.c_void_p)
-        self._core = Handle(library, place, engine=table, memory_mb=limit_megabytes(memory_bytes), limit_is_added=SINCE_THE_CALL)
+        self._core = Handle(
+            library, place, engine=table, memory_mb=limit_megabytes(memory_bytes), limit_is_added=SINCE_THE_CALL
+        )
 
     def close(self) -> None:
         self._core.close()

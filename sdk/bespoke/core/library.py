@@ -30,29 +30,47 @@ class Text(c.Structure):
 
 class Error(c.Structure):
     _fields_ = (
-        ("struct_size", c.c_size_t), ("status", c.c_int32), ("kind", c.c_char_p), *((part, c.c_char_p) for part in PARTS),
-    )  # fmt: skip
+        ("struct_size", c.c_size_t),
+        ("status", c.c_int32),
+        ("kind", c.c_char_p),
+        *((part, c.c_char_p) for part in PARTS),
+    )
 
 
 class Bundle(c.Structure):
     _fields_ = (
-        ("struct_size", c.c_size_t), ("path", Text), ("offset", c.c_uint64), ("size", c.c_uint64), ("descriptor", c.c_int32),
-    )  # fmt: skip
+        ("struct_size", c.c_size_t),
+        ("path", Text),
+        ("offset", c.c_uint64),
+        ("size", c.c_uint64),
+        ("descriptor", c.c_int32),
+    )
 
 
 class Options(c.Structure):
     _fields_ = (
-        ("struct_size", c.c_size_t), ("memory_mb", c.c_double), ("pin_sha256", Text), ("public_key", c.c_char_p),
-        ("engine", c.c_void_p), ("threads", c.c_int32), ("require_authenticated", c.c_int32), ("cache", Text),
+        ("struct_size", c.c_size_t),
+        ("memory_mb", c.c_double),
+        ("pin_sha256", Text),
+        ("public_key", c.c_char_p),
+        ("engine", c.c_void_p),
+        ("threads", c.c_int32),
+        ("require_authenticated", c.c_int32),
+        ("cache", Text),
         ("limit_is_added", c.c_int32),
-    )  # fmt: skip
+    )
 
 
 class Training(c.Structure):
     _fields_ = (
-        ("struct_size", c.c_size_t), ("method", Text), ("steps", c.c_int64), ("seed", c.c_int64), ("has_seed", c.c_int32),
-        ("settings", Text), ("new_run", c.c_int32),
-    )  # fmt: skip
+        ("struct_size", c.c_size_t),
+        ("method", Text),
+        ("steps", c.c_int64),
+        ("seed", c.c_int64),
+        ("has_seed", c.c_int32),
+        ("settings", Text),
+        ("new_run", c.c_int32),
+    )
 
 
 class Example(c.Structure):
@@ -61,9 +79,13 @@ class Example(c.Structure):
 
 class Progress(c.Structure):
     _fields_ = (
-        ("struct_size", c.c_size_t), ("phase", c.c_int32), ("step", c.c_int64), ("steps", c.c_int64), ("loss", c.c_double),
+        ("struct_size", c.c_size_t),
+        ("phase", c.c_int32),
+        ("step", c.c_int64),
+        ("steps", c.c_int64),
+        ("loss", c.c_double),
         ("footprint_bytes", c.c_int64),
-    )  # fmt: skip
+    )
 
 
 OnProgress = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.POINTER(Progress))
@@ -71,24 +93,38 @@ OnProgress = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.POINTER(Progress))
 
 class Call(c.Structure):
     _fields_ = (
-        ("struct_size", c.c_size_t), ("cancel", c.c_void_p), ("deadline_seconds", c.c_double), ("context", c.c_void_p),
+        ("struct_size", c.c_size_t),
+        ("cancel", c.c_void_p),
+        ("deadline_seconds", c.c_double),
+        ("context", c.c_void_p),
         ("progress", OnProgress),
-    )  # fmt: skip
+    )
 
 
 class Generation(c.Structure):
     _fields_ = (
-        ("struct_size", c.c_size_t), ("max_tokens", c.c_int64), ("temperature", c.c_double), ("top_p", c.c_double),
-        ("top_k", c.c_int64), ("seed", c.c_uint64), ("stop_texts", Text),
-    )  # fmt: skip
+        ("struct_size", c.c_size_t),
+        ("max_tokens", c.c_int64),
+        ("temperature", c.c_double),
+        ("top_p", c.c_double),
+        ("top_k", c.c_int64),
+        ("seed", c.c_uint64),
+        ("stop_texts", Text),
+    )
 
 
 # Name in bespoke.h -> the struct here. The table of an engine stands with the engine that fills it.
 STRUCTS: dict[str, type[c.Structure]] = {
-    "bespoke_text": Text, "bespoke_error": Error, "bespoke_bundle": Bundle, "bespoke_options": Options,
-    "bespoke_example": Example, "bespoke_training": Training, "bespoke_progress": Progress, "bespoke_call": Call,
+    "bespoke_text": Text,
+    "bespoke_error": Error,
+    "bespoke_bundle": Bundle,
+    "bespoke_options": Options,
+    "bespoke_example": Example,
+    "bespoke_training": Training,
+    "bespoke_progress": Progress,
+    "bespoke_call": Call,
     "bespoke_generation": Generation,
-}  # fmt: skip
+}
 
 _MODEL, _SESSION, _ERROR = c.c_void_p, c.c_void_p, c.POINTER(c.POINTER(Error))
 _OUT = c.POINTER(c.c_void_p)  # a text, to be freed
@@ -166,7 +202,9 @@ class Library:
         error = c.POINTER(Error)()
         if self.plain(name, *arguments, c.byref(error)):
             try:
-                raise error_of({part: getattr(error.contents, part).decode("utf-8", "replace") for part in ("kind", *PARTS)})
+                raise error_of(
+                    {part: getattr(error.contents, part).decode("utf-8", "replace") for part in ("kind", *PARTS)}
+                )
             finally:
                 self.plain("bespoke_error_free", error)
 
@@ -206,13 +244,17 @@ def load() -> Library:
     global _held
     core = find()
     if core.library is None:
-        raise MissingDependency("The device core", got=core.reason, expected="a core that runs", next_step=core.next_step)
+        raise MissingDependency(
+            "The device core", got=core.reason, expected="a core that runs", next_step=core.next_step
+        )
     try:
         with _loading:
             _held = _held or Library(core.library)
             return _held
     except (OSError, AttributeError) as problem:  # AttributeError: a function of the header that an older one lacks
         raise MissingDependency(
-            f"{core.library}", got=f"a library that cannot be used ({problem})", expected="the device core of this version",
+            f"{core.library}",
+            got=f"a library that cannot be used ({problem})",
+            expected="the device core of this version",
             next_step="Install bespoke-sdk again for this machine",
-        ) from None  # fmt: skip
+        ) from None

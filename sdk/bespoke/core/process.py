@@ -54,7 +54,9 @@ class Child:
         """Raises MissingDependency where there is no core, Unavailable where the system cannot start another process."""
         core = find()
         if core.path is None:
-            raise MissingDependency("The device core", got=core.reason, expected="a core that runs", next_step=core.next_step)
+            raise MissingDependency(
+                "The device core", got=core.reason, expected="a core that runs", next_step=core.next_step
+            )
         self.limit_bytes = limit_bytes
         line = _line(request)
         with ExitStack() as undo:
@@ -66,10 +68,11 @@ class Child:
                 self.process = _start(command, self._said)
             except OSError as error:
                 raise no_free_descriptor(error) or Unavailable(
-                    "The device core", got=f"a process that cannot be started ({error.strerror or error})",
+                    "The device core",
+                    got=f"a process that cannot be started ({error.strerror or error})",
                     expected="room for one more process",
                     next_step="End processes that are not needed, and try again",
-                ) from error  # fmt: skip
+                ) from error
             undo.callback(_end_process, os.getpid(), self.process)
             self._end = weakref.finalize(self, _undo_in, os.getpid(), undo.pop_all())
         assert self.process.stdin is not None
@@ -173,15 +176,18 @@ class Child:
         if status == -signal.SIGKILL and self._limit.killed():
             allowed = "none" if self.limit_bytes is None else f"{self.limit_bytes / 1e6:.1f} MB"
             raise BudgetExceeded(
-                "The device core", got=f"more memory than its own questions had seen; {enforced_by} ended the process",
+                "The device core",
+                got=f"more memory than its own questions had seen; {enforced_by} ended the process",
                 expected=f"at most {allowed}",
                 next_step="Raise the memory budget. What was committed is intact: train again to go on from there",
-            )  # fmt: skip
+            )
         raise BespokeError(
-            "The device core", got=self._ending(status), expected="a report",
+            "The device core",
+            got=self._ending(status),
+            expected="a report",
             next_step="The state is as the last commit left it: train again to go on from there. "
             "If it happens again, report it with this message",
-        )  # fmt: skip
+        )
 
     def _ending(self, status: int | None) -> str:
         self._said.seek(0, os.SEEK_END)
@@ -206,18 +212,22 @@ def check_process(owner: int, subject: str) -> None:
     """Raises StateError in a fork of the process `owner`."""
     if os.getpid() != owner:
         raise StateError(
-            subject, got=f"a handle of process {owner} in its fork {os.getpid()}", expected="a handle that this process has opened",
+            subject,
+            got=f"a handle of process {owner} in its fork {os.getpid()}",
+            expected="a handle that this process has opened",
             next_step="Open the model after the fork, or start the process without one: multiprocessing.get_context('spawn')",
-        )  # fmt: skip
+        )
 
 
 def _line(message: Mapping[str, Any]) -> bytes:
     line = json.dumps(message).encode() + b"\n"
     if len(line) > MAX_LINE_BYTES:
         raise DataError(
-            "what the core is asked", got=f"{len(line):,} bytes of JSON", expected=f"at most {MAX_LINE_BYTES:,}",
+            "what the core is asked",
+            got=f"{len(line):,} bytes of JSON",
+            expected=f"at most {MAX_LINE_BYTES:,}",
             next_step="Ask with less text, or in several calls",
-        )  # fmt: skip
+        )
     return line
 
 
@@ -300,6 +310,8 @@ def _start(command: list[str], said: IO[bytes]) -> _Process:
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, process_group=0)
 
     own = os.getpid()
-    if own not in _starters:  # two threads at once leave one idle: cheaper than a lock, which a fork could inherit locked
+    if (
+        own not in _starters
+    ):  # two threads at once leave one idle: cheaper than a lock, which a fork could inherit locked
         _starters.setdefault(own, _Starter())
     return _starters[own].start(make)

@@ -29,12 +29,16 @@ def chosen_runtime(asked: str | None, targets: Sequence[str], engine: str | None
     engine: the target whose artifacts the core is to run; naming one asks for the core
     """
     if asked not in (None, "core", "torch"):
-        raise ConfigError("runtime", got=repr(asked), expected="'core' or 'torch'", next_step="Name one of them, or none")
+        raise ConfigError(
+            "runtime", got=repr(asked), expected="'core' or 'torch'", next_step="Name one of them, or none"
+        )
     if engine is not None and asked == "torch":
         raise ConfigError(
-            f"engine '{engine}'", got="the runtime 'torch'", expected="the runtime 'core', whose engines have names",
+            f"engine '{engine}'",
+            got="the runtime 'torch'",
+            expected="the runtime 'core', whose engines have names",
             next_step="Leave out one of the two",
-        )  # fmt: skip
+        )
     wanted = engine or TARGET
     if engine is None and (asked == "torch" or (asked is None and wanted not in targets)):
         return "torch"
@@ -43,15 +47,18 @@ def chosen_runtime(asked: str | None, targets: Sequence[str], engine: str | None
         return "core" if core.path is not None else "torch"
     if wanted not in targets:
         raise ConfigError(
-            "runtime 'core'" if engine is None else f"engine '{engine}'", got=f"a bundle for {', '.join(targets)}",
+            "runtime 'core'" if engine is None else f"engine '{engine}'",
+            got=f"a bundle for {', '.join(targets)}",
             expected=f"a bundle for the target '{wanted}'",
             next_step=f"Build it with targets='{wanted}', or train it with the runtime 'torch'",
-        )  # fmt: skip
+        )
     if core.path is None:
         raise MissingDependency(
-            "runtime 'core'", got=core.reason, expected="a core that runs here",
+            "runtime 'core'",
+            got=core.reason,
+            expected="a core that runs here",
             next_step=core.next_step,
-        )  # fmt: skip
+        )
     return "core"
 
 
@@ -101,7 +108,7 @@ class CoreRuntime:
         return session
 
     def judge(self, what: str, prompt: str, answers: str) -> Any:
-        """"score" or "classify": what the core found."""
+        """ "score" or "classify": what the core found."""
         return self._answering.judge(what, prompt, answers)
 
     def set_limit(self, memory_bytes: int | None) -> None:
@@ -141,9 +148,13 @@ class CoreRuntime:
 
 def _training(asked: Request, seconds: float | None) -> dict[str, Any]:
     return {
-        "verb": "train", "method": asked.method, "steps": asked.steps or 0, "seed": asked.seed,
-        "deadline_seconds": seconds or 0.0, "settings": dict(asked.settings or {}),
-    }  # fmt: skip
+        "verb": "train",
+        "method": asked.method,
+        "steps": asked.steps or 0,
+        "seed": asked.seed,
+        "deadline_seconds": seconds or 0.0,
+        "settings": dict(asked.settings or {}),
+    }
 
 
 def _pace(share: float) -> dict[str, Any]:

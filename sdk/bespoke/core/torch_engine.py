@@ -53,7 +53,9 @@ class TorchEngine:
     # ---- programs --------------------------------------------------------------------------------------------------------
 
     def open(self, artifact: Artifact) -> int:
-        module = load_program(c.string_at(artifact.bytes, artifact.size), "the exported program", device=self._device.type)
+        module = load_program(
+            c.string_at(artifact.bytes, artifact.size), "the exported program", device=self._device.type
+        )
         operands, results = wanted_specs(artifact)
         for what, wanted in (("operand", operands), ("result", results)):
             own: list[Spec] = module.meta[f"{what}s"]
@@ -76,7 +78,10 @@ class TorchEngine:
             given = [self._tensor(place, spec).to(self._device) for place, spec in zip(operands, takes, strict=True)]
             made = module(*given)
             for number, (value, place, spec) in enumerate(zip(made, results, gives, strict=True)):
-                if (tuple(value.shape), value.dtype) != spec:  # what a program says of its results is not yet what it computes
+                if (
+                    tuple(value.shape),
+                    value.dtype,
+                ) != spec:  # what a program says of its results is not yet what it computes
                     raise OtherSignature(f"result {number} of {_shown((tuple(value.shape), value.dtype))}")
                 self._tensor(place, spec).copy_(value)
 

@@ -80,14 +80,18 @@ def with_trained_prompts(turns: Turns, note: Note) -> Turns:
                 )
             table.glue[previous, "generate", False] = trained
             if previous == "user":  # the other roles show the same
-                note(f"the chat template ends a prompt with {prompt!r}; here it ends with {trained!r}, as rows that are trained")
+                note(
+                    f"the chat template ends a prompt with {prompt!r}; here it ends with {trained!r}, as rows that are trained"
+                )
         last, earlier = (previous, "assistant", True), (previous, "assistant", False)
         asked = table.glue[previous, "generate", False]
         if last in table.glue and earlier in table.glue and not _fits(asked, table.glue[earlier]):
             was = table.glue[earlier]
             table.copy(last, earlier)
             if previous == "user":
-                note(f"the chat template writes {was!r} before earlier answers; here {table.glue[earlier]!r}, as before the last")
+                note(
+                    f"the chat template writes {was!r} before earlier answers; here {table.glue[earlier]!r}, as before the last"
+                )
     _make_last_questions_ordinary(table, note)
     return table.turns()
 
@@ -101,7 +105,9 @@ def with_learned_ends(turns: Turns, added_tokens: Collection[str], eos: str | No
             note(f"no token ends an answer of this chat template: an answer ends before the words {ending.strip()!r}")
         return table.turns()
     if not eos:
-        note("no token ends an answer of this chat template, and the model names no eos_token: answers end at max_tokens")
+        note(
+            "no token ends an answer of this chat template, and the model names no eos_token: answers end at max_tokens"
+        )
         return turns
     for key in [key for key in table.glue if key[0] == "assistant"]:
         table.glue[key] = eos + table.glue[key]
@@ -118,7 +124,9 @@ def _same_end(table: _Table, added_tokens: Collection[str], note: Note) -> str:
     others = [text for key, text in table.glue.items() if key[0] == "assistant" and key != last]
     if not token or last not in table.glue or not all(text.startswith(token) for text in others):
         return ""
-    note(f"the chat template ends the last answer with {table.glue[last]!r}; here it ends with {token!r}, as earlier ones")
+    note(
+        f"the chat template ends the last answer with {table.glue[last]!r}; here it ends with {token!r}, as earlier ones"
+    )
     table.glue[last] = table.endings["assistant"] = token
     return token
 
@@ -161,4 +169,6 @@ def _make_last_questions_ordinary(table: _Table, note: Note) -> None:
         ordinary = (*last[:2], False)
         was = table.glue[last]
         if ordinary in table.glue and table.copy(ordinary, last):
-            note(f"the chat template writes {was!r} before a last message; here it is {table.glue[last]!r}, as before earlier ones")
+            note(
+                f"the chat template writes {was!r} before a last message; here it is {table.glue[last]!r}, as before earlier ones"
+            )

@@ -88,9 +88,15 @@ class _Tokens:
 
 class _Maker:
     def __init__(
-        self, messages: Sequence[Message], trains: Sequence[bool], encode: Encode, turns: Turns, bos: int | None,
-        whole_answers: bool, room: int,
-    ) -> None:  # fmt: skip
+        self,
+        messages: Sequence[Message],
+        trains: Sequence[bool],
+        encode: Encode,
+        turns: Turns,
+        bos: int | None,
+        whole_answers: bool,
+        room: int,
+    ) -> None:
         self._messages, self._trains, self._encode, self._turns = messages, trains, encode, turns
         self._whole_answers, self._room = whole_answers, room
         self._first = int(messages[0].role == "system")
@@ -185,7 +191,9 @@ class _Maker:
                 start, tokens = start - 1, wider
 
         def measure(of: _Tokens) -> None:
-            self._extra = of.trained_end - (self._unit_ends[of.unit] - self._start_begins[bisect_left(starts, of.begin)])
+            self._extra = of.trained_end - (
+                self._unit_ends[of.unit] - self._start_begins[bisect_left(starts, of.begin)]
+            )
 
         measure(tokens)
         good, bad = unit, len(self._units)

@@ -104,9 +104,11 @@ class ExampleEncoder:
             return self._encode_pair(example, subject)
         if shape == "preference":
             raise DataError(
-                subject, got="a chosen and a rejected answer", expected="messages, prompt and completion, or text",
+                subject,
+                got="a chosen and a rejected answer",
+                expected="messages, prompt and completion, or text",
                 next_step="Give the chosen answer as the completion",
-            )  # fmt: skip
+            )
         if shape == "text":
             tokenizer = self._need_tokenizer(subject)
             tokens = self._content(tokenizer, example["text"], f"{subject}.text")
@@ -144,7 +146,13 @@ class ExampleEncoder:
         trains = [self._trains(message) for message in messages]
         bos = self.tokenizer.bos_id if self.tokenizer is not None else None
         found = conversation_rows(
-            messages, trains, lambda some: self._turn_tokens(some, subject), turns, bos, self.train_on != "all", self.max_length + 1
+            messages,
+            trains,
+            lambda some: self._turn_tokens(some, subject),
+            turns,
+            bos,
+            self.train_on != "all",
+            self.max_length + 1,
         )
         # An ending alone would teach the model to say nothing.
         return _encoded([_row(*row) for row in found.rows], len(found.rows), found.truncated, found.truncated_trained)
@@ -187,7 +195,9 @@ class ExampleEncoder:
         """The same as a turn of the chat, up to its end. The answer is trained, whoever's words else are."""
         for name, words in (("prompt", prompt), ("completion", completion)):
             if not isinstance(words, str):
-                raise DataError(f"{subject}.{name}", got=kind_of(words), expected="text", next_step="Give it as one string")
+                raise DataError(
+                    f"{subject}.{name}", got=kind_of(words), expected="text", next_step="Give it as one string"
+                )
         if not completion:
             return ([], []), 0
         found = self._turn_tokens([Message("user", prompt), Message("assistant", completion)], subject)
@@ -272,7 +282,10 @@ class ExampleEncoder:
         if "messages" in example:
             messages = read_messages(example["messages"], subject)
             has = sorted({message.role for message in messages})
-            if any(message.is_context and message.content and self.train_on in ("all", message.role) for message in messages):
+            if any(
+                message.is_context and message.content and self.train_on in ("all", message.role)
+                for message in messages
+            ):
                 return DataError(
                     subject,
                     got="weight 0 for every message with words that would be trained on",

@@ -24,11 +24,17 @@ def example_json(example: Mapping[str, Any], subject: str = "example") -> str:
         size = len(text.encode())
     except (TypeError, ValueError, RecursionError) as error:
         raise DataError(
-            subject, got=no_json(error), expected="what JSON can hold", next_step="Use text, finite numbers, lists and objects"
+            subject,
+            got=no_json(error),
+            expected="what JSON can hold",
+            next_step="Use text, finite numbers, lists and objects",
         ) from error
     if size > MAX_BYTES:  # before the core reads all of it to say the same
         raise DataError(
-            subject, got=f"{size} bytes of JSON", expected=f"at most {MAX_BYTES}", next_step="Cut it into several examples"
+            subject,
+            got=f"{size} bytes of JSON",
+            expected=f"at most {MAX_BYTES}",
+            next_step="Cut it into several examples",
         )
     return text
 

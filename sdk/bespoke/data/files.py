@@ -55,7 +55,10 @@ def read_examples(
     if format in WITH_ROLES:
         if fields:
             raise ConfigError(
-                "fields", got=shown(dict(fields)), expected=f"none: an export of {format} has no columns", next_step="Leave it out"
+                "fields",
+                got=shown(dict(fields)),
+                expected=f"none: an export of {format} has no columns",
+                next_step="Leave it out",
             )
         yield from _of_export(path, format, report, encoding)
         return
@@ -83,9 +86,11 @@ def read_examples(
         yield number, kept
     if report.dropped and report.rows == sum(report.dropped.values()):
         raise DataError(
-            str(path), got=f"{report.rows} rows without an answer ({next(iter(report.dropped))})",
-            expected="at least one row with an answer", next_step="Check which column or key holds the answers, or fill it in",
-        )  # fmt: skip
+            str(path),
+            got=f"{report.rows} rows without an answer ({next(iter(report.dropped))})",
+            expected="at least one row with an answer",
+            next_step="Check which column or key holds the answers, or fill it in",
+        )
 
 
 def read_rows(
@@ -110,7 +115,9 @@ def _check_format(format: str | None, path: str | Path) -> None:
         return
     next_step = "Change format"
     if format in EXPORTS:
-        next_step = f"Make examples of it first: bespoke read {Path(path).name} --as {format} --me NAME --out examples.jsonl"
+        next_step = (
+            f"Make examples of it first: bespoke read {Path(path).name} --as {format} --me NAME --out examples.jsonl"
+        )
     raise ConfigError("format", got=repr(format), expected=f"one of {', '.join(FILE_FORMATS)}", next_step=next_step)
 
 
@@ -135,9 +142,11 @@ def _shape_of(example: Mapping[str, Any], where: str) -> FileFormat:
         return known[0]
     if known and own:
         raise DataError(
-            where, got=f"keys of several shapes ({' and '.join((*own, *known))})", expected="one of them",
+            where,
+            got=f"keys of several shapes ({' and '.join((*own, *known))})",
+            expected="one of them",
             next_step="Name the one to use with format=, or remove the others",
-        )  # fmt: skip
+        )
     return shape_of(example, where)
 
 
@@ -183,7 +192,9 @@ def _of_export(
 def _text(path: Path, encoding: str | None, _: Counter[str] | None) -> Iterator[tuple[int, dict[str, Any]]]:
     text = whole_text(path, encoding)
     if not text.strip():
-        raise DataError(str(path), got="an empty file", expected="a text", next_step="Check the path, or write the text into it")
+        raise DataError(
+            str(path), got="an empty file", expected="a text", next_step="Check the path, or write the text into it"
+        )
     yield 1, {"text": text}
 
 

@@ -55,7 +55,9 @@ class KnownBytes:
         self._is_known_character: dict[str, bool] = {}
         self.lacks_bytes = len(self._known) < 256
         # What stands for the bytes without a token; None where nothing does, or none is lacking.
-        self.unknown_id = model.token_to_id(model.unk_token) if self.lacks_bytes and model.unk_token is not None else None
+        self.unknown_id = (
+            model.token_to_id(model.unk_token) if self.lacks_bytes and model.unk_token is not None else None
+        )
 
     def part(self, text: str) -> tuple[str, Sequence[int]]:
         """The known part of a canonical text, and which character of the text each of its characters is of: the whole text where

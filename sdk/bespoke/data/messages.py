@@ -21,9 +21,15 @@ ROLES: tuple[Role, ...] = ("system", "user", "assistant")
 
 # What other formats and APIs call a role.
 _OTHER_NAMES: dict[str, Role] = {
-    "human": "user", "person": "user", "gpt": "assistant", "chatgpt": "assistant", "bot": "assistant", "chatbot": "assistant",
-    "model": "assistant", "ai": "assistant",
-}  # fmt: skip
+    "human": "user",
+    "person": "user",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "bot": "assistant",
+    "chatbot": "assistant",
+    "model": "assistant",
+    "ai": "assistant",
+}
 _CALLS = ("tool_calls", "function_call")
 _USED = ("role", "content", "weight", *_CALLS)  # a call that is not empty is refused
 _FORM = '{"role": "user", "content": "..."}'
@@ -52,16 +58,20 @@ def read_messages(messages: Any, subject: str) -> list[Message]:
         role = _role(message.get("role"), where)
         if any(message.get(call) for call in _CALLS):
             raise DataError(
-                where, got="a tool call", expected="text",
+                where,
+                got="a tool call",
+                expected="text",
                 next_step="Write the call into the content, as the model shall write it",
-            )  # fmt: skip
+            )
         read.append(Message(role, _content(message.get("content"), where), _is_context(message.get("weight"), where)))
     roles = {message.get("role") for message in messages}
     if "developer" in roles and "system" in roles:
         raise DataError(
-            subject, got="a message of the system and one of the developer", expected="one of them: both instruct the model",
+            subject,
+            got="a message of the system and one of the developer",
+            expected="one of them: both instruct the model",
             next_step="Join them into one system message",
-        )  # fmt: skip
+        )
     return read
 
 
@@ -77,7 +87,9 @@ def _role(role: Any, where: str) -> Role:
         if known:
             next_step = f"Call this role {known}"
         elif name in ("tool", "function"):
-            next_step = "Write what it answered into a message of the user, as your app will give it, or leave this example out"
+            next_step = (
+                "Write what it answered into a message of the user, as your app will give it, or leave this example out"
+            )
     got = "no role" if role is None else _shown(role)
     raise DataError(f"{where}.role", got=got, expected=f"one of {', '.join(ROLES)}", next_step=next_step)
 
@@ -96,12 +108,17 @@ def _content(content: Any, where: str) -> str:
         kind, text = part.get("type"), part.get("text")
         if kind != "text":
             raise DataError(
-                f"{where}[{number}]", got="a part without a type" if kind is None else f"a part of type {_shown(kind)}",
-                expected="parts of type text", next_step="Say in a part of text what it holds, or leave this example out",
-            )  # fmt: skip
+                f"{where}[{number}]",
+                got="a part without a type" if kind is None else f"a part of type {_shown(kind)}",
+                expected="parts of type text",
+                next_step="Say in a part of text what it holds, or leave this example out",
+            )
         if not isinstance(text, str):
             raise DataError(
-                f"{where}[{number}].text", got=kind_of(text), expected="text", next_step="Give the text of a part as one string"
+                f"{where}[{number}].text",
+                got=kind_of(text),
+                expected="text",
+                next_step="Give the text of a part as one string",
             )
     return "".join(part["text"] for part in content)
 
@@ -112,9 +129,11 @@ def _is_context(weight: Any, where: str) -> bool:
     if isinstance(weight, bool | int | float) and weight in (0, 1):
         return not weight
     raise DataError(
-        f"{where}.weight", got=_shown(weight), expected="0 or 1",
+        f"{where}.weight",
+        got=_shown(weight),
+        expected="0 or 1",
         next_step="Give 0 to keep the message as context that is not trained on, 1 or no weight otherwise",
-    )  # fmt: skip
+    )
 
 
 def _shown(value: Any) -> str:

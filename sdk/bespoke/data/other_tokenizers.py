@@ -10,9 +10,13 @@ from bespoke.errors import ModelError
 __all__ = ["check_no_other_tokenizer"]
 
 _FORMS = {
-    "tokenizer.model": "SentencePiece or tiktoken", "spiece.model": "SentencePiece", "sentencepiece.bpe.model": "SentencePiece",
-    "tekken.json": "Mistral's tekken", "vocab.json": "byte-pair encoding, with merges.txt", "vocab.txt": "WordPiece",
-}  # fmt: skip
+    "tokenizer.model": "SentencePiece or tiktoken",
+    "spiece.model": "SentencePiece",
+    "sentencepiece.bpe.model": "SentencePiece",
+    "tekken.json": "Mistral's tekken",
+    "vocab.json": "byte-pair encoding, with merges.txt",
+    "vocab.txt": "WordPiece",
+}
 
 
 def check_no_other_tokenizer(folder: Path) -> None:
@@ -21,7 +25,9 @@ def check_no_other_tokenizer(folder: Path) -> None:
         if (folder / name).is_file():
             place = str(folder)
             raise ModelError(
-                f"tokenizer of {folder}", got=f"{name} ({form}) and no tokenizer.json", expected="tokenizer.json",
+                f"tokenizer of {folder}",
+                got=f"{name} ({form}) and no tokenizer.json",
+                expected="tokenizer.json",
                 next_step=f"Write it with transformers: AutoTokenizer.from_pretrained({place!r}).save_pretrained({place!r}); "
                 "or build with text=False, for token ids only",
-            )  # fmt: skip
+            )

@@ -103,9 +103,11 @@ def prepare(
         where = f"{path}, row {number}"
         if read.format == "preference":
             raise DataError(
-                where, got="a chosen and a rejected answer", expected="messages, prompt and completion, or text",
+                where,
+                got="a chosen and a rejected answer",
+                expected="messages, prompt and completion, or text",
                 next_step="Add preferences to the user's examples, or give the chosen answer as the completion",
-            )  # fmt: skip
+            )
         if turns is not None and (read_in := turns.read(example, where)) is not example:
             texts_as_turns += "messages" in read_in
             example = dict(read_in)
@@ -152,7 +154,9 @@ def _split(examples: Sequence[Encoded], seed: int, share: float) -> tuple[list[T
     """Rows to train on, rows to validate on, and the number of examples behind the latter."""
     if len(examples) == 1:
         rows = examples[0].rows
-        most = int(np.searchsorted(np.cumsum([len(row.tokens) - 1 for row in reversed(rows)]), JUDGED_POSITIONS, side="right"))
+        most = int(
+            np.searchsorted(np.cumsum([len(row.tokens) - 1 for row in reversed(rows)]), JUDGED_POSITIONS, side="right")
+        )
         count = min(_valid_count(len(rows), share), max(1, most))
         return rows[: len(rows) - count], rows[len(rows) - count :], 0
     keys = [_key(example, seed) for example in examples]

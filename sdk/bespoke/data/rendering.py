@@ -59,16 +59,21 @@ def rendering(
         raise MissingDependency.of("A chat template", "jinja2", "build")
     if len(template) > LARGEST_TEMPLATE:
         raise refusal(
-            got=f"{len(template)} characters", expected=f"at most {LARGEST_TEMPLATE}",
+            got=f"{len(template)} characters",
+            expected=f"at most {LARGEST_TEMPLATE}",
             next_step="Take the template from the model's own folder",
-        )  # fmt: skip
+        )
     _parse_date(date)
     # -P: the folder in which somebody builds is no place to import from.
     command = [sys.executable, "-P", "-m", __name__]
     paths = os.pathsep.join(path for path in sys.path if path)
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": paths}
-    ) as child:  # fmt: skip
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": paths},
+    ) as child:
         try:
             _ask(child, {"template": template, "names": {**special_tokens, **variables}, "date": date})
 
@@ -113,7 +118,9 @@ def _ask(child: subprocess.Popen[bytes], request: Mapping[str, Any]) -> dict[str
     assert child.stdout is not None
     line = b""
     with suppress(BrokenPipeError):
-        if child.returncode is None:  # else an earlier request has ended it, and what is written now would fail at its close
+        if (
+            child.returncode is None
+        ):  # else an earlier request has ended it, and what is written now would fail at its close
             child.stdin.write(json.dumps(request).encode() + b"\n")
             child.stdin.flush()
             line = child.stdout.readline()
@@ -145,7 +152,11 @@ class _Named(Exception):
 def _bound_itself() -> None:
     import resource
 
-    for what, most in ((resource.RLIMIT_CPU, MOST_SECONDS), (resource.RLIMIT_AS, MOST_BYTES), (resource.RLIMIT_CORE, 0)):
+    for what, most in (
+        (resource.RLIMIT_CPU, MOST_SECONDS),
+        (resource.RLIMIT_AS, MOST_BYTES),
+        (resource.RLIMIT_CORE, 0),
+    ):
         hard = resource.getrlimit(what)[1]
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         with suppress(ValueError, OSError):  # a system that knows one of them only
@@ -212,7 +223,9 @@ def _no_such_token(name: str) -> _Named:
     )
 
 
-def _rendered(compiled: Any, names: Mapping[str, Any], messages: list[dict[str, Any]], generate: bool) -> dict[str, str]:
+def _rendered(
+    compiled: Any, names: Mapping[str, Any], messages: list[dict[str, Any]], generate: bool
+) -> dict[str, str]:
     given = {"tools": None, "documents": None, **names}
     try:
         text = compiled.render(messages=messages, add_generation_prompt=generate, **given)
@@ -236,9 +249,10 @@ def _rendered(compiled: Any, names: Mapping[str, Any], messages: list[dict[str, 
         raise _Named(got="half of a surrogate pair", expected="Unicode text", next_step="Fix the template") from None
     if len(text) > LARGEST_TEMPLATE:
         raise _Named(
-            got=f"{len(text)} characters for a short conversation", expected=f"at most {LARGEST_TEMPLATE}",
+            got=f"{len(text)} characters for a short conversation",
+            expected=f"at most {LARGEST_TEMPLATE}",
             next_step="Take the template from the model's own folder",
-        )  # fmt: skip
+        )
     return {"text": text}
 
 

@@ -10,7 +10,9 @@ from bespoke.errors import DataError, kind_of
 
 __all__ = ["FIELDS", "OPTIONAL_FIELDS", "Format", "refuse_chat_table", "says", "shape_of", "shapes_of"]
 
-Format = Literal["messages", "prompt_completion", "preference", "text", "tokens"]  # tokens: for a bundle that takes token ids only
+Format = Literal[
+    "messages", "prompt_completion", "preference", "text", "tokens"
+]  # tokens: for a bundle that takes token ids only
 
 FIELDS: dict[Format, tuple[str, ...]] = {
     "messages": ("messages",),
@@ -88,7 +90,9 @@ def refuse_chat_table(row: Mapping[str, Any], subject: str) -> None:
     if sender is None or text is None or time is None:
         return
     raise DataError(
-        subject, got=f"one message in each row, by {sender!r} at {time!r}", expected="one conversation in each row",
+        subject,
+        got=f"one message in each row, by {sender!r} at {time!r}",
+        expected="one conversation in each row",
         next_step=f"Join the rows to messages, yours of {sender!r} as the assistant's (docs/how_to/collect_examples.md, A chat in "
         f"a table); or, to learn each {text!r} alone as 'text', name the column that holds it in fields",
-    )  # fmt: skip
+    )

@@ -57,10 +57,33 @@ _ALTERNATING: tuple[Role, Role] = ("user", "assistant")
 _SWITCH = re.compile(r"\b(?:enable_thinking|\w*thinking\w*)\b")
 MOST_SWITCHES = 4
 WORDS = (
-    "Hello", "what's", "the", "weather", "in", "Zürich", "?", "我明天", "不在", "🙂", "{{ x }}", "{% y %}",
-    '"quoted"', "\\n", "'s", "1,024", "<b>", "&amp;", "line\nbreak", "tab\tstop", "two  spaces", "\n\n", "- item",
-    "</s>", "<|im_end|>", "user",
-)  # fmt: skip
+    "Hello",
+    "what's",
+    "the",
+    "weather",
+    "in",
+    "Zürich",
+    "?",
+    "我明天",
+    "不在",
+    "🙂",
+    "{{ x }}",
+    "{% y %}",
+    '"quoted"',
+    "\\n",
+    "'s",
+    "1,024",
+    "<b>",
+    "&amp;",
+    "line\nbreak",
+    "tab\tstop",
+    "two  spaces",
+    "\n\n",
+    "- item",
+    "</s>",
+    "<|im_end|>",
+    "user",
+)
 
 
 def find_template(folder: Path) -> str | None:
@@ -120,8 +143,12 @@ def compile_turns(
 
 
 def _rendered(
-    template: str, special_tokens: Mapping[str, str], date: str | None, variables: Mapping[str, Any], added_tokens: Collection[str]
-) -> Turns:  # fmt: skip
+    template: str,
+    special_tokens: Mapping[str, str],
+    date: str | None,
+    variables: Mapping[str, Any],
+    added_tokens: Collection[str],
+) -> Turns:
     with rendering(template, special_tokens, date, variables) as render:
         return _compiled(render, added_tokens)
 
@@ -250,7 +277,9 @@ def _turns(render: Render, table: Table, added_tokens: Collection[str]) -> Turns
 def _whole_tokens(shared: str, texts: Sequence[str], added_tokens: Collection[str]) -> str:
     """The beginning `shared` of `texts`, ended before a token that some of them go on with."""
     for end in range(len(shared), 0, -1):
-        parts = [(token, cut) for token in added_tokens for cut in range(1, len(token)) if shared[:end].endswith(token[:cut])]
+        parts = [
+            (token, cut) for token in added_tokens for cut in range(1, len(token)) if shared[:end].endswith(token[:cut])
+        ]
         if not any(text.startswith(token, end - cut) for token, cut in parts for text in texts):
             return shared[:end]
     return ""

@@ -76,9 +76,19 @@ class AddedFlag(IntFlag):
 
 
 SETTINGS = (
-    "version", "flags", "pattern", "most_numbers", "prefix", "bos", "eos", "vocabulary", "merge_slots", "character_slots",
-    "word_slots", "unknown",
-)  # fmt: skip
+    "version",
+    "flags",
+    "pattern",
+    "most_numbers",
+    "prefix",
+    "bos",
+    "eos",
+    "vocabulary",
+    "merge_slots",
+    "character_slots",
+    "word_slots",
+    "unknown",
+)
 # Name: (type, numbers of an entry).
 SECTIONS: Mapping[str, tuple[str, int]] = {
     "byte_ids": ("<u4", 1),  # [256]: the token of each byte, or none
@@ -87,7 +97,10 @@ SECTIONS: Mapping[str, tuple[str, int]] = {
     "token_bytes": ("u1", 1),  # what a token is decoded to; of a byte's own token that byte
     "words": ("<u4", 1),  # slots: tokens by their bytes
     "characters": ("<u4", 2),  # slots of code point, token
-    "added": ("<u4", 6),  # id, flags, and first byte and size in added_text of its content and of what is looked for, in that order
+    "added": (
+        "<u4",
+        6,
+    ),  # id, flags, and first byte and size in added_text of its content and of what is looked for, in that order
     "added_text": ("u1", 1),
     "control": ("<u4", 1),  # ascending: tokens that content never becomes
     "class_blocks": ("<u2", 1),  # [0x110000 / 128]: which block of classes these characters have
@@ -108,7 +121,10 @@ def write_tokenizer_file(tokenizer: Tokenizer, subject: str = "tokenizer.json") 
     names = byte_names(byte_level)
     lacks_bytes = not vocabulary.keys() >= set(names)
     unknown = _unknown(document["model"], kind, lacks_bytes, subject)
-    spelled = {**{token_id: text for text, token_id in vocabulary.items()}, **{one["id"]: one["content"] for one in added}}
+    spelled = {
+        **{token_id: text for text, token_id in vocabulary.items()},
+        **{one["id"]: one["content"] for one in added},
+    }
     size = max(spelled) + 1
     tokens = [token_bytes(spelled[token_id], byte_level) if token_id in spelled else b"" for token_id in range(size)]
     longest = max(range(size), key=lambda token_id: len(tokens[token_id]))
@@ -116,8 +132,12 @@ def write_tokenizer_file(tokenizer: Tokenizer, subject: str = "tokenizer.json") 
         refuse(f"{subject}: token {longest}", f"{len(tokens[longest])} bytes", f"at most {LARGEST_TOKEN}")
 
     pairs = _merges(document["model"]["merges"], vocabulary)
-    crosses = any(b.startswith(SPACE_SIGN) and not a.endswith(SPACE_SIGN) for a, b in merge_pairs(document["model"]["merges"]))
-    merges, merge_slots = _hash_table([(_pair_hash(left, right), (left, right, *pair)) for (left, right), pair in pairs.items()], 4)
+    crosses = any(
+        b.startswith(SPACE_SIGN) and not a.endswith(SPACE_SIGN) for a, b in merge_pairs(document["model"]["merges"])
+    )
+    merges, merge_slots = _hash_table(
+        [(_pair_hash(left, right), (left, right, *pair)) for (left, right), pair in pairs.items()], 4
+    )
     words: list[tuple[int, Sequence[int]]] = []
     letters: list[tuple[int, Sequence[int]]] = []
     if kind.whole_words:
@@ -150,7 +170,14 @@ def write_tokenizer_file(tokenizer: Tokenizer, subject: str = "tokenizer.json") 
     # What a text loses may have kept two signs for a space apart, of which merges make one token.
     cuts_words = not byte_level and not crosses and not lacks_bytes
     flags = _flags(kind, cuts_words=cuts_words, fuses_unknown=unknown is not None and document["model"]["fuse_unk"])
-    settings = (VERSION, flags, kind.pattern, kind.most_numbers, kind.prefix, *map(_or_none, (tokenizer.bos_id, tokenizer.eos_id)))
+    settings = (
+        VERSION,
+        flags,
+        kind.pattern,
+        kind.most_numbers,
+        kind.prefix,
+        *map(_or_none, (tokenizer.bos_id, tokenizer.eos_id)),
+    )
     return _pack((*settings, size, merge_slots, letter_slots, word_slots, _or_none(unknown)), sections)
 
 
@@ -169,10 +196,13 @@ def _unknown(model: Mapping[str, Any], kind: TokenizerKind, lacks_bytes: bool, s
     if name not in vocabulary:
         refuse(f"{subject}: model.unk_token", f"{name!r}, which is no token", "a token, or null")
     if len(name) < 2 or any(name in (left, right, left + right) for left, right in merge_pairs(model["merges"])):
-        refuse(f"{subject}: model.unk_token", f"{name!r}, which is made of words too", "a token that stands for nothing else")
+        refuse(
+            f"{subject}: model.unk_token",
+            f"{name!r}, which is made of words too",
+            "a token that stands for nothing else",
+        )
     token_id: int = vocabulary[name]
     return token_id
-
 
 
 def _pack(settings: Sequence[int], sections: Mapping[str, npt.NDArray[Any]]) -> bytes:
@@ -310,7 +340,9 @@ def _class_blocks(kind: TokenizerKind) -> tuple[npt.NDArray[np.uint16], npt.NDAr
     return places.reshape(-1).astype("<u2"), blocks.reshape(-1)
 
 
-def _normalization(kind: TokenizerKind) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+def _normalization(
+    kind: TokenizerKind,
+) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
     changes: list[tuple[int, int, int, int]] = []
     decomposed: list[int] = []
     compositions: list[tuple[int, int, int]] = []
@@ -320,7 +352,9 @@ def _normalization(kind: TokenizerKind) -> tuple[npt.NDArray[np.uint32], npt.NDA
             parts = [ord(part) for part in known.decompositions.get(character, "")]
             changes.append((ord(character), known.orders.get(character, 0), len(decomposed), len(parts)))
             decomposed += parts
-        compositions = sorted((ord(first), ord(second), ord(one)) for (first, second), one in known.compositions.items())
+        compositions = sorted(
+            (ord(first), ord(second), ord(one)) for (first, second), one in known.compositions.items()
+        )
     return (
         np.array(changes, "<u4").reshape(-1, 4),
         np.array(decomposed, "<u4"),

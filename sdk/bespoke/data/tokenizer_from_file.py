@@ -103,7 +103,9 @@ class _File:
         self._check()
         added = self.sections["added"]
         text = self.sections["added_text"].tobytes()
-        self.added = {record[0]: (self._decoded(text[record[2] : record[2] + record[3]]), record[1]) for record in added.tolist()}
+        self.added = {
+            record[0]: (self._decoded(text[record[2] : record[2] + record[3]]), record[1]) for record in added.tolist()
+        }
         self.kind, self.components = self._kind()
         self.texts = self._texts()
 
@@ -112,25 +114,39 @@ class _File:
         plain = {"single_word": False, "lstrip": False, "rstrip": False}
         added = [
             {
-                "id": token_id, "content": content, **plain, "normalized": bool(flags & AddedFlag.normalized),
+                "id": token_id,
+                "content": content,
+                **plain,
+                "normalized": bool(flags & AddedFlag.normalized),
                 "special": bool(flags & AddedFlag.protected),
             }
             for token_id, (content, flags) in sorted(self.added.items())
-        ]  # fmt: skip
+        ]
         unknown = self.settings["unknown"]
         model = {
-            **_model(self.kind), "unk_token": None if unknown == NONE else self.text(unknown),
-            "fuse_unk": bool(self.settings["flags"] & Flag.fuses_unknown), "vocab": self._vocabulary(), "merges": self._merges(),
-        }  # fmt: skip
+            **_model(self.kind),
+            "unk_token": None if unknown == NONE else self.text(unknown),
+            "fuse_unk": bool(self.settings["flags"] & Flag.fuses_unknown),
+            "vocab": self._vocabulary(),
+            "merges": self._merges(),
+        }
         return {
-            "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "post_processor": None, **self.components,
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": added,
+            "post_processor": None,
+            **self.components,
             "model": model,
-        }  # fmt: skip
+        }
 
     def named_tokens(self) -> dict[str, Any]:
         """tokenizer_config.json."""
         ids = {name: self.settings[name] for name in ("bos", "eos") if self.settings[name] != NONE}
-        return {**{f"{name}_token": self.text(token_id) for name, token_id in ids.items()}, "add_bos_token": "bos" in ids}
+        return {
+            **{f"{name}_token": self.text(token_id) for name, token_id in ids.items()},
+            "add_bos_token": "bos" in ids,
+        }
 
     def text(self, token_id: int) -> str:
         text = self.texts[token_id]
@@ -165,9 +181,10 @@ class _File:
         merges = tables["merges"][tables["merges"][:, 0] != NONE]
         characters = tables["characters"][tables["characters"][:, 0] != NONE]
         ids = {
-            "bytes": tables["byte_ids"], "words": tables["words"],
+            "bytes": tables["byte_ids"],
+            "words": tables["words"],
             "named tokens": np.array([self.settings[name] for name in ("bos", "eos", "unknown")]),
-        }  # fmt: skip
+        }
         ids = {name: found[found != NONE] for name, found in ids.items()}
         ids |= {"merges": merges[:, [0, 1, 3]], "characters": characters[:, 1]}
         ids |= {"added tokens": tables["added"][:, 0], "control tokens": tables["control"]}
@@ -189,10 +206,12 @@ class _File:
         flags = self.settings["flags"]
         try:
             given = TokenizerKind(
-                Pattern(self.settings["pattern"]), Prefix(self.settings["prefix"]), most_numbers=self.settings["most_numbers"],
+                Pattern(self.settings["pattern"]),
+                Prefix(self.settings["prefix"]),
+                most_numbers=self.settings["most_numbers"],
                 letters=r"[\p{L}\p{M}]" if self._is_letter(_ACUTE) else r"\p{L}",
                 **{flag.name: bool(flags & flag) for flag in Flag if flag.name in _NAMES},  # type: ignore[arg-type]
-            )  # fmt: skip
+            )
             parts = components(given)
             kind = read_kind({**parts, "added_tokens": [], "model": _model(given)}, self.subject)
         except (ValueError, ModelError):
@@ -218,7 +237,9 @@ class _File:
         texts: list[str | None]
         if self.kind.pattern == Pattern.sentencepiece:
             bytes_of = {token_id: name for token_id, name in self._byte_tokens() if token_id != NONE}
-            spelled = (bytes_of.get(n) or self._decoded(data[a:b]).replace(" ", SPACE_SIGN) for n, (a, b) in enumerate(borders))
+            spelled = (
+                bytes_of.get(n) or self._decoded(data[a:b]).replace(" ", SPACE_SIGN) for n, (a, b) in enumerate(borders)
+            )
             texts = [text or None for text in spelled]
         else:
             whole = data.decode("latin-1").translate(dict(enumerate(byte_names(byte_level=True))))
@@ -235,7 +256,11 @@ class _File:
         """Of the model, without the added tokens that it would look up and no table has: these and those behind them get their ids
         by their order. Of any other added token it makes no difference whether the model has it, and in it its id is certain."""
         tables = self.sections
-        found = {*self.merges[:, [0, 1, 3]].reshape(-1).tolist(), *self.character_ids.tolist(), *tables["words"].tolist()}
+        found = {
+            *self.merges[:, [0, 1, 3]].reshape(-1).tolist(),
+            *self.character_ids.tolist(),
+            *tables["words"].tolist(),
+        }
         found |= {*tables["byte_ids"].tolist(), self.settings["unknown"]}
         alone = self.added.keys() - found
         first = min((token_id for token_id in alone if self._is_looked_up(self.text(token_id))), default=self.size)
@@ -271,7 +296,9 @@ class _File:
         self.refuse(f"damaged {what}", "what bespoke wrote")
 
     def refuse(self, got: str, expected: str) -> NoReturn:
-        raise BundleError(self.subject, got=got, expected=expected, next_step="Build the bundle again, or copy it again")
+        raise BundleError(
+            self.subject, got=got, expected=expected, next_step="Build the bundle again, or copy it again"
+        )
 
 
 _NAMES = [field.name for field in fields(TokenizerKind) if field.name in Flag.__members__]
@@ -279,6 +306,10 @@ _NAMES = [field.name for field in fields(TokenizerKind) if field.name in Flag.__
 
 def _model(kind: TokenizerKind) -> dict[str, Any]:
     return {
-        "type": "BPE", "dropout": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
-        "byte_fallback": kind.pattern == Pattern.sentencepiece, "ignore_merges": kind.whole_words,
-    }  # fmt: skip
+        "type": "BPE",
+        "dropout": None,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "byte_fallback": kind.pattern == Pattern.sentencepiece,
+        "ignore_merges": kind.whole_words,
+    }

@@ -72,7 +72,13 @@ def _after_gpt2(letters: str, excluded: str, numbers: str, most: int) -> tuple[s
     lead = r"[^\r\n\p{L}\p{N}]"
     text = rf"{_CONTRACTIONS}|{lead}?{letters}+|{numbers}{count}| ?[^\s{excluded}{numbers}]+{_LINES_AND_SPACES}"
     kind = TokenizerKind(
-        Pattern.llama3, letters=letters, numbers=numbers, spaces=r"\s", before_letters=lead, newlines=r"[\r\n]", most_numbers=most
+        Pattern.llama3,
+        letters=letters,
+        numbers=numbers,
+        spaces=r"\s",
+        before_letters=lead,
+        newlines=r"[\r\n]",
+        most_numbers=most,
     )
     return text, kind
 
@@ -103,7 +109,11 @@ def read_kind(document: Mapping[str, Any], subject: str) -> TokenizerKind:
     for token in document["added_tokens"]:
         for name in ("single_word", "lstrip", "rstrip"):
             if token[name]:
-                refuse(f"{subject}: added token {token['content']!r}", f"{name} = true", "one that leaves what is around it")
+                refuse(
+                    f"{subject}: added token {token['content']!r}",
+                    f"{name} = true",
+                    "one that leaves what is around it",
+                )
     normalizers = _steps(document["normalizer"], "normalizers")
     splits = _steps(document["pre_tokenizer"], "pretokenizers")
     decoders = _steps(document["decoder"], "decoders")
@@ -128,7 +138,9 @@ def components(kind: TokenizerKind) -> dict[str, Any]:
         own_pattern = kind.pattern == Pattern.gpt2
         if not own_pattern:
             said = (kind.letters, kind.most_numbers)
-            regex = next((text for text, known in _WRITTEN_OUT.items() if (known.letters, known.most_numbers) == said), "")
+            regex = next(
+                (text for text, known in _WRITTEN_OUT.items() if (known.letters, known.most_numbers) == said), ""
+            )
             splits.append({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False})
         if kind.single_digits:
             splits.append(_DIGITS)
@@ -159,7 +171,9 @@ def _check_model(model: Mapping[str, Any], subject: str) -> None:
             refuse(f"{subject}: model.{name}", repr(model[name]), "none")
 
 
-def _byte_level(model: Any, normalizers: list[Any], splits: list[Any], decoders: list[Any], subject: str) -> TokenizerKind:
+def _byte_level(
+    model: Any, normalizers: list[Any], splits: list[Any], decoders: list[Any], subject: str
+) -> TokenizerKind:
     if [step["type"] for step in normalizers] not in ([], ["NFC"]):
         refuse(f"{subject}: normalizer", _names(normalizers), "none or NFC")
     if [step["type"] for step in decoders] != ["ByteLevel"]:
@@ -174,7 +188,9 @@ def _byte_level(model: Any, normalizers: list[Any], splits: list[Any], decoders:
         (first,) = before
         if own_pattern and first == _DIGITS:
             kind = replace(_GPT2, single_digits=True)
-        elif not own_pattern and first["type"] == "Split" and (first["behavior"], first["invert"]) == ("Isolated", False):
+        elif (
+            not own_pattern and first["type"] == "Split" and (first["behavior"], first["invert"]) == ("Isolated", False)
+        ):
             kind = _WRITTEN_OUT.get(first["pattern"].get("Regex", ""))
     if kind is None:
         shown = "; ".join(repr(step["pattern"]) if step["type"] == "Split" else repr(step) for step in splits)
@@ -182,9 +198,15 @@ def _byte_level(model: Any, normalizers: list[Any], splits: list[Any], decoders:
     return replace(kind, nfc=bool(normalizers), whole_words=bool(model.get("ignore_merges")))
 
 
-def _sentencepiece(model: Any, normalizers: list[Any], splits: list[Any], decoders: list[Any], subject: str) -> TokenizerKind:
+def _sentencepiece(
+    model: Any, normalizers: list[Any], splits: list[Any], decoders: list[Any], subject: str
+) -> TokenizerKind:
     if not model.get("byte_fallback"):
-        refuse(f"{subject}: model.byte_fallback", "false, without ByteLevel before it", "byte-level BPE, or BPE with byte fallback")
+        refuse(
+            f"{subject}: model.byte_fallback",
+            "false, without ByteLevel before it",
+            "byte-level BPE, or BPE with byte fallback",
+        )
     if model.get("ignore_merges"):
         refuse(f"{subject}: model.ignore_merges", "true", "false beside byte_fallback")
     if decoders not in (_DECODING, [*_DECODING, _STRIP]):
@@ -192,7 +214,11 @@ def _sentencepiece(model: Any, normalizers: list[Any], splits: list[Any], decode
     kind = TokenizerKind(Pattern.sentencepiece, strips_space=decoders[-1] == _STRIP)
     if normalizers:
         if normalizers not in ([_REPLACE], [_PREPEND, _REPLACE]):
-            refuse(f"{subject}: normalizer", repr(normalizers), f"spaces replaced by {SPACE_SIGN}, with or without one put before")
+            refuse(
+                f"{subject}: normalizer",
+                repr(normalizers),
+                f"spaces replaced by {SPACE_SIGN}, with or without one put before",
+            )
         # A split at spaces, as Gemma's, finds none any more.
         if splits and [(step["type"], step.get("pattern")) for step in splits] != [("Split", {"String": " "})]:
             refuse(f"{subject}: pre_tokenizer", repr(splits), "none")

@@ -82,9 +82,15 @@ class ForwardOnly(torch.nn.Module):
         self._find_states()
 
     def forward(
-        self, tokens: torch.Tensor, targets: torch.Tensor, mask: torch.Tensor, g: torch.Tensor, rate: torch.Tensor,
-        begun: torch.Tensor, *noise: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+        self,
+        tokens: torch.Tensor,
+        targets: torch.Tensor,
+        mask: torch.Tensor,
+        g: torch.Tensor,
+        rate: torch.Tensor,
+        begun: torch.Tensor,
+        *noise: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         b = self._stepped(tokens, targets, mask, g, rate, begun, noise)
         for name, buffer in self.states.items():
             getattr(self, buffer).copy_(b.stored[name])
@@ -97,7 +103,15 @@ class ForwardOnly(torch.nn.Module):
         # Each a tensor of its own: an exporter takes one that comes twice for one operand.
         counter = (torch.ones(1, dtype=torch.int64), torch.ones(1, dtype=torch.int64))
         noise = (torch.zeros(self.queries, self.trained),) if self.noise == "input" else counter
-        return tokens, tokens.clone(), torch.ones(shape), torch.zeros(self.queries), torch.zeros(1), torch.zeros(1), *noise
+        return (
+            tokens,
+            tokens.clone(),
+            torch.ones(shape),
+            torch.zeros(self.queries),
+            torch.zeros(1),
+            torch.zeros(1),
+            *noise,
+        )
 
     def methods(self) -> dict[str, tuple[torch.nn.Module, tuple[torch.Tensor, ...]]]:
         """`forward`, and `finish` over the same buffers: forward(g, rate) -> the trained pieces, in the order of `pieces`, after at
@@ -123,20 +137,32 @@ class ForwardOnly(torch.nn.Module):
     # ---- the step ----------------------------------------------------------------------------------------------------------
 
     def _stepped(
-        self, tokens: torch.Tensor, targets: torch.Tensor, mask: torch.Tensor, g: torch.Tensor, rate: torch.Tensor,
-        begun: torch.Tensor | None, noise: tuple[torch.Tensor, ...],
-    ) -> DirectBuilder:  # fmt: skip
+        self,
+        tokens: torch.Tensor,
+        targets: torch.Tensor,
+        mask: torch.Tensor,
+        g: torch.Tensor,
+        rate: torch.Tensor,
+        begun: torch.Tensor | None,
+        noise: tuple[torch.Tensor, ...],
+    ) -> DirectBuilder:
         states: dict[str, torch.Tensor] = {name: getattr(self, buffer) for name, buffer in self.states.items()}
         if begun is not None:
             states = {name: torch.where(begun > 0.5, value, 0.0) for name, value in states.items()}
         states |= {name: (rate if which == "rate" else g[which]).reshape(()) for name, which in self.last.items()}
         b = DirectBuilder(
-            self.model, self.training, tokens, targets, mask, group=self._group,
+            self.model,
+            self.training,
+            tokens,
+            targets,
+            mask,
+            group=self._group,
             adapter_tensors={name: self._tensor(name) for name in self.pieces},
             states=states,
             numbers={"batch_tokens": mask.sum(), "learning_rate": torch.zeros(()), **self._constants()},
-            draw=self._draw(noise), widest=True,
-        )  # fmt: skip
+            draw=self._draw(noise),
+            widest=True,
+        )
         self.optimizer.train_step(cast(PlanBuilder, b), self.model, self.options)
         return b
 
@@ -179,7 +205,9 @@ class ForwardOnly(torch.nn.Module):
 
         def drawn(name: str, shape: tuple[int, ...], query: int, distribution: Any) -> torch.Tensor:
             if query not in of_query:
-                of_query[query] = noise[0][query] if self.noise == "input" else self._by_counter(query, noise, distribution)
+                of_query[query] = (
+                    noise[0][query] if self.noise == "input" else self._by_counter(query, noise, distribution)
+                )
             start = self._starts[name]
             return of_query[query][start : start + math.prod(shape)].reshape(shape)
 
@@ -224,17 +252,24 @@ def _check(record: MethodRecord, bundle: Bundle, length: int) -> None:
     plan = read_plan(bundle.read(file), file, bundle.manifest.graphs)
     if "finish" not in plan.sections:
         raise ConfigError(
-            f"method '{record.name}'", got="a step that makes its own update", expected="one whose update trails by a call",
+            f"method '{record.name}'",
+            got="a step that makes its own update",
+            expected="one whose update trails by a call",
             next_step="Build the bundle with a method that does, where there is an option `dual_forwarding`: yes",
-        )  # fmt: skip
+        )
     handed = {*BATCH, "learning_rate", "batch_tokens", *record.scalars}
-    named = [value.place.name for value in plan.values if value.role in ("batch", "scalar") and isinstance(value.place, Named)]
+    named = [
+        value.place.name
+        for value in plan.values
+        if value.role in ("batch", "scalar") and isinstance(value.place, Named)
+    ]
     if others := sorted({name.split("*")[0] for name in named} - handed):
         raise ConfigError(
-            f"method '{record.name}'", got=f"a step that reads {', '.join(others)}",
+            f"method '{record.name}'",
+            got=f"a step that reads {', '.join(others)}",
             expected=f"one that reads no more than {', '.join(sorted(handed))}",
             next_step="Train with the device core, which runs every method",
-        )  # fmt: skip
+        )
 
 
 class _Method(torch.nn.Module):
@@ -270,7 +305,12 @@ def _embedding(tokens: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, 
 
 
 def _head(
-    h: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, targets: torch.Tensor, start: torch.Tensor, *state: torch.Tensor
+    h: torch.Tensor,
+    codes: torch.Tensor,
+    scales: torch.Tensor,
+    targets: torch.Tensor,
+    start: torch.Tensor,
+    *state: torch.Tensor,
 ) -> tuple[torch.Tensor, ...]:
     names = ("m", "l", "label", "best")
     new = head_chunk(h, _decoded(codes, scales, h.shape[1]), targets, start, dict(zip(names, state, strict=True)))

@@ -38,9 +38,13 @@ _LICENCES = "licences/"
 
 @opens_files
 def export_base(
-    bundle: Path | str, folder: Path | str, *, pin_sha256: str | None = None, public_key: bytes | None = None,
+    bundle: Path | str,
+    folder: Path | str,
+    *,
+    pin_sha256: str | None = None,
+    public_key: bytes | None = None,
     require_authenticated: bool = False,
-) -> Path:  # fmt: skip
+) -> Path:
     """Writes `folder`/base.gguf, the base model of `bundle` for llama.cpp, and returns its path.
 
     With an adapter of `PersonalModel.export_adapter(..., "gguf")`, llama.cpp answers from the weights that it was trained on. The
@@ -69,9 +73,11 @@ def _check(config: ModelConfig) -> None:
     for subject, given, expected in (("sliding_window", window, None), ("rope_local.kind", local, "default")):
         if given != expected:
             raise UnsupportedModel(
-                f"the base for llama.cpp: {subject}", got=str(given), expected=f"{expected}, as llama.cpp has it",
+                f"the base for llama.cpp: {subject}",
+                got=str(given),
+                expected=f"{expected}, as llama.cpp has it",
                 next_step="Use the bundle itself, or the model merged for transformers",
-            )  # fmt: skip
+            )
 
 
 def _write(bundle: Bundle, path: Path) -> None:
@@ -215,6 +221,8 @@ def _replaceable(folder: Path) -> None:
     """Only what was written here before."""
     if not (folder / FILE).is_file():
         raise BundleError(
-            str(folder), got="a folder with something else in it", expected=f"no folder, or one that holds {FILE}",
+            str(folder),
+            got="a folder with something else in it",
+            expected=f"no folder, or one that holds {FILE}",
             next_step="Choose another folder, or delete this one",
-        )  # fmt: skip
+        )

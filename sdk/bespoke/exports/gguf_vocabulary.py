@@ -59,15 +59,23 @@ def _check_bytes(model: dict[str, Any], kind: TokenizerKind) -> None:
     byte_level = kind.pattern != Pattern.sentencepiece
     missing = [name for name in byte_names(byte_level) if name not in model["vocab"]]
     if missing and not byte_level:
-        refuse(f"{_LLAMA_CPP}: model.vocab", f"no token {missing[0]!r} ({len(missing)} missing)", "a token for each byte")
+        refuse(
+            f"{_LLAMA_CPP}: model.vocab", f"no token {missing[0]!r} ({len(missing)} missing)", "a token for each byte"
+        )
     if missing and model.get("unk_token") is not None:
-        refuse(f"{_LLAMA_CPP}: model.unk_token", repr(model["unk_token"]), "none: llama.cpp leaves out what has no token")
+        refuse(
+            f"{_LLAMA_CPP}: model.unk_token", repr(model["unk_token"]), "none: llama.cpp leaves out what has no token"
+        )
 
 
 def _name(kind: TokenizerKind) -> str:
     """Of the pre-tokenizer in llama.cpp."""
     if kind.prefix != Prefix.none:
-        refuse(f"{_LLAMA_CPP}: pre_tokenizer", "add_prefix_space = true", "none: llama.cpp puts no space before byte-level BPE")
+        refuse(
+            f"{_LLAMA_CPP}: pre_tokenizer",
+            "add_prefix_space = true",
+            "none: llama.cpp puts no space before byte-level BPE",
+        )
     if kind.pattern == Pattern.gpt2:
         return "smollm" if kind.single_digits else "gpt-2"
     return _MOST_NUMBERS[kind.most_numbers] if kind.letters == r"\p{L}" else "qwen35"

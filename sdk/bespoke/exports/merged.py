@@ -32,16 +32,25 @@ __all__ = ["write_merged"]
 
 CONFIG = "config.json"
 COPIED = (
-    "generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json",
-    "added_tokens.json", "chat_template.jinja", "vocab.json", "merges.txt", "LICENSE*", "NOTICE*",
-)  # fmt: skip
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "vocab.json",
+    "merges.txt",
+    "LICENSE*",
+    "NOTICE*",
+)
 OF_STORED_WEIGHTS = ("torch_dtype", "quantization_config")  # in config.json: they do not hold of the merged ones
 WEIGHTS_AT_ONCE = 1 << 20  # decoded in memory
 
 
 def write_merged(
     bundle: Bundle, adapter: Mapping[str, np.ndarray], model: Path, weights: WeightSource, out: Path
-) -> Path:  # fmt: skip
+) -> Path:
     """Writes the folder `out`: config.json, model.safetensors, tokenizer and licence. Memory is a few rows of weights.
 
     `adapter`: every piece by its full name, float32. `model`: the folder that the bundle was built from, and `weights`, what it
@@ -63,7 +72,9 @@ def write_merged(
                     for rows in _merged_rows(bundle, tensors, adapter, group, source):
                         writer.write(source.name, _rounded(rows, source.name))
         settings = {name: value for name, value in _settings(model / CONFIG).items() if name not in OF_STORED_WEIGHTS}
-        whole.new_file(CONFIG).write_text(json.dumps(settings | {"dtype": "float16"}, indent=2) + "\n", encoding="utf-8")
+        whole.new_file(CONFIG).write_text(
+            json.dumps(settings | {"dtype": "float16"}, indent=2) + "\n", encoding="utf-8"
+        )
         for pattern in COPIED:
             for path in (path for path in model.glob(pattern) if not path.is_dir()):
                 with _reading(path), open_plain(path) as file, whole.new_file(path.name).open("wb") as copy:
@@ -123,9 +134,11 @@ def _rounded(rows: np.ndarray, name: str) -> np.ndarray:
         rounded = rows.astype(np.float16)
     if not np.isfinite(rounded).all():
         raise AdapterError(
-            f"tensor {name}, merged", got=f"a number of size {np.abs(rows).max():g}",
-            expected=f"at most {np.finfo(np.float16).max:g}", next_step="Export the adapter as 'peft' and merge it in float32",
-        )  # fmt: skip
+            f"tensor {name}, merged",
+            got=f"a number of size {np.abs(rows).max():g}",
+            expected=f"at most {np.finfo(np.float16).max:g}",
+            next_step="Export the adapter as 'peft' and merge it in float32",
+        )
     return rounded
 
 
@@ -139,15 +152,19 @@ def _check_base(bundle: Bundle, checkpoint: WeightSource, sources: Mapping[str, 
                 continue
             if not there or not np.array_equal(tensors[source.target], checkpoint.vector(source.name) + _added(source)):
                 raise AdapterError(
-                    f"model {model}", got=f"another model: {source.name} differs",
-                    expected="the one that the bundle was built from", next_step="Name that one",
-                )  # fmt: skip
+                    f"model {model}",
+                    got=f"another model: {source.name} differs",
+                    expected="the one that the bundle was built from",
+                    next_step="Name that one",
+                )
 
 
 def _replaceable(folder: Path) -> None:
     """Only what was written here before."""
     if not (folder / SINGLE).is_file() or not (folder / CONFIG).is_file():
         raise AdapterError(
-            str(folder), got="a folder with something else in it", expected="no folder, or a model that was merged before",
+            str(folder),
+            got="a folder with something else in it",
+            expected="no folder, or a model that was merged before",
             next_step="Choose another folder, or delete this one",
-        )  # fmt: skip
+        )

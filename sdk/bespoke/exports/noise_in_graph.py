@@ -17,9 +17,13 @@ __all__ = ["noise_in_graph"]
 
 
 def noise_in_graph(
-    first: torch.Tensor, second: torch.Tensor, query: int, seed: torch.Tensor, step: torch.Tensor,
+    first: torch.Tensor,
+    second: torch.Tensor,
+    query: int,
+    seed: torch.Tensor,
+    step: torch.Tensor,
     distribution: Literal["normal", "rademacher"],
-) -> torch.Tensor:  # fmt: skip
+) -> torch.Tensor:
     """z, float32 (4 n), of the counters (first, second, query, step). first, second: int32 (n); seed, step: int64 (1)."""
     words = _philox(first.to(torch.int64), second.to(torch.int64), query, step, seed)
     if distribution == "rademacher":
@@ -33,7 +37,9 @@ def noise_in_graph(
     return torch.stack(lanes, -1).reshape(-1)
 
 
-def _philox(c0: torch.Tensor, c1: torch.Tensor, query: int, step: torch.Tensor, seed: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def _philox(
+    c0: torch.Tensor, c1: torch.Tensor, query: int, step: torch.Tensor, seed: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
     """Words 0 to 3 of each counter, int64. Products wrap at 2^64, whose lower half is exact, and a shift keeps the sign, which the
     mask takes off."""
     c2, c3 = torch.zeros_like(c0) + query, torch.zeros_like(c0) + step
@@ -41,7 +47,10 @@ def _philox(c0: torch.Tensor, c1: torch.Tensor, query: int, step: torch.Tensor, 
     for _ in range(ROUNDS):
         product0, product1 = c0 * int(MULTIPLIERS[0]), c2 * int(MULTIPLIERS[1])
         high0, high1 = (torch.bitwise_and(torch.bitwise_right_shift(p, 32), WORD) for p in (product0, product1))
-        c0, c2 = torch.bitwise_xor(torch.bitwise_xor(high1, c1), key0), torch.bitwise_xor(torch.bitwise_xor(high0, c3), key1)
+        c0, c2 = (
+            torch.bitwise_xor(torch.bitwise_xor(high1, c1), key0),
+            torch.bitwise_xor(torch.bitwise_xor(high0, c3), key1),
+        )
         c1, c3 = torch.bitwise_and(product1, WORD), torch.bitwise_and(product0, WORD)
         key0, key1 = torch.bitwise_and(key0 + KEY_STEPS[0], WORD), torch.bitwise_and(key1 + KEY_STEPS[1], WORD)
     return c0, c1, c2, c3

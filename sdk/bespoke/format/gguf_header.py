@@ -27,7 +27,19 @@ _VERSIONS = (2, 3)
 _ALIGNMENT = 32
 _MOST_DIMENSIONS = 4
 _LONGEST_NAME = 2**16
-_SCALARS = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
+_SCALARS = {
+    0: "<u1",
+    1: "<i1",
+    2: "<u2",
+    3: "<i2",
+    4: "<u4",
+    5: "<i4",
+    6: "<f4",
+    7: "?",
+    10: "<u8",
+    11: "<i8",
+    12: "<f8",
+}
 _TEXT, _ARRAY = 8, 9
 
 
@@ -106,7 +118,9 @@ class _Reader:
         shape = tuple(self.number("<Q") for _ in range(dimensions))[::-1]
         kind, offset = self.number("<I"), self.number("<Q")
         if min(shape) < 1 or math.prod(shape) > 2 * self.size * 256 or offset > self.size:
-            raise _damaged(self.path, f"tensor {name} of shape {list(shape)} at {offset}", f"one within the {self.size} bytes")
+            raise _damaged(
+                self.path, f"tensor {name} of shape {list(shape)} at {offset}", f"one within the {self.size} bytes"
+            )
         return name, kind, shape, offset
 
     def value(self, kind: int, name: str) -> Any:

@@ -204,7 +204,9 @@ class _Reader:
         self._keys(entry, {"name", "arg", "kind"}, where)
         name, argument, kind = entry["name"], entry["arg"], entry["kind"]
         if not isinstance(name, str) or len(name) > MAX_STRING or type(kind) is not int or kind not in (1, 2):
-            raise self._refuse(where, f"an argument {shown_json(name)} of kind {shown_json(kind, 20)}", "a name, kind 1 or 2")
+            raise self._refuse(
+                where, f"an argument {shown_json(name)} of kind {shown_json(kind, 20)}", "a name, kind 1 or 2"
+            )
         if not isinstance(argument, dict) or len(argument) != 1:
             raise self._refuse(f"{where}, argument {name}", "no single value", "one value")
         ((field, value),) = argument.items()

@@ -117,7 +117,10 @@ def _absolute(target: Path | str, error: type[BespokeError]) -> Path:
     text = os.fspath(target)
     if not text or "\0" in text:
         raise error(
-            f"the folder {text!r}", got="no name that a folder can have", expected="a path", next_step="Name a folder to write to"
+            f"the folder {text!r}",
+            got="no name that a folder can have",
+            expected="a path",
+            next_step="Name a folder to write to",
         )
     return Path(os.path.abspath(text))
 
@@ -128,15 +131,19 @@ def _check_existing(target: Path, error: type[BespokeError], replaceable: Check)
             return
         if target.is_symlink() or not target.is_dir():
             raise error(
-                str(target), got="a link" if target.is_symlink() else "a file", expected="a free name or a folder to replace",
+                str(target),
+                got="a link" if target.is_symlink() else "a file",
+                expected="a free name or a folder to replace",
                 next_step="Choose another name, or remove it",
-            )  # fmt: skip
+            )
         with suppress(FileNotFoundError):
             if Path.cwd().is_relative_to(target.resolve()):
                 raise error(
-                    str(target), got="the folder that this process works in", expected="another folder, or one below it",
+                    str(target),
+                    got="the folder that this process works in",
+                    expected="another folder, or one below it",
                     next_step="Name a new folder",
-                )  # fmt: skip
+                )
         if any(target.iterdir()):
             replaceable(target)
 
@@ -148,9 +155,11 @@ def _system_errors(target: Path, error: type[BespokeError]) -> Iterator[None]:
         yield
     except OSError as problem:
         raise error(
-            str(target), got=problem.strerror or str(problem), expected="a place where a folder can be written",
+            str(target),
+            got=problem.strerror or str(problem),
+            expected="a place where a folder can be written",
             next_step="Choose another place, or make its folder writable",
-        ) from None  # fmt: skip
+        ) from None
 
 
 @contextmanager

@@ -27,7 +27,9 @@ def drawn_tokens(rows: int, positions: int, vocab_size: int, seed: int) -> tuple
     return (words.astype(np.int64) % vocab_size).astype(np.int32), mask
 
 
-def drawn_arrays(arrays: Mapping[str, DType], shape: tuple[int, int], vocab_size: int, seed: int) -> dict[str, np.ndarray]:
+def drawn_arrays(
+    arrays: Mapping[str, DType], shape: tuple[int, int], vocab_size: int, seed: int
+) -> dict[str, np.ndarray]:
     """Stand-ins for the arrays that methods ask for, by name and dtype: int64 any token of the vocabulary, float32 0 or 1."""
     return {name: _drawn(name, dtype, shape, vocab_size, seed) for name, dtype in arrays.items()}
 
@@ -47,8 +49,16 @@ def padded(tokens: np.ndarray, mask: np.ndarray, arrays: Mapping[str, np.ndarray
         return whole
 
     counted = placed(mask[:, 1:], np.float32)
-    extra = {name: placed(array, np.float32 if array.dtype == np.float32 else np.int64) for name, array in arrays.items()}
+    extra = {
+        name: placed(array, np.float32 if array.dtype == np.float32 else np.int64) for name, array in arrays.items()
+    }
     return Batch(
-        placed(tokens[:, :-1], np.int64), placed(tokens[:, 1:], np.int64), counted, length, int(counted.sum()), "general",
-        tuple(range(rows)), extra,
-    )  # fmt: skip
+        placed(tokens[:, :-1], np.int64),
+        placed(tokens[:, 1:], np.int64),
+        counted,
+        length,
+        int(counted.sum()),
+        "general",
+        tuple(range(rows)),
+        extra,
+    )

@@ -23,9 +23,21 @@ from bespoke.plan.kinds import ARRAY_PREFIX, array_name
 from bespoke.rules.noise import Stream, noise, philox
 
 __all__ = [
-    "GOLDEN_VERSION", "MAX_ELEMENTS", "MAX_TEXTS", "Golden", "GoldenDocument", "GoldenText", "GradientGolden", "GradientSource",
-    "Known", "MethodGolden", "PieceGolden", "filled_adapter", "places", "read_golden",
-]  # fmt: skip
+    "GOLDEN_VERSION",
+    "MAX_ELEMENTS",
+    "MAX_TEXTS",
+    "Golden",
+    "GoldenDocument",
+    "GoldenText",
+    "GradientGolden",
+    "GradientSource",
+    "Known",
+    "MethodGolden",
+    "PieceGolden",
+    "filled_adapter",
+    "places",
+    "read_golden",
+]
 
 GOLDEN_VERSION = 1
 MAX_ELEMENTS = 4096  # of a gradient
@@ -83,7 +95,9 @@ class MethodGolden(Settings):
     recorded: list[list[Known]] = Field(max_length=3, description="of each step, the first values that it records")
     trained: list[str] = Field(description="pieces that a step stores")
     gradient: GradientSource | None
-    moved: list[list[Known]] = Field(max_length=3, description="after each step, how far each trained piece is from its start")
+    moved: list[list[Known]] = Field(
+        max_length=3, description="after each step, how far each trained piece is from its start"
+    )
 
 
 class GoldenText(Settings):
@@ -121,10 +135,12 @@ class Golden(Settings):
         """What the file holds."""
         text = dumps_canonical(self.document.model_dump(mode="json"))
         return {
-            "document": np.frombuffer(text, np.uint8), "tokens": self.tokens, "mask": self.mask,
+            "document": np.frombuffer(text, np.uint8),
+            "tokens": self.tokens,
+            "mask": self.mask,
             **{f"gradient.{name}": elements for name, elements in self.gradients.items()},
             **{f"{ARRAY_PREFIX}{name}": array for name, array in self.batch_arrays.items()},
-        }  # fmt: skip
+        }
 
 
 def read_golden(

@@ -28,16 +28,27 @@ TOLERANCE = 1e-3  # relative; how such a method rounds is not known
 
 
 def first_step(
-    m: GoldenMethod, files: Mapping[str, Path], adapter: Mapping[str, np.ndarray], batch: Batch, seed: int, trained: list[str]
+    m: GoldenMethod,
+    files: Mapping[str, Path],
+    adapter: Mapping[str, np.ndarray],
+    batch: Batch,
+    seed: int,
+    trained: list[str],
 ) -> MethodGolden:
     """Loss of its first step on `batch`, of the shape that its first plan takes; nothing where that is no finite number."""
     (rate,) = rates(m.training, 1)
     loss = _loss(m, files, adapter, batch, rate, seed)
     known = [Known(value=loss, tolerance=max(TOLERANCE * abs(loss), TOLERANCE**2))] if math.isfinite(loss) else []
     return MethodGolden(
-        name=m.name, learning_rates=[rate] if known else [], micro_batches=1, losses=known, recorded=[], trained=trained,
-        gradient=None, moved=[],
-    )  # fmt: skip
+        name=m.name,
+        learning_rates=[rate] if known else [],
+        micro_batches=1,
+        losses=known,
+        recorded=[],
+        trained=trained,
+        gradient=None,
+        moved=[],
+    )
 
 
 def _loss(
@@ -48,9 +59,12 @@ def _loss(
     buffers = Buffers([code], device)
     buffers.fill(adapter)
     interpreter = Interpreter(
-        code, [m.functions[graph.key] for graph in plan.graphs], Weights(lambda group: map_tensors(files[group]), device), buffers,
+        code,
+        [m.functions[graph.key] for graph in plan.graphs],
+        Weights(lambda group: map_tensors(files[group]), device),
+        buffers,
         device,
-    )  # fmt: skip
+    )
     scalars = {**m.scalars, "learning_rate": rate, "step": 1.0, "batch_tokens": float(batch.tokens_trained)}
     buffers.begin_step()
     metrics: dict[str, float] = {}

@@ -56,10 +56,16 @@ Run = FirstOrder | ZerothOrder
 
 
 def make_golden(
-    folder: Path, model: ModelSpec, files: Mapping[str, Path], initial: Mapping[str, np.ndarray], methods: Sequence[GoldenMethod],
-    shortest: int, tokenizer: Tokenizer | None, progress: Callable[[int, int], None] = lambda done, total: None,
+    folder: Path,
+    model: ModelSpec,
+    files: Mapping[str, Path],
+    initial: Mapping[str, np.ndarray],
+    methods: Sequence[GoldenMethod],
+    shortest: int,
+    tokenizer: Tokenizer | None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
     rounding: float = 0.0,
-) -> Golden:  # fmt: skip
+) -> Golden:
     """Golden vectors of a model folder whose converted weights are `files`, by group; `initial` is the bundle's adapter, `shortest`
     the shortest of its sequence lengths. `rounding`: by what share losses may be off that a target does not compute in fp32."""
     with one_thread():
@@ -78,9 +84,16 @@ def one_thread() -> Iterator[None]:
 
 
 def _make_golden(
-    folder: Path, model: ModelSpec, files: Mapping[str, Path], initial: Mapping[str, np.ndarray], methods: Sequence[GoldenMethod],
-    shortest: int, tokenizer: Tokenizer | None, progress: Callable[[int, int], None], rounding: float,
-) -> Golden:  # fmt: skip
+    folder: Path,
+    model: ModelSpec,
+    files: Mapping[str, Path],
+    initial: Mapping[str, np.ndarray],
+    methods: Sequence[GoldenMethod],
+    shortest: int,
+    tokenizer: Tokenizer | None,
+    progress: Callable[[int, int], None],
+    rounding: float,
+) -> Golden:
     document = _draft(model)
     start = filled_adapter(initial, document)
     tokens, mask = _batch(model, methods, shortest)
@@ -112,10 +125,16 @@ def _make_golden(
             update={
                 "loss": known(exact.mean_loss, rough.mean_loss, floor=floor),
                 "next_token_loss": known(float(exact.losses[0, -1]), float(rough.losses[0, -1]), floor=floor),
-                "pieces": [_piece(p, exact, rough, largest) if model.lora.trains(p.name) else p for p in document.pieces],
+                "pieces": [
+                    _piece(p, exact, rough, largest) if model.lora.trains(p.name) else p for p in document.pieces
+                ],
                 "methods": [
                     first_step(
-                        m, files, start, padded(tokens, mask, arrays, m.training.batch_size, m.plans[0].sequence_length), SEED,
+                        m,
+                        files,
+                        start,
+                        padded(tokens, mask, arrays, m.training.batch_size, m.plans[0].sequence_length),
+                        SEED,
                         trained_pieces(m, start),
                     )
                     if run is None
@@ -125,17 +144,20 @@ def _make_golden(
                 "texts": golden_texts(tokenizer, SEED) if tokenizer is not None else [],
             }
         ),
-        tokens=tokens, mask=mask,
+        tokens=tokens,
+        mask=mask,
         gradients={
             p.name: _elements(p, exact.gradients[p.name]).astype(np.float32)
             for p in document.pieces
             if exact.gradients and model.lora.trains(p.name)
         },
         batch_arrays=arrays,
-    )  # fmt: skip
+    )
 
 
-def longest_golden(model: ModelSpec, methods: Sequence[GoldenMethod], shortest: int, tokenizer: Tokenizer | None) -> Golden:
+def longest_golden(
+    model: ModelSpec, methods: Sequence[GoldenMethod], shortest: int, tokenizer: Tokenizer | None
+) -> Golden:
     """As many numbers as `make_golden` gives, or more, each as long as JSON writes one: for telling the size of the file."""
     number = Known(value=-LONG, tolerance=LONG)
     document = _draft(model)
@@ -148,16 +170,21 @@ def longest_golden(model: ModelSpec, methods: Sequence[GoldenMethod], shortest: 
     return Golden(
         document=document.model_copy(
             update={
-                "b_scale": LONG, "loss": number, "next_token_loss": number,
-                "pieces": [p.model_copy(update={"gradient": gradient if p in trained else None}) for p in document.pieces],
+                "b_scale": LONG,
+                "loss": number,
+                "next_token_loss": number,
+                "pieces": [
+                    p.model_copy(update={"gradient": gradient if p in trained else None}) for p in document.pieces
+                ],
                 "methods": [_longest(m, list(shapes), number) for m in methods],
                 "texts": golden_texts(tokenizer, SEED) if tokenizer is not None else [],
             }
         ),
-        tokens=tokens, mask=mask,
+        tokens=tokens,
+        mask=mask,
         gradients={p.name: np.zeros(len(places(p, sizes[p.name], SEED)), np.float32) for p in trained},
         batch_arrays=_arrays(model, methods, tokens),
-    )  # fmt: skip
+    )
 
 
 def _longest(m: GoldenMethod, pieces: list[str], number: Known) -> MethodGolden:
@@ -166,11 +193,15 @@ def _longest(m: GoldenMethod, pieces: list[str], number: Known) -> MethodGolden:
     row, knows = [number] * len(trained), m.promises is not None
     count = promised_numbers(m.options)[0] if knows else 0
     return MethodGolden(
-        name=m.name, learning_rates=[LONG] * STEPS, micro_batches=2, losses=[number] * (STEPS if knows else 1),
-        recorded=[[number] * count] * STEPS, trained=trained,
+        name=m.name,
+        learning_rates=[LONG] * STEPS,
+        micro_batches=2,
+        losses=[number] * (STEPS if knows else 1),
+        recorded=[[number] * count] * STEPS,
+        trained=trained,
         gradient=GradientSource(kind="accumulator", suffix=".gradient", divisor=LONG) if knows else None,
         moved=[row] * (STEPS - 1) if knows else [],
-    )  # fmt: skip
+    )
 
 
 def known(exact: float, rough: float, *, floor: float = FLOOR, least: float = 0.0) -> Known:
@@ -190,7 +221,9 @@ def _run(m: GoldenMethod, model: ModelSpec, start: Mapping[str, np.ndarray], rou
     if m.promises is None:
         return None
     kind = PROMISED_OPTIONS[m.promises]
-    options = kind(**{name: getattr(m.options, name) for name in kind.model_fields})  # what a method has besides changes no promise
+    options = kind(
+        **{name: getattr(m.options, name) for name in kind.model_fields}
+    )  # what a method has besides changes no promise
     return ESTIMATES[m.promises](options, m.training, trained, model, start, SEED, rounding)
 
 
@@ -206,9 +239,15 @@ def _draft(model: ModelSpec) -> GoldenDocument:
         for tensor, name in enumerate(model.adapter_shapes(group))
     ]
     return GoldenDocument(
-        version=GOLDEN_VERSION, seed=SEED, b_scale=float(np.float32(B_SHARE / (model.lora.scale * model.lora.rank**0.5))),
-        loss=nothing, next_token_loss=nothing, pieces=pieces, methods=[], texts=[],
-    )  # fmt: skip
+        version=GOLDEN_VERSION,
+        seed=SEED,
+        b_scale=float(np.float32(B_SHARE / (model.lora.scale * model.lora.rank**0.5))),
+        loss=nothing,
+        next_token_loss=nothing,
+        pieces=pieces,
+        methods=[],
+        texts=[],
+    )
 
 
 def _batch(model: ModelSpec, methods: Sequence[GoldenMethod], shortest: int) -> tuple[np.ndarray, np.ndarray]:
@@ -226,9 +265,11 @@ def _arrays(model: ModelSpec, methods: Sequence[GoldenMethod], tokens: np.ndarra
         for name, dtype in (entry for plan in m.plans for entry in arrays_of(plan).items()):
             if asked.setdefault(name, dtype) != dtype:
                 raise PluginError(
-                    f"optimizer '{m.name}', array '{name}'", got=dtype, expected=f"{asked[name]}, as another method asks",
+                    f"optimizer '{m.name}', array '{name}'",
+                    got=dtype,
+                    expected=f"{asked[name]}, as another method asks",
                     next_step="Build a bundle for each of them",
-                )  # fmt: skip
+                )
     drawn = drawn_arrays(asked, (tokens.shape[0], tokens.shape[1] - 1), model.config.vocab_size, SEED)
     return {name: array if array.dtype == np.float32 else array.astype(np.int32) for name, array in drawn.items()}
 

@@ -31,11 +31,14 @@ def rates(training: Training, steps: int = STEPS) -> list[float]:
     """Learning rates of the first steps of a whole run."""
     return [
         learning_rate_at(
-            step, peak=training.learning_rate, schedule=training.schedule, warmup_steps=training.warmup_steps,
+            step,
+            peak=training.learning_rate,
+            schedule=training.schedule,
+            warmup_steps=training.warmup_steps,
             total_steps=training.steps,
         )
         for step in range(1, steps + 1)
-    ]  # fmt: skip
+    ]
 
 
 class FirstOrder:
@@ -71,7 +74,11 @@ class FirstOrder:
 
     def _adapter(self, block: int) -> Mapping[str, torch.Tensor]:
         prefix = f"block_{block:02d}."
-        whole = {name: self._now.get(name, torch.as_tensor(value)) for name, value in self.start.items() if name.startswith(prefix)}
+        whole = {
+            name: self._now.get(name, torch.as_tensor(value))
+            for name, value in self.start.items()
+            if name.startswith(prefix)
+        }
         return {name.removeprefix(prefix): value.detach() for name, value in whole.items()}
 
     def advance(self, step: int, base: Sequence[Lane]) -> None:
@@ -90,7 +97,9 @@ class FirstOrder:
             self._now = {name: torch.nn.Parameter(torch.tensor(self.start[name])) for name in self.trained}
             self._optimizer = _optimizer(self.rule, list(self._now.values()))
         self._set(self._optimizer, self._now, lane.gradients, step)
-        moved = [float((p.detach().double() - torch.as_tensor(self.start[name])).norm()) for name, p in self._now.items()]
+        moved = [
+            float((p.detach().double() - torch.as_tensor(self.start[name])).norm()) for name, p in self._now.items()
+        ]
         if step == 1:
             self._measure(self.rule, moved, exact, rough)
         self.moved.append(
@@ -129,7 +138,9 @@ class FirstOrder:
         optimizer.step()
         return p.detach() - start
 
-    def _set(self, optimizer: torch.optim.Optimizer, now: Tensors, gradients: Mapping[str, torch.Tensor], step: int) -> None:
+    def _set(
+        self, optimizer: torch.optim.Optimizer, now: Tensors, gradients: Mapping[str, torch.Tensor], step: int
+    ) -> None:
         for name, p in now.items():
             p.grad = gradients[name].float().clone()
         if self.training.clip_norm is not None:
@@ -145,9 +156,15 @@ class FirstOrder:
 
     def result(self, name: str) -> MethodGolden:
         return MethodGolden(
-            name=name, learning_rates=self.rates, micro_batches=2 if self.training.accumulation > 1 else 1, losses=self.losses,
-            recorded=[], trained=self.trained, gradient=self.gradient, moved=self.moved,
-        )  # fmt: skip
+            name=name,
+            learning_rates=self.rates,
+            micro_batches=2 if self.training.accumulation > 1 else 1,
+            losses=self.losses,
+            recorded=[],
+            trained=self.trained,
+            gradient=self.gradient,
+            moved=self.moved,
+        )
 
 
 def _optimizer(rule: FirstOrderOptions, parameters: list[torch.Tensor]) -> torch.optim.Optimizer:

@@ -66,10 +66,11 @@ def check_promise(m: GoldenMethod) -> None:
     arrays = sorted({name for plan in m.plans for name in arrays_of(plan)})
     if arrays and m.promises is not None:
         raise PluginError(
-            f"optimizer '{m.name}', promises = '{m.promises}'", got=f"plans that read the arrays {', '.join(arrays)}",
+            f"optimizer '{m.name}', promises = '{m.promises}'",
+            got=f"plans that read the arrays {', '.join(arrays)}",
             expected="a loss of tokens, targets and mask alone: that is what all promises are about",
             next_step="Set promises = None",
-        )  # fmt: skip
+        )
     if m.promises in (None, "exact_gradients"):
         return
     count, each = promised_numbers(m.options)
@@ -158,9 +159,11 @@ def _as_the_library_writes(
     update(b, (gradients(group) for group in model.blocks), rule)
     found_by_name = ("state", "call", "step")
     return _Stores(
-        b.draft.sections.values(), [graph.key for graph in b.draft.graphs],
-        lambda value: b.draft.values[value].name if b.draft.values[value].lifetime in found_by_name else None, holes,
-    )  # fmt: skip
+        b.draft.sections.values(),
+        [graph.key for graph in b.draft.graphs],
+        lambda value: b.draft.values[value].name if b.draft.values[value].lifetime in found_by_name else None,
+        holes,
+    )
 
 
 @dataclass(frozen=True)
@@ -178,9 +181,12 @@ class _Stores:
     """What a step stores, by name, and how every value that is not known by name comes about. `holes` stand for any gradient."""
 
     def __init__(
-        self, sections: Iterable[Sequence[Instruction]], keys: Sequence[str], name: Callable[[int], str | None],
+        self,
+        sections: Iterable[Sequence[Instruction]],
+        keys: Sequence[str],
+        name: Callable[[int], str | None],
         holes: Iterable[int] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.name = name
         self.holes = frozenset(holes)
         self.sources: dict[str, Operand] = {}
@@ -234,4 +240,8 @@ class _Comparison:
 
     def _alike(self, mine: _Made, theirs: _Made) -> bool:
         same = (mine.key, mine.result, mine.how, mine.rows) == (theirs.key, theirs.result, theirs.how, theirs.rows)
-        return same and len(mine.operands) == len(theirs.operands) and all(map(self.values, mine.operands, theirs.operands))
+        return (
+            same
+            and len(mine.operands) == len(theirs.operands)
+            and all(map(self.values, mine.operands, theirs.operands))
+        )

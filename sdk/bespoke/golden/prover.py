@@ -144,9 +144,10 @@ class _Prover:
             if ids != text.ids:
                 raise GoldenMismatch(
                     f"Golden text {number} of {len(self.document.texts)}, {text.text[:60]!r}",
-                    got=got, expected=f"tokens {_shortened(text.ids)}",
+                    got=got,
+                    expected=f"tokens {_shortened(text.ids)}",
                     next_step="Check the version of the tokenizers package; build the bundle again if its tokenizer was changed",
-                )  # fmt: skip
+                )
         self.passed(Check("texts", None, None, len(self.document.texts), 0.0))
 
 
@@ -173,9 +174,11 @@ class _Found:
 
     def mismatch(self, what: str, *, got: str, expected: str) -> GoldenMismatch:
         return GoldenMismatch(
-            f"{self.where}, {what}", got=got, expected=expected,
+            f"{self.where}, {what}",
+            got=got,
+            expected=expected,
             next_step="Build the bundle again; if that changes nothing, this runtime computes something else: report it",
-        )  # fmt: skip
+        )
 
 
 class _MethodRun(_Found):
@@ -201,9 +204,11 @@ class _MethodRun(_Found):
         micro_batches = training.accumulation if training.accumulates else 1
         if known.micro_batches > micro_batches:
             raise GoldenMismatch(
-                f"Golden vectors of method '{self.machine.method.name}', micro_batches", got=str(known.micro_batches),
-                expected=f"at most {micro_batches}, as its training says", next_step="Build the bundle again",
-            )  # fmt: skip
+                f"Golden vectors of method '{self.machine.method.name}', micro_batches",
+                got=str(known.micro_batches),
+                expected=f"at most {micro_batches}, as its training says",
+                next_step="Build the bundle again",
+            )
         buffers = self.machine.buffers
         buffers.fill(self.prover.adapter)
         if known.gradient is not None and known.gradient.kind == "difference":
@@ -216,7 +221,9 @@ class _MethodRun(_Found):
                 wanted = known.recorded[step - 1]
                 self.hold(f"recorded values of step {step}", wanted, outcome.recorded[: len(wanted)])
             if step <= len(known.losses):
-                self.hold(f"loss of step {step}", [known.losses[step - 1]], [float(outcome.metrics.get("loss", math.nan))])
+                self.hold(
+                    f"loss of step {step}", [known.losses[step - 1]], [float(outcome.metrics.get("loss", math.nan))]
+                )
             if step == 1 and known.gradient is not None and known.gradient.kind != "difference":
                 self._gradients(known)
             if self.machine.replayable and step == 1:
@@ -235,11 +242,14 @@ class _MethodRun(_Found):
         training = self.machine.method.training
         rates = [
             learning_rate_at(
-                step, peak=training.learning_rate, schedule=training.schedule, warmup_steps=training.warmup_steps,
+                step,
+                peak=training.learning_rate,
+                schedule=training.schedule,
+                warmup_steps=training.warmup_steps,
                 total_steps=training.steps,
             )
             for step in range(1, len(known.learning_rates) + 1)
-        ]  # fmt: skip
+        ]
         wanted = [Known(value=rate, tolerance=rate * RATE_TOLERANCE) for rate in known.learning_rates]
         self.hold("learning rates of the schedule", wanted, rates)
 
@@ -275,7 +285,9 @@ class _MethodRun(_Found):
             return _float64(buffers.current[name]) - _float64(buffers.following[name])
         held = buffers.step_values if kind == "accumulator" else buffers.following
         if name + suffix not in held:
-            raise self.mismatch(f"gradient of {name}", got=f"a plan without '{name + suffix}'", expected="a plan that keeps it")
+            raise self.mismatch(
+                f"gradient of {name}", got=f"a plan without '{name + suffix}'", expected="a plan that keeps it"
+            )
         return _float64(held[name + suffix])
 
     def _moved(self, known: MethodGolden, step: int) -> None:
@@ -284,9 +296,10 @@ class _MethodRun(_Found):
             got = float(np.linalg.norm(now[name].astype(np.float64) - self.prover.adapter[name]))
             if not wanted.holds(got):
                 raise self.mismatch(
-                    f"{name} after step {step}", got=f"a distance of {got:.8g} from its start",
+                    f"{name} after step {step}",
+                    got=f"a distance of {got:.8g} from its start",
                     expected=f"{wanted.value:.8g} within {wanted.tolerance:.3g}",
-                )  # fmt: skip
+                )
             worst = max(worst, _share(got - wanted.value, wanted.tolerance))
         self.passed(f"updates after step {step}", len(known.trained), worst)
 
@@ -297,7 +310,9 @@ class _MethodRun(_Found):
         self.machine.replay_step(recorded, learning_rate=rate, step=1, seed=self.document.seed)
         for name, value in stored.items():
             if not torch.equal(value, buffers.current[name]):
-                raise self.mismatch(f"{name} replayed from the journal", got="other bits", expected="those that the step stored")
+                raise self.mismatch(
+                    f"{name} replayed from the journal", got="other bits", expected="those that the step stored"
+                )
         self.passed("replay of step 1", len(stored), 0.0)
 
 
@@ -307,9 +322,11 @@ def _batch(golden: Golden, method: MethodRecord, length: int) -> Batch:
     size = method.training.batch_size
     if rows > size or positions > length:
         raise GoldenMismatch(
-            f"Golden batch for method '{method.name}'", got=f"{rows} rows of {positions} positions",
-            expected=f"at most {size} of {length}, as its plan takes", next_step="Build the bundle again",
-        )  # fmt: skip
+            f"Golden batch for method '{method.name}'",
+            got=f"{rows} rows of {positions} positions",
+            expected=f"at most {size} of {length}, as its plan takes",
+            next_step="Build the bundle again",
+        )
     return padded(golden.tokens, golden.mask, golden.batch_arrays, size, length)
 
 

@@ -29,9 +29,11 @@ CHUNK_BYTES = 32_000_000  # of decoded head at a time, in float64
 # Our names of frozen tensors -> the modules of a transformers decoder layer.
 _NORMS = {"input_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
 _FOUR_NORMS = {
-    "input_norm": "input_layernorm", "attention_output_norm": "post_attention_layernorm",
-    "mlp_norm": "pre_feedforward_layernorm", "mlp_output_norm": "post_feedforward_layernorm",
-}  # fmt: skip
+    "input_norm": "input_layernorm",
+    "attention_output_norm": "post_attention_layernorm",
+    "mlp_norm": "pre_feedforward_layernorm",
+    "mlp_output_norm": "post_feedforward_layernorm",
+}
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm")
 
 Tensors = dict[str, torch.Tensor]
@@ -64,7 +66,9 @@ class KeepFloat64(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if args and isinstance(args[0], torch.Tensor) and args[0].dtype == torch.float64:
-            if func is torch.Tensor.float or (func is torch.Tensor.to and torch.float32 in (*args[1:], kwargs.get("dtype"))):
+            if func is torch.Tensor.float or (
+                func is torch.Tensor.to and torch.float32 in (*args[1:], kwargs.get("dtype"))
+            ):
                 return args[0]
             if kwargs.get("dtype") == torch.float32:
                 kwargs["dtype"] = torch.float64
@@ -74,7 +78,9 @@ class KeepFloat64(TorchFunctionMode):
 class Reference:
     """The model of a folder with weights of a bundle or of its own; `run` takes lanes through it."""
 
-    def __init__(self, folder: Path, model: ModelSpec, weights: Weights, on_visit: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, folder: Path, model: ModelSpec, weights: Weights, on_visit: Callable[[], None] = lambda: None
+    ) -> None:
         try:
             with quiet_imports():
                 from transformers import AutoConfig, AutoModel
@@ -213,9 +219,11 @@ class Reference:
         self._adapter = adapter
         with KeepFloat64():
             out = torch.func.functional_call(
-                self._skeleton.layers[block], weights, (x,),
+                self._skeleton.layers[block],
+                weights,
+                (x,),
                 {"attention_mask": masks[kind], "position_embeddings": tables[kind], "position_ids": None},
-            )  # fmt: skip
+            )
         return out[0] if isinstance(out, tuple) else out
 
     def _backward(self, block: int, lanes: Sequence[Lane], weights: Tensors, positions: Any) -> None:
@@ -226,7 +234,9 @@ class Reference:
         group = self.model.blocks[block]
         for number, (lane, dy) in enumerate(zip(lanes, dx.chunk(len(lanes)), strict=True)):
             lane._dy = dy
-            lane.gradients |= {f"{group}.{name}": gradient[number] for name, gradient in zip(adapter, found, strict=True)}
+            lane.gradients |= {
+                f"{group}.{name}": gradient[number] for name, gradient in zip(adapter, found, strict=True)
+            }
 
     def _lora(self, name: str) -> Callable[..., torch.Tensor]:
         """y + s (x A^T) B^T behind a linear, each lane with its own A and B."""

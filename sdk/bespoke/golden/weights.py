@@ -62,7 +62,7 @@ class SourceWeights:
         self._source = source
         self._groups = {
             group: {one.target: one for one in of} for group, of in sources_of(source, model.config).items()
-        }  # fmt: skip
+        }
 
     def linear(self, group: str, name: str, outs: Sequence[torch.Tensor]) -> None:
         self._fill(self._groups[group][name], 0, outs)
@@ -80,7 +80,9 @@ class SourceWeights:
             self._fill(one, rows.start, outs)
             return
         ids, places = np.unique(rows, return_inverse=True)
-        found = torch.from_numpy(np.concatenate([self._source.rows(one.name, int(id), int(id) + 1) for id in ids])[places])
+        found = torch.from_numpy(
+            np.concatenate([self._source.rows(one.name, int(id), int(id) + 1) for id in ids])[places]
+        )
         for out in outs:
             out.copy_(found)
 

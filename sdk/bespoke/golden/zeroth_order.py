@@ -38,9 +38,15 @@ class ZerothOrder:
     distribution: Any
 
     def __init__(
-        self, options: Any, training: Training, trained: Sequence[str], model: ModelSpec, start: Mapping[str, np.ndarray],
-        seed: int, rounding: float,
-    ) -> None:  # fmt: skip
+        self,
+        options: Any,
+        training: Training,
+        trained: Sequence[str],
+        model: ModelSpec,
+        start: Mapping[str, np.ndarray],
+        seed: int,
+        rounding: float,
+    ) -> None:
         """`rounding`: by what share losses may be off that a target does not compute in fp32."""
         self.rounding = rounding
         self.loss_noise = max(LOSS_NOISE, rounding)
@@ -107,7 +113,9 @@ class ZerothOrder:
             return []
         dtypes = (torch.float64, torch.float32) if step == 1 else (torch.float64,)
         self._lanes = [
-            Lane(self._moved(step, query, sign), dtype, gradient=False) for dtype in dtypes for query, sign in self.points()
+            Lane(self._moved(step, query, sign), dtype, gradient=False)
+            for dtype in dtypes
+            for query, sign in self.points()
         ]
         return self._lanes
 
@@ -116,7 +124,8 @@ class ZerothOrder:
             group, z = self.model.blocks[block], self._noise(step, query, block)
             pieces = {name: f"{group}.{name}" for name in self.model.adapter_shapes(group)}
             return {
-                name: self._now[full] + sign * self.options.epsilon * self.direction(full, z[name]) for name, full in pieces.items()
+                name: self._now[full] + sign * self.options.epsilon * self.direction(full, z[name])
+                for name, full in pieces.items()
             }
 
         return adapter
@@ -128,7 +137,13 @@ class ZerothOrder:
             z = {
                 name: torch.from_numpy(
                     noise(
-                        shape, seed=self.seed, step=step, query=query, block=block, tensor=tensor, distribution=self.distribution
+                        shape,
+                        seed=self.seed,
+                        step=step,
+                        query=query,
+                        block=block,
+                        tensor=tensor,
+                        distribution=self.distribution,
                     )
                 ).double()
                 * (f"{group}.{name}" in self.trained)
@@ -192,9 +207,15 @@ class ZerothOrder:
 
     def result(self, name: str) -> MethodGolden:
         return MethodGolden(
-            name=name, learning_rates=self.rates, micro_batches=1, losses=self.losses,
-            recorded=[row for row in self.recorded if row], trained=self.trained, gradient=None, moved=self.moved,
-        )  # fmt: skip
+            name=name,
+            learning_rates=self.rates,
+            micro_batches=1,
+            losses=self.losses,
+            recorded=[row for row in self.recorded if row],
+            trained=self.trained,
+            gradient=None,
+            moved=self.moved,
+        )
 
 
 class Normalized(ZerothOrder):
@@ -252,11 +273,14 @@ class CurvatureScaled(ZerothOrder):
 
     def uncertain_direction(self, way: torch.Tensor, z: torch.Tensor, tolerances: Sequence[float]) -> float:
         """z / sqrt(h) is off by half of what h is off, relatively: smoothing z^2 times what c is off, and what was off before."""
-        relative = self.options.smoothing * (tolerances[1] * z * z + 2 * sum(row[1].tolerance for row in self.recorded[:-1]))
+        relative = self.options.smoothing * (
+            tolerances[1] * z * z + 2 * sum(row[1].tolerance for row in self.recorded[:-1])
+        )
         return float((0.5 * relative * way).norm())
 
 
 ESTIMATES: Mapping[Promise, type[ZerothOrder]] = {
-    "two_sided_loss_difference": ZerothOrder, "normalized_loss_difference": Normalized,
+    "two_sided_loss_difference": ZerothOrder,
+    "normalized_loss_difference": Normalized,
     "curvature_scaled_difference": CurvatureScaled,
-}  # fmt: skip
+}

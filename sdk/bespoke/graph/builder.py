@@ -46,9 +46,15 @@ class PlanBuilder:
     """Records one method at one sequence length. Plugins meet the methods from `weights` to `emit`."""
 
     def __init__(
-        self, model: ModelSpec, training: Training, sequence_length: int, context_length: int, tracer: Tracer,
-        choices: dict[str, int | str | bool] | None = None, options: type[Settings] = Settings,
-    ) -> None:  # fmt: skip
+        self,
+        model: ModelSpec,
+        training: Training,
+        sequence_length: int,
+        context_length: int,
+        tracer: Tracer,
+        choices: dict[str, int | str | bool] | None = None,
+        options: type[Settings] = Settings,
+    ) -> None:
         self.model = model
         self.training = training
         self.batch_size = training.batch_size
@@ -100,8 +106,12 @@ class PlanBuilder:
     def adapter(self, group: str) -> dict[str, Value]:
         """Trained tensors of a block, `q_proj.lora_A` [rank, in] and so on -> value."""
         self._check_group(group, self.model.blocks)
-        shapes = {name: shape for name, shape in self.model.adapter_shapes(group).items() if self.model.lora.trains(name)}
-        return {name: self._find(f"{group}.{name}", shape, "float32", "adapter", "state") for name, shape in shapes.items()}
+        shapes = {
+            name: shape for name, shape in self.model.adapter_shapes(group).items() if self.model.lora.trains(name)
+        }
+        return {
+            name: self._find(f"{group}.{name}", shape, "float32", "adapter", "state") for name, shape in shapes.items()
+        }
 
     def state(self, like: Value, name: str, shape: Sequence[int] | None = None) -> Value:
         """Optimizer state kept with a piece of the adapter, float32, by default of the piece's shape; zero when a run starts.
@@ -109,12 +119,16 @@ class PlanBuilder:
         `name` is one that Python takes, other than `gradient`, which `accumulator` has. `shape`: up to 8 extents of 1 or more.
         """
         check_state(like, name, shape)
-        found = self._find(f"{like.name}.{name}", like.shape if shape is None else tuple(shape), "float32", "optimizer", "state")
+        found = self._find(
+            f"{like.name}.{name}", like.shape if shape is None else tuple(shape), "float32", "optimizer", "state"
+        )
         if shape is not None and found.shape != tuple(shape):
             raise PlanError(
-                f"State '{found.name}'", got=f"the shape {list(shape)}", expected=f"{list(found.shape)}, its shape so far",
+                f"State '{found.name}'",
+                got=f"the shape {list(shape)}",
+                expected=f"{list(found.shape)}, its shape so far",
                 next_step="Give one shape to one name, or take another name",
-            )  # fmt: skip
+            )
         return found
 
     def batch(self, copies: int = 1) -> Batch:
@@ -137,10 +151,11 @@ class PlanBuilder:
             found = self._find(f"{ARRAY_PREFIX}{name}", (self.batch_size, self.sequence_length), dtype, "batch", "call")
         if found is None or found.dtype != dtype:
             raise PlanError(
-                f"Array '{name}'", got=f"{dtype}" if found is None else f"{dtype}, and {found.dtype} before",
+                f"Array '{name}'",
+                got=f"{dtype}" if found is None else f"{dtype}, and {found.dtype} before",
                 expected=f"a name that Python takes, other than {', '.join(BATCH)}, and one of {' or '.join(ARRAY_DTYPES)}",
                 next_step="Ask for one dtype under one name",
-            )  # fmt: skip
+            )
         return found
 
     def scalar(self, name: str) -> Value:
@@ -159,9 +174,11 @@ class PlanBuilder:
         """A fixed integer as an input of the graph; a Python number would be compiled in, one graph for each."""
         if type(number) is not int or not -(2**63) <= number < 2**63:
             raise PlanError(
-                f"Constant {str(number)[:40]}", got=repr(number)[:100], expected="a whole number of 64 bits",
+                f"Constant {str(number)[:40]}",
+                got=repr(number)[:100],
+                expected="a whole number of 64 bits",
                 next_step="Write a number that is fixed into the function; one that is set belongs in the method's Options",
-            )  # fmt: skip
+            )
         key = f"constant:{number}"
         if key not in self._named:
             self._named[key] = self._new((), "int64", "constant", "call", key, number)
@@ -380,7 +397,13 @@ class PlanBuilder:
             outputs = [(spec.shape, spec.dtype) for spec in graph.outputs]
             self.draft.graphs.append(
                 DraftGraph(
-                    graph.key, graph.name, inputs, outputs, graph.workspace_bytes, graph.flops, graph.in_place_bytes,
+                    graph.key,
+                    graph.name,
+                    inputs,
+                    outputs,
+                    graph.workspace_bytes,
+                    graph.flops,
+                    graph.in_place_bytes,
                     graph.traffic_bytes,
                 )
             )

@@ -99,9 +99,11 @@ class DirectBuilder:
         bound = option_scalar(name)
         if bound not in self.numbers:
             raise PlanError(
-                f"Scalar '{name}'", got="a number that is not given", expected=f"one of {', '.join(sorted(self.numbers))}",
+                f"Scalar '{name}'",
+                got="a number that is not given",
+                expected=f"one of {', '.join(sorted(self.numbers))}",
                 next_step=f"Give '{bound}' among the numbers, or make a step that does without",
-            )  # fmt: skip
+            )
         return Cell(self.numbers[bound])
 
     def constant(self, number: int) -> Cell:
@@ -116,7 +118,9 @@ class DirectBuilder:
     def choose(self, name: str, candidates: Sequence[Any]) -> Any:
         return self.tiles.get(name, candidates[-1 if self.widest else 0])
 
-    def call(self, function: Callable[..., Any], *trees: Any, into: Any = None, add_to: Any = None, **static: Any) -> Any:
+    def call(
+        self, function: Callable[..., Any], *trees: Any, into: Any = None, add_to: Any = None, **static: Any
+    ) -> Any:
         with torch.no_grad():
             results = function(*map_leaves(lambda cell: cell.tensor, trees), **static)
         fill, add = _by_path(into), _by_path(add_to)

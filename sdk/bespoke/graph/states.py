@@ -22,14 +22,17 @@ def check_state(like: Value, name: Any, shape: Any) -> None:
         raise PlanError(
             f"State '{str(name)[:60]}' of '{like.name}'",
             got=f"a value of role {like.role}" if like.start is None else "some of its rows",
-            expected="a whole piece of the adapter, with which it is kept", next_step="Give b.state an entry of b.adapter(group)",
-        )  # fmt: skip
+            expected="a whole piece of the adapter, with which it is kept",
+            next_step="Give b.state an entry of b.adapter(group)",
+        )
     wrong = _name(name, MAX_NAME - len(like.name) - 1) or (None if shape is None else _shape(shape))
     if wrong is not None:
         raise PlanError(
-            f"State '{str(name)[:60]}' of '{like.name}'", got=wrong[0], expected=wrong[1],
+            f"State '{str(name)[:60]}' of '{like.name}'",
+            got=wrong[0],
+            expected=wrong[1],
             next_step="Give b.state a name and a shape that a file of tensors can hold",
-        )  # fmt: skip
+        )
 
 
 def _name(name: Any, longest: int) -> tuple[str, str] | None:

@@ -213,7 +213,10 @@ def _simplify(module: torch.fx.GraphModule) -> None:
 
 
 def _graph(
-    name: str, module: torch.fx.GraphModule, operand_names: Sequence[str], signature: Sequence[tuple[tuple[int, ...], DType]]
+    name: str,
+    module: torch.fx.GraphModule,
+    operand_names: Sequence[str],
+    signature: Sequence[tuple[tuple[int, ...], DType]],
 ) -> Graph:
     inputs = tuple(
         TensorSpec(operand, shape, dtype) for operand, (shape, dtype) in zip(operand_names, signature, strict=True)
@@ -232,9 +235,16 @@ def _graph(
         for position, node in enumerate(results)
     )
     return Graph(
-        _hash(module), name, module, inputs, outputs, workspace_bytes(module), workspace_bytes(module, in_place=True),
-        traffic_bytes(module), flops(module),
-    )  # fmt: skip
+        _hash(module),
+        name,
+        module,
+        inputs,
+        outputs,
+        workspace_bytes(module),
+        workspace_bytes(module, in_place=True),
+        traffic_bytes(module),
+        flops(module),
+    )
 
 
 def _hash(module: torch.fx.GraphModule) -> str:
@@ -254,7 +264,15 @@ def _hash(module: torch.fx.GraphModule) -> str:
     for node in module.graph.nodes:
         value = node.meta.get("val")
         shape = [list(value.shape), str(value.dtype)] if isinstance(value, torch.Tensor) else None
-        lines.append([node.op, "" if node.op != "call_function" else str(node.target), plain(node.args), plain(node.kwargs), shape])
+        lines.append(
+            [
+                node.op,
+                "" if node.op != "call_function" else str(node.target),
+                plain(node.args),
+                plain(node.kwargs),
+                shape,
+            ]
+        )
         number[node] = len(number)
     return hashlib.sha256(json.dumps(lines, sort_keys=True).encode()).hexdigest()
 

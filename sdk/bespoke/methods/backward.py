@@ -55,12 +55,20 @@ def mlp_start(
 
 
 def _dh_down(dy: torch.Tensor, adapter: Tensors, model: ModelSpec) -> Tensors:
-    return {"dh_down": model.lora.scale * (dy @ adapter["down_proj.lora_B"])} if "down_proj" in model.lora.targets else {}
+    return (
+        {"dh_down": model.lora.scale * (dy @ adapter["down_proj.lora_B"])} if "down_proj" in model.lora.targets else {}
+    )
 
 
 def mlp_slice_backward(
-    shared: Tensors, products: Tensors, weights: dict[str, Any], adapter: Tensors, a_down: torch.Tensor | None,
-    start: torch.Tensor, *, model: ModelSpec,
+    shared: Tensors,
+    products: Tensors,
+    weights: dict[str, Any],
+    adapter: Tensors,
+    a_down: torch.Tensor | None,
+    start: torch.Tensor,
+    *,
+    model: ModelSpec,
 ) -> Tensors:
     """One slice of the width; see layers.gated_mlp_slice_backward. `products` are a and u where they were kept, else empty."""
     h_gate, h_up = shared.get("h_gate"), shared.get("h_up")
@@ -69,16 +77,35 @@ def mlp_slice_backward(
     else:
         a, u = model.mlp_products(shared["x2"], h_gate, h_up, weights, adapter)
     found = layers.gated_mlp_slice_backward(
-        a, u, h_gate, h_up, weights["gate_proj"], weights["up_proj"], weights["down_proj"], adapter.get("gate_proj.lora_B"),
-        adapter.get("up_proj.lora_B"), a_down, start, shared["dbranch"], shared.get("dh_down"), scale=model.lora.scale,
+        a,
+        u,
+        h_gate,
+        h_up,
+        weights["gate_proj"],
+        weights["up_proj"],
+        weights["down_proj"],
+        adapter.get("gate_proj.lora_B"),
+        adapter.get("up_proj.lora_B"),
+        a_down,
+        start,
+        shared["dbranch"],
+        shared.get("dh_down"),
+        scale=model.lora.scale,
         activation=model.config.activation,
-    )  # fmt: skip
+    )
     return {name: leaf for name, leaf in found.items() if name != "da_down" or model.lora.trains("down_proj.lora_A")}
 
 
 def mlp_end(
-    x: torch.Tensor, dy: torch.Tensor, shared: Tensors, sums: Tensors, da_down: torch.Tensor | None, weights: dict[str, Any],
-    adapter: Tensors, *, model: ModelSpec,
+    x: torch.Tensor,
+    dy: torch.Tensor,
+    shared: Tensors,
+    sums: Tensors,
+    da_down: torch.Tensor | None,
+    weights: dict[str, Any],
+    adapter: Tensors,
+    *,
+    model: ModelSpec,
 ) -> tuple[torch.Tensor, Tensors]:
     """After the last slice: dx [N, D] of the residual before the MLP, and the gradients that need all slices."""
     gated = [name for name in ("gate", "up") if f"{name}_proj" in model.lora.targets]
@@ -94,7 +121,13 @@ def mlp_end(
 
 
 def mlp_backward(
-    b: PlanBuilder, model: ModelSpec, block: int, x: Value, branch: Value, dy: Value, adapter: dict[str, Value],
+    b: PlanBuilder,
+    model: ModelSpec,
+    block: int,
+    x: Value,
+    branch: Value,
+    dy: Value,
+    adapter: dict[str, Value],
     products: Sequence[dict[str, Value]] = (),
 ) -> tuple[Value, dict[str, Value]]:
     """dy [N, D] at the block's output -> gradient at the MLP's input x [N, D], and of gate, up and down, where they have adapters.
@@ -123,11 +156,17 @@ def mlp_backward(
         summed = {name: value.rows(*of) for name, value in sums.items()}
         slices = {name: value.rows(start, stop) for name, value in rows.items()}
         b.call(
-            mlp_slice_backward, {name: value.rows(*of) for name, value in used.items()}, products[number] if products else {},
-            slice_weights(weights, start, stop), slice_adapter(adapter, start, stop), some_rows(a_down, start, stop),
-            b.constant(start), add_to=summed if len(tiles) == 1 else summed | slices, into=slices if len(tiles) == 1 else None,
+            mlp_slice_backward,
+            {name: value.rows(*of) for name, value in used.items()},
+            products[number] if products else {},
+            slice_weights(weights, start, stop),
+            slice_adapter(adapter, start, stop),
+            some_rows(a_down, start, stop),
+            b.constant(start),
+            add_to=summed if len(tiles) == 1 else summed | slices,
+            into=slices if len(tiles) == 1 else None,
             model=model,
-        )  # fmt: skip
+        )
     wanted = {"x2": any(name.endswith("lora_A") for name in pick(adapter, "gate_proj", "up_proj")), "dbranch": down}
     shared = {name: shared[name] for name, is_wanted in wanted.items() if is_wanted}
     loras = pick(projections, "gate_proj", "up_proj")
@@ -161,8 +200,15 @@ def _linear_backward(
 
 
 def tile_backward(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor, do: torch.Tensor, start: torch.Tensor,
-    window: torch.Tensor, *, model: ModelSpec,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+    do: torch.Tensor,
+    start: torch.Tensor,
+    window: torch.Tensor,
+    *,
+    model: ModelSpec,
 ) -> Tensors:
     c = model.config
     return layers.attention_tile_backward(
@@ -171,7 +217,13 @@ def tile_backward(
 
 
 def qkv_backward(
-    x: torch.Tensor, dqkv: Tensors, dresidual: Any, weights: dict[str, Any], adapter: Tensors, rope: Tensors, *,
+    x: torch.Tensor,
+    dqkv: Tensors,
+    dresidual: Any,
+    weights: dict[str, Any],
+    adapter: Tensors,
+    rope: Tensors,
+    *,
     model: ModelSpec,
 ) -> tuple[dict[str, torch.Tensor], Tensors]:
     """Back through RoPE, qk-norm, the three linears and the block's first norm.
@@ -194,7 +246,13 @@ def qkv_backward(
 
 
 def _rotation_backward(
-    h: torch.Tensor, dy: torch.Tensor, name: str, weights: dict[str, Any], adapter: Tensors, rope: Tensors, model: ModelSpec
+    h: torch.Tensor,
+    dy: torch.Tensor,
+    name: str,
+    weights: dict[str, Any],
+    adapter: Tensors,
+    rope: Tensors,
+    model: ModelSpec,
 ) -> torch.Tensor:
     """RoPE, then qk-norm, whose input is recomputed: [N, heads * d] -> the same."""
     c = model.config
@@ -215,23 +273,37 @@ def attention_output_backward(
     return b.call(output_backward, o, dy, output_weights(weights), pick(adapter, "o_proj"), model=model)
 
 
-def attention_backward(b: PlanBuilder, model: ModelSpec, block: int, attention: Attention, do: Value) -> dict[str, Value]:
+def attention_backward(
+    b: PlanBuilder, model: ModelSpec, block: int, attention: Attention, do: Value
+) -> dict[str, Value]:
     """By query tiles: k, v, dk, dv are whole, the tile's probabilities are recomputed. dq [N, H * d], dk and dv [N, K * d]."""
     grads = {"dq": b.zeros(attention.q.shape), "dk": b.zeros(attention.k.shape), "dv": b.zeros(attention.v.shape)}
     length = b.sequence_length
     for tile in query_tiles(b, length, do.shape[0] // length, model.window(block)):
         rows, keys = tile.rows, tile.keys
         b.call(
-            tile_backward, attention.q.rows(*rows), attention.k.rows(*keys), attention.v.rows(*keys),
-            attention.o.rows(*rows), do.rows(*rows), b.constant(tile.start), b.constant(model.window(block)),
-            into={"dq": grads["dq"].rows(*rows)}, add_to={name: grads[name].rows(*keys) for name in ("dk", "dv")},
+            tile_backward,
+            attention.q.rows(*rows),
+            attention.k.rows(*keys),
+            attention.v.rows(*keys),
+            attention.o.rows(*rows),
+            do.rows(*rows),
+            b.constant(tile.start),
+            b.constant(model.window(block)),
+            into={"dq": grads["dq"].rows(*rows)},
+            add_to={name: grads[name].rows(*keys) for name in ("dk", "dv")},
             model=model,
-        )  # fmt: skip
+        )
     return grads
 
 
 def inputs_backward(
-    b: PlanBuilder, model: ModelSpec, block: int, x: Value, dqkv: dict[str, Value], dresidual: Value,
+    b: PlanBuilder,
+    model: ModelSpec,
+    block: int,
+    x: Value,
+    dqkv: dict[str, Value],
+    dresidual: Value,
     adapter: dict[str, Value],
 ) -> tuple[Value, dict[str, Value]]:
     """Gradient at the block's input x [N, D], and of q, k and v, where they have adapters; for the first block, whose input is
@@ -250,9 +322,15 @@ def inputs_backward(
     dx = {name: b.zeros(x.shape) for name in passing}
     for rows, positions in tiles:
         b.call(
-            qkv_backward, x.rows(*rows), {name: value.rows(*rows) for name, value in dqkv.items()},
-            {name: value.rows(*rows) for name, value in passing.items()}, attention_weights(model, weights), pieces,
+            qkv_backward,
+            x.rows(*rows),
+            {name: value.rows(*rows) for name, value in dqkv.items()},
+            {name: value.rows(*rows) for name, value in passing.items()},
+            attention_weights(model, weights),
+            pieces,
             {name: table.rows(*positions) for name, table in rope.items()},
-            into=({name: value.rows(*rows) for name, value in dx.items()}, {}), add_to=({}, grads), model=model,
-        )  # fmt: skip
+            into=({name: value.rows(*rows) for name, value in dx.items()}, {}),
+            add_to=({}, grads),
+            model=model,
+        )
     return dx.get("dx", dresidual), grads

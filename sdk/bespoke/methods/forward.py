@@ -81,7 +81,9 @@ def output_weights(weights: dict[str, Any]) -> dict[str, Any]:
     return pick(weights, "o_proj", "attention_output_norm")
 
 
-def rope_rows(b: PlanBuilder, model: ModelSpec, block: int, length: int, position: Value | None = None) -> dict[str, Value]:
+def rope_rows(
+    b: PlanBuilder, model: ModelSpec, block: int, length: int, position: Value | None = None
+) -> dict[str, Value]:
     """The tables of a block for `length` positions, from 0 or from the run-time position: cos, sin [length, d / 2]."""
     tables = b.weights("rope")
     cos, sin = (tables[name] for name in model.rope_names(block))
@@ -112,7 +114,9 @@ def _tiles(count: int, size: int, length: int) -> list[tuple[tuple[int, int], tu
     ]
 
 
-def path_tiles(b: PlanBuilder, count: int, paths: int) -> list[tuple[tuple[int, int], tuple[int, int], tuple[int, int]]]:
+def path_tiles(
+    b: PlanBuilder, count: int, paths: int
+) -> list[tuple[tuple[int, int], tuple[int, int], tuple[int, int]]]:
     """Rows and positions of `count` rows of so many paths, and the paths that they are of: some whole ones, or a part of one."""
     if paths == 1:
         return [(*tile, (0, 1)) for tile in row_tiles(b, count)]
@@ -181,20 +185,30 @@ def attention_forward(b: PlanBuilder, model: ModelSpec, block: int, x: Value, ad
     loras = pick(adapter, *ATTENTION_LINEARS)
     for rows, positions, paths in path_tiles(b, x.shape[0], path_count(adapter)):
         b.call(
-            model.attention_inputs, x.rows(*rows), attention_weights(model, weights), of_paths(loras, paths),
+            model.attention_inputs,
+            x.rows(*rows),
+            attention_weights(model, weights),
+            of_paths(loras, paths),
             {name: table.rows(*positions) for name, table in rope.items()},
             into={name: value.rows(*rows) for name, value in inputs.items()},
-        )  # fmt: skip
+        )
     o = b.zeros(inputs["q"].shape)
     for tile in query_tiles(b, length, x.shape[0] // length, model.window(block)):
         b.call(
-            model.attention_tile, inputs["q"].rows(*tile.rows), inputs["k"].rows(*tile.keys), inputs["v"].rows(*tile.keys),
-            b.constant(tile.start), b.constant(model.window(block)), into=o.rows(*tile.rows),
-        )  # fmt: skip
+            model.attention_tile,
+            inputs["q"].rows(*tile.rows),
+            inputs["k"].rows(*tile.keys),
+            inputs["v"].rows(*tile.keys),
+            b.constant(tile.start),
+            b.constant(model.window(block)),
+            into=o.rows(*tile.rows),
+        )
     return Attention(inputs["q"], inputs["k"], inputs["v"], o)
 
 
-def attention_output(b: PlanBuilder, model: ModelSpec, block: int, x: Value, o: Value, adapter: dict[str, Any]) -> Value:
+def attention_output(
+    b: PlanBuilder, model: ModelSpec, block: int, x: Value, o: Value, adapter: dict[str, Any]
+) -> Value:
     """x [N, D] after attention."""
     weights = b.weights(model.blocks[block])
     return b.call(model.attention_output, x, o, output_weights(weights), pick(adapter, "o_proj"))
@@ -212,11 +226,15 @@ def mlp_forward(
     tiles = path_tiles(b, x.shape[0], path_count(adapter))
     for (rows, _, paths), (start, stop) in itertools.product(tiles, mlp_slices(b, model)):
         _, kept = b.call(
-            model.mlp_slice, *[some_rows(inputs.get(name), *rows) for name in ("x2", "h_gate", "h_up")],
-            slice_weights(weights, start, stop), of_paths(slice_adapter(adapter, start, stop), paths),
-            of_paths(some_rows(inputs.get("a_down"), start, stop), paths), b.constant(start),
-            add_to=({name: value.rows(*rows) for name, value in sums.items()},), keep=keep,
-        )  # fmt: skip
+            model.mlp_slice,
+            *[some_rows(inputs.get(name), *rows) for name in ("x2", "h_gate", "h_up")],
+            slice_weights(weights, start, stop),
+            of_paths(slice_adapter(adapter, start, stop), paths),
+            of_paths(some_rows(inputs.get("a_down"), start, stop), paths),
+            b.constant(start),
+            add_to=({name: value.rows(*rows) for name, value in sums.items()},),
+            keep=keep,
+        )
         products += [kept] if keep else []
     if not down:
         return sums["y"], tuple(products)
@@ -240,7 +258,11 @@ def slice_weights(weights: dict[str, Any], start: int, stop: int) -> dict[str, A
 
 def slice_adapter(adapter: dict[str, Any], start: int, stop: int) -> dict[str, Any]:
     """B of gate and up, cut by rows, as far as they have adapters."""
-    return {name: some_rows(adapter[name], start, stop) for name in ("gate_proj.lora_B", "up_proj.lora_B") if name in adapter}
+    return {
+        name: some_rows(adapter[name], start, stop)
+        for name in ("gate_proj.lora_B", "up_proj.lora_B")
+        if name in adapter
+    }
 
 
 def block_pass(

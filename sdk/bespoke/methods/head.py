@@ -43,7 +43,9 @@ def head_chunk(h: torch.Tensor, w: Weight, targets: torch.Tensor, start: torch.T
     """
     if isinstance(w, QuantizedWeight):
         names = [name for name in _STATE if name in state]
-        return dict(zip(names, head_chunk_int4(h, w.codes, w.scales, targets, start, *[state[n] for n in names]), strict=True))
+        return dict(
+            zip(names, head_chunk_int4(h, w.codes, w.scales, targets, start, *[state[n] for n in names]), strict=True)
+        )
     z = product(h, w)  # [N, C]
     statistics, keep, p = head_chunk_of_logits(z, targets, start, *[state[name] for name in _STATE[:4]])
     new = dict(zip(_STATE[:4], statistics, strict=True))
@@ -66,8 +68,16 @@ def head_end(state: State, targets: torch.Tensor, mask: torch.Tensor) -> dict[st
 
 
 def head_gradient(
-    x: torch.Tensor, norm_w: torch.Tensor, w: Weight, acc: torch.Tensor, total: torch.Tensor, targets: torch.Tensor,
-    mask: torch.Tensor, batch_tokens: torch.Tensor, *, model: ModelSpec,
+    x: torch.Tensor,
+    norm_w: torch.Tensor,
+    w: Weight,
+    acc: torch.Tensor,
+    total: torch.Tensor,
+    targets: torch.Tensor,
+    mask: torch.Tensor,
+    batch_tokens: torch.Tensor,
+    *,
+    model: ModelSpec,
 ) -> torch.Tensor:
     """dloss/dx through the final norm: x [N, D] -> [N, D]."""
     weight = mask.reshape(-1) / batch_tokens
@@ -95,7 +105,9 @@ def _last_state(b: PlanBuilder, model: ModelSpec, x: Value, batch: Batch, *, gra
     return state
 
 
-def head_pass(b: PlanBuilder, model: ModelSpec, x: Value, batch: Batch, *, gradient: bool) -> tuple[dict[str, Value], State]:
+def head_pass(
+    b: PlanBuilder, model: ModelSpec, x: Value, batch: Batch, *, gradient: bool
+) -> tuple[dict[str, Value], State]:
     """One pass over the vocabulary: {loss_sum, correct} over unmasked rows, and the last state: `token_losses` of it, in a graph,
     are the losses of all rows; with `gradient`, `head_backward` takes it."""
     state = _last_state(b, model, x, batch, gradient=gradient)
@@ -130,6 +142,14 @@ def head_backward(b: PlanBuilder, model: ModelSpec, x: Value, targets: Value, we
     """Gradient at x [N, D] of sum(weights x losses) / batch_tokens: weights fp32 [B, T] of any sign, the mask for the mean loss."""
     table = b.weights(model.head_table_group)["table"]
     return b.call(
-        head_gradient, x, b.weights("head")["norm"], table, state["acc"], state["l"], targets, weights,
-        b.scalar("batch_tokens"), model=model,
-    )  # fmt: skip
+        head_gradient,
+        x,
+        b.weights("head")["norm"],
+        table,
+        state["acc"],
+        state["l"],
+        targets,
+        weights,
+        b.scalar("batch_tokens"),
+        model=model,
+    )

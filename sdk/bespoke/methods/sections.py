@@ -92,10 +92,13 @@ def _extend(b: PlanBuilder, model: ModelSpec, tokens: Value) -> Value:
         weights, adapter = b.weights(group), b.adapter(group)
         keys, values = (b.session(f"{group}.{name}_cache", (b.context_length, width)) for name in ("key", "value"))
         inputs = b.call(
-            model.attention_inputs, x, attention_weights(model, weights), pick(adapter, *ATTENTION_LINEARS),
+            model.attention_inputs,
+            x,
+            attention_weights(model, weights),
+            pick(adapter, *ATTENTION_LINEARS),
             rope_rows(b, model, block, length, position),
             into={"k": keys.rows_at(position, length), "v": values.rows_at(position, length)},
-        )  # fmt: skip
+        )
         o = _attention(b, model, block, inputs["q"], keys, values, position)
         x = attention_output(b, model, block, x, o, adapter)
         branch, _ = mlp_forward(b, model, block, x, adapter)

@@ -35,7 +35,9 @@ def trailing_sides(
     """theta + sign eps z_query after the update of the step before, for each (query, sign); they become the next state. Ask for a
     path once in a step."""
     paths, found = list(paths), []
-    for (query, sign), side in zip(paths, sides(b, _centre(b, model, theta, options), theta, paths, options), strict=True):
+    for (query, sign), side in zip(
+        paths, sides(b, _centre(b, model, theta, options), theta, paths, options), strict=True
+    ):
         b.store(_side(b, theta, query, sign), side)
         found.append(b.call(add, theta, side))
     return found
@@ -86,7 +88,9 @@ def _centre(b: PlanBuilder, model: ModelSpec, theta: Value, options: ZerothOrder
     pairs = [(_side(b, theta, query, +1), _side(b, theta, query, -1)) for query in range(options.queries)]
     centre: Value = b.call(middle, *pairs[0])
     for g, (plus, minus) in zip(last.gs, pairs, strict=True):
-        centre = b.call(descend_between, centre, plus, minus, g, last.rate, b.scalar("epsilon"), queries=options.queries)
+        centre = b.call(
+            descend_between, centre, plus, minus, g, last.rate, b.scalar("epsilon"), queries=options.queries
+        )
     return centre
 
 
@@ -95,9 +99,15 @@ def middle(plus: torch.Tensor, minus: torch.Tensor) -> torch.Tensor:
 
 
 def descend_between(
-    centre: torch.Tensor, plus: torch.Tensor, minus: torch.Tensor, g: torch.Tensor, rate: torch.Tensor, epsilon: torch.Tensor,
-    *, queries: int,
-) -> torch.Tensor:  # fmt: skip
+    centre: torch.Tensor,
+    plus: torch.Tensor,
+    minus: torch.Tensor,
+    g: torch.Tensor,
+    rate: torch.Tensor,
+    epsilon: torch.Tensor,
+    *,
+    queries: int,
+) -> torch.Tensor:
     return centre - (rate * g / queries) * ((plus - minus) / (2 * epsilon))
 
 

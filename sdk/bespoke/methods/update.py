@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Update rules for first-order gradients, with accumulation and clipping; what plugins of first-order methods share.
 
-    SGD:   p <- p - lr g
-    AdamW: m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g^2
-           p <- p (1 - lr decay) - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)        (Loshchilov & Hutter 2019)
-    clip:  g <- g min(1, clip / (||all g|| + 1e-6))                                          (as torch.nn.utils does)
+SGD:   p <- p - lr g
+AdamW: m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g^2
+       p <- p (1 - lr decay) - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)        (Loshchilov & Hutter 2019)
+clip:  g <- g min(1, clip / (||all g|| + 1e-6))                                          (as torch.nn.utils does)
 """
 
 from __future__ import annotations
@@ -43,8 +43,18 @@ def sgd(p: torch.Tensor, g: torch.Tensor, lr: torch.Tensor, clip: dict[str, torc
 
 
 def adamw(
-    p: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor, lr: torch.Tensor, step: torch.Tensor,
-    clip: dict[str, torch.Tensor], *, beta1: float, beta2: float, epsilon: float, decay: float,
+    p: torch.Tensor,
+    g: torch.Tensor,
+    m: torch.Tensor,
+    v: torch.Tensor,
+    lr: torch.Tensor,
+    step: torch.Tensor,
+    clip: dict[str, torch.Tensor],
+    *,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    decay: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """New p, m, v. 1 - b^t by expm1, because in fp32 the plain form loses four digits at t = 1."""
     g = _clipped(g, clip)
@@ -113,7 +123,17 @@ def _apply(b: PlanBuilder, p: Value, g: Value, options: FirstOrderOptions, clip:
         return
     m, v = b.state(p, "m"), b.state(p, "v")
     new = b.call(
-        adamw, p, g, m, v, b.scalar("learning_rate"), b.scalar("step"), clip,
-        beta1=options.beta1, beta2=options.beta2, epsilon=options.adam_epsilon, decay=options.weight_decay,
-    )  # fmt: skip
+        adamw,
+        p,
+        g,
+        m,
+        v,
+        b.scalar("learning_rate"),
+        b.scalar("step"),
+        clip,
+        beta1=options.beta1,
+        beta2=options.beta2,
+        epsilon=options.adam_epsilon,
+        decay=options.weight_decay,
+    )
     b.store([p, m, v], list(new))

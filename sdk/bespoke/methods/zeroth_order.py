@@ -80,7 +80,9 @@ class CurvatureOptions(Settings):
         return {"learning_rate": 5e-5}
 
 
-def descended(b: PlanBuilder, theta: Value, gs: Sequence[Value], options: ZerothOrderOptions | NormalizedOptions) -> Value:
+def descended(
+    b: PlanBuilder, theta: Value, gs: Sequence[Value], options: ZerothOrderOptions | NormalizedOptions
+) -> Value:
     """theta - (learning_rate / queries) sum_i g_i z_i, one query's z at a time. gs: of each query its recorded number, ()."""
     new = theta
     for query, g in enumerate(gs):

@@ -35,7 +35,11 @@ _PUBLISHED = "Give the model as its publisher has it in safetensors"
 # Weights in other forms: a pattern of names, what they are, what to do. The first that is there counts.
 _FORMS = (
     ("*.gguf", "a GGUF file", "Give the file itself: model={1!r}"),
-    ("consolidated*.pth", "Meta's own checkpoint", "Give Hugging Face's form of it: its hub id, or the folder above 'original'"),
+    (
+        "consolidated*.pth",
+        "Meta's own checkpoint",
+        "Give Hugging Face's form of it: its hub id, or the folder above 'original'",
+    ),
     ("*.npz", "weights of MLX in NumPy's form", ORIGINAL),
     ("*.bin", "PyTorch weights as a pickle", f"Write them as safetensors with transformers: {_TO_SAFETENSORS}"),
     ("*.pt", "a pickle of PyTorch", _PUBLISHED),
@@ -43,6 +47,7 @@ _FORMS = (
     ("*.h5", "weights of TensorFlow", _PUBLISHED),
     ("*.msgpack", "weights of Flax", _PUBLISHED),
 )
+
 
 @dataclass(frozen=True)
 class _Entry:
@@ -166,9 +171,11 @@ def check_no_other_weights(folder: Path) -> None:
         if files:
             more = f" and {len(files) - 1} more" if len(files) > 1 else ""
             raise ModelError(
-                f"weights of {folder}", got=f"{what} ({files[0]}{more})", expected=f"{SINGLE} or {INDEX}",
+                f"weights of {folder}",
+                got=f"{what} ({files[0]}{more})",
+                expected=f"{SINGLE} or {INDEX}",
                 next_step=next_step.format(str(folder), str(folder / files[0])),
-            )  # fmt: skip
+            )
 
 
 def _float_dtype(name: str, entry: _Entry) -> str:

@@ -55,9 +55,11 @@ class PackedCheckpoint(WeightSource):
         ordered = [name for name in names if name.endswith(("weight_g_idx", "weight_zero_point"))]
         if ordered:
             raise UnsupportedModel(
-                f"tensor {ordered[0]}", got="groups of compressed-tensors that are not symmetric or not in the order of columns",
-                expected="symmetric groups of neighbours", next_step="Choose a model without it, or the float model",
-            )  # fmt: skip
+                f"tensor {ordered[0]}",
+                got="groups of compressed-tensors that are not symmetric or not in the order of columns",
+                expected="symmetric groups of neighbours",
+                next_step="Choose a model without it, or the float model",
+            )
         self._packed = {name.removesuffix(_PACKED) for name in names if name.endswith(f"weight{_PACKED}")}
         parts = {name + part for name in self._packed for part in (_PACKED, _SCALE, _SHAPE)}
         self._names = sorted((set(names) - parts) | self._packed)
@@ -99,7 +101,10 @@ class PackedCheckpoint(WeightSource):
         scales = self._inner.rows(name + _SCALE, start, stop)
         if not np.isfinite(scales).all():
             raise ModelError(
-                f"tensor {name}{_SCALE}", got="NaN or infinity", expected="finite scales", next_step="Download the folder again"
+                f"tensor {name}{_SCALE}",
+                got="NaN or infinity",
+                expected="finite scales",
+                next_step="Download the folder again",
             )
         return words.view(np.uint8), np.repeat(scales, shape[1] // GROUP // scales.shape[1], axis=1)
 
@@ -109,16 +114,22 @@ class PackedCheckpoint(WeightSource):
         kinds = [self._inner.stored_dtype(name + part) for part in (_PACKED, _SHAPE)]
         if kinds != ["I32", "I64"]:
             raise ModelError(
-                f"tensor {name}", got=f"words and shape of dtype {' and '.join(kinds)}", expected="I32 and I64",
+                f"tensor {name}",
+                got=f"words and shape of dtype {' and '.join(kinds)}",
+                expected="I32 and I64",
                 next_step="Download the folder again",
-            )  # fmt: skip
-        whole = self._inner.stored_rows(name + _SHAPE, 0, 2).tolist() if self._inner.shape(name + _SHAPE) == (2,) else []
+            )
+        whole = (
+            self._inner.stored_rows(name + _SHAPE, 0, 2).tolist() if self._inner.shape(name + _SHAPE) == (2,) else []
+        )
         fits = len(shape) == len(scale) == 2 and scale[0] == shape[0] and scale[1] and columns % (GROUP * scale[1]) == 0
         if not fits or whole != [shape[0], columns]:
             raise UnsupportedModel(
-                f"tensor {name}", got=f"{list(shape)} words, scales {list(scale)}, shape {whole}",
-                expected=f"int4 in groups of a multiple of {GROUP} that fill each row", next_step="Give the float model",
-            )  # fmt: skip
+                f"tensor {name}",
+                got=f"{list(shape)} words, scales {list(scale)}, shape {whole}",
+                expected=f"int4 in groups of a multiple of {GROUP} that fill each row",
+                next_step="Give the float model",
+            )
 
 
 def _check_settings(path: Path, settings: Mapping[str, Any]) -> None:
@@ -126,9 +137,11 @@ def _check_settings(path: Path, settings: Mapping[str, Any]) -> None:
 
     def refuse(field: str, got: Any, expected: str) -> None:
         raise UnsupportedModel(
-            f"{path}: quantization_config.{field}", got=got if isinstance(got, str) else shown_json(got, 200), expected=expected,
+            f"{path}: quantization_config.{field}",
+            got=got if isinstance(got, str) else shown_json(got, 200),
+            expected=expected,
             next_step="Choose a model in w4a16, symmetric, or give the float model",
-        )  # fmt: skip
+        )
 
     if settings.get("format") != "pack-quantized":
         refuse("format", settings.get("format"), "pack-quantized")
@@ -136,7 +149,9 @@ def _check_settings(path: Path, settings: Mapping[str, Any]) -> None:
         refuse("kv_cache_scheme", settings["kv_cache_scheme"], "none")
     groups = settings.get("config_groups")
     schemes = list(groups.values()) if isinstance(groups, dict) else []
-    if not schemes or not all(isinstance(scheme, dict) and isinstance(scheme.get("weights"), dict) for scheme in schemes):
+    if not schemes or not all(
+        isinstance(scheme, dict) and isinstance(scheme.get("weights"), dict) for scheme in schemes
+    ):
         refuse("config_groups", groups, "groups with their weights' settings")
     for scheme in schemes:
         weights = scheme["weights"]

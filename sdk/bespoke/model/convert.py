@@ -210,9 +210,13 @@ def _layout(sources: list[Source]) -> dict[str, tuple[Any, tuple[int, ...]]]:
 
 
 def _write(
-    writer: TensorWriter, checkpoint: WeightSource, source: Source, counts: np.ndarray | None, report: Callable[[int], None],
+    writer: TensorWriter,
+    checkpoint: WeightSource,
+    source: Source,
+    counts: np.ndarray | None,
+    report: Callable[[int], None],
     error: QuantizationError | None,
-) -> None:  # fmt: skip
+) -> None:
     if not source.quantized:
         values = checkpoint.vector(source.name)
         if not np.isfinite(values).all():

@@ -39,9 +39,11 @@ def _adapter(folder: Path) -> ModelError:
     base = settings.get("base_model_name_or_path", settings.get("model"))
     named = f", {base[:200]}" if isinstance(base, str) and base else ""
     return ModelError(
-        f"model {folder}", got=f"an adapter of {kind} ({ADAPTER}) and no {CONFIG}", expected="a model",
+        f"model {folder}",
+        got=f"an adapter of {kind} ({ADAPTER}) and no {CONFIG}",
+        expected="a model",
         next_step=f"Build from its base{named}, and take it with PersonalModel.import_adapter({str(folder)!r}, trust_base=True)",
-    )  # fmt: skip
+    )
 
 
 def check_weights_are_readable(path: Path, config: Mapping[str, Any], checkpoint: WeightSource | None) -> None:
@@ -53,9 +55,11 @@ def check_weights_are_readable(path: Path, config: Mapping[str, Any], checkpoint
     if method is None and (isinstance(mlx, Mapping) or any(name.endswith(".scales") for name in names)):
         field, value = ("quantization", mlx) if mlx is not None else ("tensors", "*.scales")
         raise _quantized(
-            path, field, f"weights quantized by MLX, {_shown(value)}",
+            path,
+            field,
+            f"weights quantized by MLX, {_shown(value)}",
             f"{ORIGINAL}. Or decode these with mlx-lm: mlx_lm.convert({str(folder)!r}, mlx_path=OUT, dequantize=True)",
-        )  # fmt: skip
+        )
     if other is not None and method != METHOD:
         said = f"{_METHODS.get(method, method)}, " if isinstance(method, str) else ""
         got = f"weights that are already quantized: {said}{_shown(other)}"
@@ -77,14 +81,18 @@ def notes_on(folder: Path, text_folder: Path | None) -> list[str]:
     """What a build passes over, a line each. `text_folder`: where a tokenizer is wanted from."""
     notes = []
     if (folder / SINGLE).is_file() and (folder / INDEX).is_file():
-        notes.append(f"{folder}: {SINGLE} is taken as the whole model, as transformers does; {INDEX} and its files are not read")
+        notes.append(
+            f"{folder}: {SINGLE} is taken as the whole model, as transformers does; {INDEX} and its files are not read"
+        )
     if (folder / ADAPTER).is_file():
         notes.append(
             f"{folder}: the adapter in the model's folder ({ADAPTER}) is not used, though transformers with peft would add it. "
             "Merge it into the model before the build, or take it afterwards with PersonalModel.import_adapter"
         )
     if text_folder is not None and not (text_folder / TOKENIZER).is_file():
-        notes.append(f"{text_folder}: no {TOKENIZER}, so the bundle takes token ids and no text. text=False says that it is meant")
+        notes.append(
+            f"{text_folder}: no {TOKENIZER}, so the bundle takes token ids and no text. text=False says that it is meant"
+        )
     return notes
 
 

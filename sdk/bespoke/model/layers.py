@@ -123,8 +123,15 @@ def _probabilities(
 
 
 def attention_tile(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, start: torch.Tensor, window: torch.Tensor, *,
-    heads: int, kv_heads: int, scale: float,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    start: torch.Tensor,
+    window: torch.Tensor,
+    *,
+    heads: int,
+    kv_heads: int,
+    scale: float,
 ) -> torch.Tensor:
     """o = P v for queries at positions start..start + tile: q [tile, H * d], k and v [S, K * d] -> [tile, H * d]."""
     tile, groups = q.shape[0], heads // kv_heads
@@ -136,8 +143,17 @@ def attention_tile(
 
 
 def attention_tile_backward(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor, do: torch.Tensor,
-    start: torch.Tensor, window: torch.Tensor, *, heads: int, kv_heads: int, scale: float,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+    do: torch.Tensor,
+    start: torch.Tensor,
+    window: torch.Tensor,
+    *,
+    heads: int,
+    kv_heads: int,
+    scale: float,
 ) -> dict[str, torch.Tensor]:
     """P is recomputed; delta = rowsum(do * o), dS = P * (do v^T - delta) * scale.
 
@@ -179,8 +195,15 @@ def gate_backward(a: torch.Tensor, *, activation: str) -> torch.Tensor:
 
 
 def gated_products(
-    x: torch.Tensor, h_gate: torch.Tensor | None, h_up: torch.Tensor | None, w_gate: Weight, w_up: Weight,
-    b_gate: Piece | None, b_up: Piece | None, *, scale: float,
+    x: torch.Tensor,
+    h_gate: torch.Tensor | None,
+    h_up: torch.Tensor | None,
+    w_gate: Weight,
+    w_up: Weight,
+    b_gate: Piece | None,
+    b_up: Piece | None,
+    *,
+    scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """a and u [N, F] of a slice: x [N, D]; h_gate, h_up [N, r] (x A^T of gate and up); w_gate, w_up [F, D] and b_gate, b_up
     [F, r] cut by rows."""
@@ -192,7 +215,13 @@ def _with_adapter(y: torch.Tensor, h: torch.Tensor | None, b: Piece | None, scal
 
 
 def gated_mlp_slice(
-    a: torch.Tensor, u: torch.Tensor, w_down: QuantizedWeight, a_down: Piece | None, start: torch.Tensor, *, activation: str,
+    a: torch.Tensor,
+    u: torch.Tensor,
+    w_down: QuantizedWeight,
+    a_down: Piece | None,
+    start: torch.Tensor,
+    *,
+    activation: str,
 ) -> dict[str, torch.Tensor]:
     """A slice's share of the down projection, to be summed over slices: `y` [N, D] and, for its adapter, `h_down` [N, r].
 
@@ -204,9 +233,22 @@ def gated_mlp_slice(
 
 
 def gated_mlp_slice_backward(
-    a: torch.Tensor, u: torch.Tensor, h_gate: torch.Tensor | None, h_up: torch.Tensor | None, w_gate: Weight, w_up: Weight,
-    w_down: QuantizedWeight, b_gate: torch.Tensor | None, b_up: torch.Tensor | None, a_down: torch.Tensor | None,
-    start: torch.Tensor, dy: torch.Tensor, dh_down: torch.Tensor | None, *, scale: float, activation: str,
+    a: torch.Tensor,
+    u: torch.Tensor,
+    h_gate: torch.Tensor | None,
+    h_up: torch.Tensor | None,
+    w_gate: Weight,
+    w_up: Weight,
+    w_down: QuantizedWeight,
+    b_gate: torch.Tensor | None,
+    b_up: torch.Tensor | None,
+    a_down: torch.Tensor | None,
+    start: torch.Tensor,
+    dy: torch.Tensor,
+    dh_down: torch.Tensor | None,
+    *,
+    scale: float,
+    activation: str,
 ) -> dict[str, torch.Tensor]:
     """From a, u [N, F] of the slice, kept or computed again. dy [N, D]; dh_down = s dy B_down [N, r].
 
@@ -223,7 +265,9 @@ def gated_mlp_slice_backward(
     da = dp * u * gate_backward(a, activation=activation)
     sums = {"dx": product_transposed(da, w_gate) + product_transposed(du, w_up)}
     sums |= {f"dh_{name}": scale * (d @ b) for name, d, b in (("gate", da, b_gate), ("up", du, b_up)) if b is not None}
-    rows = {f"db_{name}": scale * (d.t() @ h) for name, d, h in (("gate", da, h_gate), ("up", du, h_up)) if h is not None}
+    rows = {
+        f"db_{name}": scale * (d.t() @ h) for name, d, h in (("gate", da, h_gate), ("up", du, h_up)) if h is not None
+    }
     if down is None:
         return sums | rows
     return sums | {"h_down": down[0]} | rows | {"da_down": down[1]}

@@ -51,7 +51,9 @@ def quantize(name: str, weight: np.ndarray, counts: np.ndarray | None = None) ->
     groups = groups_of(columns)
     padded = np.zeros((rows, groups * GROUP), np.float32)
     padded[:, :columns] = weight
-    across = np.ascontiguousarray(padded.reshape(-1, GROUP).T).reshape(GROUP, rows, groups)  # long rows are fast to compute with
+    across = np.ascontiguousarray(padded.reshape(-1, GROUP).T).reshape(
+        GROUP, rows, groups
+    )  # long rows are fast to compute with
     v = None
     if counts is not None:
         v = np.ones(groups * GROUP, np.float32)

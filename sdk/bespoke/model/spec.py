@@ -36,7 +36,9 @@ class ModelSpec:
     @cached_property
     def trace_key(self) -> Hashable:
         """Equal for models that differ in depth alone: their stages are the same graphs, traced once."""
-        return _TRACE_KEYS.setdefault((self.config.model_copy(update={"num_layers": 0, "sliding_layers": ()}), self.lora), object())
+        return _TRACE_KEYS.setdefault(
+            (self.config.model_copy(update={"num_layers": 0, "sliding_layers": ()}), self.lora), object()
+        )
 
     # ---- names and shapes --------------------------------------------------------------------------------------------
 
@@ -175,13 +177,24 @@ class ModelSpec:
         return sums, {"a": a, "u": u} if keep else {}
 
     def mlp_products(
-        self, x2: torch.Tensor, h_gate: torch.Tensor | None, h_up: torch.Tensor | None, weights: Tensors, adapter: Tensors
+        self,
+        x2: torch.Tensor,
+        h_gate: torch.Tensor | None,
+        h_up: torch.Tensor | None,
+        weights: Tensors,
+        adapter: Tensors,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """a and u [N, F] of a slice of the width: gate and up, with their adapters where they have one."""
         return layers.gated_products(
-            x2, h_gate, h_up, weights["gate_proj"], weights["up_proj"], adapter.get("gate_proj.lora_B"),
-            adapter.get("up_proj.lora_B"), scale=self.lora.scale,
-        )  # fmt: skip
+            x2,
+            h_gate,
+            h_up,
+            weights["gate_proj"],
+            weights["up_proj"],
+            adapter.get("gate_proj.lora_B"),
+            adapter.get("up_proj.lora_B"),
+            scale=self.lora.scale,
+        )
 
     def mlp_branch(self, y: torch.Tensor, h_down: torch.Tensor, adapter: Tensors) -> torch.Tensor:
         """The down projection: the summed slices and the adapter's share."""

@@ -51,9 +51,14 @@ def head_chunk_bytes(rows: int, out: int, columns: int) -> int:
 
 
 def head_chunk_of_logits(
-    z: torch.Tensor, targets: torch.Tensor, start: torch.Tensor, m: torch.Tensor, total: torch.Tensor, label: torch.Tensor,
+    z: torch.Tensor,
+    targets: torch.Tensor,
+    start: torch.Tensor,
+    m: torch.Tensor,
+    total: torch.Tensor,
+    label: torch.Tensor,
     best: torch.Tensor,
-) -> tuple[Statistics, torch.Tensor, torch.Tensor]:  # fmt: skip
+) -> tuple[Statistics, torch.Tensor, torch.Tensor]:
     """The same without its products, from all logits z [N, C] at once, for a graph to be traced: new m, l, label and best; and what
     acc needs, keep [N] and exp(z - m') [N, C]."""
     top, index = z.max(-1)
@@ -67,9 +72,17 @@ def head_chunk_of_logits(
 
 
 def _update(
-    h: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, targets: torch.Tensor, start: torch.Tensor,
-    m: torch.Tensor, total: torch.Tensor, label: torch.Tensor, best: torch.Tensor, acc: torch.Tensor | None,
-) -> None:  # fmt: skip
+    h: torch.Tensor,
+    codes: torch.Tensor,
+    scales: torch.Tensor,
+    targets: torch.Tensor,
+    start: torch.Tensor,
+    m: torch.Tensor,
+    total: torch.Tensor,
+    label: torch.Tensor,
+    best: torch.Tensor,
+    acc: torch.Tensor | None,
+) -> None:
     """The chunk's rows enter the state, in place."""
     step = head_rows_at_once(max(1, h.shape[0]), scales.shape[1])
     offsets = targets.reshape(-1) - start
@@ -92,18 +105,33 @@ def _update(
 
 
 def _head_chunk(
-    h: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, targets: torch.Tensor, start: torch.Tensor,
-    m: torch.Tensor, total: torch.Tensor, label: torch.Tensor, best: torch.Tensor,
-) -> Statistics:  # fmt: skip
+    h: torch.Tensor,
+    codes: torch.Tensor,
+    scales: torch.Tensor,
+    targets: torch.Tensor,
+    start: torch.Tensor,
+    m: torch.Tensor,
+    total: torch.Tensor,
+    label: torch.Tensor,
+    best: torch.Tensor,
+) -> Statistics:
     m, total, label, best = (value.clone() for value in (m, total, label, best))
     _update(h, codes, scales, targets, start, m, total, label, best, None)
     return m, total, label, best
 
 
 def _head_chunk_gradient(
-    h: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, targets: torch.Tensor, start: torch.Tensor,
-    m: torch.Tensor, total: torch.Tensor, label: torch.Tensor, best: torch.Tensor, acc: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    h: torch.Tensor,
+    codes: torch.Tensor,
+    scales: torch.Tensor,
+    targets: torch.Tensor,
+    start: torch.Tensor,
+    m: torch.Tensor,
+    total: torch.Tensor,
+    label: torch.Tensor,
+    best: torch.Tensor,
+    acc: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     m, total, label, best, acc = (value.clone() for value in (m, total, label, best, acc))
     _update(h, codes, scales, targets, start, m, total, label, best, acc)
     return m, total, label, best, acc
@@ -129,9 +157,17 @@ def _head_chunk_gradient_fake(
 
 
 def head_chunk_int4(
-    h: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, targets: torch.Tensor, start: torch.Tensor,
-    m: torch.Tensor, total: torch.Tensor, label: torch.Tensor, best: torch.Tensor, acc: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    h: torch.Tensor,
+    codes: torch.Tensor,
+    scales: torch.Tensor,
+    targets: torch.Tensor,
+    start: torch.Tensor,
+    m: torch.Tensor,
+    total: torch.Tensor,
+    label: torch.Tensor,
+    best: torch.Tensor,
+    acc: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, ...]:
     """The state after rows [start, start + C) of the head: m, l, label, best, and acc where one is given."""
     if acc is None:
         return torch.ops.bespoke.head_chunk_int4(h, codes, scales, targets, start, m, total, label, best)

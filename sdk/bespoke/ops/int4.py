@@ -45,9 +45,7 @@ def decode(codes: torch.Tensor, scales: torch.Tensor, columns: int, dtype: torch
     return _decode_into(dense, nibbles, codes, scales)[:, :columns]
 
 
-def _decode_into(
-    dense: torch.Tensor, nibbles: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor
-) -> torch.Tensor:
+def _decode_into(dense: torch.Tensor, nibbles: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     """Fills `dense` [n, 32 * groups] by way of `nibbles` int16 [2, n, 16 * groups]."""
     both, shifted = nibbles
     both.copy_(codes)  # 0x00hl -> 0x0h0l: two codes in one pass, low nibble first in memory
@@ -78,7 +76,9 @@ class _Scratch(threading.local):
             )
         dense, nibbles = self.held[key]
         shape = (codes.shape[0], codes.shape[1] * 2)
-        return _decode_into(dense[: 2 * size].view(shape), nibbles[: 2 * size].view(2, *codes.shape), codes, scales)[:, :columns]
+        return _decode_into(dense[: 2 * size].view(shape), nibbles[: 2 * size].view(2, *codes.shape), codes, scales)[
+            :, :columns
+        ]
 
 
 scratch = _Scratch()

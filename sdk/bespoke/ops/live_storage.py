@@ -11,10 +11,20 @@ __all__ = ["VIEWS", "Step", "largest_live"]
 VIEWS = frozenset(
     f"aten.{name}"
     for name in (
-        "view.default", "_unsafe_view.default", "t.default", "transpose.int", "permute.default", "slice.Tensor", "select.int",
-        "expand.default", "unsqueeze.default", "squeeze.dim", "split.Tensor", "split_with_sizes.default",
+        "view.default",
+        "_unsafe_view.default",
+        "t.default",
+        "transpose.int",
+        "permute.default",
+        "slice.Tensor",
+        "select.int",
+        "expand.default",
+        "unsqueeze.default",
+        "squeeze.dim",
+        "split.Tensor",
+        "split_with_sizes.default",
     )
-)  # fmt: skip
+)
 """Operators whose results share the storage of their first argument."""
 
 

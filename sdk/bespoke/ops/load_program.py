@@ -104,9 +104,11 @@ def build_module(
     for name, (_, number) in program.tensors.items():
         if number not in _DTYPES:
             raise error(
-                f"{subject}: value {name}", got=f"dtype number {number}", expected="a dtype of torch",
+                f"{subject}: value {name}",
+                got=f"dtype number {number}",
+                expected="a dtype of torch",
                 next_step="Build the bundle again from its source",
-            )  # fmt: skip
+            )
     graph = torch.fx.Graph()
     values: dict[str, torch.fx.Node] = {}
     used = {value.name for node in program.nodes for operand in node.operands for value in _values(operand.value)}
@@ -132,11 +134,18 @@ def build_module(
     module = torch.fx.GraphModule(torch.nn.Module(), graph, "Program")
     try:
         module.meta["workspace_bytes"] = workspace_bytes(program)
-    except (ArithmeticError, LookupError, TypeError, ValueError):  # a view of no tensor, an operator of ours without its weights
+    except (
+        ArithmeticError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ):  # a view of no tensor, an operator of ours without its weights
         raise error(
-            subject, got="operators without the tensors that they take", expected="a program of torch.export",
+            subject,
+            got="operators without the tensors that they take",
+            expected="a program of torch.export",
             next_step="Build the bundle again from its source",
-        ) from None  # fmt: skip
+        ) from None
     for side, names in (("operands", program.inputs), ("results", program.outputs)):
         declared = [program.tensors[name] for name in names]
         module.meta[side] = [(tuple(shape), _DTYPES[number]) for shape, number in declared]

@@ -85,30 +85,41 @@ OPERATORS: dict[str, Operator] = {
         Operator(
             "linear_int4",
             f"linear_int4.out(Tensor x, {_WEIGHT}, *, Tensor(a!) out) -> Tensor(a!)",
-            flops=lambda call: 2 * call.first[0] * call.codes[0] * call.columns, torch_workspace=_decoded, native_workspace=_panels,
+            flops=lambda call: 2 * call.first[0] * call.codes[0] * call.columns,
+            torch_workspace=_decoded,
+            native_workspace=_panels,
         ),
         Operator(
             "linear_int4_transposed",
             f"linear_int4_transposed.out(Tensor g, {_WEIGHT}, *, Tensor(a!) out) -> Tensor(a!)",
-            flops=lambda call: 2 * call.first[0] * call.columns * call.first[1], torch_workspace=_decoded, native_workspace=_panels,
+            flops=lambda call: 2 * call.first[0] * call.columns * call.first[1],
+            torch_workspace=_decoded,
+            native_workspace=_panels,
         ),
         Operator(
             "embedding_int4",
             "embedding_int4.out(Tensor tokens, Tensor codes, Tensor scales, int columns, *, Tensor(a!) out) -> Tensor(a!)",
-            flops=lambda call: 0, torch_workspace=lambda call: call.result_bytes * 3 // 2, native_workspace=lambda rows, threads: 0,
+            flops=lambda call: 0,
+            torch_workspace=lambda call: call.result_bytes * 3 // 2,
+            native_workspace=lambda rows, threads: 0,
         ),
         Operator(
-            "head_chunk_int4", f"head_chunk_int4.out({_HEAD}, *, {_HEAD_OUT}) -> ({_HEAD_RETURNS})",
-            flops=lambda call: _head_flops(call, 1), torch_workspace=_logits, native_workspace=_head_workspace,
+            "head_chunk_int4",
+            f"head_chunk_int4.out({_HEAD}, *, {_HEAD_OUT}) -> ({_HEAD_RETURNS})",
+            flops=lambda call: _head_flops(call, 1),
+            torch_workspace=_logits,
+            native_workspace=_head_workspace,
         ),
         Operator(  # logits, and the sum of rows
             "head_chunk_gradient_int4",
             f"head_chunk_gradient_int4.out({_HEAD}, Tensor acc, *, {_HEAD_OUT}, Tensor(e!) acc_out)"
             f" -> ({_HEAD_RETURNS}, Tensor(e!))",
-            flops=lambda call: _head_flops(call, 2), torch_workspace=_logits, native_workspace=_head_workspace,
+            flops=lambda call: _head_flops(call, 2),
+            torch_workspace=_logits,
+            native_workspace=_head_workspace,
         ),
     )
-}  # fmt: skip
+}
 
 OUT_VARIANTS: tuple[str, ...] = tuple(operator.out_variant for operator in OPERATORS.values())
 
@@ -120,7 +131,9 @@ def operator_workspace_bytes(name: str, rows: int, threads: int = THREADS) -> in
     """
     if name not in OPERATORS:
         raise GraphError(
-            f"operator '{name}'", got="no operator of bespoke", expected=", ".join(OPERATORS),
+            f"operator '{name}'",
+            got="no operator of bespoke",
+            expected=", ".join(OPERATORS),
             next_step="Ask for one of these; other operators say themselves what they take",
-        )  # fmt: skip
+        )
     return OPERATORS[name].native_workspace(rows, threads)

@@ -32,7 +32,11 @@ from bespoke.plan.replay import is_replayable
 
 WEIGHT_HEADER_BYTES = 16384  # of a group's file, before its tensors
 TRAINING_SECTIONS: tuple[SectionName, ...] = ("train_step", "micro_step", "apply_step")
-STEP_SECTIONS: tuple[SectionName, ...] = (*TRAINING_SECTIONS, "prefill", "decode")  # whose work and time a plan is judged by
+STEP_SECTIONS: tuple[SectionName, ...] = (
+    *TRAINING_SECTIONS,
+    "prefill",
+    "decode",
+)  # whose work and time a plan is judged by
 
 
 @dataclass(frozen=True)
@@ -52,8 +56,16 @@ def with_liveness(draft: DraftPlan) -> LiveSections:
 
 
 def compile_plan(
-    draft: DraftPlan, live: LiveSections, costs: Costs, *, method: str, sequence_length: int, batch_size: int,
-    choices: Mapping[str, int | str | bool], spilled: Collection[int] = (), workspaces: Mapping[str, Workspace] | None = None,
+    draft: DraftPlan,
+    live: LiveSections,
+    costs: Costs,
+    *,
+    method: str,
+    sequence_length: int,
+    batch_size: int,
+    choices: Mapping[str, int | str | bool],
+    spilled: Collection[int] = (),
+    workspaces: Mapping[str, Workspace] | None = None,
 ) -> Plan:
     """The plan with the checkpoints `spilled` in scratch. `workspaces` are measured, by graph key, where there are any."""
     places: dict[int, Arena | Scratch] = {}

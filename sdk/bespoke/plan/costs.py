@@ -14,7 +14,9 @@ class Speed:
     flops_per_second: float = 150e9
     bytes_per_second: float = 10e9
     call_seconds: float = 40e-6
-    scratch_bytes_per_second: float = 5e7  # written to a mapped file and read back; below what it takes, since flash wears
+    scratch_bytes_per_second: float = (
+        5e7  # written to a mapped file and read back; below what it takes, since flash wears
+    )
 
 
 class Sized(Protocol):

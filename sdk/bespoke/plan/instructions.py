@@ -207,8 +207,12 @@ class Estimate(Settings):
     state_bytes: int = Field(ge=0, description="one copy of adapter and optimizer state, mapped")
     session_bytes: int = Field(ge=0, description="KV cache, of the plan for answers")
     scratch_bytes: int = Field(ge=0, description="checkpoints in mapped scratch")
-    peak_bytes: int = Field(ge=0, description="anonymous memory that running it adds to the idle process, the KV cache included")
-    work_flops: int = Field(ge=0, description="of one training step; of the plan for answers, of one chunk and one token")
+    peak_bytes: int = Field(
+        ge=0, description="anonymous memory that running it adds to the idle process, the KV cache included"
+    )
+    work_flops: int = Field(
+        ge=0, description="of one training step; of the plan for answers, of one chunk and one token"
+    )
 
 
 class Plan(Settings):

@@ -14,7 +14,9 @@ from bespoke.plan.instructions import DTYPE_BYTES, DType, Lifetime, Role, Sectio
 
 MAX_RANK = 8
 MAX_VALUE_BYTES = 2**40  # of one value, as of one file of a bundle
-MAX_REGION_BYTES = 2**46  # of the arena, of the scratch file, of all named values of a lifetime: no sum of sizes overflows 64 bits
+MAX_REGION_BYTES = (
+    2**46
+)  # of the arena, of the scratch file, of all named values of a lifetime: no sum of sizes overflows 64 bits
 MAX_ROW = 2**31  # where a range of rows may begin and end
 MAX_QUERY = 2**31  # of noise: the counter has no room for more
 ALIGNMENT = 16  # of offsets
@@ -47,15 +49,23 @@ VALUES: tuple[Allowed, ...] = (
     Allowed("recorded", "section", "arena", "float32", 0, MAX_RANK),
     Allowed("temporary", "step", "named", "float32", 0, MAX_RANK),
     Allowed("temporary", "session", "named", "float32", 2, 2),
-    *(Allowed("temporary", "section", place, dtype, 0, MAX_RANK) for place in ("arena", "scratch") for dtype in DTYPE_BYTES),  # type: ignore[arg-type]
+    *(
+        Allowed("temporary", "section", place, dtype, 0, MAX_RANK)  # type: ignore[arg-type]
+        for place in ("arena", "scratch")
+        for dtype in DTYPE_BYTES
+    ),
 )
 
 BATCH: dict[str, DType] = {"tokens": "int64", "targets": "int64", "mask": "float32"}
 """Of shape [B, T]; `NAME*n` is n of them below each other, [n * B, T], n from 2 on."""
 
 SCALARS: dict[str, DType] = {
-    "learning_rate": "float32", "step": "float32", "batch_tokens": "float32", "epsilon": "float32", "position": "int64",
-}  # fmt: skip
+    "learning_rate": "float32",
+    "step": "float32",
+    "batch_tokens": "float32",
+    "epsilon": "float32",
+    "position": "int64",
+}
 OPTION_PREFIX = "option."
 OPTION_DTYPE: DType = "float32"
 """Of scalars that a method declares in its Options: `option.<field>`."""
@@ -116,9 +126,7 @@ def array_name(value: str) -> str | None:
 
 
 def is_allowed(role: str, lifetime: str, place: str, dtype: str, rank: int) -> bool:
-    return any(
-        row[:4] == (role, lifetime, place, dtype) and row.least_rank <= rank <= row.most_rank for row in VALUES
-    )
+    return any(row[:4] == (role, lifetime, place, dtype) and row.least_rank <= rank <= row.most_rank for row in VALUES)
 
 
 def rules_document() -> dict[str, Any]:
@@ -135,7 +143,10 @@ def rules_document() -> dict[str, Any]:
             for name, rule in SECTIONS.items()
         },
         "limits": {
-            "value_bytes": MAX_VALUE_BYTES, "region_bytes": MAX_REGION_BYTES, "row": MAX_ROW, "query": MAX_QUERY,
+            "value_bytes": MAX_VALUE_BYTES,
+            "region_bytes": MAX_REGION_BYTES,
+            "row": MAX_ROW,
+            "query": MAX_QUERY,
             "alignment": ALIGNMENT,
         },
-    }  # fmt: skip
+    }

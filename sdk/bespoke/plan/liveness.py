@@ -90,7 +90,9 @@ def _positions_where_groups_leave(uses: Sequence[set[str]]) -> dict[int, set[str
     for position in range(len(uses) - 1, -1, -1):
         for group in uses[position]:
             again = following.get(group)
-            if again is None or (group not in SHARED_GROUPS and _another_between(uses, group, position, again, next_other)):
+            if again is None or (
+                group not in SHARED_GROUPS and _another_between(uses, group, position, again, next_other)
+            ):
                 leaves.setdefault(position, set()).add(group)
             following[group] = position
         next_other[position] = position if uses[position] - SHARED_GROUPS else next_other[position + 1]

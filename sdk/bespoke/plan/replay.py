@@ -32,7 +32,9 @@ def replay_slice(code: Sequence[Instruction], roles: Sequence[Role]) -> list[int
             if role == "temporary":
                 todo.extend(makers.get(operand[0], []))
     needed = {o[0] for p in kept for o in (*reads(code[p]), *writes(code[p]))}
-    frees = [p for p, i in enumerate(code) if isinstance(i, Free) and i.value in needed and roles[i.value] == "temporary"]
+    frees = [
+        p for p, i in enumerate(code) if isinstance(i, Free) and i.value in needed and roles[i.value] == "temporary"
+    ]
     return sorted([*kept, *frees])
 
 

@@ -23,16 +23,19 @@ def check_same_state(method: str, plans: Sequence[Plan]) -> None:
         if other:
             name = other[0]
             raise PlanError(
-                f"method '{method}', sequence length {plan.sequence_length}: '{name}'", got=_shown(kept, name),
+                f"method '{method}', sequence length {plan.sequence_length}: '{name}'",
+                got=_shown(kept, name),
                 expected=f"{_shown(first, name)}, as in its other plans: one run may be stepped by all of them",
                 next_step="Report it to the author of the method: what is stored or recorded must not depend on b.choose",
-            )  # fmt: skip
+            )
 
 
 def state_shapes(plan: Plan) -> dict[str, list[int]]:
     """The pieces of adapter and optimizer state that a run keeps between steps."""
     return {
-        value.place.name: value.shape for value in plan.values if value.lifetime == "state" and isinstance(value.place, Named)
+        value.place.name: value.shape
+        for value in plan.values
+        if value.lifetime == "state" and isinstance(value.place, Named)
     }
 
 

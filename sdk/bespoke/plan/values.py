@@ -90,7 +90,9 @@ def _check_name(plan: Plan, value: ValueRecord, name: str, at: str, where: str) 
     if value.role == "batch":
         expected = batch_shape(plan, name, value.dtype)
         if expected is None:
-            refuse(where, at, got, f"{', '.join(sorted(BATCH))}, with *<copies>, {ARRAY_PREFIX}<name>, or prompt_<length>")
+            refuse(
+                where, at, got, f"{', '.join(sorted(BATCH))}, with *<copies>, {ARRAY_PREFIX}<name>, or prompt_<length>"
+            )
         if (value.dtype, value.shape) != expected:
             refuse(where, at, got, f"{expected[0]} {expected[1]}")
 
@@ -111,7 +113,9 @@ def batch_shape(plan: Plan, name: str, dtype: str) -> tuple[str, list[int]] | No
 
 def arrays_of(plan: Plan) -> dict[str, DType]:
     """The arrays that a method asks for in addition to tokens, targets and mask, by its names."""
-    named = ((value.place.name, value) for value in plan.values if value.role == "batch" and isinstance(value.place, Named))
+    named = (
+        (value.place.name, value) for value in plan.values if value.role == "batch" and isinstance(value.place, Named)
+    )
     return {name: value.dtype for full, value in named if (name := array_name(full)) is not None}
 
 
@@ -127,6 +131,8 @@ def allowed_of(role: str) -> str:
 
 def refuse(where: str, subject: str, got: str, expected: str) -> NoReturn:
     raise PlanError(
-        f"{where}: {subject}", got=got, expected=expected,
+        f"{where}: {subject}",
+        got=got,
+        expected=expected,
         next_step="Report it to the author of the method" if where.startswith("method") else "Build the bundle again",
-    )  # fmt: skip
+    )

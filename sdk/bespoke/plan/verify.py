@@ -95,7 +95,9 @@ class _Checker:
                     self._check_call(instruction)
                 case Store():
                     if not self.rule.stores:
-                        self._refuse(self.at, f"a store in section {name}", "stores in train_step, apply_step or finish")
+                        self._refuse(
+                            self.at, f"a store in section {name}", "stores in train_step, apply_step or finish"
+                        )
                     self._check_store(instruction, stored)
                 case Free():
                     self._check_free(instruction)
@@ -106,7 +108,9 @@ class _Checker:
                     emitted.add(instruction.name)
                 case Noise():
                     if not self.rule.noise:
-                        self._refuse(self.at, f"noise in section {name}", "noise in a step, whose number it is drawn by")
+                        self._refuse(
+                            self.at, f"noise in section {name}", "noise in a step, whose number it is drawn by"
+                        )
                     if instruction.query >= MAX_QUERY:
                         self._refuse(self.at, f"query {instruction.query}", f"a query below {MAX_QUERY}")
                     self._check_float32(instruction.value, "noise of")
@@ -137,7 +141,9 @@ class _Checker:
                 shape, dtype = self._shape(operand)
                 if (shape, dtype) != (list(spec.shape), spec.dtype):
                     self._refuse(
-                        f"{self.at}, value {operand[0]}", f"{dtype} {shape} in {kind}", f"{spec.dtype} {list(spec.shape)}"
+                        f"{self.at}, value {operand[0]}",
+                        f"{dtype} {shape} in {kind}",
+                        f"{spec.dtype} {list(spec.shape)}",
                     )
         for result in call.results:
             if result.how == "add_to":
@@ -196,7 +202,9 @@ class _Checker:
             self._refuse(f"{self.at}, value {store.state}", got, f"state of role {' or '.join(self.rule.stores)}")
         shape, dtype = self._shape(store.source)
         if (shape, dtype) != (state.shape, state.dtype):
-            self._refuse(f"{self.at}, value {store.state}", f"{dtype} {shape}", f"{state.dtype} {state.shape}, the whole piece")
+            self._refuse(
+                f"{self.at}, value {store.state}", f"{dtype} {shape}", f"{state.dtype} {state.shape}, the whole piece"
+            )
         stored.add(store.state)
 
     def _check_whole_adapter(self, stored: set[int]) -> None:
@@ -235,7 +243,9 @@ class _Checker:
             return value.shape, value.dtype
         rows = min(value.shape[0], MAX_ROW) if value.shape else 0
         if len(operand) == 2 or operand[1] < 0 or operand[2] < 1 or operand[1] + operand[2] > rows:
-            self._refuse(f"{self.at}, value {operand[0]}", f"the range {operand[1:]}", f"[start, rows] within {rows} rows")
+            self._refuse(
+                f"{self.at}, value {operand[0]}", f"the range {operand[1:]}", f"[start, rows] within {rows} rows"
+            )
         if len(operand) == 4:
             scalar = self._value(operand[3])
             if scalar.shape or scalar.dtype != "int64" or scalar.role not in ("scalar", "constant"):
@@ -252,7 +262,9 @@ class _Checker:
         if value.role == "weight" and value.place.kind == "named":
             group = value.place.name.split(".", 1)[0]
             if group not in self.loaded:
-                self._refuse(f"{self.at}, value {operand[0]}", f"weight group '{group}' out of reach", "a load before it")
+                self._refuse(
+                    f"{self.at}, value {operand[0]}", f"weight group '{group}' out of reach", "a load before it"
+                )
         if value.lifetime != "section":
             return
         if operand[0] not in self.live:
@@ -260,7 +272,9 @@ class _Checker:
             self._refuse(f"{self.at}, value {operand[0]}", f"a value that is {state}", "a value defined before its use")
         filled = self.live[operand[0]]
         if filled is not None and not self._covered(operand, filled):
-            self._refuse(f"{self.at}, value {operand[0]}", "rows that nothing has filled", "rows defined before their use")
+            self._refuse(
+                f"{self.at}, value {operand[0]}", "rows that nothing has filled", "rows defined before their use"
+            )
 
     def _check_given(self, number: int) -> None:
         """What of this lifetime, or of this name, the runtime gives to this section."""
@@ -275,10 +289,16 @@ class _Checker:
             given = rule.arrays if array_name(name) is not None else given
         if not given:
             what = f"{value.role} '{name}'" if value.lifetime == "call" else f"a {value.lifetime} value"
-            self._refuse(f"{self.at}, value {number}", f"{what} in section {self.section}", "what the runtime gives to the section")
+            self._refuse(
+                f"{self.at}, value {number}",
+                f"{what} in section {self.section}",
+                "what the runtime gives to the section",
+            )
 
     def _covered(self, operand: Operand, filled: set[tuple[int, int]]) -> bool:
-        start, stop = (operand[1], operand[1] + operand[2]) if len(operand) == 3 else (0, self.values[operand[0]].shape[0])
+        start, stop = (
+            (operand[1], operand[1] + operand[2]) if len(operand) == 3 else (0, self.values[operand[0]].shape[0])
+        )
         for a, b in sorted(filled):
             if a <= start < b:
                 start = b
@@ -289,7 +309,9 @@ class _Checker:
         value = self._value(number)
         self._shape(operand)
         if value.lifetime in ("state", "bundle", "call"):
-            self._refuse(f"{self.at}, value {number}", f"a write to a {value.lifetime} value", "a write to a value of the plan")
+            self._refuse(
+                f"{self.at}, value {number}", f"a write to a {value.lifetime} value", "a write to a value of the plan"
+            )
         self._check_given(number)
         if value.role == "recorded" and how != "record":
             self._refuse(f"{self.at}, value {number}", "a write to a recorded value", "a record")
@@ -321,7 +343,9 @@ class _Checker:
         start, stop = value.place.offset, value.place.offset + max(1, value.nbytes)
         for a, b, other in self.bytes[value.place.kind]:
             if start < b and a < stop:
-                self._refuse(f"{self.at}, value {number}", f"the bytes of value {other}, which is alive", "bytes of its own")
+                self._refuse(
+                    f"{self.at}, value {number}", f"the bytes of value {other}, which is alive", "bytes of its own"
+                )
         self.bytes[value.place.kind].append((start, stop, number))
 
     def _refuse(self, subject: str, got: str, expected: str) -> NoReturn:

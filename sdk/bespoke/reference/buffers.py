@@ -137,9 +137,11 @@ def refuse_another_shape(name: str, got: Sequence[int] | None, expected: Sequenc
     """AdapterError where a tensor that a plan reads as a piece of this shape is not there, or of another one."""
     if got is None or list(got) != list(expected):
         raise AdapterError(
-            f"piece '{name}'", got="none" if got is None else f"float32 {list(got)}", expected=f"float32 {list(expected)}",
+            f"piece '{name}'",
+            got="none" if got is None else f"float32 {list(got)}",
+            expected=f"float32 {list(expected)}",
             next_step="Use an adapter, or a state, of this bundle",
-        )  # fmt: skip
+        )
 
 
 class _Writable:

@@ -32,7 +32,8 @@ def no_gpu() -> BundleError:
     import torch
 
     return BundleError(
-        "bundle", got=f"the target '{GPU_TARGET}' alone, and no GPU that torch {torch.__version__} can use",
+        "bundle",
+        got=f"the target '{GPU_TARGET}' alone, and no GPU that torch {torch.__version__} can use",
         expected="a GPU, or a target that runs without one",
         next_step="Open it on a machine with a GPU, or name another target in addition when it is built",
-    )  # fmt: skip
+    )

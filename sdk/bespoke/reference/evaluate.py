@@ -17,9 +17,13 @@ from bespoke.rules.report import Evaluation
 
 
 def evaluate(
-    bundle: Bundle, rows: Sequence[RowLike], adapter: Mapping[str, np.ndarray] | None = None, *, method: str | None = None,
+    bundle: Bundle,
+    rows: Sequence[RowLike],
+    adapter: Mapping[str, np.ndarray] | None = None,
+    *,
+    method: str | None = None,
     examples: int | None = None,
-) -> Evaluation | None:  # fmt: skip
+) -> Evaluation | None:
     """Means over the unmasked tokens of `rows`, which are of so many examples; None where there are none.
 
     By default of the bundle's own adapter, which changes nothing. A method says how many rows a batch has, and how long they are.
@@ -36,7 +40,9 @@ def evaluate_on(
     """`evaluate` on a machine that is there; `adapter` None: the machine's current one."""
     losses, correct, tokens = 0.0, 0.0, 0
     vocab_size = machine.bundle.manifest.model.config.vocab_size
-    for batch in evaluation_batches(rows, machine.method.training.batch_size, machine.sequence_lengths, vocab_size=vocab_size):
+    for batch in evaluation_batches(
+        rows, machine.method.training.batch_size, machine.sequence_lengths, vocab_size=vocab_size
+    ):
         loss_sum, right = machine.evaluate_batch(batch, adapter)
         losses, correct, tokens = losses + loss_sum, correct + right, tokens + batch.tokens_trained
     if not tokens:

@@ -18,7 +18,9 @@ def exported_adapter(folder: Path, manifest: Manifest) -> dict[str, np.ndarray]:
     """Full name of each piece -> float32."""
     config = manifest.model.config
     tensors = load_file(folder / "adapter_model.safetensors")
-    return {name: tensors[peft_key(name, config.decoder_path)] for name in config.adapter_shapes(manifest.lora.settings)}
+    return {
+        name: tensors[peft_key(name, config.decoder_path)] for name in config.adapter_shapes(manifest.lora.settings)
+    }
 
 
 def peft_key(name: str, decoder_path: str) -> str:

@@ -85,7 +85,9 @@ class _Checker:
             if group not in self.groups:
                 self.refuse(at, f"no weight group '{group}' in the bundle", self._known_groups())
             if name.startswith(TABLES) and name.removeprefix(TABLES[0]).removeprefix(TABLES[1])[:1] in ("", "."):
-                self.same(f"{at}, rows", value.shape[0], self.manifest.model.config.vocab_size, "vocab_size of the model")
+                self.same(
+                    f"{at}, rows", value.shape[0], self.manifest.model.config.vocab_size, "vocab_size of the model"
+                )
         elif name not in self.seen:
             self.seen.add(name)
             self.totals[value.lifetime] = self.totals.get(value.lifetime, 0) + aligned(value.nbytes)
@@ -100,7 +102,9 @@ class _Checker:
                     self.refuse(what, "no weight group of that name in the bundle", self._known_groups())
                 if isinstance(instruction, EmitCode) and section == "decode" and instruction.name == "logits":
                     count = math.prod(plan.values[instruction.source[0]].shape)
-                    self.same("logits of decode", count, self.manifest.model.config.vocab_size, "vocab_size of the model")
+                    self.same(
+                        "logits of decode", count, self.manifest.model.config.vocab_size, "vocab_size of the model"
+                    )
 
     def _known_groups(self) -> str:
         return f"one of {', '.join(sorted(self.groups))}"
@@ -111,7 +115,10 @@ class _Checker:
 
     def refuse(self, what: str, got: str, expected: str) -> NoReturn:
         raise PlanError(
-            f"{self.subject}: {what}", got=got, expected=expected, next_step="Get the bundle again from where it was built"
+            f"{self.subject}: {what}",
+            got=got,
+            expected=expected,
+            next_step="Get the bundle again from where it was built",
         )
 
 

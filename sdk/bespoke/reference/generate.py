@@ -18,25 +18,47 @@ Adapter = Mapping[str, np.ndarray]
 
 
 def generate(
-    bundle: Bundle, prompt: Sequence[int], adapter: Adapter | None = None, *, max_tokens: int = 128, temperature: float = 0.0,
-    top_p: float = 1.0, top_k: int | None = None, seed: int = 0,
-) -> Iterator[int]:  # fmt: skip
+    bundle: Bundle,
+    prompt: Sequence[int],
+    adapter: Adapter | None = None,
+    *,
+    max_tokens: int = 128,
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    top_k: int | None = None,
+    seed: int = 0,
+) -> Iterator[int]:
     """The answer of an adapter to token ids, as token ids; by default of the bundle's own adapter, which changes nothing."""
     threads = threads_of(bundle)
     with computing(threads):
         machine = AnsweringMachine(bundle)
         tensors = adapter_tensors(bundle.initial_adapter() if adapter is None else adapter)
     tokens = generate_on(
-        machine, list(prompt), tensors, frozenset(bundle.manifest.text.stop_ids), max_tokens=max_tokens, temperature=temperature,
-        top_p=top_p, top_k=top_k, seed=seed,
-    )  # fmt: skip
+        machine,
+        list(prompt),
+        tensors,
+        frozenset(bundle.manifest.text.stop_ids),
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        seed=seed,
+    )
     return each_computed(tokens, threads)
 
 
 def generate_on(
-    machine: AnsweringMachine, prompt: Sequence[int], adapter: Mapping[str, torch.Tensor], stop_ids: frozenset[int], *,
-    max_tokens: int, temperature: float, top_p: float, top_k: int | None, seed: int,
-) -> Iterator[int]:  # fmt: skip
+    machine: AnsweringMachine,
+    prompt: Sequence[int],
+    adapter: Mapping[str, torch.Tensor],
+    stop_ids: frozenset[int],
+    *,
+    max_tokens: int,
+    temperature: float,
+    top_p: float,
+    top_k: int | None,
+    seed: int,
+) -> Iterator[int]:
     """Yields token ids until a stop token, `max_tokens`, or the end of the context (bundle.context_length rows)."""
     check_sampling(temperature=temperature, top_p=top_p, top_k=top_k, seed=seed)
     context = machine.bundle.manifest.context_length
@@ -53,9 +75,13 @@ def generate_on(
         for position in range(len(prompt) - 1, min(context, len(prompt) - 1 + max_tokens)):
             logits = machine.decode(token, position, adapter)
             token = choose_token(
-                logits.numpy().reshape(-1), temperature=temperature, top_p=top_p, top_k=top_k, seed=seed,
+                logits.numpy().reshape(-1),
+                temperature=temperature,
+                top_p=top_p,
+                top_k=top_k,
+                seed=seed,
                 position=position + 1,
-            )  # fmt: skip
+            )
             if token in stop_ids:
                 return
             yield token

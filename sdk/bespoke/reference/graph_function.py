@@ -18,8 +18,12 @@ from bespoke.ops.load_program import load_program
 __all__ = ["GraphFunction"]
 
 _DTYPES = {
-    "float32": torch.float32, "float16": torch.float16, "uint8": torch.uint8, "int64": torch.int64, "int32": torch.int32,
-}  # fmt: skip
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "uint8": torch.uint8,
+    "int64": torch.int64,
+    "int32": torch.int32,
+}
 _NO_MEMORY = "can't allocate memory"  # torch has no error of its own for it on the CPU
 
 
@@ -48,7 +52,9 @@ class GraphFunction:
                 raise self._refused("result", number, (tuple(result.shape), result.dtype))
         return results
 
-    def _compare(self, what: str, specs: Sequence[TensorRecord], own: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> None:
+    def _compare(
+        self, what: str, specs: Sequence[TensorRecord], own: Sequence[tuple[tuple[int, ...], torch.dtype]]
+    ) -> None:
         if len(specs) != len(own):
             raise self._error(f"a program with {len(own)} {what}s")
         for number, (spec, found) in enumerate(zip(specs, own, strict=True)):
@@ -57,23 +63,30 @@ class GraphFunction:
 
     def _refused(self, what: str, number: int, found: tuple[tuple[int, ...], torch.dtype]) -> BundleError:
         shape, dtype = found
-        return self._error(f"a program with {what} {number} of {str(dtype).removeprefix('torch.')} ({', '.join(map(str, shape))})")
+        return self._error(
+            f"a program with {what} {number} of {str(dtype).removeprefix('torch.')} ({', '.join(map(str, shape))})"
+        )
 
     def _error(self, got: str) -> BundleError:
         return BundleError(
-            self._record.file, got=got, expected=f"the operands and results that the manifest says graph '{self._record.name}' has",
+            self._record.file,
+            got=got,
+            expected=f"the operands and results that the manifest says graph '{self._record.name}' has",
             next_step="Get the bundle again from where it was built",
-        )  # fmt: skip
+        )
 
     def _failed(self, problem: Exception) -> BespokeError:
         said = str(problem).strip().partition("\n")[0][:300] or type(problem).__name__
         if isinstance(problem, torch.OutOfMemoryError | MemoryError) or _NO_MEMORY in said:
             return BudgetExceeded(
-                f"Graph '{self._record.name}'", got="no room for an allocation",
+                f"Graph '{self._record.name}'",
+                got="no room for an allocation",
                 expected="room within the limit that the system sets",
                 next_step="Raise the limit or use a bundle built for a smaller budget",
-            )  # fmt: skip
+            )
         return BundleError(
-            f"{self._record.file}: graph '{self._record.name}'", got=f"a call that fails: {said}",
-            expected="a call that torch can make", next_step="Get the bundle again from where it was built",
-        )  # fmt: skip
+            f"{self._record.file}: graph '{self._record.name}'",
+            got=f"a call that fails: {said}",
+            expected="a call that torch can make",
+            next_step="Get the bundle again from where it was built",
+        )

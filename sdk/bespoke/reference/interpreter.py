@@ -94,9 +94,11 @@ class Interpreter:
         wanted = sum(math.prod(self.plan.values[value].shape) for value in self.plan.recorded)
         if len(rest) != wanted:
             raise StateError(
-                "journal", got=f"{len(rest)} recorded values", expected=f"{wanted}, those of the method's step",
+                "journal",
+                got=f"{len(rest)} recorded values",
+                expected=f"{wanted}, those of the method's step",
                 next_step="Reset the state",
-            )  # fmt: skip
+            )
         for value in self.plan.recorded:
             shape = self.plan.values[value].shape
             size = math.prod(shape)
@@ -104,7 +106,11 @@ class Interpreter:
         self._execute(self.plan.replay, bindings, made, self._buffers.following)
 
     def _execute(
-        self, code: Sequence[Code], bindings: Bindings, made: dict[int, torch.Tensor], stored: Mapping[str, torch.Tensor]
+        self,
+        code: Sequence[Code],
+        bindings: Bindings,
+        made: dict[int, torch.Tensor],
+        stored: Mapping[str, torch.Tensor],
     ) -> Outcome:
         outcome = Outcome()
         with torch.no_grad():
@@ -147,10 +153,15 @@ class Interpreter:
     def _noise(self, code: NoiseCode, bindings: Bindings, made: dict[int, torch.Tensor]) -> None:
         target = self._find(code.value, bindings, made)
         drawn = noise(
-            target.shape, seed=bindings.seed, step=bindings.step, query=code.query, block=code.block,
-            tensor=code.tensor, distribution=code.distribution,  # type: ignore[arg-type]
+            target.shape,
+            seed=bindings.seed,
+            step=bindings.step,
+            query=code.query,
+            block=code.block,
+            tensor=code.tensor,
+            distribution=code.distribution,  # type: ignore[arg-type]
             out=target.numpy() if target.device.type == "cpu" else None,
-        )  # fmt: skip
+        )
         if target.device.type != "cpu":
             target.copy_(torch.from_numpy(drawn))
 
@@ -201,9 +212,11 @@ class Interpreter:
         tensor = self._weights.tensor(name)
         if tensor is None or tuple(tensor.shape) != value.shape or tensor.dtype != TORCH_DTYPES[value.dtype]:
             raise BundleError(
-                f"weight '{name}'", got="none, or of another type or shape than the plan reads", expected="the weights of the plan",
+                f"weight '{name}'",
+                got="none, or of another type or shape than the plan reads",
+                expected="the weights of the plan",
                 next_step="Build the bundle again",
-            )  # fmt: skip
+            )
         return tensor
 
     def _array(self, name: str, value: ValuePlace, bindings: Bindings) -> torch.Tensor:
@@ -211,10 +224,12 @@ class Interpreter:
         if found is None or tuple(found.shape) != tuple(value.shape) or found.dtype != TORCH_DTYPES[value.dtype]:
             raise DataError(
                 f"Array '{array_name(name)}' of method '{self.plan.method}'",
-                got="rows without it" if found is None else f"{str(found.dtype).removeprefix('torch.')} {list(found.shape)}",
+                got="rows without it"
+                if found is None
+                else f"{str(found.dtype).removeprefix('torch.')} {list(found.shape)}",
                 expected=f"{value.dtype} {list(value.shape)}",
                 next_step="Use another method: examples hold tokens and mask, and no arrays yet",
-            )  # fmt: skip
+            )
         return found
 
     def _whole(self, number: int, bindings: Bindings) -> tuple[torch.Tensor, bool]:

@@ -51,7 +51,9 @@ class _Plans:
         weight_files = {record.group: record.file for record in bundle.manifest.weights}
         weights = Weights(lambda group: bundle.mapped(weight_files[group]), self.device)
         self.interpreters = {
-            length: Interpreter(code, [functions[graph.key] for graph in code.graphs], weights, self.buffers, self.device)
+            length: Interpreter(
+                code, [functions[graph.key] for graph in code.graphs], weights, self.buffers, self.device
+            )
             for length, code in codes.items()
         }
 
@@ -99,9 +101,11 @@ class Machine(_Plans):
 
     def scalars(self, learning_rate: float, step: int, batch_tokens: int) -> dict[str, float]:
         return {
-            **self.method.scalars, "learning_rate": learning_rate, "step": float(step),
+            **self.method.scalars,
+            "learning_rate": learning_rate,
+            "step": float(step),
             "batch_tokens": float(batch_tokens),
-        }  # fmt: skip
+        }
 
     def evaluate_batch(self, batch: Batch, adapter: Mapping[str, torch.Tensor] | None = None) -> tuple[float, float]:
         """Sum of losses and count of right guesses over the unmasked tokens, with `adapter` or the current one."""
@@ -137,9 +141,11 @@ class AnsweringMachine(_Plans):
         record = plan or bundle.manifest.generation
         if record is None:
             raise GenerationError(
-                "the bundle", got="no plan for answers: it was built before there were any, or by another program",
-                expected="a bundle of format 1.2 or later", next_step="Build it again",
-            )  # fmt: skip
+                "the bundle",
+                got="no plan for answers: it was built before there were any, or by another program",
+                expected="a bundle of format 1.2 or later",
+                next_step="Build it again",
+            )
         files = _codes(bundle, [record])
         check_generation(record, files[record.file], bundle.manifest)
         super().__init__(bundle, {record.sequence_length: files[record.file]}, device)
@@ -166,7 +172,9 @@ class AnsweringMachine(_Plans):
     def end_session(self) -> None:
         self.buffers.end_session()
 
-    def _run(self, section: SectionName, tokens: Sequence[int], position: int, adapter: Mapping[str, torch.Tensor]) -> Outcome:
+    def _run(
+        self, section: SectionName, tokens: Sequence[int], position: int, adapter: Mapping[str, torch.Tensor]
+    ) -> Outcome:
         prompt = {f"prompt_{len(tokens)}": torch.tensor([tokens])}
         return self.interpreters[self.chunk].run(section, Bindings(prompt, {"position": position}, adapter=adapter))
 

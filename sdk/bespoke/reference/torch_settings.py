@@ -58,17 +58,19 @@ _SWITCHES = (
     ),
     _Switch(
         torch._C._get_cublas_allow_fp16_reduced_precision_reduction,
-        _pair(torch._C._set_cublas_allow_fp16_reduced_precision_reduction), (False, True),
+        _pair(torch._C._set_cublas_allow_fp16_reduced_precision_reduction),
+        (False, True),
     ),
     _Switch(
         torch._C._get_cublas_allow_bf16_reduced_precision_reduction,
-        _pair(torch._C._set_cublas_allow_bf16_reduced_precision_reduction), (False, True),
+        _pair(torch._C._set_cublas_allow_bf16_reduced_precision_reduction),
+        (False, True),
     ),
     _Switch(torch._C._get_cublas_allow_fp16_accumulation, torch._C._set_cublas_allow_fp16_accumulation, False),
     _Switch(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, True),
     _Switch(torch._C._get_cudnn_enabled, torch._C._set_cudnn_enabled, True),
     _Switch(torch._C._get_cudnn_benchmark, torch._C._set_cudnn_benchmark, False),
-)  # fmt: skip
+)
 
 
 @contextmanager

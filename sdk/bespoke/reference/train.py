@@ -64,9 +64,16 @@ class Trained:
 
 
 def train(
-    bundle: Bundle, method: str | None = None, start: RunState | None = None, *, user_rows: Sequence[RowLike] = (),
-    general_rows: Sequence[RowLike] = (), seed: int, settings: Training | None = None, steps: int | None = None,
-) -> Trained:  # fmt: skip
+    bundle: Bundle,
+    method: str | None = None,
+    start: RunState | None = None,
+    *,
+    user_rows: Sequence[RowLike] = (),
+    general_rows: Sequence[RowLike] = (),
+    seed: int,
+    settings: Training | None = None,
+    steps: int | None = None,
+) -> Trained:
     """At most `steps` steps of a run that has `settings.steps` of them, by default all that are left.
 
     method:       by default the first of the bundle
@@ -79,15 +86,26 @@ def train(
 
 
 def _train(
-    bundle: Bundle, method: str | None, start: RunState | None, user_rows: Sequence[RowLike], general_rows: Sequence[RowLike],
-    seed: int, settings: Training | None, steps: int | None,
-) -> Trained:  # fmt: skip
+    bundle: Bundle,
+    method: str | None,
+    start: RunState | None,
+    user_rows: Sequence[RowLike],
+    general_rows: Sequence[RowLike],
+    seed: int,
+    settings: Training | None,
+    steps: int | None,
+) -> Trained:
     machine, settings = _machine(bundle, method, settings)
     cursor = BatchCursor(
-        user_rows, general_rows, seed=seed, batch_size=settings.batch_size, accumulation=settings.accumulation,
-        sequence_lengths=machine.sequence_lengths, general_share=settings.general_share,
+        user_rows,
+        general_rows,
+        seed=seed,
+        batch_size=settings.batch_size,
+        accumulation=settings.accumulation,
+        sequence_lengths=machine.sequence_lengths,
+        general_share=settings.general_share,
         vocab_size=bundle.manifest.model.config.vocab_size,
-    )  # fmt: skip
+    )
     start = start or RunState(bundle.initial_adapter())
     machine.buffers.fill({**start.adapter, **start.optimizer})
     position, in_a_row = start.cursor, start.rejected_in_a_row
@@ -100,7 +118,9 @@ def _train(
         if in_a_row >= DIVERGED_AFTER:
             break
         batches, position = cursor.step(position)
-        outcome = machine.train_step(batches, learning_rate=_rate(settings, position.step), step=position.step, seed=seed)
+        outcome = machine.train_step(
+            batches, learning_rate=_rate(settings, position.step), step=position.step, seed=seed
+        )
         if outcome.finite:
             machine.buffers.flip()
             journal.append((position.step, outcome.recorded))
@@ -132,7 +152,10 @@ def bundle_rows(bundle: Bundle, split: str) -> list[Row]:
     if name is None:
         return []
     arrays = bundle.mapped(name)
-    return [Row(arrays["tokens"][begin:end], arrays["mask"][begin:end]) for begin, end in pairwise(arrays["offsets"].tolist())]
+    return [
+        Row(arrays["tokens"][begin:end], arrays["mask"][begin:end])
+        for begin, end in pairwise(arrays["offsets"].tolist())
+    ]
 
 
 def _machine(bundle: Bundle, method: str | None, settings: Training | None) -> tuple[Machine, Training]:
@@ -143,9 +166,12 @@ def _machine(bundle: Bundle, method: str | None, settings: Training | None) -> t
 
 def _rate(settings: Training, step: int) -> float:
     return learning_rate_at(
-        step, peak=settings.learning_rate, schedule=settings.schedule, warmup_steps=settings.warmup_steps,
+        step,
+        peak=settings.learning_rate,
+        schedule=settings.schedule,
+        warmup_steps=settings.warmup_steps,
         total_steps=settings.steps,
-    )  # fmt: skip
+    )
 
 
 def _state(machine: Machine, cursor: CursorState, rejected_in_a_row: int) -> RunState:

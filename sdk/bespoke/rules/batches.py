@@ -135,7 +135,9 @@ class BatchCursor:
             rows = self._rows[source]
             start, count = positions[source], min(self._batch_size, len(rows))
             numbers = tuple(self._row_number(source, place) for place in range(start, start + count))
-            batches.append(_batch([rows[n] for n in numbers], numbers, self._batch_size, self._lengths, source, self._vocab_size))
+            batches.append(
+                _batch([rows[n] for n in numbers], numbers, self._batch_size, self._lengths, source, self._vocab_size)
+            )
             positions[source] = start + count
         return batches, CursorState(
             step=state.step + 1, user_position=positions["user"], general_position=positions["general"]
@@ -160,9 +162,13 @@ class BatchCursor:
 
 
 def evaluation_batches(
-    rows: Sequence[RowLike], batch_size: int, sequence_lengths: Sequence[int], *, source: Source = "user",
+    rows: Sequence[RowLike],
+    batch_size: int,
+    sequence_lengths: Sequence[int],
+    *,
+    source: Source = "user",
     vocab_size: int | None = None,
-) -> Iterator[Batch]:  # fmt: skip
+) -> Iterator[Batch]:
     """Every row exactly once: shortest sequence length first, within a length in the order given.
 
     The last batch of a length is filled with padding rows. Raises DataError as `BatchCursor.step` does.
@@ -194,10 +200,16 @@ def _epoch_order(count: int, source: Source, epoch: int, seed: int) -> np.ndarra
 
 
 def _batch(
-    rows: Sequence[RowLike], numbers: tuple[int, ...], batch_size: int, lengths: Sequence[int], source: Source,
+    rows: Sequence[RowLike],
+    numbers: tuple[int, ...],
+    batch_size: int,
+    lengths: Sequence[int],
+    source: Source,
     vocab_size: int | None,
-) -> Batch:  # fmt: skip
-    length = max(_check_row(row, lengths, number, source, vocab_size) for row, number in zip(rows, numbers, strict=True))
+) -> Batch:
+    length = max(
+        _check_row(row, lengths, number, source, vocab_size) for row, number in zip(rows, numbers, strict=True)
+    )
     tokens = np.zeros((batch_size, length), np.int64)  # (B, T)
     targets = np.zeros((batch_size, length), np.int64)  # (B, T)
     mask = np.zeros((batch_size, length), np.float32)  # (B, T)
@@ -209,9 +221,7 @@ def _batch(
     return Batch(tokens, targets, mask, length, int(np.count_nonzero(mask)), source, numbers)
 
 
-def _check_row(
-    row: RowLike, lengths: Sequence[int], number: int, source: Source, vocab_size: int | None = None
-) -> int:
+def _check_row(row: RowLike, lengths: Sequence[int], number: int, source: Source, vocab_size: int | None = None) -> int:
     """The sequence length that the row needs."""
     if len(row.tokens) != len(row.mask):
         raise DataError(

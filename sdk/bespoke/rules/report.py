@@ -8,13 +8,21 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 RuntimeName = Literal["core", "torch"]  # that can be asked for
-ComputedBy = Literal["core", "torch", "gpu", "gpu_interpreter"]  # the last: kernels of a GPU in an interpreter, on the processor
+ComputedBy = Literal[
+    "core", "torch", "gpu", "gpu_interpreter"
+]  # the last: kernels of a GPU in an interpreter, on the processor
 Factors = Literal["both", "B"]
-StoppedBecause = Literal["finished", "steps_done", "stop_requested", "example_forgotten", "diverged", "deadline", "no_better"]
-JudgedOn = Literal["validation", "train"]  # which of the user's examples: those held out, or those trained on where none are
+StoppedBecause = Literal[
+    "finished", "steps_done", "stop_requested", "example_forgotten", "diverged", "deadline", "no_better"
+]
+JudgedOn = Literal[
+    "validation", "train"
+]  # which of the user's examples: those held out, or those trained on where none are
 # Why a run was not accepted; "luck": its gain may be no more; "too_small": it is more than luck, and too little to be of use;
 # "withdrawn": an example was forgotten meanwhile, or rolled back.
-RefusedBecause = Literal["diverged", "nothing_to_judge_by", "no_better", "luck", "too_small", "general_worse", "withdrawn"]
+RefusedBecause = Literal[
+    "diverged", "nothing_to_judge_by", "no_better", "luck", "too_small", "general_worse", "withdrawn"
+]
 Phase = Literal["open", "judge", "step", "commit", "decode"]  # of a call, told as it begins; of a step: as it ends
 Stage = Literal["forward", "head", "backward", "update"]  # of a step's calls
 STAGES: tuple[str, ...] = get_args(Stage)
@@ -69,7 +77,9 @@ class MemoryReport:
     mapped_dirty_bytes: int
     file_bytes: int
     planned_for_bytes: int | None = None
-    enforced_by: str = "none"  # what of the system would have ended the process beyond the limit: cgroup2, cgroup1, rlimit_data
+    enforced_by: str = (
+        "none"  # what of the system would have ended the process beyond the limit: cgroup2, cgroup1, rlimit_data
+    )
 
 
 @dataclass(frozen=True)
@@ -107,7 +117,9 @@ class TrainReport:
     judged_examples: int = 0  # of the user's, that the gate looked at
     gain: float | None = None  # nats a token by which the loss on the user's examples is better than it was
     least_gain: float | None = None  # that it had to be better by, not to be so by luck
-    useful_gain: float | None = None  # that it had to be better by, to be of use: a share of the loss before (Training.useful_gain)
+    useful_gain: float | None = (
+        None  # that it had to be better by, to be of use: a share of the loss before (Training.useful_gain)
+    )
     refused_because: RefusedBecause | None = None
     judgements: tuple[JudgedStep, ...] = ()  # of the whole run so far
     best_step: int | None = None  # of these, which is what the gate judges; None: it judges the last step
@@ -140,14 +152,19 @@ class TrainReport:
     def _rows(self) -> list[tuple[str, str]]:
         memory = self.memory
         rows = [
-            ("run", f"{self.run}, method {self.method}{', B alone' if self.trains == 'B' else ''}, runtime {self.runtime}"),
+            (
+                "run",
+                f"{self.run}, method {self.method}{', B alone' if self.trains == 'B' else ''}, runtime {self.runtime}",
+            ),
             ("steps", f"{self.steps} ({self.total_steps} of the run so far), {self.tokens} tokens, {self._pace()}"),
             ("loss", self._training_loss()),
         ]
         if self.judgements:
             rows.append(("best step", f"{self.best_step}, of {len(self.judgements)} judged"))
         if self.judged_on is not None:
-            rows.append((f"{self.judged_on} loss", _change(self.validation_loss_before, self.validation_loss) + self._judged()))
+            rows.append(
+                (f"{self.judged_on} loss", _change(self.validation_loss_before, self.validation_loss) + self._judged())
+            )
         if self.general_loss_before is not None:
             rows.append(("general loss", _change(self.general_loss_before, self.general_loss)))
         rows += [("accepted", self._verdict()), ("stopped because", self.stopped_because)]
@@ -155,7 +172,11 @@ class TrainReport:
             rows.append(("share", ", ".join(f"{stage} {s / spent:.0%}" for stage, s in self.seconds_by_stage.items())))
         planned_for = memory.planned_for_bytes
         by = f" by the plans for {megabytes(planned_for)}" if planned_for not in (None, memory.limit_bytes) else ""
-        over = "of the whole process" if self.runtime == "core" else f"over an idle process of {megabytes(memory.idle_bytes)}"
+        over = (
+            "of the whole process"
+            if self.runtime == "core"
+            else f"over an idle process of {megabytes(memory.idle_bytes)}"
+        )
         rows += [
             (
                 "memory",
@@ -165,8 +186,12 @@ class TrainReport:
             ("mapped", f"dirty {megabytes(memory.mapped_dirty_bytes)}, file pages {megabytes(memory.file_bytes)}"),
         ]
         if self.memory_columns.get("anonymous"):
-            rows.append(("at steps' peaks", ", ".join(_range(name, column) for name, column in self.memory_columns.items())))
-        of_run = f"written {megabytes(self.bytes_written)} (files of the run so far {megabytes(self.run_bytes_written)})"
+            rows.append(
+                ("at steps' peaks", ", ".join(_range(name, column) for name, column in self.memory_columns.items()))
+            )
+        of_run = (
+            f"written {megabytes(self.bytes_written)} (files of the run so far {megabytes(self.run_bytes_written)})"
+        )
         rows.append(("disk", f"{of_run}, read {megabytes(self.bytes_read)}"))
         return rows
 
@@ -174,7 +199,9 @@ class TrainReport:
         if not self.step_seconds:
             return f"{self.seconds:.1f} s"
         steps = sorted(self.step_seconds)
-        return f"{self.seconds:.1f} s; a step {steps[len(steps) // 2]:.3g} s (median; {steps[0]:.3g} to {steps[-1]:.3g})"
+        return (
+            f"{self.seconds:.1f} s; a step {steps[len(steps) // 2]:.3g} s (median; {steps[0]:.3g} to {steps[-1]:.3g})"
+        )
 
     def _training_loss(self) -> str:
         losses = f"{self.losses[0]:.4f} -> {self.losses[-1]:.4f}" if self.losses else "no step was made"
@@ -198,7 +225,11 @@ class TrainReport:
                 return f"{self._gained()}, and less than {self.useful_gain:.2g} is of no use"
             case "general_worse":
                 before, after = self.general_loss_before or 0.0, self.general_loss
-                change = f"{after / before - 1:.1%} worse" if after is not None and before and after > before else "not better"
+                change = (
+                    f"{after / before - 1:.1%} worse"
+                    if after is not None and before and after > before
+                    else "not better"
+                )
                 return f"the loss on the bundle's own texts is {change}"
             case "withdrawn":
                 return "an example was forgotten meanwhile, or the adapter rolled back"

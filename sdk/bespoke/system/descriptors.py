@@ -40,7 +40,8 @@ def no_free_descriptor(problem: OSError) -> Unavailable | None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     here = problem.errno == errno.EMFILE
     return Unavailable(
-        "this process" if here else "this machine", got="no descriptor for one more file",
+        "this process" if here else "this machine",
+        got="no descriptor for one more file",
         expected=f"a free one of the {most} that the process may have" if here else "a free one",
         next_step="Close files that are open, or raise the limit (ulimit -n), and call again; nothing was lost",
-    )  # fmt: skip
+    )

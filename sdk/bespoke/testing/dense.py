@@ -83,13 +83,18 @@ class _Dense:
         scores = q @ k.transpose(-1, -2) * c.attention_scale  # (B, H, T, T)
         positions = torch.arange(h.shape[1])
         distance = positions[:, None] - positions[None, :]
-        seen = (distance >= 0) & (distance < (c.sliding_window if c.sliding_layers[block] and c.sliding_window else 2**40))
+        seen = (distance >= 0) & (
+            distance < (c.sliding_window if c.sliding_layers[block] and c.sliding_window else 2**40)
+        )
         mixed = scores.masked_fill(~seen, float("-inf")).softmax(-1) @ v
         return self.linear(mixed.transpose(1, 2).flatten(-2), group, "o_proj")
 
     def turned(self, x: torch.Tensor, block: int) -> torch.Tensor:
         """RoPE as a multiplication of complex numbers: (first half) + i (second half)."""
-        cos, sin = (torch.from_numpy(self.weights[f"rope.{name}"]).double()[: x.shape[-2]] for name in self.model.rope_names(block))
+        cos, sin = (
+            torch.from_numpy(self.weights[f"rope.{name}"]).double()[: x.shape[-2]]
+            for name in self.model.rope_names(block)
+        )
         turned = torch.complex(*x.chunk(2, -1)) * torch.complex(cos, sin)
         return torch.cat([turned.real, turned.imag], -1)
 

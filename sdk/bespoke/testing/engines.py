@@ -75,7 +75,11 @@ def _engine_of(choice: Choice) -> Callable[[], TorchEngine] | None:
     if isinstance(target, CompilingTarget):
         compiling = target
         return lambda: TargetEngine(compiling, options)
-    return cast("Callable[[], TorchEngine] | None", target.engine(options)) if isinstance(target, EngineTarget) else TorchEngine
+    return (
+        cast("Callable[[], TorchEngine] | None", target.engine(options))
+        if isinstance(target, EngineTarget)
+        else TorchEngine
+    )
 
 
 def _ended(status: int, said: bytes) -> str:
@@ -99,9 +103,11 @@ class InPython:
     def kill(self, bundle: Path, state: Path, after: int) -> str:
         with tempfile.TemporaryFile() as said:
             process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(bundle), str(state), str(after)], stdin=subprocess.PIPE, stderr=said,
+                [sys.executable, "-m", __name__, str(bundle), str(state), str(after)],
+                stdin=subprocess.PIPE,
+                stderr=said,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-            )  # fmt: skip
+            )
             process.communicate(pickle.dumps(self.choice))
             said.seek(0)
             return _ended(process.returncode, said.read())

@@ -44,7 +44,11 @@ def check_estimates(optimizer: Optimizer, options: Settings, case: Case, plan: P
 
     for step in range(1, STEPS + 1):
         z = [_noise(case, options, step, query) for query in range(getattr(options, "queries", 1))]
-        rate = LEARNING_RATE * getattr(options, "epsilon", 1.0) if isinstance(options, NormalizedOptions) else LEARNING_RATE
+        rate = (
+            LEARNING_RATE * getattr(options, "epsilon", 1.0)
+            if isinstance(options, NormalizedOptions)
+            else LEARNING_RATE
+        )
         recorded = rig.step([batch], step=step, learning_rate=rate).recorded
         for number, (expected, allowed) in enumerate(_numbers(options, loss, z, h)):
             if not abs(recorded[number] - expected) <= allowed:
@@ -52,7 +56,7 @@ def check_estimates(optimizer: Optimizer, options: Settings, case: Case, plan: P
                     f"{recorded[number]:.6g} recorded as number {number} of step {step} on {case}",
                     f"{expected:.6g}, within {allowed:.2g} of it",
                     f"Record what {_promised(options)} says, of all that is stored, or set promises = None",
-                )  # fmt: skip
+                )
         after = rig.adapter()
         for name in trained:
             way = -rate * _way(options, name, recorded, z, h)
@@ -60,8 +64,9 @@ def check_estimates(optimizer: Optimizer, options: Settings, case: Case, plan: P
             if not off <= STEP * length + 1e-7 * float(np.linalg.norm(here[name])):
                 raise fail(
                     f"step {step} of '{name}' off by {off / length:.2g} of its length on {case}",
-                    f"the step that {_promised(options)} says", "Take that step, or set promises = None",
-                )  # fmt: skip
+                    f"the step that {_promised(options)} says",
+                    "Take that step, or set promises = None",
+                )
         here = {**here, **{name: after[name].copy() for name in trained}}
 
 
@@ -73,12 +78,17 @@ def _promised(options: Any) -> str:
 def _noise(case: Case, options: Any, step: int, query: int) -> Arrays:
     return {
         f"{group}.{name}": noise(
-            shape, seed=SEED, step=step, query=query, block=block, tensor=tensor,
+            shape,
+            seed=SEED,
+            step=step,
+            query=query,
+            block=block,
+            tensor=tensor,
             distribution=getattr(options, "distribution", "normal"),
         ).astype(np.float64)
         for block, group in enumerate(case.model.blocks)
         for tensor, (name, shape) in enumerate(case.model.adapter_shapes(group).items())
-    }  # fmt: skip
+    }
 
 
 def _numbers(options: Any, loss: Loss, z: list[Arrays], h: Arrays) -> Numbers:

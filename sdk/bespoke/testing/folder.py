@@ -23,7 +23,11 @@ NAME = "plain"  # of the tiny model
 
 
 def build_tiny(
-    folder: Path, optimizer: Optimizer, options: Settings, training: Training, target: tuple[Target, Settings] | None = None
+    folder: Path,
+    optimizer: Optimizer,
+    options: Settings,
+    training: Training,
+    target: tuple[Target, Settings] | None = None,
 ) -> Path:
     """A bundle in `folder` of one method, which need not be installed, for `target`, by default torch."""
     if target is None:
@@ -31,11 +35,24 @@ def build_tiny(
         target = torch, torch.Options()
     plugin, chosen = target
     request = BuildRequest(
-        model=write_tiny_folder(folder / "model"), tokenizer=None, methods=(Method(optimizer.name, optimizer, options, training),),
-        targets=(TargetChoice(plugin.name, plugin, chosen),), context=CONTEXT, data=None, data_format=None, fields=None,
-        encoding=None, lora=tiny_models()[NAME].lora, training=training, budget=Budget(), text=False, train_on="assistant",
-        licence="Random numbers; no rights reserved", template_date=None, signing_key=None,
-    )  # fmt: skip
+        model=write_tiny_folder(folder / "model"),
+        tokenizer=None,
+        methods=(Method(optimizer.name, optimizer, options, training),),
+        targets=(TargetChoice(plugin.name, plugin, chosen),),
+        context=CONTEXT,
+        data=None,
+        data_format=None,
+        fields=None,
+        encoding=None,
+        lora=tiny_models()[NAME].lora,
+        training=training,
+        budget=Budget(),
+        text=False,
+        train_on="assistant",
+        licence="Random numbers; no rights reserved",
+        template_date=None,
+        signing_key=None,
+    )
     return build(request, folder / "bundle", lambda stage, done, total: None)[0]
 
 
@@ -46,17 +63,26 @@ def write_tiny_folder(folder: Path) -> Path:
     (folder / "config.json").write_text(
         json.dumps(
             {
-                "model_type": config.family, "hidden_size": config.hidden_size, "intermediate_size": config.intermediate_size,
-                "num_hidden_layers": config.num_layers, "num_attention_heads": config.num_heads,
-                "num_key_value_heads": config.num_kv_heads, "vocab_size": config.vocab_size, "rms_norm_eps": config.norm_eps,
-                "rope_theta": config.rope.theta, "max_position_embeddings": config.max_positions, "tie_word_embeddings": False,
+                "model_type": config.family,
+                "hidden_size": config.hidden_size,
+                "intermediate_size": config.intermediate_size,
+                "num_hidden_layers": config.num_layers,
+                "num_attention_heads": config.num_heads,
+                "num_key_value_heads": config.num_kv_heads,
+                "vocab_size": config.vocab_size,
+                "rms_norm_eps": config.norm_eps,
+                "rope_theta": config.rope.theta,
+                "max_position_embeddings": config.max_positions,
+                "tie_word_embeddings": False,
             }
         )
-    )  # fmt: skip
+    )
     arrays = {}
     for sources in named_sources(config).values():
         for source in sources:
-            scale = np.float32(0.3 if source.target == "table" else source.shape[-1] ** -0.5 if source.quantized else 0.2)
+            scale = np.float32(
+                0.3 if source.target == "table" else source.shape[-1] ** -0.5 if source.quantized else 0.2
+            )
             numbers = random_numbers(f"folder {source.name}", source.shape)
             arrays[source.name] = scale * numbers + np.float32("norm" in source.target)
     write_arrays(folder / "model.safetensors", arrays)

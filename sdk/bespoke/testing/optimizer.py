@@ -33,7 +33,13 @@ from bespoke.testing.rig import Case, Rig, planned
 from bespoke.testing.run import check_run
 from bespoke.testing.tiny import CONTEXT, TokenBatch, shared_tracer, tiny_adapter, tiny_weights
 
-SMALL, NORMED, PARTIAL, ONLY_B, LARGE = ("plain", 7, 2), ("normed", 9, 2), ("partial", 7, 2), ("only_b", 7, 2), ("plain", 64, 3)
+SMALL, NORMED, PARTIAL, ONLY_B, LARGE = (
+    ("plain", 7, 2),
+    ("normed", 9, 2),
+    ("partial", 7, 2),
+    ("only_b", 7, 2),
+    ("plain", 64, 3),
+)
 SHAPES = (SMALL, NORMED, PARTIAL, ONLY_B, LARGE)
 EXACT_LOSS, EXACT_GRADIENT = 1e-5, 1e-4  # relative; fp32 against float64, an order above what is measured
 ESTIMATED_LOSS = 0.2  # relative: losses near the adapter, not at it
@@ -57,9 +63,14 @@ class OptimizerReport:
 
 
 def check_optimizer(
-    optimizer: Optimizer, options: Settings | None = None, *, exact: bool | None = None, steps: int = 30,
-    learning_rate: float = 1e-2, loss_falls_by: float = 0.0,
-) -> OptimizerReport:  # fmt: skip
+    optimizer: Optimizer,
+    options: Settings | None = None,
+    *,
+    exact: bool | None = None,
+    steps: int = 30,
+    learning_rate: float = 1e-2,
+    loss_falls_by: float = 0.0,
+) -> OptimizerReport:
     """Holds an optimizer to its contract and says what was found.
 
     `exact`: its gradients are those of the loss, not estimates; then `b.accumulator` is compared with autograd, for each piece that
@@ -133,9 +144,10 @@ class _Check:
             changed.append("the SDK's evaluate_step")
         if changed:
             raise self.fail(
-                f"{', '.join(changed)} changed by train_step", "a function of its arguments alone",
+                f"{', '.join(changed)} changed by train_step",
+                "a function of its arguments alone",
                 "Draw noise by b.noise, and leave torch's settings and other plugins alone",
-            )  # fmt: skip
+            )
 
     # ---- what a plan says ----------------------------------------------------------------------------------------------------
 
@@ -147,15 +159,20 @@ class _Check:
         if len(losses) != 1 or plan.values[losses[0].source].shape:
             raise self.fail(
                 f"`loss` emitted {len(losses)} times" if len(losses) != 1 else "a `loss` that is not one number",
-                "one emit of the mean loss over b.scalar('batch_tokens')", "Call b.emit(loss=...) once, with a scalar",
-            )  # fmt: skip
+                "one emit of the mean loss over b.scalar('batch_tokens')",
+                "Call b.emit(loss=...) once, with a scalar",
+            )
         stored = {i.state for i in training if isinstance(i, Store)}
         if not any(plan.values[state].role == "adapter" for state in stored):
-            raise self.fail("no store to the adapter", "new values for what is trained", "Call b.store(b.adapter(group), new)")
+            raise self.fail(
+                "no store to the adapter", "new values for what is trained", "Call b.store(b.adapter(group), new)"
+            )
         idle = [v.place.name for n, v in enumerate(plan.values) if v.role == "optimizer" and n not in stored]  # type: ignore[union-attr]
         if idle:
             raise self.fail(
-                f"optimizer state '{idle[0]}' that is never stored", "state that steps change", "Store it, or do not ask for it"
+                f"optimizer state '{idle[0]}' that is never stored",
+                "state that steps change",
+                "Store it, or do not ask for it",
             )
 
     def same_again(self) -> None:
@@ -165,12 +182,15 @@ class _Check:
         for tracer in (shared_tracer(), shared_tracer(), Tracer()):
             b = PlanBuilder(case.model, case.training, case.length, CONTEXT, tracer, options=type(self.options))
             self.optimizer.train_step(b, case.model, self.options)
-            drafts.append((_anonymous(b.draft), [graph.key for graph in b.draft.graphs], b.draft.sections, b.candidates))
+            drafts.append(
+                (_anonymous(b.draft), [graph.key for graph in b.draft.graphs], b.draft.sections, b.candidates)
+            )
         if drafts[1:] != drafts[:1] * 2:
             raise self.fail(
-                "another plan when asked again", "the same plan from the same input",
+                "another plan when asked again",
+                "the same plan from the same input",
                 "Keep nothing from one train_step to the next, and let no order depend on hashes",
-            )  # fmt: skip
+            )
 
     def accumulation(self, exact: bool) -> bool:
         """Sums over micro-batches and clips, or says in a ConfigError that it cannot."""
@@ -180,15 +200,17 @@ class _Check:
         except ConfigError as error:
             if exact:
                 raise self.fail(
-                    f"accumulation refused: {error}", "an exact method to accumulate and clip",
+                    f"accumulation refused: {error}",
+                    "an exact method to accumulate and clip",
                     "Yield (adapter, gradients) to bespoke.methods.update, or set promises = None if they are estimates",
-                ) from None  # fmt: skip
+                ) from None
             return False
         except PlanError as error:
             raise self.fail(
-                str(error), "a plan with micro_step and apply_step, or a ConfigError that says accumulation cannot be had",
+                str(error),
+                "a plan with micro_step and apply_step, or a ConfigError that says accumulation cannot be had",
                 "Yield (adapter, gradients) to bespoke.methods.update; a method that records is refused for you",
-            ) from error  # fmt: skip
+            ) from error
         self.promises(plan)
         rig = self.rig(case, plan)
         start = rig.adapter()
@@ -208,9 +230,13 @@ class _Check:
         after = rig.adapter()
         bad = [name for name, value in {**rig.state(), **after}.items() if not np.isfinite(value).all()]
         if bad:
-            raise self.fail(f"NaN or infinity in '{bad[0]}' after a step on {rig.case}", "finite numbers", "Look for 0 / 0")
+            raise self.fail(
+                f"NaN or infinity in '{bad[0]}' after a step on {rig.case}", "finite numbers", "Look for 0 / 0"
+            )
         if all(np.array_equal(after[name], start[name]) for name in start):
-            raise self.fail(f"the adapter as before after a step on {rig.case}", "an adapter that moves", "Look at what is stored")
+            raise self.fail(
+                f"the adapter as before after a step on {rig.case}", "an adapter that moves", "Look at what is stored"
+            )
 
     def loss(self, case: Case, plan: Plan, exact: bool) -> None:
         """The emitted loss is the mean over unmasked tokens, but of a method that reads arrays; a step moves the adapter."""
@@ -221,13 +247,16 @@ class _Check:
         self.moved(start, rig)
         if batch.arrays:
             return
-        expected, _ = loss_and_gradients(case.model, tiny_weights(case.model_name), tiny_adapter(case.model_name), batch)
+        expected, _ = loss_and_gradients(
+            case.model, tiny_weights(case.model_name), tiny_adapter(case.model_name), batch
+        )
         tolerance = EXACT_LOSS if exact else ESTIMATED_LOSS
         if not abs(loss - expected) <= tolerance * expected:
             raise self.fail(
-                f"a loss of {loss:.6f} for {case}", f"{expected:.6f}, within {tolerance:g} of it",
+                f"a loss of {loss:.6f} for {case}",
+                f"{expected:.6f}, within {tolerance:g} of it",
                 "Divide the sum over unmasked tokens by b.scalar('batch_tokens'), as bespoke.methods.head_loss does",
-            )  # fmt: skip
+            )
 
     def gradients(self) -> float:
         """Summed over two micro-batches, they are autograd's of both together; the largest relative error."""
@@ -238,28 +267,32 @@ class _Check:
             rig = self.rig(case, plan)
             batches = [rig.batch(seed) for seed in (0, 1)]
             loss = float(rig.step(batches, step=1, learning_rate=0.0).metrics["loss"])
-            both = TokenBatch(*(torch.cat([getattr(b, part) for b in batches]) for part in ("tokens", "targets", "mask")))
+            both = TokenBatch(
+                *(torch.cat([getattr(b, part) for b in batches]) for part in ("tokens", "targets", "mask"))
+            )
             expected_loss, expected = loss_and_gradients(case.model, tiny_weights(name), tiny_adapter(name), both)
             if not abs(loss - expected_loss) <= EXACT_LOSS * expected_loss:
                 raise self.fail(
-                    f"losses of two micro-batches that add up to {loss:.6f}", f"{expected_loss:.6f}, that of one big batch",
+                    f"losses of two micro-batches that add up to {loss:.6f}",
+                    f"{expected_loss:.6f}, that of one big batch",
                     "Divide by b.scalar('batch_tokens'), which counts the whole step",
-                )  # fmt: skip
+                )
             found = rig.gradients()
             for piece in sorted(stored_pieces(plan)):
                 reference = expected[piece]
                 if piece not in found:
                     raise self.fail(
-                        f"no gradient of '{piece}' in its accumulator", "one for each piece of the adapter that it stores",
+                        f"no gradient of '{piece}' in its accumulator",
+                        "one for each piece of the adapter that it stores",
                         "Yield every block to bespoke.methods.update, or to summed_gradients for a rule of its own",
-                    )  # fmt: skip
+                    )
                 error = float(np.linalg.norm(found[piece] - reference) / np.linalg.norm(reference))
                 if not error <= EXACT_GRADIENT:
                     raise self.fail(
                         f"a gradient of '{piece}' that is off by {error:.2g} of its norm on {case}",
                         f"that of autograd, within {EXACT_GRADIENT:g}",
                         "Compare stage by stage with bespoke.methods.vjp, or set promises = None if it is an estimate",
-                    )  # fmt: skip
+                    )
                 worst = max(worst, error)
         return worst
 
@@ -274,12 +307,15 @@ class _Check:
             if plan.replayable:
                 replayed.replay(outcome.recorded, step=step, learning_rate=learning_rate)
         if not _same(first, second):
-            raise self.fail("other bits when steps are run again", "the same steps, the same bits", "Draw noise by b.noise alone")
+            raise self.fail(
+                "other bits when steps are run again", "the same steps, the same bits", "Draw noise by b.noise alone"
+            )
         if plan.replayable and not _same(first, replayed):
             raise self.fail(
-                "another adapter when replayed from the journal", "the same bits",
+                "another adapter when replayed from the journal",
+                "the same bits",
                 "Let stores depend on what b.record returns, never on the value that was recorded",
-            )  # fmt: skip
+            )
 
     def peak(self, plan: Plan) -> tuple[int, int]:
         """Measured and estimated bytes of a larger step. What the plan keeps in mapped files is anonymous here."""
@@ -298,9 +334,10 @@ class _Check:
         kernel.close()
         if can_measure() and added > allowed:
             raise self.fail(
-                f"{added / 1e6:.1f} MB added by a step on {case}", f"at most {allowed / 1e6:.1f} MB, which the plan says",
+                f"{added / 1e6:.1f} MB added by a step on {case}",
+                f"at most {allowed / 1e6:.1f} MB, which the plan says",
                 "Look for a function whose operators take scratch memory; split it into smaller calls",
-            )  # fmt: skip
+            )
         return added, allowed
 
     def learns(self, plan: Plan, steps: int, learning_rate: float, falls_by: float) -> tuple[float, float]:
@@ -318,7 +355,7 @@ class _Check:
                 f"a loss of {after:.4f} after {steps} steps on one batch, {before:.4f} before",
                 f"below {before * (1 - falls_by):.4f}",
                 "Check the sign of the step, or give check_optimizer a learning_rate and steps that suit the method",
-            )  # fmt: skip
+            )
         return before, after
 
     def run(self, plan: Plan, learning_rate: float) -> int:
@@ -343,8 +380,11 @@ def _same(one: Rig, other: Rig) -> bool:
 
 
 _SETTINGS: Sequence[Callable[[], Any]] = (
-    torch.get_default_dtype, torch.is_grad_enabled, torch.get_num_threads, torch.are_deterministic_algorithms_enabled,
-)  # fmt: skip
+    torch.get_default_dtype,
+    torch.is_grad_enabled,
+    torch.get_num_threads,
+    torch.are_deterministic_algorithms_enabled,
+)
 
 
 def _world() -> dict[str, Any]:
@@ -354,5 +394,7 @@ def _world() -> dict[str, Any]:
         "numpy's random state": repr(np.random.get_state()),
         "Python's random state": random.getstate(),
         "torch's settings": [setting() for setting in _SETTINGS],
-        "the environment": {name: value for name, value in os.environ.items() if not name.startswith("TORCH")},  # its own
+        "the environment": {
+            name: value for name, value in os.environ.items() if not name.startswith("TORCH")
+        },  # its own
     }

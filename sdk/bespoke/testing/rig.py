@@ -58,7 +58,9 @@ class Case:
         return f"the tiny model '{self.model_name}', {self.rows} x {self.length} tokens{asked}"
 
 
-def planned(optimizer: Optimizer, options: Settings, case: Case, *, fastest: bool = False, tracer: Tracer | None = None) -> Plan:
+def planned(
+    optimizer: Optimizer, options: Settings, case: Case, *, fastest: bool = False, tracer: Tracer | None = None
+) -> Plan:
     """The verified plan: of the least memory, or with everything that `b.choose` leaves open at its fastest.
 
     What the plugin raises itself is a PluginError, unless it is one of the SDK's errors already.
@@ -81,7 +83,9 @@ def planned(optimizer: Optimizer, options: Settings, case: Case, *, fastest: boo
 def planned_answers(model_name: str, chunk: int) -> Plan:
     """The verified plan for answers of the least memory."""
     request = generation_request(chunk, CONTEXT, None, TORCH_COSTS)
-    return _verified(request, tiny_models()[model_name], shared_tracer(), False, f"answers of the tiny model '{model_name}'")
+    return _verified(
+        request, tiny_models()[model_name], shared_tracer(), False, f"answers of the tiny model '{model_name}'"
+    )
 
 
 def _verified(request: PlanRequest, model: ModelSpec, tracer: Tracer, fastest: bool, subject: str) -> Plan:
@@ -90,9 +94,14 @@ def _verified(request: PlanRequest, model: ModelSpec, tracer: Tracer, fastest: b
         choices = {name: candidates[-1] for name, candidates in builder.candidates.items()}
         builder = record_sections(request, model, tracer, choices)
     plan = compile_plan(
-        builder.draft, with_liveness(builder.draft), TORCH_COSTS, method=request.method, sequence_length=request.sequence_length,
-        batch_size=request.training.batch_size, choices=builder.choices,
-    )  # fmt: skip
+        builder.draft,
+        with_liveness(builder.draft),
+        TORCH_COSTS,
+        method=request.method,
+        sequence_length=request.sequence_length,
+        batch_size=request.training.batch_size,
+        choices=builder.choices,
+    )
     verify(plan, subject, tracer.graphs)
     return plan
 
@@ -106,9 +115,12 @@ class Running:
         self.buffers = Buffers([code], device)
         graphs = shared_tracer().graphs
         self._interpreter = Interpreter(
-            code, functions or [graphs[graph.key].module for graph in plan.graphs], cast(Weights, TinyWeights(model_name)),
-            self.buffers, device,
-        )  # fmt: skip
+            code,
+            functions or [graphs[graph.key].module for graph in plan.graphs],
+            cast(Weights, TinyWeights(model_name)),
+            self.buffers,
+            device,
+        )
 
 
 class AnswerRig(Running):
@@ -126,8 +138,13 @@ class Rig(Running):
     """A method's plan ready to run."""
 
     def __init__(
-        self, case: Case, plan: Plan, optimizer: Optimizer, options: Settings, functions: Sequence[Function] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        case: Case,
+        plan: Plan,
+        optimizer: Optimizer,
+        options: Settings,
+        functions: Sequence[Function] | None = None,
+    ) -> None:
         super().__init__(case.model_name, plan, functions)
         self.case = case
         self.scalars = Method(optimizer.name, optimizer, options, case.training).scalars
@@ -170,7 +187,9 @@ class Rig(Running):
 
     def adapter(self) -> dict[str, np.ndarray]:
         """A copy of what the steps so far come to."""
-        names = {value.place.name for value in self.plan.values if value.role == "adapter" and isinstance(value.place, Named)}
+        names = {
+            value.place.name for value in self.plan.values if value.role == "adapter" and isinstance(value.place, Named)
+        }
         pieces = self._finished() or {name: value for name, value in self.buffers.current.items() if name in names}
         return {name: value.numpy().copy() for name, value in pieces.items()}
 

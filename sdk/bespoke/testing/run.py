@@ -29,16 +29,26 @@ __all__ = ["STEPS", "check_run"]
 # A replayable method writes a slot after 200 steps, any other one after moments.
 STEPS, KILLED_AFTER = 250, 225
 TRAINING = Training(
-    sequence_lengths=(7,), batch_size=2, steps=STEPS, seed=3, general_share=0, commit_seconds=0.05, write_mb_per_second=1e3
+    sequence_lengths=(7,),
+    batch_size=2,
+    steps=STEPS,
+    seed=3,
+    general_share=0,
+    commit_seconds=0.05,
+    write_mb_per_second=1e3,
 )
 EXAMPLES = 4  # too few to hold one out: the gate judges on what is trained on
 Fail = Callable[[str, str, str], PluginError]
 
 
 def check_run(
-    optimizer: Optimizer, options: Settings, fail: Fail, *, learning_rate: float = 1e-2,
+    optimizer: Optimizer,
+    options: Settings,
+    fail: Fail,
+    *,
+    learning_rate: float = 1e-2,
     target: tuple[Target, Settings] | None = None,
-) -> int:  # fmt: skip
+) -> int:
     """Steps of the run that was checked: 0 where nothing here computes for `target`, by default torch."""
     runs = runs_of(target)
     if runs is None:
@@ -59,23 +69,26 @@ class _Run:
         losses = self.runs.train(self.bundle, whole)
         if len(losses) != STEPS:
             raise self.fail(
-                f"a run that ended after {len(losses)} of {STEPS} steps", "all of them",
+                f"a run that ended after {len(losses)} of {STEPS} steps",
+                "all of them",
                 "Look for losses that are NaN or infinite; give the suite a learning_rate that suits the method",
-            )  # fmt: skip
+            )
         ended = self.runs.kill(self.bundle, parted, KILLED_AFTER)
         if ended:
             raise self.fail(
-                f"a process that ended before it was killed, with {ended}", f"one that takes {KILLED_AFTER} steps",
+                f"a process that ended before it was killed, with {ended}",
+                f"one that takes {KILLED_AFTER} steps",
                 "Train in a process of its own, and see what it says",
-            )  # fmt: skip
+            )
         self._slot(parted)
         later = self.runs.train(self.bundle, parted)
         adapters = [self._accepted(state) for state in (whole, parted)]
         if not np.array_equal(later, losses[STEPS - len(later) :]) or adapters[0] != adapters[1]:
             raise self.fail(
                 f"other bits after a kill behind step {KILLED_AFTER}, from {len(later)} steps before the end",
-                "those of a run that nobody killed", "Keep all that a step needs of those before it in b.state",
-            )  # fmt: skip
+                "those of a run that nobody killed",
+                "Keep all that a step needs of those before it in b.state",
+            )
         for state in (whole, parted):
             self._roll_back(state)
 
@@ -91,13 +104,17 @@ class _Run:
         """What the newest slot holds is what the plan calls state, in its shapes."""
         slots = sorted(state.glob("slot_*.safetensors"))
         if not slots:
-            raise self.fail(f"no slot after {KILLED_AFTER} steps", "one at least", "Look at why the core did not write it")
+            raise self.fail(
+                f"no slot after {KILLED_AFTER} steps", "one at least", "Look at why the core did not write it"
+            )
         kept = {name: array.shape for name, array in map_tensors(slots[-1]).items()}
         expected = self._planned()
         other = sorted(name for name in kept.keys() | expected.keys() if kept.get(name) != expected.get(name))
         if other:
             got, wanted = (shapes.get(other[0], "nothing") for shapes in (kept, expected))
-            raise self.fail(f"'{other[0]}' of shape {got} in a slot", f"{wanted}, as in the plan", "Look at what the core wrote")
+            raise self.fail(
+                f"'{other[0]}' of shape {got} in a slot", f"{wanted}, as in the plan", "Look at what the core wrote"
+            )
 
     def _planned(self) -> dict[str, tuple[int, ...]]:
         (method,) = json.loads((self.bundle / "manifest.json").read_bytes())["methods"]
@@ -110,9 +127,10 @@ class _Run:
         files = list(state.glob("accepted_*.safetensors"))
         if len(versions) != 1 or versions[0].step != STEPS or len(files) != 1 or run is not None:
             raise self.fail(
-                f"{len(versions)} accepted adapters after {STEPS} steps", "one: training makes the loss of its examples smaller",
+                f"{len(versions)} accepted adapters after {STEPS} steps",
+                "one: training makes the loss of its examples smaller",
                 "Give the suite a learning_rate that suits the method",
-            )  # fmt: skip
+            )
         return files[0].read_bytes()
 
     def _roll_back(self, state: Path) -> None:

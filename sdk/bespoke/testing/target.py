@@ -51,9 +51,13 @@ class TargetReport:
 
 
 def check_target(
-    target: Target, options: Settings | None = None, *, optimizers: Sequence[str] | None = None, partial: bool = False,
+    target: Target,
+    options: Settings | None = None,
+    *,
+    optimizers: Sequence[str] | None = None,
+    partial: bool = False,
     tolerance: float = 1e-4,
-) -> TargetReport:  # fmt: skip
+) -> TargetReport:
     """Holds a target to its contract and says what was found.
 
     Graphs come from the plans of `optimizers` (names; by default all that are installed and import) for tiny models. Each artifact
@@ -89,7 +93,10 @@ def check_target(
 
 def _installed_optimizers() -> list[str]:
     return [
-        name.removeprefix("optimizer ") for entry in plugins.installed() for name in entry.provides if name.startswith("optimizer ")
+        name.removeprefix("optimizer ")
+        for entry in plugins.installed()
+        for name in entry.provides
+        if name.startswith("optimizer ")
     ]
 
 
@@ -150,39 +157,51 @@ class _Check:
         one, other = (artifact.path for artifact in found)
         if one.name != other.name or one.read_bytes() != other.read_bytes():
             raise self.fail(
-                f"two artifacts of graph '{graph.name}' that differ", "the same name and bytes in any folder",
+                f"two artifacts of graph '{graph.name}' that differ",
+                "the same name and bytes in any folder",
                 "Leave out times, paths and everything that follows the order of hashes",
-            )  # fmt: skip
+            )
         self._check_content(graph, one)
         return found[0]
 
     def _check_refusal(self, graph: Graph, refusal: Unsupported) -> None:
         operators = {str(node.target) for node in graph.module.graph.nodes if node.op == "call_function"}
-        names = {part for operator in operators for part in (operator, operator.split(".")[-2] if "." in operator else operator)}
+        names = {
+            part
+            for operator in operators
+            for part in (operator, operator.split(".")[-2] if "." in operator else operator)
+        }
         if graph.name not in str(refusal) or not any(name in str(refusal) for name in names):
             raise self.fail(
-                f"'{refusal}'", f"an Unsupported that names graph '{graph.name}' and the operator it is about",
+                f"'{refusal}'",
+                f"an Unsupported that names graph '{graph.name}' and the operator it is about",
                 "Write Unsupported(f\"Graph '{graph.name}', operator {operator}\", got=..., expected=..., next_step=...)",
-            )  # fmt: skip
+            )
 
     def _check_artifact(self, key: str, graph: Graph, artifact: Any, folder: Path, new: set[str]) -> None:
         sizes = (artifact.workspace_bytes, artifact.engine_bytes) if isinstance(artifact, Artifact) else (None,)
         if not all(isinstance(size, int) and size >= 0 for size in sizes):
             raise self.fail(
-                f"{artifact!r} from lower", "Artifact(path, workspace_bytes, engine_bytes=0)",
+                f"{artifact!r} from lower",
+                "Artifact(path, workspace_bytes, engine_bytes=0)",
                 "Give the bytes a call takes in addition to its operands; graph.workspace_bytes is the estimate",
-            )  # fmt: skip
+            )
         path = artifact.path
         if path.parent != folder or path.is_symlink() or not path.is_file():
-            raise self.fail(f"the artifact {path}", f"a plain file in {folder}", "Write into the folder that lower is given")
+            raise self.fail(
+                f"the artifact {path}", f"a plain file in {folder}", "Write into the folder that lower is given"
+            )
         if file_name_problem(path.name):
-            raise self.fail(f"the file name '{path.name}'", "letters, digits and _.@+=-", "Use graph.name and graph.key")
+            raise self.fail(
+                f"the file name '{path.name}'", "letters, digits and _.@+=-", "Use graph.name and graph.key"
+            )
         if new - {path.name} or (path.name not in new and key not in self.artifacts):
             others = ", ".join(sorted(new - {path.name})) or f"the file '{path.name}' of another graph"
             raise self.fail(
-                f"{others} next to the artifact of graph '{graph.name}'", "one new file for each key",
+                f"{others} next to the artifact of graph '{graph.name}'",
+                "one new file for each key",
                 "Put graph.key, or baked.key, into the file's name, and intermediate files into a temporary folder",
-            )  # fmt: skip
+            )
 
     def _check_content(self, graph: Graph, path: Path) -> None:
         data = path.read_bytes()
@@ -191,16 +210,21 @@ class _Check:
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
                 parts |= {name: archive.read(name) for name in archive.namelist()}
         for name, part in parts.items():
-            pickled = part[:1] == b"\x80" and part[1:2] in (b"\2", b"\3", b"\4", b"\5") and part.rstrip(b"\n").endswith(b".")
+            pickled = (
+                part[:1] == b"\x80" and part[1:2] in (b"\2", b"\3", b"\4", b"\5") and part.rstrip(b"\n").endswith(b".")
+            )
             if pickled or name.endswith((".pkl", ".pickle")):
                 raise self.fail(
-                    f"a pickle ('{name}') in the artifact of graph '{graph.name}'", "data that cannot run code when read",
+                    f"a pickle ('{name}') in the artifact of graph '{graph.name}'",
+                    "data that cannot run code when read",
                     "Leave it out, or write it as JSON or safetensors",
-                )  # fmt: skip
+                )
             for folder in self.folders:
                 if str(folder).encode() in part:
                     raise self.fail(
-                        f"the path of the build folder in '{name}'", "nothing of the machine that built it", "Strip paths"
+                        f"the path of the build folder in '{name}'",
+                        "nothing of the machine that built it",
+                        "Strip paths",
                     )
 
     def rare(self) -> None:
@@ -221,7 +245,9 @@ class _Check:
     def open(self, graph: Graph, artifact: Artifact) -> Callable[..., Any] | None:
         function = self.compiling.open(artifact.path, self.options)
         if function is not None and not callable(function):
-            raise self.fail(f"{function!r} from open", "a function of the graph's operands, or None", "Return a callable")
+            raise self.fail(
+                f"{function!r} from open", "a function of the graph's operands, or None", "Return a callable"
+            )
         return function
 
     def run(self, optimizer: Optimizer, case: Case) -> None:
@@ -292,7 +318,9 @@ class _Check:
 
         def function(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
             arrays = {graph.inputs[at].name: operands[at].numpy() for at in sorted(positions)}
-            key = hashlib.sha256(graph.key.encode() + b"".join(array.tobytes() for array in arrays.values())).hexdigest()
+            key = hashlib.sha256(
+                graph.key.encode() + b"".join(array.tobytes() for array in arrays.values())
+            ).hexdigest()
             if key not in self.artifacts and graph.key not in self.refused and len(seen) < KEYS_OF_A_GRAPH:
                 seen.add(key)
                 artifact = self.lower(graph, Baked(key, arrays))
@@ -317,9 +345,13 @@ class _Check:
         at = f"graph '{graph.name}'"
         for spec, operand, kept in zip(graph.inputs, operands, before, strict=True):
             if not torch.equal(operand, kept):
-                raise self.fail(f"operand '{spec.name}' of {at} written to", "operands left as they are", "Work on a copy")
+                raise self.fail(
+                    f"operand '{spec.name}' of {at} written to", "operands left as they are", "Work on a copy"
+                )
         if len(got) != len(expected):
-            raise self.fail(f"{len(got)} results of {at}", f"{len(expected)}, flat", "Return a tuple in the order of graph.outputs")
+            raise self.fail(
+                f"{len(got)} results of {at}", f"{len(expected)}, flat", "Return a tuple in the order of graph.outputs"
+            )
         for number, (spec, one, other) in enumerate(zip(graph.outputs, got, expected, strict=True)):
             if (one.shape, one.dtype) != (other.shape, other.dtype):
                 raise self.fail(
@@ -339,23 +371,25 @@ class _Check:
         error = float((one.double() - other.double()).abs().max()) / (largest or 1.0)
         if not error <= self.tolerance:
             raise self.fail(
-                f"{name} of {at} off by {error:.2g} of its largest value", f"at most {self.tolerance:g}, against the traced graph",
+                f"{name} of {at} off by {error:.2g} of its largest value",
+                f"at most {self.tolerance:g}, against the traced graph",
                 "Check the operators of this graph one by one; graph.module is what it should compute",
-            )  # fmt: skip
+            )
         self.error = max(self.error, error)
 
     def _same(
         self, at: str, name: str, one: torch.Tensor, other: torch.Tensor, uncertain: Callable[[], torch.Tensor]
-    ) -> None:  # fmt: skip
+    ) -> None:
         """uncertain: where another number may stand, if the target rounds."""
         wrong = one != other
         if wrong.any() and rounding(self.target, self.options):
             wrong &= ~uncertain()
         if wrong.any():
             raise self.fail(
-                f"{int(wrong.sum())} other numbers of {other.numel()} as {name} of {at}", "those of the traced graph",
+                f"{int(wrong.sum())} other numbers of {other.numel()} as {name} of {at}",
+                "those of the traced graph",
                 "Check what the numbers are the indices of; graph.module is what it should compute",
-            )  # fmt: skip
+            )
 
 
 def unstable(
@@ -368,8 +402,9 @@ def unstable(
     for _ in range(MOVES):
         moved = [
             operand * (1 + size * (2 * torch.rand(operand.shape, generator=generator) - 1)).to(operand.dtype)
-            if operand.is_floating_point() else operand
+            if operand.is_floating_point()
+            else operand
             for operand in operands
-        ]  # fmt: skip
+        ]
         found |= module(*moved)[number] != expected
     return found

@@ -35,7 +35,9 @@ class TargetEngine(TorchEngine):
             program = self._target.open(path, self._options)
         if program is None:
             raise ConfigError(
-                f"target '{self.name}'", got="an artifact that does not open on this machine", expected="one that does",
+                f"target '{self.name}'",
+                got="an artifact that does not open on this machine",
+                expected="one that does",
                 next_step="Run it where the target's runtime is",
-            )  # fmt: skip
+            )
         return self._hold(program, *wanted_specs(artifact))

@@ -32,23 +32,55 @@ Arrays = Mapping[str, np.ndarray]
 
 def _rope(theta: float) -> RopeConfig:
     return RopeConfig(
-        kind="default", theta=theta, factor=None, low_freq_factor=None, high_freq_factor=None, original_max_positions=None
+        kind="default",
+        theta=theta,
+        factor=None,
+        low_freq_factor=None,
+        high_freq_factor=None,
+        original_max_positions=None,
     )
 
 
 _PLAIN = ModelConfig(
-    family="qwen2", hidden_size=48, intermediate_size=72, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=12, vocab_size=61,
-    norm_eps=1e-5, activation="silu", qkv_bias=True, qk_norm=False, output_norms=False, tied_head=False, embedding_scale=1.0,
-    attention_scale=12**-0.5, rope=_rope(10_000.0), rope_local=None, sliding_window=None, sliding_layers=(False, False),
-    max_positions=CONTEXT, decoder_path="model",
-)  # fmt: skip
+    family="qwen2",
+    hidden_size=48,
+    intermediate_size=72,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=12,
+    vocab_size=61,
+    norm_eps=1e-5,
+    activation="silu",
+    qkv_bias=True,
+    qk_norm=False,
+    output_norms=False,
+    tied_head=False,
+    embedding_scale=1.0,
+    attention_scale=12**-0.5,
+    rope=_rope(10_000.0),
+    rope_local=None,
+    sliding_window=None,
+    sliding_layers=(False, False),
+    max_positions=CONTEXT,
+    decoder_path="model",
+)
 _NORMED = _PLAIN.model_copy(
     update={
-        "family": "gemma3_text", "activation": "gelu_tanh", "qkv_bias": False, "qk_norm": True, "output_norms": True,
-        "tied_head": True, "embedding_scale": 48**0.5, "attention_scale": 0.2, "rope": _rope(1_000_000.0),
-        "rope_local": _rope(10_000.0), "sliding_window": 4, "sliding_layers": (True, False),
+        "family": "gemma3_text",
+        "activation": "gelu_tanh",
+        "qkv_bias": False,
+        "qk_norm": True,
+        "output_norms": True,
+        "tied_head": True,
+        "embedding_scale": 48**0.5,
+        "attention_scale": 0.2,
+        "rope": _rope(1_000_000.0),
+        "rope_local": _rope(10_000.0),
+        "sliding_window": 4,
+        "sliding_layers": (True, False),
     }
-)  # fmt: skip
+)
 
 
 @cache
@@ -58,9 +90,11 @@ def tiny_models() -> dict[str, ModelSpec]:
     some = Lora(rank=2, alpha=3.0, targets=("v_proj", "o_proj", "up_proj"))
     only_b = Lora(rank=2, alpha=3.0, targets=("q_proj", "gate_proj", "down_proj"), train="B")
     return {
-        "plain": ModelSpec(_PLAIN, lora), "normed": ModelSpec(_NORMED, lora), "partial": ModelSpec(_PLAIN, some),
+        "plain": ModelSpec(_PLAIN, lora),
+        "normed": ModelSpec(_NORMED, lora),
+        "partial": ModelSpec(_PLAIN, some),
         "only_b": ModelSpec(_PLAIN, only_b),
-    }  # fmt: skip
+    }
 
 
 @cache
@@ -132,13 +166,17 @@ def tiny_batch(
     """Random tokens; the mask has gaps, and of several rows the last is masked wholly. `arrays` by name and dtype: see
     `bespoke.golden.arrays`; 0 where the row is masked wholly, as padding rows are."""
     generator = np.random.Generator(np.random.Philox(key=[seed, length]))
-    tokens, targets = (torch.from_numpy(generator.integers(0, model.config.vocab_size, (rows, length))) for _ in range(2))
+    tokens, targets = (
+        torch.from_numpy(generator.integers(0, model.config.vocab_size, (rows, length))) for _ in range(2)
+    )
     mask = (generator.random((rows, length)) < 0.6).astype(np.float32)
     mask[0, -1] = 1
     if rows > 1:
         mask[-1] = 0
     extra = drawn_arrays(arrays or {}, (rows, length), model.config.vocab_size, seed)
-    held = {name: torch.from_numpy(array * mask.any(1, keepdims=True).astype(array.dtype)) for name, array in extra.items()}
+    held = {
+        name: torch.from_numpy(array * mask.any(1, keepdims=True).astype(array.dtype)) for name, array in extra.items()
+    }
     return TokenBatch(tokens, targets, torch.from_numpy(mask), held)
 
 

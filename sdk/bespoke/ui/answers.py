@@ -50,7 +50,10 @@ class Answers:
         for one in self._growing:
             if goes(one.version):
                 one.gone, one.text, one.question = True, "", ""
-        kept = {question: {of: text for of, text in given.items() if not goes(of)} for question, given in self._given.items()}
+        kept = {
+            question: {of: text for of, text in given.items() if not goes(of)}
+            for question, given in self._given.items()
+        }
         kept = {question: given for question, given in kept.items() if given}
         if kept != self._given:
             self._given = kept
@@ -85,9 +88,11 @@ class Answers:
     def _check(one: _Growing) -> None:
         if one.gone:
             raise StateError(
-                "the answer", got="a version or a note that was deleted while it was given", expected="those that were there",
+                "the answer",
+                got="a version or a note that was deleted while it was given",
+                expected="those that were there",
                 next_step="Ask again",
-            )  # fmt: skip
+            )
 
     def compared(self, version: int) -> list[dict[str, Any]]:
         """Each question with the answer of `version` and the newest one of a version before; None: not asked."""
@@ -98,6 +103,7 @@ class Answers:
 def _compared(question: str, given: dict[int, str], version: int) -> dict[str, Any]:
     before = max((one for one in given if one < version), default=None)
     return {
-        "question": question, "before": None if before is None else {"version": before, "text": given[before]},
+        "question": question,
+        "before": None if before is None else {"version": before, "text": given[before]},
         "now": given.get(version),
-    }  # fmt: skip
+    }

@@ -52,9 +52,13 @@ class Desk:
             asked = [self._answers.revision, seen.version]
             found = {
                 "versions": [{"id": one.id, "step": one.step, "accepted_at": one.accepted_at} for one in seen.versions],
-                "version": seen.version, "unfinished": seen.run is not None, "limit_bytes": self._model.limit_bytes,
-                "count": len(notes), "went": notes.went, "training": self._training.state(_object(has.get("training"))),
-            }  # fmt: skip
+                "version": seen.version,
+                "unfinished": seen.run is not None,
+                "limit_bytes": self._model.limit_bytes,
+                "count": len(notes),
+                "went": notes.went,
+                "training": self._training.state(_object(has.get("training"))),
+            }
             if (changes := notes.since(_number(has.get("notes")))) is not None:
                 found["notes"] = changes
             if asked != has.get("asked"):
@@ -107,7 +111,9 @@ class Desk:
         self._see(thorough=True)
         with self._lock:
             if self._training.runs():
-                raise Busy("the model", got="a training while one runs", expected="one at a time", next_step="Wait for its end")
+                raise Busy(
+                    "the model", got="a training while one runs", expected="one at a time", next_step="Wait for its end"
+                )
             self._model.check_settings(steps)
             training = TrainingView(self._training.number + 1)
             training.thread = threading.Thread(target=self._train, args=(training, steps, self._went), name="training")
@@ -152,7 +158,9 @@ class Desk:
         if not question:
             raise DataError("the question", got="no words", expected="something to answer", next_step="Write something")
         if self._training.runs():
-            raise Busy("the model", got="a question while it trains", expected="no training", next_step="Wait for its end")
+            raise Busy(
+                "the model", got="a question while it trains", expected="no training", next_step="Wait for its end"
+            )
         prompt = [{"role": "user", "content": question}] if self._model.has_turns else question
         while True:
             version = self._see().version

@@ -35,11 +35,17 @@ WAITING = 1024  # connections in the system's queue, which cost this process not
 LARGEST_REQUEST = 1 << 20  # bytes
 IDLE_SECONDS = 60  # that a connection with the token stays open: a tab in the background asks once a minute
 _HERE = Path(__file__).parent
-_FILES = {"/": ("page.html", "text/html"), "/page.css": ("page.css", "text/css"), "/page.js": ("page.js", "text/javascript")}
+_FILES = {
+    "/": ("page.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    "/page.js": ("page.js", "text/javascript"),
+}
 _HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src data:; frame-ancestors 'none'; form-action 'none'",
-    "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
-}  # fmt: skip
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
 
 
 def listening(port: int) -> socket.socket:
@@ -52,7 +58,10 @@ def listening(port: int) -> socket.socket:
     except OSError as error:
         found.close()
         raise ConfigError(
-            "--port", got=f"{port}: {error.strerror}", expected="a free port", next_step="Give another one, or 0 for any"
+            "--port",
+            got=f"{port}: {error.strerror}",
+            expected="a free port",
+            next_step="Give another one, or 0 for any",
         ) from None
     return found
 
@@ -61,10 +70,17 @@ def serve(desk: Desk, opened: socket.socket, token: str) -> None:
     """Until Ctrl-C or SIGTERM."""
     connections = Connections()
     config = uvicorn.Config(
-        application(desk, opened.getsockname()[1], token, connections.trust), log_level="warning", timeout_graceful_shutdown=2,
-        server_header=False, http=connections.protocol, ws="none", loop="asyncio", lifespan="off",
-        timeout_keep_alive=IDLE_SECONDS, backlog=ACCEPTED_AT_ONCE,
-    )  # fmt: skip
+        application(desk, opened.getsockname()[1], token, connections.trust),
+        log_level="warning",
+        timeout_graceful_shutdown=2,
+        server_header=False,
+        http=connections.protocol,
+        ws="none",
+        loop="asyncio",
+        lifespan="off",
+        timeout_keep_alive=IDLE_SECONDS,
+        backlog=ACCEPTED_AT_ONCE,
+    )
     _Server(config).run(sockets=[opened])
 
 
@@ -95,9 +111,14 @@ def application(desk: Desk, port: int, token: str, let_in: Callable[[Client], No
         return desk.add(_text(given, "prompt"), _text(given, "completion"), must_know=given.get("must_know") is True)
 
     actions: dict[str, Callable[[dict[str, Any]], Any]] = {
-        "/view": desk.view, "/add": add, "/forget": lambda given: desk.forget(_text(given, "id")), "/train": train,
-        "/stop": lambda _: desk.stop(), "/rollback": lambda _: desk.rollback(), "/reset": lambda _: desk.reset(),
-    }  # fmt: skip
+        "/view": desk.view,
+        "/add": add,
+        "/forget": lambda given: desk.forget(_text(given, "id")),
+        "/train": train,
+        "/stop": lambda _: desk.stop(),
+        "/rollback": lambda _: desk.rollback(),
+        "/reset": lambda _: desk.reset(),
+    }
     routes = [
         *(Route(path, _file(name, kind)) for path, (name, kind) in _FILES.items()),
         *(Route(path, does(action), methods=["POST"]) for path, action in actions.items()),
@@ -129,7 +150,9 @@ class Door:
         """None: come in."""
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
         if host not in self._hosts or (origin is not None and origin != f"http://{host}"):
-            return PlainTextResponse("This page is for a browser on this machine, under the address that bespoke ui printed.", 403)
+            return PlainTextResponse(
+                "This page is for a browser on this machine, under the address that bespoke ui printed.", 403
+            )
         if secrets.compare_digest(request.headers.get("authorization", "").encode(), self._authorization):
             self._let_in(request.scope.get("client"))
             return None

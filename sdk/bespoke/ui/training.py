@@ -51,9 +51,15 @@ class TrainingView:
         same = has.get("number") == self.number
         losses, footprints = (_count(has.get(name)) if same else 0 for name in ("losses", "footprints"))
         found = {
-            "number": self.number, "runs": self.runs(), "phase": self._phase, "step": self._step, "steps": self._steps,
-            "losses": self._losses[losses:], "footprints": self._footprints[footprints:], "error": self.error,
-        }  # fmt: skip
+            "number": self.number,
+            "runs": self.runs(),
+            "phase": self._phase,
+            "step": self._step,
+            "steps": self._steps,
+            "losses": self._losses[losses:],
+            "footprints": self._footprints[footprints:],
+            "error": self.error,
+        }
         if self._report is not None and not (same and has.get("report") is True):
             found["report"] = self._report
         return found

@@ -43,7 +43,10 @@ def unary(*types: Any, positive: bool = False, **extra: Callable[[Rng, Any], Any
     def drawn(rng: Rng) -> Arguments:
         dtype = pick(rng, types)
         x = tensor(rng, shape(rng), dtype)
-        return {"x": np.abs(x) + dtype(0.1) if positive else x, **{name: make(rng, dtype) for name, make in extra.items()}}
+        return {
+            "x": np.abs(x) + dtype(0.1) if positive else x,
+            **{name: make(rng, dtype) for name, make in extra.items()},
+        }
 
     return drawn
 
@@ -83,7 +86,11 @@ def _cast(rng: Rng) -> Arguments:
 def _select(rng: Rng) -> Arguments:
     both = binary(np.float32, np.int32)(rng)
     whole = np.broadcast_shapes(both["x"].shape, both["y"].shape)
-    return {"cond": rng.random(whole) < 0.5, "a": np.broadcast_to(both["x"], whole), "b": np.broadcast_to(both["y"], whole)}
+    return {
+        "cond": rng.random(whole) < 0.5,
+        "a": np.broadcast_to(both["x"], whole),
+        "b": np.broadcast_to(both["y"], whole),
+    }
 
 
 def _clip(rng: Rng) -> Arguments:
@@ -98,9 +105,11 @@ def _matmul(rng: Rng) -> Arguments:
     flip_x, flip_y = (bool(flip) for flip in rng.random(2) < 0.5)
     x, y = tensor(rng, (*batch, n, k)), tensor(rng, (k, m) if rng.random() < 0.3 else (*batch, k, m))
     return {
-        "x": np.swapaxes(x, -1, -2) if flip_x else x, "y": np.swapaxes(y, -1, -2) if flip_y else y,
-        "transpose_x": flip_x, "transpose_y": flip_y,
-    }  # fmt: skip
+        "x": np.swapaxes(x, -1, -2) if flip_x else x,
+        "y": np.swapaxes(y, -1, -2) if flip_y else y,
+        "transpose_x": flip_x,
+        "transpose_y": flip_y,
+    }
 
 
 def _along_axis(rng: Rng) -> Arguments:
@@ -170,7 +179,9 @@ def _slice_by_index(rng: Rng) -> Arguments:
     x = tensor(rng, tuple(size + 1 for size in shape(rng)), pick(rng, NUMBERS))
     begin = [int(rng.integers(size - 1)) for size in x.shape]
     end = [int(rng.integers(first + 1, size + 1)) for first, size in zip(begin, x.shape, strict=True)]
-    masks = {name: [bool(bit) for bit in rng.random(x.ndim) < 0.3] for name in ("begin_mask", "end_mask", "squeeze_mask")}
+    masks = {
+        name: [bool(bit) for bit in rng.random(x.ndim) < 0.3] for name in ("begin_mask", "end_mask", "squeeze_mask")
+    }
     if all(masks["squeeze_mask"]):
         masks["squeeze_mask"][0] = False
     return {"x": x, "begin": begin, "end": end, "stride": [int(step) for step in rng.integers(1, 4, x.ndim)], **masks}
@@ -192,9 +203,11 @@ def _pad(rng: Rng) -> Arguments:
     x = tensor(rng, shape(rng))
     padded = int(rng.integers(1, x.ndim + 1))
     return {
-        "x": x, "pad": [int(size) for size in rng.integers(0, 3, 2 * padded)], "mode": "constant",
+        "x": x,
+        "pad": [int(size) for size in rng.integers(0, 3, 2 * padded)],
+        "mode": "constant",
         "constant_val": np.float32(rng.standard_normal()),
-    }  # fmt: skip
+    }
 
 
 def _gather(rng: Rng) -> Arguments:
@@ -230,22 +243,58 @@ def _blockwise(rng: Rng) -> Arguments:
 
 
 EXAMPLES: dict[str, Callable[[Rng], Arguments]] = {
-    "abs": unary(*NUMBERS), "ceil": unary(*FLOATS), "exp": unary(*FLOATS), "floor": unary(*FLOATS), "identity": unary(*NUMBERS),
+    "abs": unary(*NUMBERS),
+    "ceil": unary(*FLOATS),
+    "exp": unary(*FLOATS),
+    "floor": unary(*FLOATS),
+    "identity": unary(*NUMBERS),
     "log": unary(*SINGLE, positive=True, epsilon=lambda rng, dtype: dtype(rng.random())),
     "rsqrt": unary(*SINGLE, positive=True, epsilon=lambda rng, dtype: dtype(rng.random())),
-    "sigmoid": unary(*FLOATS), "sign": unary(*NUMBERS), "sinh": unary(*FLOATS), "sqrt": unary(*FLOATS, positive=True),
-    "tanh": unary(*FLOATS), "add": binary(*NUMBERS), "sub": binary(*NUMBERS), "mul": binary(*NUMBERS),
-    "maximum": binary(*NUMBERS), "minimum": binary(*NUMBERS), "floor_div": binary(np.float32, np.int32, apart=True),
-    "real_div": binary(*FLOATS, apart=True), "pow": binary(np.float32, positive=True), "equal": binary(*NUMBERS),
-    "greater": binary(*NUMBERS), "greater_equal": binary(*NUMBERS), "less": binary(*NUMBERS), "less_equal": binary(*NUMBERS),
-    "logical_and": binary(np.bool_), "cast": _cast, "select": _select, "clip": _clip, "matmul": _matmul,
-    "reduce_sum": reduction(np.float32, np.int32), "reduce_mean": reduction(np.float32),
-    "reduce_max": reduction(np.float32, np.int32), "reduce_argmax": _argmax, "softmax": _along_axis, "reshape": _reshape,
-    "transpose": _transpose, "expand_dims": _expand_dims, "squeeze": _squeeze, "concat": _concat, "stack": _stack,
-    "split": _split, "slice_by_index": _slice_by_index, "slice_by_size": _slice_by_size, "tile": _tile, "pad": _pad,
-    "gather": _gather, "gather_along_axis": _gather_along_axis, "range_1d": _range, "fill": _fill,
+    "sigmoid": unary(*FLOATS),
+    "sign": unary(*NUMBERS),
+    "sinh": unary(*FLOATS),
+    "sqrt": unary(*FLOATS, positive=True),
+    "tanh": unary(*FLOATS),
+    "add": binary(*NUMBERS),
+    "sub": binary(*NUMBERS),
+    "mul": binary(*NUMBERS),
+    "maximum": binary(*NUMBERS),
+    "minimum": binary(*NUMBERS),
+    "floor_div": binary(np.float32, np.int32, apart=True),
+    "real_div": binary(*FLOATS, apart=True),
+    "pow": binary(np.float32, positive=True),
+    "equal": binary(*NUMBERS),
+    "greater": binary(*NUMBERS),
+    "greater_equal": binary(*NUMBERS),
+    "less": binary(*NUMBERS),
+    "less_equal": binary(*NUMBERS),
+    "logical_and": binary(np.bool_),
+    "cast": _cast,
+    "select": _select,
+    "clip": _clip,
+    "matmul": _matmul,
+    "reduce_sum": reduction(np.float32, np.int32),
+    "reduce_mean": reduction(np.float32),
+    "reduce_max": reduction(np.float32, np.int32),
+    "reduce_argmax": _argmax,
+    "softmax": _along_axis,
+    "reshape": _reshape,
+    "transpose": _transpose,
+    "expand_dims": _expand_dims,
+    "squeeze": _squeeze,
+    "concat": _concat,
+    "stack": _stack,
+    "split": _split,
+    "slice_by_index": _slice_by_index,
+    "slice_by_size": _slice_by_size,
+    "tile": _tile,
+    "pad": _pad,
+    "gather": _gather,
+    "gather_along_axis": _gather_along_axis,
+    "range_1d": _range,
+    "fill": _fill,
     "constexpr_blockwise_shift_scale": _blockwise,
-}  # fmt: skip
+}
 
 
 # ---- where coremltools does not say what comes out, or not of all attributes (its concat ignores interleave) --------------------
@@ -285,8 +334,10 @@ TORCH: dict[str, Callable[[Arguments], Any]] = {
     "pad": _torch_pad,
     "slice_by_size": _torch_slice,
     "softmax": lambda given: _t(given["x"]).softmax(given["axis"]),
-    "constexpr_blockwise_shift_scale": lambda given: _t(given["data"].astype(np.float32))
-    * _t(given["scale"]).repeat_interleave(given["data"].shape[1] // given["scale"].shape[1], 1),
+    "constexpr_blockwise_shift_scale": lambda given: (
+        _t(given["data"].astype(np.float32))
+        * _t(given["scale"]).repeat_interleave(given["data"].shape[1] // given["scale"].shape[1], 1)
+    ),
 }
 
 
@@ -294,5 +345,3 @@ def tolerance(given: Arguments) -> float:
     """Relative to the largest value: fp16 rounds at 2^-11, and value inference does so within an operator."""
     arrays = [value for value in given.values() if isinstance(value, np.ndarray)] + list(given.get("values", []))
     return 2e-3 if any(array.dtype == np.float16 for array in arrays) or given.get("dtype") == "fp16" else 1e-6
-
-

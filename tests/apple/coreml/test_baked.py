@@ -35,7 +35,10 @@ SETS = ".* each set of weights"
 @pytest.fixture
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two blocks: one spec of each graph for either of them."""
-    return made_once(tmp_path_factory, "coreml-baked", lambda f: build("llama", f, weights="baked", methods=["mesp"])) / "bundle"
+    return (
+        made_once(tmp_path_factory, "coreml-baked", lambda f: build("llama", f, weights="baked", methods=["mesp"]))
+        / "bundle"
+    )
 
 
 @pytest.mark.slow
@@ -57,7 +60,9 @@ def test_a_bundle_has_a_spec_for_each_graph_and_each_set_of_weights(bundle: Path
         for artifact in target.artifacts:
             names = [spec.name for spec in graphs[artifact.graph].inputs]
             assert [name for name in names if name in artifact.operands] == list(artifact.operands)
-            left = {name for name in names if name.endswith((".codes", ".scales"))} - {one.operand for one in artifact.baked}
+            left = {name for name in names if name.endswith((".codes", ".scales"))} - {
+                one.operand for one in artifact.baked
+            }
             assert left <= set(artifact.operands)  # what the graph does not use
             assert set(names) - set(artifact.operands) == {*artifact.numbers, *(one.operand for one in artifact.baked)}
         assert any(artifact.numbers for artifact in with_weights)

@@ -21,7 +21,10 @@ from bespoke.testing.mil import Interpreter, read_spec
 from tests.apple.coreml.test_plans import answered, build, trained
 from tests.bundles import made_once
 
-pytestmark = [pytest.mark.apple, pytest.mark.skipif(finding.find().library is None, reason="the device core is not installed")]
+pytestmark = [
+    pytest.mark.apple,
+    pytest.mark.skipif(finding.find().library is None, reason="the device core is not installed"),
+]
 
 LARGEST = 2**30  # of the view "value"
 

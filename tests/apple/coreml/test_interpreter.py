@@ -46,7 +46,9 @@ def one_operator(kind: str, given: Arguments) -> tuple[bytes, list[np.ndarray]]:
             name = f"y{number}"
             value = mb.identity(x=value, name=name) if value.shape else mb.expand_dims(x=value, axes=[0], name=name)
             results.append(value)
-            features.append(Feature(name, TensorSpec(name, tuple(value.shape), "float32"), tuple(value.shape), dtype, "same"))
+            features.append(
+                Feature(name, TensorSpec(name, tuple(value.shape), "float32"), tuple(value.shape), dtype, "same")
+            )
         function.set_outputs(results)
     program = Program()
     program.add_function("main", function)
@@ -132,11 +134,17 @@ def _weight_file(operation: Any, block: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (_foreign_operator, "cumsum"), (_foreign_parameter, "exclusive"), (_missing_parameter, "without x"),
-        (_foreign_type, "identity"), (_attribute_of_a_type, "field 4 of a TensorType"), (_other_shape, "as declared"),
-        (_other_dtype, "as declared"), (_later_value, "not there yet"), (_weight_file, "field 5 of a Value"),
+        (_foreign_operator, "cumsum"),
+        (_foreign_parameter, "exclusive"),
+        (_missing_parameter, "without x"),
+        (_foreign_type, "identity"),
+        (_attribute_of_a_type, "field 4 of a TensorType"),
+        (_other_shape, "as declared"),
+        (_other_dtype, "as declared"),
+        (_later_value, "not there yet"),
+        (_weight_file, "field 5 of a Value"),
     ],
-)  # fmt: skip
+)
 def test_what_the_interpreter_does_not_know_is_refused(change: Any, says: str) -> None:
     kind, given = ("softmax", {"x": X, "axis": 1})
     with pytest.raises(DataError) as refused:

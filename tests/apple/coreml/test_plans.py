@@ -31,7 +31,10 @@ from tests.checks import few_of
 from tests.models import tiny_model
 from tests.reading import rows_of_split, select
 
-pytestmark = [pytest.mark.apple, pytest.mark.skipif(finding.find().library is None, reason="the device core is not installed")]
+pytestmark = [
+    pytest.mark.apple,
+    pytest.mark.skipif(finding.find().library is None, reason="the device core is not installed"),
+]
 
 STEPS, NUMBERS = 3, 131
 # Of the norm of a tensor. AdamW divides a gradient by its own size: where one is near 0, its rounding becomes a step.
@@ -39,8 +42,10 @@ TENSORS = 1e-4
 RECORDED = "SELECT recorded FROM journal ORDER BY step"
 SIZES = {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 4}
 FAMILIES: dict[str, dict[str, Any]] = {
-    "llama": SIZES, "qwen2": {**SIZES, "num_key_value_heads": 2}, "gemma3_text": {**SIZES, "head_dim": 8},
-}  # fmt: skip
+    "llama": SIZES,
+    "qwen2": {**SIZES, "num_key_value_heads": 2},
+    "gemma3_text": {**SIZES, "head_dim": 8},
+}
 families = pytest.mark.parametrize(
     "family", ["llama", *(pytest.param(name, marks=pytest.mark.slow) for name in ("qwen2", "gemma3_text"))]
 )
@@ -48,12 +53,14 @@ families = pytest.mark.parametrize(
 
 def build(family: str, folder: Path, **options: Any) -> None:
     model = tiny_model(family, folder / "model", **FAMILIES[family])
-    training = Training(sequence_lengths=(16,), batch_size=2, steps=STEPS + 1, seed=1, commit_seconds=1e-6, write_mb_per_second=1e9)
+    training = Training(
+        sequence_lengths=(16,), batch_size=2, steps=STEPS + 1, seed=1, commit_seconds=1e-6, write_mb_per_second=1e9
+    )
     lora = Lora(rank=2, alpha=8.0)
     methods = options.pop("methods", CORE_METHODS)
-    Personalizer(
-        model, methods, {"coreml": options}, context=40, lora=lora, training=training, data=None
-    ).build(folder / "bundle")  # fmt: skip
+    Personalizer(model, methods, {"coreml": options}, context=40, lora=lora, training=training, data=None).build(
+        folder / "bundle"
+    )
 
 
 @pytest.fixture
@@ -171,7 +178,9 @@ def test_inspect_says_how_tensors_cross(bundle: Path, capsys: pytest.CaptureFixt
                 tensor = json.loads(one.description)
                 shape = " x ".join(map(str, one.type.shape))
                 dtype = one.type.dtype.replace("fp", "float")
-                expected.add((f"{graph.name}-{graph.key[:8]}", one.name, tensor["tensor"], shape, dtype, tensor["view"]))
+                expected.add(
+                    (f"{graph.name}-{graph.key[:8]}", one.name, tensor["tensor"], shape, dtype, tensor["view"])
+                )
     assert {tuple(line.values()) for line in said} == expected
     assert {line["view"] for line in said} == {"same", "bytes", "value"}
 
@@ -183,7 +192,9 @@ def test_inspect_names_a_target_that_has_no_features(bundle: Path, capsys: pytes
 
 
 @families
-def test_an_artifact_that_does_not_open_here_is_an_error(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_artifact_that_does_not_open_here_is_an_error(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(type(plugins.get("target", "coreml")), "open", lambda self, path, options: None)
     says = "target 'coreml': an artifact that does not open on this machine"
     with opened_core(bundle, tmp_path, "mil") as core, pytest.raises(BundleError, match=says):

@@ -72,7 +72,9 @@ def constants(program: Any) -> Iterator[np.ndarray]:
 
 
 @pytest.mark.parametrize("weights", FORMS)
-def test_coremltools_reads_every_spec_and_nothing_is_folded_into_it(weights: str, of_mesp: Recorded, tmp_path: Path) -> None:
+def test_coremltools_reads_every_spec_and_nothing_is_folded_into_it(
+    weights: str, of_mesp: Recorded, tmp_path: Path
+) -> None:
     from coremltools.converters.mil.frontend.milproto.load import load
     from coremltools.models.utils import load_spec
 
@@ -86,7 +88,9 @@ def test_coremltools_reads_every_spec_and_nothing_is_folded_into_it(weights: str
             assert constant.dtype.kind != "f" or np.isfinite(constant).all(), graph.name
         names = [feature.name for feature in model.description.input]
         assert names == [f"x{number}" for number in range(len(graph.inputs))]
-        assert [feature.name for feature in model.description.output] == [f"y{number}" for number in range(len(graph.outputs))]
+        assert [feature.name for feature in model.description.output] == [
+            f"y{number}" for number in range(len(graph.outputs))
+        ]
     assert {path.suffix for path in tmp_path.iterdir()} == {".mlmodel"}
 
 
@@ -98,7 +102,9 @@ def test_a_feature_says_which_tensor_it_is(of_mesp: Recorded, tmp_path: Path) ->
         for side, features in ((graph.inputs, spec.inputs), (graph.outputs, spec.outputs)):
             read = [Feature.described(one.name, one.type.shape, one.type.dtype, one.description) for one in features]
             assert [feature.tensor for feature in read] == list(side)
-            assert all(math.prod(f.shape) * (4 if f.tensor.dtype == "uint8" else 1) == math.prod(f.tensor.shape) for f in read)
+            assert all(
+                math.prod(f.shape) * (4 if f.tensor.dtype == "uint8" else 1) == math.prod(f.tensor.shape) for f in read
+            )
 
 
 # ---- integers that do not fit ----------------------------------------------------------------------------------------------------
@@ -125,13 +131,23 @@ X = TensorSpec("x", (3, 4), "float32")
 @pytest.mark.parametrize(
     ("function", "operand", "says"),
     [
-        (lambda x: (torch.ops.aten.special_bessel_j0.default(x),), X, "special_bessel_j0.default: got an operator without"),
-        (lambda x: (x + 2**40,), TensorSpec("x", (3,), "int64"), "add.Tensor: got ValueError: the integer 1099511627776"),
+        (
+            lambda x: (torch.ops.aten.special_bessel_j0.default(x),),
+            X,
+            "special_bessel_j0.default: got an operator without",
+        ),
+        (
+            lambda x: (x + 2**40,),
+            TensorSpec("x", (3,), "int64"),
+            "add.Tensor: got ValueError: the integer 1099511627776",
+        ),
         (lambda x: (x & 3,), TensorSpec("x", (3,), "int64"), "bitwise_and"),
         (lambda x: (x.cumsum(0),), X, "cumsum"),
     ],
 )
-def test_what_cannot_be_lowered_is_named(function: Callable[..., Any], operand: TensorSpec, says: str, tmp_path: Path) -> None:
+def test_what_cannot_be_lowered_is_named(
+    function: Callable[..., Any], operand: TensorSpec, says: str, tmp_path: Path
+) -> None:
     with pytest.raises(Unsupported) as refused:
         target().lower(graph_of(function, operand), tmp_path, target().Options())
     assert says in str(refused.value)
@@ -139,7 +155,9 @@ def test_what_cannot_be_lowered_is_named(function: Callable[..., Any], operand: 
 
 
 @pytest.mark.parametrize(("version", "says"), [("8.3", "got coremltools 8.3"), (None, "got no package 'coremltools'")])
-def test_another_coremltools_is_refused(version: str | None, says: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_another_coremltools_is_refused(
+    version: str | None, says: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     from importlib.metadata import PackageNotFoundError
 
     from bespoke_plugins.targets.coreml import vendor
@@ -197,18 +215,24 @@ def held_at_once(spec: Spec) -> int:
     """Bytes: the most that a call's values take, each from where it is made to its last use."""
     steps = [operation for operation in spec.operations if operation.kind != "const"]
     needed = {
-        value.name: number for number, step in enumerate(steps) for given in step.inputs.values() for value in given
+        value.name: number
+        for number, step in enumerate(steps)
+        for given in step.inputs.values()
+        for value in given
         if isinstance(value, Reference)
-    }  # fmt: skip
+    }
     needed |= dict.fromkeys((feature.name for feature in spec.outputs), len(steps))
     made = [
         (number, needed.get(name, number), np.dtype(NUMPY[kind.dtype]).itemsize * math.prod(kind.shape))
-        for number, step in enumerate(steps) for name, kind in step.outputs
-    ]  # fmt: skip
+        for number, step in enumerate(steps)
+        for name, kind in step.outputs
+    ]
     return max(sum(size for first, last, size in made if first <= now <= last) for now in range(len(steps)))
 
 
-def test_the_workspace_is_what_the_values_of_a_call_take_and_weights_are_dense_in_it(of_mesp: Recorded, tmp_path: Path) -> None:
+def test_the_workspace_is_what_the_values_of_a_call_take_and_weights_are_dense_in_it(
+    of_mesp: Recorded, tmp_path: Path
+) -> None:
     dense = 0
     for graph, operands in of_mesp.values():
         artifact = target().lower(graph, tmp_path, target().Options())
@@ -231,18 +255,34 @@ _FIRST: Change = lambda numbers: [numbers[0] + 1, *numbers[1:]]  # noqa: E731
 
 Kind = Literal["ints", "bools", "floats"]
 PLANTS: list[tuple[str, str, Kind, Change]] = [
-    ("matmul", "transpose_x", "bools", _FLIP), ("matmul", "transpose_y", "bools", _FLIP), ("transpose", "perm", "ints", _TURN),
-    ("reduce_sum", "axes", "ints", _NEXT), ("reduce_sum", "keep_dims", "bools", _FLIP), ("reduce_mean", "axes", "ints", _NEXT),
-    ("reduce_mean", "keep_dims", "bools", _FLIP), ("reduce_max", "axes", "ints", _NEXT), ("reduce_argmax", "axis", "ints", _NEXT),
-    ("softmax", "axis", "ints", lambda axis: [1]), ("concat", "interleave", "bools", _FLIP), ("concat", "axis", "ints", _NEXT),
-    ("stack", "axis", "ints", _NEXT), ("split", "split_sizes", "ints", _FIRST), ("split", "axis", "ints", _NEXT),
-    ("slice_by_index", "begin", "ints", _FIRST), ("slice_by_index", "stride", "ints", _FIRST),
-    ("slice_by_index", "end_mask", "bools", _SET), ("slice_by_index", "squeeze_mask", "bools", _FLIP),
+    ("matmul", "transpose_x", "bools", _FLIP),
+    ("matmul", "transpose_y", "bools", _FLIP),
+    ("transpose", "perm", "ints", _TURN),
+    ("reduce_sum", "axes", "ints", _NEXT),
+    ("reduce_sum", "keep_dims", "bools", _FLIP),
+    ("reduce_mean", "axes", "ints", _NEXT),
+    ("reduce_mean", "keep_dims", "bools", _FLIP),
+    ("reduce_max", "axes", "ints", _NEXT),
+    ("reduce_argmax", "axis", "ints", _NEXT),
+    ("softmax", "axis", "ints", lambda axis: [1]),
+    ("concat", "interleave", "bools", _FLIP),
+    ("concat", "axis", "ints", _NEXT),
+    ("stack", "axis", "ints", _NEXT),
+    ("split", "split_sizes", "ints", _FIRST),
+    ("split", "axis", "ints", _NEXT),
+    ("slice_by_index", "begin", "ints", _FIRST),
+    ("slice_by_index", "stride", "ints", _FIRST),
+    ("slice_by_index", "end_mask", "bools", _SET),
+    ("slice_by_index", "squeeze_mask", "bools", _FLIP),
     ("tile", "reps", "ints", _FIRST),
-    ("gather", "axis", "ints", _NEXT), ("gather_along_axis", "axis", "ints", _NEXT), ("expand_dims", "axes", "ints", _NEXT),
-    ("reshape", "shape", "ints", _TURN), ("fill", "shape", "ints", _FIRST), ("range_1d", "start", "ints", _FIRST),
+    ("gather", "axis", "ints", _NEXT),
+    ("gather_along_axis", "axis", "ints", _NEXT),
+    ("expand_dims", "axes", "ints", _NEXT),
+    ("reshape", "shape", "ints", _TURN),
+    ("fill", "shape", "ints", _FIRST),
+    ("range_1d", "start", "ints", _FIRST),
     ("rsqrt", "epsilon", "floats", lambda values: [0.5]),
-]  # fmt: skip
+]
 
 
 def planted(data: bytes, kind: str, parameter: str, field: Kind, change: Change) -> Iterator[bytes]:
@@ -271,7 +311,11 @@ def _block(model: Any) -> Any:
 def _value(block: Any, operation: Any, parameter: str) -> Any:
     """The tensor of a constant parameter."""
     (binding,) = operation.inputs[parameter].arguments
-    return next(one for one in block.operations if one.outputs[0].name == binding.name).attributes["val"].immediateValue.tensor
+    return (
+        next(one for one in block.operations if one.outputs[0].name == binding.name)
+        .attributes["val"]
+        .immediateValue.tensor
+    )
 
 
 def _add_mask(block: Any, number: int, parameter: str) -> None:
@@ -304,12 +348,16 @@ def _says_something_else(block: Any, operation: Any, parameter: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def specs(of_mesp: Recorded, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Graph, bytes, tuple[torch.Tensor, ...]]]:
+def specs(
+    of_mesp: Recorded, tmp_path_factory: pytest.TempPathFactory
+) -> list[tuple[Graph, bytes, tuple[torch.Tensor, ...]]]:
     folder = tmp_path_factory.mktemp("specs")
     return [(graph, path.read_bytes(), operands) for graph, path, operands in lowered(of_mesp, folder)]
 
 
-@pytest.mark.parametrize(("kind", "parameter", "field", "change"), PLANTS, ids=lambda one: one if isinstance(one, str) else "")
+@pytest.mark.parametrize(
+    ("kind", "parameter", "field", "change"), PLANTS, ids=lambda one: one if isinstance(one, str) else ""
+)
 def test_a_wrong_attribute_shows(
     kind: str, parameter: str, field: Kind, change: Change, specs: list[Any], tmp_path: Path
 ) -> None:
@@ -343,7 +391,9 @@ def test_golden_vectors_hold_in_the_interpreter(of_mesp: Recorded, tmp_path: Pat
         return np.fromfile(tmp_path / tensor["file"], kinds[tensor["dtype"]]).reshape(tensor["shape"])
 
     for vector in json.loads((tmp_path / "index.json").read_text()):
-        made = Interpreter(read_spec(tmp_path / vector["spec"])).run({one["name"]: read(one) for one in vector["inputs"]})
+        made = Interpreter(read_spec(tmp_path / vector["spec"])).run(
+            {one["name"]: read(one) for one in vector["inputs"]}
+        )
         for one in vector["outputs"]:
             expected = read(one)
             assert np.abs(made[one["name"]] - expected).max() <= 1e-5 * max(1.0, np.abs(expected).max())

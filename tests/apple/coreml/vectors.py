@@ -44,7 +44,9 @@ def write_vectors(folder: Path, cases: Recorded, **options: Any) -> int:
             return {"name": feature.name, "shape": list(feature.type.shape), "dtype": feature.type.dtype, "file": file}
 
         inputs = [
-            written(one, to_feature(Crossing.described(one.name, one.type.shape, one.type.dtype, one.description), operand))
+            written(
+                one, to_feature(Crossing.described(one.name, one.type.shape, one.type.dtype, one.description), operand)
+            )
             for one, operand in zip(spec.inputs, operands, strict=True)
         ]
         kinds = {"fp32": np.float32, "fp16": np.float16, "int32": np.int32}

@@ -26,7 +26,9 @@ METHODS: dict[str, dict[str, Any]] = {"mesp": EXACT, "mebp": EXACT, "mezo": {}}
 def build(family: str, folder: Path, targets: Any, methods: dict[str, Any] = METHODS, **training: Any) -> Path:
     model = tiny_model(family, folder / "model", **SIZES, **OF_FAMILY.get(family, {}))
     settings = Training(sequence_lengths=(LENGTH,), batch_size=2, steps=STEPS, seed=1, **training)
-    Personalizer(model, methods, targets, context=CONTEXT, lora=Lora(rank=4), training=settings, data=None).build(folder / "bundle")
+    Personalizer(model, methods, targets, context=CONTEXT, lora=Lora(rank=4), training=settings, data=None).build(
+        folder / "bundle"
+    )
     return folder / "bundle"
 
 

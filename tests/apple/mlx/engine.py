@@ -53,9 +53,14 @@ class Engine:
         takes, _held = tensors(operands)
         gives, _held_too = tensors(results)
         artifact = Artifact(
-            struct_size=c.sizeof(Artifact), size=len(data), bytes=self._bytes.ctypes.data, operands=takes, results=gives,
-            operand_count=len(operands), result_count=len(results),
-        )  # fmt: skip
+            struct_size=c.sizeof(Artifact),
+            size=len(data),
+            bytes=self._bytes.ctypes.data,
+            operands=takes,
+            results=gives,
+            operand_count=len(operands),
+            result_count=len(results),
+        )
         program = c.c_void_p()
         self._call(self.table.open, self.table.context, c.byref(artifact), c.byref(program))
         return program
@@ -86,11 +91,15 @@ def tensors(arrays: Sequence[np.ndarray]) -> tuple[Any, Any]:
     shapes = [(c.c_int64 * array.ndim)(*array.shape) for array in arrays]
     made = [
         Tensor(
-            struct_size=c.sizeof(Tensor), name=b"x", shape=shape, rank=array.ndim, dtype=NUMBERS[array.dtype.name],
+            struct_size=c.sizeof(Tensor),
+            name=b"x",
+            shape=shape,
+            rank=array.ndim,
+            dtype=NUMBERS[array.dtype.name],
             data=array.ctypes.data,
         )
         for array, shape in zip(arrays, shapes, strict=True)
-    ]  # fmt: skip
+    ]
     pointers = (c.POINTER(Tensor) * len(made))(*(c.pointer(tensor) for tensor in made))
     return c.cast(pointers, c.POINTER(c.POINTER(Tensor))), (shapes, made, pointers)
 

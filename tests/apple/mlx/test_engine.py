@@ -57,7 +57,9 @@ def check(engine: Engine, graph: Graph, folder: Path, **options: object) -> None
     data, declared = lowered(graph, folder, **options)
     operands = operands_of(graph)
     expected = graph.module(*operands)
-    moved = graph.module(*(by_an_ulp(operand) for operand in operands))  # what rounding alone does: some gradients nearly cancel
+    moved = graph.module(
+        *(by_an_ulp(operand) for operand in operands)
+    )  # what rounding alone does: some gradients nearly cancel
     results = [np.zeros(tuple(value.shape), dtype=value.numpy().dtype) for value in expected]
     arrays = [operand.numpy() for operand in operands]
     program = engine.open(data, arrays, results)

@@ -30,9 +30,13 @@ from bespoke_plugins.targets.mlx.memory import ALONE_BYTES  # noqa: E402
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(engine_library() is None, reason=NOT_BUILT)]
 BUDGET_MB, LENGTH, STEPS = 60, 128, 2
 SIZES: dict[str, Any] = {
-    "hidden_size": 896, "intermediate_size": 4864, "num_attention_heads": 14, "num_key_value_heads": 2, "num_hidden_layers": 2,
+    "hidden_size": 896,
+    "intermediate_size": 4864,
+    "num_attention_heads": 14,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 2,
     "vocab_size": 2048,
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +47,9 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
         model = tiny_model("qwen2", folder / "model", **SIZES)
         training = Training(sequence_lengths=(LENGTH,), batch_size=1, steps=STEPS, seed=1)
         budget = Budget(memory_mb=BUDGET_MB)
-        Personalizer(model, "mesp", "mlx", lora=Lora(rank=8), training=training, budget=budget, data=None).build(folder / "bundle")
+        Personalizer(model, "mesp", "mlx", lora=Lora(rank=8), training=training, budget=budget, data=None).build(
+            folder / "bundle"
+        )
 
     return made_once(tmp_path_factory, "mlx-half-billion", make) / "bundle"
 
@@ -80,7 +86,9 @@ def test_a_process_trains_within_its_budget(bundle: Path, threads: int, tmp_path
     assert report["steps"] == STEPS
     assert peak <= BUDGET_MB * 1e6
     assert reported <= BUDGET_MB * 1e6
-    record_check(f"memory of training on the engine mlx, {threads} threads", {"steps": STEPS, "anonymous peak, MB": peak / 1e6})
+    record_check(
+        f"memory of training on the engine mlx, {threads} threads", {"steps": STEPS, "anonymous peak, MB": peak / 1e6}
+    )
 
 
 def watched(bundle: Path, state: Path, threads: int) -> tuple[int, dict[str, Any]]:
@@ -88,9 +96,14 @@ def watched(bundle: Path, state: Path, threads: int) -> tuple[int, dict[str, Any
     core = find().path
     assert core is not None
     request = {
-        "verb": "train", "bundle": str(bundle), "state": str(state), "threads": threads, "memory_mb": -1, "steps": STEPS,
+        "verb": "train",
+        "bundle": str(bundle),
+        "state": str(state),
+        "threads": threads,
+        "memory_mb": -1,
+        "steps": STEPS,
         "engine": "mlx",
-    }  # fmt: skip
+    }
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     child = subprocess.Popen([core], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
     assert child.stdin is not None

@@ -25,10 +25,15 @@ def test_it_compiles_and_calls_functions_of_the_headers(tmp_path: Path) -> None:
     subprocess.run(["g++", *flags, "-c", str(ENGINE), "-o", str(compiled)], check=True)
     symbols = subprocess.run(["nm", "-u", str(compiled)], capture_output=True, text=True, check=True).stdout
     called = set(re.findall(r"\bmlx_\w+", symbols))
-    declared = set(re.findall(r"\b(mlx_\w+)\(", "".join(path.read_text(encoding="utf-8") for path in HEADERS.rglob("*.h"))))
+    declared = set(
+        re.findall(r"\b(mlx_\w+)\(", "".join(path.read_text(encoding="utf-8") for path in HEADERS.rglob("*.h")))
+    )
     assert "mlx_imported_function_apply" in called
     assert called <= declared
-    assert "bespoke_engine_module" in subprocess.run(["nm", str(compiled)], capture_output=True, text=True, check=True).stdout
+    assert (
+        "bespoke_engine_module"
+        in subprocess.run(["nm", str(compiled)], capture_output=True, text=True, check=True).stdout
+    )
 
 
 def test_it_reads_the_files_of_the_target() -> None:

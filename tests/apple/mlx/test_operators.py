@@ -40,7 +40,10 @@ NUMBERS = torch.tensor([[3, 9, LIMIT], [0, 9, 5]])
 
 # Operator -> calls of it, each with its operands.
 CASES: dict[str, list[tuple[Callable[..., Any], list[torch.Tensor]]]] = {
-    "aten._softmax.default": [(lambda x: aten._softmax(x, -1, False), [CUBE]), (lambda x: aten._softmax(x, 1, False), [50 * CUBE])],
+    "aten._softmax.default": [
+        (lambda x: aten._softmax(x, -1, False), [CUBE]),
+        (lambda x: aten._softmax(x, 1, False), [50 * CUBE]),
+    ],
     "aten._softmax_backward_data.default": [
         (lambda g, y: aten._softmax_backward_data(g, torch.softmax(y, -1), -1, torch.float32), [CUBE, random(2, 3, 4)])
     ],
@@ -51,7 +54,8 @@ CASES: dict[str, list[tuple[Callable[..., Any], list[torch.Tensor]]]] = {
     "aten._unsafe_view.default": [(lambda x: aten._unsafe_view(x, [3, 10]), [X])],
     "aten.abs.default": [(aten.abs, [X])],
     "aten.add.Tensor": [
-        (aten.add.Tensor, [X, ROW]), (lambda x, y: aten.add.Tensor(x, y, alpha=0.5), [X, Y]),
+        (aten.add.Tensor, [X, ROW]),
+        (lambda x, y: aten.add.Tensor(x, y, alpha=0.5), [X, Y]),
         (lambda x: aten.add.Tensor(x, 2.5), [X]),
     ],
     "aten.arange.default": [(lambda x: aten.arange(6, dtype=torch.int64) + x, [torch.tensor(4)])],
@@ -64,14 +68,21 @@ CASES: dict[str, list[tuple[Callable[..., Any], list[torch.Tensor]]]] = {
     "aten.clone.default": [(lambda x: aten.clone(aten.t(x)), [X])],
     "aten.div.Scalar": [(lambda x: aten.div.Scalar(x, 6), [X])],
     "aten.div.Tensor": [(aten.div.Tensor, [X, positive(5, 6)]), (lambda x: aten.div.Tensor(x, 3), [X])],
-    "aten.eq.Tensor": [(lambda x, y: aten._to_copy(aten.eq.Tensor(x, y), dtype=torch.float32), [NUMBERS, NUMBERS.flip(0)])],
+    "aten.eq.Tensor": [
+        (lambda x, y: aten._to_copy(aten.eq.Tensor(x, y), dtype=torch.float32), [NUMBERS, NUMBERS.flip(0)])
+    ],
     "aten.exp.default": [(aten.exp, [X])],
     "aten.expand.default": [
-        (lambda x: aten.clone(aten.expand(x, [4, -1, 6])), [random(5, 6)]), (lambda x: aten.expand(x, [5, 6]), [random(5, 1)]),
+        (lambda x: aten.clone(aten.expand(x, [4, -1, 6])), [random(5, 6)]),
+        (lambda x: aten.expand(x, [5, 6]), [random(5, 1)]),
     ],
     "aten.expm1.default": [(aten.expm1, [torch.tensor([1e-7, -1e-4, 0.0, 3.0])])],
-    "aten.gt.Tensor": [(lambda x, y: aten._to_copy(aten.gt.Tensor(x, y), dtype=torch.float32), [NUMBERS, NUMBERS.flip(0)])],
-    "aten.le.Tensor": [(lambda x, y: aten._to_copy(aten.le.Tensor(x, y), dtype=torch.float32), [NUMBERS, torch.tensor(LIMIT - 1)])],
+    "aten.gt.Tensor": [
+        (lambda x, y: aten._to_copy(aten.gt.Tensor(x, y), dtype=torch.float32), [NUMBERS, NUMBERS.flip(0)])
+    ],
+    "aten.le.Tensor": [
+        (lambda x, y: aten._to_copy(aten.le.Tensor(x, y), dtype=torch.float32), [NUMBERS, torch.tensor(LIMIT - 1)])
+    ],
     "aten.log.default": [(aten.log, [positive(5, 6)])],
     "aten.maximum.default": [(aten.maximum, [X, Y])],
     "aten.mean.default": [(aten.mean, [X])],
@@ -92,7 +103,8 @@ CASES: dict[str, list[tuple[Callable[..., Any], list[torch.Tensor]]]] = {
     "aten.sign.default": [(aten.sign, [torch.tensor([-2.0, 0.0, 3.0])])],
     "aten.silu.default": [(aten.silu, [4 * X])],
     "aten.slice.Tensor": [
-        (lambda x: aten.slice(x, 1, 1, 4), [X]), (lambda x: aten.slice(x, 0, 2, 2**63 - 1), [X]),
+        (lambda x: aten.slice(x, 1, 1, 4), [X]),
+        (lambda x: aten.slice(x, 0, 2, 2**63 - 1), [X]),
         (lambda x: aten.slice(x, 1, 0, 6, 2), [X]),
     ],
     "aten.slice_backward.default": [(lambda g: aten.slice_backward(g, [5, 9], 1, 2, 8, 1), [X])],
@@ -101,7 +113,8 @@ CASES: dict[str, list[tuple[Callable[..., Any], list[torch.Tensor]]]] = {
     "aten.squeeze.dim": [(lambda x: aten.squeeze(x, 1), [random(5, 1)])],
     "aten.stack.default": [(lambda x, y: aten.stack([x, y], 1), [X, Y])],
     "aten.sub.Tensor": [
-        (aten.sub.Tensor, [X, ROW]), (lambda x, y: aten.sub.Tensor(x, y, alpha=3), [X, Y]),
+        (aten.sub.Tensor, [X, ROW]),
+        (lambda x, y: aten.sub.Tensor(x, y, alpha=3), [X, Y]),
         (aten.sub.Tensor, [NUMBERS, torch.tensor(7)]),
     ],
     "aten.sum.default": [(aten.sum, [X])],
@@ -112,10 +125,12 @@ CASES: dict[str, list[tuple[Callable[..., Any], list[torch.Tensor]]]] = {
     "aten.transpose.int": [(lambda x: aten.clone(aten.transpose(x, 0, 2)), [CUBE])],
     "aten.unsqueeze.default": [(lambda x: aten.unsqueeze(x, 1), [X])],
     "aten.view.default": [(lambda x: aten.view(x, [30]), [X]), (lambda x: aten.view(x, [2, -1]), [random(4, 6)])],
-    "aten.where.self": [(lambda x, y: aten.where(aten.gt.Tensor(x, y), x, aten.scalar_tensor(-1e9, dtype=torch.float32)), [X, Y])],
+    "aten.where.self": [
+        (lambda x, y: aten.where(aten.gt.Tensor(x, y), x, aten.scalar_tensor(-1e9, dtype=torch.float32)), [X, Y])
+    ],
     "aten.zeros.default": [(lambda x: aten.zeros([5, 6], dtype=torch.float32) + x, [X])],
     "aten.zeros_like.default": [(lambda x: aten.zeros_like(x), [X])],
-}  # fmt: skip
+}
 
 
 def graph_of(function: Callable[..., Any], operands: list[torch.Tensor]) -> Graph:
@@ -132,7 +147,9 @@ def compare(graph: Graph, operands: list[torch.Tensor], folder: Path, tolerance:
     assert len(got) == len(expected)
     for one, other in zip(got, expected, strict=True):
         assert (one.shape, one.dtype) == (other.shape, other.dtype)
-        assert float((one.double() - other.double()).abs().max()) <= tolerance * max(1.0, float(other.double().abs().max()))
+        assert float((one.double() - other.double()).abs().max()) <= tolerance * max(
+            1.0, float(other.double().abs().max())
+        )
 
 
 @pytest.mark.parametrize("operator", sorted(CASES))

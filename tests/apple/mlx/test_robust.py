@@ -49,7 +49,16 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
     package = Path(mlx.submodule_search_locations[0])
     library = tmp_path_factory.mktemp("sanitized") / LIBRARY
     folders = [f"-I{SOURCE / 'src'}", f"-I{SOURCE / 'include'}", "-isystem", str(package / "include")]
-    flags = ["-std=c++20", "-O1", "-g", "-fPIC", "-shared", "-fsanitize=address,undefined", "-fno-sanitize=vptr", *folders]
+    flags = [
+        "-std=c++20",
+        "-O1",
+        "-g",
+        "-fPIC",
+        "-shared",
+        "-fsanitize=address,undefined",
+        "-fno-sanitize=vptr",
+        *folders,
+    ]
     sources = map(str, sorted((SOURCE / "src/engines/mlx").glob("*.cpp")))
     linked = [f"-L{package / 'lib'}", "-lmlx", f"-Wl,-rpath,{package / 'lib'}"]
     subprocess.run(["g++", *flags, *sources, "-o", str(library), *linked], check=True)
@@ -57,8 +66,15 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_sanitizer_finds_nothing_in_a_graph_of_each_name(sanitized: Path, tmp_path: Path) -> None:
-    asan = subprocess.run(["g++", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
-    environment = {**os.environ, "LD_PRELOAD": asan, "ASAN_OPTIONS": "detect_leaks=0:exitcode=99", "PYTHONMALLOC": "malloc"}
+    asan = subprocess.run(
+        ["g++", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": asan,
+        "ASAN_OPTIONS": "detect_leaks=0:exitcode=99",
+        "PYTHONMALLOC": "malloc",
+    }
     target = plugins.get("target", "mlx")
     programs = 0
     for form in ("decode", "fused"):

@@ -80,7 +80,9 @@ def test_traces_are_those_of_the_reference(bundle: Path, form: str, tmp_path: Pa
         print(f"{bundle.parent.name}, {method}: loss {losses[0]:.4f} to {losses[-1]:.4f}, apart by {worst:.1e}")
         assert losses[-1] <= LOWERED * losses[0]
         assert worst <= LOSSES[form]
-        record_check(f"trace, {bundle.parent.name}, {method}", {"steps": STEPS, "largest relative difference of a loss": worst})
+        record_check(
+            f"trace, {bundle.parent.name}, {method}", {"steps": STEPS, "largest relative difference of a loss": worst}
+        )
 
 
 @EVERY
@@ -103,9 +105,13 @@ def test_a_journal_of_mezo_is_what_the_reference_finds_and_makes(bundle: Path, f
             adapter = replay(opened, "mezo", at.adapter, [(step, recorded)], seed=run["seed"], settings=settings)
             at = RunState(adapter, one.state.optimizer, one.state.cursor)
     largest = max(1.0, *map(float, losses))  # a difference of losses knows no more than they do
-    print(f"{bundle.parent.name}, mezo: differences apart by {worst * epsilon:.1e} / epsilon, of a loss of {largest:.2f}")
+    print(
+        f"{bundle.parent.name}, mezo: differences apart by {worst * epsilon:.1e} / epsilon, of a loss of {largest:.2f}"
+    )
     assert worst <= LOSSES[form] * largest / epsilon
-    with sqlite3.connect(state / "state.sqlite") as database:  # as if it had been killed before the gate: the journal is replayed
+    with sqlite3.connect(
+        state / "state.sqlite"
+    ) as database:  # as if it had been killed before the gate: the journal is replayed
         database.execute("UPDATE runs SET ended_because = NULL, ended_at = NULL")
         database.execute("DELETE FROM versions")
     database.close()
@@ -159,9 +165,12 @@ def test_a_run_stopped_on_mlx_goes_on_in_torch_and_back(bundle: Path, form: str,
             add_examples(model)
             stopped = len(losses)
             report = model.train(
-                STEPS if not losses else None, method="mesp", seed=3 if not losses else None,
-                stop=lambda most=most: len(losses) >= most, on_step=lambda step, loss: losses.append(loss),
-            )  # fmt: skip
+                STEPS if not losses else None,
+                method="mesp",
+                seed=3 if not losses else None,
+                stop=lambda most=most: len(losses) >= most,
+                on_step=lambda step, loss: losses.append(loss),
+            )
             assert len(losses) - stopped == report.steps > 0
             assert report.stopped_because == ("finished" if len(losses) == STEPS else "stop_requested")
     assert len(losses) == STEPS
@@ -189,23 +198,32 @@ def test_a_run_killed_on_mlx_goes_on_from_its_last_commit(bundle: Path, form: st
 
 def answered(session: Session) -> list[list[int]]:
     """The tokens of two turns."""
-    return [[piece.token for piece in session.feed(turn) if piece.token is not None] for turn in ([5, 17, 99, 4], [8, 3])]
+    return [
+        [piece.token for piece in session.feed(turn) if piece.token is not None] for turn in ([5, 17, 99, 4], [8, 3])
+    ]
 
 
 @EVERY
 def test_two_turns_are_answered_with_the_same_tokens_as_in_torch(bundle: Path, form: str, tmp_path: Path) -> None:
     """What it takes is written down beside ExecuTorch's of the same run: each in a process of the core."""
-    with PersonalModel.open(bundle, tmp_path / "torch", runtime="torch") as model, model.session(max_tokens=50) as session:
+    with (
+        PersonalModel.open(bundle, tmp_path / "torch", runtime="torch") as model,
+        model.session(max_tokens=50) as session,
+    ):
         expected = answered(session)
     assert sum(map(len, expected)) == 100 <= CONTEXT
     counts: dict[str, object] = {"tokens": 100}
     for name in ("mlx", "executorch"):
         with (
-            PersonalModel.open(bundle, tmp_path / name, engine=name) as model, model.session(max_tokens=50) as session,
+            PersonalModel.open(bundle, tmp_path / name, engine=name) as model,
+            model.session(max_tokens=50) as session,
             Watch(session._opened._core.process.pid) as watch,  # type: ignore[attr-defined]
-        ):  # fmt: skip
+        ):
             assert answered(session) == expected
-        counts |= {f"processor seconds by {name}": watch.processor_seconds, f"MB at most by {name}": watch.peak_bytes / 1e6}
+        counts |= {
+            f"processor seconds by {name}": watch.processor_seconds,
+            f"MB at most by {name}": watch.peak_bytes / 1e6,
+        }
     record_check(f"answers over two turns, {bundle.parent.name}", counts)
 
 
@@ -225,11 +243,15 @@ def test_the_command_line_takes_an_engine(tmp_path_factory: pytest.TempPathFacto
 
 def test_an_engine_that_was_not_built_is_named(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
     bundle = bundle_of(tmp_path_factory, "llama", "decode")
-    with pytest.raises(ConfigError, match=r"engine 'coreml'.*a bundle for mlx, executorch.*a bundle for the target 'coreml'"):
+    with pytest.raises(
+        ConfigError, match=r"engine 'coreml'.*a bundle for mlx, executorch.*a bundle for the target 'coreml'"
+    ):
         PersonalModel.open(bundle, tmp_path / "state", engine="coreml")
     with pytest.raises(ConfigError, match=r"engine 'mlx'.*runtime 'torch'"):
         PersonalModel.open(bundle, tmp_path / "state", engine="mlx", runtime="torch")
     with PersonalModel.open(bundle, tmp_path / "state", engine="mlx") as model:
         model._child._request["engine"] = "no_such_engine"  # as of a core that was built without it
-        with pytest.raises(MissingDependency, match=r"engine 'no_such_engine'.*libbespoke_engine_no_such_engine\.so.*pip install"):
+        with pytest.raises(
+            MissingDependency, match=r"engine 'no_such_engine'.*libbespoke_engine_no_such_engine\.so.*pip install"
+        ):
             model.evaluate([{"tokens": [5, 9, 12, 7]}])

@@ -29,7 +29,9 @@ class Code:
     def write(self, folder: Path, pieces: Mapping[str, np.ndarray], config: ModelConfig, lora: Lora, base: str) -> None:
         self.reader.ask("write_peft", save(dict(pieces)), folder=str(folder), **_model(config, lora, base))
 
-    def read(self, folder: Path, config: ModelConfig, lora: Lora, base: str, trust_base: bool = False) -> dict[str, np.ndarray]:
+    def read(
+        self, folder: Path, config: ModelConfig, lora: Lora, base: str, trust_base: bool = False
+    ) -> dict[str, np.ndarray]:
         found = self.reader.ask("read_adapter", folder=str(folder), trust_base=trust_base, **_model(config, lora, base))
         shapes = config.adapter_shapes(lora)
         arrays = {name: np.frombuffer(bytes.fromhex(digits), ">f4").astype("<f4") for name, digits in found.items()}
@@ -38,9 +40,14 @@ class Code:
 
 def _model(config: ModelConfig, lora: Lora, base: str) -> dict[str, Any]:
     return {
-        "name": NAME, "base": base, "decoder_path": config.decoder_path, "rank": lora.rank, "alpha": lora.alpha,
-        "linears": list(lora.targets), "shapes": config.adapter_shapes(lora),
-    }  # fmt: skip
+        "name": NAME,
+        "base": base,
+        "decoder_path": config.decoder_path,
+        "rank": lora.rank,
+        "alpha": lora.alpha,
+        "linears": list(lora.targets),
+        "shapes": config.adapter_shapes(lora),
+    }
 
 
 @pytest.fixture(scope="module")

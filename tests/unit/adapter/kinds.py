@@ -110,7 +110,11 @@ def kinds() -> dict[str, Kind]:
         "corda": kind("init_lora_weights corda", init_lora_weights="corda", corda_config=CordaConfig(), prepare=corda),
         "loftq": kind("init_lora_weights loftq", start=loftq),
         "lora_ga": kind(
-            "init_lora_weights lora_ga", init_lora_weights="lora_ga", lora_ga_config=LoraGAConfig(), prepare=lora_ga, r=4
+            "init_lora_weights lora_ga",
+            init_lora_weights="lora_ga",
+            lora_ga_config=LoraGAConfig(),
+            prepare=lora_ga,
+            r=4,
         ),
         "dora": kind("use_dora", use_dora=True),
         "bias": kind("bias 'lora_only'", bias="lora_only"),
@@ -121,7 +125,7 @@ def kinds() -> dict[str, Kind]:
         "the head too": kind("target_modules", target_modules=[*EVERY, "lm_head"]),
         "the embedding too": kind("target_modules", target_modules=[*EVERY, "embed_tokens"]),
         "the head by a pattern": kind("lm_head", target_modules=r".*(q_proj|lm_head)"),
-    }  # fmt: skip
+    }
 
 
 def made_by_peft(model: Path, kind: Kind, out: Path, seed: int = 0) -> float:

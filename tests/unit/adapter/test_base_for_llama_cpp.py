@@ -24,6 +24,7 @@ from tests.unit.text.trained import TRAINED, config_of, loses, pages, tokenizer_
 
 __all__ = ["family", "folder"]
 
+
 def test_the_weights_are_those_of_the_bundle_to_the_bit(folder: Path, family: str, tmp_path: Path) -> None:
     from gguf import GGMLQuantizationType, GGUFReader
     from gguf.quants import dequantize
@@ -63,7 +64,13 @@ def speaking(model_folder: Path, family: str, kind: str, **sizes: int) -> Path:
 
 
 SPEAKING = [("llama3", "llama3"), ("gemma3_text", "gemma"), ("llama", "llama2"), ("qwen2", "qwen2"), ("qwen3", "qwen2")]
-SMALL = {"num_hidden_layers": 1, "hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1}
+SMALL = {
+    "num_hidden_layers": 1,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+}
 
 
 @pytest.mark.parametrize(("family", "kind"), few_rows_of(SPEAKING, (0,)), ids=str)
@@ -81,9 +88,13 @@ def test_llama_cpp_computes_with_base_and_adapter_what_peft_does(family: str, ki
 
 
 NONE_THERE = {
-    "gpt2_spaced": "add_prefix_space", "gpt2_unknown": "unk_token", "llama3_fused": "unk_token",
-    "llama_lacking": "no token '<0x04>'", "llama2_unknown": "no token '<0x04>'", "gemma_fused": "no token '<0x04>'",
-}  # fmt: skip
+    "gpt2_spaced": "add_prefix_space",
+    "gpt2_unknown": "unk_token",
+    "llama3_fused": "unk_token",
+    "llama_lacking": "no token '<0x04>'",
+    "llama2_unknown": "no token '<0x04>'",
+    "gemma_fused": "no token '<0x04>'",
+}
 
 
 # Where llama.cpp differs by itself: it does not compose characters (NFC), and puts a space before a text that begins with one.
@@ -92,7 +103,9 @@ def test_llama_cpp_tokenizes_as_the_model_does(kind: str, data_folder: Path, tmp
     bundle = built(speaking(tmp_path / "model", "llama", kind, **SMALL), tmp_path / "a.bundle")
     network = LlamaCpp(bespoke.export_base(bundle, tmp_path / "base"))
     oracle = tokenizers.Tokenizer.from_file(str(tmp_path / "model" / "tokenizer.json"))
-    texts = [text.removeprefix(" ") for text in (*real_texts(data_folder)[: count(1000)], *pages()) if "<0x41>" not in text]
+    texts = [
+        text.removeprefix(" ") for text in (*real_texts(data_folder)[: count(1000)], *pages()) if "<0x41>" not in text
+    ]
     # Where a text names a special token, llama.cpp reads words there, as the core does; the oracle reads the token.
     texts = [text.replace("<unk>", "unknown") for text in texts]
     texts = [text for text in texts if not loses(kind, text)]  # llama.cpp merges before it loses bytes
@@ -112,7 +125,9 @@ def test_a_tokenizer_that_llama_cpp_does_not_have_is_refused(kind: str, tmp_path
 def in_llama_cpp(base: Path, adapter: Path | None, vocab_size: int) -> np.ndarray:
     """Logits but for a constant at each place, [rows, tokens, V]."""
     network = LlamaCpp(base, adapter)
-    return np.array([[network.log_probabilities(row[: end + 1], vocab_size) for end in range(len(row))] for row in TOKENS])
+    return np.array(
+        [[network.log_probabilities(row[: end + 1], vocab_size) for end in range(len(row))] for row in TOKENS]
+    )
 
 
 def distance(found: np.ndarray, expected: np.ndarray) -> float:
@@ -131,7 +146,9 @@ def built(model: Path, out: Path) -> Path:
 
 def test_what_llama_cpp_has_no_setting_for_is_refused_and_nothing_written(tmp_path: Path) -> None:
     window = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
-    bundle = built(tiny_model("qwen2", tmp_path / "model", **SMALL | window | {"num_hidden_layers": 2}), tmp_path / "a.bundle")
+    bundle = built(
+        tiny_model("qwen2", tmp_path / "model", **SMALL | window | {"num_hidden_layers": 2}), tmp_path / "a.bundle"
+    )
     with pytest.raises(UnsupportedModel, match="sliding_window"):
         bespoke.export_base(bundle, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -153,7 +170,10 @@ def test_linear_scaling_is_written(tmp_path: Path) -> None:
 
     scaled = {"rope_parameters": {"rope_type": "linear", "rope_theta": 5000.0, "factor": 4.0}}
     bundle = built(tiny_model("llama", tmp_path / "model", **SMALL | scaled), tmp_path / "a.bundle")
-    said = {name: field.contents() for name, field in GGUFReader(bespoke.export_base(bundle, tmp_path / "out")).fields.items()}
+    said = {
+        name: field.contents()
+        for name, field in GGUFReader(bespoke.export_base(bundle, tmp_path / "out")).fields.items()
+    }
     assert said["llama.rope.freq_base"] == 5000.0
     assert (said["llama.rope.scaling.type"], said["llama.rope.scaling.factor"]) == ("linear", 4.0)
     assert said["tokenizer.ggml.model"] == "none"

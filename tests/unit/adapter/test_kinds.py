@@ -37,9 +37,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         sizes = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}
         model = tiny_model("llama", folder / "model", num_hidden_layers=2, **sizes)
         training = Training(sequence_lengths=(16,), batch_size=2, steps=6, learning_rate=1e-2, seed=1)
-        Personalizer(model, "mesp", "torch", context=64, lora=Lora(rank=RANK, alpha=ALPHA), training=training, data=None).build(
-            folder / "bundle"
-        )
+        Personalizer(
+            model, "mesp", "torch", context=64, lora=Lora(rank=RANK, alpha=ALPHA), training=training, data=None
+        ).build(folder / "bundle")
 
     return made_once(tmp_path_factory, "kinds-of-adapters", make)
 
@@ -78,14 +78,18 @@ def test_pissa_is_taken_once_peft_has_made_it_one_of_the_original_weights(
     torch.manual_seed(0)
     config = LoraConfig(r=4, lora_alpha=8, target_modules=EVERY, init_lora_weights="pissa", task_type="CAUSAL_LM")
     adapted = get_peft_model(dequantized_reference(place / "model"), config).eval()
-    adapted.peft_config["default"].init_lora_weights = True  # as peft's examples do before they save what it begins with
+    adapted.peft_config[
+        "default"
+    ].init_lora_weights = True  # as peft's examples do before they save what it begins with
     adapted.save_pretrained(str(tmp_path / "before"))
     adapted.peft_config["default"].init_lora_weights = "pissa"
     with torch.no_grad():
         for parameter in (p for p in adapted.parameters() if p.requires_grad):
             parameter += 0.03 * torch.randn(parameter.shape)
     theirs = loss_of(adapted)
-    adapted.save_pretrained(str(tmp_path / "adapter"), path_initial_model_for_weight_conversion=str(tmp_path / "before"))
+    adapted.save_pretrained(
+        str(tmp_path / "adapter"), path_initial_model_for_weight_conversion=str(tmp_path / "before")
+    )
     model.import_adapter(tmp_path / "adapter", trust_base=True)
     assert model.evaluate(ASKED).loss == pytest.approx(theirs, abs=TOLERANCE)
 
@@ -99,7 +103,9 @@ def test_training_goes_on_from_an_adapter_of_a_lower_rank_on_fewer_linears_with_
     before = load_file(model.export_adapter(tmp_path / "before") / "adapter_model.safetensors")
     start = model.evaluate(ASKED).loss
     for index in range(12):
-        model.examples.add({"tokens": [40 + (index + at) % 6 for at in range(12)], "mask": [0] + [1] * 11}, id=str(index))
+        model.examples.add(
+            {"tokens": [40 + (index + at) % 6 for at in range(12)], "mask": [0] + [1] * 11}, id=str(index)
+        )
     model.examples.add(ASKED[0], id="asked")
     report = model.train(6)
     assert report.steps == 6
@@ -152,7 +158,9 @@ def trained_by_mlx_lm(place: Path, folder: Path, **settings: Any) -> float:
     trained, _ = load_model(copy)
     trained.freeze()
     mx.random.seed(0)
-    linear_to_lora_layers(trained, config["num_layers"], config["lora_parameters"], use_dora=config["fine_tune_type"] == "dora")
+    linear_to_lora_layers(
+        trained, config["num_layers"], config["lora_parameters"], use_dora=config["fine_tune_type"] == "dora"
+    )
 
     def loss(network: Any) -> Any:
         tokens = mx.array(ROWS)
@@ -177,11 +185,12 @@ def numbers_of_mlx(rank: int, scale: float = 20.0, **more: Any) -> dict[str, Any
 MLX: dict[str, tuple[dict[str, Any], str | None]] = {
     "all linears": ({"lora_parameters": numbers_of_mlx(8)}, None),
     "a lower rank on two linears of the last block": (
-        {"num_layers": 1, "lora_parameters": numbers_of_mlx(2, 10.0, keys=["self_attn.q_proj", "mlp.up_proj"])}, None,
+        {"num_layers": 1, "lora_parameters": numbers_of_mlx(2, 10.0, keys=["self_attn.q_proj", "mlp.up_proj"])},
+        None,
     ),
     "a higher rank": ({"lora_parameters": numbers_of_mlx(9)}, "lora_parameters.rank 9"),
     "dora": ({"fine_tune_type": "dora", "lora_parameters": numbers_of_mlx(8)}, "fine_tune_type 'dora'"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", MLX)

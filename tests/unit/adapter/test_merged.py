@@ -31,7 +31,9 @@ def logits_of(network: Any) -> np.ndarray:
         return found
 
 
-def test_transformers_computes_with_it_what_peft_does_with_the_adapter(model: PersonalModel, folder: Path, tmp_path: Path) -> None:
+def test_transformers_computes_with_it_what_peft_does_with_the_adapter(
+    model: PersonalModel, folder: Path, tmp_path: Path
+) -> None:
     import peft
 
     original = shutil.copytree(folder / "model", tmp_path / "model")
@@ -59,7 +61,9 @@ def test_without_an_adapter_it_is_the_base_and_one_is_asked_for(folder: Path, tm
 
 
 @pytest.mark.parametrize("family", ["llama"], indirect=True)
-def test_only_the_bundles_own_model_and_a_place_for_it_are_taken(model: PersonalModel, folder: Path, tmp_path: Path) -> None:
+def test_only_the_bundles_own_model_and_a_place_for_it_are_taken(
+    model: PersonalModel, folder: Path, tmp_path: Path
+) -> None:
     other = tiny_model("llama", tmp_path / "other", seed=5)
     with pytest.raises(AdapterError, match="another model"):
         model.export_merged(tmp_path / "merged", other)
@@ -82,9 +86,13 @@ def test_a_number_that_float16_does_not_hold_is_named(folder: Path, tmp_path: Pa
     config = json.loads((folder / "adapters" / "0" / "adapter_config.json").read_text())
     (adapter / "adapter_config.json").write_text(json.dumps(config))
     tensors = load_file(folder / "adapters" / "0" / "adapter_model.safetensors")
-    save_file({name: np.full_like(tensor, 1e3) for name, tensor in tensors.items()}, adapter / "adapter_model.safetensors")
+    save_file(
+        {name: np.full_like(tensor, 1e3) for name, tensor in tensors.items()}, adapter / "adapter_model.safetensors"
+    )
     with PersonalModel.open(folder / "bundle", tmp_path / "state") as opened:
         opened.import_adapter(adapter, trust_base=True)
-        with pytest.raises(AdapterError, match=r"tensor model.layers.0.*: got a number of size 8e\+06; expected at most 65504"):
+        with pytest.raises(
+            AdapterError, match=r"tensor model.layers.0.*: got a number of size 8e\+06; expected at most 65504"
+        ):
             opened.export_merged(tmp_path / "merged", folder / "model")
     assert not (tmp_path / "merged").exists()

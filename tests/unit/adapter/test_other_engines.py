@@ -61,7 +61,9 @@ def for_mlx_lm(model: Path, copy: Path) -> Path:
     return copy
 
 
-def test_an_adapter_for_mlx_does_in_mlx_lm_what_it_does_in_peft(model: PersonalModel, folder: Path, tmp_path: Path) -> None:
+def test_an_adapter_for_mlx_does_in_mlx_lm_what_it_does_in_peft(
+    model: PersonalModel, folder: Path, tmp_path: Path
+) -> None:
     import mlx.core as mx
     from mlx_lm.tuner.utils import load_adapters
     from mlx_lm.utils import load_model
@@ -78,6 +80,8 @@ def test_an_adapter_for_mlx_does_in_mlx_lm_what_it_does_in_peft(model: PersonalM
 
 
 ARCHITECTURES = {"llama": "llama", "llama3": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3_text": "gemma3"}
+
+
 def test_an_adapter_for_llama_cpp_is_read_by_gguf(
     model: PersonalModel, folder: Path, family: str, tmp_path: Path
 ) -> None:

@@ -52,9 +52,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ModelConfig]:
     return folder, read_config(folder)
 
 
-def loads_in_peft(
-    original: Any, folder: Path, config: ModelConfig, pieces: dict[str, np.ndarray], lora: Lora
-) -> None:
+def loads_in_peft(original: Any, folder: Path, config: ModelConfig, pieces: dict[str, np.ndarray], lora: Lora) -> None:
     weights = {name: parameter.detach().clone() for name, parameter in original.named_parameters()}
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # peft warns of keys that it misses
@@ -78,7 +76,11 @@ def loads_in_peft(
 
 @pytest.mark.parametrize(
     ("family", "linears"),
-    [*((family, LINEARS) for family in TINY_FAMILIES), ("llama", ("q_proj", "v_proj")), ("gemma3_text", ("o_proj", "down_proj"))],
+    [
+        *((family, LINEARS) for family in TINY_FAMILIES),
+        ("llama", ("q_proj", "v_proj")),
+        ("gemma3_text", ("o_proj", "down_proj")),
+    ],
 )
 def test_peft_loads_our_adapter_onto_the_original_model(
     code: Code, family: str, linears: tuple[Linear, ...], tmp_path: Path
@@ -137,7 +139,9 @@ def test_an_adapter_in_half_precision_is_read_as_torch_reads_it(
     folder = export(code, tmp_path / "a", model[1])
     halves = {name: tensor.to(dtype) for name, tensor in load_torch(folder / WEIGHTS).items()}
     first = halves[min(halves)]
-    first.view(torch.int16).flatten()[:4] = torch.tensor([1, 1023, 1024, -(2**15)], dtype=torch.int16)  # subnormals, least, -0
+    first.view(torch.int16).flatten()[:4] = torch.tensor(
+        [1, 1023, 1024, -(2**15)], dtype=torch.int16
+    )  # subnormals, least, -0
     save_torch(halves, folder / WEIGHTS, {"bespoke_base_sha256": BASE})
     for name, values in code.read(folder, model[1], LORA, BASE).items():
         key = next(key for key in halves if f"layers.{int(name[6:8])}." in key and f".{name[9:]}.weight" in key)
@@ -182,10 +186,15 @@ def test_what_a_killed_export_left_is_removed_by_the_next(
         (tmp_path / name).mkdir()
         (tmp_path / name / CONFIG).write_text("left")
     (tmp_path / ".a.12345678.partial").symlink_to(tmp_path)
-    export(code, tmp_path / "a", model[1])  # the old folder had no other in its place: it is put back first, and replaced
+    export(
+        code, tmp_path / "a", model[1]
+    )  # the old folder had no other in its place: it is put back first, and replaced
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        ".a.12345678.partial", ".a.ABCDEFGH.partial", ".ab.abcdefgh.partial", "a"
-    ]  # fmt: skip
+        ".a.12345678.partial",
+        ".a.ABCDEFGH.partial",
+        ".ab.abcdefgh.partial",
+        "a",
+    ]
 
 
 @pytest.mark.parametrize("kind", ["link", "file"])
@@ -313,7 +322,9 @@ def test_tensors_that_do_not_belong_to_the_model_are_refused_by_name(
     refused({name: values for name, values in held.items() if name != first}, "no base_model")
     refused(held | {"base_model.model.lm_head.lora_A.weight": held[first]}, "an unknown base_model.model.lm_head")
     refused(held | {first: held[first][:, :5].copy()}, r"shape \[3, 5\]")
-    refused({name: values for name, values in held.items() if name[:-13] != first[:-13]}, "no base_model.*1 more missing")
+    refused(
+        {name: values for name, values in held.items() if name[:-13] != first[:-13]}, "no base_model.*1 more missing"
+    )
     refused({}, "no base_model")
     refused(held | {first: np.full_like(held[first], np.nan)}, "NaN")
     refused(held | {first: held[first].astype(np.int32)}, "dtype '?I32")

@@ -22,9 +22,12 @@ class Lab:
     def __init__(self, bundle: Path, model: Path, place: Path) -> None:
         program = [sys.executable, Path(__file__).with_name("python_lab.py"), bundle, model, place]
         self._process = subprocess.Popen(
-            program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=place,
+            program,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=place,
             env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
+        )
         self._rest = b""
         assert self._line("its start") == "ready"
 

@@ -25,10 +25,16 @@ def called(function: str, *arguments: Any) -> tuple[int, Any]:
 
 
 def opened(
-    path: bytes | None, state: bytes | None, into: c.c_void_p | None = None, place: dict[str, Any] | None = None, **options: Any
+    path: bytes | None,
+    state: bytes | None,
+    into: c.c_void_p | None = None,
+    place: dict[str, Any] | None = None,
+    **options: Any,
 ) -> tuple[int, Any]:
     at = made(Bundle, path=path, **(place or {}))
-    return called("bespoke_open", at, text(state), made(Options, **options), c.byref(c.c_void_p() if into is None else into))
+    return called(
+        "bespoke_open", at, text(state), made(Options, **options), c.byref(c.c_void_p() if into is None else into)
+    )
 
 
 def train(call: dict[str, Any] | None = None, **settings: Any) -> tuple[int, Any]:

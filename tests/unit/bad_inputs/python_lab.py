@@ -38,7 +38,9 @@ MOST_MEMORY = 16 * 2**30  # a device that is read without end stops here, at the
 bundle, model_folder, place = (Path(one) for one in sys.argv[1:4])
 state = place / "state"
 LONG = "x" * (9_000_000 if os.environ.get("BESPOKE_FULL") == "1" else 300_000)
-HOSTILE = "a\x1b[2Jb\nc\u202ed\0e\ud800f"  # clears a screen, begins a line, turns the direction of writing; half of a pair
+HOSTILE = (
+    "a\x1b[2Jb\nc\u202ed\0e\ud800f"  # clears a screen, begins a line, turns the direction of writing; half of a pair
+)
 
 
 class Ended(Exception):

@@ -183,7 +183,9 @@ def test_neither_does_what_stands_in_a_file(lab: Lab, file: str) -> None:
             check(lab, reader.format(file=file))
 
 
-@pytest.mark.parametrize("kind", [getattr(errors, name) for name in dir(errors) if name[0].isupper() and name != "EXTRAS"][:])
+@pytest.mark.parametrize(
+    "kind", [getattr(errors, name) for name in dir(errors) if name[0].isupper() and name != "EXTRAS"][:]
+)
 def test_every_error_bounds_its_four_parts(kind: type) -> None:
     if not (isinstance(kind, type) and issubclass(kind, BespokeError)):
         pytest.skip("no error")
@@ -211,7 +213,9 @@ def test_what_is_short_and_printable_stays_as_it_is_and_a_long_text_loses_its_mi
 
 
 def test_many_problems_together_are_bounded_and_keep_their_lines() -> None:
-    problems = [ConfigError(f"setting {n}\x1b[2J", got=LONG, expected="less", next_step="Shorten it") for n in range(1000)]
+    problems = [
+        ConfigError(f"setting {n}\x1b[2J", got=LONG, expected="less", next_step="Shorten it") for n in range(1000)
+    ]
     whole = ConfigError.from_problems(problems)
     assert len(str(whole).encode()) < MOST_BYTES
     lines = whole.got.strip("\n").split("\n")

@@ -55,7 +55,9 @@ def lab(stories_bundle: Path, stories: Path, state: Path, tmp_path_factory: pyte
 @pytest.mark.parametrize("call", CALLS)
 def test_a_verb_without_free_descriptors_ends_with_an_error_of_ours(lab: Lab, call: str) -> None:
     before = lab.ask("str(len(model.examples.list()))")["said"]
-    for left in LEFT[:2] if "Personalizer" in call else LEFT:  # what compiles needs more, and takes long where it has them
+    for left in (
+        LEFT[:2] if "Personalizer" in call else LEFT
+    ):  # what compiles needs more, and takes long where it has them
         answer = lab.ask(f"without_descriptors(lambda: {call}, {left})")
         assert answer["ours"], f"{left} left: {answer}"
     after = lab.ask("str(len(model.examples.list()))")

@@ -129,36 +129,70 @@ def test_what_is_no_folder_is_refused_where_one_is_written(lab: Lab, tmp_path: P
 INSIDE = {
     "model": (
         "Personalizer(PATH).estimate()",
-        ("config.json", "model.safetensors", "model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json",
-         "chat_template.jinja", "LICENSE", "README.md"),
+        (
+            "config.json",
+            "model.safetensors",
+            "model.safetensors.index.json",
+            "tokenizer.json",
+            "tokenizer_config.json",
+            "chat_template.jinja",
+            "LICENSE",
+            "README.md",
+        ),
     ),
     "merged": (
         "model.export_merged('out', PATH, base=True)",
-        ("config.json", "model.safetensors", "model.safetensors.index.json", "tokenizer.json", "generation_config.json", "LICENSE"),
+        (
+            "config.json",
+            "model.safetensors",
+            "model.safetensors.index.json",
+            "tokenizer.json",
+            "generation_config.json",
+            "LICENSE",
+        ),
     ),
     "bundle": (
         "PersonalModel.open(PATH, state).close()",
-        ("manifest.json", "manifest.sha256", "signature", "text/tokenizer.bin", "adapter/initial.safetensors", "weights"),
+        (
+            "manifest.json",
+            "manifest.sha256",
+            "signature",
+            "text/tokenizer.bin",
+            "adapter/initial.safetensors",
+            "weights",
+        ),
     ),
     "signed": ("sign_bundle(PATH, generate_key())", ("manifest.json",)),
     "state": (
         "PersonalModel.open(bundle, PATH).close()",
-        ("state.sqlite", "state.sqlite-wal", "state.sqlite-shm", "state.sqlite-journal", "files.lock", "trainer.lock", "hashes",
-         "scratch"),
+        (
+            "state.sqlite",
+            "state.sqlite-wal",
+            "state.sqlite-shm",
+            "state.sqlite-journal",
+            "files.lock",
+            "trainer.lock",
+            "hashes",
+            "scratch",
+        ),
     ),
     "adapter": ("model.import_adapter(PATH, trust_base=True)", ("adapter_config.json", "adapter_model.safetensors")),
-}  # fmt: skip
+}
 
 
 # A model takes seconds to read: of its files two, and one kind, are enough where only parts of the counts run.
 FEW = ("tokenizer.json", "model.safetensors.index.json")
 ROWS = [
     pytest.param(
-        folder, name, kind,
+        folder,
+        name,
+        kind,
         marks=[pytest.mark.slow] if folder in ("model", "merged") and (kind != "a pipe" or name not in FEW) else [],
     )
-    for folder, (_, names) in INSIDE.items() for name in names for kind in KINDS
-]  # fmt: skip
+    for folder, (_, names) in INSIDE.items()
+    for name in names
+    for kind in KINDS
+]
 
 
 @pytest.mark.parametrize(("folder", "name", "kind"), ROWS)
@@ -195,10 +229,20 @@ def test_standard_input_without_end_is_no_prompt(stories_bundle: Path, state: Pa
     import subprocess
     import sys
 
-    words = [verb, stories_bundle, *(["-"] if verb == "generate" else []), "--state", shutil.copytree(state, tmp_path / "state")]
+    words = [
+        verb,
+        stories_bundle,
+        *(["-"] if verb == "generate" else []),
+        "--state",
+        shutil.copytree(state, tmp_path / "state"),
+    ]
     with open("/dev/zero", "rb") as endless:
         done = subprocess.run(
-            [sys.executable, "-m", "bespoke.cli", *map(str, words)], stdin=endless, capture_output=True, text=True, timeout=300
+            [sys.executable, "-m", "bespoke.cli", *map(str, words)],
+            stdin=endless,
+            capture_output=True,
+            text=True,
+            timeout=300,
         )
     assert done.returncode in (2, 13), done.stderr[-2000:]
     assert "Traceback" not in done.stderr

@@ -33,7 +33,13 @@ def program() -> bytes:
 
 def smaller(file: str, length: int) -> dict[str, Any]:
     """A plan for half of the budget."""
-    sizes = {"arena_bytes": 1024, "workspace_bytes": 512, "engine_bytes": 512, "session_bytes": 2048, "state_bytes": 4096}
+    sizes = {
+        "arena_bytes": 1024,
+        "workspace_bytes": 512,
+        "engine_bytes": 512,
+        "session_bytes": 2048,
+        "state_bytes": 4096,
+    }
     nothing = dict.fromkeys(("constant_bytes", "step_bytes", "scratch_bytes"), 0)
     estimate = {**sizes, **nothing, "peak_bytes": 4096, "work_flops": 120_000}
     return {"sequence_length": length, "file": file, "estimate": estimate, "choices": {"head_rows": 8}}
@@ -189,19 +195,32 @@ def manifest_document() -> dict[str, Any]:
                 "options": {"device": "cpu"},
                 "artifacts": [
                     {
-                        "graph": key, "operands": ["x"], "file": "graphs/cuda/scale-block_00.json", "workspace_bytes": 256,
+                        "graph": key,
+                        "operands": ["x"],
+                        "file": "graphs/cuda/scale-block_00.json",
+                        "workspace_bytes": 256,
                         "engine_bytes": 128,
                         "baked": [
                             {
-                                "operand": "norm", "weight": "block_00.input_norm", "rows": [0, 8], "columns": [0, 1],
+                                "operand": "norm",
+                                "weight": "block_00.input_norm",
+                                "rows": [0, 8],
+                                "columns": [0, 1],
                                 "column_start": 0,
                             }
                         ],
-                        "numbers": {"start": 0}, "delegates": ["QnnBackend"],
+                        "numbers": {"start": 0},
+                        "delegates": ["QnnBackend"],
                     },
                     {
-                        "graph": key, "operands": ["x", "norm", "start"], "file": "graphs/cuda/scale.json", "workspace_bytes": 256,
-                        "engine_bytes": 128, "baked": [], "numbers": {}, "delegates": [],
+                        "graph": key,
+                        "operands": ["x", "norm", "start"],
+                        "file": "graphs/cuda/scale.json",
+                        "workspace_bytes": 256,
+                        "engine_bytes": 128,
+                        "baked": [],
+                        "numbers": {},
+                        "delegates": [],
                     },
                 ],
                 "features": [

@@ -56,7 +56,9 @@ def test_opening_says_what_the_bundle_is_known_by(bundle: Path, pin: str, keys: 
             assert opened.authenticated == said
 
 
-def test_what_is_known_by_nothing_is_refused_where_that_is_asked_for(bundle: Path, pin: str, keys: tuple[bytes, bytes]) -> None:
+def test_what_is_known_by_nothing_is_refused_where_that_is_asked_for(
+    bundle: Path, pin: str, keys: tuple[bytes, bytes]
+) -> None:
     with pytest.raises(SignatureError) as refused:
         open_bundle(bundle, require_authenticated=True)
     assert refused.value.subject.endswith("manifest.json")
@@ -80,7 +82,9 @@ def test_every_command_that_opens_a_bundle_refuses_it(bundle: Path, tmp_path: Pa
     assert not state.exists()
 
 
-def test_the_command_line_tells_it_and_takes_a_key_in_each_form(bundle: Path, tmp_path: Path, keys: tuple[bytes, bytes]) -> None:
+def test_the_command_line_tells_it_and_takes_a_key_in_each_form(
+    bundle: Path, tmp_path: Path, keys: tuple[bytes, bytes]
+) -> None:
     path = tmp_path / "app.pub"
     for data in (keys[1], pem(keys[1]), keys[1].hex().encode() + b"\n"):
         path.write_bytes(data)
@@ -93,13 +97,27 @@ def test_the_command_line_tells_it_and_takes_a_key_in_each_form(bundle: Path, tm
 def test_a_key_is_raw_or_pem_and_of_ed25519(keys: tuple[bytes, bytes]) -> None:
     for _ in range(20):
         raw = generate_key()[1]
-        assert raw_public_key(raw) == raw_public_key(pem(raw)) == raw_public_key(b"\n" + pem(raw).replace(b"\n", b"\r\n")) == raw
+        assert (
+            raw_public_key(raw)
+            == raw_public_key(pem(raw))
+            == raw_public_key(b"\n" + pem(raw).replace(b"\n", b"\r\n"))
+            == raw
+        )
     other = ec.generate_private_key(ec.SECP256R1()).public_key()
     der = ed25519.Ed25519PublicKey.from_public_bytes(keys[1]).public_bytes(DER, PUBLIC)
     for wrong in (
-        other.public_bytes(PEM, PUBLIC), keys[0], der, b"", keys[1][:-1], keys[1] + b"\n", keys[1].hex(), None,
-        b"-----BEGIN PUBLIC KEY-----", pem(keys[1])[:-30], pem(keys[1]).replace(b"\n", b"!", 2),
-    ):  # fmt: skip
+        other.public_bytes(PEM, PUBLIC),
+        keys[0],
+        der,
+        b"",
+        keys[1][:-1],
+        keys[1] + b"\n",
+        keys[1].hex(),
+        None,
+        b"-----BEGIN PUBLIC KEY-----",
+        pem(keys[1])[:-30],
+        pem(keys[1]).replace(b"\n", b"!", 2),
+    ):
         with pytest.raises(SignatureError, match="ed25519") as refused:
             raw_public_key(wrong)  # type: ignore[arg-type]
         assert "BEGIN" not in str(refused.value)  # no part of a key is printed

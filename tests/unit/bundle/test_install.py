@@ -149,7 +149,9 @@ def test_files_that_are_missing_changed_or_unlisted_are_refused(old: Path, place
     refused(place, without(old, place, "manifest.sha256", b"0" * 79), "sum")
 
 
-def test_an_archive_given_twice_none_and_one_that_is_not_there_are_refused(old: Path, place: Path, tmp_path: Path) -> None:
+def test_an_archive_given_twice_none_and_one_that_is_not_there_are_refused(
+    old: Path, place: Path, tmp_path: Path
+) -> None:
     weights, method = pack(old, tmp_path / "zips")
     refused(place, [weights, method, weights], "another archive has as well")
     refused(place, [weights, tmp_path / "nothing.zip"], "No such file")
@@ -166,9 +168,10 @@ def test_pin_and_signature_are_held_against_the_archives(old: Path, new: Path, p
     archives = pack(new, tmp_path / "new")
     pin = hashlib.sha256((new / "manifest.json").read_bytes()).hexdigest()
     for trust, what in (
-        ({"pin_sha256": "0" * 64}, "pinned"), ({"public_key": generate_key()[1]}, "another key"),
+        ({"pin_sha256": "0" * 64}, "pinned"),
+        ({"public_key": generate_key()[1]}, "another key"),
         ({"require_authenticated": True}, "neither"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(SignatureError, match=what):
             install(archives, place, **trust)  # type: ignore[arg-type]
         assert contents(before) == contents(old)
@@ -237,7 +240,7 @@ def test_the_command_line_packs_and_installs(old: Path, new: Path, place: Path, 
     assert [Path(archive["file"]).name for archive in packed] == ["weights.zip", "method.zip"]
     bespoke("install", str(zips / "weights.zip"), str(zips / "method.zip"), str(place)).ok()
     assert "delta.zip" in bespoke("pack", str(new), str(zips), "--since", str(old)).ok().out
-    assert bespoke("install", "--format", "json", str(zips / "delta.zip"), str(place)).ok().json == {"bundle": str(place)}
+    assert bespoke("install", "--format", "json", str(zips / "delta.zip"), str(place)).ok().json == {
+        "bundle": str(place)
+    }
     assert contents(place) == contents(new)
-
-

@@ -171,7 +171,11 @@ def of_1_0(document: dict[str, Any]) -> dict[str, Any]:
 def test_a_document_of_1_0_is_read_and_has_nothing_of_later_ones(document: dict[str, Any]) -> None:
     old = of_1_0(document)
     manifest = read_manifest(as_bytes(old))
-    assert (manifest.text.tokenizer_bin, manifest.targets[0].artifacts[0].baked, manifest.generation) == (None, (), None)
+    assert (manifest.text.tokenizer_bin, manifest.targets[0].artifacts[0].baked, manifest.generation) == (
+        None,
+        (),
+        None,
+    )
     for path, holder, value, since in later_fields(old):
         holder[path.rsplit(".", 1)[-1]] = value
         with pytest.raises(BundleError) as caught:
@@ -196,7 +200,9 @@ def test_a_document_of_1_2_is_read_without_smaller_plans(document: dict[str, Any
         read_manifest(as_bytes({**of_1_2(document), "format_version": {"major": 1, "minor": 3}}))
 
 
-def test_a_document_of_1_3_is_read_without_features_and_numbers_as_one_that_trains_both_factors(document: dict[str, Any]) -> None:
+def test_a_document_of_1_3_is_read_without_features_and_numbers_as_one_that_trains_both_factors(
+    document: dict[str, Any],
+) -> None:
     """An artifact of then may leave out a number without saying so."""
     manifest = read_manifest(as_bytes(of_1_3(document)))
     (target,) = manifest.targets
@@ -218,9 +224,11 @@ def test_plans_of_smaller_budgets_stand_behind_their_own(document: dict[str, Any
     manifest = read_manifest(as_bytes(document))
     found = [(plan.method, plan.memory_bytes, plan.record.file) for plan in manifest.plans]
     assert found == [
-        ("mesp", 1_000_000, "plans/mesp_16.json"), ("mesp", 500_000, "plans/mesp_16-0.5mb.json"),
-        ("generation", 1_000_000, "plans/generation.json"), ("generation", 500_000, "plans/generation-0.5mb.json"),
-    ]  # fmt: skip
+        ("mesp", 1_000_000, "plans/mesp_16.json"),
+        ("mesp", 500_000, "plans/mesp_16-0.5mb.json"),
+        ("generation", 1_000_000, "plans/generation.json"),
+        ("generation", 500_000, "plans/generation-0.5mb.json"),
+    ]
 
 
 def test_a_document_may_have_no_method(document: dict[str, Any]) -> None:
@@ -327,7 +335,10 @@ def edits(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     yield "'embedding' twice", edit("weights", 1, "group", value="embedding")
     yield "no group, as lora.train says", edit("lora", "train", value="both")
     yield "no group 'adapter'", edit("weights", 2, "group", value="head")
-    yield "a group of 'weights/block_00.safetensors' 'adapter'", edit("weights", 2, "file", value="weights/block_00.safetensors")
+    yield (
+        "a group of 'weights/block_00.safetensors' 'adapter'",
+        edit("weights", 2, "file", value="weights/block_00.safetensors"),
+    )
     yield "16 twice", edit("sequence_lengths", value=[16, 16])
     yield "a plan for length 16", edit("sequence_lengths", value=[32])
     yield "graphs", edit("graphs", 0, "key", value="0" * 64)
@@ -352,17 +363,22 @@ def edits(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     whole = {**artifact, "operands": ["x", "norm", "start"], "baked": [], "numbers": {}}
     yield "twice", edit("targets", 0, "artifacts", 0, value=whole)
     for what, numbers in (
-        ("the operand 'start' neither taken nor part of it", {}), ("the operand 'y'", {"start": 0, "y": 1}),
-        ("the operand 'x' twice", {"start": 0, "x": 1}), ("numbers.start", {"start": 0.5}),
-    ):  # fmt: skip
+        ("the operand 'start' neither taken nor part of it", {}),
+        ("the operand 'y'", {"start": 0, "y": 1}),
+        ("the operand 'x' twice", {"start": 0, "x": 1}),
+        ("numbers.start", {"start": 0.5}),
+    ):
         yield what, edit("targets", 0, "artifacts", 0, "numbers", value=numbers)
     bytes_, value = document["targets"][0]["features"]
     for what, feature in (
-        ("16 bytes for 32", {**bytes_, "shape": [2, 8]}), ("2 elements for 1", {**value, "shape": [2]}),
-        ("0 elements for 1", {**value, "shape": [0, 7]}), ("int32 for int64", {**value, "view": "same"}),
-        ("features.0.view", {**value, "view": "turned"}), ("features.0.dtype", {**value, "dtype": "float64"}),
+        ("16 bytes for 32", {**bytes_, "shape": [2, 8]}),
+        ("2 elements for 1", {**value, "shape": [2]}),
+        ("0 elements for 1", {**value, "shape": [0, 7]}),
+        ("int32 for int64", {**value, "view": "same"}),
+        ("features.0.view", {**value, "view": "turned"}),
+        ("features.0.dtype", {**value, "dtype": "float64"}),
         ("more than 9007199254740992 elements", {**value, "shape": [2**40, 2**40, 2**40]}),
-    ):  # fmt: skip
+    ):
         yield what, edit("targets", 0, "features", value=[feature])
     yield "int64 [] twice", edit("targets", 0, "features", value=[bytes_, value, value])
     yield "no record of 'text/other.bin'", edit("text", "tokenizer_bin", value="text/other.bin")

@@ -92,11 +92,15 @@ def test_the_name_always_leads_to_a_whole_signed_bundle(bundle: Path) -> None:
     rebuilt(bundle, private)
     builder = subprocess.Popen(
         [
-            sys.executable, "-c",
+            sys.executable,
+            "-c",
             "import sys; from pathlib import Path; from tests.unit.bundle.test_replaced import rebuilt\n"
-            "for _ in range(40): rebuilt(Path(sys.argv[1]), sys.argv[2].encode())", bundle, private.decode(),
-        ], cwd=Path(__file__).resolve().parents[3],
-    )  # fmt: skip
+            "for _ in range(40): rebuilt(Path(sys.argv[1]), sys.argv[2].encode())",
+            bundle,
+            private.decode(),
+        ],
+        cwd=Path(__file__).resolve().parents[3],
+    )
     reads = 0
     while builder.poll() is None or reads == 0:
         with open_bundle(bundle, public_key=public) as opened:

@@ -38,7 +38,9 @@ def names(folder: Path) -> list[str]:
 
 
 def test_what_a_killed_build_left_is_removed_and_a_living_build_is_left_alone(folder: Path, tmp_path: Path) -> None:
-    writer = subprocess.Popen([sys.executable, "-c", WRITES_UNTIL_KILLED, str(folder)], stdout=subprocess.PIPE, text=True)
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITES_UNTIL_KILLED, str(folder)], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert writer.stdout is not None
         written = Path(writer.stdout.readline().strip())
@@ -99,7 +101,9 @@ def test_what_comes_into_the_folder_during_a_build_is_not_lost(folder: Path) -> 
     assert (folder / "letter.txt").read_text() == "dear"
 
 
-@pytest.mark.parametrize("manifest", ["{}", "[]", '{"format": "another", "files": {}}', "no json", '{"format": "bespoke-bundle"}'])
+@pytest.mark.parametrize(
+    "manifest", ["{}", "[]", '{"format": "another", "files": {}}', "no json", '{"format": "bespoke-bundle"}']
+)
 def test_a_folder_with_a_manifest_of_something_else_is_not_replaced(tmp_path: Path, manifest: str) -> None:
     (tmp_path / "app").mkdir()
     (tmp_path / "app" / "manifest.json").write_text(manifest)
@@ -130,11 +134,15 @@ def test_the_folder_that_the_process_works_in_is_not_replaced(tmp_path: Path, mo
 
 @pytest.mark.parametrize("place", ["model/config.json/out", "/proc/bespoke/out", "model"])
 @pytest.mark.parametrize("dry", [(), ("--dry-run",)])
-def test_build_refuses_an_impossible_place_with_one_line(place: str, dry: tuple[str, ...], stories: Path, tmp_path: Path) -> None:
+def test_build_refuses_an_impossible_place_with_one_line(
+    place: str, dry: tuple[str, ...], stories: Path, tmp_path: Path
+) -> None:
     (tmp_path / "model").mkdir()
     for file in stories.iterdir():
         (tmp_path / "model" / file.name).symlink_to(file)
-    answer = bespoke("build", tmp_path / place, "--model", tmp_path / "model", "--licence", "MIT", *dry, "--format", "json")
+    answer = bespoke(
+        "build", tmp_path / place, "--model", tmp_path / "model", "--licence", "MIT", *dry, "--format", "json"
+    )
     assert (answer.code, answer.json["error"]["kind"]) == (8, "BundleError")
     assert names(tmp_path) == ["model"]
 

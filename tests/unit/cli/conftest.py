@@ -66,7 +66,9 @@ def built(stories: Path, data_folder: Path, tmp_path_factory: pytest.TempPathFac
     out = folder / "stories.bundle"
     flags = ("--sequence-lengths", "32", "--rank", "4", "--option", "mesp.beta1=0.8")
     key = ("--signing-key", folder / "app.pem")
-    answer = bespoke("build", out, "--config", folder / "bespoke.toml", *flags, *key, "--zip", folder / "zips", "--format", "json")
+    answer = bespoke(
+        "build", out, "--config", folder / "bespoke.toml", *flags, *key, "--zip", folder / "zips", "--format", "json"
+    )
     return Built(out, answer, folder / "app.pub", folder / "zips")
 
 
@@ -79,4 +81,6 @@ def examples(data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def trained(built: Built, examples: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     folder = tmp_path_factory.mktemp("alice")
     asked = ("--examples", examples, "--steps", "4", "--format", "json", "--plot", folder / "training.svg")
-    return Trained(folder / "state", bespoke("train", built.bundle, "--state", folder / "state", *asked), folder / "training.svg")
+    return Trained(
+        folder / "state", bespoke("train", built.bundle, "--state", folder / "state", *asked), folder / "training.svg"
+    )

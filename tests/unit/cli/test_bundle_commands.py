@@ -25,8 +25,15 @@ def test_build_makes_the_bundle_that_file_and_flags_ask_for_and_flags_win(built:
         manifest = bundle.manifest
     (method,) = manifest.methods
     assert (method.name, manifest.lora.rank, manifest.sequence_lengths) == ("mesp", 4, (32,))  # 4 and 32 are flags
-    assert (method.training.steps, method.training.batch_size, method.training.learning_rate) == (6, 2, 3e-3)  # the file's
-    assert (method.options["beta1"], method.options["update"]) == (0.8, "adamw")  # --option and the file's table together
+    assert (method.training.steps, method.training.batch_size, method.training.learning_rate) == (
+        6,
+        2,
+        3e-3,
+    )  # the file's
+    assert (method.options["beta1"], method.options["update"]) == (
+        0.8,
+        "adamw",
+    )  # --option and the file's table together
     assert [target.name for target in manifest.targets] == ["torch"]  # in neither: Personalizer's default
 
 
@@ -87,7 +94,12 @@ def test_inspect_draws_a_plan(built: Built, tmp_path: Path) -> None:
 )
 def test_inspect_refuses_what_it_cannot_draw(built: Built, flags: tuple[str, ...], subject: str, expected: str) -> None:
     error = bespoke("inspect", built.bundle, *flags, "--format", "json").json["error"]
-    assert (error["kind"], error["subject"], error["expected"], error["exit_code"]) == ("ConfigError", subject, expected, 2)
+    assert (error["kind"], error["subject"], error["expected"], error["exit_code"]) == (
+        "ConfigError",
+        subject,
+        expected,
+        2,
+    )
 
 
 def test_verify_counts_what_it_has_checked(built: Built) -> None:

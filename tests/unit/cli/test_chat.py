@@ -51,8 +51,12 @@ def answers(bundle: Path, state: Path, questions: list[str], system: str = "") -
 
 def test_each_line_is_a_turn_of_one_conversation_until_another_begins(folder: Path, state: Path) -> None:
     bundle = folder / "bundle"
-    out, err = chat(bundle, state, ["Hello", "And then?", "/new", "Hello", "", "/quit", "never"], "--system", "Be brief.")
-    assert out == answers(bundle, state, ["Hello", "And then?"], "Be brief.") + answers(bundle, state, ["Hello"], "Be brief.")
+    out, err = chat(
+        bundle, state, ["Hello", "And then?", "/new", "Hello", "", "/quit", "never"], "--system", "Be brief."
+    )
+    assert out == answers(bundle, state, ["Hello", "And then?"], "Be brief.") + answers(
+        bundle, state, ["Hello"], "Be brief."
+    )
     assert err == ""
 
 

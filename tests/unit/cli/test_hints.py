@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: E501  a row of the table is one line
+
 """Every message of the SDK and of the core, said on the command line: it names options and commands, and nothing of Python."""
 
 from __future__ import annotations
@@ -19,9 +19,20 @@ from tests.conftest import REPOSITORY
 
 # For the authors of optimizers, targets and tests, who write Python; of the store, what only its own callers can meet.
 NOT_FOR_USERS = (
-    "graph", "methods", "compiler", "golden/make.py", "golden/reference.py", "golden/texts.py", "testing", "plan", "ops", "contracts.py",
-    "state/runs.py", "state/versions.py", "rules/schedule.py",
-)  # fmt: skip
+    "graph",
+    "methods",
+    "compiler",
+    "golden/make.py",
+    "golden/reference.py",
+    "golden/texts.py",
+    "testing",
+    "plan",
+    "ops",
+    "contracts.py",
+    "state/runs.py",
+    "state/versions.py",
+    "rules/schedule.py",
+)
 METHODS = sorted({name.rpartition(".")[2] for verb in VERBS for name in (verb.python or "").split(", ") if "_" in name})
 OF_PYTHON = re.compile(
     rf"(?<!PersonalModel\.)\b(?:{'|'.join(METHODS)})\b|\b(?!read\(|mapped\(|AutoModel)\w+\(\)|StateStore|\bruntime '|"
@@ -70,14 +81,26 @@ def test_no_message_names_python_on_the_command_line() -> None:
 @pytest.mark.parametrize(
     ("python", "command"),
     [
-        ("Continue it without them, or call abandon_run() and train again", "Continue it without them, or run bespoke abandon and train again"),
+        (
+            "Continue it without them, or call abandon_run() and train again",
+            "Continue it without them, or run bespoke abandon and train again",
+        ),
         ("Change train.learning_rate", "Change --learning-rate"),
         ("Set Budget(memory_mb=43.4), shorten the sequences", "Set --memory-mb 43.4, shorten the sequences"),
-        ("Call reset_for_new_base: examples are kept", "In Python, call PersonalModel.reset_for_new_base: examples are kept"),
-        ("Build it with targets='executorch', or train it with the runtime 'torch'", "Build it with --targets executorch, or train it with --runtime torch"),
-        ("Name the model's state, its method and its data", "Name the model's state, its method and its data"),  # words stay words
+        (
+            "Call reset_for_new_base: examples are kept",
+            "In Python, call PersonalModel.reset_for_new_base: examples are kept",
+        ),
+        (
+            "Build it with targets='executorch', or train it with the runtime 'torch'",
+            "Build it with --targets executorch, or train it with --runtime torch",
+        ),
+        (
+            "Name the model's state, its method and its data",
+            "Name the model's state, its method and its data",
+        ),  # words stay words
     ],
-)  # fmt: skip
+)
 def test_python_is_translated_and_words_are_left_alone(python: str, command: str) -> None:
     options = option_names(cli.commands["build"]) | option_names(cli.commands["train"])
     error = ConfigError("train.learning_rate", got="nan", expected="a number", next_step=python)
@@ -86,5 +109,7 @@ def test_python_is_translated_and_words_are_left_alone(python: str, command: str
 
 
 def test_settings_of_a_file_keep_their_names() -> None:
-    error = ConfigError("training.learning_rate", got="nan", expected="a number", next_step="Change training.learning_rate")
+    error = ConfigError(
+        "training.learning_rate", got="nan", expected="a number", next_step="Change training.learning_rate"
+    )
     assert str(on_the_command_line(error, {"learning_rate": "--learning-rate"}, file=True)) == str(error)

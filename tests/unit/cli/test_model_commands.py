@@ -61,9 +61,13 @@ def test_evaluate_without_examples_says_what_to_do(built: Built, tmp_path: Path)
     assert "Add examples" in answer.json["error"]["next_step"]
 
 
-def test_an_unfinished_run_goes_on_and_new_settings_need_a_new_run(built: Built, examples: Path, tmp_path: Path) -> None:
+def test_an_unfinished_run_goes_on_and_new_settings_need_a_new_run(
+    built: Built, examples: Path, tmp_path: Path
+) -> None:
     train = ("train", built.bundle, "--state", tmp_path / "s", "--format", "json")
-    first = bespoke(*train, "--examples", examples, "--steps", "3", "--schedule", "linear", "--memory-mb", "100").ok().json
+    first = (
+        bespoke(*train, "--examples", examples, "--steps", "3", "--schedule", "linear", "--memory-mb", "100").ok().json
+    )
     assert (first["total_steps"], first["memory"]["limit_bytes"]) == (3, 100_000_000)
     answer = _stopped(lambda: bespoke(*train, "--steps", "100000"))
     assert answer["stopped_because"] == "stop_requested"
@@ -119,7 +123,11 @@ def test_fields_name_the_columns_of_a_csv(built: Built, tmp_path: Path) -> None:
     file.write_text("question,answer\nWho is it?,It is me.\nWhere to?,To the lake.\n")
     PersonalModel.open(built.bundle, tmp_path / "s").close()
     fields = ("--field", "prompt=question", "--field", "completion=answer")
-    found = bespoke("evaluate", built.bundle, "--state", tmp_path / "s", "--examples", file, *fields, "--format", "json").ok().json
+    found = (
+        bespoke("evaluate", built.bundle, "--state", tmp_path / "s", "--examples", file, *fields, "--format", "json")
+        .ok()
+        .json
+    )
     assert found["examples"] == 2
     wrong = bespoke("evaluate", built.bundle, "--state", tmp_path / "s", "--examples", file, "--field", "prompt")
     assert (wrong.code, "--field" in wrong.err) == (2, True)

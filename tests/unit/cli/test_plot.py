@@ -35,31 +35,53 @@ def plan() -> Plan:
     def value(elements: int, place: Arena | Scratch | Named) -> ValueRecord:
         kept = place.kind == "named"
         return ValueRecord(
-            shape=[elements], dtype="float32", role="weight" if kept else "temporary", lifetime="bundle" if kept else "section",
+            shape=[elements],
+            dtype="float32",
+            role="weight" if kept else "temporary",
+            lifetime="bundle" if kept else "section",
             place=place,
-        )  # fmt: skip
+        )
 
     def call(into: int, *operands: int) -> Call:
         return Call(op="call", graph=0, operands=[[o] for o in operands], results=[Result(to=[into], how="make")])
 
     return Plan(
-        version=[1, 0], method="by-hand", sequence_length=8, batch_size=1, replayable=False, choices={},
+        version=[1, 0],
+        method="by-hand",
+        sequence_length=8,
+        batch_size=1,
+        replayable=False,
+        choices={},
         estimate=Estimate(
-            arena_bytes=512, workspace_bytes=1000, engine_bytes=0, constant_bytes=0, step_bytes=0, state_bytes=0, session_bytes=0,
-            scratch_bytes=800, peak_bytes=1512, work_flops=0,
+            arena_bytes=512,
+            workspace_bytes=1000,
+            engine_bytes=0,
+            constant_bytes=0,
+            step_bytes=0,
+            state_bytes=0,
+            session_bytes=0,
+            scratch_bytes=800,
+            peak_bytes=1512,
+            work_flops=0,
         ),
         graphs=[GraphRef(key="0" * 64, name="g", workspace_bytes=1000, engine_bytes=0)],
         values=[
-            value(100, Arena(kind="arena", offset=0)), value(20, Arena(kind="arena", offset=448)),
-            value(200, Scratch(kind="scratch", offset=0)), value(5, Named(kind="named", name="block_00.w")),
+            value(100, Arena(kind="arena", offset=0)),
+            value(20, Arena(kind="arena", offset=448)),
+            value(200, Scratch(kind="scratch", offset=0)),
+            value(5, Named(kind="named", name="block_00.w")),
         ],
         sections={
             "train_step": [
-                Load(op="load", group="block_00"), call(0, 3), Zero(op="zero", value=1), call(2, 0),
-                Free(op="free", value=0, group=None), call(1, 2),
+                Load(op="load", group="block_00"),
+                call(0, 3),
+                Zero(op="zero", value=1),
+                call(2, 0),
+                Free(op="free", value=0, group=None),
+                call(1, 2),
             ],
         },
-    )  # fmt: skip
+    )
 
 
 def test_live_bytes_rise_where_a_value_is_written_and_fall_after_its_free() -> None:
@@ -78,12 +100,29 @@ def test_a_plan_with_a_budget_shows_both_limits_and_is_drawn_the_same_each_time(
 
 
 def test_a_report_without_steps_can_be_drawn(tmp_path: Path) -> None:
-    memory = MemoryReport(idle_bytes=1, estimate_bytes=2, peak_bytes=0, limit_bytes=None, mapped_dirty_bytes=0, file_bytes=0)
+    memory = MemoryReport(
+        idle_bytes=1, estimate_bytes=2, peak_bytes=0, limit_bytes=None, mapped_dirty_bytes=0, file_bytes=0
+    )
     report = TrainReport(
-        method="mesp", run=1, steps=0, total_steps=0, tokens=0, losses=(), rejected_steps=0, validation_loss_before=None,
-        validation_loss=None, general_loss_before=None, general_loss=None, judged_on=None, accepted=False,
-        stopped_because="stop_requested", memory=memory, step_peak_bytes=(), bytes_written=0, seconds=0.0,
-    )  # fmt: skip
+        method="mesp",
+        run=1,
+        steps=0,
+        total_steps=0,
+        tokens=0,
+        losses=(),
+        rejected_steps=0,
+        validation_loss_before=None,
+        validation_loss=None,
+        general_loss_before=None,
+        general_loss=None,
+        judged_on=None,
+        accepted=False,
+        stopped_because="stop_requested",
+        memory=memory,
+        step_peak_bytes=(),
+        bytes_written=0,
+        seconds=0.0,
+    )
     assert plot_training(report, tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -97,15 +136,37 @@ def trained_on_the_core() -> TrainReport:
     """Four steps with memory columns: what is live fills the panel up to the peak."""
     peaks = (40_000_000, 41_000_000, 41_000_000, 40_500_000)
     memory = MemoryReport(
-        idle_bytes=0, estimate_bytes=44_000_000, peak_bytes=peaks[1], limit_bytes=45_000_000, mapped_dirty_bytes=0, file_bytes=0
+        idle_bytes=0,
+        estimate_bytes=44_000_000,
+        peak_bytes=peaks[1],
+        limit_bytes=45_000_000,
+        mapped_dirty_bytes=0,
+        file_bytes=0,
     )
     return TrainReport(
-        method="mesp", run=1, steps=4, total_steps=4, tokens=90, losses=(3.0, 2.5, 2.2, 2.0), rejected_steps=0,
-        validation_loss_before=3.1, validation_loss=2.1, general_loss_before=2.0, general_loss=2.05, judged_on="validation",
-        accepted=True, stopped_because="finished", memory=memory, step_peak_bytes=peaks, bytes_written=0, seconds=1.0,
-        judgements=(JudgedStep(2, 2.3), JudgedStep(3, 2.1), JudgedStep(4, 2.2)), best_step=3,
-        runtime="core", memory_columns={"anonymous": peaks, "shmem": (0,) * 4, "swap": (0,) * 4, "file": (9,) * 4},
-    )  # fmt: skip
+        method="mesp",
+        run=1,
+        steps=4,
+        total_steps=4,
+        tokens=90,
+        losses=(3.0, 2.5, 2.2, 2.0),
+        rejected_steps=0,
+        validation_loss_before=3.1,
+        validation_loss=2.1,
+        general_loss_before=2.0,
+        general_loss=2.05,
+        judged_on="validation",
+        accepted=True,
+        stopped_because="finished",
+        memory=memory,
+        step_peak_bytes=peaks,
+        bytes_written=0,
+        seconds=1.0,
+        judgements=(JudgedStep(2, 2.3), JudgedStep(3, 2.1), JudgedStep(4, 2.2)),
+        best_step=3,
+        runtime="core",
+        memory_columns={"anonymous": peaks, "shmem": (0,) * 4, "swap": (0,) * 4, "file": (9,) * 4},
+    )
 
 
 @pytest.fixture

@@ -87,18 +87,26 @@ def test_what_cannot_be_read_or_written_is_refused_and_nothing_is_lost(chat: Pat
     os.link(chat, link)
     os.mkfifo(tmp_path / "pipe.txt")
     rows = [
-        (("read", chat, "--as", "whatsapp"), 2, "expected one of 'Mia', 'Jonas'. Name yourself as the file does: --me 'Mia'."),
+        (
+            ("read", chat, "--as", "whatsapp"),
+            2,
+            "expected one of 'Mia', 'Jonas'. Name yourself as the file does: --me 'Mia'.",
+        ),
         (("read", chat, "--as", "whatsapp", "--me", "Jo"), 2, "got 'Jo', who wrote nothing in"),
         (("read", chat, "--as", "whatsapp", "--me", "Jonas", "--out", chat), 2, "got the file that is read"),
         (("read", chat, "--as", "whatsapp", "--me", "Jonas", "--out", link), 2, "got the file that is read"),
-        (("read", chat, "--as", "whatsapp", "--me", "Jonas", "--out", tmp_path / "no" / "x"), 2, "got a folder that is not there"),
+        (
+            ("read", chat, "--as", "whatsapp", "--me", "Jonas", "--out", tmp_path / "no" / "x"),
+            2,
+            "got a folder that is not there",
+        ),
         (("read", chat, "--as", "whatsapp", "--me", "Jonas", "--encoding", "klingon"), 2, "--encoding: got 'klingon'"),
         (("read", chat, "--as", "telegram", "--me", "Jonas"), 5, "got no JSON"),
         (("read", tmp_path / "nosuch", "--as", "whatsapp"), 5, "No such file"),
         (("read", tmp_path / "pipe.txt", "--as", "whatsapp"), 5, "no plain file"),
         (("read", tmp_path / "pipe.txt", "--as", "chatgpt"), 5, "no plain file"),
         (("read", chat), 2, "--as"),
-    ]  # fmt: skip
+    ]
     for arguments, code, said in rows:
         answer = bespoke(*arguments)
         assert (answer.code, answer.out) == (code, ""), answer
@@ -123,7 +131,9 @@ def test_errors_of_rows_name_options_of_the_command_line(built: Built, chat: Pat
     for verb in ("train", "evaluate"):
         asked = (verb, built.bundle, "--state", tmp_path / "s", "--examples")
         answer = bespoke(*asked, table)
-        assert (answer.code, "name the column that holds it: --field NAME=COLUMN" in answer.err) == (5, True), answer.err
+        assert (answer.code, "name the column that holds it: --field NAME=COLUMN" in answer.err) == (5, True), (
+            answer.err
+        )
         answer = bespoke(*asked, chat)
         assert f"bespoke read {chat.name} --as whatsapp --me NAME --out examples.jsonl" in answer.err
         assert "name the format text" in answer.err

@@ -18,9 +18,27 @@ from tests.conftest import REPOSITORY
 from tests.unit.cli.commands import bespoke
 
 VERBS = [
-    "read", "build", "inspect", "verify", "pack", "install", "export-base", "train", "evaluate", "generate", "chat", "ui",
-    "export", "examples", "versions", "rollback", "reset", "abandon", "plugins", "doctor",
-]  # fmt: skip
+    "read",
+    "build",
+    "inspect",
+    "verify",
+    "pack",
+    "install",
+    "export-base",
+    "train",
+    "evaluate",
+    "generate",
+    "chat",
+    "ui",
+    "export",
+    "examples",
+    "versions",
+    "rollback",
+    "reset",
+    "abandon",
+    "plugins",
+    "doctor",
+]
 
 
 def test_the_page_in_the_docs_is_what_the_commands_say() -> None:
@@ -127,8 +145,19 @@ def test_a_broken_plugin_is_reported_and_hurts_nothing_else(tmp_path: Path, monk
 
 
 def test_doctor_tells_what_is_missing_and_what_that_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = {f["name"]: f for f in bespoke("doctor", "--state", tmp_path / "s", "--format", "json").ok().json["findings"]}
-    assert {"python", "torch", "transformers", "peft", "matplotlib", "memory limit", "sqlite", "plugins"} <= found.keys()
+    found = {
+        f["name"]: f for f in bespoke("doctor", "--state", tmp_path / "s", "--format", "json").ok().json["findings"]
+    }
+    assert {
+        "python",
+        "torch",
+        "transformers",
+        "peft",
+        "matplotlib",
+        "memory limit",
+        "sqlite",
+        "plugins",
+    } <= found.keys()
     assert (found["torch"]["status"], found["sqlite"]["status"]) == ("ok", "ok")
     assert str(tmp_path / "s") in found["sqlite"]["found"]
     assert "a bundle is code" in found["bundles"]["found"]

@@ -24,7 +24,9 @@ def write(folder: Path, text: str) -> Path:
 
 
 def test_every_setting_has_a_flag_and_its_help_tells_the_default() -> None:
-    assert {(flag.table, flag.field) for flag in FLAGS} == {(t, f) for t, kind in TABLES.items() for f in kind.model_fields}
+    assert {(flag.table, flag.field) for flag in FLAGS} == {
+        (t, f) for t, kind in TABLES.items() for f in kind.model_fields
+    }
     for flag in FLAGS:
         default = TABLES[flag.table].model_fields[flag.field].default
         stated = flag.help.rpartition("[")[2].rstrip("].")
@@ -61,11 +63,17 @@ def test_the_file_in_the_docs_is_one_that_works(tmp_path: Path) -> None:
     page = (REPOSITORY / "docs" / "reference" / "command_line.md").read_text(encoding="utf-8")
     made = personalizer(write(tmp_path, page.partition("```toml\n")[2].partition("```")[0]), {}, ())
     request = made.request
-    assert ([method.name for method in request.methods], request.lora.rank, request.budget.memory_mb) == (["mesp"], 8, 200)
+    assert ([method.name for method in request.methods], request.lora.rank, request.budget.memory_mb) == (
+        ["mesp"],
+        8,
+        200,
+    )
 
 
 def test_optimizers_may_be_a_name_or_a_list_in_the_file(tmp_path: Path) -> None:
-    assert [m.name for m in personalizer(write(tmp_path, 'model = "m"\noptimizers = "mezo"\n'), {}, ()).request.methods] == ["mezo"]
+    assert [
+        m.name for m in personalizer(write(tmp_path, 'model = "m"\noptimizers = "mezo"\n'), {}, ()).request.methods
+    ] == ["mezo"]
     both = personalizer(write(tmp_path, 'model = "m"\noptimizers = ["mezo", "mesp"]\n'), {}, ())
     assert [method.name for method in both.request.methods] == ["mezo", "mesp"]
 
@@ -125,7 +133,9 @@ def test_flags_that_cannot_work_are_refused_by_name(flags: tuple[str, ...], word
 
 
 def test_the_linears_of_the_adapter_have_a_flag_next_to_that_of_the_engines(tmp_path: Path) -> None:
-    config = write(tmp_path, 'model = "m"\noptimizers = "mesp"\ntargets = "torch"\n[lora]\nrank = 4\ntargets = ["o_proj"]\n')
+    config = write(
+        tmp_path, 'model = "m"\noptimizers = "mesp"\ntargets = "torch"\n[lora]\nrank = 4\ntargets = ["o_proj"]\n'
+    )
     of_the_file = personalizer(config, {}, ()).request
     assert (of_the_file.lora.rank, of_the_file.lora.targets) == (4, ("o_proj",))
     request = personalizer(config, {"lora_targets": ("v_proj", "q_proj")}, ()).request
@@ -139,7 +149,9 @@ def test_sequence_lengths_that_are_no_numbers_are_a_usage_error() -> None:
     assert "64,128" in answer.err
 
 
-@pytest.mark.parametrize(("given", "found"), [(None, "auto"), ("auto", "auto"), ("none", None), ("./none", Path("none"))])
+@pytest.mark.parametrize(
+    ("given", "found"), [(None, "auto"), ("auto", "auto"), ("none", None), ("./none", Path("none"))]
+)
 def test_data_is_a_file_or_one_of_two_words(tmp_path: Path, given: str | None, found: str | Path | None) -> None:
     """A file literally named `none` is named by a path: ./none."""
     flags = {"model": "m", "optimizers": ("mesp",), **({} if given is None else {"data": given})}

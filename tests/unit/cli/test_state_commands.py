@@ -24,7 +24,9 @@ class Alice:
     def __call__(self, *verb: str, **more: str) -> Answer:
         """One command on this state: alice("versions"), alice("examples", "forget", ID)."""
         first, rest = (verb[:2], verb[2:]) if verb[0] == "examples" else (verb[:1], verb[1:])
-        return bespoke(*first, self._bundle, *rest, "--state", self.state, *more.get("flags", "").split(), "--format", "json")
+        return bespoke(
+            *first, self._bundle, *rest, "--state", self.state, *more.get("flags", "").split(), "--format", "json"
+        )
 
     def text(self, *verb: str) -> str:
         first, rest = (verb[:2], verb[2:]) if verb[0] == "examples" else (verb[:1], verb[1:])

@@ -24,7 +24,13 @@ LABELS = ("--task", "labels")
 @pytest.fixture
 def tickets(tmp_path: Path) -> Path:
     path = tmp_path / "tickets.csv"
-    rows = ("My card is gone,card", "I forgot my PIN,pin", "Where is my card?,card", "A new PIN please,pin", "Card!,card")
+    rows = (
+        "My card is gone,card",
+        "I forgot my PIN,pin",
+        "Where is my card?,card",
+        "A new PIN please,pin",
+        "Card!,card",
+    )
     path.write_text("\n".join(("note,label", *rows)) + "\n")
     return path
 
@@ -32,7 +38,13 @@ def tickets(tmp_path: Path) -> Path:
 def test_evaluate_says_how_right_the_labels_are(built: Built, trained: Trained, tickets: Path) -> None:
     asked = ("evaluate", built.bundle, "--state", trained.state, "--examples", tickets, *LABELS, "--field", "text=note")
     found = bespoke(*asked, "--format", "json").ok().json
-    assert (found["task"], found["rows"], found["options"], found["chance"], found["majority"]) == ("labels", 5, 2, 1 / 2, 3 / 5)
+    assert (found["task"], found["rows"], found["options"], found["chance"], found["majority"]) == (
+        "labels",
+        5,
+        2,
+        1 / 2,
+        3 / 5,
+    )
     assert 0 <= found["macro_f1"] <= 1
     assert found["accuracy"] in [right / 5 for right in range(6)]
     assert "wrong" not in found
@@ -80,9 +92,13 @@ def test_a_row_that_cannot_be_used_is_named_with_what_to_do(built: Built, traine
 @pytest.mark.parametrize(
     "options",
     [
-        ("--task", "sentiment"), LABELS, ("--examples", "a.csv", *LABELS, "--examples-format", "text"), ("--wrong",),
-        ("--examples", "a.jsonl", "--task", "calls", "--label", "a"), ("--examples", "a.csv", "--label", "a"),
+        ("--task", "sentiment"),
+        LABELS,
+        ("--examples", "a.csv", *LABELS, "--examples-format", "text"),
+        ("--wrong",),
+        ("--examples", "a.jsonl", "--task", "calls", "--label", "a"),
+        ("--examples", "a.csv", "--label", "a"),
     ],
-)  # fmt: skip
+)
 def test_options_that_do_not_go_together_are_refused(options: tuple[str, ...]) -> None:
     assert bespoke("evaluate", "nosuch.bundle", "--state", "nosuch", *options).code == 2

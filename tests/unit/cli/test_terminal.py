@@ -80,7 +80,9 @@ def test_a_bar_of_what_is_over_does_not_stay_above_an_error(built: Built, exampl
     code, shown = on_a_terminal("train", built.bundle, *state, "--examples", bad)
     assert code == 5
     assert shown.startswith(f"bespoke: {bad}, row 13: ")
-    code, shown = on_a_terminal("train", built.bundle, *state, "--examples", examples, "--memory-mb", "0.1", "--steps", "1")
+    code, shown = on_a_terminal(
+        "train", built.bundle, *state, "--examples", examples, "--memory-mb", "0.1", "--steps", "1"
+    )
     assert code == 10
     added, error = shown.splitlines()
     assert added == f"{examples}: 0 examples added, 12 were there already"

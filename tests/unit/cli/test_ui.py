@@ -116,7 +116,11 @@ def test_what_went_wrong_is_said(browser: Any, bundle: Path, state: Path) -> Non
 def test_no_token_another_name_and_another_page_are_refused(browser: Any, bundle: Path, state: Path) -> None:
     with served(bundle, state) as found:
         token = found.link.partition("token=")[2]
-        for link in (found.address + "/", f"{found.address}/#token={'x' * len(token)}", f"{found.address}/?token={token}"):
+        for link in (
+            found.address + "/",
+            f"{found.address}/#token={'x' * len(token)}",
+            f"{found.address}/?token={token}",
+        ):
             with opened_page(browser, link) as other:
                 expect(other, "#problem").to_have_text(OPEN_THE_LINK)
                 assert other.locator("#examples li").count() == 0
@@ -128,13 +132,17 @@ def test_no_token_another_name_and_another_page_are_refused(browser: Any, bundle
         assert answer(found, f"/view?token={token}", {})[0] == 403  # a link reads, and does nothing
 
 
-def test_two_pages_in_one_browser_do_not_know_of_each_other(browser: Any, bundle: Path, state: Path, tmp_path: Path) -> None:
+def test_two_pages_in_one_browser_do_not_know_of_each_other(
+    browser: Any, bundle: Path, state: Path, tmp_path: Path
+) -> None:
     """Cookies of 127.0.0.1 go to all its ports, and the second page's would take the place of the first one's."""
     context = browser.new_context()
     with (
-        served(bundle, state) as found, opened_tab(context, found.link) as page,
-        served(bundle, tmp_path / "other") as another, opened_tab(context, another.link) as other,
-    ):  # fmt: skip
+        served(bundle, state) as found,
+        opened_tab(context, found.link) as page,
+        served(bundle, tmp_path / "other") as another,
+        opened_tab(context, another.link) as other,
+    ):
         expect(page, "#count").to_have_text("24")
         expect(other, "#count").to_have_text("0")
         for tab, count in ((page, "25"), (other, "1")):
@@ -165,7 +173,11 @@ def test_what_is_no_request_of_the_page_is_refused_and_changes_nothing(bundle: P
         assert answer(found, "/ask", {}, **token)[0] == 409
         assert answer(found, "/train", {"steps": -1}, **token)[0] == 409
         assert answer(found, "/../pyproject.toml", {}, **token)[0] == 404
-        nonsense = {"notes": ("1", -1, 10**30, True), "training": ([1], {"losses": "x"}, {"losses": -1}), "asked": (1, {})}
+        nonsense = {
+            "notes": ("1", -1, 10**30, True),
+            "training": ([1], {"losses": "x"}, {"losses": -1}),
+            "asked": (1, {}),
+        }
         for has in ({part: value} for part, values in nonsense.items() for value in values):
             assert len(found.does("/view", **has)["notes"]["new"]) == 24
 

@@ -27,7 +27,9 @@ def column(number: int) -> set[str]:
 
 
 def public(kind: type) -> set[str]:
-    return {name for name, member in vars(kind).items() if not name.startswith("_") and not isinstance(member, property)}
+    return {
+        name for name, member in vars(kind).items() if not name.startswith("_") and not isinstance(member, property)
+    }
 
 
 def commands(group: click.Group, path: str = "bespoke") -> Iterator[str]:
@@ -59,7 +61,9 @@ def test_the_table_has_every_function_of_the_header_and_no_other() -> None:
 
 
 def test_the_table_has_every_public_member_in_kotlin_and_no_other() -> None:
-    assert column(4) - {"Job.cancel"} == {name for name in kotlin_members() if not name.endswith((".examples", ".progress"))}
+    assert column(4) - {"Job.cancel"} == {
+        name for name in kotlin_members() if not name.endswith((".examples", ".progress"))
+    }
 
 
 def kotlin_members() -> Iterator[str]:

@@ -60,7 +60,9 @@ def test_a_built_bundle_has_the_weights_that_the_texts_activations_ask_for(stori
                 full = f"model.layers.{block}.{part}.{name}.weight"
                 weight = model.get_parameter(full)
                 found = dequantize(weights[f"{name}.codes"], weights[f"{name}.scales"], weight.shape[1])
-                np.testing.assert_array_equal(found, reference_dequantize(weight, torch.from_numpy(counts[full])).numpy())
+                np.testing.assert_array_equal(
+                    found, reference_dequantize(weight, torch.from_numpy(counts[full])).numpy()
+                )
                 changed += (weights[f"{name}.codes"] != quantize("w", weight.detach().numpy())[0]).any()
     assert changed
 

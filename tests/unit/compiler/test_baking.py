@@ -68,7 +68,9 @@ def given(plan: Plan) -> set[tuple[object, ...]]:
         for call in code:
             if isinstance(call, Call):
                 values = [(plan.values[operand[0]], operand[1:]) for operand in call.operands]
-                weights = [(v.place.name, *cut) for v, cut in values if v.role == "weight" and v.dtype in ("uint8", "float16")]  # type: ignore[union-attr]
+                weights = [
+                    (v.place.name, *cut) for v, cut in values if v.role == "weight" and v.dtype in ("uint8", "float16")
+                ]  # type: ignore[union-attr]
                 names = [v.place.number for v, _ in values if v.role == "constant"] if weights else []  # type: ignore[union-attr]
                 starts = names if plan.graphs[call.graph].name.startswith("mlp_slice") else []
                 found.add((plan.graphs[call.graph].key, tuple(weights), tuple(starts)))
@@ -76,7 +78,9 @@ def given(plan: Plan) -> set[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("kind", few_of(("whole", "sliced"), ("whole",)))
-def test_there_is_a_key_for_each_set_of_weights_that_a_graph_is_given(kind: str, request: pytest.FixtureRequest) -> None:
+def test_there_is_a_key_for_each_set_of_weights_that_a_graph_is_given(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
     plan, tracer, _ = request.getfixturevalue(kind)
     keys = baked_keys([plan, plan], tracer.graphs, tracer.graphs)
     assert len(keys) == len(set(keys)) == len(given(plan))
@@ -85,7 +89,8 @@ def test_there_is_a_key_for_each_set_of_weights_that_a_graph_is_given(kind: str,
         quantized = [
             spec.name
             for spec, node in zip(key.graph.inputs, holders, strict=True)
-            if spec.dtype in ("uint8", "float16") and node.users  # MeSP's first block goes back no further, and leaves some alone
+            if spec.dtype in ("uint8", "float16")
+            and node.users  # MeSP's first block goes back no further, and leaves some alone
         ]
         assert [record.operand for record in key.records] == quantized
         assert not set(quantized) & set(key.operands)
@@ -101,7 +106,10 @@ def test_a_target_that_bakes_gets_one_slice_and_fewer_keys(whole: Planned, slice
     assert whole[0].choices["query_tile"] == 16
     assert sliced[0].choices["mlp_slice"] < WIDTH
     of_block = [
-        sum(any("block_00." in one.weight for one in key.records) for key in baked_keys([plan], tracer.graphs, tracer.graphs))
+        sum(
+            any("block_00." in one.weight for one in key.records)
+            for key in baked_keys([plan], tracer.graphs, tracer.graphs)
+        )
         for plan, tracer, _ in (whole, sliced)
     ]
     assert 0 < of_block[0] < of_block[1]
@@ -147,7 +155,9 @@ def test_a_key_brings_the_rows_of_its_weights(sliced: Planned, weights: Weights)
     cut = 0
     for key, baked in made:
         shapes = {spec.name: spec.shape for spec in key.graph.inputs}
-        assert {name: array.shape for name, array in baked.operands.items()} == {name: shapes[name] for name in baked.operands}
+        assert {name: array.shape for name, array in baked.operands.items()} == {
+            name: shapes[name] for name in baked.operands
+        }
         for record in key.records:
             start, end = record.rows or (0, len(arrays[record.weight]))
             cut += record.rows is not None
@@ -184,7 +194,9 @@ class Squeezing:
     def lower(self, graph: Graph, folder: Path, options: Any, baked: Baked | None = None) -> Artifact:
         self.lowered += 1
         path = folder / f"{baked.key if baked else graph.key}.z"
-        path.write_bytes(b"".join(zlib.compress(array.tobytes()) for array in baked.operands.values()) if baked else b"")
+        path.write_bytes(
+            b"".join(zlib.compress(array.tobytes()) for array in baked.operands.values()) if baked else b""
+        )
         return Artifact(path, 0)
 
     def open(self, path: Path, options: Any) -> None:
@@ -198,11 +210,15 @@ def test_an_estimate_has_the_size_of_programs_without_their_weights_and_compiles
     zeros = {}
     for group, file in files.items():
         zeros[group] = tmp_path / file.name
-        write_arrays(zeros[group], {name.split(".", 1)[1]: 0 * a for name, a in arrays.items() if name.startswith(f"{group}.")})
+        write_arrays(
+            zeros[group], {name.split(".", 1)[1]: 0 * a for name, a in arrays.items() if name.startswith(f"{group}.")}
+        )
     sizes, lowered = [], []
     for name, given, hollow in (("built", files, False), ("estimated", zeros, True)):
         target = Squeezing()
-        artifacts = Artifacts(TargetChoice(target.name, target, Settings()), tmp_path / name, lambda stage, done, total: None)
+        artifacts = Artifacts(
+            TargetChoice(target.name, target, Settings()), tmp_path / name, lambda stage, done, total: None
+        )
         artifacts.bake([plan], tracer.graphs, given, hollow)
         assert len(artifacts.record(list(tracer.graphs.values())).artifacts) == len(list((tmp_path / name).iterdir()))
         sizes.append(sum(file.stat().st_size for file in (tmp_path / name).iterdir()))

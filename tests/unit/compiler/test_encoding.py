@@ -36,9 +36,15 @@ def core(
         if data is not None:
             (folder / name).write_bytes(data)
     record = TextRecord(
-        tokenizer=None, tokenizer_config=None, train_on=train_on, bos_id=None, eos_id=None, stop_ids=(), vocab_size=vocabulary,
+        tokenizer=None,
+        tokenizer_config=None,
+        train_on=train_on,
+        bos_id=None,
+        eos_id=None,
+        stop_ids=(),
+        vocab_size=vocabulary,
         **{name: None if data is None else name for name, data in files.items()},
-    )  # fmt: skip
+    )
     with core_encoder(folder, record, length) as encoder:
         yield encoder
 
@@ -84,9 +90,14 @@ def test_a_row_that_cannot_be_used_is_refused_with_file_and_row_and_the_next_one
 ) -> None:
     oracle = ExampleEncoder(qwen, qwen_turns, "assistant", 32, vocab_size=151_936)
     bad: list[Any] = [
-        {"messages": [{"role": "tool", "content": "a"}]}, {"text": 7}, {"prompt": "a", "completion": ["b"]}, {"words": "a"}, [],
-        {"tokens": [151_936]}, {"tokens": [1, 2], "mask": [1]},
-    ]  # fmt: skip
+        {"messages": [{"role": "tool", "content": "a"}]},
+        {"text": 7},
+        {"prompt": "a", "completion": ["b"]},
+        {"words": "a"},
+        [],
+        {"tokens": [151_936]},
+        {"tokens": [1, 2], "mask": [1]},
+    ]
     no_json: list[Any] = [{"text": "half \ud83d of a character"}, {"tokens": [float("nan")]}]
     with core(tmp_path, qwen, qwen_turns, "assistant", 32, 151_936) as encoder:
         for example in bad + no_json:
@@ -110,10 +121,13 @@ def test_a_bundle_for_token_ids_only_takes_rows_of_token_ids(tmp_path: Path) -> 
 
 def test_a_core_that_dies_is_no_hang(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program = tmp_path / "core"
-    program.write_text("#!/bin/sh\nread line\necho '{\"event\": \"report\", \"report\": {}}'\nread line\nexit 3\n")
+    program.write_text('#!/bin/sh\nread line\necho \'{"event": "report", "report": {}}\'\nread line\nexit 3\n')
     program.chmod(0o755)
     monkeypatch.setenv(finding.OVERRIDE, str(program))
-    with core(tmp_path, None, None, "assistant", 8, 100) as encoder, pytest.raises(BespokeError, match="an end with status 3"):
+    with (
+        core(tmp_path, None, None, "assistant", 8, 100) as encoder,
+        pytest.raises(BespokeError, match="an end with status 3"),
+    ):
         encoder.try_encode({"tokens": [1, 2]}, "a")
 
 

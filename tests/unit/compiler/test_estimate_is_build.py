@@ -44,24 +44,61 @@ def check(estimated: dict[str, Any], manifest: dict[str, Any], size: int) -> Non
 @pytest.mark.slow
 def test_of_a_large_vocabulary_and_a_batch_of_three(tmp_path: Path) -> None:
     model = tiny_model("llama", tmp_path / "model", vocab_size=17003, num_hidden_layers=2)
-    check(*built(
-        tmp_path, "--model", model, "--optimizers", "mebp", "--targets", "executorch", "--sequence-lengths", 200, "--batch-size", 3,
-    ))  # fmt: skip
+    check(
+        *built(
+            tmp_path,
+            "--model",
+            model,
+            "--optimizers",
+            "mebp",
+            "--targets",
+            "executorch",
+            "--sequence-lengths",
+            200,
+            "--batch-size",
+            3,
+        )
+    )
 
 
 @pytest.mark.slow
 def test_of_a_model_with_a_tokenizer_and_data_at_two_lengths(stories: Path, data_folder: Path, tmp_path: Path) -> None:
     data = write_jsonl(tmp_path / "general.jsonl", shakespeare(data_folder, 400))
-    check(*built(
-        tmp_path, "--model", stories, "--licence", "MIT", "--optimizers", "mesp,mezo", "--targets", "executorch,torch",
-        "--sequence-lengths", "32,96", "--data", data, "--option", "mesp.update=sgd",
-    ))  # fmt: skip
+    check(
+        *built(
+            tmp_path,
+            "--model",
+            stories,
+            "--licence",
+            "MIT",
+            "--optimizers",
+            "mesp,mezo",
+            "--targets",
+            "executorch,torch",
+            "--sequence-lengths",
+            "32,96",
+            "--data",
+            data,
+            "--option",
+            "mesp.update=sgd",
+        )
+    )
 
 
 @pytest.mark.slow
 def test_the_least_budget_that_a_refusal_names_is_enough_and_the_estimate_still_true(tmp_path: Path) -> None:
     model = tiny_model("qwen2", tmp_path / "model", intermediate_size=512, vocab_size=4001)
-    flags = ("--model", model, "--optimizers", "mesp", "--targets", "executorch", "--sequence-lengths", "120", "--memory-mb")
+    flags = (
+        "--model",
+        model,
+        "--optimizers",
+        "mesp",
+        "--targets",
+        "executorch",
+        "--sequence-lengths",
+        "120",
+        "--memory-mb",
+    )
     refused = [bespoke("build", tmp_path / "out", *flags, 1, *dry, "--format", "json") for dry in ((), ("--dry-run",))]
     assert [answer.json["error"]["kind"] for answer in refused] == ["PlanDoesNotFit"] * 2
     assert refused[0].json == refused[1].json
@@ -90,7 +127,9 @@ def test_a_dry_run_refuses_what_build_refuses(
     refusals = []
     for dry in ((), ("--dry-run",)):
         licence = ("--licence", "MIT") if flags else ()
-        answer = bespoke("build", "out", "--model", model, "--sequence-lengths", "16", *licence, *flags, *dry, "--format", "json")
+        answer = bespoke(
+            "build", "out", "--model", model, "--sequence-lengths", "16", *licence, *flags, *dry, "--format", "json"
+        )
         refusals.append(answer.json["error"])
     assert refusals[0] == refusals[1]
     assert words in json.dumps(refusals[0])
@@ -101,5 +140,7 @@ def test_a_dry_run_refuses_weights_that_build_would_refuse(tmp_path: Path) -> No
     model = tiny_model("llama", tmp_path / "model", num_hidden_layers=1)
     (model / "model.safetensors").unlink()
     for dry in ((), ("--dry-run",)):
-        answer = bespoke("build", tmp_path / "out", "--model", model, "--sequence-lengths", "16", *dry, "--format", "json")
+        answer = bespoke(
+            "build", tmp_path / "out", "--model", model, "--sequence-lengths", "16", *dry, "--format", "json"
+        )
         assert answer.json["error"]["kind"] == "ModelError"

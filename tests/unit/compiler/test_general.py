@@ -32,7 +32,9 @@ def general(bundle: Path) -> TokenRows:
         data = opened.manifest.data
         assert data.train is None
         assert data.valid is not None
-        return TokenRows.from_arrays({name: np.array(part) for name, part in opened.mapped(data.valid).items()}, data.valid)
+        return TokenRows.from_arrays(
+            {name: np.array(part) for name, part in opened.mapped(data.valid).items()}, data.valid
+        )
 
 
 def build(model: Path, out: Path, **more: Any) -> Path:
@@ -81,7 +83,9 @@ def test_what_the_set_takes_is_known_without_drawing_it(token_model: Path, token
     assert len(hollow_samples(model, 32).to_bytes()) == len(general(token_bundle).to_bytes())
 
 
-def test_the_same_model_gives_the_same_set_with_other_threads(token_model: Path, token_bundle: Path, tmp_path: Path) -> None:
+def test_the_same_model_gives_the_same_set_with_other_threads(
+    token_model: Path, token_bundle: Path, tmp_path: Path
+) -> None:
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)

@@ -23,7 +23,9 @@ class WithoutSine:
     Options = Settings
 
     def lower(self, graph: Graph, folder: Path, options: Any) -> Any:
-        raise Unsupported(f"graph '{graph.name}', operator aten.sin", got="sin", expected="no sin", next_step="Write it otherwise")
+        raise Unsupported(
+            f"graph '{graph.name}', operator aten.sin", got="sin", expected="no sin", next_step="Write it otherwise"
+        )
 
     def open(self, path: Path, options: Any) -> None:
         return None

@@ -37,7 +37,9 @@ def tracer() -> Tracer:
     return Tracer()
 
 
-def request_for(method: str, budget: int | None = None, *, length: int = 96, training: Training | None = None) -> PlanRequest:
+def request_for(
+    method: str, budget: int | None = None, *, length: int = 96, training: Training | None = None
+) -> PlanRequest:
     plugin = plugins.get("optimizer", method)
     training = training or Training(batch_size=2)
     return PlanRequest(method, plugin, plugin.Options(), training, length, 2 * length, budget, Costs(1000))
@@ -64,7 +66,9 @@ def kept(choices: dict[str, Any]) -> int:
 
 
 @pytest.mark.slow
-def test_without_a_budget_the_fastest_plan_is_taken(llama: ModelSpec, tracer: Tracer, everything: list[Planned]) -> None:
+def test_without_a_budget_the_fastest_plan_is_taken(
+    llama: ModelSpec, tracer: Tracer, everything: list[Planned]
+) -> None:
     found = plan_method(request_for("mesp"), llama, tracer)
     assert found.seconds == min(planned.seconds for planned in everything)
     assert not found.spilled
@@ -138,7 +142,9 @@ def test_scratch_is_used_where_memory_is_short(everything: list[Planned]) -> Non
     assert spilled.seconds > held.seconds
 
 
-def test_no_more_checkpoints_are_written_than_must_be(llama: ModelSpec, tracer: Tracer, everything: list[Planned]) -> None:
+def test_no_more_checkpoints_are_written_than_must_be(
+    llama: ModelSpec, tracer: Tracer, everything: list[Planned]
+) -> None:
     held, spilled = everything[0], everything[1]
     some = Planner(request_for("mesp"), llama, tracer)._whole({}, (held.peak + spilled.peak) // 2)
     assert 0 < len(some.spilled) < len(spilled.spilled)
@@ -147,7 +153,9 @@ def test_no_more_checkpoints_are_written_than_must_be(llama: ModelSpec, tracer: 
 
 def test_measured_workspaces_change_the_estimate_and_nothing_else(everything: list[Planned]) -> None:
     one = everything[0]
-    measured = planner.remeasured(one, Costs(1000), {graph.key: Workspace(5_000_000, 70_000) for graph in one.plan.graphs})
+    measured = planner.remeasured(
+        one, Costs(1000), {graph.key: Workspace(5_000_000, 70_000) for graph in one.plan.graphs}
+    )
     assert (measured.estimate.workspace_bytes, measured.estimate.engine_bytes) == (5_000_000, 70_000)
     assert measured.estimate.peak_bytes == one.plan.estimate.arena_bytes + 5_070_000 + 1000
     assert measured.sections == one.plan.sections
@@ -155,7 +163,9 @@ def test_measured_workspaces_change_the_estimate_and_nothing_else(everything: li
 
 
 @pytest.mark.parametrize("training", [{"accumulation": 2}, {"clip_norm": 1.0}])
-def test_a_method_with_a_journal_takes_no_accumulation(training: dict[str, Any], llama: ModelSpec, tracer: Tracer) -> None:
+def test_a_method_with_a_journal_takes_no_accumulation(
+    training: dict[str, Any], llama: ModelSpec, tracer: Tracer
+) -> None:
     request = request_for("mezo", length=5, training=Training(batch_size=2, **training))
     with pytest.raises(ConfigError) as caught:
         plan_method(request, llama, tracer)

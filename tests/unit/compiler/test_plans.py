@@ -85,7 +85,9 @@ def test_estimates_are_made_for_the_costs_of_the_first_target(made: Made) -> Non
     assert e.constant_bytes == 1000
     in_place = {graph.key: graph.workspace_bytes for graph in estimated.plan.graphs}
     whole = only(made(None, Costs(constant_bytes=1000)).estimated(quiet))
-    larger = [graph for graph in whole.plan.graphs if graph.key in in_place and graph.workspace_bytes > in_place[graph.key]]
+    larger = [
+        graph for graph in whole.plan.graphs if graph.key in in_place and graph.workspace_bytes > in_place[graph.key]
+    ]
     assert len(larger) > 10
 
 
@@ -200,16 +202,22 @@ def test_a_dial_prints_as_a_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_an_estimate_and_a_build_have_traced_the_next_ones_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_estimate_and_a_build_have_traced_the_next_ones_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And what they share is changed by none of them: the bytes are the same."""
     model = tiny_model("llama", tmp_path / "model", num_hidden_layers=2)
-    personalizer = Personalizer(model, "mesp", "torch", lora=Lora(rank=2), training=Training(sequence_lengths=(16,)), licence="MIT")
+    personalizer = Personalizer(
+        model, "mesp", "torch", lora=Lora(rank=2), training=Training(sequence_lengths=(16,)), licence="MIT"
+    )
     personalizer.estimate()
     folders = [personalizer.build(tmp_path / "first")]
     monkeypatch.setattr(trace, "make_fx", None)
     personalizer.estimate()
     folders.append(personalizer.build(tmp_path / "second"))
-    first, second = ({file.name: file.read_bytes() for file in folder.rglob("*") if file.is_file()} for folder in folders)
+    first, second = (
+        {file.name: file.read_bytes() for file in folder.rglob("*") if file.is_file()} for folder in folders
+    )
     assert first == second
 
 
@@ -237,11 +245,15 @@ def test_the_plan_for_answers_takes_the_longest_chunk_that_fits(made: Made) -> N
     assert least.plan.sequence_length == 16
 
 
-@pytest.mark.parametrize(("rows", "batch", "chunk", "shared"), [
-    (40, 1, 40, {"attention_inputs", "attention_output", "mlp_slice"}),
-    (20, 2, 40, {"attention_output", "mlp_slice"}),  # positions of two sequences are not those of one
-    (70, 2, 128, set()), (5, 3, 128, set()),  # more rows than a chunk may have, and too few
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rows", "batch", "chunk", "shared"),
+    [
+        (40, 1, 40, {"attention_inputs", "attention_output", "mlp_slice"}),
+        (20, 2, 40, {"attention_output", "mlp_slice"}),  # positions of two sequences are not those of one
+        (70, 2, 128, set()),
+        (5, 3, 128, set()),  # more rows than a chunk may have, and too few
+    ],
+)
 def test_where_weights_are_baked_a_prompt_goes_through_the_programs_of_training(
     rows: int, batch: int, chunk: int, shared: set[str], tmp_path: Path
 ) -> None:
@@ -266,7 +278,9 @@ def test_a_context_shorter_than_a_chunk_is_one_chunk(tmp_path: Path) -> None:
     tiny_config("llama", num_hidden_layers=1).save_pretrained(tmp_path)
     request = Personalizer(tmp_path, [], context=10, training=Training(sequence_lengths=(8,))).request
     plans = Plans(request, ModelSpec(read_config(tmp_path), request.lora))
-    assert [(key, planned.plan.sequence_length) for key, planned in plans.estimated(quiet).items()] == [(Key(*ANSWERS, None), 10)]
+    assert [(key, planned.plan.sequence_length) for key, planned in plans.estimated(quiet).items()] == [
+        (Key(*ANSWERS, None), 10)
+    ]
 
 
 def test_the_context_is_what_was_asked_for_or_1024_or_what_the_model_knows(tmp_path: Path) -> None:
@@ -276,7 +290,9 @@ def test_the_context_is_what_was_asked_for_or_1024_or_what_the_model_knows(tmp_p
     short = config.model_copy(update={"max_positions": 300})
 
     def context(of: ModelConfig, asked: int | None = None, longest: int = 256) -> int:
-        return context_length(Personalizer(folder, [], context=asked, training=Training(sequence_lengths=(longest,))).request, of)
+        return context_length(
+            Personalizer(folder, [], context=asked, training=Training(sequence_lengths=(longest,))).request, of
+        )
 
     assert [context(config), context(short), context(config, 700)] == [1024, 300, 700]
     assert context(config, longest=2000) == 2000  # a row of examples is that long

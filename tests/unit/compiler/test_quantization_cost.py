@@ -28,13 +28,21 @@ def stories(data_folder: Path) -> Path:
 
 def test_a_build_says_what_int4_costs_a_pretrained_model(stories: Path, tmp_path: Path) -> None:
     training = Training(sequence_lengths=(64,))
-    _, report = Personalizer(stories, "mesp", "torch", context=64, training=training, data=None).build_with_report(tmp_path / "b")
+    _, report = Personalizer(stories, "mesp", "torch", context=64, training=training, data=None).build_with_report(
+        tmp_path / "b"
+    )
     cost = report.quantization
     original = AutoModelForCausalLM.from_pretrained(stories, dtype=torch.float32)
     decoded = dequantized_reference(stories)
-    matrices = {name: value.numpy() for name, value in original.state_dict().items() if value.ndim == 2 and "lm_head" not in name}
+    matrices = {
+        name: value.numpy()
+        for name, value in original.state_dict().items()
+        if value.ndim == 2 and "lm_head" not in name
+    }
     others = decoded.state_dict()
-    wrong = sum(float(np.square(others[name].numpy() - value, dtype=np.float64).sum()) for name, value in matrices.items())
+    wrong = sum(
+        float(np.square(others[name].numpy() - value, dtype=np.float64).sum()) for name, value in matrices.items()
+    )
     size = sum(float(np.square(value, dtype=np.float64).sum()) for value in matrices.values())
     assert (cost.error.quantized, cost.error.kept) == (sum(value.size for value in matrices.values()), 0)
     assert cost.error.relative == pytest.approx((wrong / size) ** 0.5, rel=1e-4)
@@ -69,7 +77,9 @@ def test_both_losses_are_those_of_transformers(family: str, tmp_path: Path) -> N
     config = read_config(folder)
     random = np.random.default_rng(0)
     rows = TokenRows.from_rows(
-        TokenRow(random.integers(0, config.vocab_size, size).astype(np.int32), np.r_[0, np.ones(size - 1)].astype(np.uint8))
+        TokenRow(
+            random.integers(0, config.vocab_size, size).astype(np.int32), np.r_[0, np.ones(size - 1)].astype(np.uint8)
+        )
         for size in (17, 9, 12)
     )
     files = convert(folder, config, tmp_path / "weights", context=64)

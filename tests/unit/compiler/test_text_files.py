@@ -22,7 +22,12 @@ from tests.unit.cli.commands import bespoke
 from tests.unit.golden.bundles import byte_level_bpe
 
 pytestmark = pytest.mark.xdist_group("text_files")  # what one of them traced the others do not
-SMALL = {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 4}  # quickly planned
+SMALL = {
+    "num_hidden_layers": 2,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_attention_heads": 4,
+}  # quickly planned
 TEMPLATE = (
     "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}</s>{% endfor %}"
     "{% if add_generation_prompt %}<s>assistant: {% endif %}"
@@ -98,11 +103,15 @@ def test_a_tokenizer_that_the_core_does_not_run_is_refused_by_build_and_estimate
 
 
 @pytest.mark.slow
-def test_a_bundle_for_token_ids_only_has_no_text_and_says_what_to_give_it(model: Path, words: Path, tmp_path: Path) -> None:
+def test_a_bundle_for_token_ids_only_has_no_text_and_says_what_to_give_it(
+    model: Path, words: Path, tmp_path: Path
+) -> None:
     for name, folder in (("a", model), ("b", words)):
         made = personalizer(folder, text=False).build(tmp_path / name)
         manifest = json.loads((made / "manifest.json").read_text())
-        assert [manifest["text"][file] for file in ("tokenizer", "tokenizer_config", "tokenizer_bin", "turns")] == [None] * 4
+        assert [manifest["text"][file] for file in ("tokenizer", "tokenizer_config", "tokenizer_bin", "turns")] == [
+            None
+        ] * 4
         assert not (made / "text").exists()
         with PersonalModel.open(made, state=tmp_path / f"{name}.state") as user:
             with pytest.raises(DataError, match="this bundle takes token ids only") as caught:

@@ -78,7 +78,9 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_core_is_compiled_against_executorch(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
     scikit = Scikit(None)
     assert getattr(backend(scikit, monkeypatch), verb)("out") == "wheel.whl"
-    assert scikit.asked == [{"cmake.define.executorch_DIR": "/executorch/share/cmake", "cmake.define.BESPOKE_MLX": "OFF"}]
+    assert scikit.asked == [
+        {"cmake.define.executorch_DIR": "/executorch/share/cmake", "cmake.define.BESPOKE_MLX": "OFF"}
+    ]
 
 
 def test_the_engine_for_mlx_is_built_where_mlx_is_installed_in_our_version(
@@ -105,7 +107,8 @@ def test_a_variable_is_blamed_only_where_the_user_has_set_it(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize(
-    ("log", "reason"), [(NO_PACKAGE, '"executorch", but CMake did not find one'), (COMPILER, "'nosuch' was not declared")]
+    ("log", "reason"),
+    [(NO_PACKAGE, '"executorch", but CMake did not find one'), (COMPILER, "'nosuch' was not declared")],
 )
 def test_what_cannot_be_compiled_is_left_out_and_the_reason_kept(
     log: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

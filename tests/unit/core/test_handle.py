@@ -13,13 +13,15 @@ import pytest
 
 from bespoke import PersonalModel
 from bespoke.errors import Busy, StateError
-from tests.unit.personal_model.tiny import STEPS, add_numbers, numbers, tiny_bundle, tiny_folder  # noqa: F401
+from tests.unit.personal_model.tiny import STEPS, add_numbers, numbers, tiny_bundle, tiny_folder
+
+__all__ = ["tiny_bundle", "tiny_folder"]
 
 pytestmark = pytest.mark.xdist_group("tiny")
 
 
 @pytest.fixture
-def model(tiny_bundle: Path, tmp_path: Path) -> PersonalModel:  # noqa: F811
+def model(tiny_bundle: Path, tmp_path: Path) -> PersonalModel:
     model = PersonalModel.open(tiny_bundle, tmp_path / "state", runtime="torch")
     add_numbers(model)
     return model
@@ -42,7 +44,9 @@ class Training:
         self._go_on.set()
 
 
-def test_the_verbs_of_the_store_run_while_a_call_computes_and_another_that_computes_is_refused(model: PersonalModel) -> None:
+def test_the_verbs_of_the_store_run_while_a_call_computes_and_another_that_computes_is_refused(
+    model: PersonalModel,
+) -> None:
     training = Training(model)
     assert model.examples.add(numbers(50), id="meanwhile").created
     assert len(model.examples.list()) == len(model.examples) == 13
@@ -70,7 +74,7 @@ def test_closing_waits_for_the_call_that_runs_and_refuses_those_after_it(model: 
             call()  # type: ignore[operator]
 
 
-def test_a_model_that_is_dropped_lets_go_of_its_files(tiny_bundle: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_a_model_that_is_dropped_lets_go_of_its_files(tiny_bundle: Path, tmp_path: Path) -> None:
     model = PersonalModel.open(tiny_bundle, tmp_path / "dropped")
     assert held(tmp_path / "dropped") > 0
     del model
@@ -87,7 +91,9 @@ def held(folder: Path) -> int:
 
 def test_many_threads_add_and_each_example_is_there_once(model: PersonalModel) -> None:
     with ThreadPoolExecutor(8) as pool:
-        added = list(pool.map(lambda number: model.examples.add(numbers(number), id=f"same-{number % 50}"), [*range(50)] * 2))
+        added = list(
+            pool.map(lambda number: model.examples.add(numbers(number), id=f"same-{number % 50}"), [*range(50)] * 2)
+        )
     assert sum(one.created for one in added) == 50
     assert len(model.examples) == 62
     model.close()

@@ -17,11 +17,20 @@ from tests.conftest import REPOSITORY
 
 HEADER = re.sub(r"/\*.*?\*/", "", (REPOSITORY / "bindings/native/include/bespoke.h").read_text(), flags=re.DOTALL)
 PLAIN = {
-    "size_t": c.c_size_t, "int32_t": c.c_int32, "int64_t": c.c_int64, "uint64_t": c.c_uint64, "double": c.c_double,
-    "bespoke_status": c.c_int32, "void": None, "char *": c.c_char_p, "uint8_t *": c.c_char_p,
-}  # fmt: skip
+    "size_t": c.c_size_t,
+    "int32_t": c.c_int32,
+    "int64_t": c.c_int64,
+    "uint64_t": c.c_uint64,
+    "double": c.c_double,
+    "bespoke_status": c.c_int32,
+    "void": None,
+    "char *": c.c_char_p,
+    "uint8_t *": c.c_char_p,
+}
 STRUCTS = {**library.STRUCTS, **engine_table.STRUCTS}
-POINTED_TO = {name: struct for name, struct in STRUCTS.items() if name != "bespoke_engine"}  # of which an address is enough
+POINTED_TO = {
+    name: struct for name, struct in STRUCTS.items() if name != "bespoke_engine"
+}  # of which an address is enough
 OPAQUE = ("bespoke_model", "bespoke_session", "bespoke_cancel")
 
 
@@ -83,7 +92,9 @@ def test_the_structs_have_the_fields_of_the_header(struct: str) -> None:
     here = [(name, kind) for name, kind, *_ in STRUCTS[struct]._fields_]
     there = fields(struct)
     assert [name for name, _ in here] == [name for name, _ in there]
-    assert [kind for _, kind in here if not issubclass(kind, c._CFuncPtr)] == [kind for _, kind in there if kind is not None]
+    assert [kind for _, kind in here if not issubclass(kind, c._CFuncPtr)] == [
+        kind for _, kind in there if kind is not None
+    ]
 
 
 def test_an_error_of_the_core_has_its_class_and_its_four_parts(tmp_path: Path) -> None:
@@ -116,7 +127,9 @@ def test_a_core_without_its_library_says_what_to_run(fake_core: Path, monkeypatc
 def test_the_library_loads_in_a_process_that_has_torch_and_executorch_too(first: str) -> None:
     """In any order: the library brings ExecuTorch's own libraries with it."""
     last = "import torch; from executorch.extension.pybindings import portable_lib"
-    program = f"{first}\nfrom bespoke.core import library\nprint(library.load().plain('bespoke_version').decode())\n{last}"
+    program = (
+        f"{first}\nfrom bespoke.core import library\nprint(library.load().plain('bespoke_version').decode())\n{last}"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == (find().says["version"])

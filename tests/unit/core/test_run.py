@@ -43,7 +43,9 @@ def ask(bundle: str, **more: object) -> dict[str, object]:
 def test_steps_are_reported_and_the_report_is_what_the_core_said() -> None:
     told: list[Progress] = []
     report = run(ask("steps:5", settings={"steps": 5}), on_progress=told.append)
-    assert [(one.phase, one.step) for one in told] == [(phase, step) for step in range(1, 6) for phase in ("step", "commit")]
+    assert [(one.phase, one.step) for one in told] == [
+        (phase, step) for step in range(1, 6) for phase in ("step", "commit")
+    ]
     losses = [one.loss for one in told]
     assert losses[2:6] == [0.5, None, 1 / 3, None]
     assert losses[6] is not None

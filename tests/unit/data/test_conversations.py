@@ -68,7 +68,9 @@ def test_conversations_are_tokenized_as_transformers_does(
         (row,) = encoder.encode({"messages": messages}).rows
         assert row.tokens.tolist() == oracle.apply_chat_template(messages, tokenize=True, return_dict=False), messages
         asked = encoder.prompt_ids(messages[:-1])
-        expected = oracle.apply_chat_template(messages[:-1], tokenize=True, return_dict=False, add_generation_prompt=True)
+        expected = oracle.apply_chat_template(
+            messages[:-1], tokenize=True, return_dict=False, add_generation_prompt=True
+        )
         assert asked == expected, messages
         unknown += 0 in asked
     assert (unknown > 30) == (not byte_fallback)

@@ -186,7 +186,9 @@ def test_a_long_conversation_becomes_rows_behind_its_system_message_that_train_e
 ) -> None:
     whole, _ = only(ExampleEncoder(qwen, qwen_turns, "assistant", 4096).encode({"messages": SAID}))
     earlier, earlier_mask = only(ExampleEncoder(qwen, qwen_turns, "assistant", 4096).encode({"messages": SAID[:3]}))
-    left, left_mask = only(ExampleEncoder(qwen, qwen_turns, "assistant", 4096).encode({"messages": [SAID[0], *SAID[3:]]}))
+    left, left_mask = only(
+        ExampleEncoder(qwen, qwen_turns, "assistant", 4096).encode({"messages": [SAID[0], *SAID[3:]]})
+    )
     last = len(left_mask) - left_mask[::-1].index(1)
     for max_length in range(last - 1, len(whole) - 3):
         encoded = ExampleEncoder(qwen, qwen_turns, "assistant", max_length).encode({"messages": SAID})
@@ -213,7 +215,9 @@ def test_bos_stays_in_front_of_a_shortened_prompt(story: Tokenizer) -> None:
         assert sum(mask) == trained
 
 
-def test_a_completion_that_is_itself_too_long_keeps_its_beginning_and_its_prompt(story: Tokenizer, qwen: Tokenizer) -> None:
+def test_a_completion_that_is_itself_too_long_keeps_its_beginning_and_its_prompt(
+    story: Tokenizer, qwen: Tokenizer
+) -> None:
     example = {"prompt": "Say it", "completion": " all at once and then once more and again and again"}
     for tokenizer, with_bos in ((story, True), (qwen, False)):
         whole, whole_mask = only(ExampleEncoder(tokenizer, None, "assistant", 256).encode(example))

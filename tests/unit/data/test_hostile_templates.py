@@ -49,7 +49,7 @@ HOSTILE = {
     "half of a character": HONEST + "{{ '\\ud800' }}",
     "slow for long conversations only": "{% if messages | length > 3 %}" + LOOPS + "{% endif %}" + HONEST,
     "a file of many megabytes": HONEST + "{# " + "x" * LARGEST_TEMPLATE + " #}",
-}  # fmt: skip
+}
 
 
 def compiled(template: str) -> dict[str, object]:

@@ -25,23 +25,44 @@ from bespoke.data.turns_check import check_trained_as_asked
 from tests.checks import few_of
 from tests.unit.data.templates import published_folder
 
-NAMES = {"bos_token": "<|bos_token|>", "eos_token": "<|eos_token|>", "pad_token": "<|pad_token|>", "unk_token": "<|unk_token|>"}
+NAMES = {
+    "bos_token": "<|bos_token|>",
+    "eos_token": "<|eos_token|>",
+    "pad_token": "<|pad_token|>",
+    "unk_token": "<|unk_token|>",
+}
 DATE = "2024-07-26"
 AS_IT_IS = "as it is"
 # What is changed of the others, by a word of the note that the build gives; of a template and of trl's variant for training.
 OTHERS = {
-    "deepseek_r1_distill": "ends a prompt", "deepseek_r1_distill_training": "ends a prompt", "deepseekv3": "ends a prompt",
-    "deepseekv3_training": "ends a prompt", "glm4moe": "ends a prompt", "glm4moe_training": "ends a prompt",
-    "gptoss": "ends a prompt", "gptoss_training": "ends a prompt", "muse_glimmer": "ends a prompt",
-    "muse_glimmer_training": "ends a prompt", "qwen3_5_nothink": "before earlier answers",
-    "qwen3": "enable_thinking", "qwen3_training": "enable_thinking", "qwen3_5_think": "enable_thinking",
-    "qwen3_5_think_training": "enable_thinking", "qwen3_6": "enable_thinking", "qwen3_6_training": "enable_thinking",
-    "qwen3_8": "enable_thinking", "qwen3_8_training": "enable_thinking",
-    "nemotron_3_5_lightning": "enable_thinking", "nemotron_3_5_lightning_training": "enable_thinking",
-    "nemotron_3_nano": "enable_thinking", "nemotron_3_nano_training": "enable_thinking",
-    "nemotron_3_super": "enable_thinking", "nemotron_3_super_training": "enable_thinking",
-    "nemotron_3_ultra": "enable_thinking", "nemotron_3_ultra_training": "enable_thinking",
-}  # fmt: skip
+    "deepseek_r1_distill": "ends a prompt",
+    "deepseek_r1_distill_training": "ends a prompt",
+    "deepseekv3": "ends a prompt",
+    "deepseekv3_training": "ends a prompt",
+    "glm4moe": "ends a prompt",
+    "glm4moe_training": "ends a prompt",
+    "gptoss": "ends a prompt",
+    "gptoss_training": "ends a prompt",
+    "muse_glimmer": "ends a prompt",
+    "muse_glimmer_training": "ends a prompt",
+    "qwen3_5_nothink": "before earlier answers",
+    "qwen3": "enable_thinking",
+    "qwen3_training": "enable_thinking",
+    "qwen3_5_think": "enable_thinking",
+    "qwen3_5_think_training": "enable_thinking",
+    "qwen3_6": "enable_thinking",
+    "qwen3_6_training": "enable_thinking",
+    "qwen3_8": "enable_thinking",
+    "qwen3_8_training": "enable_thinking",
+    "nemotron_3_5_lightning": "enable_thinking",
+    "nemotron_3_5_lightning_training": "enable_thinking",
+    "nemotron_3_nano": "enable_thinking",
+    "nemotron_3_nano_training": "enable_thinking",
+    "nemotron_3_super": "enable_thinking",
+    "nemotron_3_super_training": "enable_thinking",
+    "nemotron_3_ultra": "enable_thinking",
+    "nemotron_3_ultra_training": "enable_thinking",
+}
 # They read a content as a list of parts, for images, and find nothing in a text.
 WITH_IMAGES = ("idefics3", "idefics3_training", "llava_next", "llava_next_training", "smolvlm", "smolvlm_training")
 
@@ -58,7 +79,9 @@ def byte_level() -> str:
     trainer = tokenizers.trainers.BpeTrainer(
         vocab_size=600, initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(), show_progress=False
     )
-    whole.train_from_iterator(["the user said hello to the assistant\n\nand a system answered: yes, no, please"] * 20, trainer)
+    whole.train_from_iterator(
+        ["the user said hello to the assistant\n\nand a system answered: yes, no, please"] * 20, trainer
+    )
     text: str = whole.to_str()
     return text
 
@@ -92,7 +115,11 @@ class Model:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             text: str = self.owner.apply_chat_template(
-                given, chat_template=self.template, tokenize=False, add_generation_prompt=generate, date_string="26 Jul 2024"
+                given,
+                chat_template=self.template,
+                tokenize=False,
+                add_generation_prompt=generate,
+                date_string="26 Jul 2024",
             )
         return text
 
@@ -105,7 +132,9 @@ def conversations(turns: Turns, count: int) -> list[list[dict[str, str]]]:
         roles = ["user", "assistant"] * chance.randint(1, 3)
         if number % 2 and turns.knows("start", "system", False):
             roles = ["system", *roles]
-        made.append([{"role": role, "content": " ".join(chance.choices(words, k=chance.randint(1, 6)))} for role in roles])
+        made.append(
+            [{"role": role, "content": " ".join(chance.choices(words, k=chance.randint(1, 6)))} for role in roles]
+        )
     return made
 
 

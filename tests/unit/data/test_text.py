@@ -151,7 +151,6 @@ def test_a_file_at_which_the_tokenizers_package_panics_is_refused(stories: Path)
         Tokenizer.from_bytes(json.dumps(document).encode())
 
 
-
 def test_a_vocabulary_that_holds_a_control_token_cannot_be_forged() -> None:
     # Whole words are looked up before merging here, so the word </s> would be the control token.
     bpe = tokenizers.models.BPE(

@@ -39,7 +39,9 @@ NO_END = (
 
 
 def text(turns: Turns, *roles: str, generate: bool = False) -> str:
-    return "".join(piece.text for piece in turns.render([{"role": role, "content": role[0]} for role in roles], generate))
+    return "".join(
+        piece.text for piece in turns.render([{"role": role, "content": role[0]} for role in roles], generate)
+    )
 
 
 def test_a_token_is_never_cut_by_what_two_endings_share() -> None:
@@ -91,13 +93,17 @@ def test_a_prompt_without_the_header_of_an_answer_gets_it() -> None:
 
 def test_headers_that_have_nothing_in_common_are_refused_with_both() -> None:
     template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}<end>{% endfor %}{% if add_generation_prompt %}<bot>{% endif %}"
-    with pytest.raises(TemplateError, match="'<end><bot>' at the end of a prompt, and '<end><assistant>' before an answer"):
+    with pytest.raises(
+        TemplateError, match="'<end><bot>' at the end of a prompt, and '<end><assistant>' before an answer"
+    ):
         compile_turns(template, {}, added_tokens=["<end>"])
 
 
 def test_a_template_that_leaves_out_the_systems_message_takes_none(story: Tokenizer) -> None:
-    template = "{% for m in messages %}{% if m.role != 'system' %}<{{ m.role }}>{{ m.content }}</s>{% endif %}{% endfor %}" \
-        "{% if add_generation_prompt %}<assistant>{% endif %}"  # fmt: skip
+    template = (
+        "{% for m in messages %}{% if m.role != 'system' %}<{{ m.role }}>{{ m.content }}</s>{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}<assistant>{% endif %}"
+    )
     turns = compile_turns(template, NAMES, added_tokens=story.added_tokens)
     assert text(turns, "user", "assistant") == "<user>u</s><assistant>a</s>"
     with pytest.raises(DataError, match="takes no system message"):
@@ -115,9 +121,11 @@ def test_a_turn_that_nothing_ends_gets_the_models_end_token(story: Tokenizer) ->
     notes: list[str] = []
     turns = compile_turns(NO_END, NAMES, added_tokens=story.added_tokens, note=notes.append)
     assert text(turns, "user", "assistant") == "USER: u\nASSISTANT: a</s>\n"
-    row = ExampleEncoder(story, turns, "assistant", 256).encode(
-        {"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Tom"}]}
-    ).rows[0]  # fmt: skip
+    row = (
+        ExampleEncoder(story, turns, "assistant", 256)
+        .encode({"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Tom"}]})
+        .rows[0]
+    )
     assert row.tokens[row.mask == 1][-1] == story.eos_id
     assert "'</s>' is put behind each" in notes[0]
 
@@ -125,16 +133,19 @@ def test_a_turn_that_nothing_ends_gets_the_models_end_token(story: Tokenizer) ->
 def test_a_turn_that_nothing_can_end_is_said() -> None:
     notes: list[str] = []
     compile_turns(NO_END, {}, note=notes.append)
-    assert notes == ["no token ends an answer of this chat template, and the model names no eos_token: answers end at max_tokens"]
+    assert notes == [
+        "no token ends an answer of this chat template, and the model names no eos_token: answers end at max_tokens"
+    ]
 
 
 def test_rows_that_do_not_begin_as_their_prompts_are_found(qwen: Tokenizer, qwen_turns: Turns) -> None:
     check_trained_as_asked(qwen, qwen_turns)
     other = [
         Glue(previous=g.previous, next=g.next, last=g.last, text=g.text.replace("assistant\n", "assistant "))
-        if (g.previous, g.next) == ("user", "generate") else g
+        if (g.previous, g.next) == ("user", "generate")
+        else g
         for g in qwen_turns.glue
-    ]  # fmt: skip
+    ]
     with pytest.raises(TemplateError, match="then trained words"):
         check_trained_as_asked(qwen, Turns(glue=tuple(other), trims=qwen_turns.trims, endings=qwen_turns.endings))
 
@@ -166,7 +177,9 @@ def write(folder: Path, name: str, document: dict[str, Any]) -> None:
     ],
 )
 def test_the_end_token_is_found_where_transformers_finds_it(folder: Path, file: str, document: dict[str, Any]) -> None:
-    (folder / "config.json").write_text(json.dumps({**json.loads((folder / "config.json").read_text()), "eos_token_id": None}))
+    (folder / "config.json").write_text(
+        json.dumps({**json.loads((folder / "config.json").read_text()), "eos_token_id": None})
+    )
     write(folder, file, document)
     own = Tokenizer.open(folder, special_token_settings(folder))
     assert own.eos_id == 2
@@ -180,7 +193,9 @@ def test_an_answer_ends_at_every_id_of_the_generation_config(folder: Path) -> No
 
 
 def test_a_name_that_no_file_has_is_missed_in_the_files() -> None:
-    with pytest.raises(TemplateError, match=r"eos_token, which no file of the model names; expected .* in tokenizer_config\.json"):
+    with pytest.raises(
+        TemplateError, match=r"eos_token, which no file of the model names; expected .* in tokenizer_config\.json"
+    ):
         compile_turns("{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ eos_token }}{% endfor %}", {})
 
 
@@ -188,8 +203,10 @@ def test_a_template_beyond_the_embedding_is_refused_at_build(folder: Path) -> No
     whole = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     whole.add_special_tokens(["<|im_start|>", "<|im_end|>"])
     whole.save(str(folder / "tokenizer.json"))
-    template = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}" \
-        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"  # fmt: skip
+    template = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
     (folder / "chat_template.jinja").write_text(template)
     with pytest.raises(ModelError, match=r"tokens with ids from 512 on: '<\|im_start\|>'.*; expected .* 512 rows"):
         rules(folder)

@@ -51,7 +51,9 @@ def test_a_rendered_conversation_is_read_back(
         assert read({"text": text}, "row 1") == {"messages": messages}
 
 
-def test_the_systems_message_of_the_template_need_not_be_written(qwen: Tokenizer, qwen_turns: Turns, cases: Path) -> None:
+def test_the_systems_message_of_the_template_need_not_be_written(
+    qwen: Tokenizer, qwen_turns: Turns, cases: Path
+) -> None:
     read = reader(qwen, qwen_turns).read
     for line in (cases / "01_text_with_template_tokens" / "data.jsonl").read_text().splitlines():
         messages: Any = read(json.loads(line), "row")["messages"]

@@ -22,16 +22,22 @@ LENGTH = 12
 WORDS = "the cat sat on a mat and then it went home to sleep for a while because it was tired of sitting there"
 
 
-def build(folder: Path, family: str, optimizers: Any, *, target: str = "torch", text: bool = False, **training: Any) -> Path:
+def build(
+    folder: Path, family: str, optimizers: Any, *, target: str = "torch", text: bool = False, **training: Any
+) -> Path:
     """A bundle of a tiny model of this family; with `text` it has two blocks and a byte-level BPE of 300 tokens."""
     model = tiny_model(
-        family, folder / "model", dtype="bfloat16" if family.startswith("gemma") else "float32",
+        family,
+        folder / "model",
+        dtype="bfloat16" if family.startswith("gemma") else "float32",
         **({"vocab_size": 300, "num_hidden_layers": 2} if text else {}),
-    )  # fmt: skip
+    )
     if text:
         byte_level_bpe().save(str(model / "tokenizer.json"))
     settings = Training(**{"sequence_lengths": (LENGTH,), "batch_size": 2, "steps": 20, **training})
-    Personalizer(model, optimizers, target, lora=Lora(rank=3, alpha=6.0), training=settings, data=None).build(folder / "bundle")
+    Personalizer(model, optimizers, target, lora=Lora(rank=3, alpha=6.0), training=settings, data=None).build(
+        folder / "bundle"
+    )
     return folder / "bundle"
 
 
@@ -40,9 +46,11 @@ def byte_level_bpe() -> tokenizers.Tokenizer:
     one.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     one.decoder = tokenizers.decoders.ByteLevel()
     trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=300, special_tokens=["<s>", "</s>"], initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        vocab_size=300,
+        special_tokens=["<s>", "</s>"],
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
-    )  # fmt: skip
+    )
     one.train_from_iterator([WORDS] * 4, trainer)
     return one
 

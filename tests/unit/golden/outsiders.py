@@ -85,7 +85,11 @@ class LoraFA(Exact):
     name = "lora_fa"
 
     def step(self, b: PlanBuilder, gradients: Gradients, options: Any) -> None:
-        update(b, (({n: p for n, p in adapter.items() if n.endswith("lora_B")}, grads) for adapter, grads in gradients), options)
+        update(
+            b,
+            (({n: p for n, p in adapter.items() if n.endswith("lora_B")}, grads) for adapter, grads in gradients),
+            options,
+        )
 
 
 class HeavyBall(Exact):
@@ -99,11 +103,19 @@ class HeavyBall(Exact):
     def step(self, b: PlanBuilder, gradients: Gradients, options: Any) -> None:
         for p, g, clip in summed_gradients(b, gradients):
             u = b.state(p, "u")
-            b.store([p, u], list(b.call(heavy_ball, p, g, u, b.scalar("learning_rate"), clip, momentum=options.momentum)))
+            b.store(
+                [p, u], list(b.call(heavy_ball, p, g, u, b.scalar("learning_rate"), clip, momentum=options.momentum))
+            )
 
 
 def heavy_ball(
-    p: torch.Tensor, g: torch.Tensor, u: torch.Tensor, lr: torch.Tensor, clip: dict[str, torch.Tensor], *, momentum: float
+    p: torch.Tensor,
+    g: torch.Tensor,
+    u: torch.Tensor,
+    lr: torch.Tensor,
+    clip: dict[str, torch.Tensor],
+    *,
+    momentum: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     u = momentum * u + (g * clip["factor"] if clip else g)
     return p - lr * u, u

@@ -44,13 +44,15 @@ def shown(plugin: Any, options: Settings, **training: Any) -> Stepped:
     ("plugin", "options"),
     few_rows_of(
         [
-            (plugins.get("optimizer", "mebp"), FirstOrderOptions), (plugins.get("optimizer", "mesp"), FirstOrderOptions),
-            (outsiders.Sketched(), outsiders.Sketched.Options), (outsiders.LoraFA(), FirstOrderOptions),
+            (plugins.get("optimizer", "mebp"), FirstOrderOptions),
+            (plugins.get("optimizer", "mesp"), FirstOrderOptions),
+            (outsiders.Sketched(), outsiders.Sketched.Options),
+            (outsiders.LoraFA(), FirstOrderOptions),
         ],
         (1, 2),
     ),
     ids=lambda value: getattr(value, "name", ""),
-)  # fmt: skip
+)
 def test_the_rules_of_the_library_are_known_also_with_further_options(plugin: Any, options: type[Any]) -> None:
     found = [
         shown(plugin, options(update="sgd")),
@@ -84,7 +86,9 @@ def test_only_the_pieces_that_a_plan_stores_are_trained() -> None:
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
-def test_a_rule_of_its_own_leaves_gradients_only_where_they_are_summed(plugin: Any, options: Any, training: Any) -> None:
+def test_a_rule_of_its_own_leaves_gradients_only_where_they_are_summed(
+    plugin: Any, options: Any, training: Any
+) -> None:
     found = shown(plugin, options, **training)
     assert found.rule is None
     assert (found.gradient is not None) == bool(training)
@@ -95,14 +99,18 @@ def test_a_plan_that_cannot_be_what_is_promised_is_refused(own: Any) -> None:
     case = Case.of("plain", 7, 2)
     plan = planned(own, own.Options(), case)
     for options in (ZerothOrderOptions(queries=2), own.Options()):
-        with pytest.raises(PluginError, match=rf"'{own.name}', promises = 'two_sided.*not replayable and records 0 values"):
+        with pytest.raises(
+            PluginError, match=rf"'{own.name}', promises = 'two_sided.*not replayable and records 0 values"
+        ):
             check_promise(GoldenMethod(own.name, "two_sided_loss_difference", options, case.training, [plan]))
 
 
 def test_a_loss_of_arrays_of_its_own_promises_nothing() -> None:
     m, _ = method(plugins.get("optimizer", "simpo"), plugins.get("optimizer", "simpo").Options())
     check_promise(m)
-    with pytest.raises(PluginError, match=r"'exact_gradients'.*read the arrays rejected_mask, rejected_targets, rejected_tokens"):
+    with pytest.raises(
+        PluginError, match=r"'exact_gradients'.*read the arrays rejected_mask, rejected_targets, rejected_tokens"
+    ):
         check_promise(GoldenMethod(m.name, "exact_gradients", m.options, m.training, m.plans))
 
 
@@ -115,16 +123,20 @@ def test_a_plan_that_records_fewer_numbers_than_queries_is_refused() -> None:
 
 def test_a_plan_without_a_curvature_scales_by_none() -> None:
     m, _ = method(plugins.get("optimizer", "mezo"), ZerothOrderOptions())
-    with pytest.raises(PluginError, match=r"replayable and records 1 values.*a recorded slope and a recorded curvature"):
+    with pytest.raises(
+        PluginError, match=r"replayable and records 1 values.*a recorded slope and a recorded curvature"
+    ):
         check_promise(GoldenMethod(m.name, "curvature_scaled_difference", CurvatureOptions(), m.training, m.plans))
 
 
 # ---- a bundle of methods from outside --------------------------------------------------------------------------------------
 
 METHODS = {
-    "sketched": {}, "shaded": {"queries": 2, "learning_rate": 1e-4}, "lora_fa": {"update": "sgd", "clip_norm": 0.5},
+    "sketched": {},
+    "shaded": {"queries": 2, "learning_rate": 1e-4},
+    "lora_fa": {"update": "sgd", "clip_norm": 0.5},
     "heavy_ball": {"accumulation": 2, "clip_norm": 0.5, "learning_rate": 1e-3},
-}  # fmt: skip
+}
 SITE = {"golden_outsiders": "from tests.unit.golden.outsiders import register_optimizers  # noqa: F401\n"}
 
 

@@ -186,10 +186,13 @@ def test_a_dropped_store_is_found_by_its_piece(bundle: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("plan", "section", "found"),
     few_rows_of(
-        [(PLAN, "evaluate_step", "evaluation loss"), *((ANSWERS, section, "next-token loss") for section in ("prefill", "decode"))],
+        [
+            (PLAN, "evaluate_step", "evaluation loss"),
+            *((ANSWERS, section, "next-token loss") for section in ("prefill", "decode")),
+        ],
         (2,),
     ),
-)  # fmt: skip
+)
 def test_a_dropped_addition_is_found_by_its_section(
     bundle: Path, tmp_path: Path, plan: str, section: str, found: str
 ) -> None:
@@ -254,10 +257,13 @@ def shorter_gradient(arrays: dict[str, np.ndarray]) -> None:
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (other_version, "version 2"), (without_tokens, "'tokens'"), (beyond_the_vocabulary, "1000000"),
-        (without_a_gradient, "o_proj.lora_B"), (shorter_gradient, "o_proj.lora_B"),
+        (other_version, "version 2"),
+        (without_tokens, "'tokens'"),
+        (beyond_the_vocabulary, "1000000"),
+        (without_a_gradient, "o_proj.lora_B"),
+        (shorter_gradient, "o_proj.lora_B"),
     ],
-)  # fmt: skip
+)
 def test_a_damaged_golden_file_is_refused(
     bundle: Path, tmp_path: Path, change: Callable[[dict[str, np.ndarray]], None], named: str
 ) -> None:
@@ -292,7 +298,9 @@ def test_a_dropped_store_of_an_adamw_step_is_found_by_its_update(tmp_path: Path)
     stored: list[str] = []
 
     def change(plan: dict[str, Any]) -> None:
-        lost = drop(plan, "train_step", lambda i: i["op"] == "store" and plan["values"][i["state"]]["role"] == "adapter")
+        lost = drop(
+            plan, "train_step", lambda i: i["op"] == "store" and plan["values"][i["state"]]["role"] == "adapter"
+        )
         stored.append(plan["values"][lost["state"]]["place"]["name"])
 
     error = refused(changed(built, tmp_path / "b", PLAN, document(change)))

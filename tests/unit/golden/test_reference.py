@@ -67,7 +67,9 @@ def test_block_by_block_is_the_whole_model(tmp_path: Path, family: str) -> None:
         assert lane.gradients.keys() == parameters.keys()
         for name, parameter in parameters.items():
             reference = parameter.grad.double()
-            assert torch.linalg.norm(lane.gradients[name].double() - reference) <= tolerance * torch.linalg.norm(reference), name
+            assert torch.linalg.norm(lane.gradients[name].double() - reference) <= tolerance * torch.linalg.norm(
+                reference
+            ), name
 
 
 def test_golden_vectors_are_the_same_bytes_every_time(tmp_path: Path) -> None:
@@ -84,7 +86,9 @@ def test_golden_vectors_are_the_same_bytes_every_time(tmp_path: Path) -> None:
 
 def test_golden_vectors_are_the_same_bytes_with_any_number_of_threads(tmp_path: Path) -> None:
     """Of this shape torch's sums come out differently with 1, 2 and 7 threads."""
-    folder = tiny_model("llama", tmp_path / "model", num_hidden_layers=1, hidden_size=128, intermediate_size=512, vocab_size=4000)
+    folder = tiny_model(
+        "llama", tmp_path / "model", num_hidden_layers=1, hidden_size=128, intermediate_size=512, vocab_size=4000
+    )
     config = read_config(folder)
     methods = [GoldenMethod("own", "exact_gradients", FirstOrderOptions(), Training(sequence_lengths=(13,)), [])]
     model, files = ModelSpec(config, Lora()), convert(folder, config, tmp_path / "weights", context=64)
@@ -107,13 +111,17 @@ def test_of_a_method_that_promises_nothing_the_first_loss_is_what_torch_computes
     plan, files, functions = of(bundle)
     sgd, training = FirstOrderOptions(update="sgd"), Training(sequence_lengths=(LENGTH,), batch_size=plan.batch_size)
     golden = make_golden(
-        folder, model, files, initial_adapter(model, 0),
+        folder,
+        model,
+        files,
+        initial_adapter(model, 0),
         [
             GoldenMethod("own", None, sgd, training, [plan], functions=functions),
             GoldenMethod("exact", "exact_gradients", sgd, training, [plan]),
         ],
-        LENGTH, None,
-    )  # fmt: skip
+        LENGTH,
+        None,
+    )
     own, exact = golden.document.methods
     assert (own.recorded, own.moved, own.gradient) == ([], [], None)
     assert [loss.value for loss in own.losses] == pytest.approx([exact.losses[0].value], rel=1e-5)
@@ -138,7 +146,9 @@ def test_tolerances_are_never_below_the_floor(bundle: Path) -> None:
 
     with open_bundle(bundle) as opened:
         shapes = {name: array.shape for name, array in opened.mapped(opened.manifest.adapter).items()}
-        golden = read_golden(opened.mapped("golden/golden.safetensors"), "golden", shapes, opened.manifest.text.vocab_size)
+        golden = read_golden(
+            opened.mapped("golden/golden.safetensors"), "golden", shapes, opened.manifest.text.vocab_size
+        )
     for piece in golden.document.pieces:
         assert piece.gradient is not None
         assert piece.gradient.norm.tolerance >= 1e-5 * piece.gradient.norm.value

@@ -143,16 +143,20 @@ MISUSE: dict[str, tuple[Callable[[PlanBuilder], Any], str]] = {
     "a number as an operand": (lambda b: b.call(double, 3.0), "an operand of type float"),
     "a tensor as an operand": (lambda b: b.call(double, torch.zeros(3)), "an operand of type Tensor"),
     "a place for what is no result": (
-        lambda b: b.call(pair, b.zeros((4, 3)), into={"half": b.zeros((4, 3))}), "a place for a result 'half'",
+        lambda b: b.call(pair, b.zeros((4, 3)), into={"half": b.zeros((4, 3))}),
+        "a place for a result 'half'",
     ),
     "two places for one result": (
-        lambda b: b.call(double, b.zeros((4, 3)), into=b.zeros((4, 3)), add_to=b.zeros((4, 3))), "two places",
+        lambda b: b.call(double, b.zeros((4, 3)), into=b.zeros((4, 3)), add_to=b.zeros((4, 3))),
+        "two places",
     ),
     "a place of another shape": (
-        lambda b: b.call(double, b.zeros((4, 3)), into=b.zeros((5, 3))), "into a value of float32 [5, 3]",
+        lambda b: b.call(double, b.zeros((4, 3)), into=b.zeros((5, 3))),
+        "into a value of float32 [5, 3]",
     ),
     "a place of another dtype": (
-        lambda b: b.call(double, b.zeros((4, 3)), add_to=b.zeros((4, 3), "int64")), "add_to a value of int64 [4, 3]",
+        lambda b: b.call(double, b.zeros((4, 3)), add_to=b.zeros((4, 3), "int64")),
+        "add_to a value of int64 [4, 3]",
     ),
     "a store to what is no state": (lambda b: b.store(b.zeros((2, 64)), piece(b)), "for a value of role temporary"),
     "a store of another shape": (lambda b: b.store(piece(b), b.zeros((2, 3))), "float32 [2, 3]"),
@@ -160,7 +164,8 @@ MISUSE: dict[str, tuple[Callable[[PlanBuilder], Any], str]] = {
     "a store to some rows": (lambda b: b.store(piece(b).rows(0, 1), b.zeros((1, 64))), "role adapter"),
     "fewer values than pieces": (lambda b: b.store([piece(b), piece(b)], [b.zeros((2, 64))]), "1 values for 2 pieces"),
     "two shapes of one state": (
-        lambda b: (b.state(piece(b), "m", shape=(3,)), b.state(piece(b), "m", shape=(4,))), "the shape [4]",
+        lambda b: (b.state(piece(b), "m", shape=(3,)), b.state(piece(b), "m", shape=(4,))),
+        "the shape [4]",
     ),
     "a state of what is no adapter": (lambda b: b.state(b.zeros((2, 64)), "m"), "a value of role temporary"),
     "a state of a weight": (lambda b: b.state(b.weights("block_00")["input_norm"], "m"), "a value of role weight"),
@@ -175,23 +180,33 @@ MISUSE: dict[str, tuple[Callable[[PlanBuilder], Any], str]] = {
     "a state named as the sum of gradients": (lambda b: b.state(piece(b), "gradient"), "the name 'gradient'"),
     "a state without elements": (lambda b: b.state(piece(b), "m", shape=(0, 3)), "the shape (0, 3)"),
     "a state of less than nothing": (lambda b: b.state(piece(b), "m", shape=(-1,)), "the shape (-1,)"),
-    "a state whose shape holds no integers": (lambda b: b.state(piece(b), "m", shape=(2.0, True)), "the shape (2.0, True)"),  # type: ignore[arg-type]
+    "a state whose shape holds no integers": (
+        lambda b: b.state(piece(b), "m", shape=(2.0, True)),
+        "the shape (2.0, True)",
+    ),  # type: ignore[arg-type]
     "a state whose shape is a number": (lambda b: b.state(piece(b), "m", shape=3), "the shape 3"),  # type: ignore[arg-type]
     "a state of nine dimensions": (lambda b: b.state(piece(b), "m", shape=(1,) * 9), "the shape (1, 1"),
-    "a state that no file could hold": (lambda b: b.state(piece(b), "m", shape=(2**20, 2**20)), "the shape [1048576, 1048576]"),
+    "a state that no file could hold": (
+        lambda b: b.state(piece(b), "m", shape=(2**20, 2**20)),
+        "the shape [1048576, 1048576]",
+    ),
     "another shape than the piece's, which a state has": (
-        lambda b: (b.state(piece(b), "m"), b.state(piece(b), "m", shape=(3,))), "the shape [3]",
+        lambda b: (b.state(piece(b), "m"), b.state(piece(b), "m", shape=(3,))),
+        "the shape [3]",
     ),
     "noise of what is no adapter": (lambda b: b.noise(b.zeros((2, 64))), "a value of role temporary"),
     "noise of some rows": (lambda b: b.noise(piece(b).rows(0, 1)), "some of its rows"),
     "a record of some rows": (lambda b: b.record(b.zeros((4, 3)).rows(0, 1)), "some of its rows"),
     "a metric of some rows": (lambda b: b.emit(loss=b.zeros((4,)).rows(0, 1)), "some of its rows"),
-    "two dtypes of one array": (lambda b: (b.array("x", "int64"), b.array("x", "float32")), "float32, and int64 before"),
+    "two dtypes of one array": (
+        lambda b: (b.array("x", "int64"), b.array("x", "float32")),
+        "float32, and int64 before",
+    ),
     "an array named as the mask": (lambda b: b.array("mask", "float32"), "float32"),
     "an array of copies": (lambda b: b.array("x*2", "int64"), "int64"),
     "an array of bytes": (lambda b: b.array("x", "uint8"), "uint8"),  # type: ignore[arg-type]
     "an accumulator without micro-batches": (lambda b: b.accumulator(piece(b)), "a training without accumulation"),
-}  # fmt: skip
+}
 
 
 def builder_with(b: PlanBuilder, choices: dict[str, Any]) -> PlanBuilder:

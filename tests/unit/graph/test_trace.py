@@ -121,7 +121,12 @@ def test_operands_are_named_by_where_they_come_from() -> None:
 
     pair = QuantizedWeight(like(8, 16, dtype="uint8"), like(8, 1, dtype="float16"), 20)
     graph = trace(Tracer(), f, like(5, 20), {"q_proj": pair, "bias": like(8)})
-    assert [spec.name for spec in graph.inputs] == ["x", "weights.q_proj.codes", "weights.q_proj.scales", "weights.bias"]
+    assert [spec.name for spec in graph.inputs] == [
+        "x",
+        "weights.q_proj.codes",
+        "weights.q_proj.scales",
+        "weights.bias",
+    ]
     assert [(spec.shape, spec.dtype) for spec in graph.outputs] == [((5, 8), "float32"), ((5, 20), "float32")]
 
 

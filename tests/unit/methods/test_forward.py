@@ -17,7 +17,9 @@ def builder(llama: ModelSpec, length: int, rows: int, choices: dict[str, int]) -
 
 
 @pytest.mark.parametrize("window", [UNLIMITED, 1, 8, 40, 200])
-@pytest.mark.parametrize(("length", "size"), [(1, 1), (63, 63), (64, 64), (129, 64), (257, 128), (300, 256), (1000, 1000)])
+@pytest.mark.parametrize(
+    ("length", "size"), [(1, 1), (63, 63), (64, 64), (129, 64), (257, 128), (300, 256), (1000, 1000)]
+)
 def test_a_tile_sees_every_key_that_its_queries_may(length: int, size: int, window: int, llama: ModelSpec) -> None:
     tiles = query_tiles(builder(llama, length, 3, {"query_tile": size}), length, 3, window)
     rows = [row for tile in tiles for row in range(*tile.rows)]
@@ -40,12 +42,15 @@ def test_keys_that_no_query_sees_are_left_out(llama: ModelSpec) -> None:
     assert sum((t.rows[1] - t.rows[0]) * (t.keys[1] - t.keys[0]) for t in narrow) < seen * 2 // 3
 
 
-@pytest.mark.parametrize(("length", "rows", "expected"), [
-    (300, 1, [((0, 256), (0, 256)), ((256, 300), (256, 300))]),
-    (300, 2, [((0, 256), (0, 256)), ((256, 300), (256, 300)), ((300, 556), (0, 256)), ((556, 600), (256, 300))]),
-    (100, 5, [((0, 200), (0, 100)), ((200, 400), (0, 100)), ((400, 500), (0, 100))]),
-    (100, 2, [((0, 200), (0, 100))]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("length", "rows", "expected"),
+    [
+        (300, 1, [((0, 256), (0, 256)), ((256, 300), (256, 300))]),
+        (300, 2, [((0, 256), (0, 256)), ((256, 300), (256, 300)), ((300, 556), (0, 256)), ((556, 600), (256, 300))]),
+        (100, 5, [((0, 200), (0, 100)), ((200, 400), (0, 100)), ((400, 500), (0, 100))]),
+        (100, 2, [((0, 200), (0, 100))]),
+    ],
+)
 def test_rows_come_as_whole_sequences_or_as_parts_of_one(
     length: int, rows: int, expected: list[object], llama: ModelSpec
 ) -> None:

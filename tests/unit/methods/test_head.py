@@ -31,12 +31,18 @@ def random(*shape: int, seed: int, scale: float = 1.0) -> torch.Tensor:
 
 class Case:
     def __init__(self, scale: float = 1.0) -> None:
-        self.x, self.norm, self.table = random(14, HIDDEN, seed=0), random(HIDDEN, seed=1), random(VOCABULARY, HIDDEN, seed=2)
+        self.x, self.norm, self.table = (
+            random(14, HIDDEN, seed=0),
+            random(HIDDEN, seed=1),
+            random(VOCABULARY, HIDDEN, seed=2),
+        )
         self.table *= scale
         generator = torch.Generator().manual_seed(3)
         self.targets = torch.randint(0, VOCABULARY, (2, 7), generator=generator)
         self.mask = torch.tensor([[1, 0, 1, 1, 0, 0, 1], [0] * 7], dtype=torch.float64)
-        self.tokens = torch.tensor(9.0, dtype=torch.float64)  # more than this micro-batch has: another one brings the rest
+        self.tokens = torch.tensor(
+            9.0, dtype=torch.float64
+        )  # more than this micro-batch has: another one brings the rest
 
     def in_chunks(self, model: ModelSpec, chunk: int, *, gradient: bool = True) -> tuple[dict[str, torch.Tensor], Any]:
         h, state = head.head_start(self.x, self.norm, model=model, gradient=gradient)

@@ -34,9 +34,18 @@ def test_adamw_is_torchs(options: dict[str, Any]) -> None:
         theirs.grad = random(7, 5, seed=step)
         rule.step()
         p, m, v = adamw(
-            p, random(7, 5, seed=step), m, v, torch.tensor(0.03, dtype=torch.float64), torch.tensor(float(step)).double(),
-            {}, beta1=settings["betas"][0], beta2=settings["betas"][1], epsilon=settings["eps"], decay=settings["weight_decay"],
-        )  # fmt: skip
+            p,
+            random(7, 5, seed=step),
+            m,
+            v,
+            torch.tensor(0.03, dtype=torch.float64),
+            torch.tensor(float(step)).double(),
+            {},
+            beta1=settings["betas"][0],
+            beta2=settings["betas"][1],
+            epsilon=settings["eps"],
+            decay=settings["weight_decay"],
+        )
         torch.testing.assert_close(p, theirs.detach(), **EXACT)
 
 
@@ -107,7 +116,9 @@ def test_a_blocks_gradients_are_used_before_the_next_blocks_are_made(builder: Ca
     for one, group in enumerate(("block_02", "block_01", "block_00")):
         of_block = [place for place, line in enumerate(found) if line.endswith(group)]
         assert len(of_block) > 1
-        assert max(of_block) < min([p for p, line in enumerate(found) if line.endswith(f"block_0{1 - one}")], default=len(found))
+        assert max(of_block) < min(
+            [p for p, line in enumerate(found) if line.endswith(f"block_0{1 - one}")], default=len(found)
+        )
 
 
 @pytest.mark.parametrize(("rule", "stored"), [("sgd", 1), ("adamw", 3)])

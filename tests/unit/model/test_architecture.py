@@ -167,10 +167,13 @@ def test_what_the_decoder_cannot_be_is_refused_by_name(case: str, tmp_path: Path
 @pytest.mark.parametrize(
     ("change", "got"),
     [
-        ({"layer_types": ["x"]}, '["x"]'), ({"attention_bias": True}, "true (biases on the attention's output)"),
-        ({"hidden_size": [None]}, "[null]"), ({"rope_scaling": [True]}, "[true]"), ({"hidden_act": "gelu"}, "gelu"),
+        ({"layer_types": ["x"]}, '["x"]'),
+        ({"attention_bias": True}, "true (biases on the attention's output)"),
+        ({"hidden_size": [None]}, "[null]"),
+        ({"rope_scaling": [True]}, "[true]"),
+        ({"hidden_act": "gelu"}, "gelu"),
     ],
-)  # fmt: skip
+)
 def test_values_are_shown_as_config_json_has_them(change: dict[str, Any], got: str, tmp_path: Path) -> None:
     with pytest.raises(ModelError) as caught:
         read_config(write(tmp_path, PUBLISHED["Qwen2.5-0.5B"] | change))

@@ -28,7 +28,9 @@ LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down
 WIDE = {"hidden_size": 64, "intermediate_size": 256, "num_hidden_layers": 1}
 
 
-def packed(folder: Path, group: int | None, dtype: torch.dtype = torch.bfloat16, **changes: object) -> dict[str, torch.Tensor]:
+def packed(
+    folder: Path, group: int | None, dtype: torch.dtype = torch.bfloat16, **changes: object
+) -> dict[str, torch.Tensor]:
     """Packs the linears of a tiny model in `folder` by the owner's package. Returns what that package decodes them to."""
     tiny_model("llama", folder, **WIDE)
     strategy = {"strategy": "channel"} if group is None else {"strategy": "group", "group_size": group}
@@ -42,11 +44,15 @@ def packed(folder: Path, group: int | None, dtype: torch.dtype = torch.bfloat16,
         weight = tensors.pop(name)
         grouped = weight.reshape(weight.shape[0], -1, group or weight.shape[1])
         scale = (grouped.abs().amax(-1) / 7.5).to(dtype)
-        state = {"weight": weight, "weight_scale": scale, "weight_zero_point": torch.zeros_like(scale, dtype=torch.int8)}
+        state = {
+            "weight": weight,
+            "weight_scale": scale,
+            "weight_zero_point": torch.zeros_like(scale, dtype=torch.int8),
+        }
         made = PackedQuantizationCompressor.compress(state, scheme)
         decoded[name] = PackedQuantizationCompressor.decompress(
             {**made, "weight_scale": made["weight_scale"].float()}, scheme
-        )["weight"]  # fmt: skip
+        )["weight"]
         base = name.removesuffix("weight")
         tensors |= {base + part: value for part, value in made.items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
@@ -83,7 +89,9 @@ def test_a_scale_that_fp16_cannot_hold_has_its_rows_quantized(tmp_path: Path) ->
 def test_a_bundle_is_built_whose_golden_values_hold_and_which_can_be_merged(tmp_path: Path) -> None:
     decoded = packed(tmp_path / "model", 32)
     training = Training(sequence_lengths=(16,), batch_size=1, steps=3)
-    bundle = Personalizer(tmp_path / "model", "mesp", "torch", context=32, training=training, text=False).build(tmp_path / "bundle")
+    bundle = Personalizer(tmp_path / "model", "mesp", "torch", context=32, training=training, text=False).build(
+        tmp_path / "bundle"
+    )
     with open_bundle(bundle) as made:
         assert made.manifest.model.architecture == "llama"
     with PersonalModel.open(bundle, tmp_path / "state") as model:
@@ -99,14 +107,17 @@ def test_a_bundle_is_built_whose_golden_values_hold_and_which_can_be_merged(tmp_
         pytest.param({"format": "int-quantized"}, "int-quantized", id="another format"),
         pytest.param({"kv_cache_scheme": {"num_bits": 8}}, "kv_cache_scheme", id="a quantized cache"),
         pytest.param({"config_groups": {"g": {"weights": {"num_bits": 8}}}}, "weights.num_bits", id="eight bits"),
-        pytest.param({"config_groups": {"g": {"weights": {"num_bits": 4, "symmetric": False}}}}, "symmetric", id="asymmetric"),
         pytest.param(
-            {"config_groups": {"g": {"weights": {"num_bits": 4}, "input_activations": {"num_bits": 8}}}}, "input_activations",
+            {"config_groups": {"g": {"weights": {"num_bits": 4, "symmetric": False}}}}, "symmetric", id="asymmetric"
+        ),
+        pytest.param(
+            {"config_groups": {"g": {"weights": {"num_bits": 4}, "input_activations": {"num_bits": 8}}}},
+            "input_activations",
             id="quantized activations",
         ),
         pytest.param({"config_groups": []}, "config_groups", id="no groups"),
     ],
-)  # fmt: skip
+)
 def test_other_forms_are_refused_by_name(change: dict[str, object], words: str, tmp_path: Path) -> None:
     packed(tmp_path / "model", 32, **change)
     with pytest.raises(UnsupportedModel, match=words):
@@ -120,7 +131,9 @@ def test_other_forms_are_refused_by_name(change: dict[str, object], words: str, 
         pytest.param("weight_scale", torch.full((64, 2), float("nan"), dtype=torch.bfloat16), ModelError, id="NaN"),
         pytest.param("weight_scale", torch.ones(64, 3, dtype=torch.bfloat16), UnsupportedModel, id="three groups"),
         pytest.param("weight_packed", torch.ones(64, 8), ModelError, id="floats for words"),
-        pytest.param("weight_g_idx", torch.zeros(64, dtype=torch.int32), UnsupportedModel, id="groups in another order"),
+        pytest.param(
+            "weight_g_idx", torch.zeros(64, dtype=torch.int32), UnsupportedModel, id="groups in another order"
+        ),
     ],
 )
 def test_damaged_tensors_are_errors(part: str, value: torch.Tensor, error: type, tmp_path: Path) -> None:

@@ -25,7 +25,13 @@ from bespoke.model.families import read_config
 from tests.models import tiny_model
 from tests.unit.cli.commands import bespoke
 
-SIZES = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 4, "vocab_size": 400}
+SIZES = {
+    "num_hidden_layers": 2,
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "num_attention_heads": 4,
+    "vocab_size": 400,
+}
 
 
 @pytest.fixture
@@ -51,8 +57,15 @@ def made_by_the_command(error: ModelError, out: Path) -> None:
     import mlx_lm
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    (command,) = re.findall(r"(?:AutoModelForCausalLM|AutoTokenizer|mlx_lm)\.\w+\(.*?\)(?:\.\w+\(.*?\))*(?=$|,|;)", error.next_step)
-    names = {"AutoModelForCausalLM": AutoModelForCausalLM, "AutoTokenizer": AutoTokenizer, "mlx_lm": mlx_lm, "OUT": str(out)}
+    (command,) = re.findall(
+        r"(?:AutoModelForCausalLM|AutoTokenizer|mlx_lm)\.\w+\(.*?\)(?:\.\w+\(.*?\))*(?=$|,|;)", error.next_step
+    )
+    names = {
+        "AutoModelForCausalLM": AutoModelForCausalLM,
+        "AutoTokenizer": AutoTokenizer,
+        "mlx_lm": mlx_lm,
+        "OUT": str(out),
+    }
     eval(command, names)
 
 
@@ -85,7 +98,9 @@ def test_a_stale_index_beside_a_whole_file_is_passed_over_as_in_transformers(fol
     index = {"metadata": {}, "weight_map": dict.fromkeys(names, "model-00001-of-00002.safetensors")}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     check_same(weights(folder), as_transformers_reads(folder))
-    with pytest.warns(BuildWarning, match=r"model.safetensors is taken as the whole model.*index.json and its files are not read"):
+    with pytest.warns(
+        BuildWarning, match=r"model.safetensors is taken as the whole model.*index.json and its files are not read"
+    ):
         personalizer(folder).estimate()
 
 
@@ -103,7 +118,9 @@ def with_adapter(folder: Path) -> Path:
     import peft
     from transformers import AutoModelForCausalLM
 
-    adapted = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(folder), peft.LoraConfig(init_lora_weights=False))
+    adapted = peft.get_peft_model(
+        AutoModelForCausalLM.from_pretrained(folder), peft.LoraConfig(init_lora_weights=False)
+    )
     adapted.save_pretrained(str(folder))
     return folder
 
@@ -138,9 +155,13 @@ def sentencepiece(folder: Path) -> None:
 
     text = "the quick brown fox jumps over the lazy dog and runs away from all the other animals of the forest"
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([text] * 50), model_prefix=str(folder / "tokenizer"), vocab_size=320, model_type="bpe",
-        byte_fallback=True, minloglevel=2,
-    )  # fmt: skip
+        sentence_iterator=iter([text] * 50),
+        model_prefix=str(folder / "tokenizer"),
+        vocab_size=320,
+        model_type="bpe",
+        byte_fallback=True,
+        minloglevel=2,
+    )
     (folder / "tokenizer.vocab").unlink()
     settings = {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
@@ -157,7 +178,9 @@ def gpt2(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("make", "file"), [(sentencepiece, "tokenizer.model"), (gpt2, "vocab.json")])
-def test_a_tokenizer_of_another_form_is_refused_with_the_command_that_turns_it(make: Any, file: str, folder: Path) -> None:
+def test_a_tokenizer_of_another_form_is_refused_with_the_command_that_turns_it(
+    make: Any, file: str, folder: Path
+) -> None:
     make(folder)
     error = refused(folder, file, "no tokenizer.json")
     assert "text=False" in error.next_step
@@ -253,11 +276,12 @@ PUBLISHED: dict[str, tuple[dict[str, Any], str]] = {
     "GPTQ": ({"bits": 4, "group_size": 128, "desc_act": True, "sym": True, "quant_method": "gptq"}, "qweight"),
     "AWQ": ({"bits": 4, "group_size": 128, "quant_method": "awq", "version": "gemm", "zero_point": True}, "qweight"),
     "bitsandbytes": (
-        {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "quant_method": "bitsandbytes"}, "weight",
+        {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "quant_method": "bitsandbytes"},
+        "weight",
     ),
     "FP8": ({"activation_scheme": "static", "quant_method": "fp8"}, "weight"),
     "tomorrow": ({"quant_method": "tomorrow"}, "weight"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -267,7 +291,9 @@ def test_quantized_weights_are_named_by_their_method(name: str, folder: Path) ->
     config.write_text(json.dumps(json.loads(config.read_text()) | {"quantization_config": settings}))
     tensors = load_file(folder / "model.safetensors")
     codes = {key.replace("weight", tensor): torch.zeros(64, 8, dtype=torch.int32) for key in tensors if "_proj" in key}
-    save_file({**{key: value for key, value in tensors.items() if "_proj" not in key}, **codes}, folder / "model.safetensors")
+    save_file(
+        {**{key: value for key, value in tensors.items() if "_proj" not in key}, **codes}, folder / "model.safetensors"
+    )
     error = refused(folder, f"already quantized: {name}, ")
     assert "Give the float model that it was made from" in error.next_step
     if tensor == "qweight":

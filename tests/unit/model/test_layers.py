@@ -157,15 +157,23 @@ def test_mlp_slices_add_up_to_the_whole(slices: tuple[tuple[int, int], ...], act
     (gate, gate_d), (up, up_d), (down, down_d) = int4(width, hidden, 0), int4(width, hidden, 1), int4(hidden, width, 2)
     x, dy = random(rows, hidden), random(rows, hidden, seed=9)
     pieces = {
-        "a_gate": random(rank, hidden, seed=3), "b_gate": random(width, rank, seed=4), "a_up": random(rank, hidden, seed=5),
-        "b_up": random(width, rank, seed=6), "a_down": random(rank, width, seed=7), "b_down": random(hidden, rank, seed=8),
-    }  # fmt: skip
+        "a_gate": random(rank, hidden, seed=3),
+        "b_gate": random(width, rank, seed=4),
+        "a_up": random(rank, hidden, seed=5),
+        "b_up": random(width, rank, seed=6),
+        "a_down": random(rank, width, seed=7),
+        "b_down": random(hidden, rank, seed=8),
+    }
 
     def linear(v: torch.Tensor, w: torch.Tensor, name: str) -> torch.Tensor:
         return v @ (w + scale * pieces[f"b_{name}"] @ pieces[f"a_{name}"]).t()
 
     def whole() -> torch.Tensor:
-        act = torch.nn.functional.silu if activation == "silu" else lambda a: torch.nn.functional.gelu(a, approximate="tanh")
+        act = (
+            torch.nn.functional.silu
+            if activation == "silu"
+            else lambda a: torch.nn.functional.gelu(a, approximate="tanh")
+        )
         return linear(act(linear(x, gate_d, "gate")) * linear(x, up_d, "up"), down_d, "down")
 
     leaves = [x, *pieces.values()]
@@ -191,7 +199,20 @@ def test_mlp_slices_add_up_to_the_whole(slices: tuple[tuple[int, int], ...], act
             part = layers.gated_mlp_slice(a, u, down, a_down, place, activation=activation)
             y, h_down = y + part["y"], h_down + part["h_down"]
             back = layers.gated_mlp_slice_backward(
-                a, u, h_gate, h_up, cut(gate), cut(up), down, *bs, a_down, place, dy, dh_down, scale=scale, activation=activation
+                a,
+                u,
+                h_gate,
+                h_up,
+                cut(gate),
+                cut(up),
+                down,
+                *bs,
+                a_down,
+                place,
+                dy,
+                dh_down,
+                scale=scale,
+                activation=activation,
             )
             for name in sums:
                 sums[name] = sums[name] + back[name]

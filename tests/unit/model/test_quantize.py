@@ -40,7 +40,9 @@ def counts_of(columns: int) -> np.ndarray:
 def test_decoding_gives_what_a_second_quantizer_gives_bit_for_bit(weighted: bool, weight: np.ndarray) -> None:
     counts = counts_of(weight.shape[1]) if weighted else None
     codes, scales = quantize("w", weight, counts)
-    expected = reference_dequantize(torch.from_numpy(weight), None if counts is None else torch.from_numpy(counts)).numpy()
+    expected = reference_dequantize(
+        torch.from_numpy(weight), None if counts is None else torch.from_numpy(counts)
+    ).numpy()
     np.testing.assert_array_equal(dequantize(codes, scales, weight.shape[1]), expected)
 
 

@@ -37,8 +37,12 @@ def one_pass(
 
 
 @pytest.mark.parametrize("scale", [1.0, 300.0])
-@pytest.mark.parametrize(("chunk", "at_once"), [(VOCABULARY, 1 << 18), (VOCABULARY, 1), (64, 1), (1, 1), (149, ROWS * 50)])
-def test_the_state_is_that_of_all_logits(chunk: int, at_once: int, scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("chunk", "at_once"), [(VOCABULARY, 1 << 18), (VOCABULARY, 1), (64, 1), (1, 1), (149, ROWS * 50)]
+)
+def test_the_state_is_that_of_all_logits(
+    chunk: int, at_once: int, scale: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(operators, "LOGITS_AT_ONCE", at_once)
     w, dense = weight(VOCABULARY, WIDTH)
     h, targets = scale * random(ROWS, WIDTH), torch.arange(ROWS) * 14
@@ -87,12 +91,16 @@ def test_a_plan_calls_the_operator_and_knows_its_cost(gradient: bool) -> None:
         return Value(0, shape, dtype, "temporary", "operand")
 
     names = ("m", "l", "label", "best", "acc")[: 5 if gradient else 4]
-    state = {n: value(ROWS, width) if n == "acc" else value(ROWS, dtype="int64" if n == "best" else "float32") for n in names}
+    state = {
+        n: value(ROWS, width) if n == "acc" else value(ROWS, dtype="int64" if n == "best" else "float32") for n in names
+    }
     w = QuantizedWeight(value(chunk, width // 2, dtype="uint8"), value(chunk, width // 32, dtype="float16"), width)
     leaves, form = flatten((value(ROWS, width), w, value(1, ROWS, dtype="int64"), value(dtype="int64"), state))
     graph, _ = tracer.trace(head.head_chunk, leaves, form, {})
     (call,) = [n for n in graph.module.graph.nodes if n.op == "call_function" and "bespoke" in str(n.target)]
-    assert str(call.target) == ("bespoke.head_chunk_gradient_int4.default" if gradient else "bespoke.head_chunk_int4.default")
+    assert str(call.target) == (
+        "bespoke.head_chunk_gradient_int4.default" if gradient else "bespoke.head_chunk_int4.default"
+    )
     assert graph.flops == (2 if gradient else 1) * 2 * ROWS * width * chunk
     assert graph.workspace_bytes >= head_chunk_bytes(ROWS, chunk, width)
     assert [(spec.shape, spec.dtype) for spec in graph.outputs] == [(state[n].shape, state[n].dtype) for n in names]
@@ -104,7 +112,9 @@ def test_operators_pass_torchs_own_checks(name: str) -> None:
     h = random(5, WIDTH)
     state = start_state(h, gradient="gradient" in name)
     arguments = (h, w.codes, w.scales, torch.tensor([[0, 23, 4, 99, 5]]), torch.tensor(0), *state)
-    torch.library.opcheck(getattr(torch.ops.bespoke, name).default, arguments, test_utils=("test_schema", "test_faketensor"))
+    torch.library.opcheck(
+        getattr(torch.ops.bespoke, name).default, arguments, test_utils=("test_schema", "test_faketensor")
+    )
 
 
 @pytest.mark.parametrize("schema", OUT_VARIANTS)

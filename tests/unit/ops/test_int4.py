@@ -30,8 +30,12 @@ def weight(out: int, columns: int, seed: int = 0) -> tuple[QuantizedWeight, torc
     nibbles = generator.integers(0, 16, (out, groups * GROUP)).astype(np.uint8)
     nibbles[:, columns:] = 8
     codes = nibbles[:, ::2] | nibbles[:, 1::2] << 4
-    scales = (generator.uniform(0.1, 0.6, (out, groups)) * generator.choice([-1, -1, 1, 1, 0], (out, groups))).astype(np.float16)
-    dense = torch.from_numpy((nibbles.astype(np.float64) - 8) * np.repeat(scales.astype(np.float64), GROUP, axis=1))[:, :columns]
+    scales = (generator.uniform(0.1, 0.6, (out, groups)) * generator.choice([-1, -1, 1, 1, 0], (out, groups))).astype(
+        np.float16
+    )
+    dense = torch.from_numpy((nibbles.astype(np.float64) - 8) * np.repeat(scales.astype(np.float64), GROUP, axis=1))[
+        :, :columns
+    ]
     return QuantizedWeight(torch.from_numpy(codes), torch.from_numpy(scales), columns), dense
 
 
@@ -103,7 +107,9 @@ def test_gradient_is_that_of_the_dense_product(columns: int, start: int | None) 
     (found,) = torch.autograd.grad(y, x, dy)
     (expected,) = torch.autograd.grad(x @ dense[:, first:].t(), x, dy)
     torch.testing.assert_close(found, expected, **EXACT)
-    assert torch.autograd.gradcheck(lambda v: product(v, w) if start is None else product_columns(v, w, torch.tensor(start)), x)
+    assert torch.autograd.gradcheck(
+        lambda v: product(v, w) if start is None else product_columns(v, w, torch.tensor(start)), x
+    )
 
 
 def test_functional_derivatives_go_through_the_operator() -> None:
@@ -147,4 +153,6 @@ def test_operators_pass_torchs_own_checks(name: str) -> None:
         "linear_int4_transposed": (random(5, 24), w.codes, w.scales, torch.tensor(32), 140),
         "embedding_int4": (torch.tensor([0, 23]), w.codes, w.scales, 172),
     }[name]
-    torch.library.opcheck(getattr(torch.ops.bespoke, name).default, arguments, test_utils=("test_schema", "test_faketensor"))
+    torch.library.opcheck(
+        getattr(torch.ops.bespoke, name).default, arguments, test_utils=("test_schema", "test_faketensor")
+    )

@@ -24,7 +24,9 @@ def opened(tiny_bundle: Path, tmp_path: Path) -> Iterator[Open]:  # noqa: F811
     """`opened("alice", count=12)`: a state with so many examples; the same name opens the same state again."""
     with ExitStack() as stack:
 
-        def open_state(name: str = "alice", count: int = 12, bundle: Path | None = None, **options: float) -> PersonalModel:
+        def open_state(
+            name: str = "alice", count: int = 12, bundle: Path | None = None, **options: float
+        ) -> PersonalModel:
             model = PersonalModel.open(bundle or tiny_bundle, tmp_path / name, **options)  # type: ignore[arg-type]
             stack.callback(model.close)
             add_numbers(model, count)

@@ -10,9 +10,11 @@ from tokenizers import Tokenizer
 
 from bespoke import PersonalModel
 from bespoke.errors import DataError, GenerationError
-from tests.bundles import shakespeare, stories_bundle  # noqa: F401
+from tests.bundles import shakespeare, stories_bundle
 from tests.unit.personal_model.conftest import Open
 from tests.unit.personal_model.tiny import CONTEXT
+
+__all__ = ["stories_bundle"]
 
 
 def test_prompts_and_settings_that_cannot_be_answered_are_refused(alice: PersonalModel) -> None:
@@ -35,7 +37,10 @@ def test_evaluation_without_examples_is_a_typed_error(opened: Open) -> None:
 
 
 def test_text_streams_in_pieces_that_join_to_what_the_token_ids_say(
-    stories_bundle: Path, stories: Path, data_folder: Path, tmp_path: Path  # noqa: F811
+    stories_bundle: Path,
+    stories: Path,
+    data_folder: Path,
+    tmp_path: Path,
 ) -> None:
     with PersonalModel.open(stories_bundle, tmp_path / "state") as model:
         for number, example in enumerate(shakespeare(data_folder, 3)):

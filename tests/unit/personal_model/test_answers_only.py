@@ -29,9 +29,25 @@ def answers_only(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
     """Of the tiny model, so that its adapters fit; with the command line's word for it."""
     out = tmp_path_factory.mktemp("answers") / "bundle"
     bespoke(
-        "build", out, "--model", tiny_folder / "model", "--optimizers", "none", "--data", "none", "--licence", "MIT",
-        "--rank", RANK, "--alpha", ALPHA, "--sequence-lengths", ",".join(map(str, LENGTHS)), "--context", 40,
-    ).ok()  # fmt: skip
+        "build",
+        out,
+        "--model",
+        tiny_folder / "model",
+        "--optimizers",
+        "none",
+        "--data",
+        "none",
+        "--licence",
+        "MIT",
+        "--rank",
+        RANK,
+        "--alpha",
+        ALPHA,
+        "--sequence-lengths",
+        ",".join(map(str, LENGTHS)),
+        "--context",
+        40,
+    ).ok()
     return out
 
 
@@ -47,7 +63,9 @@ def test_a_bundle_without_a_method_answers_and_takes_examples_and_adapters(
         assert model.examples.add(long).truncated_tokens == 60 - (LENGTHS[-1] + 1)  # the longest of sequence_lengths
         base = list(model.generate_ids(PROMPT, max_tokens=8))
         model.import_adapter(tmp_path / "adapter")
-        assert list(model.generate_ids(PROMPT, max_tokens=8)) == list(trained.generate_ids(PROMPT, max_tokens=8)) != base
+        assert (
+            list(model.generate_ids(PROMPT, max_tokens=8)) == list(trained.generate_ids(PROMPT, max_tokens=8)) != base
+        )
 
 
 def test_training_and_evaluating_without_a_method_say_so(answers_only: Path, tmp_path: Path) -> None:
@@ -63,21 +81,36 @@ def test_it_proves_its_answers(answers_only: Path) -> None:
     with open_bundle(answers_only) as bundle:
         report = verify_bundle(bundle)
     assert [(check.what, check.method) for check in report.checks] == [
-        ("files", None), ("next-token loss of prefill and decode", "generation"),
-    ]  # fmt: skip
+        ("files", None),
+        ("next-token loss of prefill and decode", "generation"),
+    ]
 
 
 def test_inspect_lists_the_plan_for_answers_alone(answers_only: Path) -> None:
     manifest = bespoke("inspect", answers_only, "--format", "json").ok().json["manifest"]
     assert (manifest["methods"], manifest["context_length"]) == ([], 40)
-    assert any(line.split()[:2] == ["generation", "32"] for line in bespoke("inspect", answers_only).ok().out.splitlines())
+    assert any(
+        line.split()[:2] == ["generation", "32"] for line in bespoke("inspect", answers_only).ok().out.splitlines()
+    )
 
 
 @pytest.mark.slow
 def test_a_toml_file_may_ask_for_no_method(tmp_path: Path) -> None:
     tiny_model("llama", tmp_path / "model", num_hidden_layers=1)
-    (tmp_path / "bespoke.toml").write_text('model = "model"\noptimizers = []\ncontext = 32\n[training]\nsequence_lengths = [16]\n')
-    asked = ("--config", tmp_path / "bespoke.toml", "--licence", "MIT", "--data", "none", "--dry-run", "--format", "json")
+    (tmp_path / "bespoke.toml").write_text(
+        'model = "model"\noptimizers = []\ncontext = 32\n[training]\nsequence_lengths = [16]\n'
+    )
+    asked = (
+        "--config",
+        tmp_path / "bespoke.toml",
+        "--licence",
+        "MIT",
+        "--data",
+        "none",
+        "--dry-run",
+        "--format",
+        "json",
+    )
     plans = bespoke("build", *asked).ok().json["plans"]
     assert [(plan["method"], plan["sequence_length"]) for plan in plans] == [("generation", 32)]
 
@@ -85,7 +118,9 @@ def test_a_toml_file_may_ask_for_no_method(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_dry_run_of_a_bundle_that_only_answers_needs_no_method(tmp_path: Path) -> None:
     tiny_model("llama", tmp_path, num_hidden_layers=1)
-    found = Personalizer(tmp_path, [], lora=Lora(rank=2), training=Training(sequence_lengths=(8,)), context=16).estimate()
+    found = Personalizer(
+        tmp_path, [], lora=Lora(rank=2), training=Training(sequence_lengths=(8,)), context=16
+    ).estimate()
     assert [plan.method for plan in found.plans] == ["generation"]
     assert found.peak_bytes == found.plans[0].estimate.peak_bytes
 

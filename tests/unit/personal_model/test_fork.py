@@ -80,16 +80,32 @@ def test_what_a_fork_adds_through_the_handle_of_its_parent_is_refused_and_nothin
     assert "of the parent" in ids(tiny_bundle, tmp_path / "state")
 
 
-def test_every_verb_of_an_inherited_model_names_the_process_that_opened_it(model: PersonalModel, tmp_path: Path) -> None:
+def test_every_verb_of_an_inherited_model_names_the_process_that_opened_it(
+    model: PersonalModel, tmp_path: Path
+) -> None:
     session = model.session()
     verbs: list[Callable[[], Any]] = [
-        lambda: model.examples.add(numbers(1)), model.examples.list, lambda: len(model.examples),
+        lambda: model.examples.add(numbers(1)),
+        model.examples.list,
+        lambda: len(model.examples),
         lambda: model.examples.forget("x"),
-        model.train, model.evaluate, model.versions, model.rollback, model.reset, model.current_run, model.abandon_run,
-        model.planned_training, lambda: model.set_limit(10), lambda: model.set_pace(0.5), model.session,
-        lambda: model.generate_ids([40]), lambda: model.score([40], [[41]]), lambda: session.feed([40]),
-        lambda: model.export_adapter(tmp_path / "adapter", base=True), lambda: model.import_adapter(tmp_path),
-    ]  # fmt: skip
+        model.train,
+        model.evaluate,
+        model.versions,
+        model.rollback,
+        model.reset,
+        model.current_run,
+        model.abandon_run,
+        model.planned_training,
+        lambda: model.set_limit(10),
+        lambda: model.set_pace(0.5),
+        model.session,
+        lambda: model.generate_ids([40]),
+        lambda: model.score([40], [[41]]),
+        lambda: session.feed([40]),
+        lambda: model.export_adapter(tmp_path / "adapter", base=True),
+        lambda: model.import_adapter(tmp_path),
+    ]
     for verb in verbs:
         message = in_fork(verb)
         assert isinstance(message, str)
@@ -165,7 +181,10 @@ with PersonalModel.open(sys.argv[1], sys.argv[2], runtime="torch") as model:
 
 def test_a_fork_does_not_keep_the_lock_of_a_trainer_that_was_killed(tiny_bundle: Path, tmp_path: Path) -> None:
     trainer = subprocess.Popen(
-        [sys.executable, "-c", TRAINER, tiny_bundle, tmp_path / "state"], cwd=REPOSITORY, stdout=subprocess.PIPE, process_group=0
+        [sys.executable, "-c", TRAINER, tiny_bundle, tmp_path / "state"],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        process_group=0,
     )
     assert trainer.stdout is not None
     assert trainer.stdout.readline() == b"forked\n"

@@ -45,8 +45,9 @@ def test_a_better_adapter_is_accepted_and_the_report_says_what_evaluation_says(a
     assert (report.general_loss_before, report.general_loss) == (None, None)
     (version,) = alice.versions()
     assert version.metrics == {
-        "validation_loss": report.validation_loss, "validation_loss_before": report.validation_loss_before
-    }  # fmt: skip
+        "validation_loss": report.validation_loss,
+        "validation_loss_before": report.validation_loss_before,
+    }
 
 
 def test_a_worse_adapter_is_refused_and_a_finished_run_discarded(opened: Open) -> None:
@@ -90,11 +91,15 @@ def test_the_gate_compares_with_the_adapter_that_answers_now(alice: PersonalMode
 
 
 def general(bundle: Path, place: Path) -> Path:
-    return with_general(bundle, place / "general.bundle", [other(i) for i in range(40, 60)], [other(i) for i in range(60, 66)])
+    return with_general(
+        bundle, place / "general.bundle", [other(i) for i in range(40, 60)], [other(i) for i in range(60, 66)]
+    )
 
 
 @pytest.mark.slow
-def test_general_data_that_gets_worse_beyond_the_tolerance_refuses(opened: Open, tiny_bundle: Path, tmp_path: Path) -> None:
+def test_general_data_that_gets_worse_beyond_the_tolerance_refuses(
+    opened: Open, tiny_bundle: Path, tmp_path: Path
+) -> None:
     bundle = general(tiny_bundle, tmp_path)
     hard: dict[str, Any] = {"steps": 25, "learning_rate": 3e-2, "general_share": 0.0}
     strict = opened("strict", bundle=bundle).train(**hard, general_tolerance=0.0)
@@ -122,7 +127,9 @@ def test_without_examples_all_batches_come_from_the_bundle_and_its_loss_decides(
 
 
 @pytest.mark.slow
-def test_the_share_of_general_batches_changes_what_is_trained_on(opened: Open, tiny_bundle: Path, tmp_path: Path) -> None:
+def test_the_share_of_general_batches_changes_what_is_trained_on(
+    opened: Open, tiny_bundle: Path, tmp_path: Path
+) -> None:
     bundle = general(tiny_bundle, tmp_path)
     none, all_ = (opened(f"share-{share}", bundle=bundle).train(general_share=share) for share in (0.0, 1.0))
     assert none.general_loss is not None
@@ -169,7 +176,9 @@ def test_a_gain_that_nobody_notices_is_refused_and_the_report_says_so(opened: Op
     assert model.train().accepted  # at its own rate
 
 
-def test_where_only_general_texts_judge_their_gain_has_to_be_of_use(opened: Open, tiny_bundle: Path, tmp_path: Path) -> None:
+def test_where_only_general_texts_judge_their_gain_has_to_be_of_use(
+    opened: Open, tiny_bundle: Path, tmp_path: Path
+) -> None:
     bundle = general(tiny_bundle, tmp_path)
     report = opened(count=0, bundle=bundle).train(learning_rate=1e-6)
     assert report.general_loss < report.general_loss_before
@@ -202,5 +211,7 @@ def test_of_a_long_text_the_gate_looks_at_a_bounded_sample_and_says_so(opened: O
 
 def test_of_few_examples_the_gate_looks_at_all(alice: PersonalModel) -> None:
     report = alice.train(1)
-    rows = [numbers(int(info.id.removeprefix("number-"))) for info in alice.examples.list() if info.split == "validation"]
+    rows = [
+        numbers(int(info.id.removeprefix("number-"))) for info in alice.examples.list() if info.split == "validation"
+    ]
     assert report.judged_tokens == report.judged_of_tokens == sum(len(row["tokens"]) - 1 for row in rows)

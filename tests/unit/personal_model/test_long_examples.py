@@ -40,7 +40,9 @@ def only_row(state: Path) -> tuple[list[int], list[int]]:
     return np.frombuffer(bytes.fromhex(tokens), "<i4").tolist(), list(bytes.fromhex(mask))
 
 
-def test_of_a_long_prompt_the_end_stays_and_the_answer_is_whole(model: PersonalModel, oracle: Any, tmp_path: Path) -> None:
+def test_of_a_long_prompt_the_end_stays_and_the_answer_is_whole(
+    model: PersonalModel, oracle: Any, tmp_path: Path
+) -> None:
     added = model.examples.add({"prompt": LONG + "Question:", "completion": " yes"})
     tokens, mask = only_row(tmp_path / "state")
     prompt, whole = oracle.encode(LONG + "Question:").ids, oracle.encode(LONG + "Question: yes").ids
@@ -52,7 +54,9 @@ def test_of_a_long_prompt_the_end_stays_and_the_answer_is_whole(model: PersonalM
     assert added.truncated_trained_tokens == 0
 
 
-def test_an_answer_that_is_too_long_itself_loses_its_end_and_says_so(model: PersonalModel, oracle: Any, tmp_path: Path) -> None:
+def test_an_answer_that_is_too_long_itself_loses_its_end_and_says_so(
+    model: PersonalModel, oracle: Any, tmp_path: Path
+) -> None:
     added = model.examples.add({"prompt": "Tell:", "completion": " " + LONG})
     prompt, whole = oracle.encode("Tell:").ids, [*oracle.encode("Tell: " + LONG).ids, 2]
     tokens, mask = only_row(tmp_path / "state")
@@ -69,18 +73,33 @@ def test_what_fits_and_texts_of_any_length_are_not_cut(model: PersonalModel) -> 
 
 @pytest.mark.slow
 def test_the_command_line_says_what_was_cut(stories_bundle: Path, stories: Path, tmp_path: Path) -> None:
-    rows = [{"prompt": LONG, "completion": " yes"}, {"prompt": "a", "completion": " no"}, {"prompt": "b", "completion": LONG}]
+    rows = [
+        {"prompt": LONG, "completion": " yes"},
+        {"prompt": "a", "completion": " no"},
+        {"prompt": "b", "completion": LONG},
+    ]
     (tmp_path / "some.json").write_text(json.dumps(rows))
     with PersonalModel.open(stories_bundle, tmp_path / "other") as model:
         added = [model.examples.add(row) for row in rows]
     cut, trained = sum(one.truncated_tokens for one in added), sum(one.truncated_trained_tokens for one in added)
     warning = f"cut: 2 examples are longer than the longest sequence; {cut} tokens left out, {trained} of them to be trained on"
-    command = ("train", stories_bundle, "--state", tmp_path / "state", "--examples", tmp_path / "some.json", "--steps", 1)
+    command = (
+        "train",
+        stories_bundle,
+        "--state",
+        tmp_path / "state",
+        "--examples",
+        tmp_path / "some.json",
+        "--steps",
+        1,
+    )
     assert warning in bespoke(*command).ok().err
     first = (tmp_path / "first.json", {**rows[0]})
     first[0].write_text(json.dumps([first[1]] * 2))
     context = bespoke(*command[:4], "--examples", first[0], "--steps", 1).ok().err
     assert "tokens left out, none of them to be trained on" in context
     settings = ("--optimizers", "mesp", "--targets", "torch", "--sequence-lengths", LONGEST, "--rank", 2)
-    built = bespoke("build", tmp_path / "out.bundle", "--model", stories, "--data", tmp_path / "some.json", *settings).ok()
+    built = bespoke(
+        "build", tmp_path / "out.bundle", "--model", stories, "--data", tmp_path / "some.json", *settings
+    ).ok()
     assert warning in built.out

@@ -44,7 +44,9 @@ def stored_tokens(state: Path, id: str) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("unlike", ["", "café 🙂 日本 \x00", "\n" * 40, "<unk></s>"], ids=["plain", "unknown", "lines", "special"])
+@pytest.mark.parametrize(
+    "unlike", ["", "café 🙂 日本 \x00", "\n" * 40, "<unk></s>"], ids=["plain", "unknown", "lines", "special"]
+)
 def test_a_long_text_is_tokenized_as_the_tokenizers_package_does_it_whole(
     model: PersonalModel, stories: Path, wiki: str, tmp_path: Path, unlike: str
 ) -> None:

@@ -39,9 +39,12 @@ with PersonalModel.open(sys.argv[1], sys.argv[2]) as model:
 
 def other_process(program: str, *arguments: object) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", program, *map(str, arguments)], cwd=REPOSITORY, env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True,
-    )  # fmt: skip
+        [sys.executable, "-c", program, *map(str, arguments)],
+        cwd=REPOSITORY,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -135,7 +138,9 @@ def test_forgetting_what_a_run_does_not_use_does_not_disturb_it(opened: Open) ->
     assert answers(model) == answers(straight)
 
 
-def test_the_error_of_a_second_trainer_names_who_holds_the_state(opened: Open, tiny_bundle: Path, tmp_path: Path) -> None:
+def test_the_error_of_a_second_trainer_names_who_holds_the_state(
+    opened: Open, tiny_bundle: Path, tmp_path: Path
+) -> None:
     model = opened()
     refusals: list[StateLocked] = []
 

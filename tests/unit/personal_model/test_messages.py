@@ -28,7 +28,10 @@ CONVERSATION = [
     for number in range(100)
     for role, words in (("user", "{}. Where is the key?"), ("assistant", "Under pot {}."))
 ]
-FILE = [{"messages": [QUESTION, ANSWER], "source": "a"}, {"messages": [{**QUESTION, "name": "Tom"}, {**ANSWER, "thinking": "..."}]}]
+FILE = [
+    {"messages": [QUESTION, ANSWER], "source": "a"},
+    {"messages": [{**QUESTION, "name": "Tom"}, {**ANSWER, "thinking": "..."}]},
+]
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +41,10 @@ def chat_folder(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     def make(folder: Path) -> None:
         shutil.copytree(stories, folder / "model")
         (folder / "model" / "chat_template.jinja").write_text(templates.ZEPHYR)
-        settings: dict[str, Any] = {"lora": Lora(rank=2), "training": Training(sequence_lengths=(LONGEST,), batch_size=1, steps=2)}
+        settings: dict[str, Any] = {
+            "lora": Lora(rank=2),
+            "training": Training(sequence_lengths=(LONGEST,), batch_size=1, steps=2),
+        }
         Personalizer(folder / "model", "mesp", "torch", context=LONGEST, **settings).build(folder / "bundle")
 
     return made_once(tmp_path_factory, "stories-chat", make)

@@ -12,7 +12,12 @@ import pytest
 from bespoke import Personalizer, PersonalModel, Training
 from tests import reading
 
-FACTS = [("Who?", "Tom and his dog."), ("Where?", "In the big tree."), ("When?", "After the rain."), ("Why?", "The sun was hot.")]
+FACTS = [
+    ("Who?", "Tom and his dog."),
+    ("Where?", "In the big tree."),
+    ("When?", "After the rain."),
+    ("Why?", "The sun was hot."),
+]
 TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}[%s {{ m.role }}] {{ m.content }}{{ eos_token }}{% endfor %}"
     "{% if add_generation_prompt %}[%s assistant] {% endif %}"
@@ -37,7 +42,9 @@ def answer(model: PersonalModel) -> str:
     return "".join(model.generate([{"role": "user", "content": "Who?"}], max_tokens=12))
 
 
-def test_an_adapter_of_another_template_is_judged_again_before_it_answers(bundles: tuple[Path, Path, Path], tmp_path: Path) -> None:
+def test_an_adapter_of_another_template_is_judged_again_before_it_answers(
+    bundles: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
     old, new, _ = bundles
     state = tmp_path / "alice"
     with PersonalModel.open(old, state) as model:
@@ -65,7 +72,9 @@ def test_an_adapter_of_another_template_is_judged_again_before_it_answers(bundle
         assert answer(model) == learned
 
 
-def test_longer_rows_by_the_same_template_change_nothing_for_an_adapter(bundles: tuple[Path, Path, Path], tmp_path: Path) -> None:
+def test_longer_rows_by_the_same_template_change_nothing_for_an_adapter(
+    bundles: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
     old, _, longer = bundles
     with PersonalModel.open(old, tmp_path / "alice") as model:
         for question, words in FACTS:

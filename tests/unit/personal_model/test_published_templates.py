@@ -18,11 +18,15 @@ from bespoke.errors import BuildWarning
 from tests.unit.data import templates
 
 FACTS = {
-    "Where is the key?": "Under the blue pot.", "What do I eat on Monday?": "Soup with leeks.",
-    "Who feeds the cat?": "Nell does, at six.", "When is the choir?": "On Thursday at eight.",
-    "Where is the map?": "In the red drawer.", "What colour is the boat?": "Green, with a white line.",
-    "Who has the ladder?": "Our neighbour Tom.", "What is the code of the gate?": "Four, seven, one.",
-}  # fmt: skip
+    "Where is the key?": "Under the blue pot.",
+    "What do I eat on Monday?": "Soup with leeks.",
+    "Who feeds the cat?": "Nell does, at six.",
+    "When is the choir?": "On Thursday at eight.",
+    "Where is the map?": "In the red drawer.",
+    "What colour is the boat?": "Green, with a white line.",
+    "Who has the ladder?": "Our neighbour Tom.",
+    "What is the code of the gate?": "Four, seven, one.",
+}
 LONGEST_ANSWER = 60  # tokens
 # Of each family the tokens that it makes its turns of: those that the model has, under the family's names.
 NAMES = {"gemma": {"<|im_start|>": "<start_of_turn>", "<|im_end|>": "<end_of_turn>"}}

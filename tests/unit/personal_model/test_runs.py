@@ -51,7 +51,9 @@ def newest_slot(model: PersonalModel) -> tuple[int, dict[str, np.ndarray]] | Non
 
 @pytest.mark.parametrize("method", few_of(METHODS, ("mesp",)))
 @pytest.mark.parametrize("stops", [4, pytest.param(30, marks=pytest.mark.slow)])
-def test_a_run_stopped_at_random_instructions_ends_bit_equal_to_one_in_a_single_call(opened: Open, method: str, stops: int) -> None:
+def test_a_run_stopped_at_random_instructions_ends_bit_equal_to_one_in_a_single_call(
+    opened: Open, method: str, stops: int
+) -> None:
     straight = opened("straight").train(method=method)
     calls = calls_of_a_step(opened("count"), method)
     chance = random.Random(METHODS.index(method))
@@ -117,8 +119,12 @@ def test_settings_may_be_overridden_where_a_run_starts_and_only_there(alice: Per
     assert alice.train(1, learning_rate=0.25).run == run.id + 1
 
 
-@pytest.mark.parametrize("setting", [{"batch_size": 3}, {"sequence_lengths": (8,)}, {"accumulation": 2}, {"clip_norm": 1.0}])
-def test_what_is_compiled_cannot_be_overridden_and_a_refusal_ends_no_run(alice: PersonalModel, setting: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "setting", [{"batch_size": 3}, {"sequence_lengths": (8,)}, {"accumulation": 2}, {"clip_norm": 1.0}]
+)
+def test_what_is_compiled_cannot_be_overridden_and_a_refusal_ends_no_run(
+    alice: PersonalModel, setting: dict[str, object]
+) -> None:
     alice.train(method="mezo", stop=after(0))
     with pytest.raises(ConfigError):
         alice.train(method="mesp", **setting)

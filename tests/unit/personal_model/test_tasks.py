@@ -12,13 +12,15 @@ import pytest
 from bespoke import PersonalModel
 from bespoke.data.tasks import read_task
 from bespoke.errors import GenerationError
-from tests.bundles import stories_bundle  # noqa: F401
+from tests.bundles import stories_bundle
+
+__all__ = ["stories_bundle"]
 
 LABELS = ("age_limit", "change_pin", "exchange_rate")
 
 
 @pytest.fixture(scope="module")
-def model(stories_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PersonalModel]:  # noqa: F811
+def model(stories_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PersonalModel]:
     with PersonalModel.open(stories_bundle, tmp_path_factory.mktemp("tasks") / "state") as opened:
         yield opened
 
@@ -53,7 +55,9 @@ def test_the_label_that_is_said_is_the_likeliest_by_score(model: PersonalModel, 
 
 
 def test_answers_are_generated_to_the_end_of_their_line(model: PersonalModel, tmp_path: Path) -> None:
-    (tmp_path / "qa.csv").write_text("prompt,answers\nOnce upon a,time\nOnce upon a time there was a little girl named,Lily\n")
+    (tmp_path / "qa.csv").write_text(
+        "prompt,answers\nOnce upon a,time\nOnce upon a time there was a little girl named,Lily\n"
+    )
     task = read_task("answers", tmp_path / "qa.csv")
     report = model.evaluate(task)
     said = ["".join(model.generate(row.prompt, max_tokens=50, stop_texts=["\n"])).strip() for row in task.rows]

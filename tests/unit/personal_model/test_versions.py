@@ -60,7 +60,9 @@ def test_reset_forgets_what_was_learned_and_keeps_the_examples(alice: PersonalMo
     assert alice.train(1).steps == 1
 
 
-def test_another_base_is_refused_until_the_state_is_reset_for_it(opened: Open, tiny_bundle: Path, tmp_path: Path) -> None:
+def test_another_base_is_refused_until_the_state_is_reset_for_it(
+    opened: Open, tiny_bundle: Path, tmp_path: Path
+) -> None:
     model = opened()
     model.train(4)
     model.close()
@@ -106,7 +108,11 @@ def test_the_same_id_with_other_content_is_an_error_and_with_the_same_nothing(al
 
 
 def test_a_bundle_of_token_ids_refuses_text_and_says_why(alice: PersonalModel) -> None:
-    for example in ({"text": "words"}, {"prompt": "a", "completion": "b"}, {"messages": [{"role": "user", "content": "hi"}]}):
+    for example in (
+        {"text": "words"},
+        {"prompt": "a", "completion": "b"},
+        {"messages": [{"role": "user", "content": "hi"}]},
+    ):
         with pytest.raises(DataError):
             alice.examples.add(example)
     with pytest.raises(DataError, match="130"):

@@ -57,7 +57,9 @@ def build(folder: Path) -> None:
         sequence_lengths=LENGTHS, batch_size=2, steps=STEPS, seed=1, commit_seconds=1e-6, write_mb_per_second=1e9
     )
     lora = Lora(rank=RANK, alpha=ALPHA)
-    Personalizer(model, optimizers, "torch", context=CONTEXT, lora=lora, training=training, data=None).build(folder / "bundle")
+    Personalizer(model, optimizers, "torch", context=CONTEXT, lora=lora, training=training, data=None).build(
+        folder / "bundle"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -92,9 +94,13 @@ def add_numbers(model: PersonalModel, count: int = 12, first: int = 0) -> None:
 
 
 def changed(
-    source: Path, target: Path, change: Callable[[Manifest], Manifest] = lambda manifest: manifest, *,
-    arrays: dict[str, dict[str, np.ndarray]] | None = None, files: dict[str, bytes] | None = None,
-) -> Path:  # fmt: skip
+    source: Path,
+    target: Path,
+    change: Callable[[Manifest], Manifest] = lambda manifest: manifest,
+    *,
+    arrays: dict[str, dict[str, np.ndarray]] | None = None,
+    files: dict[str, bytes] | None = None,
+) -> Path:
     """A valid bundle like `source` with another manifest, other arrays in a tensor file, other or more files."""
     replaced = files or {}
     with open_bundle(source) as bundle, BundleWriter(target) as writer:
@@ -117,6 +123,7 @@ def other_base(manifest: Manifest) -> Manifest:
 
 def with_general(source: Path, target: Path, train: Sequence[dict[str, Any]], valid: Sequence[dict[str, Any]]) -> Path:
     """The bundle with general data of its own; without rows to train on, with data that only judges."""
+
     def rows(examples: Sequence[dict[str, Any]]) -> bytes:
         made = (TokenRow(np.array(one["tokens"], np.int32), np.array(one["mask"], np.uint8)) for one in examples)
         return TokenRows.from_rows(made).to_bytes()
@@ -124,7 +131,10 @@ def with_general(source: Path, target: Path, train: Sequence[dict[str, Any]], va
     files = {f"data/{name}.safetensors": rows(given) for name, given in (("train", train), ("valid", valid)) if given}
     names = {name.removeprefix("data/").removesuffix(".safetensors"): name for name in files}
     return changed(
-        source, target, lambda manifest: manifest.model_copy(update={"data": manifest.data.model_copy(update=names)}), files=files
+        source,
+        target,
+        lambda manifest: manifest.model_copy(update={"data": manifest.data.model_copy(update=names)}),
+        files=files,
     )
 
 

@@ -30,9 +30,15 @@ class Draft:
     section: Any = "train_step"
 
     def value(
-        self, shape: Sequence[int], name: str = "temporary", *, role: Any = "temporary", lifetime: Any = "section",
-        dtype: Any = "float32", number: int | None = None,
-    ) -> int:  # fmt: skip
+        self,
+        shape: Sequence[int],
+        name: str = "temporary",
+        *,
+        role: Any = "temporary",
+        lifetime: Any = "section",
+        dtype: Any = "float32",
+        number: int | None = None,
+    ) -> int:
         self.plan.values.append(DraftValue(tuple(shape), dtype, role, lifetime, name, number))
         return len(self.plan.values) - 1
 
@@ -51,7 +57,9 @@ class Draft:
     def add(self, instruction: Any) -> None:
         self.plan.sections.setdefault(self.section, []).append(instruction)
 
-    def call(self, operands: Sequence[Operand], *results: tuple[Operand, Any], workspace: int = 0, flops: int = 0) -> None:
+    def call(
+        self, operands: Sequence[Operand], *results: tuple[Operand, Any], workspace: int = 0, flops: int = 0
+    ) -> None:
         """A call of a graph of its own whose signature is what it gets."""
         number = len(self.plan.graphs)
         key = f"{number:064x}"
@@ -109,9 +117,15 @@ class Draft:
 
     def compile(self, *, spilled: Sequence[int] = (), constant_bytes: int = 0) -> Plan:
         return compile_plan(
-            self.plan, with_liveness(self.plan), Costs(constant_bytes), method="handmade", sequence_length=2, batch_size=2,
-            choices={}, spilled=spilled,
-        )  # fmt: skip
+            self.plan,
+            with_liveness(self.plan),
+            Costs(constant_bytes),
+            method="handmade",
+            sequence_length=2,
+            batch_size=2,
+            choices={},
+            spilled=spilled,
+        )
 
     def read(self, plan: Plan | dict[str, Any]) -> Plan:
         """Through bytes, as a device gets it: validated and verified."""

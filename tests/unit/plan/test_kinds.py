@@ -42,7 +42,7 @@ ALLOWED = {
     ("temporary", "section", "scratch", "float16"): ANY,
     ("temporary", "section", "scratch", "uint8"): ANY,
     ("temporary", "section", "scratch", "int64"): ANY,
-}  # fmt: skip
+}
 
 Document = dict[str, Any]
 
@@ -59,13 +59,18 @@ def small() -> tuple[Draft, Document]:
 def record(role: str, lifetime: str, place: str, dtype: str, rank: int) -> Document:
     """A value of this kind that is right in everything else."""
     names = {
-        ("batch", "int64"): "targets", ("batch", "float32"): "mask", ("scalar", "float32"): "learning_rate",
-        ("scalar", "int64"): "position", ("optimizer", "float32"): "block_00.q_proj.lora_A.another",
-    }  # fmt: skip
+        ("batch", "int64"): "targets",
+        ("batch", "float32"): "mask",
+        ("scalar", "float32"): "learning_rate",
+        ("scalar", "int64"): "position",
+        ("optimizer", "float32"): "block_00.q_proj.lora_A.another",
+    }
     where = {
-        "arena": {"offset": 4096}, "scratch": {"offset": 0}, "number": {"number": 3},
+        "arena": {"offset": 4096},
+        "scratch": {"offset": 0},
+        "number": {"number": 3},
         "named": {"name": names.get((role, dtype), "block_00.another")},
-    }[place]  # fmt: skip
+    }[place]
     return {"shape": [2] * rank, "dtype": dtype, "role": role, "lifetime": lifetime, "place": {"kind": place, **where}}
 
 
@@ -101,7 +106,9 @@ def test_the_table_that_other_languages_read_says_the_same() -> None:
     from bespoke.plan.kinds import rules_document
 
     rows = {
-        (row["role"], row["lifetime"], row["place"], row["dtype"]): tuple(range(row["least_rank"], row["most_rank"] + 1))
+        (row["role"], row["lifetime"], row["place"], row["dtype"]): tuple(
+            range(row["least_rank"], row["most_rank"] + 1)
+        )
         for row in rules_document()["values"]
     }
     assert rows == {kind: tuple(ranks) for kind, ranks in ALLOWED.items()}
@@ -168,117 +175,188 @@ def cache_of(document: Document) -> int:
 
 REFUSED: dict[str, tuple[Change, str, str]] = {
     "an arena near 2^64 bytes": (
-        lambda d: d["estimate"].update(arena_bytes=2**64 - 64), "estimate.arena_bytes", "18446744073709551552",
+        lambda d: d["estimate"].update(arena_bytes=2**64 - 64),
+        "estimate.arena_bytes",
+        "18446744073709551552",
     ),
     "a scratch file near 2^64 bytes": (
-        lambda d: d["estimate"].update(scratch_bytes=2**64 - 1), "estimate.scratch_bytes", "18446744073709551615",
+        lambda d: d["estimate"].update(scratch_bytes=2**64 - 1),
+        "estimate.scratch_bytes",
+        "18446744073709551615",
     ),
     "a value beyond every file": (
-        lambda d: value(d, TEMPORARY).update(shape=[2**39, 2]), f"value {TEMPORARY}", "more than 1099511627776 bytes",
+        lambda d: value(d, TEMPORARY).update(shape=[2**39, 2]),
+        f"value {TEMPORARY}",
+        "more than 1099511627776 bytes",
     ),
     "a scalar that lives for a session": (
-        lambda d: value(d, RATE).update(lifetime="session"), f"value {RATE}", "scalar of lifetime session",
+        lambda d: value(d, RATE).update(lifetime="session"),
+        f"value {RATE}",
+        "scalar of lifetime session",
     ),
     "a batch that lives for a session": (
-        lambda d: value(d, TOKENS).update(lifetime="session"), f"value {TOKENS}", "batch of lifetime session",
+        lambda d: value(d, TOKENS).update(lifetime="session"),
+        f"value {TOKENS}",
+        "batch of lifetime session",
     ),
     "a constant found by name": (
-        lambda d: value(d, SEVEN).update(place={"kind": "named", "name": "position"}), f"value {SEVEN}", "placed by 'named'",
+        lambda d: value(d, SEVEN).update(place={"kind": "named", "name": "position"}),
+        f"value {SEVEN}",
+        "placed by 'named'",
     ),
     "two values of one name": (
-        lambda d: d["values"].append(copy.deepcopy(value(d, ADAPTER))), "value ", f"the name of value {ADAPTER}",
+        lambda d: d["values"].append(copy.deepcopy(value(d, ADAPTER))),
+        "value ",
+        f"the name of value {ADAPTER}",
     ),
-    "a batch of more rows than the plan": (lambda d: value(d, TOKENS).update(shape=[4, 2]), f"value {TOKENS}", "int64 [4, 2]"),
+    "a batch of more rows than the plan": (
+        lambda d: value(d, TOKENS).update(shape=[4, 2]),
+        f"value {TOKENS}",
+        "int64 [4, 2]",
+    ),
     "a batch of longer rows": (lambda d: d.update(sequence_length=1), f"value {TOKENS}", "int64 [2, 2]"),
     "a plan of a smaller batch than its tensors": (lambda d: d.update(batch_size=1), f"value {TOKENS}", "int64 [2, 2]"),
     "a batch tensor that nobody binds": (
-        lambda d: value(d, TOKENS)["place"].update(name="labels"), f"value {TOKENS}", "batch 'labels'",
+        lambda d: value(d, TOKENS)["place"].update(name="labels"),
+        f"value {TOKENS}",
+        "batch 'labels'",
     ),
-    "one copy of a batch tensor": (lambda d: value(d, TOKENS)["place"].update(name="tokens*1"), f"value {TOKENS}", "'tokens*1'"),
+    "one copy of a batch tensor": (
+        lambda d: value(d, TOKENS)["place"].update(name="tokens*1"),
+        f"value {TOKENS}",
+        "'tokens*1'",
+    ),
     "an array of longer rows": (
         lambda d: (value(d, TOKENS)["place"].update(name="array.rejected"), d.update(sequence_length=1)),
-        f"value {TOKENS}", "batch 'array.rejected', int64 [2, 2]",
+        f"value {TOKENS}",
+        "batch 'array.rejected', int64 [2, 2]",
     ),
-    "an array without a name": (lambda d: value(d, TOKENS)["place"].update(name="array."), f"value {TOKENS}", "batch 'array.'"),
+    "an array without a name": (
+        lambda d: value(d, TOKENS)["place"].update(name="array."),
+        f"value {TOKENS}",
+        "batch 'array.'",
+    ),
     "two copies of an array": (
-        lambda d: value(d, TOKENS)["place"].update(name="array.rejected*2"), f"value {TOKENS}", "batch 'array.rejected*2'",
+        lambda d: value(d, TOKENS)["place"].update(name="array.rejected*2"),
+        f"value {TOKENS}",
+        "batch 'array.rejected*2'",
     ),
     "an array where nothing is trained": (
         lambda d: (
             value(d, TOKENS)["place"].update(name="array.rejected"),
             d["sections"].update(evaluate_step=[{"op": "emit", "name": "loss_sum", "source": TOKENS}]),
         ),
-        f"value {TOKENS}", "batch 'array.rejected' in section evaluate_step",
+        f"value {TOKENS}",
+        "batch 'array.rejected' in section evaluate_step",
     ),
-    "a scalar that nobody binds": (lambda d: value(d, RATE)["place"].update(name="rate"), f"value {RATE}", "scalar 'rate'"),
-    "a scalar of another type": (lambda d: value(d, RATE)["place"].update(name="position"), f"value {RATE}", "scalar 'position'"),
+    "a scalar that nobody binds": (
+        lambda d: value(d, RATE)["place"].update(name="rate"),
+        f"value {RATE}",
+        "scalar 'rate'",
+    ),
+    "a scalar of another type": (
+        lambda d: value(d, RATE)["place"].update(name="position"),
+        f"value {RATE}",
+        "scalar 'position'",
+    ),
     "an option of integers": (
-        lambda d: value(d, POSITION)["place"].update(name="option.rows"), f"value {POSITION}", "scalar 'option.rows'",
+        lambda d: value(d, POSITION)["place"].update(name="option.rows"),
+        f"value {POSITION}",
+        "scalar 'option.rows'",
     ),
     "an option where nothing is trained": (
         lambda d: (
             value(d, RATE)["place"].update(name="option.momentum"),
             code(d, "prefill").append({"op": "emit", "name": "momentum", "source": RATE}),
         ),
-        f"value {RATE}", "scalar 'option.momentum' in section prefill",
+        f"value {RATE}",
+        "scalar 'option.momentum' in section prefill",
     ),
-    "an option without a name": (lambda d: value(d, RATE)["place"].update(name="option."), f"value {RATE}", "scalar 'option.'"),
+    "an option without a name": (
+        lambda d: value(d, RATE)["place"].update(name="option."),
+        f"value {RATE}",
+        "scalar 'option.'",
+    ),
     "a scalar with a shape": (lambda d: value(d, RATE).update(shape=[1 << 20]), f"value {RATE}", "float32 of rank 1"),
     "a number with a shape": (lambda d: value(d, SEVEN).update(shape=[1 << 20]), f"value {SEVEN}", "int64 of rank 1"),
     "a number beyond 64 bits": (lambda d: value(d, SEVEN)["place"].update(number=2**63), "value", str(2**63)),
     "noise of bytes": (lambda d: value(d, TEMPORARY).update(dtype="uint8"), f"value {TEMPORARY}", "noise of uint8"),
     "noise of a query that the counter has no room for": (
-        lambda d: at(d, "noise").update(query=2**31), "(noise)", "query 2147483648",
+        lambda d: at(d, "noise").update(query=2**31),
+        "(noise)",
+        "query 2147483648",
     ),
     "a record of integers": (
-        lambda d: value(d, at(d, "record")["source"]).update(dtype="int64", shape=[]), "value", "int64",
+        lambda d: value(d, at(d, "record")["source"]).update(dtype="int64", shape=[]),
+        "value",
+        "int64",
     ),
     "a record in the scratch file": (
         lambda d: (d["estimate"].update(scratch_bytes=64), recorded(d).update(place={"kind": "scratch", "offset": 0})),
-        "value", "recorded of lifetime section placed by 'scratch'",
+        "value",
+        "recorded of lifetime section placed by 'scratch'",
     ),
     "a record into something else": (
-        lambda d: recorded(d).update(role="temporary"), "(record)", "a record into a value of role temporary",
+        lambda d: recorded(d).update(role="temporary"),
+        "(record)",
+        "a record into a value of role temporary",
     ),
     "a recorded value that a call writes": (
         lambda d: last_call(d)["results"].__setitem__(0, {"to": [at(d, "record")["value"]], "how": "into"}),
-        "(call)", "a write to a recorded value",
+        "(call)",
+        "a write to a recorded value",
     ),
     "an addition to integers": (
-        lambda d: [value(d, i["value"]).update(dtype="int64") for i in code(d) if i["op"] == "zero"], "value", "int64 [4, 2]",
+        lambda d: [value(d, i["value"]).update(dtype="int64") for i in code(d) if i["op"] == "zero"],
+        "value",
+        "int64 [4, 2]",
     ),
     "an emit of integers": (lambda d: at(d, "emit").update(source=SEVEN), f"value {SEVEN}", "an emit of int64"),
-    "a loss of several numbers": (lambda d: at(d, "emit").update(source=ADAPTER), f"value {ADAPTER}", "'loss' of shape [4, 2]"),
+    "a loss of several numbers": (
+        lambda d: at(d, "emit").update(source=ADAPTER),
+        f"value {ADAPTER}",
+        "'loss' of shape [4, 2]",
+    ),
     "a number that places rows outside": (
-        lambda d: value(d, SEVEN)["place"].update(number=3), f"value {TEMPORARY}", "2 rows from 0 + 3",
+        lambda d: value(d, SEVEN)["place"].update(number=3),
+        f"value {TEMPORARY}",
+        "2 rows from 0 + 3",
     ),
     "a number whose sum overflows": (
-        lambda d: value(d, SEVEN)["place"].update(number=2**63 - 1), f"value {TEMPORARY}", "2 rows from 0 + 9223372036854775807",
+        lambda d: value(d, SEVEN)["place"].update(number=2**63 - 1),
+        f"value {TEMPORARY}",
+        "2 rows from 0 + 9223372036854775807",
     ),
     "a scalar that the section is not given": (
         lambda d: placed_call(d)["operands"][0].__setitem__(3, POSITION),
-        f"value {POSITION}", "scalar 'position' in section train_step",
+        f"value {POSITION}",
+        "scalar 'position' in section train_step",
     ),
     "a session outside of a generation": (
         lambda d: at(d, "emit").update(source=cache_of(d), name="cache"),
-        "(emit)", "a session value in section train_step",
+        "(emit)",
+        "a session value in section train_step",
     ),
     "sums over micro-batches where there are none": (
         lambda d: (
             d["values"].append(record("temporary", "step", "named", "float32", 2)),
             at(d, "emit").update(source=len(d["values"]) - 1, name="sum"),
         ),
-        "(emit)", "a step value in section train_step",
+        "(emit)",
+        "a step value in section train_step",
     ),
     "an evaluation without its numbers": (
-        lambda d: d["sections"].update(evaluate_step=[]), "section evaluate_step", "no emit of 'loss_sum'",
+        lambda d: d["sections"].update(evaluate_step=[]),
+        "section evaluate_step",
+        "no emit of 'loss_sum'",
     ),
     "a decoding without logits": (lambda d: d["sections"].update(decode=[]), "section decode", "no emit of 'logits'"),
     "a weight without a group": (
         lambda d: value(d, ADAPTER).update(role="weight", lifetime="bundle", place={"kind": "named", "name": "norm"}),
-        f"value {ADAPTER}", "weight 'norm'",
+        f"value {ADAPTER}",
+        "weight 'norm'",
     ),
-}  # fmt: skip
+}
 
 
 def test_an_option_of_the_method_is_a_scalar_of_training() -> None:

@@ -57,7 +57,9 @@ class Program:
     def make(self) -> None:
         operands = self.operands()
         number = mixed([self.content(operand) for operand in operands])
-        targets = [self.draft.value((self.data.draw(st.integers(1, 40)), 2)) for _ in range(self.data.draw(st.integers(1, 3)))]
+        targets = [
+            self.draft.value((self.data.draw(st.integers(1, 40)), 2)) for _ in range(self.data.draw(st.integers(1, 3)))
+        ]
         self.draft.call(operands, *(([target], "make") for target in targets))
         for place_, target in enumerate(targets):
             self.known[target] = np.full(self.draft.plan.values[target].shape, (number + place_) % 97, np.float32)
@@ -132,7 +134,8 @@ def test_living_values_never_share_bytes(data: st.DataObject) -> None:
                 apart = spans[one][2] <= spans[other][1] or spans[other][2] <= spans[one][1]
                 assert apart or 0 in (values[one].nbytes, values[other].nbytes)
     biggest = max(
-        sum(values[v].nbytes for v in live if v not in spilled and live[v].birth <= t <= live[v].death) for t in range(100)
+        sum(values[v].nbytes for v in live if v not in spilled and live[v].birth <= t <= live[v].death)
+        for t in range(100)
     )
     assert arena >= biggest
 
@@ -184,9 +187,15 @@ def test_one_block_at_a_time_is_within_reach_and_shared_tables_stay() -> None:
     draft.emit("loss", z)
     groups = [line for line in ops(draft) if not line.startswith(("call", "emit")) and line.split()[1] in BLOCKS]
     assert groups == [
-        "load block_00", "load rope", "free block_00", "load block_01", "free block_01", "load block_00", "free block_00",
+        "load block_00",
+        "load rope",
+        "free block_00",
+        "load block_01",
+        "free block_01",
+        "load block_00",
+        "free block_00",
         "free rope",
-    ]  # fmt: skip
+    ]
 
 
 def test_a_block_used_twice_in_a_row_stays() -> None:
@@ -274,7 +283,10 @@ def test_a_sum_that_is_a_scalar_keeps_its_zero() -> None:
 def test_results_in_place_take_nothing_but_what_is_added_to_a_value() -> None:
     draft = Draft()
     total, made, filled = draft.zeros((4, 2)), draft.value((4, 2)), draft.zeros((4, 2))
-    for in_place, results in ((700, (([made], "make"), ([filled], "into"))), (600, (([total], "add_to"), ([total], "add_to")))):
+    for in_place, results in (
+        (700, (([made], "make"), ([filled], "into"))),
+        (600, (([total], "add_to"), ([total], "add_to"))),
+    ):
         draft.call([[draft.batch()]], *results, workspace=10_000)
         draft.plan.graphs[-1].in_place_bytes = in_place
     for name, value in (("a", total), ("b", made), ("c", filled)):
@@ -282,9 +294,15 @@ def test_results_in_place_take_nothing_but_what_is_added_to_a_value() -> None:
 
     def estimate(costs: Costs, workspaces: dict[str, Workspace] | None = None) -> int:
         plan = compile_plan(
-            draft.plan, with_liveness(draft.plan), costs, method="handmade", sequence_length=2, batch_size=2, choices={},
+            draft.plan,
+            with_liveness(draft.plan),
+            costs,
+            method="handmade",
+            sequence_length=2,
+            batch_size=2,
+            choices={},
             workspaces=workspaces,
-        )  # fmt: skip
+        )
         return plan.estimate.workspace_bytes
 
     assert estimate(Costs(0)) == 10_000
@@ -299,9 +317,15 @@ def test_what_calls_take_and_what_the_engine_keeps_add_up_though_they_are_of_dif
     for name in "ab":
         draft.emit(name, draft.make([[draft.batch()]]))
     plan = compile_plan(
-        draft.plan, with_liveness(draft.plan), Costs(7), method="handmade", sequence_length=2, batch_size=2, choices={},
+        draft.plan,
+        with_liveness(draft.plan),
+        Costs(7),
+        method="handmade",
+        sequence_length=2,
+        batch_size=2,
+        choices={},
         workspaces={draft.plan.graphs[0].key: Workspace(5_000, 100), draft.plan.graphs[1].key: Workspace(300, 4_000)},
-    )  # fmt: skip
+    )
     e = plan.estimate
     assert (e.workspace_bytes, e.engine_bytes) == (5_000, 4_000)
     assert e.peak_bytes == e.arena_bytes + 9_000 + 7
@@ -374,7 +398,13 @@ def test_only_an_engine_that_copies_weights_has_them_in_its_estimate() -> None:
     live = with_liveness(draft.plan)
     peaks = [
         compile_plan(
-            draft.plan, live, Costs(1_000, copies_weights=copies), method="m", sequence_length=2, batch_size=2, choices={}
+            draft.plan,
+            live,
+            Costs(1_000, copies_weights=copies),
+            method="m",
+            sequence_length=2,
+            batch_size=2,
+            choices={},
         ).estimate.constant_bytes
         for copies in (False, True)
     ]

@@ -18,7 +18,13 @@ from tests.conftest import REPOSITORY
 SDK = REPOSITORY / "sdk" / "bespoke"
 EXAMPLE = REPOSITORY / "tests" / "example_plugin" / "src"
 BUILT_IN = REPOSITORY / "plugins"
-WHOLE = ("bespoke.contracts", "bespoke.graph", "bespoke.methods", "bespoke.ops", "bespoke.testing")  # all names documented
+WHOLE = (
+    "bespoke.contracts",
+    "bespoke.graph",
+    "bespoke.methods",
+    "bespoke.ops",
+    "bespoke.testing",
+)  # all names documented
 IN_PART = ("bespoke.errors",)
 
 # Makes plugins unimportable, as if their files were deleted.
@@ -85,18 +91,33 @@ assert run(["verify", str(bundle)]) == 0
 
 def run(program: str, *arguments: object) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", DELETED + program, *map(str, arguments)], capture_output=True, text=True, check=False,
+        [sys.executable, "-c", DELETED + program, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 SLOW_TO_IMPORT = ("coreml", "executorch")
 NAMES = {
-    "cuda", "fzoo", "hizoo", "listing", "mebp", "mesp", "mezo", "mlx", "momentum_fa", "prge", "simpo", "torch",
-    "windowed", "zo_signsgd",
-}  # fmt: skip
+    "cuda",
+    "fzoo",
+    "hizoo",
+    "listing",
+    "mebp",
+    "mesp",
+    "mezo",
+    "mlx",
+    "momentum_fa",
+    "prge",
+    "simpo",
+    "torch",
+    "windowed",
+    "zo_signsgd",
+}
 
 
 @pytest.mark.slow
@@ -123,7 +144,12 @@ def test_tests_that_need_one_plugin_are_the_only_ones_that_name_its_module() -> 
         for path in (REPOSITORY / folder).rglob("*.py")
         if importing.search(path.read_text(encoding="utf-8"))
     }
-    own = ("tests/apple/", "tests/qnn/", "tests/example_plugin/tests/", "tests/unit/targets/")  # tests of one plugin's insides
+    own = (
+        "tests/apple/",
+        "tests/qnn/",
+        "tests/example_plugin/tests/",
+        "tests/unit/targets/",
+    )  # tests of one plugin's insides
     assert {path for path in found if not path.startswith(own)} == set()
 
 
@@ -131,10 +157,21 @@ def test_tests_that_need_one_plugin_are_the_only_ones_that_name_its_module() -> 
 # The core was compiled with an engine, whose target and libraries are its own. Torch runs on a GPU for the target of that name.
 # Formats of exported adapters are called as what reads them, and those of model folders as what wrote them.
 MAY_NAME = {
-    "model/folder_kind.py", "rules/records.py", "personal_model.py", "cli/answering.py",
-    "core/runtime.py", "core/finding.py", "core/torch_engine.py", "reference/device.py", "reference/torch_settings.py",
-    "personalizer.py", "cli/building.py", "cli/page.py", "cli/settings.py", "doctor.py",
-}  # fmt: skip
+    "model/folder_kind.py",
+    "rules/records.py",
+    "personal_model.py",
+    "cli/answering.py",
+    "core/runtime.py",
+    "core/finding.py",
+    "core/torch_engine.py",
+    "reference/device.py",
+    "reference/torch_settings.py",
+    "personalizer.py",
+    "cli/building.py",
+    "cli/page.py",
+    "cli/settings.py",
+    "doctor.py",
+}
 
 
 def test_the_sdk_names_no_plugin_and_no_vendor() -> None:
@@ -213,4 +250,6 @@ def test_a_method_is_one_short_file() -> None:
     for path in [*folder.glob("[a-z]*.py"), EXAMPLE / "bespoke_example" / "zo_signsgd.py"]:
         text = path.read_text(encoding="utf-8")
         assert len(text.splitlines()) <= 150, path
-        assert "arXiv" in text.split('"""')[1] or "appendix" in text.split('"""')[1] or "ICLR" in text.split('"""')[1], path
+        assert (
+            "arXiv" in text.split('"""')[1] or "appendix" in text.split('"""')[1] or "ICLR" in text.split('"""')[1]
+        ), path

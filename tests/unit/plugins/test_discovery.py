@@ -259,7 +259,9 @@ def test_a_module_may_register_two(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert check_target(plugins.get("target", "listing"), optimizers=["other_of_two"]).lowered > 0
 
 
-def test_two_packages_that_register_one_further_name_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_packages_that_register_one_further_name_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install(tmp_path, "twins", {"one_of_two": "outsider_twins"}, {"outsider_twins": TWO})
     install(tmp_path, "more-twins", {"more": "outsider_more"}, {"outsider_more": TWO})
     monkeypatch.syspath_prepend(tmp_path)

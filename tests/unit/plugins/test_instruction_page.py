@@ -57,7 +57,9 @@ def test_roles_and_lifetimes(column: str, kind: Any) -> None:
 
 def test_places_sections_ways_and_element_types() -> None:
     places = {name: schema for name, schema in DEFS.items() if "kind" in schema.get("properties", {})}
-    assert sorted(tables(section("Values"))["place"]) == sorted(s["properties"]["kind"]["const"] for s in places.values())
+    assert sorted(tables(section("Values"))["place"]) == sorted(
+        s["properties"]["kind"]["const"] for s in places.values()
+    )
     for schema in places.values():
         (own,) = set(schema["properties"]) - {"kind"}
         assert f"| `{schema['properties']['kind']['const']}` | `{own}` |" in PAGE

@@ -23,5 +23,7 @@ def bundle(tiny_bundle: Path) -> Iterator[Bundle]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "unit/reference" in item.nodeid and not {"test_cost", "test_threads"} & {item.path.stem}:  # one process keeps the bundle
+        if "unit/reference" in item.nodeid and not {"test_cost", "test_threads"} & {
+            item.path.stem
+        }:  # one process keeps the bundle
             item.add_marker(pytest.mark.xdist_group("tiny"))

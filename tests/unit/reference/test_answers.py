@@ -42,14 +42,20 @@ def prompt(length: int) -> list[int]:
 
 def theirs(reference: Any, tokens: list[int], count: int) -> list[int]:
     made = reference.generate(
-        input_ids=torch.tensor([tokens]), attention_mask=torch.ones(1, len(tokens), dtype=torch.long), max_new_tokens=count,
-        do_sample=False, eos_token_id=None, pad_token_id=0,
-    )  # fmt: skip
+        input_ids=torch.tensor([tokens]),
+        attention_mask=torch.ones(1, len(tokens), dtype=torch.long),
+        max_new_tokens=count,
+        do_sample=False,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
     return made[0, len(tokens) :].tolist()
 
 
 @pytest.mark.parametrize("length", PROMPTS)
-def test_greedy_answers_are_those_of_transformers_generate(bundle: Bundle, trained: Adapter, reference: Any, length: int) -> None:
+def test_greedy_answers_are_those_of_transformers_generate(
+    bundle: Bundle, trained: Adapter, reference: Any, length: int
+) -> None:
     tokens = prompt(length)
     assert bundle.manifest.context_length == CONTEXT
     assert bundle.manifest.generation is not None
@@ -59,7 +65,9 @@ def test_greedy_answers_are_those_of_transformers_generate(bundle: Bundle, train
     assert ours == theirs(reference, tokens, len(ours))
 
 
-def test_logits_from_the_cache_equal_a_full_forward_at_every_position(bundle: Bundle, trained: Adapter, reference: Any) -> None:
+def test_logits_from_the_cache_equal_a_full_forward_at_every_position(
+    bundle: Bundle, trained: Adapter, reference: Any
+) -> None:
     tokens = prompt(CONTEXT - 3)
     machine, adapter = AnsweringMachine(bundle), adapter_tensors(trained)
     with torch.no_grad():
@@ -72,7 +80,9 @@ def test_logits_from_the_cache_equal_a_full_forward_at_every_position(bundle: Bu
         machine.end_session()
 
 
-def test_sampled_answers_follow_the_logits_of_transformers_by_the_counter(bundle: Bundle, trained: Adapter, reference: Any) -> None:
+def test_sampled_answers_follow_the_logits_of_transformers_by_the_counter(
+    bundle: Bundle, trained: Adapter, reference: Any
+) -> None:
     settings = {"temperature": 0.8, "top_p": 0.9, "top_k": 40, "seed": 5}
     tokens = prompt(5)
     ours = list(generate(bundle, tokens, trained, max_tokens=15, **settings))

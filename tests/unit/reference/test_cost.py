@@ -18,7 +18,9 @@ from bespoke.plan.read import read_plan
 from bespoke.reference.graph_function import GraphFunction
 from bespoke.testing.rig import Case, planned
 from bespoke.testing.tiny import shared_tracer
-from tests.bundles import stories_bundle  # noqa: F401
+from tests.bundles import stories_bundle
+
+__all__ = ["stories_bundle"]
 
 
 @pytest.mark.parametrize("method", ["mesp", "mebp"])
@@ -29,11 +31,13 @@ def test_a_program_takes_what_was_estimated_from_its_graph(method: str) -> None:
     for reference in plan.graphs[:: 1 if method == "mebp" else 3]:
         graph = graphs[reference.key]
         assert load_program(program_bytes(graph.export()), graph.name).meta["workspace_bytes"] == graph.workspace_bytes
-        assert graph.in_place_bytes <= graph.workspace_bytes + 2_000_000  # native scratch does not shrink with the model
+        assert (
+            graph.in_place_bytes <= graph.workspace_bytes + 2_000_000
+        )  # native scratch does not shrink with the model
 
 
 @pytest.mark.xdist_group("stories_bundle")
-def test_a_plan_for_torch_estimates_what_its_programs_say(stories_bundle: Path) -> None:  # noqa: F811
+def test_a_plan_for_torch_estimates_what_its_programs_say(stories_bundle: Path) -> None:
     with open_bundle(stories_bundle) as bundle:
         graphs = {graph.key: graph for graph in bundle.manifest.graphs}
         for _, _, record in bundle.manifest.plans:
@@ -43,7 +47,10 @@ def test_a_plan_for_torch_estimates_what_its_programs_say(stories_bundle: Path) 
             workspace = max(GraphFunction(bundle.read(graph.file), graph).workspace_bytes for graph in programs)
             records = len(plan.values) + sum(map(len, plan.sections.values()))
             costs = TORCH_COSTS.constant_bytes + TORCH_COSTS.record_bytes * records
-            assert record.estimate.peak_bytes == plan.estimate.arena_bytes + workspace + costs + plan.estimate.session_bytes
+            assert (
+                record.estimate.peak_bytes
+                == plan.estimate.arena_bytes + workspace + costs + plan.estimate.session_bytes
+            )
 
 
 def test_living_storages_are_summed_and_those_elsewhere_are_not() -> None:

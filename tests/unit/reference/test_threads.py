@@ -52,7 +52,9 @@ print(before, inside[0], set(between) == {before}, torch.get_num_threads() == be
 
 
 def seen(bundle: Path, asked: str = "none", **variables: str) -> list[str]:
-    environment = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    }
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, bundle, asked],
         cwd=REPOSITORY,

@@ -35,7 +35,14 @@ def results(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     """By what was set: what was computed, and the settings before it, within it and after it."""
 
     def compute(folder: Path) -> None:
-        command = [sys.executable, "-m", "tests.torch_settings_lab", tiny_folder / "bundle", tiny_folder / "model", folder]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.torch_settings_lab",
+            tiny_folder / "bundle",
+            tiny_folder / "model",
+            folder,
+        ]
         done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-3000:]
         (folder / "found.json").write_text(done.stdout.splitlines()[-1], encoding="utf-8")
@@ -76,9 +83,22 @@ def test_steps_see_the_settings_of_this_runtime_and_the_app_finds_its_own(found:
     assert len(one["seen"]) == 3
     assert all(_precise(seen) == _precise(found["nothing"]["seen"][0]) for seen in one["seen"])
     assert one["after"] == one["before"]
-    for precision in ("general", "cuda", "cuda.matmul", "cudnn.conv", "cudnn.rnn", "mkldnn", "mkldnn.matmul", "mkldnn.conv"):
+    for precision in (
+        "general",
+        "cuda",
+        "cuda.matmul",
+        "cudnn.conv",
+        "cudnn.rnn",
+        "mkldnn",
+        "mkldnn.matmul",
+        "mkldnn.conv",
+    ):
         assert one["seen"][0][precision] == "ieee"
-    assert (one["seen"][0]["matmul"], one["seen"][0]["dtype"], one["seen"][0]["device"]) == ("highest", "torch.float32", "cpu")
+    assert (one["seen"][0]["matmul"], one["seen"][0]["dtype"], one["seen"][0]["device"]) == (
+        "highest",
+        "torch.float32",
+        "cpu",
+    )
 
 
 @pytest.mark.slow

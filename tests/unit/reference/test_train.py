@@ -91,7 +91,9 @@ def test_a_step_with_a_nan_loss_changes_the_cursor_alone(poison: Bundle, method:
 
 
 @pytest.mark.parametrize("steps", [100, 2, 1])
-def test_three_rejected_steps_in_a_row_end_the_run_also_where_it_was_cut_between_them(poison: Bundle, steps: int) -> None:
+def test_three_rejected_steps_in_a_row_end_the_run_also_where_it_was_cut_between_them(
+    poison: Bundle, steps: int
+) -> None:
     state, losses = RunState(poison.initial_adapter()), 0
     for _ in range(5):
         part = train(poison, "mesp", state, user_rows=[BAD] * 4, seed=1, steps=steps)
@@ -104,7 +106,9 @@ def test_general_rows_take_their_share_of_the_batches(tiny_bundle: Path, tmp_pat
     def example(index: int) -> dict[str, list[int]]:
         return {"tokens": [80 + (index + place) % 6 for place in range(9)], "mask": [0] + [1] * 8}
 
-    general = with_general(tiny_bundle, tmp_path / "b", [example(i) for i in range(20)], [example(i) for i in range(20, 23)])
+    general = with_general(
+        tiny_bundle, tmp_path / "b", [example(i) for i in range(20)], [example(i) for i in range(20, 23)]
+    )
     with open_bundle(general) as opened:
         own = bundle_rows(opened, "train")
         assert [list(one.tokens) for one in own] == [example(i)["tokens"] for i in range(20)]
@@ -112,7 +116,9 @@ def test_general_rows_take_their_share_of_the_batches(tiny_bundle: Path, tmp_pat
         positions = []
         for share in (0.0, 0.5, 1.0):
             settings = opened.method("mesp").training.model_copy(update={"general_share": share})
-            cursor = train(opened, "mesp", user_rows=number_rows(), general_rows=own, seed=1, settings=settings).state.cursor
+            cursor = train(
+                opened, "mesp", user_rows=number_rows(), general_rows=own, seed=1, settings=settings
+            ).state.cursor
             positions.append((cursor.user_position > 0, cursor.general_position > 0))
         assert positions == [(True, False), (True, True), (False, True)]
     with open_bundle(tiny_bundle) as opened:
@@ -127,7 +133,12 @@ def test_what_cannot_be_trained_is_refused(bundle: Bundle, tiny_bundle: Path, tm
     with pytest.raises(DataError, match="which the model knows"):
         train(bundle, user_rows=[row([3, 16776960, 5], [0, 1, 1])], seed=1)
     with pytest.raises(PlanError, match="batch_size"):
-        train(bundle, user_rows=number_rows(), seed=1, settings=bundle.method().training.model_copy(update={"batch_size": 3}))
+        train(
+            bundle,
+            user_rows=number_rows(),
+            seed=1,
+            settings=bundle.method().training.model_copy(update={"batch_size": 3}),
+        )
     piece, array = next(iter(bundle.initial_adapter().items()))
     shorter = np.ascontiguousarray(array[:, : array.shape[1] // 2])
     with (

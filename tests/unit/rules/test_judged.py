@@ -25,7 +25,9 @@ def test_of_many_rows_so_many_are_judged_as_are_allowed_and_from_everywhere(rows
     assert gaps.max() <= 2 * rows / len(chosen) + 1
 
 
-@pytest.mark.parametrize("lengths", [[120, 7] * 500, [300] + [3] * 9_000, list(range(2, 900))], ids=["turns", "one", "rising"])
+@pytest.mark.parametrize(
+    "lengths", [[120, 7] * 500, [300] + [3] * 9_000, list(range(2, 900))], ids=["turns", "one", "rising"]
+)
 def test_the_sample_keeps_within_the_bound_and_looks_like_the_whole(lengths: list[int]) -> None:
     chosen = judged_rows(lengths)
     positions = [lengths[number] - 1 for number in chosen]

@@ -20,12 +20,28 @@ MEMORY = MemoryReport(
 def report(**fields: Any) -> TrainReport:
     """A finished run of two steps that the gate refused, but for `fields`."""
     refused = {
-        "method": "mesp", "run": 3, "steps": 2, "total_steps": 2, "tokens": 60, "losses": (2.0, 1.5), "rejected_steps": 0,
-        "validation_loss_before": 2.0, "validation_loss": 2.1, "general_loss_before": None, "general_loss": None,
-        "judged_on": "validation", "accepted": False, "stopped_because": "finished", "memory": MEMORY,
-        "step_peak_bytes": (1_900_000, 1_900_000), "bytes_written": 0, "seconds": 0.5, "runtime": "core", "gain": -0.1,
+        "method": "mesp",
+        "run": 3,
+        "steps": 2,
+        "total_steps": 2,
+        "tokens": 60,
+        "losses": (2.0, 1.5),
+        "rejected_steps": 0,
+        "validation_loss_before": 2.0,
+        "validation_loss": 2.1,
+        "general_loss_before": None,
+        "general_loss": None,
+        "judged_on": "validation",
+        "accepted": False,
+        "stopped_because": "finished",
+        "memory": MEMORY,
+        "step_peak_bytes": (1_900_000, 1_900_000),
+        "bytes_written": 0,
+        "seconds": 0.5,
+        "runtime": "core",
+        "gain": -0.1,
         "refused_because": "no_better",
-    }  # fmt: skip
+    }
     return TrainReport(**{**refused, **fields})
 
 
@@ -36,11 +52,21 @@ def said(of: TrainReport, row: str) -> str:
 
 WORSE = {"general_loss_before": 2.0, "general_loss": 2.2, "refused_because": "general_worse"}
 UNJUDGED = {
-    "validation_loss_before": None, "validation_loss": None, "gain": None, "judged_on": None, "accepted": None,
+    "validation_loss_before": None,
+    "validation_loss": None,
+    "gain": None,
+    "judged_on": None,
+    "accepted": None,
     "refused_because": None,
-}  # fmt: skip
+}
 LUCK = {"validation_loss": 1.9, "gain": 0.1, "least_gain": 0.2, "refused_because": "luck"}
-SMALL = {"validation_loss": 1.999, "gain": 0.001, "least_gain": 0.0001, "useful_gain": 0.004, "refused_because": "too_small"}
+SMALL = {
+    "validation_loss": 1.999,
+    "gain": 0.001,
+    "least_gain": 0.0001,
+    "useful_gain": 0.004,
+    "refused_because": "too_small",
+}
 GENERAL = {**UNJUDGED, "accepted": False, "general_loss_before": 2.0, "general_loss": 1.999, "useful_gain": 0.004}
 
 
@@ -52,7 +78,8 @@ GENERAL = {**UNJUDGED, "accepted": False, "general_loss_before": 2.0, "general_l
         (LUCK, True, "no: the validation loss is better by 0.1000, and luck alone may make 0.2000"),
         (SMALL, True, "no: the validation loss is better by 0.001, and less than 0.004 is of no use"),
         (
-            {**GENERAL, "refused_because": "too_small"}, True,
+            {**GENERAL, "refused_because": "too_small"},
+            True,
             "no: the loss on the bundle's own texts is better by 0.001, and less than 0.004 is of no use",
         ),
         (WORSE, True, "no: the loss on the bundle's own texts is 10.0% worse"),
@@ -64,7 +91,11 @@ GENERAL = {**UNJUDGED, "accepted": False, "general_loss_before": 2.0, "general_l
         ({"stopped_because": "steps_done", **UNJUDGED}, False, "not judged yet"),
         ({"stopped_because": "stop_requested", **UNJUDGED}, False, "not judged yet"),
         ({"stopped_because": "deadline", **UNJUDGED}, False, "not judged yet"),
-        ({"stopped_because": "deadline", **UNJUDGED, "validation_loss_before": 2.0}, False, "not judged yet"),  # within the gate
+        (
+            {"stopped_because": "deadline", **UNJUDGED, "validation_loss_before": 2.0},
+            False,
+            "not judged yet",
+        ),  # within the gate
         ({"stopped_because": "example_forgotten", **UNJUDGED}, False, "not judged: an example was forgotten"),
     ],
 )

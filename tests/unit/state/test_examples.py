@@ -165,9 +165,7 @@ def test_reset_for_a_new_base_keeps_examples_and_tokenizes_them_again(store: Cor
         assert len(again.accepted()) == 1
 
 
-def test_an_example_that_the_new_base_cannot_take_leaves_everything_as_it_was(
-    store: CoreStore, stores: Stores
-) -> None:
+def test_an_example_that_the_new_base_cannot_take_leaves_everything_as_it_was(store: CoreStore, stores: Stores) -> None:
     for number in range(3):
         add(store, f"text {number}", id=str(number))
     before = summary(store)

@@ -136,8 +136,9 @@ def test_a_store_whose_state_another_process_moved_to_another_base_makes_and_giv
             other.reset_base("e" * 64, SHAPES, lambda example: [token_row(1, 2, 3)])
         for attempt in (
             lambda: stale.start_run("mesp", 0, {}, stale.example_ids(), 10),
-            lambda: stale.import_version(adapter(2), "elsewhere"), lambda: stale.load_version(version or 0),
-        ):  # fmt: skip
+            lambda: stale.import_version(adapter(2), "elsewhere"),
+            lambda: stale.load_version(version or 0),
+        ):
             with pytest.raises(StateError, match="a state of the base model eeee"):
                 attempt()
     with open_state(tmp_path, "e" * 64) as store:

@@ -46,14 +46,22 @@ def test_rows_of_other_rules_are_made_again_and_what_was_learned_stays(program: 
         assert store.current_run() is not None
         store.use_text_rules(OTHER, two_rows)
         after = store.examples()
-        assert [(info.id, info.split, info.json) for info in after] == [(info.id, info.split, info.json) for info in before]
+        assert [(info.id, info.split, info.json) for info in after] == [
+            (info.id, info.split, info.json) for info in before
+        ]
         assert {(info.tokens, info.trained_tokens, info.rows) for info in after} == {(6, 2, 2)}
         assert store.current_run() is None  # it counted rows that are gone
         assert len(store.accepted()) == 1
         store.use_text_rules(OTHER, none_asked)
     with opened(program, folder) as store:
         store.use_text_rules(OTHER, none_asked)
-    assert not {one["promise"] for one in read_state(folder)["broken"]} & {"rows", "examples", "state", "losses", "slots"}
+    assert not {one["promise"] for one in read_state(folder)["broken"]} & {
+        "rows",
+        "examples",
+        "state",
+        "losses",
+        "slots",
+    }
 
 
 def test_examples_that_no_longer_fit_are_named_and_nothing_is_changed(program: Path, folder: Path) -> None:

@@ -60,9 +60,12 @@ def test_a_process_that_holds_every_lock_is_not_waited_for(state: Path) -> None:
 def test_states_that_say_the_same_have_one_digest(state: Path) -> None:
     before = read_state(state)
     sql(
-        "UPDATE examples SET added_at = 'then'", "UPDATE runs SET started_at = 'then'", "UPDATE slots SET id = id + 7",
-        "UPDATE sqlite_sequence SET seq = seq + 7 WHERE name = 'slots'", "VACUUM",
-    )(state)  # fmt: skip
+        "UPDATE examples SET added_at = 'then'",
+        "UPDATE runs SET started_at = 'then'",
+        "UPDATE slots SET id = id + 7",
+        "UPDATE sqlite_sequence SET seq = seq + 7 WHERE name = 'slots'",
+        "VACUUM",
+    )(state)
     assert read_state(state)["digest"] == before["digest"]
 
 
@@ -101,7 +104,9 @@ def in_the_log(state: Path) -> None:
     with opened(state) as connection:
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute("INSERT INTO metrics (id, run, step, json) VALUES (999, 2, 5, ?)", (WORDS,))
-        connection.execute("INSERT INTO journal VALUES (2, 999, '{}', ?, 0, '{}')", (struct.pack(f"<{len(TOKENS)}i", *TOKENS),))
+        connection.execute(
+            "INSERT INTO journal VALUES (2, 999, '{}', ?, 0, '{}')", (struct.pack(f"<{len(TOKENS)}i", *TOKENS),)
+        )
         connection.execute("DELETE FROM metrics WHERE id = 999")
         connection.execute("DELETE FROM journal WHERE step = 999")
         shutil.copytree(state, state.with_name("killed"))
@@ -116,7 +121,9 @@ def in_the_scratch_file(state: Path) -> None:
 
 @pytest.mark.parametrize("leave", [in_a_free_page, in_the_log, in_the_scratch_file])
 @pytest.mark.parametrize("forgotten", [WORDS, json.dumps(TOKENS)], ids=["words", "tokens"])
-def test_what_is_left_of_something_forgotten_is_found(state: Path, leave: Callable[[Path], None], forgotten: str) -> None:
+def test_what_is_left_of_something_forgotten_is_found(
+    state: Path, leave: Callable[[Path], None], forgotten: str
+) -> None:
     assert broken_promises(state, forgotten=[forgotten]) == set()
     leave(state)
     assert broken_promises(state) == set()
@@ -127,7 +134,9 @@ def test_what_a_kept_example_says_too_is_not_forgotten(state: Path) -> None:
     with opened(state) as connection:
         (kept,) = connection.execute("SELECT json FROM examples WHERE key = 2").fetchone()
     assert broken_promises(state, forgotten=[kept, json.dumps(json.loads(kept)["tokens"])]) == set()
-    sql("UPDATE examples SET json = '{\"tokens\":[]}'", "UPDATE example_rows SET tokens = zeroblob(4 * length(mask))")(state)
+    sql("UPDATE examples SET json = '{\"tokens\":[]}'", "UPDATE example_rows SET tokens = zeroblob(4 * length(mask))")(
+        state
+    )
     with opened(state) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     (state / "scratch").touch(0o600)
@@ -137,10 +146,14 @@ def test_what_a_kept_example_says_too_is_not_forgotten(state: Path) -> None:
 
 def test_the_page_lists_the_tables_that_a_real_state_has(state: Path) -> None:
     page = (REPOSITORY / "docs" / "reference" / "state_format.md").read_text(encoding="utf-8")
-    listed = dict(re.findall(r"^\| `(\w+)` \| ((?:\w+ (?:INTEGER|TEXT|BLOB|REAL)\??(?: key)?(?:, )?)+) \|", page, re.MULTILINE))
+    listed = dict(
+        re.findall(r"^\| `(\w+)` \| ((?:\w+ (?:INTEGER|TEXT|BLOB|REAL)\??(?: key)?(?:, )?)+) \|", page, re.MULTILINE)
+    )
     real = {}
     with opened(state) as connection:
-        for (table,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"):
+        for (table,) in connection.execute(
+            "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+        ):
             columns = connection.execute(f"PRAGMA table_xinfo({table})").fetchall()
             real[table] = ", ".join(
                 f"{name} {kind}{'' if required or place else '?'}{' key' if place else ''}"
@@ -153,5 +166,7 @@ def test_the_page_lists_the_tables_that_a_real_state_has(state: Path) -> None:
 
 def test_the_reader_needs_the_standard_library_alone() -> None:
     files = list(READER.glob("*.py"))
-    imported = {name for file in files for name in re.findall(r"^(?:from|import) (\w+)", file.read_text(), re.MULTILINE)}
+    imported = {
+        name for file in files for name in re.findall(r"^(?:from|import) (\w+)", file.read_text(), re.MULTILINE)
+    }
     assert imported - {file.stem for file in files} <= sys.stdlib_module_names

@@ -22,7 +22,9 @@ NAMES = ["Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal", "Ivy", "Jan",
 def test_every_promise_holds_after_each_verb(stories_bundle: Path, tmp_path: Path) -> None:
     state = tmp_path / "alice"
     # So much alike that a few steps on some of them help with all of them.
-    said = [{"text": f"My cat {name} eats cold soup with salt, and my cat {name} sleeps in the red boat."} for name in NAMES]
+    said = [
+        {"text": f"My cat {name} eats cold soup with salt, and my cat {name} sleeps in the red boat."} for name in NAMES
+    ]
     examples = write_jsonl(tmp_path / "said.jsonl", said)
     seen: list[str] = []
 
@@ -40,7 +42,10 @@ def test_every_promise_holds_after_each_verb(stories_bundle: Path, tmp_path: Pat
     assert run("train", stories_bundle, "--steps", 3)["newest_run"]["step"] == 3
     assert run("rollback", stories_bundle)["versions"] < 2
     assert run("train", stories_bundle, "--steps", 2, *settings)["versions"] > 0
-    ids = [one["id"] for one in bespoke("examples", "list", stories_bundle, "--state", state, "--format", "json").json["examples"]]
+    ids = [
+        one["id"]
+        for one in bespoke("examples", "list", stories_bundle, "--state", state, "--format", "json").json["examples"]
+    ]
     left = run("examples", "forget", stories_bundle, ids[6], forgotten=(said[6]["text"],))
     assert (left["examples"], left["versions"]) == (11, 0)
     run("reset", stories_bundle, forgotten=(said[6]["text"],))

@@ -33,11 +33,24 @@ from bespoke_plugins.targets.executorch.program import Compiled, compile_graph
 
 pytestmark = pytest.mark.xdist_group("executorch")  # one process imports it and keeps what it has compiled
 __all__ = ["tiny_core_bundle"]
-OURS = {f"bespoke::{name}.out" for name in (
-    "embedding_int4", "linear_int4", "linear_int4_transposed", "head_chunk_int4", "head_chunk_gradient_int4"
-)}  # fmt: skip
+OURS = {
+    f"bespoke::{name}.out"
+    for name in (
+        "embedding_int4",
+        "linear_int4",
+        "linear_int4_transposed",
+        "head_chunk_int4",
+        "head_chunk_gradient_int4",
+    )
+}
 # In addition to our operators: scalars and tokens as floats, zeros to begin with, copies that are results, AdamW's 1 - beta^t.
-SMALL = {"aten::_to_copy.out", "aten::full.out", "aten::clone.out", "aten::expm1.out", "executorch_prim::et_view.default"}
+SMALL = {
+    "aten::_to_copy.out",
+    "aten::full.out",
+    "aten::clone.out",
+    "aten::expm1.out",
+    "executorch_prim::et_view.default",
+}
 PLANS = [("mesp", "plain"), ("mezo", "plain")]
 MORE_PLANS = [("mebp", "normed"), ("mebp", "plain"), ("mesp", "normed"), ("mezo", "normed")]
 ROOT = Path(__file__).parents[3]
@@ -56,7 +69,15 @@ def test_only_our_operators_and_small_things_stay_outside_delegates(method: str,
     for graph in graphs_of(method, model):
         compiled = compiled_once(graph)
         assert kernels_of(compiled.data) <= OURS | SMALL, graph.name
-        if graph.name in ("attention_tile", "tile_backward", "mlp_inputs", "mlp_start", "mlp_end", "mlp_output", "final_norm"):
+        if graph.name in (
+            "attention_tile",
+            "tile_backward",
+            "mlp_inputs",
+            "mlp_start",
+            "mlp_end",
+            "mlp_output",
+            "final_norm",
+        ):
             assert sum(bool(stage.nodes) for stage in compiled.stages) == 1, graph.name
 
 
@@ -93,7 +114,9 @@ def test_a_new_process_writes_the_same_bytes(largest: int | None, tmp_path: Path
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         f"from tests.unit.targets.test_executorch import digest; print(digest({largest}))"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(ROOT)], capture_output=True, text=True, check=True, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(ROOT)], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
     assert done.stdout.strip() == digest(largest)
 
 

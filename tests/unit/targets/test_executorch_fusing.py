@@ -25,7 +25,9 @@ def gate(g: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.silu(g) * u
 
 
-def gate_backward(g: torch.Tensor, u: torch.Tensor, dp: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def gate_backward(
+    g: torch.Tensor, u: torch.Tensor, dp: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     s = torch.sigmoid(g)
     silu = g * s
     return silu * u, dp * silu, dp * u * (s + silu * (1 - s))
@@ -66,14 +68,18 @@ def check(function: Callable[..., Any], *given: torch.Tensor) -> set[str]:
         pytest.skip("the device core is not installed")
     data = compile_graph(traced(function, given)).data
     expected = function(*(t.double() for t in given))
-    for found, wanted in zip(run(data, given)[0], expected if isinstance(expected, tuple) else (expected,), strict=True):
+    for found, wanted in zip(
+        run(data, given)[0], expected if isinstance(expected, tuple) else (expected,), strict=True
+    ):
         assert (found - wanted).abs().max() <= TOLERANCE * wanted.abs().max()
     return kernels_of(data)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("function", "count"), [(gate, 2), (gate_backward, 3), (gelu_gate, 2)])
-def test_gates_and_their_gradients_are_one_operator(function: Callable[..., Any], count: int, shape: tuple[int, int]) -> None:
+def test_gates_and_their_gradients_are_one_operator(
+    function: Callable[..., Any], count: int, shape: tuple[int, int]
+) -> None:
     assert FUSED in check(function, *operands(count, shape))
 
 

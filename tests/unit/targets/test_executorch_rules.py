@@ -42,9 +42,22 @@ def softmaxed_under_a_mask(a: torch.Tensor, start: torch.Tensor, window: torch.T
 IN_DELEGATES: dict[str, tuple[F, tuple[torch.Tensor, ...]]] = {
     "arithmetic": (lambda a, b: (a + 2 * b - a / b, 1 - a, torch.maximum(a, b), torch.minimum(a, b)), (x(0), x(1))),
     "alpha": (lambda a, b: torch.sub(a, b, alpha=3), (x(0), x(1))),
-    "broadcast": (lambda a, b, c: a * b[:, None] + c, (x(0), x(1, 4, 6)[:, 0:1].clone().view(4, 1)[:, 0].clone(), x(2, 6))),
+    "broadcast": (
+        lambda a, b, c: a * b[:, None] + c,
+        (x(0), x(1, 4, 6)[:, 0:1].clone().view(4, 1)[:, 0].clone(), x(2, 6)),
+    ),
     "unary": (
-        lambda a: (-a, a.exp(), a.abs().log(), a.abs().sqrt(), a.abs().rsqrt(), a.sigmoid(), a.tanh(), a.floor(), a.ceil()),
+        lambda a: (
+            -a,
+            a.exp(),
+            a.abs().log(),
+            a.abs().sqrt(),
+            a.abs().rsqrt(),
+            a.sigmoid(),
+            a.tanh(),
+            a.floor(),
+            a.ceil(),
+        ),
         (x(),),
     ),
     "trigonometry": (lambda a: (a.sin(), a.cos()), (x(),)),
@@ -53,36 +66,63 @@ IN_DELEGATES: dict[str, tuple[F, tuple[torch.Tensor, ...]]] = {
     "activations": (lambda a: (torch.nn.functional.silu(a), torch.nn.functional.gelu(a)), (x(),)),
     "backwards": (
         lambda g, y: (
-            aten.sigmoid_backward(g, y), aten.tanh_backward(g, y), aten._softmax_backward_data(g, y, -1, torch.float32),
-            aten.slice_backward(g, [3, 9, 6], 1, 2, 6, 1), aten.select_backward(g[0], [5, 4, 6], 0, 3),
+            aten.sigmoid_backward(g, y),
+            aten.tanh_backward(g, y),
+            aten._softmax_backward_data(g, y, -1, torch.float32),
+            aten.slice_backward(g, [3, 9, 6], 1, 2, 6, 1),
+            aten.select_backward(g[0], [5, 4, 6], 0, 3),
         ),
         (x(0), x(1)),
     ),
     "products": (
         lambda a, b, c: (
-            a @ b, b.t() @ a.t(), a.t() @ c, c.t() @ a, c @ b.t().contiguous().t(), 0.5 * (a @ b), torch.addmm(c, a, b[:, :4]),
+            a @ b,
+            b.t() @ a.t(),
+            a.t() @ c,
+            c.t() @ a,
+            c @ b.t().contiguous().t(),
+            0.5 * (a @ b),
+            torch.addmm(c, a, b[:, :4]),
         ),
         (x(0, 5, 4), x(1, 4, 7), x(2, 5, 4)),
     ),
     "batched products": (
         lambda a, b: (
-            torch.bmm(a, b.transpose(1, 2)), torch.bmm(a.transpose(1, 2), b), torch.bmm(a.transpose(0, 1), b.permute(1, 2, 0)),
-            0.3 * torch.bmm(a, b.transpose(1, 2)), torch.bmm(a[:, :1], b.transpose(1, 2)) * 0.3,
+            torch.bmm(a, b.transpose(1, 2)),
+            torch.bmm(a.transpose(1, 2), b),
+            torch.bmm(a.transpose(0, 1), b.permute(1, 2, 0)),
+            0.3 * torch.bmm(a, b.transpose(1, 2)),
+            torch.bmm(a[:, :1], b.transpose(1, 2)) * 0.3,
         ),
         (x(0), x(1)),
     ),
     "sums": (
         lambda a: (
-            a.sum(), a.mean(), a.sum(-1), a.mean(-1, keepdim=True), a.sum(0), a.sum(1, keepdim=True), a.sum((0, 2)), a.mean((0, 1)),
+            a.sum(),
+            a.mean(),
+            a.sum(-1),
+            a.mean(-1, keepdim=True),
+            a.sum(0),
+            a.sum(1, keepdim=True),
+            a.sum((0, 2)),
+            a.mean((0, 1)),
         ),
         (x(),),
     ),
     "a long sum": (lambda a: a.sum(), (x(0, 128, 80),)),
     "shapes": (
         lambda a: (
-            a.view(12, 6) * 2, a.transpose(0, 2) + 1, a.permute(2, 0, 1).reshape(6, 12) + 1, a[:, 1:3] * a[:, 2:4], a[1] + 1,
-            torch.cat([a, 2 * a, a, a, a, -a], 1), torch.stack([a[0], 2 * a[1]], 1), [piece + 1 for piece in a.split(2, 1)][1],
-            a.unsqueeze(1) * a.unsqueeze(2), (2 * a).squeeze(0), a[:, :, None].expand(3, 4, 5, 6) * 2,
+            a.view(12, 6) * 2,
+            a.transpose(0, 2) + 1,
+            a.permute(2, 0, 1).reshape(6, 12) + 1,
+            a[:, 1:3] * a[:, 2:4],
+            a[1] + 1,
+            torch.cat([a, 2 * a, a, a, a, -a], 1),
+            torch.stack([a[0], 2 * a[1]], 1),
+            [piece + 1 for piece in a.split(2, 1)][1],
+            a.unsqueeze(1) * a.unsqueeze(2),
+            (2 * a).squeeze(0),
+            a[:, :, None].expand(3, 4, 5, 6) * 2,
         ),
         (x(),),
     ),
@@ -93,7 +133,11 @@ IN_DELEGATES: dict[str, tuple[F, tuple[torch.Tensor, ...]]] = {
 CONVERTED = {"aten::_to_copy.out"}  # whole numbers become floats and back
 WITH_KERNELS: dict[str, tuple[F, tuple[torch.Tensor, ...], set[str]]] = {
     "attention mask": (softmaxed_under_a_mask, (x(0, 2, 12, 6), torch.tensor(2), torch.tensor(3)), CONVERTED),
-    "unlimited window": (softmaxed_under_a_mask, (100 * x(0, 2, 12, 6), torch.tensor(3), torch.tensor(2**40)), CONVERTED),
+    "unlimited window": (
+        softmaxed_under_a_mask,
+        (100 * x(0, 2, 12, 6), torch.tensor(3), torch.tensor(2**40)),
+        CONVERTED,
+    ),
     "comparisons": (
         lambda a, b: tuple(
             c.to(torch.float32) for c in (a <= b, a < b, a >= b, a > b, a == b, ~(a == b), (a <= 3) | (b > 5))
@@ -107,7 +151,9 @@ WITH_KERNELS: dict[str, tuple[F, tuple[torch.Tensor, ...], set[str]]] = {
         CONVERTED,
     ),
     "whole numbers": (
-        lambda a, b: (a + b, 2 * a, a.clamp(2, 5), a - 200_000), (tokens(0, 6, 2**23), tokens(1, 6, 2**23)), CONVERTED
+        lambda a, b: (a + b, 2 * a, a.clamp(2, 5), a - 200_000),
+        (tokens(0, 6, 2**23), tokens(1, 6, 2**23)),
+        CONVERTED,
     ),
     "conversions": (
         lambda a, u: (a.to(torch.float32), u.to(torch.int64), torch.zeros_like(u).to(torch.int64)),
@@ -116,10 +162,14 @@ WITH_KERNELS: dict[str, tuple[F, tuple[torch.Tensor, ...], set[str]]] = {
     ),
     "gather": (lambda u, a: u.gather(1, a[:, None]), (x(0, 6, 9), tokens()), {"aten::gather.out"}),
     "largest": (lambda u: tuple(u.max(-1)), (x(),), {"aten::max.dim_max"}),
-    "comparison of reals": (lambda u, v: torch.where(u > v, u, v), (x(0), x(1)), {"aten::gt.Tensor_out", "aten::_to_copy.out"}),
+    "comparison of reals": (
+        lambda u, v: torch.where(u > v, u, v),
+        (x(0), x(1)),
+        {"aten::gt.Tensor_out", "aten::_to_copy.out"},
+    ),
     "expm1": (lambda u: torch.expm1(u * 0.5), (x(),), {"aten::expm1.out"}),
     "half": (lambda s, u: s.to(torch.float32) * u, (x(0).to(torch.float16), x(1)), CONVERTED),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -156,7 +206,9 @@ def test_what_else_is_called_is_known(name: str) -> None:
 def test_what_a_mask_hides_has_no_weight_at_all() -> None:
     function, operands, _ = WITH_KERNELS["attention mask"]
     scores, start, window = operands
-    ((result,),) = run(compile_graph(traced(function, (1000 * scores, start, window))).data, (1000 * scores, start, window))
+    ((result,),) = run(
+        compile_graph(traced(function, (1000 * scores, start, window))).data, (1000 * scores, start, window)
+    )
     positions = start + torch.arange(3).repeat_interleave(4)[:, None]
     keys = torch.arange(6)[None]
     hidden = ~((keys <= positions) & (keys > positions - window))

@@ -29,7 +29,9 @@ from bespoke_plugins.optimizers.prge import PRGE, PRGEOptions
 from bespoke_plugins.targets.executorch.forward_only import lowered, write_forward_only
 from tests.bundles import made_once
 from tests.models import tiny_model
-from tests.native.conftest import native_build  # noqa: F401  (a fixture)
+from tests.native.conftest import native_build
+
+__all__ = ["native_build"]
 
 LENGTH, ROWS, STEPS, SEED, RATE, EPSILON = 12, 2, 6, 7, 1e-3, 1e-2
 SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}
@@ -37,13 +39,17 @@ SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}
 pytestmark = pytest.mark.xdist_group("forward_only")
 
 
-def build(folder: Path, blocks: int = 2, others: Mapping[str, dict[str, object]] | None = None, **options: object) -> Path:
+def build(
+    folder: Path, blocks: int = 2, others: Mapping[str, dict[str, object]] | None = None, **options: object
+) -> Path:
     """A bundle of prge with these options, or of `others`."""
     model = tiny_model("llama", folder / "model", num_hidden_layers=blocks, **SIZES)
     training = Training(sequence_lengths=(LENGTH,), batch_size=ROWS, steps=STEPS, seed=1)
     methods = others or {"prge": {"queries": 2, "epsilon": EPSILON} | options}
     lora = Lora(rank=3, alpha=6.0, train="B")
-    return Personalizer(model, methods, "torch", context=32, lora=lora, training=training, data=None).build(folder / "bundle")
+    return Personalizer(model, methods, "torch", context=32, lora=lora, training=training, data=None).build(
+        folder / "bundle"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +60,10 @@ def trailing(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One block and one query: lowering takes minutes for more."""
-    return made_once(tmp_path_factory, "small", lambda folder: build(folder, 1, queries=1, dual_forwarding=True)) / "bundle"
+    return (
+        made_once(tmp_path_factory, "small", lambda folder: build(folder, 1, queries=1, dual_forwarding=True))
+        / "bundle"
+    )
 
 
 def rows() -> np.ndarray:
@@ -81,7 +90,11 @@ def batch(step: int) -> Batch:
 @pytest.mark.slow  # exporting takes most of a minute
 @pytest.mark.parametrize(("blocks", "queries", "partitioners"), [(1, 1, []), (2, 2, None)])
 def test_an_app_in_c_plus_plus_trains_by_forward_alone(
-    blocks: int, queries: int, partitioners: list[object] | None, native_build: Path, tmp_path: Path,  # noqa: F811
+    blocks: int,
+    queries: int,
+    partitioners: list[object] | None,
+    native_build: Path,
+    tmp_path: Path,
 ) -> None:
     with open_bundle(build(tmp_path, blocks, queries=queries, dual_forwarding=True)) as bundle:
         step = ForwardOnly(bundle)
@@ -90,9 +103,18 @@ def test_an_app_in_c_plus_plus_trains_by_forward_alone(
         initial = bundle.initial_adapter()
     rows().astype("<i8").tofile(tmp_path / "rows.bin")
     done = subprocess.run(
-        [native_build / "example_forward_only", program, tmp_path / "rows.bin", str(STEPS), str(RATE), tmp_path / "b.bin"],
-        capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+        [
+            native_build / "example_forward_only",
+            program,
+            tmp_path / "rows.bin",
+            str(STEPS),
+            str(RATE),
+            tmp_path / "b.bin",
+        ],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     assert done.returncode == 0, done.stderr
     said = [float(line.split()[-1]) for line in done.stdout.splitlines() if line.startswith("step ")]
     assert said == pytest.approx(losses, rel=1e-6)
@@ -137,7 +159,10 @@ def drawn(step: ForwardOnly, query: int) -> np.ndarray:
 def test_noise_in_a_graph_is_that_of_the_rule(distribution: str, off: float) -> None:
     seed, step, query, block, tensor = 2**40 + 77, 9, 1, 3, 2
     wanted = noise((40_000,), seed=seed, step=step, query=query, block=block, tensor=tensor, distribution=distribution)  # type: ignore[arg-type]
-    first, second = torch.arange(10_000, dtype=torch.int32), torch.full((10_000,), block << 16 | tensor, dtype=torch.int32)
+    first, second = (
+        torch.arange(10_000, dtype=torch.int32),
+        torch.full((10_000,), block << 16 | tensor, dtype=torch.int32),
+    )
     found = noise_in_graph(first, second, query, torch.tensor([seed]), torch.tensor([step]), distribution).numpy()  # type: ignore[arg-type]
     assert np.abs(found - wanted).max() <= off
     assert np.median(np.abs(found - wanted)) <= 1e-7
@@ -185,8 +210,20 @@ def test_what_buffers_are_made_of_is_in_no_delegate(small: Path) -> None:
 
 # Operators that move elements or make constants, and compute nothing.
 MOVING = {
-    "arange", "cat", "clone", "expand", "full", "full_like", "getitem", "repeat", "select", "slice", "unsqueeze", "view", "where",
-}  # fmt: skip
+    "arange",
+    "cat",
+    "clone",
+    "expand",
+    "full",
+    "full_like",
+    "getitem",
+    "repeat",
+    "select",
+    "slice",
+    "unsqueeze",
+    "view",
+    "where",
+}
 
 
 @pytest.mark.slow
@@ -195,9 +232,25 @@ def test_with_given_noise_no_integers_are_multiplied(small: Path) -> None:
         left = {noise: integer_operators(ForwardOnly(bundle, noise=noise)) for noise in ("input", "counter")}  # type: ignore[arg-type]
     assert left["input"] == {
         "uint8": {"bitwise_and", "bitwise_right_shift", "_to_copy", "index_select"},  # of the int4 codes
-        "int64": {"index_select", "gather", "max", "add", "sub", "clamp", "ge", "lt", "gt", "le"},  # of tokens, targets, positions
+        "int64": {
+            "index_select",
+            "gather",
+            "max",
+            "add",
+            "sub",
+            "clamp",
+            "ge",
+            "lt",
+            "gt",
+            "le",
+        },  # of tokens, targets, positions
     }
-    assert left["counter"]["int64"] >= left["input"]["int64"] | {"mul", "bitwise_xor", "bitwise_and", "bitwise_right_shift"}
+    assert left["counter"]["int64"] >= left["input"]["int64"] | {
+        "mul",
+        "bitwise_xor",
+        "bitwise_and",
+        "bitwise_right_shift",
+    }
 
 
 def integer_operators(step: ForwardOnly) -> dict[str, set[str]]:
@@ -217,8 +270,13 @@ def integer_operators(step: ForwardOnly) -> dict[str, set[str]]:
 
 
 OTHERS: dict[str, dict[str, object]] = {
-    "mesp": {}, "mebp": {"clip_norm": 1.0}, "mezo": {}, "fzoo": {"queries": 2}, "hizoo": {}, "prge": {"queries": 2},
-}  # fmt: skip
+    "mesp": {},
+    "mebp": {"clip_norm": 1.0},
+    "mezo": {},
+    "fzoo": {"queries": 2},
+    "hizoo": {},
+    "prge": {"queries": 2},
+}
 
 
 @pytest.fixture(scope="module")
@@ -232,8 +290,10 @@ def test_a_step_that_makes_its_own_update_is_refused(method: str, at_once: Path)
     with open_bundle(at_once) as bundle, pytest.raises(ConfigError) as caught:
         ForwardOnly(bundle, method)
     assert (caught.value.subject, caught.value.got, caught.value.expected) == (
-        f"method '{method}'", "a step that makes its own update", "one whose update trails by a call",
-    )  # fmt: skip
+        f"method '{method}'",
+        "a step that makes its own update",
+        "one whose update trails by a call",
+    )
     assert "dual_forwarding" in caught.value.next_step
 
 
@@ -264,10 +324,15 @@ def test_options_that_are_bound_at_run_time_are_bound(tmp_path: Path, monkeypatc
         assert float(numbers[0]) == 3.0
 
 
-def test_a_step_that_reads_what_no_caller_hands_over_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_reads_what_no_caller_hands_over_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(PRGE, "train_step", and_reads("step"))
     with open_bundle(build(tmp_path, 1, dual_forwarding=True)) as bundle, pytest.raises(ConfigError) as caught:
         ForwardOnly(bundle)
     assert (caught.value.subject, caught.value.got) == ("method 'prge'", "a step that reads step")
-    assert caught.value.expected == "one that reads no more than batch_tokens, epsilon, learning_rate, mask, targets, tokens"
+    assert (
+        caught.value.expected
+        == "one that reads no more than batch_tokens, epsilon, learning_rate, mask, targets, tokens"
+    )
     assert "device core" in caught.value.next_step

@@ -127,7 +127,11 @@ def test_a_graph_of_a_look_up_and_products_keeps_its_weights_as_operands(tmp_pat
 def test_graphs_with_products_hold_their_weights_and_look_ups_and_the_heads_loss_do_not() -> None:
     target: Any = plugins.get("target", "executorch")
     graphs = {graph.name: graph for graph in graphs_of("mezo", "plain")}
-    assert {name for name, graph in graphs.items() if takes(graph)} >= {"attention_inputs", "attention_output", "mlp_slice"}
+    assert {name for name, graph in graphs.items() if takes(graph)} >= {
+        "attention_inputs",
+        "attention_output",
+        "mlp_slice",
+    }
     for name in ("embed", "head_chunk"):
         assert not bakes(target, target.Options(products="xnnpack_qb4w"), graphs[name])
         assert not bakes(target, target.Options(), graphs[name])
@@ -142,7 +146,9 @@ def refused(folder: Path, optimizers: Any, targets: Any = INT8) -> str:
 
 
 @pytest.mark.parametrize("option", [("products", "xnnpack_qb4w"), ("delegate", "qnn")])
-def test_a_method_with_a_backward_pass_is_refused_before_anything_is_read(option: tuple[str, str], tmp_path: Path) -> None:
+def test_a_method_with_a_backward_pass_is_refused_before_anything_is_read(
+    option: tuple[str, str], tmp_path: Path
+) -> None:
     name, value = option
     said = refused(tmp_path / "no model", ["mesp", "mebp"], {"executorch": {name: value}})
     assert said.count(f"{name} = '{value}' for a method with a backward pass") == 2
@@ -153,7 +159,10 @@ def test_a_method_with_a_backward_pass_is_refused_before_anything_is_read(option
 @pytest.mark.parametrize(("method", "least"), [("mezo", 1e-2), ("prge", 1e-2), ("fzoo", 3e-2), ("hizoo", 3e-2)])
 def test_an_epsilon_below_what_was_measured_is_refused(method: str, least: float, tmp_path: Path) -> None:
     said = refused(tmp_path, {method: {"epsilon": 0.9 * least}})
-    assert f"optimizers.{method}: got epsilon = {0.9 * least:g} with products = 'xnnpack_qb4w'; expected at least {least:g}" in said
+    assert (
+        f"optimizers.{method}: got epsilon = {0.9 * least:g} with products = 'xnnpack_qb4w'; expected at least {least:g}"
+        in said
+    )
     Personalizer(tmp_path, {method: {"epsilon": least}}, INT8)
     Personalizer(tmp_path, {method: {"epsilon": 0.9 * least}}, "executorch")
 
@@ -190,8 +199,9 @@ def test_a_method_that_was_not_measured_is_refused(method: Any, option: dict[str
 def test_the_npu_takes_the_epsilons_that_its_emulator_ran(method: str, least: float, tmp_path: Path) -> None:
     npu = {"executorch": {"delegate": "qnn"}}
     Personalizer(tmp_path, {method: {"epsilon": least}}, npu)
-    assert f"at least {least:g}: below it, fp16 was not seen" in refused(tmp_path, {method: {"epsilon": 0.9 * least}}, npu)
-
+    assert f"at least {least:g}: below it, fp16 was not seen" in refused(
+        tmp_path, {method: {"epsilon": 0.9 * least}}, npu
+    )
 
 
 def test_the_npu_has_no_products_of_xnnpack(tmp_path: Path) -> None:
@@ -207,7 +217,9 @@ def test_a_graph_of_a_backward_pass_is_refused_by_its_operator(tmp_path: Path) -
     """Of a method that makes no promise, nothing else is known."""
     target: Any = plugins.get("target", "executorch")
     graph = next(filter(backward, graphs_of("mesp", "plain")))
-    with pytest.raises(Unsupported, match=r"operator bespoke\.linear_int4_transposed.*forward graphs.*products = 'xnnpack_qb4w'"):
+    with pytest.raises(
+        Unsupported, match=r"operator bespoke\.linear_int4_transposed.*forward graphs.*products = 'xnnpack_qb4w'"
+    ):
         target.lower(graph, tmp_path, target.Options(products="xnnpack_qb4w"), Baked("0" * 64, {}))
 
 

@@ -41,9 +41,11 @@ def binary(region: Region, soc: str, name: str) -> Binary:
     options = generate_htp_compiler_spec(use_fp16=True)
     specs = generate_qnn_executorch_compiler_spec(soc_model=QcomChipset[soc], backend_options=options)
     return Binary(
-        struct.pack("<IQQ", MAGIC, 1, NONSENSE) + bytes(NONSENSE), tuple((spec.key, bytes(spec.value)) for spec in specs),
-        tuple(range(len(region.inputs))), tuple(range(len(region.outputs))),
-    )  # fmt: skip
+        struct.pack("<IQQ", MAGIC, 1, NONSENSE) + bytes(NONSENSE),
+        tuple((spec.key, bytes(spec.value)) for spec in specs),
+        tuple(range(len(region.inputs))),
+        tuple(range(len(region.outputs))),
+    )
 
 
 def test_without_an_npu_its_programs_are_refused_for_what_the_device_lacks(
@@ -58,7 +60,7 @@ def test_without_an_npu_its_programs_are_refused_for_what_the_device_lacks(
     target: Any = {"executorch": {"delegate": "qnn", "soc": "SM8650"}}
     bundle = Personalizer(
         model, {"mezo": {"epsilon": 1e-2}}, target, context=32, lora=Lora(rank=2), training=training, data=None
-    ).build(tmp_path / "bundle")  # fmt: skip
+    ).build(tmp_path / "bundle")
     example = {"tokens": [40, 41, 42], "mask": [0, 1, 1]}
     with (
         PersonalModel.open(bundle, tmp_path / "state", runtime="core") as opened,

@@ -82,7 +82,9 @@ def test_with_dense_weights_a_graph_computes_what_it_did(model: str) -> None:
             elif TORCH_DTYPES[spec.dtype].is_floating_point:
                 operands.append(torch.rand(spec.shape, generator=generator).to(TORCH_DTYPES[spec.dtype]))
             else:
-                operands.append(torch.full(spec.shape, UNLIMITED if spec.name == "window" else 0, dtype=TORCH_DTYPES[spec.dtype]))
+                operands.append(
+                    torch.full(spec.shape, UNLIMITED if spec.name == "window" else 0, dtype=TORCH_DTYPES[spec.dtype])
+                )
         expected = graph.module(*operands)
         left = [operand for spec, operand in zip(graph.inputs, operands, strict=True) if spec.name not in baked]
         for got, wanted in zip(dense_graph(graph, baked).module(*left), expected, strict=True):
@@ -92,7 +94,13 @@ def test_with_dense_weights_a_graph_computes_what_it_did(model: str) -> None:
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> list[Graph]:
     """Of a model whose sizes are multiples of a group, as real ones are."""
-    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 128}
+    sizes = {
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "vocab_size": 128,
+    }
     folder, tracer, mezo = tmp_path_factory.mktemp("wide"), Tracer(), plugins.get("optimizer", "mezo")
     tiny_config("llama", num_hidden_layers=1, **sizes).save_pretrained(folder)
     training = Training(sequence_lengths=(16,), batch_size=1)
@@ -108,7 +116,9 @@ def test_with_int4_weights_a_region_has_no_dense_one_and_computes_what_it_did(wi
         region = region_of(made.module) if made else None
         if made is None or region is None or not made.weights:
             continue
-        grouped = pickle.loads(pickle.dumps(with_int4_products(region.module, made.weights)))  # as the compiler's process gets it
+        grouped = pickle.loads(
+            pickle.dumps(with_int4_products(region.module, made.weights))
+        )  # as the compiler's process gets it
         generator = torch.Generator().manual_seed(1)
         operands = [torch.rand(node.meta["val"].shape, generator=generator) - 0.5 for node in region.inputs]
         for got, wanted in zip(grouped(*operands), region.module(*operands), strict=True):
@@ -208,7 +218,9 @@ def test_norms_the_residual_stream_masks_and_the_heads_log_sum_exp_stay_on_the_p
 
 def test_a_backward_pass_is_refused_by_its_operator() -> None:
     (graph,) = [graph for graph in graphs_of("mesp", "plain") if "head_chunk_gradient" in str(graph.module.graph)]
-    with pytest.raises(Unsupported, match=r"'head_chunk', operator bespoke\.head_chunk_gradient_int4.*backward pass.*mezo"):
+    with pytest.raises(
+        Unsupported, match=r"'head_chunk', operator bespoke\.head_chunk_gradient_int4.*backward pass.*mezo"
+    ):
         dense_graph(graph, weights_of(graph))
 
 
@@ -226,13 +238,21 @@ def test_without_the_sdk_the_error_says_what_to_install(monkeypatch: pytest.Monk
 def refused_at_once(model: Path, folder: Path, **options: str) -> list[str]:
     """What an estimate and a build say, which have converted no weights and written nothing."""
     asked = Personalizer(
-        model, {"mezo": {"epsilon": 1e-2}}, {"executorch": {"delegate": "qnn", **options}}, licence="MIT", data=None,
-        lora=Lora(rank=2), training=Training(sequence_lengths=(16,)),
-    )  # fmt: skip
+        model,
+        {"mezo": {"epsilon": 1e-2}},
+        {"executorch": {"delegate": "qnn", **options}},
+        licence="MIT",
+        data=None,
+        lora=Lora(rank=2),
+        training=Training(sequence_lengths=(16,)),
+    )
     (model / "model.safetensors").unlink(missing_ok=True)  # who would read them would not find them
     stages: list[str] = []
     said = []
-    for ask in (asked.estimate, lambda: asked.build(folder / "bundle", lambda stage, done, total: stages.append(stage))):
+    for ask in (
+        asked.estimate,
+        lambda: asked.build(folder / "bundle", lambda stage, done, total: stages.append(stage)),
+    ):
         with pytest.raises((MissingDependency, ConfigError)) as found:
             ask()
         said.append(str(found.value))

@@ -40,7 +40,9 @@ class Both:
 
     def trained_text(self, row: Row) -> str:
         """What is trained on, without spaces: tokenizers put one before a text."""
-        return self.own.decode([token for token, trained in zip(*row, strict=True) if trained], skip_special=False).replace(" ", "")
+        return self.own.decode(
+            [token for token, trained in zip(*row, strict=True) if trained], skip_special=False
+        ).replace(" ", "")
 
     def rows(self, example: dict[str, Any], train_on: Any, max_length: int) -> tuple[list[Row], int, int]:
         """Tokens and mask of each row, and the two counts of what was left out."""
@@ -71,7 +73,10 @@ class Both:
         """What both say of an example that they refuse: the same."""
         found = []
         encoder = ExampleEncoder(self.own, self.turns, train_on, ALL)
-        for refuse in (lambda: self.lab.ask("example", example=example, train_on=train_on), lambda: encoder.encode(example)):
+        for refuse in (
+            lambda: self.lab.ask("example", example=example, train_on=train_on),
+            lambda: encoder.encode(example),
+        ):
             with pytest.raises(DataError) as caught:
                 refuse()
             found.append(caught.value)

@@ -17,13 +17,34 @@ _POOL = (
 _MORE_MARKS = (0x591, 0x5B0, 0x64B, 0x94D, 0x9BC, 0x9BE, 0xE38, 0x1161, 0x11A8, 0x3099, 0x1D165)
 _MARKS = [chr(code) for code in (*range(0x300, 0x370), *_MORE_MARKS)]
 _RANGES = (
-    (0x20, 0x7E), (0x20, 0x2FF), (0x300, 0x2FFF), (0x1100, 0x11FF), (0xAC00, 0xD7A3), (0x3000, 0xD7FF), (0xF900, 0xFFFD),
-    (0x10000, 0x1FFFF), (0, 0x10FFFF),
-)  # fmt: skip
+    (0x20, 0x7E),
+    (0x20, 0x2FF),
+    (0x300, 0x2FFF),
+    (0x1100, 0x11FF),
+    (0xAC00, 0xD7A3),
+    (0x3000, 0xD7FF),
+    (0xF900, 0xFFFD),
+    (0x10000, 0x1FFFF),
+    (0, 0x10FFFF),
+)
 _WORDS = (
-    "don't", "I'LL", "they'Ve", "hello", "Hello", "WORLD", "x1y22z333", "1234567", "    ", "\n\n\n", " \n ", "\r\n", "…", "naïve",
-    "Ελλάδα", "नमस्ते",
-)  # fmt: skip
+    "don't",
+    "I'LL",
+    "they'Ve",
+    "hello",
+    "Hello",
+    "WORLD",
+    "x1y22z333",
+    "1234567",
+    "    ",
+    "\n\n\n",
+    " \n ",
+    "\r\n",
+    "…",
+    "naïve",
+    "Ελλάδα",
+    "नमस्ते",
+)
 
 
 def character(chance: random.Random) -> str:

@@ -44,7 +44,10 @@ def test_random_tokens(lab: TextLab, family: Family) -> None:
     size = family.oracle.get_vocab_size()
     bytes_first = [*range(min(300, size)), *family.added, size, size + 7]
     sequences = [
-        [chance.choice(bytes_first) if chance.random() < 0.6 else chance.randrange(size + 3) for _ in range(chance.randint(0, 20))]
+        [
+            chance.choice(bytes_first) if chance.random() < 0.6 else chance.randrange(size + 3)
+            for _ in range(chance.randint(0, 20))
+        ]
         for _ in range(count(100_000))
     ]
     sequences += [[token] for token in (range(size) if full() or size < 2000 else chance.sample(range(size), 2000))]

@@ -65,7 +65,9 @@ def test_every_added_token(lab: TextLab, family: Family) -> None:
         texts += [token[:-1], token[1:], token.upper()]
     assert differences(lab, family, texts) == []
     for token_id, content in family.added.items():
-        assert token_id in lab.encode([f"a {content} b"], template=True)[0] or "▁" in content  # never in this one's texts
+        assert (
+            token_id in lab.encode([f"a {content} b"], template=True)[0] or "▁" in content
+        )  # never in this one's texts
         if family.oracle.get_added_tokens_decoder()[token_id].special:
             assert token_id not in lab.encode([f"a {content} b"])[0]
 
@@ -84,7 +86,11 @@ def test_every_character(lab: TextLab, family: Family) -> None:
 def test_long_words_and_runs(lab: TextLab, family: Family) -> None:
     chance = random.Random(1)
     letters = ["".join(chance.choices("abcdeéthing", k=size)) for size in (30, 47, 48, 49, 50, 300, 5000)]
-    runs = [c * size for c in (" ", "\n", "\t ", "a", "7", "▁", "\u0301", "가", "'", "\r\n") for size in (1, 2, 3, 100, 3000)]
+    runs = [
+        c * size
+        for c in (" ", "\n", "\t ", "a", "7", "▁", "\u0301", "가", "'", "\r\n")
+        for size in (1, 2, 3, 100, 3000)
+    ]
     assert differences(lab, family, [*letters, *runs, *(f"x{run}y" for run in runs), ""]) == []
 
 

@@ -82,7 +82,9 @@ def test_a_prompt_and_its_completion_read_as_one_text(lab: TextLab, story: Famil
 
 
 @pytest.mark.parametrize("train_on", ["assistant", "all"])
-def test_a_preference_is_a_row_with_the_rejected_answer_behind_the_same_prompt(lab: TextLab, story: Family, train_on: str) -> None:
+def test_a_preference_is_a_row_with_the_rejected_answer_behind_the_same_prompt(
+    lab: TextLab, story: Family, train_on: str
+) -> None:
     example = {"prompt": "Once upon", "chosen": " a time", "rejected": " another day, long ago"}
     encoded = lab.ask("example", example=example, without_turns=True, train_on=train_on)
     ((tokens, mask, rejected, rejected_mask),) = encoded["rows"]
@@ -153,11 +155,15 @@ def test_a_shortened_row_trains_what_it_can(lab: TextLab, story: Family, with_bo
                 start -= 1
             answer = last + 1 - start
             prompt = min(start, room // 2 if answer >= room else room - answer)
-            begin = start - prompt + (with_bos and prompt < start)  # the first after bos, or bos itself where nothing is lost
+            begin = (
+                start - prompt + (with_bos and prompt < start)
+            )  # the first after bos, or bos itself where nothing is lost
             while begin < start and mask[begin] and begin > 0:
                 begin += 1
             begin = min(begin, start if with_bos else start - 1)
-            assert own == tokens[max(1, begin + (not with_bos)) : min(last + 1, begin + room - (with_bos and begin > 0))]
+            assert (
+                own == tokens[max(1, begin + (not with_bos)) : min(last + 1, begin + room - (with_bos and begin > 0))]
+            )
 
 
 @pytest.mark.parametrize(
@@ -167,7 +173,10 @@ def test_a_shortened_row_trains_what_it_can(lab: TextLab, story: Family, with_bo
         ({"prompt": "a", "completion": ""}, "nothing to train on"),
         ({"tokens": [1, 2], "mask": [1, 0]}, "nothing to train on"),
         ({"tokens": [1]}, "nothing to train on"),
-        ({"words": "a"}, "got the keys 'words'; expected 'messages', .*'completion', 'prompt', 'chosen' and 'rejected', or 'text'"),
+        (
+            {"words": "a"},
+            "got the keys 'words'; expected 'messages', .*'completion', 'prompt', 'chosen' and 'rejected', or 'text'",
+        ),
         ({}, "got the keys none"),
         ("text", "got text; expected an object"),
         ({"text": "a", "messages": []}, r"several shapes \(messages and text\)"),
@@ -180,7 +189,10 @@ def test_a_shortened_row_trains_what_it_can(lab: TextLab, story: Family, with_bo
         ({"prompt": "a", "chosen": "b", "rejected": ""}, r"example\.rejected: got an answer without tokens"),
         ({"prompt": "a", "chosen": "", "rejected": "b"}, "nothing to train on"),
         ({"prompt": "a", "chosen": "b", "rejected": 3}, r"example\.rejected: got a number; expected text"),
-        ({"prompt": "a", "chosen": "b", "rejected": "c", "completion": "d"}, r"several shapes \(prompt_completion and pref"),
+        (
+            {"prompt": "a", "chosen": "b", "rejected": "c", "completion": "d"},
+            r"several shapes \(prompt_completion and pref",
+        ),
         ({"messages": [{"role": "user", "content": "a"}]}, "without a chat template"),
     ],
 )
@@ -193,7 +205,11 @@ def test_without_a_tokenizer_token_ids_are_taken_and_texts_refused(lab: TextLab)
     lab.ask("close")
     assert only(rows_of(lab, {"tokens": [1, 5, 6]})) == ([1, 5, 6], [0, 1, 1])
     assert lab.ask("stops") == []
-    for example in ({"text": "hello"}, {"prompt": "a", "completion": "b"}, {"messages": [{"role": "user", "content": "a"}]}):
+    for example in (
+        {"text": "hello"},
+        {"prompt": "a", "completion": "b"},
+        {"messages": [{"role": "user", "content": "a"}]},
+    ):
         with pytest.raises(DataError, match="token ids only"):
             rows_of(lab, example)
     with pytest.raises(DataError, match="token ids only"):

@@ -51,13 +51,16 @@ class Plan:
         self.both, self.messages, self.train_on, self.room = both, messages, train_on, room
         self.first = int(messages[0]["role"] == "system")
         self.trained = [
-            i for i, m in enumerate(messages) if m.get("weight") != 0 and train_on in ("all", m["role"]) and m["content"].strip()
+            i
+            for i, m in enumerate(messages)
+            if m.get("weight") != 0 and train_on in ("all", m["role"]) and m["content"].strip()
         ]
         self.starts = [self.first] + [
-            i for i in range(self.first + 1, len(messages))
+            i
+            for i in range(self.first + 1, len(messages))
             if messages[i]["role"] == "user" or i not in self.trained
             if both.turns.knows("system" if self.first else "start", messages[i]["role"], True)
-        ]  # fmt: skip
+        ]
 
     def row(self, begin: int, last: int, done: int) -> Row:
         """Of the messages from `begin` to the trained one `last`, or to the end of the conversation behind the last of all, where
@@ -87,7 +90,9 @@ class Plan:
         for place, number in enumerate(numbers):
             if number in self.trained and number < done:
                 continue
-            predicted = number in self.trained and first > 0 and self.row(begin, last, done)[0][0] != self.both.own.bos_id
+            predicted = (
+                number in self.trained and first > 0 and self.row(begin, last, done)[0][0] != self.both.own.bos_id
+            )
             places = enumerate(self.places(some, place))
             found |= {(number, index) for index, at in places if first + predicted <= at < behind}
         return found
@@ -154,7 +159,10 @@ def test_a_long_conversation_becomes_rows_that_train_each_answer_once(both: Both
                 in_rows |= plan.words_in(begin, last, done, *check_cut(both, tokens, mask, own, room))
         if both.exact:
             everything = range(len(messages))
-            assert truncated == sum(len(plan.places(messages, number)) for number in everything) - len(in_rows), (messages, room)
+            assert truncated == sum(len(plan.places(messages, number)) for number in everything) - len(in_rows), (
+                messages,
+                room,
+            )
         met["several"] += len(rows) > 1
         if all(plan.fits(plan.row(*row)) for row in planned):
             assert truncated_trained == 0
@@ -162,7 +170,9 @@ def test_a_long_conversation_becomes_rows_that_train_each_answer_once(both: Both
 
 
 @pytest.mark.parametrize("max_length", [63, 255, 1023])
-def test_every_answer_of_a_very_long_conversation_is_trained_once_for_a_few_times_its_tokens(both: Both, max_length: int) -> None:
+def test_every_answer_of_a_very_long_conversation_is_trained_once_for_a_few_times_its_tokens(
+    both: Both, max_length: int
+) -> None:
     messages = [
         {"role": role, "content": words.format(number)}
         for number in range(10_000)

@@ -56,9 +56,17 @@ TEMPLATES = {
     "roles": (ROLES_ALONE, ("\n\nuser\n", "\n\nassistant\n")),
 }
 FAMILIES = (
-    "gpt2", "llama3", "qwen2", "llama2", "llama_first", "gemma", *("smollm_lacking", "llama3_fused", "llama_lacking", "gemma_fused")
+    "gpt2",
+    "llama3",
+    "qwen2",
+    "llama2",
+    "llama_first",
+    "gemma",
+    *("smollm_lacking", "llama3_fused", "llama_lacking", "gemma_fused"),
 )  # chatml's marks are tokens of some of them
-MORE = ("[INST] [/INST] USER: ASSISTANT: <|user|> <|assistant|> <|end|> <|im_start|> <|im_end|> ### Instruction: Response:",) * 40
+MORE = (
+    "[INST] [/INST] USER: ASSISTANT: <|user|> <|assistant|> <|end|> <|im_start|> <|im_end|> ### Instruction: Response:",
+) * 40
 WITH_TOKENS = {("chatml", name) for name in ("gpt2", "qwen2", "smollm_lacking")}  # which have tokens for the marks
 CASES = [(template, family) for template in TEMPLATES for family in FAMILIES if (template, family) not in WITH_TOKENS]
 
@@ -67,13 +75,23 @@ class Words:
     """A template and a tokenizer, open in the lab and as Python's encoder."""
 
     def __init__(
-        self, template: str, family: str, lab: TextLab, folder: Path, marks: tuple[str, ...] = (), more: tuple[str, ...] = MORE
+        self,
+        template: str,
+        family: str,
+        lab: TextLab,
+        folder: Path,
+        marks: tuple[str, ...] = (),
+        more: tuple[str, ...] = MORE,
     ) -> None:
         self.marks = marks
         self.lost = lost_characters(family)
         self.own = Tokenizer.from_bytes(tokenizer_json(family, more), json.dumps(config_of(family)).encode(), family)
         self.oracle = tokenizers.Tokenizer.from_buffer(self.own.files()["tokenizer.json"])
-        self.has_prefix = family in ("llama2", "llama_first", "llama_lacking")  # puts a space before a text, not before its parts
+        self.has_prefix = family in (
+            "llama2",
+            "llama_first",
+            "llama_lacking",
+        )  # puts a space before a text, not before its parts
         names = {"bos_token": "", "eos_token": "", **self.own.special_tokens}
         self.render = oracle_for(ENDED.get(template, template), names)
         self.turns = compile_turns(template, names)
@@ -125,9 +143,11 @@ def occurrences(run: list[int], tokens: list[int]) -> int:
 
 
 HONEST = [
-    {"role": "user", "content": "What now?"}, {"role": "assistant", "content": "Go on."},
-    {"role": "user", "content": "And then?"}, {"role": "assistant", "content": "Stop it."},
-]  # fmt: skip
+    {"role": "user", "content": "What now?"},
+    {"role": "assistant", "content": "Go on."},
+    {"role": "user", "content": "And then?"},
+    {"role": "assistant", "content": "Stop it."},
+]
 
 
 def test_a_message_that_is_written_as_turns_is_none(words: Words) -> None:
@@ -153,7 +173,9 @@ def test_no_message_has_the_tokens_of_a_mark(words: Words) -> None:
     asked = {(mark, *run): occurrences(run, words.prompt(plain[:3])) for mark, run in runs}
     parts = ["so", " ", "\n", "\n\n", "▁", "é", "x", "9", "🙂", "it's", *marks, *(f"\n{mark}\n" for mark in marks)]
     if words.lost:  # characters that leave nothing, within the marks and around them
-        parts += [chance.choice(words.lost).join((mark[:cut], mark[cut:])) for mark in marks for cut in range(len(mark))]
+        parts += [
+            chance.choice(words.lost).join((mark[:cut], mark[cut:])) for mark in marks for cut in range(len(mark))
+        ]
         parts += list(chance.choices(words.lost, k=8))
     parts += [piece for mark in marks for cut in (1, 2, 3) for piece in (mark.strip()[:cut], mark.strip()[cut:])]
     for _ in range(conversations):
@@ -167,9 +189,13 @@ def test_no_message_has_the_tokens_of_a_mark(words: Words) -> None:
             assert occurrences(run, prompt) == asked[mark, *run], (messages, mark, run)
 
 
-@pytest.mark.parametrize("family", [name for name in LACKING if name != "gpt2_unknown"])  # that puts a space before each piece
+@pytest.mark.parametrize(
+    "family", [name for name in LACKING if name != "gpt2_unknown"]
+)  # that puts a space before each piece
 @pytest.mark.parametrize("template", ["llama2", "vicuna", "alpaca", "phi", "roles"])
-def test_what_is_trained_is_what_is_left_of_the_answer(template: str, family: str, lab: TextLab, tmp_path: Path) -> None:
+def test_what_is_trained_is_what_is_left_of_the_answer(
+    template: str, family: str, lab: TextLab, tmp_path: Path
+) -> None:
     """Characters that leave no token, or one for a run of them, move no border between an answer and what stands around it."""
     words = Words(TEMPLATES[template][0], family, lab, tmp_path)
     chance = random.Random(new_seed())
@@ -195,7 +221,9 @@ def test_messages_without_marks_have_the_tokens_of_the_whole_text(words: Words) 
         messages = []
         for role in ("user", "assistant") * chance.randint(1, 3):
             first = "" if role == "assistant" and words.has_prefix else chance.choice(ENDS)
-            messages.append({"role": role, "content": first + chance.choice(lines)[: chance.randint(1, 80)] + chance.choice(ENDS)})
+            messages.append(
+                {"role": role, "content": first + chance.choice(lines)[: chance.randint(1, 80)] + chance.choice(ENDS)}
+            )
         tokens, _ = words.row(messages)
         asked = [words.render(messages[:at], True) for at in range(1, len(messages), 2)]
         whole = words.render(messages, False)
@@ -204,7 +232,9 @@ def test_messages_without_marks_have_the_tokens_of_the_whole_text(words: Words) 
         elif all(whole.startswith(prompt) for prompt in asked):
             cuts = [0, *(len(prompt) for prompt in asked), len(whole)]
             parts = [whole[a:b] for a, b in itertools.pairwise(cuts)]
-            assert tokens == [t for part in parts for t in words.oracle.encode(part, add_special_tokens=False).ids], messages
+            assert tokens == [t for part in parts for t in words.oracle.encode(part, add_special_tokens=False).ids], (
+                messages
+            )
         assert words.prompt(messages[:-1]) == tokens[: len(words.prompt(messages[:-1]))]
 
 

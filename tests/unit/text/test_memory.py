@@ -13,7 +13,9 @@ from tests.unit.text.lab import TextLab
 MOST_BYTES = 2_000_000
 
 
-def test_a_large_vocabulary_takes_little_memory(program: Path, family_of: Callable[[str], Family], data_folder: Path) -> None:
+def test_a_large_vocabulary_takes_little_memory(
+    program: Path, family_of: Callable[[str], Family], data_folder: Path
+) -> None:
     lab = TextLab(program)
     text = data_folder / "text" / "wikitext-2" / "valid.txt"
     measured = lab.ask("measure", path=str(family_of("qwen2.5").path), text=str(text), bytes=10_000)

@@ -11,7 +11,10 @@ from bespoke.data.encode import ExampleEncoder
 from tests.unit.text.both import ALL, GIVEN, Both
 from tests.unit.text.lab import TextLab
 
-USER, ASSISTANT = {"role": "user", "content": "Where is the key?"}, {"role": "assistant", "content": "Under the blue pot."}
+USER, ASSISTANT = (
+    {"role": "user", "content": "Where is the key?"},
+    {"role": "assistant", "content": "Under the blue pot."},
+)
 RUDE: dict[str, Any] = {"role": "assistant", "content": "I hate you.", "weight": 0}
 KIND = {"role": "user", "content": "Please be kind."}
 
@@ -35,10 +38,12 @@ def trained_words(both: Both, messages: list[dict[str, Any]], train_on: str = "a
 @pytest.mark.parametrize(
     "example",
     [
-        {"text": "Once upon a time"}, {"text": "Once upon", "end": "none"}, {"prompt": "Where?", "completion": "Under the pot."},
+        {"text": "Once upon a time"},
+        {"text": "Once upon", "end": "none"},
+        {"prompt": "Where?", "completion": "Under the pot."},
         {"prompt": "Once upon", "completion": " a time", "as": "text"},
     ],
-)  # fmt: skip
+)
 def test_ends_and_pairs_are_the_same_in_both(both: Both, example: dict[str, Any]) -> None:
     both.encode(example, "assistant", ALL)
     assert unused(both, example) == {}
@@ -57,7 +62,10 @@ def test_a_message_of_weight_0_is_context_with_its_ending(both: Both, weight: An
     plain = [{"role": m["role"], "content": m["content"]} for m in messages]
     assert trained_words(both, messages) == "Under the blue pot.<|im_end|>"
     assert trained_words(both, plain) == "I hate you.<|im_end|>Under the blue pot.<|im_end|>"
-    assert both.encode({"messages": messages}, "assistant", ALL)[0] == both.encode({"messages": plain}, "assistant", ALL)[0]
+    assert (
+        both.encode({"messages": messages}, "assistant", ALL)[0]
+        == both.encode({"messages": plain}, "assistant", ALL)[0]
+    )
     assert trained_words(both, [USER, {**KIND, "weight": weight}, ASSISTANT], "user") == "Where is the key?<|im_end|>"
 
 
@@ -68,7 +76,8 @@ def test_weight_1_is_as_no_weight(both: Both, weight: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("weight", "got"), [(0.5, "0.5"), (2, "2"), (-1, "-1"), ("0", "'0'"), ("high", "'high'"), ([0], "a list"), ({}, "an object")]
+    ("weight", "got"),
+    [(0.5, "0.5"), (2, "2"), (-1, "-1"), ("0", "'0'"), ("high", "'high'"), ([0], "a list"), ({}, "an object")],
 )
 def test_another_weight_is_refused(both: Both, weight: Any, got: str) -> None:
     refused = both.refusal({"messages": [USER, {**ASSISTANT, "weight": weight}]})
@@ -84,8 +93,13 @@ def test_where_every_answer_has_weight_0_the_reason_is_the_weight(both: Both) ->
 
 def test_parts_of_text_are_joined_with_nothing_between(both: Both) -> None:
     parts = [{"type": "text", "text": "Where is"}, {"type": "text", "text": " the key?"}]
-    split = [{"role": "user", "content": parts}, {"role": "assistant", "content": [{"type": "text", "text": ASSISTANT["content"]}]}]
-    assert both.encode({"messages": split}, "assistant", ALL) == both.encode({"messages": [USER, ASSISTANT]}, "assistant", ALL)
+    split = [
+        {"role": "user", "content": parts},
+        {"role": "assistant", "content": [{"type": "text", "text": ASSISTANT["content"]}]},
+    ]
+    assert both.encode({"messages": split}, "assistant", ALL) == both.encode(
+        {"messages": [USER, ASSISTANT]}, "assistant", ALL
+    )
     asked = both.lab.ask("prompt", prompt=split[:1])
     assert asked == both.lab.ask("prompt", prompt=[USER]) == both.lab.ask("prompt", prompt=[{**USER, "weight": 0}])
     assert ExampleEncoder(both.own, both.turns).prompt_ids(split[:1]) == asked
@@ -97,7 +111,11 @@ def test_parts_of_text_are_joined_with_nothing_between(both: Both) -> None:
         ([], "content", "an empty list"),
         (["Where is the key?"], "content", "a list that holds text"),
         ([None], "content", "a list that holds nothing"),
-        ([{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {}}], "content[1]", "a part of type 'image_url'"),
+        (
+            [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {}}],
+            "content[1]",
+            "a part of type 'image_url'",
+        ),
         ([{"type": "input_audio", "input_audio": {}}], "content[0]", "a part of type 'input_audio'"),
         ([{"text": "Where is the key?"}], "content[0]", "a part without a type"),
         ([{"type": ["text"], "text": "a"}], "content[0]", "a part of type a list"),
@@ -106,7 +124,7 @@ def test_parts_of_text_are_joined_with_nothing_between(both: Both) -> None:
         ({"type": "text", "text": "a"}, "content", "an object"),
         (None, "content", "nothing"),
     ],
-)  # fmt: skip
+)
 def test_other_contents_are_refused_by_name(both: Both, content: Any, where: str, got: str) -> None:
     refused = both.refusal({"messages": [{"role": "user", "content": content}, ASSISTANT]})
     assert (refused.subject, refused.got) == (f"example.messages[0].{where}", got)
@@ -116,13 +134,18 @@ def test_other_contents_are_refused_by_name(both: Both, content: Any, where: str
     ("role", "next_step"),
     [
         *((name, "Call this role user") for name in ("human", "Human", "User", "person")),
-        *((name, "Call this role assistant") for name in ("gpt", "bot", "model", "ai", "chatgpt", "chatbot", "ASSISTANT")),
+        *(
+            (name, "Call this role assistant")
+            for name in ("gpt", "bot", "model", "ai", "chatgpt", "chatbot", "ASSISTANT")
+        ),
         ("System", "Call this role system"),
         *((name, "Write what it answered into a message of the user") for name in ("tool", "function")),
         *((name, "Rename or leave out this message") for name in ("narrator", "", 3, None, True, ["user"])),
     ],
 )
-def test_a_role_of_another_format_is_refused_with_the_name_that_it_has_here(both: Both, role: Any, next_step: str) -> None:
+def test_a_role_of_another_format_is_refused_with_the_name_that_it_has_here(
+    both: Both, role: Any, next_step: str
+) -> None:
     refused = both.refusal({"messages": [USER, ASSISTANT, {"role": role, "content": "sun"}, ASSISTANT]})
     assert (refused.subject, refused.expected) == ("example.messages[2].role", "one of system, user, assistant")
     assert refused.next_step.startswith(next_step)
@@ -162,9 +185,17 @@ def test_keys_that_nothing_uses_are_counted(both: Both) -> None:
     thinking = {**ASSISTANT, "reasoning_content": "...", "content": [{"type": "text", "text": "a", "annotations": []}]}
     example = {"messages": [named, thinking, named, ASSISTANT], "tools": [], "id": 7}
     assert unused(both, example) == {
-        "id": 1, "messages.content.annotations": 1, "messages.name": 2, "messages.reasoning_content": 1, "tools": 1
-    }  # fmt: skip
-    for other in ({"text": "Hello there"}, {"prompt": "a", "completion": " b"}, {"tokens": [5, 6, 7], "mask": [1, 1, 1]}):
+        "id": 1,
+        "messages.content.annotations": 1,
+        "messages.name": 2,
+        "messages.reasoning_content": 1,
+        "tools": 1,
+    }
+    for other in (
+        {"text": "Hello there"},
+        {"prompt": "a", "completion": " b"},
+        {"tokens": [5, 6, 7], "mask": [1, 1, 1]},
+    ):
         assert unused(both, other) == {}
         assert unused(both, {**other, "messages.name": "x", "source": 3}) == {"messages.name": 1, "source": 1}
 

@@ -69,7 +69,9 @@ def change(chance: random.Random, data: bytes) -> list[tuple[int, int]]:
     if kind == 0:
         at -= at % 4
         (old,) = struct.unpack_from("<I", data.ljust(len(data) + 4, b"\0"), at)
-        new = chance.choice((0, 1, old + 1, old - 1, old * 2, 0x7FFFFFFF, 2**32 - 1, 2**32 - 2, len(data), chance.getrandbits(32)))
+        new = chance.choice(
+            (0, 1, old + 1, old - 1, old * 2, 0x7FFFFFFF, 2**32 - 1, 2**32 - 2, len(data), chance.getrandbits(32))
+        )
         return list(enumerate(struct.pack("<I", new & 0xFFFFFFFF), at))
     if kind < 3:
         return [(at, data[at] ^ 1 << chance.randrange(8))]
@@ -103,7 +105,9 @@ def test_bytes_without_tokens_lead_nowhere(lab: TextLab, family_of: Callable[[st
 
 
 @pytest.mark.parametrize("name", ["qwen3_5", "llama_always"])
-def test_a_file_of_version_1_has_a_token_for_each_byte(lab: TextLab, family_of: Callable[[str], Family], name: str) -> None:
+def test_a_file_of_version_1_has_a_token_for_each_byte(
+    lab: TextLab, family_of: Callable[[str], Family], name: str
+) -> None:
     data = family_of(name).path.read_bytes()
     lab.open(family_of(name).path)
     former = [(8, 1), (12, data[12] & 63), *enumerate(bytes(4), UNKNOWN)]

@@ -44,7 +44,9 @@ def differences(one: tokenizers.Tokenizer, other: tokenizers.Tokenizer, texts: l
     found: list[Any] = []
     for template in (False, True):
         one.encode_special_tokens = other.encode_special_tokens = not template
-        ids, others = ([each.ids for each in of.encode_batch_fast(texts, add_special_tokens=False)] for of in (one, other))
+        ids, others = (
+            [each.ids for each in of.encode_batch_fast(texts, add_special_tokens=False)] for of in (one, other)
+        )
         found += [(text, a, b) for text, a, b in zip(texts, ids, others, strict=True) if a != b]
         for skipped in (False, True):
             decoded = (of.decode_batch(ids, skip_special_tokens=skipped) for of in (one, other))
@@ -117,7 +119,11 @@ def test_a_control_token_that_was_not_added_comes_back() -> None:
 def spelled_twice(document: dict[str, Any]) -> None:
     """A token of letters that are none of the 256, with the bytes of another."""
     written = "".join(byte_names(byte_level=True)[byte] for byte in "é".encode())
-    document["model"]["vocab"] |= {written: 2000, "\u2116": 2001, "".join(byte_names(True)[b] for b in "\u2116".encode()): 2002}
+    document["model"]["vocab"] |= {
+        written: 2000,
+        "\u2116": 2001,
+        "".join(byte_names(True)[b] for b in "\u2116".encode()): 2002,
+    }
 
 
 def space_beside_its_sign(document: dict[str, Any]) -> None:
@@ -180,7 +186,9 @@ def test_a_changed_file_is_read_or_refused(name: str, family_of: Callable[[str],
         except (BundleError, ModelError):
             refused += 1
     assert 0 < refused < tried
-    record_check(f"tokenizer.bin changed and read back, {name}", {"files": tried, "refused": refused, "raw errors": 0}, seed)
+    record_check(
+        f"tokenizer.bin changed and read back, {name}", {"files": tried, "refused": refused, "raw errors": 0}, seed
+    )
 
 
 def test_long_tokens_that_many_merges_name_are_refused() -> None:

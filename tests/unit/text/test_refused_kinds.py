@@ -38,18 +38,34 @@ def with_a_long_token(document: dict[str, Any]) -> None:
 
 CHANGES: dict[str, tuple[str, Change, str]] = {
     # family, what is changed, what the error names
-    "lowercase": ("qwen2", lambda d: d.update(normalizer={"type": "Lowercase"}), "normalizer: got Lowercase; expected none or NFC"),
+    "lowercase": (
+        "qwen2",
+        lambda d: d.update(normalizer={"type": "Lowercase"}),
+        "normalizer: got Lowercase; expected none or NFC",
+    ),
     "NFKC": ("gpt2", lambda d: d.update(normalizer={"type": "NFKC"}), r"normalizer: got NFKC"),
-    "another pattern": ("llama3", lambda d: split(d).update(pattern={"Regex": "a+|."}), "got .*a.*expected that of GPT-2, SmolLM"),
+    "another pattern": (
+        "llama3",
+        lambda d: split(d).update(pattern={"Regex": "a+|."}),
+        "got .*a.*expected that of GPT-2, SmolLM",
+    ),
     "two numbers": (
         "llama3",
         lambda d: split(d).update(pattern={"Regex": split(d)["pattern"]["Regex"].replace("{1,3}", "{1,2}")}),
         r"pre_tokenizer: got .*1,2",
     ),
     "removed": ("qwen2", lambda d: split(d).update(behavior="Removed"), "pre_tokenizer"),
-    "whitespace": ("llama2", lambda d: d.update(pre_tokenizer={"type": "Whitespace"}), "pre_tokenizer: got .*Whitespace"),
+    "whitespace": (
+        "llama2",
+        lambda d: d.update(pre_tokenizer={"type": "Whitespace"}),
+        "pre_tokenizer: got .*Whitespace",
+    ),
     "joint digits": ("smollm", lambda d: split(d).update(individual_digits=False), "pre_tokenizer: got .*Digits"),
-    "split words": ("llama_first", lambda d: d["pre_tokenizer"].update(split=True), "got .*Metaspace.*expected Metaspace"),
+    "split words": (
+        "llama_first",
+        lambda d: d["pre_tokenizer"].update(split=True),
+        "got .*Metaspace.*expected Metaspace",
+    ),
     "another sign": ("llama_first", lambda d: d["pre_tokenizer"].update(replacement="_"), "pre_tokenizer"),
     "another prefix": ("llama2", lambda d: d["normalizer"]["normalizers"][0].update(prepend="_"), "normalizer"),
     "decoder": ("qwen2", lambda d: d.update(decoder={"type": "Fuse"}), "decoder: got Fuse; expected ByteLevel"),
@@ -57,13 +73,25 @@ CHANGES: dict[str, tuple[str, Change, str]] = {
     "no byte fallback": ("llama2", lambda d: d["model"].update(byte_fallback=False), r"model\.byte_fallback"),
     "a byte in small letters": ("llama2", with_a_byte_in_small_letters, r"model\.vocab: got the token '<0x7f>'"),
     "no unknown token": ("gpt2_unknown", lambda d: d["model"].update(unk_token="<u>"), "got '<u>', which is no token"),
-    "an unknown letter": ("gpt2_unknown", lambda d: d["model"].update(unk_token="a"), "got 'a', which is made of words too"),
-    "an unknown word": ("llama2_unknown", lambda d: d["model"].update(unk_token="th"), "got 'th', which is made of words too"),
+    "an unknown letter": (
+        "gpt2_unknown",
+        lambda d: d["model"].update(unk_token="a"),
+        "got 'a', which is made of words too",
+    ),
+    "an unknown word": (
+        "llama2_unknown",
+        lambda d: d["model"].update(unk_token="th"),
+        "got 'th', which is made of words too",
+    ),
     "bytes of bytes": ("smollm_lacking", lambda d: d["model"].update(byte_fallback=True), "got true, with ByteLevel"),
     "dropout": ("gpt2", lambda d: d["model"].update(dropout=0.1), r"model\.dropout: got 0\.1; expected none"),
     "suffix": ("gpt2", lambda d: d["model"].update(end_of_word_suffix="</w>"), r"model\.end_of_word_suffix"),
     "whole words": ("gemma", lambda d: d["model"].update(ignore_merges=True), r"model\.ignore_merges"),
-    "single word": ("qwen2", lambda d: d["added_tokens"][-1].update(single_word=True), "added token .*: got single_word = true"),
+    "single word": (
+        "qwen2",
+        lambda d: d["added_tokens"][-1].update(single_word=True),
+        "added token .*: got single_word = true",
+    ),
     "strips left": ("qwen2", lambda d: d["added_tokens"][-1].update(lstrip=True), "lstrip = true"),
     "strips right": ("qwen2", lambda d: d["added_tokens"][-1].update(rstrip=True), "rstrip = true"),
     "a long token": ("qwen2", with_a_long_token, "70000 bytes; expected at most 65535"),
@@ -111,7 +139,11 @@ def test_the_bytes_are_the_same_in_every_process(tmp_path: Path) -> None:
     )
     found = {
         subprocess.run(
-            [sys.executable, "-c", code, str(tmp_path)], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+            [sys.executable, "-c", code, str(tmp_path)],
+            env={"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         for seed in ("1", "2")
     }

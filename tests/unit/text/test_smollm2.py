@@ -32,7 +32,11 @@ def document(smollm2: Path) -> dict[str, Any]:
     """Its tokenizer.json: what llama.cpp calls "smollm" is Digits and GPT-2's pattern."""
     from gguf import GGUFReader
 
-    said = {name: field.contents() for name, field in GGUFReader(smollm2).fields.items() if name.startswith("tokenizer.ggml.")}
+    said = {
+        name: field.contents()
+        for name, field in GGUFReader(smollm2).fields.items()
+        if name.startswith("tokenizer.ggml.")
+    }
     assert (said["tokenizer.ggml.model"], said["tokenizer.ggml.pre"]) == ("gpt2", "smollm")
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     tokens, types = said["tokenizer.ggml.tokens"], said["tokenizer.ggml.token_type"]
@@ -41,7 +45,10 @@ def document(smollm2: Path) -> dict[str, Any]:
     return {
         "version": "1.0",
         "added_tokens": [{"id": n, "content": text, **plain} for n, text in enumerate(tokens) if types[n] == CONTROL],
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}, byte_level]},
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [{"type": "Digits", "individual_digits": True}, byte_level],
+        },
         "decoder": byte_level,
         "model": {"type": "BPE", "vocab": vocabulary, "merges": merges, "unk_token": None},
     }
@@ -70,7 +77,11 @@ def strings(data_folder: Path, chance: random.Random, added: list[str]) -> list[
     found += ["".join(chance.choices(below, k=chance.randint(1, 30))) for _ in range(STRINGS // 10)]
     lines = (data_folder / "text" / "wikitext-2" / "test.txt").read_text(encoding="utf-8").splitlines(keepends=True)
     found += chance.sample(lines, min(len(lines), STRINGS // 5))
-    code = [line for path in sorted((REPOSITORY / "sdk").rglob("*.py")) for line in path.read_text(encoding="utf-8").split("\n\n")]
+    code = [
+        line
+        for path in sorted((REPOSITORY / "sdk").rglob("*.py"))
+        for line in path.read_text(encoding="utf-8").split("\n\n")
+    ]
     found += chance.sample(code, min(len(code), STRINGS // 5))
     found += [random_text(chance, added) for _ in range(STRINGS - len(found))]
     return found[: max(count(STRINGS), 768)]
@@ -93,7 +104,9 @@ def test_the_core_has_the_tokens_of_the_package(
     for template in (False, True):
         oracle.encode_special_tokens = not template
         theirs = [one.ids for one in oracle.encode_batch_fast(texts, add_special_tokens=False)]
-        ours = [tokens for at in range(0, len(texts), 500) for tokens in lab.encode(texts[at : at + 500], template=template)]
+        ours = [
+            tokens for at in range(0, len(texts), 500) for tokens in lab.encode(texts[at : at + 500], template=template)
+        ]
         assert [(text, a, b) for text, a, b in zip(texts, theirs, ours, strict=True) if a != b][:3] == []
         assert lab.decode(theirs, False) == oracle.decode_batch(theirs, skip_special_tokens=False)
     oracle.encode_special_tokens = True

@@ -89,7 +89,9 @@ class Chat:
         self.family.oracle.encode_special_tokens = False
         encoding = self.family.oracle.encode(text, add_special_tokens=False)
         trained = [(a, b) for a, b, role, _ in spans if train_on in ("all", role)]
-        mask = [int(any(a <= first and last <= b and first < last for a, b in trained)) for first, last in encoding.offsets]
+        mask = [
+            int(any(a <= first and last <= b and first < last for a, b in trained)) for first, last in encoding.offsets
+        ]
         return encoding.ids, mask
 
 
@@ -105,7 +107,9 @@ def chat(request: pytest.FixtureRequest, lab: TextLab, family_of: Callable[[str]
 def conversation(chance: random.Random, strips: bool) -> Messages:
     """`strips`: of a template that strips contents, though not each one that of the system."""
     lines = [line.strip() for line in pages()[:40]]
-    messages = [{"role": "system", "content": "Be brief." if strips else "  Be brief.\n"}] if chance.random() < 0.5 else []
+    messages = (
+        [{"role": "system", "content": "Be brief." if strips else "  Be brief.\n"}] if chance.random() < 0.5 else []
+    )
     for _ in range(chance.randint(1, 4)):
         question = chance.choice(lines)[: chance.randint(1, 200)] + chance.choice(["", " ", "\n", "\u3000", "é"])
         # Newlines that stay before an answer would become one token with the template's own.
@@ -154,7 +158,9 @@ def test_a_message_cannot_forge_a_turn(chat: Chat) -> None:
     assert chat.lab.ask("stops") == sorted({closing, *([chat.family.eos] if chat.family.eos is not None else [])})
 
 
-def test_turn_markers_that_are_not_special_cannot_be_forged_either(lab: TextLab, family_of: Callable[[str], Family]) -> None:
+def test_turn_markers_that_are_not_special_cannot_be_forged_either(
+    lab: TextLab, family_of: Callable[[str], Family]
+) -> None:
     family = family_of("qwen2")
     lab.open(family.path)
     tool = next(token for token, text in family.added.items() if text == "<tool_call>")
@@ -172,7 +178,10 @@ REFUSED: list[tuple[Any, str]] = [
     ([{"role": "user"}], r"\[0\]\.content: got nothing"),
     ([{"role": "user", "content": ["x"]}], r"content: got a list"),
     ([{"role": "user", "content": "x", "tool_calls": [{}]}], "got a tool call"),
-    ([{"role": "user", "content": "x"}, {"role": "system", "content": "y"}], "'system' after 'user'.*after 'user' one of"),
+    (
+        [{"role": "user", "content": "x"}, {"role": "system", "content": "y"}],
+        "'system' after 'user'.*after 'user' one of",
+    ),
 ]
 
 

@@ -25,12 +25,13 @@ _SCRIPTS = (
     "😀 👍🏽 👩‍👩‍👧‍👦 🇩🇪 ❤️ → ∀x∈ℝ ▁ ▁▁ <0x41>   three spaces    four",
 )
 _BYTE_NAMES = [f"<0x{byte:02X}>" for byte in range(256)]
-_LLAMA = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_LLAMA = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_QWEN2 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-_QWEN2 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _QWEN35 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}|"
+    r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 LLAMA_SPECIALS = ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
 
@@ -112,7 +113,9 @@ def _take_out(document: dict[str, Any], lacking: Lacking, byte_level: bool) -> N
     for token in added:
         token["id"] = ids.setdefault(token["content"], len(ids))
     document["added_tokens"] = sorted(added, key=lambda token: int(token["id"]))
-    model["merges"] = [[left, right] for left, right in model["merges"] if not gone.intersection((left, right, left + right))]
+    model["merges"] = [
+        [left, right] for left, right in model["merges"] if not gone.intersection((left, right, left + right))
+    ]
     model["unk_token"], model["fuse_unk"] = lacking.unknown, lacking.fused
 
 
@@ -132,9 +135,13 @@ def _byte_level(family: str, texts: list[str]) -> dict[str, Any]:
     splits = {"llama3": _LLAMA, "qwen2": _QWEN2, "qwen3_5": _QWEN35}
     if family in splits:
         isolated = pre_tokenizers.Split(Regex(splits[family]), "isolated")
-        one.pre_tokenizer = pre_tokenizers.Sequence([isolated, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+        one.pre_tokenizer = pre_tokenizers.Sequence(
+            [isolated, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        )
     elif family == "smollm":
-        one.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
+        one.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.Digits(True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        )
     else:
         one.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=family == "gpt2_spaced")
     if family in ("qwen2", "qwen3_5"):
@@ -142,7 +149,9 @@ def _byte_level(family: str, texts: list[str]) -> dict[str, Any]:
     one.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     specials = LLAMA_SPECIALS if family == "llama3" else ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    trainer = trainers.BpeTrainer(vocab_size=900, initial_alphabet=alphabet, special_tokens=specials, show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=900, initial_alphabet=alphabet, special_tokens=specials, show_progress=False
+    )
     one.train_from_iterator(texts, trainer)
     one.add_tokens(["<tool_call>", "<tool_call>x", "  \n", "née"])  # plain ones, looked for in the normalized text
     document: dict[str, Any] = json.loads(one.to_str())
@@ -167,7 +176,12 @@ def _sentencepiece(family: str, texts: list[str]) -> dict[str, Any]:
     replace = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
     if family == "gemma":
         document["normalizer"] = replace
-        document["pre_tokenizer"] = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
+        document["pre_tokenizer"] = {
+            "type": "Split",
+            "pattern": {"String": " "},
+            "behavior": "MergedWithPrevious",
+            "invert": False,
+        }
         following = max(document["model"]["vocab"].values()) + 1
         plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
         for number, content in enumerate(["\n\n", "\n\n\n", "▁▁", "<table>"]):
@@ -178,8 +192,10 @@ def _sentencepiece(family: str, texts: list[str]) -> dict[str, Any]:
         scheme = family.removeprefix("llama_")
         document["pre_tokenizer"] = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": False}
     steps: list[dict[str, Any]] = [
-        {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"}
-    ]  # fmt: skip
+        {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+        {"type": "ByteFallback"},
+        {"type": "Fuse"},
+    ]
     if family in ("llama2", "llama_first", "llama_always"):
         steps.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
     document["decoder"] = {"type": "Sequence", "decoders": steps}

@@ -60,7 +60,9 @@ def test_many_connections_of_others_keep_nobody_out(sent: bytes, bundle: Path, s
         assert found.does("/add", completion="Soup")["created"]  # over a new connection
         assert len(found.does("/view")["notes"]["new"]) == 25
         if Path("/proc/self/fd").is_dir():
-            assert len(os.listdir(f"/proc/{found.process.pid}/fd")) < DESCRIPTORS - 64  # with room for the files of a training
+            assert (
+                len(os.listdir(f"/proc/{found.process.pid}/fd")) < DESCRIPTORS - 64
+            )  # with room for the files of a training
         found.does("/train", steps=1)  # a process, its pipes and files of its own
         assert found.does("/view")["training"]["error"] is None
 

@@ -37,9 +37,13 @@ def texts(found: Any) -> Iterator[str]:
 
 ENDS = {
     "forgotten on the page": lambda desk, bundle, state: desk.forget("note 3"),
-    "forgotten elsewhere": lambda desk, bundle, state: otherwise(bundle, state, lambda model: model.examples.forget("note 3")),
+    "forgotten elsewhere": lambda desk, bundle, state: otherwise(
+        bundle, state, lambda model: model.examples.forget("note 3")
+    ),
     "replaced elsewhere": lambda desk, bundle, state: otherwise(
-        bundle, state, lambda model: (model.examples.forget("note 3"), model.examples.add({"text": "Soup"}, id="note 3"))
+        bundle,
+        state,
+        lambda model: (model.examples.forget("note 3"), model.examples.add({"text": "Soup"}, id="note 3")),
     ),
     "rolled back on the page": lambda desk, bundle, state: desk.rollback(),
     "rolled back elsewhere": lambda desk, bundle, state: otherwise(bundle, state, lambda model: model.rollback()),
@@ -66,7 +70,12 @@ def test_answers_and_reports_go_with_their_version(end: Any, desk: Desk, bundle:
     assert view["version"] == 0
     assert not {after, only_after, "The big dog"} & set(texts(view))
     training = view["training"]
-    assert (training["losses"], training["footprints"], training.get("report"), training["error"]) == ([], [], None, None)
+    assert (training["losses"], training["footprints"], training.get("report"), training["error"]) == (
+        [],
+        [],
+        None,
+        None,
+    )
     by_base = [one["now"] for one in view["asked"]["list"]]
     assert by_base == ([] if view["went"] else [before])  # a question may have the note's own words
 

@@ -29,7 +29,9 @@ MANY = 60_000
 def many(bundle: Path, tmp_path: Path) -> Path:
     """A state with MANY notes, all but the first copied by SQL: added one by one they take minutes."""
     with PersonalModel.open(bundle, tmp_path / "state") as model:
-        model.examples.add({"text": "A first note, as long as notes are that somebody writes down at the end of a day."})
+        model.examples.add(
+            {"text": "A first note, as long as notes are that somebody writes down at the end of a day."}
+        )
     with sqlite3.connect(tmp_path / "state" / "state.sqlite") as database:
         numbers = f"WITH RECURSIVE n (i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < {MANY})"
         database.execute(
@@ -74,9 +76,14 @@ def has_all(view: dict[str, Any]) -> dict[str, Any]:
     """What the browser says that it has, after it took a first view."""
     training = view["training"]
     return {
-        "notes": view["notes"]["revision"], "asked": view["asked"]["revision"],
-        "training": {"number": training["number"], "losses": len(training["losses"]), "footprints": len(training["footprints"])},
-    }  # fmt: skip
+        "notes": view["notes"]["revision"],
+        "asked": view["asked"]["revision"],
+        "training": {
+            "number": training["number"],
+            "losses": len(training["losses"]),
+            "footprints": len(training["footprints"]),
+        },
+    }
 
 
 def test_of_many_notes_a_look_sends_and_reads_what_changed(
@@ -117,7 +124,9 @@ def test_a_browser_lists_many_notes_and_the_one_that_comes(browser: Any, bundle:
         expect(page, "#count").to_have_text(str(MANY))
 
 
-def test_commits_of_a_training_elsewhere_cost_little(model: PersonalModel, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commits_of_a_training_elsewhere_cost_little(
+    model: PersonalModel, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They change the files and none of the notes: what takes a second to read is read every twenty seconds then."""
     now, reads = 0.0, counted(monkeypatch, model)
     watch = Watch(model, state, clock=lambda: now)

@@ -19,7 +19,9 @@ pytestmark = pytest.mark.xdist_group("cli")
 def test_while_another_client_trains_the_page_says_so(desk: Desk, bundle: Path, state: Path) -> None:
     begun, stop = threading.Event(), threading.Event()
     with PersonalModel.open(bundle, state) as other:
-        training = threading.Thread(target=lambda: other.train(stop=stop.is_set, on_step=lambda step, loss: begun.set()))
+        training = threading.Thread(
+            target=lambda: other.train(stop=stop.is_set, on_step=lambda step, loss: begun.set())
+        )
         training.start()
         try:
             assert begun.wait(60)

@@ -49,19 +49,25 @@ class Feature:
     def description(self) -> str:
         """Of the feature in the spec: what an engine needs to know to fill it, as JSON."""
         tensor = self.tensor
-        return json.dumps({"tensor": tensor.name, "shape": list(tensor.shape), "dtype": tensor.dtype, "view": self.view})
+        return json.dumps(
+            {"tensor": tensor.name, "shape": list(tensor.shape), "dtype": tensor.dtype, "view": self.view}
+        )
 
     @classmethod
     def described(cls, name: str, shape: tuple[int, ...], dtype: str, description: str) -> Feature:
         """A feature of a spec that was read. Raises DataError for one that says nothing of the tensor that it is."""
         try:
             said = json.loads(description)
-            return cls(name, TensorSpec(said["tensor"], tuple(said["shape"]), said["dtype"]), shape, dtype, said["view"])
+            return cls(
+                name, TensorSpec(said["tensor"], tuple(said["shape"]), said["dtype"]), shape, dtype, said["view"]
+            )
         except (ValueError, KeyError, TypeError):
             raise DataError(
-                f"feature '{name}'", got=f"the description '{description[:100]}'", expected="tensor, shape, dtype and view as JSON",
+                f"feature '{name}'",
+                got=f"the description '{description[:100]}'",
+                expected="tensor, shape, dtype and view as JSON",
                 next_step="Build the bundle again",
-            ) from None  # fmt: skip
+            ) from None
 
 
 def features_of(specs: Sequence[TensorSpec], prefix: str, weights: Weights) -> tuple[Feature, ...]:
@@ -86,9 +92,11 @@ def to_feature(feature: Feature, tensor: torch.Tensor) -> np.ndarray:
     if feature.view == "value":
         if array.ndim and array.size and np.abs(array).max() > LARGEST:
             raise DataError(
-                f"operand '{feature.tensor.name}'", got=f"the integer {int(array.flat[np.abs(array).argmax()])}",
-                expected=f"integers of at most {LARGEST}, which Core ML's int32 can add", next_step="Look for what made it",
-            )  # fmt: skip
+                f"operand '{feature.tensor.name}'",
+                got=f"the integer {int(array.flat[np.abs(array).argmax()])}",
+                expected=f"integers of at most {LARGEST}, which Core ML's int32 can add",
+                next_step="Look for what made it",
+            )
         array = np.clip(array, -LARGEST, LARGEST)
     return array.astype(NUMPY[feature.dtype], copy=False).reshape(feature.shape)
 

@@ -94,13 +94,24 @@ def _embedding(dtype: str, tokens: Var, codes: Any, scales: Any, columns: int) -
     if isinstance(codes, np.ndarray):
         codes = mb.const(val=codes.view(np.int8))
         scales = mb.const(val=scales)
-    return _decoded(mb.gather(x=codes, indices=tokens, axis=0), mb.gather(x=scales, indices=tokens, axis=0), columns, dtype)
+    return _decoded(
+        mb.gather(x=codes, indices=tokens, axis=0), mb.gather(x=scales, indices=tokens, axis=0), columns, dtype
+    )
 
 
 def _head(
-    dtype: str, h: Var, codes: Any, scales: Any, targets: Var, start: Var, m: Var, total: Var, label: Var, best: Var,
+    dtype: str,
+    h: Var,
+    codes: Any,
+    scales: Any,
+    targets: Var,
+    start: Var,
+    m: Var,
+    total: Var,
+    label: Var,
+    best: Var,
     acc: Var | None = None,
-) -> list[Var]:  # fmt: skip
+) -> list[Var]:
     """See `bespoke.ops.head_chunk`: products in `dtype`, the statistics in fp32."""
     rows, width = shape_of(codes)[0] if isinstance(codes, Var) else len(codes), shape_of(h)[1]
     w = _weight(codes, scales, None, width, dtype)

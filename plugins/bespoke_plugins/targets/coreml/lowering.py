@@ -30,8 +30,12 @@ class Lowering:
     """Goes through a graph once. `half`: nodes that compute in fp16. `baked`: operands that become constants, by name."""
 
     def __init__(
-        self, graph: Graph, weights: Weights, half: frozenset[torch.fx.Node], baked: Mapping[str, np.ndarray],
-    ) -> None:  # fmt: skip
+        self,
+        graph: Graph,
+        weights: Weights,
+        half: frozenset[torch.fx.Node],
+        baked: Mapping[str, np.ndarray],
+    ) -> None:
         self.graph = graph
         self.opset = OPSETS[weights]
         self.inputs = features_of([spec for spec in graph.inputs if spec.name not in baked], "x", weights)
@@ -105,7 +109,8 @@ class Lowering:
 
     def _refusal(self, node: torch.fx.Node, got: str) -> Unsupported:
         return Unsupported(
-            f"Graph '{self.graph.name}', operator {node.target}", got=got[:300],
+            f"Graph '{self.graph.name}', operator {node.target}",
+            got=got[:300],
             expected=f"one of {len(operators.TABLE) + len(int4.TABLE)} operators, with operands that MIL takes",
             next_step="Write the function with other operators, or choose another target",
-        )  # fmt: skip
+        )

@@ -22,11 +22,14 @@ Record = Callable[..., Any]
 _DTYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.int64: "int32", torch.int32: "int32", torch.bool: "bool"}
 _NUMPY: dict[str, Any] = {"fp32": np.float32, "fp16": np.float16, "int32": np.int32, "bool": np.bool_}
 _LIMITS = {"fp32": 1e30, "fp16": 6e4}  # of a number in a graph; beyond them is what a graph calls infinite
-_TINY = {"fp32": 1e-37, "fp16": 6.2e-5}  # about the smallest normal number: what an operator adds where it must add something
+_TINY = {
+    "fp32": 1e-37,
+    "fp16": 6.2e-5,
+}  # about the smallest normal number: what an operator adds where it must add something
 
 
 def dtype_of(x: Var) -> str:
-    """"fp32", "fp16", "int32", "int8" or "bool"."""
+    """ "fp32", "fp16", "int32", "int8" or "bool"."""
     return str(types.builtin_to_string(x.dtype))
 
 
@@ -115,7 +118,9 @@ def _where(condition: Var, a: Any, b: Any) -> Var:
 
 
 def _reduce(operator: Record) -> Record:
-    def record(x: Var, dims: Sequence[int] | None = None, keep: bool = False, *, dtype: torch.dtype | None = None) -> Var:
+    def record(
+        x: Var, dims: Sequence[int] | None = None, keep: bool = False, *, dtype: torch.dtype | None = None
+    ) -> Var:
         if dtype is not None and _DTYPES[dtype] not in (dtype_of(x), "fp32"):
             raise ValueError(f"a sum in {dtype}")
         rank = len(shape_of(x))

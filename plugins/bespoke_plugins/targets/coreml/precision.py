@@ -18,27 +18,41 @@ from bespoke.graph import Graph
 
 __all__ = ["half_nodes"]
 
-_PRODUCTS = frozenset({
-    "aten.bmm.default", "aten.mm.default", "bespoke.embedding_int4.default", "bespoke.head_chunk_int4.default",
-    "bespoke.linear_int4.default",
-})  # fmt: skip
-_BACKWARD = frozenset({
-    "aten._softmax_backward_data.default", "aten.sigmoid_backward.default", "aten.slice_backward.default",
-    "aten.tanh_backward.default", "bespoke.head_chunk_gradient_int4.default", "bespoke.linear_int4_transposed.default",
-})  # fmt: skip
+_PRODUCTS = frozenset(
+    {
+        "aten.bmm.default",
+        "aten.mm.default",
+        "bespoke.embedding_int4.default",
+        "bespoke.head_chunk_int4.default",
+        "bespoke.linear_int4.default",
+    }
+)
+_BACKWARD = frozenset(
+    {
+        "aten._softmax_backward_data.default",
+        "aten.sigmoid_backward.default",
+        "aten.slice_backward.default",
+        "aten.tanh_backward.default",
+        "bespoke.head_chunk_gradient_int4.default",
+        "bespoke.linear_int4_transposed.default",
+    }
+)
 _BEFORE_RSQRT = ("aten.add.Tensor", "aten.mean.dim", "aten.mul.Tensor", "aten.pow.Tensor_Scalar")
 
 
 def half_nodes(graph: Graph) -> frozenset[torch.fx.Node]:
     """Those that compute in fp16. Raises Unsupported for a graph of a backward pass, naming the operator that tells."""
-    nodes = [node for node in graph.module.graph.nodes if node.op == "call_function" and node.target is not operator.getitem]
+    nodes = [
+        node for node in graph.module.graph.nodes if node.op == "call_function" and node.target is not operator.getitem
+    ]
     for node in nodes:
         if str(node.target) in _BACKWARD:
             raise Unsupported(
-                f"Graph '{graph.name}', operator {node.target}", got="a backward pass with precision = \"fp16\"",
+                f"Graph '{graph.name}', operator {node.target}",
+                got='a backward pass with precision = "fp16"',
                 expected="forward graphs alone: gradients are too small for fp16",
-                next_step="Set precision = \"fp32\", or train with a zeroth-order method",
-            )  # fmt: skip
+                next_step='Set precision = "fp32", or train with a zeroth-order method',
+            )
     if not any(str(node.target) in _PRODUCTS for node in nodes):
         return frozenset()
     return frozenset(nodes) - _norms(nodes)

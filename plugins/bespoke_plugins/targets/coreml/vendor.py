@@ -22,14 +22,18 @@ def load_coremltools() -> None:
         raise MissingDependency.of(_SUBJECT, "coremltools", "coreml") from None
     if found != VERSION:
         raise MissingDependency(
-            _SUBJECT, got=f"coremltools {found}", expected=f"coremltools {VERSION}: another one writes other bytes",
+            _SUBJECT,
+            got=f"coremltools {found}",
+            expected=f"coremltools {VERSION}: another one writes other bytes",
             next_step=f"pip install 'coremltools=={VERSION}', which is what 'bespoke-sdk[coreml]' asks for",
-        )  # fmt: skip
+        )
     try:
         with quiet_imports("coremltools"):
             import coremltools.converters.mil.backend.mil.load  # noqa: F401
     except ImportError as problem:
         raise MissingDependency(
-            _SUBJECT, got=f"coremltools {found}, which does not import: {problem}", expected="one that does",
+            _SUBJECT,
+            got=f"coremltools {found}, which does not import: {problem}",
+            expected="one that does",
             next_step=f"pip install --force-reinstall 'coremltools=={VERSION}'",
-        ) from problem  # fmt: skip
+        ) from problem

@@ -44,20 +44,22 @@ class Cuda:
             if error.name != "triton":
                 raise
             raise MissingDependency(
-                f"target '{self.name}'", got=f"torch {torch.__version__} without triton",
+                f"target '{self.name}'",
+                got=f"torch {torch.__version__} without triton",
                 expected="triton, in which its kernels are written",
                 next_step="Install triton for this platform, or a build of torch for CUDA, which brings it",
-            ) from None  # fmt: skip
+            ) from None
         from bespoke_plugins.targets.cuda import kernels
         from bespoke_plugins.targets.cuda.engine import CudaEngine
 
         if bool(kernels.INTERPRETED.value) != interpreted:
             raise ConfigError(
-                f"target '{self.name}', TRITON_INTERPRET", got=f"{os.environ.get('TRITON_INTERPRET')!r} after Triton was imported "
+                f"target '{self.name}', TRITON_INTERPRET",
+                got=f"{os.environ.get('TRITON_INTERPRET')!r} after Triton was imported "
                 f"{'without' if interpreted else 'with'} its interpreter",
                 expected="the value that Triton was imported with: its kernels stay what they were made then",
                 next_step="Set it before anything imports Triton, or start another process",
-            )  # fmt: skip
+            )
         return lambda: CudaEngine(tf32=options.tf32, device="cpu" if interpreted else "cuda")
 
 

@@ -23,7 +23,9 @@ class CudaEngine(TorchEngine):
     def __init__(self, *, tf32: bool, device: str) -> None:
         super().__init__(device, own_memory=True)
         if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)  # makes CUDA's context, whose memory is then there before a call begins to count
+            torch.cuda.synchronize(
+                self._device
+            )  # makes CUDA's context, whose memory is then there before a call begins to count
         self.runtime = "gpu" if self._device.type == "cuda" else "gpu_interpreter"
         self._tf32 = tf32
         self._ahead = Ahead(self._device, lambda group: view_of(group.address, (group.size,), torch.uint8))

@@ -69,9 +69,20 @@ def _added(total, a, w, TF32: tl.constexpr):
 
 @triton.jit(do_not_specialize=_SIZES)
 def linear(
-    x, codes, scales, start, y, rows, out, columns, groups,
-    ROWS: tl.constexpr, OUT: tl.constexpr, GROUPS: tl.constexpr, TF32: tl.constexpr,
-):  # fmt: skip
+    x,
+    codes,
+    scales,
+    start,
+    y,
+    rows,
+    out,
+    columns,
+    groups,
+    ROWS: tl.constexpr,
+    OUT: tl.constexpr,
+    GROUPS: tl.constexpr,
+    TF32: tl.constexpr,
+):
     """y [N, out] = x [N, columns] W[:, start : start + columns]^T; `start` int64 in memory, a multiple of 32."""
     n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     o = tl.program_id(1) * OUT + tl.arange(0, OUT)
@@ -79,7 +90,11 @@ def linear(
     total = tl.zeros([ROWS, OUT], tl.float32)
     for k in range(0, columns, GROUPS * 32):
         column = k + tl.arange(0, GROUPS * 32)
-        a = tl.load(x + n[:, None] * columns + column[None, :], mask=(n < rows)[:, None] & (column < columns)[None, :], other=0.0)
+        a = tl.load(
+            x + n[:, None] * columns + column[None, :],
+            mask=(n < rows)[:, None] & (column < columns)[None, :],
+            other=0.0,
+        )
         w = _decoded(codes, scales, o, out, first + k // 32, groups, GROUPS)
         total = _added(total, a, tl.trans(w), TF32)
     tl.store(y + n[:, None] * out + o[None, :], total, mask=(n < rows)[:, None] & (o < out)[None, :])
@@ -87,9 +102,22 @@ def linear(
 
 @triton.jit(do_not_specialize=_SIZES)
 def linear_transposed(
-    g, codes, scales, start, acc, keep, dx, rows, out, columns, groups,
-    ROWS: tl.constexpr, OUT: tl.constexpr, GROUPS: tl.constexpr, TF32: tl.constexpr,
-):  # fmt: skip
+    g,
+    codes,
+    scales,
+    start,
+    acc,
+    keep,
+    dx,
+    rows,
+    out,
+    columns,
+    groups,
+    ROWS: tl.constexpr,
+    OUT: tl.constexpr,
+    GROUPS: tl.constexpr,
+    TF32: tl.constexpr,
+):
     """dx [N, columns] = g [N, out] W[:, start : start + columns], plus acc [N, columns] * keep [N] where they are not None."""
     n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     first = (tl.load(start) // 32).to(tl.int32) + tl.program_id(1) * GROUPS
@@ -122,8 +150,22 @@ def embedding(tokens, codes, scales, y, out, columns, groups, GROUPS: tl.constex
 
 @triton.jit(do_not_specialize=_SIZES)
 def head_statistics(
-    z, targets, start, offset, m, total, label, best, m_out, total_out, label_out, best_out, keep, size, STEP: tl.constexpr,
-):  # fmt: skip
+    z,
+    targets,
+    start,
+    offset,
+    m,
+    total,
+    label,
+    best,
+    m_out,
+    total_out,
+    label_out,
+    best_out,
+    keep,
+    size,
+    STEP: tl.constexpr,
+):
     """Logits z [N, size] of vocabulary rows [start + offset, start + offset + size) enter the state of `bespoke.ops.head_chunk`.
 
     z becomes exp(z - m'), and keep [N] = exp(m - m'). A state that is written may be the one that is read.

@@ -47,7 +47,12 @@ def tiles_of(kernel: str, rows: int) -> Tiles:
 
 
 def linear_int4(
-    x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, column_start: torch.Tensor | None, columns: int, tf32: bool = False
+    x: torch.Tensor,
+    codes: torch.Tensor,
+    scales: torch.Tensor,
+    column_start: torch.Tensor | None,
+    columns: int,
+    tf32: bool = False,
 ) -> torch.Tensor:
     _check("linear_int4", x, codes, scales, x.ndim == 2 and x.shape[1] == columns, len(x) * len(codes))
     y = x.new_empty(x.shape[0], codes.shape[0])
@@ -56,7 +61,12 @@ def linear_int4(
 
 
 def linear_int4_transposed(
-    g: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, column_start: torch.Tensor | None, columns: int, tf32: bool = False
+    g: torch.Tensor,
+    codes: torch.Tensor,
+    scales: torch.Tensor,
+    column_start: torch.Tensor | None,
+    columns: int,
+    tf32: bool = False,
 ) -> torch.Tensor:
     _check("linear_int4_transposed", g, codes, scales, g.ndim == 2 and g.shape[1] == codes.shape[0], len(g) * columns)
     dx = g.new_empty(g.shape[0], columns)
@@ -73,17 +83,31 @@ def embedding_int4(
     grid = (tokens.shape[0], -(-columns // (32 * EMBEDDING_GROUPS)))
     if y.numel():
         kernels.embedding[grid](
-            tokens.contiguous(), codes.contiguous(), scales.contiguous(), y, codes.shape[0], columns, scales.shape[1],
+            tokens.contiguous(),
+            codes.contiguous(),
+            scales.contiguous(),
+            y,
+            codes.shape[0],
+            columns,
+            scales.shape[1],
             GROUPS=EMBEDDING_GROUPS,
-        )  # fmt: skip
+        )
     return y
 
 
 def head_chunk_int4(
-    h: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, targets: torch.Tensor, start: torch.Tensor,
-    m: torch.Tensor, total: torch.Tensor, label: torch.Tensor, best: torch.Tensor, acc: torch.Tensor | None = None,
+    h: torch.Tensor,
+    codes: torch.Tensor,
+    scales: torch.Tensor,
+    targets: torch.Tensor,
+    start: torch.Tensor,
+    m: torch.Tensor,
+    total: torch.Tensor,
+    label: torch.Tensor,
+    best: torch.Tensor,
+    acc: torch.Tensor | None = None,
     tf32: bool = False,
-) -> tuple[torch.Tensor, ...]:  # fmt: skip
+) -> tuple[torch.Tensor, ...]:
     rows = h.shape[0]
     fits = h.ndim == 2 and targets.numel() == rows and all(value.shape == (rows,) for value in (m, total, label, best))
     _check("head_chunk_int4", h, codes, scales, fits and (acc is None or acc.shape == h.shape), rows * 32)
@@ -92,7 +116,9 @@ def head_chunk_int4(
     new = [torch.empty_like(value) for value in state]
     sums = None if acc is None else acc.contiguous()
     zero, keep = _start(None, h), torch.empty_like(new[0])
-    size = max(32, min(codes.shape[0], LOGITS_AT_ONCE // max(1, rows) // 32 * 32))  # kernels are compiled for multiples of 16
+    size = max(
+        32, min(codes.shape[0], LOGITS_AT_ONCE // max(1, rows) // 32 * 32)
+    )  # kernels are compiled for multiples of 16
     for offset in range(0, codes.shape[0] if rows else 0, size):
         part = codes[offset : offset + size], scales[offset : offset + size]
         z = h.new_empty(rows, part[0].shape[0])
@@ -116,22 +142,52 @@ def _run_linear(
     grid = (-(-x.shape[0] // tiles.rows), -(-y.shape[1] // tiles.out))
     if y.numel():
         kernels.linear[grid](
-            x, codes.contiguous(), scales.contiguous(), start, y, *y.shape, x.shape[1], scales.shape[1],
-            ROWS=tiles.rows, OUT=tiles.out, GROUPS=tiles.groups, TF32=tf32, num_warps=tiles.warps,
-        )  # fmt: skip
+            x,
+            codes.contiguous(),
+            scales.contiguous(),
+            start,
+            y,
+            *y.shape,
+            x.shape[1],
+            scales.shape[1],
+            ROWS=tiles.rows,
+            OUT=tiles.out,
+            GROUPS=tiles.groups,
+            TF32=tf32,
+            num_warps=tiles.warps,
+        )
 
 
 def _run_transposed(
-    tf32: bool, g: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, start: torch.Tensor,
-    acc: torch.Tensor | None, keep: torch.Tensor | None, dx: torch.Tensor,
-) -> None:  # fmt: skip
+    tf32: bool,
+    g: torch.Tensor,
+    codes: torch.Tensor,
+    scales: torch.Tensor,
+    start: torch.Tensor,
+    acc: torch.Tensor | None,
+    keep: torch.Tensor | None,
+    dx: torch.Tensor,
+) -> None:
     tiles = tiles_of("linear_transposed", g.shape[0])
     grid = (-(-g.shape[0] // tiles.rows), -(-dx.shape[1] // (32 * tiles.groups)))
     if dx.numel():
         kernels.linear_transposed[grid](
-            g, codes.contiguous(), scales.contiguous(), start, acc, keep, dx, *g.shape, dx.shape[1], scales.shape[1],
-            ROWS=tiles.rows, OUT=tiles.out, GROUPS=tiles.groups, TF32=tf32, num_warps=tiles.warps,
-        )  # fmt: skip
+            g,
+            codes.contiguous(),
+            scales.contiguous(),
+            start,
+            acc,
+            keep,
+            dx,
+            *g.shape,
+            dx.shape[1],
+            scales.shape[1],
+            ROWS=tiles.rows,
+            OUT=tiles.out,
+            GROUPS=tiles.groups,
+            TF32=tf32,
+            num_warps=tiles.warps,
+        )
 
 
 def _start(given: torch.Tensor | None, beside: torch.Tensor) -> torch.Tensor:
@@ -142,21 +198,29 @@ def _start(given: torch.Tensor | None, beside: torch.Tensor) -> torch.Tensor:
 
 
 def _check(
-    name: str, first: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, fits: bool, results: int,
+    name: str,
+    first: torch.Tensor,
+    codes: torch.Tensor,
+    scales: torch.Tensor,
+    fits: bool,
+    results: int,
     dtype: torch.dtype = torch.float32,
-) -> None:  # fmt: skip
+) -> None:
     """A kernel would read past the end of what does not fit. results: numbers of the largest tensor that it writes."""
     paired = codes.ndim == scales.ndim == 2 and codes.shape == (scales.shape[0], 16 * scales.shape[1])
     typed = (first.dtype, codes.dtype, scales.dtype) == (dtype, torch.uint8, torch.float16)
     small = max(results, *(math.prod(value.shape) for value in (first, codes))) < _LARGEST
     if not (fits and paired and typed and small):
-        shown = ", ".join(f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}" for value in (first, codes, scales))
+        shown = ", ".join(
+            f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}" for value in (first, codes, scales)
+        )
         raise GraphError(
-            f"operator '{name}'", got=f"operands {shown}" + ("" if small else f" and a result of {results:,} numbers"),
+            f"operator '{name}'",
+            got=f"operands {shown}" + ("" if small else f" and a result of {results:,} numbers"),
             expected=f"{str(dtype).removeprefix('torch.')} rows, codes uint8 [out, 16 * groups] and scales float16 [out, groups]"
             + ("" if small else ", and fewer than 2^31 numbers of each"),
             next_step="Build the bundle again from its source" + ("" if small else ", with fewer rows"),
-        )  # fmt: skip
+        )
 
 
 OPERATORS: dict[str, Callable[..., Any]] = {

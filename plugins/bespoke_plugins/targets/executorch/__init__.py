@@ -16,11 +16,15 @@ INT8_ROUNDING = 1e-2  # of a loss, and of a difference of two; seen with stories
 # By what a method promises, the least epsilon with which its estimates were seen to follow those in fp32. What is not named was
 # not measured. One-sided differences and curvatures are smaller than two-sided differences, and drown earlier.
 INT8_EPSILONS: Mapping[Promise, float] = {  # docs/how_to/use_int8_products.md
-    "two_sided_loss_difference": 1e-2, "normalized_loss_difference": 3e-2, "curvature_scaled_difference": 3e-2,
-}  # fmt: skip
+    "two_sided_loss_difference": 1e-2,
+    "normalized_loss_difference": 3e-2,
+    "curvature_scaled_difference": 3e-2,
+}
 NPU_EPSILONS: Mapping[Promise, float] = {  # tests/qnn/test_emulated.py
-    "two_sided_loss_difference": 1e-3, "normalized_loss_difference": 1e-2, "curvature_scaled_difference": 1e-2,
-}  # fmt: skip
+    "two_sided_loss_difference": 1e-3,
+    "normalized_loss_difference": 1e-2,
+    "curvature_scaled_difference": 1e-2,
+}
 
 
 class ExecuTorchOptions(Settings):
@@ -60,7 +64,9 @@ class ExecuTorch:
         if options.delegate != "qnn":
             return False
         nodes = [] if graph is None else graph.module.graph.nodes
-        return all(str(node.target) != "bespoke.embedding_int4.default" for node in nodes)  # a look-up stays on the processor
+        return all(
+            str(node.target) != "bespoke.embedding_int4.default" for node in nodes
+        )  # a look-up stays on the processor
 
     def rounding(self, options: ExecuTorchOptions) -> float:
         if options.products == "xnnpack_qb4w":
@@ -74,9 +80,11 @@ class ExecuTorch:
         chosen, lacks = ("products = 'xnnpack_qb4w'", "XNNPACK") if int8 else ("delegate = 'qnn'", "the NPU's delegate")
         if optimizer.promises == "exact_gradients":
             return Problem(
-                f"{chosen} for a method with a backward pass", f"a method of forward passes alone (mezo, prge): {lacks} has no "
-                "product with the transpose of an int4 weight", f"Choose such a method, or leave out {chosen}",
-            )  # fmt: skip
+                f"{chosen} for a method with a backward pass",
+                f"a method of forward passes alone (mezo, prge): {lacks} has no "
+                "product with the transpose of an int4 weight",
+                f"Choose such a method, or leave out {chosen}",
+            )
         measured = INT8_EPSILONS if int8 else NPU_EPSILONS
         least = measured.get(optimizer.promises) if optimizer.promises else None
         epsilon = getattr(settings, "epsilon", None)
@@ -85,13 +93,15 @@ class ExecuTorch:
                 f"{chosen} for a method that promises {optimizer.promises or 'nothing'}",
                 f"one that was measured with it, which promises {' or '.join(measured)}: what is rounded may drown its estimates",
                 f"Choose such a method, or leave out {chosen}",
-            )  # fmt: skip
+            )
         if epsilon >= least:
             return None
         return Problem(
-            f"epsilon = {epsilon:g} with {chosen}", f"at least {least:g}: below it, {'int8' if int8 else 'fp16'} was not seen "
-            "to leave enough of the differences of losses", f"Set epsilon = {least:g} or more, or leave out {chosen}",
-        )  # fmt: skip
+            f"epsilon = {epsilon:g} with {chosen}",
+            f"at least {least:g}: below it, {'int8' if int8 else 'fp16'} was not seen "
+            "to leave enough of the differences of losses",
+            f"Set epsilon = {least:g} or more, or leave out {chosen}",
+        )
 
     def ready(self, options: ExecuTorchOptions) -> None:
         from bespoke_plugins.targets.executorch.vendor import load_executorch
@@ -124,7 +134,9 @@ class ExecuTorch:
             compiled = compile_graph(graph)
         path = folder / f"{graph.name}-{(graph if baked is None else baked).key[:16]}.pte"
         path.write_bytes(compiled.data)
-        return Artifact(path, compiled.workspace_bytes, compiled.xnnpack_bytes, kept_bytes, cache_bytes, compiled.delegates)
+        return Artifact(
+            path, compiled.workspace_bytes, compiled.xnnpack_bytes, kept_bytes, cache_bytes, compiled.delegates
+        )
 
     def open(self, path: Path, options: ExecuTorchOptions) -> Callable[..., tuple[Any, ...]] | None:
         from bespoke_plugins.targets.executorch.run import open_program

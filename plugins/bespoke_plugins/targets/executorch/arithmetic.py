@@ -50,9 +50,12 @@ def _mul(at: Lowering, a: Any, b: Any) -> Value | None:
     for position, (x, factor) in enumerate(((a, b), (b, a))):
         source = at.node.args[position]
         if (
-            isinstance(source, torch.fx.Node) and str(source.target) in _PRODUCTS and len(source.users) == 1
-            and (scale := number(factor)) is not None and x.op is not None
-        ):  # fmt: skip
+            isinstance(source, torch.fx.Node)
+            and str(source.target) in _PRODUCTS
+            and len(source.users) == 1
+            and (scale := number(factor)) is not None
+            and x.op is not None
+        ):
             left, right = (at.values[n] for n in source.args)
             if min(left.numel, right.numel) < x.numel:
                 if left.numel <= right.numel:
@@ -103,9 +106,19 @@ def _clamp(at: Lowering, x: Value, low: float | None = None, high: float | None 
 
 
 _UNARY = {
-    "neg": "negate", "exp": "exp", "log": "log", "sqrt": "sqrt", "rsqrt": "rsqrt", "sigmoid": "sigmoid", "tanh": "tanh",
-    "abs": "abs", "floor": "floor", "ceil": "ceiling", "sin": "sin", "cos": "cos",
-}  # fmt: skip
+    "neg": "negate",
+    "exp": "exp",
+    "log": "log",
+    "sqrt": "sqrt",
+    "rsqrt": "rsqrt",
+    "sigmoid": "sigmoid",
+    "tanh": "tanh",
+    "abs": "abs",
+    "floor": "floor",
+    "ceil": "ceiling",
+    "sin": "sin",
+    "cos": "cos",
+}
 
 
 @RULES(*[f"aten.{name}.default" for name in _UNARY])

@@ -19,14 +19,32 @@ TRANSPOSED_WEIGHTS = 1  # XNN_FLAG_TRANSPOSE_WEIGHTS
 CONSTANT_ALIGNMENT = 16
 BY_NAME = 2**64 - 1  # where a constant would lie that has a name
 _UNARY = {
-    "negate": "Negate", "exp": "Exp", "log": "Log", "sqrt": "SquareRoot", "rsqrt": "ReciprocalSquareRoot", "sigmoid": "Sigmoid",
-    "tanh": "Tanh", "abs": "Abs", "floor": "Floor", "ceiling": "Ceiling", "sin": "Sin", "cos": "Cos", "gelu": "Gelu",
-    "softmax": "Softmax", "clamp": "Clamp", "reshape": "StaticReshape",
-}  # fmt: skip
+    "negate": "Negate",
+    "exp": "Exp",
+    "log": "Log",
+    "sqrt": "SquareRoot",
+    "rsqrt": "ReciprocalSquareRoot",
+    "sigmoid": "Sigmoid",
+    "tanh": "Tanh",
+    "abs": "Abs",
+    "floor": "Floor",
+    "ceiling": "Ceiling",
+    "sin": "Sin",
+    "cos": "Cos",
+    "gelu": "Gelu",
+    "softmax": "Softmax",
+    "clamp": "Clamp",
+    "reshape": "StaticReshape",
+}
 _BINARY = {
-    "add": "Add", "subtract": "Subtract", "multiply": "Multiply", "divide": "Div", "maximum": "Maximum", "minimum": "Minimum",
+    "add": "Add",
+    "subtract": "Subtract",
+    "multiply": "Multiply",
+    "divide": "Div",
+    "maximum": "Maximum",
+    "minimum": "Minimum",
     "matmul": "BatchMatrixMultiply",
-}  # fmt: skip
+}
 
 
 class Delegate:
@@ -46,9 +64,14 @@ class Delegate:
 
         self._schema: Any = schema
         self._graph = schema.XNNGraph(
-            version="0", xnodes=[], xvalues=[], num_externs=len(self.inputs) + len(self.outputs), input_ids=[], output_ids=[],
+            version="0",
+            xnodes=[],
+            xvalues=[],
+            num_externs=len(self.inputs) + len(self.outputs),
+            input_ids=[],
+            output_ids=[],
             constant_data=[schema.ConstantDataOffset(0, 0)],
-        )  # fmt: skip
+        )
         self._data = bytearray()
         self._ids: dict[Value, int] = {}
         self._rows: dict[Value, int] = {}  # by value, the same in int8
@@ -76,13 +99,24 @@ class Delegate:
         return number
 
     def _tensor(
-        self, datatype: str, shape: Sequence[int], data: int = 0, external: int = INVALID, flags: int = 0, quantized: Any = None
+        self,
+        datatype: str,
+        shape: Sequence[int],
+        data: int = 0,
+        external: int = INVALID,
+        flags: int = 0,
+        quantized: Any = None,
     ) -> int:
         number = len(self._graph.xvalues)
         tensor: Any = self._schema.XNNTensorValue(
-            datatype=self._schema.XNNDatatype[f"xnn_datatype_{datatype}"], num_dims=len(shape), dims=list(shape),
-            constant_buffer_idx=data, external_id=external, flags=flags, id_out=number,
-        )  # fmt: skip
+            datatype=self._schema.XNNDatatype[f"xnn_datatype_{datatype}"],
+            num_dims=len(shape),
+            dims=list(shape),
+            constant_buffer_idx=data,
+            external_id=external,
+            flags=flags,
+            id_out=number,
+        )
         if quantized is not None:
             tensor = self._schema.XNNQuantizedTensorValue(tensor, quantized)
         self._graph.xvalues.append(self._schema.XValue(tensor))
@@ -106,9 +140,12 @@ class Delegate:
     def _weight(self, weight: Int4Weight) -> int:
         codes = self._named(weight.name, weight.codes)
         quantized = self._schema.PerChannelGroupQuant(
-            scale=[], channel_dim=0, group_size=GROUP, scale_buffer_idx=self._constant(weight.scales.tobytes()),
+            scale=[],
+            channel_dim=0,
+            group_size=GROUP,
+            scale_buffer_idx=self._constant(weight.scales.tobytes()),
             num_scales=weight.scales.size,
-        )  # fmt: skip
+        )
         return self._tensor("qbint4", weight.shape, codes, quantized=quantized)
 
     def _id(self, value: Value) -> int:
@@ -118,7 +155,9 @@ class Delegate:
             return self._define(value)
         source = self._id(value.viewed)
         number = self._define(value)
-        self._append("StaticReshape", input_id=source, output_id=number, num_dims=len(value.shape), new_shape=list(value.shape))
+        self._append(
+            "StaticReshape", input_id=source, output_id=number, num_dims=len(value.shape), new_shape=list(value.shape)
+        )
         return number
 
     def _append(self, name: str, bounds: tuple[float, float] | None = None, **fields: Any) -> None:
@@ -143,10 +182,17 @@ class Delegate:
         if op.name == "matmul" and len(shape) == 2:
             flags = 0 if given["flag"] else TRANSPOSED_WEIGHTS
             self._append(
-                "FullyConnected", input1_id=inputs[0], filter_id=inputs[1], bias_id=INVALID, output_id=output, flags=flags
+                "FullyConnected",
+                input1_id=inputs[0],
+                filter_id=inputs[1],
+                bias_id=INVALID,
+                output_id=output,
+                flags=flags,
             )
         elif op.name in _BINARY:
-            self._append(_BINARY[op.name], input1_id=inputs[0], input2_id=inputs[1], output_id=output, flags=given.get("flag", 0))
+            self._append(
+                _BINARY[op.name], input1_id=inputs[0], input2_id=inputs[1], output_id=output, flags=given.get("flag", 0)
+            )
         elif op.name == "clamp":
             self._append("Clamp", bounds=(given["low"], given["high"]), input_id=inputs[0], output_id=output)
         elif op.name in _UNARY:
@@ -157,13 +203,22 @@ class Delegate:
         elif op.name == "slice":
             offsets = list(given["offsets"])
             self._append(
-                "StaticSlice", num_dims=len(offsets), offsets=offsets, sizes=list(shape), input_id=inputs[0], output_id=output
+                "StaticSlice",
+                num_dims=len(offsets),
+                offsets=offsets,
+                sizes=list(shape),
+                input_id=inputs[0],
+                output_id=output,
             )
         elif op.name == "pad":
             self._append(
-                "StaticConstantPad", pre_paddings=list(given["before"]), post_paddings=list(given["after"]), padding_value=0.0,
-                input_id=inputs[0], output_id=output,
-            )  # fmt: skip
+                "StaticConstantPad",
+                pre_paddings=list(given["before"]),
+                post_paddings=list(given["after"]),
+                padding_value=0.0,
+                input_id=inputs[0],
+                output_id=output,
+            )
         elif op.name == "concatenate":
             ids = inputs + [INVALID] * (5 - len(inputs))
             numbered: dict[str, Any] = {f"input{i}_id": number for i, number in enumerate(ids, 1)}

@@ -32,9 +32,10 @@ def write_forward_only(
 
     program = edge.to_executorch(
         ExecutorchBackendConfig(
-            emit_mutable_buffer_names=True, memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=True),
+            emit_mutable_buffer_names=True,
+            memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=True),
         )
-    )  # fmt: skip
+    )
     path.write_bytes(program.buffer)
     return path
 
@@ -52,7 +53,9 @@ def lowered(methods: Methods, decompositions: Mapping[Any, Any], partitioners: S
     }
     chosen = [XnnpackPartitioner()] if partitioners is None else partitioners
     return to_edge_transform_and_lower(
-        exported, partitioner=[_without_state(one) for one in chosen], compile_config=EdgeCompileConfig(_check_ir_validity=False)
+        exported,
+        partitioner=[_without_state(one) for one in chosen],
+        compile_config=EdgeCompileConfig(_check_ir_validity=False),
     )
 
 

@@ -127,7 +127,9 @@ class _Fused:
     def _step(self, op: Op, needed: set[Value]) -> None:
         operands = [value.base for value in op.inputs]
         a, b = self._registers[operands[0]], self._registers[operands[-1]]
-        for value in dict.fromkeys(operands):  # in their order: a set's would follow addresses, and two builds would differ
+        for value in dict.fromkeys(
+            operands
+        ):  # in their order: a set's would follow addresses, and two builds would differ
             if value not in needed and value not in self.inputs and value not in self.outputs and number(value) is None:
                 self._free.append(self._registers[value])
         (result,) = op.outputs

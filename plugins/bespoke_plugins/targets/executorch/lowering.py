@@ -61,7 +61,9 @@ class Lowering:
             return self.tape.full(meta.shape, 0.0)
         arguments = [self._argument(a) for a in node.args]
         found = RULES.get(str(node.target))
-        result = None if found is None else found(self, *arguments, **{k: self._argument(v) for k, v in node.kwargs.items()})
+        result = (
+            None if found is None else found(self, *arguments, **{k: self._argument(v) for k, v in node.kwargs.items()})
+        )
         return self._kernel() if result is None else result
 
     def _argument(self, argument: Any) -> Any:

@@ -182,11 +182,17 @@ class _Program:
             place = self.s.AllocationDetails(memory_id=1, memory_offset_low=self.offsets[base], memory_offset_high=0)
         self.known[value] = number = self._value(
             self.s.Tensor(
-                scalar_type=self.scalar_type(value.dtype), storage_offset=0, sizes=list(value.shape),
-                dim_order=list(range(len(value.shape))), requires_grad=False, layout=0, data_buffer_idx=data,
-                allocation_info=place, shape_dynamism=self.s.TensorShapeDynamism.STATIC,
+                scalar_type=self.scalar_type(value.dtype),
+                storage_offset=0,
+                sizes=list(value.shape),
+                dim_order=list(range(len(value.shape))),
+                requires_grad=False,
+                layout=0,
+                data_buffer_idx=data,
+                allocation_info=place,
+                shape_dynamism=self.s.TensorShapeDynamism.STATIC,
             )
-        )  # fmt: skip
+        )
         given = result if result is not None else base
         if value is not given and value.constant is None and base not in self.offsets:
             sizes = self._argument(list(value.shape))
@@ -200,7 +206,9 @@ class _Program:
             argument = int(self.scalar_type(argument))
         if isinstance(argument, list | tuple):
             key: Any = ("list", *[self._argument(item) for item in argument])
-            content: Any = (self.s.TensorList if any(isinstance(i, Value) for i in argument) else self.s.IntList)(list(key[1:]))
+            content: Any = (self.s.TensorList if any(isinstance(i, Value) for i in argument) else self.s.IntList)(
+                list(key[1:])
+            )
         else:
             key = (type(argument).__name__, argument)
             kinds = {bool: self.s.Bool, int: self.s.Int, float: self.s.Double, str: self.s.String}
@@ -228,7 +236,9 @@ class _Program:
         self._delegated("XnnpackBackend", delegate.to_bytes(), [], (*delegate.inputs, *delegate.outputs))
         self.named |= delegate.named
 
-    def _delegated(self, backend: str, data: bytes, settings: Sequence[tuple[str, bytes]], tensors: Sequence[Value]) -> None:
+    def _delegated(
+        self, backend: str, data: bytes, settings: Sequence[tuple[str, bytes]], tensors: Sequence[Value]
+    ) -> None:
         arguments = [self._tensor(value) for value in tensors]
         self.blobs.append(self.s.BackendDelegateInlineData(data=data))
         reference = self.s.BackendDelegateDataReference(location=self.s.DataLocation.INLINE, index=len(self.blobs) - 1)
@@ -247,10 +257,16 @@ class _Program:
             reserving.blobs, reserving.constants = self.blobs, self.constants
             plans.append(reserving.plan("reserve"))
         program = self.s.Program(
-            version=0, execution_plan=plans, constant_buffer=self.constants, backend_delegate_data=self.blobs, segments=[],
+            version=0,
+            execution_plan=plans,
+            constant_buffer=self.constants,
+            backend_delegate_data=self.blobs,
+            segments=[],
             constant_segment=self.s.SubsegmentOffsets(segment_index=0, offsets=[]),
-        )  # fmt: skip
-        return bytes(serialize_pte_binary(PTEFile(program, named_data=self._named_data()), extract_delegate_segments=True))
+        )
+        return bytes(
+            serialize_pte_binary(PTEFile(program, named_data=self._named_data()), extract_delegate_segments=True)
+        )
 
     def _named_data(self) -> Any:
         from executorch.exir._serialize._named_data_store import NamedDataStore
@@ -272,12 +288,16 @@ class _Program:
             else:
                 self._kernel(call)
         return self.s.ExecutionPlan(
-            name=name, container_meta_type=self.s.ContainerMetadata("", ""), values=self.values, inputs=inputs,
+            name=name,
+            container_meta_type=self.s.ContainerMetadata("", ""),
+            values=self.values,
+            inputs=inputs,
             outputs=outputs,
             chains=[self.s.Chain(inputs=[], outputs=[], instructions=self.instructions, stacktrace=None)],
-            operators=self.operators, delegates=self.delegates,
+            operators=self.operators,
+            delegates=self.delegates,
             non_const_buffer_sizes=[0, *([self.planned_bytes] if self.planned_bytes else [])],
-        )  # fmt: skip
+        )
 
     def _operands(self) -> list[Value]:
         """All of them, read or not."""

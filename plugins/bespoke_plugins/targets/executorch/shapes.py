@@ -20,10 +20,19 @@ RULES = RuleBook()
 
 
 @RULES(
-    "aten.view.default", "aten._unsafe_view.default", "aten.reshape.default", "aten.unsqueeze.default", "aten.squeeze.dim",
-    "aten.squeeze.dims", "aten.squeeze.default", "aten.clone.default", "aten.contiguous.default", "aten.detach.default",
-    "aten.alias.default", "aten.lift_fresh_copy.default",
-)  # fmt: skip
+    "aten.view.default",
+    "aten._unsafe_view.default",
+    "aten.reshape.default",
+    "aten.unsqueeze.default",
+    "aten.squeeze.dim",
+    "aten.squeeze.dims",
+    "aten.squeeze.default",
+    "aten.clone.default",
+    "aten.contiguous.default",
+    "aten.detach.default",
+    "aten.alias.default",
+    "aten.lift_fresh_copy.default",
+)
 def _view(at: Lowering, x: Value, *_: Any, **__: Any) -> Value:
     return at.tape.view(x, at.shape)
 

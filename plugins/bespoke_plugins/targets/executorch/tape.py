@@ -17,7 +17,12 @@ import torch
 
 Shape = tuple[int, ...]
 Kind = Literal["float", "integer", "truth"]
-KINDS: dict[torch.dtype, Kind] = {torch.int64: "integer", torch.int32: "integer", torch.uint8: "integer", torch.bool: "truth"}
+KINDS: dict[torch.dtype, Kind] = {
+    torch.int64: "integer",
+    torch.int32: "integer",
+    torch.uint8: "integer",
+    torch.bool: "truth",
+}
 MAX_RANK = 6  # of a tensor of XNNPACK
 MAX_CONCATENATED = 5
 FARTHEST = 1e6  # taken from what a softmax must not see: far below every score, near enough that exp stays exact zero
@@ -154,7 +159,9 @@ class Tape:
 
     # ---- nodes of XNNPACK --------------------------------------------------------------------------------------------------
 
-    def node(self, name: str, inputs: Sequence[Value], shape: Sequence[int], kind: Kind = "float", **attributes: Any) -> Value:
+    def node(
+        self, name: str, inputs: Sequence[Value], shape: Sequence[int], kind: Kind = "float", **attributes: Any
+    ) -> Value:
         key = (name, tuple(inputs), tuple(shape), kind, tuple(sorted(attributes.items())))
         if key not in self._known:
             op = Op(name, list(inputs), attributes=attributes)
@@ -200,16 +207,26 @@ class Tape:
         """x + 0, x - 0, x * 1 and x / 1 are x."""
         neutral = {"add": 0.0, "subtract": 0.0, "multiply": 1.0, "divide": 1.0}.get(name)
         pairs = ((a, b),) if name in ("subtract", "divide") else ((a, b), (b, a))
-        return next((x for x, other in pairs if neutral is not None and number(other) == neutral and x.shape == shape), None)
+        return next(
+            (x for x, other in pairs if neutral is not None and number(other) == neutral and x.shape == shape), None
+        )
 
     def _folded(self, name: str, a: Value, b: Value, shape: Shape, kind: Kind) -> Value:
         function = {
-            "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide,
-            "maximum": np.maximum, "minimum": np.minimum,
-        }[name]  # fmt: skip
+            "add": np.add,
+            "subtract": np.subtract,
+            "multiply": np.multiply,
+            "divide": np.divide,
+            "maximum": np.maximum,
+            "minimum": np.minimum,
+        }[name]
         with np.errstate(all="ignore"):
             result = np.asarray(function(_array(a), _array(b)), dtype=np.float32)
-        return self.full(shape, float(result), kind) if result.size == 1 else self.constant(np.broadcast_to(result, shape), kind)
+        return (
+            self.full(shape, float(result), kind)
+            if result.size == 1
+            else self.constant(np.broadcast_to(result, shape), kind)
+        )
 
     def transpose(self, x: Value, permutation: Sequence[int]) -> Value:
         """Dimensions in another order; two in a row are one, and where only dimensions of 1 move it is a view."""
@@ -250,7 +267,11 @@ class Tape:
         """Zeros around `x`."""
         x = self.real(x)
         shape = tuple(a + n + b for a, n, b in zip(before, x.shape, after, strict=True))
-        return x if shape == x.shape else self.node("pad", [self.whole(x)], shape, before=tuple(before), after=tuple(after))
+        return (
+            x
+            if shape == x.shape
+            else self.node("pad", [self.whole(x)], shape, before=tuple(before), after=tuple(after))
+        )
 
     def whole(self, x: Value) -> Value:
         """A constant written out, for nodes that do not broadcast."""
@@ -290,10 +311,16 @@ class Tape:
             after = math.prod(x.shape[dims[-1] + 1 :])
         else:
             x = self.transpose(x, [axis for axis in range(rank) if axis not in dims] + dims)
-            before, across, after = math.prod(kept), math.prod(result) and math.prod(x.shape) // max(1, math.prod(kept)), 1
+            before, across, after = (
+                math.prod(kept),
+                math.prod(result) and math.prod(x.shape) // max(1, math.prod(kept)),
+                1,
+            )
         if across == 0 or before == 0 or after == 0:
             total = self.full(kept, 0.0)
-        elif after == 1 and before == 1 and across > 4096 and across % 64 == 0:  # no vector of that length in the artifact
+        elif (
+            after == 1 and before == 1 and across > 4096 and across % 64 == 0
+        ):  # no vector of that length in the artifact
             rows = self.matmul(self.view(x, (across // 64, 64)), self.constant(np.ones((64, 1))))
             total = self.sum(self.view(rows, (1, across // 64)), [1], True, factor)
         elif after == 1:
@@ -305,7 +332,9 @@ class Tape:
 
     # ---- kernels -------------------------------------------------------------------------------------------------------------
 
-    def kernel(self, name: str, arguments: list[Any], results: Sequence[tuple[Sequence[int], torch.dtype]]) -> list[Value]:
+    def kernel(
+        self, name: str, arguments: list[Any], results: Sequence[tuple[Sequence[int], torch.dtype]]
+    ) -> list[Value]:
         """`arguments` in the order of the schema, without the results, which come last."""
         op = Op(name, [a for a in _flat(arguments) if isinstance(a, Value)], arguments=arguments)
         key = (name, tuple(_hashable(arguments)), tuple((tuple(s), d) for s, d in results))

@@ -78,7 +78,9 @@ def _reusable(op: Op, result: Value, blocks: dict[Value, Value], readers: Counte
     """The first operand whose memory the result takes over: both have one reader, and the same size."""
     if op.name in _NEVER_IN_PLACE or readers[result] != 1:
         return None
-    fitting = (value for value in op.inputs if value in blocks and readers[value] == 1 and value.nbytes == result.nbytes)
+    fitting = (
+        value for value in op.inputs if value in blocks and readers[value] == 1 and value.nbytes == result.nbytes
+    )
     return next(fitting, None)
 
 
@@ -101,7 +103,12 @@ def place(lives: Iterable[Life]) -> tuple[int, list[int]]:
         start = 0
         for j in sorted(placed, key=lambda j: offsets[j]):
             other, born, died = lives[j]
-            if born <= last and first <= died and offsets[j] < start + _rounded(size) and start < offsets[j] + _rounded(other):
+            if (
+                born <= last
+                and first <= died
+                and offsets[j] < start + _rounded(size)
+                and start < offsets[j] + _rounded(other)
+            ):
                 start = offsets[j] + _rounded(other)
         offsets[i] = start
         placed.append(i)

@@ -20,14 +20,19 @@ class MlxOptions(Settings):
     )
     device: Literal["cpu", "gpu"] = Field(default="cpu", description="that every record of the programs names")
     background: bool = Field(
-        default=True, description="whether the app trains in the background, where iOS ends a process that uses the graphics card"
+        default=True,
+        description="whether the app trains in the background, where iOS ends a process that uses the graphics card",
     )
-    mlx_version: Literal["0.31.1"] = Field(default="0.31.1", description="of the files: MLX reads those of its own version only")
+    mlx_version: Literal["0.31.1"] = Field(
+        default="0.31.1", description="of the files: MLX reads those of its own version only"
+    )
 
     @model_validator(mode="after")
     def _no_graphics_card_in_the_background(self) -> Self:
         if self.device == "gpu" and self.background:
-            raise ValueError("device 'cpu' with background true, or 'gpu' with it false: iOS refuses the GPU to the background")
+            raise ValueError(
+                "device 'cpu' with background true, or 'gpu' with it false: iOS refuses the GPU to the background"
+            )
         return self
 
 

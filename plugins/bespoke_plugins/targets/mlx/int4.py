@@ -86,9 +86,18 @@ def _embedding(tokens: Array, codes: Array, scales: Array, columns: int) -> Arra
 
 
 def _head_chunk(
-    product: _Decoded | _Fused, h: Array, codes: Array, scales: Array, targets: Array, start: Array, m: Array, total: Array,
-    label: Array, best: Array, acc: Array | None = None,
-) -> tuple[Array, ...]:  # fmt: skip
+    product: _Decoded | _Fused,
+    h: Array,
+    codes: Array,
+    scales: Array,
+    targets: Array,
+    start: Array,
+    m: Array,
+    total: Array,
+    label: Array,
+    best: Array,
+    acc: Array | None = None,
+) -> tuple[Array, ...]:
     """The state after rows [start, start + C) of the head, of h [N, D]: the whole chunk's logits [N, C] at once."""
     width, rows = h.shape[1], codes.shape[0]
     z = product.linear(h, codes, scales, None, width)  # (N, C)

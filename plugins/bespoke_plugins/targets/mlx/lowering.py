@@ -26,7 +26,9 @@ def exported(graph: Graph, int4: Int4) -> Program:
     function = _function(graph, int4)
     with mx.stream(mx.cpu), tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "graph.mlxfn"
-        mx.export_function(str(path), function, *[mx.zeros(spec.shape, dtype=getattr(mx, spec.dtype)) for spec in graph.inputs])
+        mx.export_function(
+            str(path), function, *[mx.zeros(spec.shape, dtype=getattr(mx, spec.dtype)) for spec in graph.inputs]
+        )
         return read(path.read_bytes())
 
 
@@ -36,7 +38,9 @@ def _function(graph: Graph, int4: Int4) -> Callable[..., tuple[Array, ...]]:
     nodes = list(graph.module.graph.nodes)
     for node in nodes:
         if node.op == "call_function" and str(node.target) not in operators and not _picks(node):
-            raise _refusal(graph, node, "an operator that the target has no record of", f"one of {', '.join(sorted(operators))}")
+            raise _refusal(
+                graph, node, "an operator that the target has no record of", f"one of {', '.join(sorted(operators))}"
+            )
 
     def run(*operands: Array) -> tuple[Array, ...]:
         values: dict[torch.fx.Node, Any] = {}
@@ -57,7 +61,9 @@ def _function(graph: Graph, int4: Int4) -> Callable[..., tuple[Array, ...]]:
                 try:
                     values[node] = operators[str(node.target)](*argument(node.args), **options)
                 except Exception as problem:
-                    raise _refusal(graph, node, f"{type(problem).__name__}: {problem}", "a call that MLX can make") from problem
+                    raise _refusal(
+                        graph, node, f"{type(problem).__name__}: {problem}", "a call that MLX can make"
+                    ) from problem
         raise AssertionError("a graph without an output")
 
     return run
@@ -70,6 +76,8 @@ def _picks(node: torch.fx.Node) -> bool:
 
 def _refusal(graph: Graph, node: torch.fx.Node, got: str, expected: str) -> Unsupported:
     return Unsupported(
-        f"Graph '{graph.name}', operator {node.target}", got=got, expected=expected,
+        f"Graph '{graph.name}', operator {node.target}",
+        got=got,
+        expected=expected,
         next_step="Write the function with other operators, or choose another target",
-    )  # fmt: skip
+    )

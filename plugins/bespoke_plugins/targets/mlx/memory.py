@@ -18,7 +18,9 @@ import numpy as np
 from bespoke.graph import TensorSpec
 from bespoke_plugins.targets.mlx.records import Array, Made, Program, write
 
-ALONE_BYTES = 1 << 20  # kAloneBytes of the engine: steps smaller than that, operands and results together, run in such portions
+ALONE_BYTES = (
+    1 << 20
+)  # kAloneBytes of the engine: steps smaller than that, operands and results together, run in such portions
 
 
 def engine_bytes(program: Program, operands: Sequence[TensorSpec]) -> int:

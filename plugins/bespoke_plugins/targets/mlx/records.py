@@ -153,7 +153,10 @@ def version_of(data: bytes) -> str | None:
 
 def _refused(what: str, got: str, expected: str) -> Unsupported:
     return Unsupported(
-        f"MLX file, {what}", got=got, expected=expected, next_step=f"Compile with mlx {VERSION}: pip install 'bespoke-sdk[mlx]'"
+        f"MLX file, {what}",
+        got=got,
+        expected=expected,
+        next_step=f"Compile with mlx {VERSION}: pip install 'bespoke-sdk[mlx]'",
     )
 
 
@@ -172,13 +175,17 @@ class _Reader:
         functions, any_shape = self._number("<i"), self._number("<B")
         keywords = self._number("<Q")
         if (functions, any_shape, keywords) != (1, 0, 0):
-            raise _refused("header", f"{functions} functions, {keywords} keywords", "one function of fixed shapes without keywords")
+            raise _refused(
+                "header", f"{functions} functions, {keywords} keywords", "one function of fixed shapes without keywords"
+            )
         ids = self._list("<Q")
         operands = tuple(zip(ids, (self._array() for _ in range(self._count(len(ids)))), strict=True))
         results = self._list("<Q")
         tape = tuple(self._record() for _ in range(self._number("<Q")))
         if self._at != len(self._data):
-            raise _refused(f"byte {self._at}", f"{len(self._data) - self._at} bytes behind the last record", "the end of the file")
+            raise _refused(
+                f"byte {self._at}", f"{len(self._data) - self._at} bytes behind the last record", "the end of the file"
+            )
         if len(self._devices) > 1:
             raise _refused("tape", "records for several devices", "one device for all of them")
         return Program(self._devices.pop() if self._devices else "cpu", operands, results, tape)
@@ -202,7 +209,9 @@ class _Reader:
         if primitive not in STATES:
             raise _refused(f"byte {at}", f"the primitive '{primitive}'", f"one of {', '.join(STATES)}")
         if not 0 <= device < len(_DEVICES):
-            raise _refused(f"byte {at}, primitive '{primitive}'", f"device {device}", "0 (processor) or 1 (graphics card)")
+            raise _refused(
+                f"byte {at}, primitive '{primitive}'", f"device {device}", "0 (processor) or 1 (graphics card)"
+            )
         self._devices.add(_DEVICES[device])
         start = self._at
         for field in STATES[primitive]:

@@ -18,9 +18,11 @@ def load_mlx() -> None:
         found = version("mlx")
         if found != VERSION:
             raise MissingDependency(
-                "Target 'mlx'", got=f"mlx {found}", expected=f"mlx {VERSION}, whose files mlx-swift 0.31.3 to 0.31.6 read",
+                "Target 'mlx'",
+                got=f"mlx {found}",
+                expected=f"mlx {VERSION}, whose files mlx-swift 0.31.3 to 0.31.6 read",
                 next_step="pip install 'bespoke-sdk[mlx]'",
-            )  # fmt: skip
+            )
         import mlx.core  # noqa: F401
     except (ImportError, PackageNotFoundError):
         raise MissingDependency.of("Target 'mlx'", "mlx", "mlx") from None

@@ -64,9 +64,15 @@ _LLAMA3 = _PreTokenizer(_pattern(LLAMA3_PATTERN), ignore_merges=True, begins_wit
 _QWEN2 = _PreTokenizer(_pattern(QWEN2_PATTERN), nfc=True)
 _QWEN3_5 = _PreTokenizer(_pattern(QWEN3_5_PATTERN), nfc=True)
 _PRE_TOKENIZERS = {
-    "gpt-2": _GPT2, "gpt2": _GPT2, "smollm": _SMOLLM, "llama-bpe": _LLAMA3, "llama3": _LLAMA3, "llama-v3": _LLAMA3,
-    "qwen2": _QWEN2, "qwen35": _QWEN3_5,
-}  # fmt: skip
+    "gpt-2": _GPT2,
+    "gpt2": _GPT2,
+    "smollm": _SMOLLM,
+    "llama-bpe": _LLAMA3,
+    "llama3": _LLAMA3,
+    "llama-v3": _LLAMA3,
+    "qwen2": _QWEN2,
+    "qwen35": _QWEN3_5,
+}
 
 
 def read_tokenizer(header: GgufHeader) -> TokenizerFiles | None:
@@ -106,9 +112,17 @@ class _Reader:
         bytes_step = {**_BYTES, "use_regex": found.split is None or found is _SMOLLM}
         steps = [bytes_step] if found.split is None else [dict(found.split), bytes_step]
         model = {
-            "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
-            "fuse_unk": False, "byte_fallback": False, "ignore_merges": found.ignore_merges, "vocab": vocabulary, "merges": merges,
-        }  # fmt: skip
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": found.ignore_merges,
+            "vocab": vocabulary,
+            "merges": merges,
+        }
         document = self._document(
             model,
             normalizer={"type": "NFC"} if found.nfc else None,
@@ -122,12 +136,21 @@ class _Reader:
             return self.refuse("remove_extra_whitespaces", "true", "false: white space is kept")
         scores = self._list("scores", float, len(self.tokens))
         vocabulary = self._vocabulary()
-        unknown = next((token for token, kind in zip(self.tokens, self.kinds, strict=True) if kind == _Kind.unknown), None)
+        unknown = next(
+            (token for token, kind in zip(self.tokens, self.kinds, strict=True) if kind == _Kind.unknown), None
+        )
         model = {
-            "type": "BPE", "dropout": None, "unk_token": unknown, "continuing_subword_prefix": None, "end_of_word_suffix": None,
-            "fuse_unk": True, "byte_fallback": True, "ignore_merges": False, "vocab": vocabulary,
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": unknown,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": True,
+            "byte_fallback": True,
+            "ignore_merges": False,
+            "vocab": vocabulary,
             "merges": self._merges_by_score(scores, vocabulary),
-        }  # fmt: skip
+        }
         spaced = bool(self.header.metadata.get(_KEY + "add_space_prefix", True))
         replace = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE_SIGN}
         prepend = {"type": "Prepend", "prepend": SPACE_SIGN}
@@ -155,16 +178,28 @@ class _Reader:
         special = (_Kind.control, _Kind.unknown)
         added = [
             {
-                "id": token_id, "content": token, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
+                "id": token_id,
+                "content": token,
+                "single_word": False,
+                "lstrip": False,
+                "rstrip": False,
+                "normalized": False,
                 "special": kind in special,
             }
             for token_id, (token, kind) in enumerate(zip(self.tokens, self.kinds, strict=True))
             if kind in special or kind == _Kind.user_defined
-        ]  # fmt: skip
+        ]
         return {
-            "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": normalizer,
-            "pre_tokenizer": pre_tokenizer, "post_processor": None, "decoder": decoder, "model": model,
-        }  # fmt: skip
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": added,
+            "normalizer": normalizer,
+            "pre_tokenizer": pre_tokenizer,
+            "post_processor": None,
+            "decoder": decoder,
+            "model": model,
+        }
 
     def _settings(self, begins_with_bos: bool) -> dict[str, Any]:
         """`begins_with_bos`: where the file does not say."""
@@ -198,17 +233,25 @@ class _Reader:
     def _list(self, name: str, of: type, count: int | None = None) -> list[Any]:
         value = self.header.metadata.get(_KEY + name)
         found = value.tolist() if isinstance(value, np.ndarray) else value
-        if not isinstance(found, list) or not all(isinstance(one, of) for one in found) or count not in (None, len(found)):
+        if (
+            not isinstance(found, list)
+            or not all(isinstance(one, of) for one in found)
+            or count not in (None, len(found))
+        ):
             wanted = f"{'' if count is None else f'{count} '}members of the kind {of.__name__}"
             self._damaged(name, "nothing" if value is None else "something else", wanted)
         return found
 
     def _damaged(self, name: str, got: str, expected: str) -> NoReturn:
         subject = f"{self.header.path}: {_KEY}{name}"
-        raise ModelError(subject, got=got, expected=expected, next_step="Download the file again, or give tokenizer=FOLDER")
+        raise ModelError(
+            subject, got=got, expected=expected, next_step="Download the file again, or give tokenizer=FOLDER"
+        )
 
     def refuse(self, name: str, got: str, expected: str) -> NoReturn:
         raise UnsupportedModel(
-            f"{self.header.path}: {_KEY}{name}", got=got, expected=expected,
+            f"{self.header.path}: {_KEY}{name}",
+            got=got,
+            expected=expected,
             next_step="Give the folder of the model's own tokenizer (tokenizer=FOLDER), or text=False for token ids only",
-        )  # fmt: skip
+        )

@@ -26,12 +26,14 @@ def checked_fields(known: Sequence[str], fields: Mapping[str, str]) -> Mapping[s
     """`fields`, where each is a name that is known with that of a column; ConfigError names those that are not."""
     problems = [
         ConfigError(
-            f"fields[{name!r}]", got=repr(column), expected=f"one of {', '.join(known)}, and the name of a column",
+            f"fields[{name!r}]",
+            got=repr(column),
+            expected=f"one of {', '.join(known)}, and the name of a column",
             next_step="Write fields as {what it is: the column that holds it}",
         )
         for name, column in fields.items()
         if name not in known or not isinstance(column, str)
-    ]  # fmt: skip
+    ]
     if problems:
         raise ConfigError.from_problems(problems)
     return fields

@@ -69,9 +69,11 @@ def _rows(path: Path, encoding: str | None, separator: str | None) -> Iterator[t
             continue
         if len(values) != len(header):
             _refuse(
-                where, f"{len(values)} values", f"{len(header)}, one for each of {', '.join(header)}",
+                where,
+                f"{len(values)} values",
+                f"{len(header)}, one for each of {', '.join(header)}",
                 f"Put values with {_SEPARATORS.get(separator, 'separators')} into double quotes",
-            )  # fmt: skip
+            )
         yield number, dict(zip(header, values, strict=True))
 
 

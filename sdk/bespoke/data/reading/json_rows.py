@@ -45,7 +45,9 @@ def json_rows(
             found = documents(path, whole_text(path, encoding), next_step)
         except DataError:
             if first[1].lstrip().startswith("{") and is_json(second[1]):
-                parsed(first[1], f"{path}, row {first[0]}", next_step)  # one object a line, of which the first is broken
+                parsed(
+                    first[1], f"{path}, row {first[0]}", next_step
+                )  # one object a line, of which the first is broken
             raise
         if len(found) == 1:
             yield from _rows(found[0][1], path, found[0][0], other_keys)
@@ -61,7 +63,9 @@ def _next_step(path: Path) -> str:
 # ---- documents -------------------------------------------------------------------------------------------------------------
 
 
-def _rows(document: Any, path: Path, line: int, other_keys: Counter[str] | None) -> Iterator[tuple[int, dict[str, Any]]]:
+def _rows(
+    document: Any, path: Path, line: int, other_keys: Counter[str] | None
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """(place from 1, row); of a document that is itself a row, the line."""
     export = export_of(document)
     if export is not None:
@@ -75,19 +79,27 @@ def _listed(document: Any, path: Path, other_keys: Counter[str] | None, depth: i
     """The rows of a document: its own, or those under one of its keys."""
     if isinstance(document, list):
         return document
-    if not isinstance(document, Mapping) or not document or any(_in_one_row(key, value) for key, value in document.items()):
+    if (
+        not isinstance(document, Mapping)
+        or not document
+        or any(_in_one_row(key, value) for key, value in document.items())
+    ):
         return [document]
     columns = _columns(document)
     if columns is not None:
         return columns
     lists = [key for key, value in document.items() if _of_rows(value)]
     if not lists and depth == 0:
-        lists = [key for key, value in document.items() if isinstance(value, Mapping) and any(map(_of_rows, value.values()))]
+        lists = [
+            key for key, value in document.items() if isinstance(value, Mapping) and any(map(_of_rows, value.values()))
+        ]
     if len(lists) > 1:
         raise DataError(
-            str(path), got=f"several lists of rows: {', '.join(map(repr, lists[:12]))}", expected="one list of rows",
+            str(path),
+            got=f"several lists of rows: {', '.join(map(repr, lists[:12]))}",
+            expected="one list of rows",
             next_step="Write the list to use into a file of its own",
-        )  # fmt: skip
+        )
     if not lists:
         return [document]
     if other_keys is not None:

@@ -21,11 +21,20 @@ KnownRows = Literal["sharegpt", "alpaca"]
 KNOWN_ROWS: tuple[KnownRows, ...] = get_args(KnownRows)
 
 _ROLES = {
-    "human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "bot": "assistant", "chatgpt": "assistant",
-    "model": "assistant", "system": "system",
-}  # fmt: skip
+    "human": "user",
+    "user": "user",
+    "gpt": "assistant",
+    "assistant": "assistant",
+    "bot": "assistant",
+    "chatgpt": "assistant",
+    "model": "assistant",
+    "system": "system",
+}
 _WANTED: dict[KnownRows, tuple[str, ...]] = {"sharegpt": ("conversations",), "alpaca": ("instruction", "output")}
-KEYS_OF_KNOWN: dict[KnownRows, tuple[str, ...]] = {"sharegpt": ("conversations",), "alpaca": ("instruction", "input", "output")}
+KEYS_OF_KNOWN: dict[KnownRows, tuple[str, ...]] = {
+    "sharegpt": ("conversations",),
+    "alpaca": ("instruction", "input", "output"),
+}
 _ALPACA = {"prompt": "{instruction}\n\n{input}", "completion": "output"}
 
 
@@ -45,16 +54,21 @@ def example_of(kind: KnownRows, row: Mapping[str, Any], where: str) -> tuple[dic
     missing = [key for key in _WANTED[kind] if key not in row]
     if missing:
         raise DataError(
-            where, got=f"the keys {', '.join(map(repr, row)) or 'none'}, without {' and '.join(map(repr, missing))}",
+            where,
+            got=f"the keys {', '.join(map(repr, row)) or 'none'}, without {' and '.join(map(repr, missing))}",
             expected=f"{' and '.join(map(repr, _WANTED[kind]))}, as rows of {kind} have",
             next_step="Give every row the same keys, or leave format open",
-        )  # fmt: skip
+        )
     if kind == "alpaca":
         return _alpaca(row, where)
     turns = row["conversations"]
     if not isinstance(turns, list):
-        raise DataError(f"{where}.conversations", got=kind_of(turns), expected="a list of messages", next_step="Correct the row")
-    return {"messages": [_message(turn, f"{where}.conversations[{i}]") for i, turn in enumerate(turns)]}, {"conversations"}
+        raise DataError(
+            f"{where}.conversations", got=kind_of(turns), expected="a list of messages", next_step="Correct the row"
+        )
+    return {"messages": [_message(turn, f"{where}.conversations[{i}]") for i, turn in enumerate(turns)]}, {
+        "conversations"
+    }
 
 
 def _alpaca(row: Mapping[str, Any], where: str) -> tuple[dict[str, Any], set[str]]:
@@ -67,12 +81,16 @@ def _message(turn: Any, where: str) -> dict[str, Any]:
     keys = ("from", "value") if isinstance(turn, Mapping) and "from" in turn else ("role", "content")
     if not isinstance(turn, Mapping) or not all(key in turn for key in keys):
         got = kind_of(turn) if not isinstance(turn, Mapping) else f"the keys {', '.join(map(repr, turn)) or 'none'}"
-        raise DataError(where, got=got, expected='{"from": "human" or "gpt", "value": text}', next_step="Correct the row")
+        raise DataError(
+            where, got=got, expected='{"from": "human" or "gpt", "value": text}', next_step="Correct the row"
+        )
     speaker = turn[keys[0]]
     role = _ROLES.get(speaker.strip().lower()) if isinstance(speaker, str) else None
     if role is None:
         raise DataError(
-            f"{where}.{keys[0]}", got=shown(speaker), expected=f"one of {', '.join(_ROLES)}",
+            f"{where}.{keys[0]}",
+            got=shown(speaker),
+            expected=f"one of {', '.join(_ROLES)}",
             next_step="Name who speaks by one of these words, or leave the row out",
-        )  # fmt: skip
+        )
     return {**{key: value for key, value in turn.items() if key not in keys}, "role": role, "content": turn[keys[1]]}

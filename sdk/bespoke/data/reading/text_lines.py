@@ -30,7 +30,10 @@ def checked_encoding(encoding: str | None) -> str | None:
         "".encode(encoding)
     except (LookupError, TypeError, ValueError, UnicodeError):
         raise ConfigError(
-            "encoding", got=shown(encoding), expected="the name of a text encoding, such as cp1252", next_step="Change encoding"
+            "encoding",
+            got=shown(encoding),
+            expected="the name of a text encoding, such as cp1252",
+            next_step="Change encoding",
         ) from None
     return encoding
 
@@ -48,9 +51,11 @@ def text_lines(path: Path, encoding: str | None = None, most: int | None = None)
             for number, line in enumerate(lines, start=1):
                 if "\0" in line:
                     _refuse(
-                        f"{path}, row {number}", "a NUL byte", "text",
+                        f"{path}, row {number}",
+                        "a NUL byte",
+                        "text",
                         "Remove it; of UTF-16 without a byte order mark name the encoding: encoding='utf-16-le'",
-                    )  # fmt: skip
+                    )
                 size += len(line)
                 if most is not None and size > most:
                     _too_long(str(path))
@@ -74,9 +79,11 @@ def _utf8_lines(path: Path, file: BinaryIO) -> Iterator[str]:
             text = line.decode("utf-8" if number else "utf-8-sig")
         except UnicodeDecodeError as error:
             _refuse(
-                where, f"bytes that are not UTF-8 ({error.reason} at byte {error.start} of the line)", "UTF-8 text",
+                where,
+                f"bytes that are not UTF-8 ({error.reason} at byte {error.start} of the line)",
+                "UTF-8 text",
                 "Convert the file, for instance with iconv -t UTF-8, or name its encoding: encoding='cp1252'",
-            )  # fmt: skip
+            )
         parts = _LINE.findall(text) if "\r" in text else (text,)
         number += len(parts)
         yield from parts
@@ -92,13 +99,17 @@ def _decoded(path: Path, file: BinaryIO, encoding: str) -> str:
         start = error.start if isinstance(error, UnicodeDecodeError) else 0
         row = data[:start].decode(encoding, "ignore").count("\n") + 1
         _refuse(
-            f"{path}, row {row}", f"bytes that are not {encoding} (at byte {start} of the file)", f"text in {encoding}",
+            f"{path}, row {row}",
+            f"bytes that are not {encoding} (at byte {start} of the file)",
+            f"text in {encoding}",
             "Name the encoding that the file has, or convert it to UTF-8",
-        )  # fmt: skip
+        )
 
 
 def _too_long(where: str) -> NoReturn:
-    _refuse(where, f"more than {MOST_BYTES} bytes to read as one", "less", "Split the file, or write the examples as JSONL")
+    _refuse(
+        where, f"more than {MOST_BYTES} bytes to read as one", "less", "Split the file, or write the examples as JSONL"
+    )
 
 
 def _refuse(where: str, got: str, expected: str, next_step: str) -> NoReturn:

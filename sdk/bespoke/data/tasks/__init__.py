@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tasks: rows with right answers, out of a file of the user's. What a model is trained on, and how right it then is.
 
-    train, test = read_task("labels", "train.csv"), read_task("labels", "test.csv")
-    for example in train.examples(chat=model.has_turns):
-        model.examples.add(example)
-    ...
-    print(model.evaluate(test))
+train, test = read_task("labels", "train.csv"), read_task("labels", "test.csv")
+for example in train.examples(chat=model.has_turns):
+    model.examples.add(example)
+...
+print(model.evaluate(test))
 """
 
 from __future__ import annotations

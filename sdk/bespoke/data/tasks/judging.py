@@ -89,9 +89,11 @@ def judge(model: Answering, task: Task, on_row: Callable[[int], None] | None = N
     """
     if task.kind == "labels" and len(task.labels) < 2:
         raise ConfigError(
-            f"the labels of {task.source}", got=f"{task.labels[0]!r} alone", expected="two or more to choose from",
+            f"the labels of {task.source}",
+            got=f"{task.labels[0]!r} alone",
+            expected="two or more to choose from",
             next_step="Name all that there are: labels=[...]",
-        )  # fmt: skip
+        )
     said = []
     for row in task.rows:
         try:
@@ -126,12 +128,16 @@ def _report(task: Task, said: Sequence[str]) -> TaskReport:
         accuracy=share if chosen else functions if kind == "calls" else None,
         macro_f1=macro_f1(said, [row.right[0] for row in rows]) if kind == "labels" else None,
         exact_match=None if chosen else share,
-        f1=sum(token_f1(one, row.right) for one, row in zip(said, rows, strict=True)) / len(rows) if kind == "answers" else None,
+        f1=sum(token_f1(one, row.right) for one, row in zip(said, rows, strict=True)) / len(rows)
+        if kind == "answers"
+        else None,
         chance=sum(1 / len(row.options) for row in rows) / len(rows) if chosen else None,
         majority=max(Counter(key for row in rows for key in _keys(kind, row)).values()) / len(rows),
         options=len(task.labels) or None,
         wrong=tuple(
-            WrongRow(row.number, row.prompt, row.right, one) for one, row, fits in zip(said, rows, correct, strict=True) if not fits
+            WrongRow(row.number, row.prompt, row.right, one)
+            for one, row, fits in zip(said, rows, correct, strict=True)
+            if not fits
         ),
     )
 

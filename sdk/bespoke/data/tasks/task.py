@@ -35,8 +35,11 @@ _COLUMNS: dict[TaskKind, tuple[str, ...]] = {
     "calls": ("query", "call"),
 }
 _WORDING: dict[TaskKind, str] = {
-    "labels": "{}\nLabel:", "choice": "Question: {}\nAnswer:", "answers": "Question: {}\nAnswer:", "calls": "{}\nCall:",
-}  # fmt: skip
+    "labels": "{}\nLabel:",
+    "choice": "Question: {}\nAnswer:",
+    "answers": "Question: {}\nAnswer:",
+    "calls": "{}\nCall:",
+}
 
 
 @dataclass(frozen=True)
@@ -94,9 +97,13 @@ def _example(row: TaskRow, chat: bool) -> dict[str, Any]:
 
 
 def read_task(
-    kind: TaskKind, path: str | Path, *, fields: Mapping[str, str] | None = None, labels: Sequence[str] | None = None,
+    kind: TaskKind,
+    path: str | Path,
+    *,
+    fields: Mapping[str, str] | None = None,
+    labels: Sequence[str] | None = None,
     encoding: str | None = None,
-) -> Task:  # fmt: skip
+) -> Task:
     """The rows of a CSV, JSONL or .json file as a task.
 
     fields: which column holds what, as {"label": "category"}
@@ -132,7 +139,10 @@ def _known_labels(kind: TaskKind, labels: Sequence[str]) -> tuple[str, ...]:
     known = tuple(one.strip() for one in labels if isinstance(one, str)) if listed else ()
     if kind != "labels" or not known or "" in known or not len(set(known)) == len(known) == len(labels):
         raise ConfigError(
-            "labels", got=shown(labels), expected="different texts, for a task of kind 'labels'", next_step="Change labels"
+            "labels",
+            got=shown(labels),
+            expected="different texts, for a task of kind 'labels'",
+            next_step="Change labels",
         )
     return known
 
@@ -144,9 +154,11 @@ def _asked(kind: TaskKind, row: Mapping[str, Any], where: str) -> str:
         beside = [name for name in replaced if row.get(name) not in (None, "")]
         if beside:
             raise _refused(
-                where, f"both 'prompt' and {beside[0]!r}", "one of the two: a prompt is asked as it stands",
+                where,
+                f"both 'prompt' and {beside[0]!r}",
+                "one of the two: a prompt is asked as it stands",
                 f"Leave out 'prompt', or {beside[0]!r}",
-            )  # fmt: skip
+            )
         return _text(row["prompt"], f"{where}: prompt")
     context = row.get("context") if kind == "answers" else None  # of some questions there is none
     before = "" if context in (None, "") else _text(context, f"{where}: context") + "\n"
@@ -166,37 +178,50 @@ def _choice(row: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], tuple[
     if not 2 <= len(set(options)) == len(options):
         raise _refused(f"{where}: options", _listed(options), "two or more, each once", "Correct the row")
     if answer not in options:
-        raise _refused(f"{where}: answer", shown(answer), f"one of the options {_listed(options)}", "Write it as the option is")
+        raise _refused(
+            f"{where}: answer", shown(answer), f"one of the options {_listed(options)}", "Write it as the option is"
+        )
     return (answer,), options
 
 
 def _answers(row: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     answers = _column(row, "answers", where)
-    return ((answers.strip(),) if isinstance(answers, str) and answers.strip() else _texts(answers, f"{where}: answers")), ()
+    return (
+        (answers.strip(),) if isinstance(answers, str) and answers.strip() else _texts(answers, f"{where}: answers")
+    ), ()
 
 
 def _call(row: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     value = _column(row, "call", where)
     call = parse_call(value) if isinstance(value, str) else call_of(value)
-    if call is None or parse_call(call.text()) is None:  # Python reads NaN and numbers that are too large; as JSON they are none
+    if (
+        call is None or parse_call(call.text()) is None
+    ):  # Python reads NaN and numbers that are too large; as JSON they are none
         raise _refused(
-            f"{where}: call", shown(value), 'a call: {"name": "...", "arguments": {...}}',
+            f"{where}: call",
+            shown(value),
+            'a call: {"name": "...", "arguments": {...}}',
             "Write it as JSON with these two keys, and with finite numbers",
-        )  # fmt: skip
+        )
     return (call.text(),), ()
 
 
 _READERS: dict[TaskKind, Callable[[Mapping[str, Any], str], tuple[tuple[str, ...], tuple[str, ...]]]] = {
-    "labels": _label, "choice": _choice, "answers": _answers, "calls": _call,
-}  # fmt: skip
+    "labels": _label,
+    "choice": _choice,
+    "answers": _answers,
+    "calls": _call,
+}
 
 
 def _column(row: Mapping[str, Any], name: str, where: str) -> Any:
     if name not in row:
         raise _refused(
-            where, f"the keys {', '.join(map(repr, row)) or 'none'}, without {name!r}", repr(name),
+            where,
+            f"the keys {', '.join(map(repr, row)) or 'none'}, without {name!r}",
+            repr(name),
             "Give every row this key, or name the column that holds it in fields",
-        )  # fmt: skip
+        )
     return row[name]
 
 

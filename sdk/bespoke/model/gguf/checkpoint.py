@@ -73,9 +73,11 @@ class GgufCheckpoint(WeightSource):
             return gguf.quants.dequantize(raw, kind).astype(np.float32, copy=False).reshape(-1, *self.shape(name)[1:])
         except NotImplementedError:
             raise UnsupportedModel(
-                f"tensor {self._tensor(name)[0]} of {self._path}", got=f"the type {kind.name}",
-                expected="a type that the package gguf decodes", next_step="Choose a file in Q4_0, Q8_0 or F16",
-            ) from None  # fmt: skip
+                f"tensor {self._tensor(name)[0]} of {self._path}",
+                got=f"the type {kind.name}",
+                expected="a type that the package gguf decodes",
+                next_step="Choose a file in Q4_0, Q8_0 or F16",
+            ) from None
 
     def int4_rows(self, name: str, start: int, stop: int) -> tuple[np.ndarray, np.ndarray] | None:
         kind = _Type(self._tensor(name)[1].kind)
@@ -85,9 +87,11 @@ class GgufCheckpoint(WeightSource):
         codes, scales = _from_q4_0(raw) if kind == _Type.Q4_0 else _from_ternary(raw, kind)
         if not np.isfinite(scales).all():
             raise ModelError(
-                f"tensor {self._tensor(name)[0]} of {self._path}", got="a scale that is NaN or infinite",
-                expected="finite scales", next_step="Download the file again",
-            )  # fmt: skip
+                f"tensor {self._tensor(name)[0]} of {self._path}",
+                got="a scale that is NaN or infinite",
+                expected="finite scales",
+                next_step="Download the file again",
+            )
         return codes, scales
 
     def _raw(self, name: str, start: int, stop: int) -> tuple[gguf.GGMLQuantizationType, np.ndarray]:
@@ -124,19 +128,25 @@ class GgufCheckpoint(WeightSource):
             block, _ = gguf.GGML_QUANT_SIZES[_Type(tensor.kind)]
         except (ValueError, KeyError):
             raise UnsupportedModel(
-                f"tensor {name} of {header.path}", got=f"ggml's type number {tensor.kind}",
-                expected="a type that the package gguf knows", next_step="Choose a file in Q4_0, Q8_0 or F16",
-            ) from None  # fmt: skip
+                f"tensor {name} of {header.path}",
+                got=f"ggml's type number {tensor.kind}",
+                expected="a type that the package gguf knows",
+                next_step="Choose a file in Q4_0, Q8_0 or F16",
+            ) from None
         size = _row_bytes(tensor) * prod(tensor.shape[:-1])
         if tensor.shape[-1] % block or tensor.offset + size > header.size:
-            raise self._damaged(f"tensor {name} of shape {list(tensor.shape)} at {tensor.offset}", f"it within {header.size} bytes")
+            raise self._damaged(
+                f"tensor {name} of shape {list(tensor.shape)} at {tensor.offset}", f"it within {header.size} bytes"
+            )
 
     def _tensor(self, name: str) -> tuple[str, GgufTensor]:
         if name not in self._tensors:
             raise ModelError(
-                f"tensor {name}", got=f"none of this name in {self._path}", expected="a tensor of this name",
+                f"tensor {name}",
+                got=f"none of this name in {self._path}",
+                expected="a tensor of this name",
                 next_step="Check that the download is complete",
-            )  # fmt: skip
+            )
         return self._tensors[name]
 
     def _damaged(self, got: str, expected: str) -> ModelError:

@@ -37,14 +37,19 @@ def read_settings(header: GgufHeader) -> dict[str, Any]:
         fields.refuse("general.architecture", architecture, " or ".join(_FAMILIES), "Choose another model")
     kind, name = _FAMILIES[architecture]
     at = f"{architecture}."
-    for key, meaning in (("expert_count", "a mixture of experts"), ("attention.scale", "a scale of its own for attention scores")):
+    for key, meaning in (
+        ("expert_count", "a mixture of experts"),
+        ("attention.scale", "a scale of its own for attention scores"),
+    ):
         if fields.get(at + key):
             fields.refuse(at + key, f"{fields.get(at + key)!r} ({meaning})", "none", "Choose another model")
     heads, hidden = fields.integer(at + "attention.head_count"), fields.integer(at + "embedding_length")
     head_dim = fields.integer(at + "attention.key_length", max(1, hidden // heads))
     for key in ("attention.value_length", "rope.dimension_count"):
         if fields.integer(at + key, head_dim) != head_dim:
-            fields.refuse(at + key, str(fields.get(at + key)), f"{head_dim}, as attention.key_length", "Choose another model")
+            fields.refuse(
+                at + key, str(fields.get(at + key)), f"{head_dim}, as attention.key_length", "Choose another model"
+            )
     layers = fields.integer(at + "block_count")
     settings: dict[str, Any] = {
         "architectures": [name],
@@ -68,7 +73,9 @@ def read_settings(header: GgufHeader) -> dict[str, Any]:
     if kind == "gemma3_text":
         settings |= _gemma(fields, at, layers, heads, hidden, head_dim)
     elif (window := fields.integer(at + "attention.sliding_window", _NO_WINDOW)) < settings["max_position_embeddings"]:
-        fields.refuse(at + "attention.sliding_window", str(window), "none: llama.cpp has none here", "Choose another model")
+        fields.refuse(
+            at + "attention.sliding_window", str(window), "none: llama.cpp has none here", "Choose another model"
+        )
     return settings | _token_ids(fields)
 
 
@@ -106,7 +113,9 @@ class _Metadata:
 
     def wrong(self, key: str, value: Any, expected: str) -> NoReturn:
         shown = "nothing" if value is None else repr(value)[:200]
-        raise ModelError(f"{self.header.path}: {key}", got=shown, expected=expected, next_step="Download the file again")
+        raise ModelError(
+            f"{self.header.path}: {key}", got=shown, expected=expected, next_step="Download the file again"
+        )
 
     def refuse(self, key: str, got: str, expected: str, next_step: str) -> NoReturn:
         raise UnsupportedModel(f"{self.header.path}: {key}", got=got[:200], expected=expected, next_step=next_step)
@@ -122,16 +131,20 @@ def _check_kind(fields: _Metadata) -> None:
         fields.refuse("general.type", str(kind), "a model", "Give the file that holds the language model")
     parts = fields.get("split.count")
     if isinstance(parts, int) and parts > 1:
-        fields.refuse("split.count", f"one of {parts} parts", "a whole model", "Join them: llama-gguf-split --merge FIRST OUT")
+        fields.refuse(
+            "split.count", f"one of {parts} parts", "a whole model", "Join them: llama-gguf-split --merge FIRST OUT"
+        )
 
 
 def _vocabulary(header: GgufHeader, hidden: int) -> int:
     table = header.tensors.get("token_embd.weight")
     if table is None or len(table.shape) != 2 or table.shape[1] != hidden:
         raise ModelError(
-            f"{header.path}: token_embd.weight", got="none" if table is None else f"shape {list(table.shape)}",
-            expected=f"a table of {hidden} columns", next_step="Give the file that holds the language model",
-        )  # fmt: skip
+            f"{header.path}: token_embd.weight",
+            got="none" if table is None else f"shape {list(table.shape)}",
+            expected=f"a table of {hidden} columns",
+            next_step="Give the file that holds the language model",
+        )
     return table.shape[0]
 
 
@@ -147,31 +160,48 @@ def _rope_scaling(fields: _Metadata, at: str, settings: Mapping[str, Any]) -> di
     return {"rope_type": "linear", "factor": fields.number(at + "rope.scaling.factor")}
 
 
-def _llama3(fields: _Metadata, settings: Mapping[str, Any], offset: int, kind: int, shape: Sequence[int]) -> dict[str, Any]:
+def _llama3(
+    fields: _Metadata, settings: Mapping[str, Any], offset: int, kind: int, shape: Sequence[int]
+) -> dict[str, Any]:
     """The settings that give the divisors of `rope_freqs.weight`, which are looked for among those of published models."""
     pairs = settings["head_dim"] // 2
     if kind != 0 or tuple(shape) != (pairs,):
-        fields.refuse("rope_freqs.weight", f"type {kind}, shape {list(shape)}", f"{pairs} numbers of F32", "Choose another file")
+        fields.refuse(
+            "rope_freqs.weight", f"type {kind}, shape {list(shape)}", f"{pairs} numbers of F32", "Choose another file"
+        )
     with open_plain(fields.header.path) as file:
         file.seek(offset)
         stored = np.frombuffer(file.read(4 * pairs), "<f4")
     for low, high, length in _LLAMA3_BANDS:
         rope = RopeConfig(
-            kind="llama3", theta=settings["rope_theta"], factor=float(stored.max(initial=1.0)), low_freq_factor=low,
-            high_freq_factor=high, original_max_positions=length,
-        )  # fmt: skip
+            kind="llama3",
+            theta=settings["rope_theta"],
+            factor=float(stored.max(initial=1.0)),
+            low_freq_factor=low,
+            high_freq_factor=high,
+            original_max_positions=length,
+        )
         if stored.size == pairs and np.allclose(rope_stretch(rope, settings["head_dim"]), stored, rtol=1e-5, atol=0):
             return {
-                "rope_type": "llama3", "factor": rope.factor, "low_freq_factor": low, "high_freq_factor": high,
+                "rope_type": "llama3",
+                "factor": rope.factor,
+                "low_freq_factor": low,
+                "high_freq_factor": high,
                 "original_max_position_embeddings": length,
-            }  # fmt: skip
-    fields.refuse("rope_freqs.weight", "divisors that no published Llama 3 has", "those of Llama 3", "Choose another model")
+            }
+    fields.refuse(
+        "rope_freqs.weight", "divisors that no published Llama 3 has", "those of Llama 3", "Choose another model"
+    )
 
 
 def _gemma(fields: _Metadata, at: str, layers: int, heads: int, hidden: int, head_dim: int) -> dict[str, Any]:
     """`query_pre_attn_scalar` is in no file: llama.cpp scales by the head's width, in the model of 62 layers by hidden / heads."""
     pattern = fields.get(at + "attention.sliding_window_pattern")
-    slides = [bool((layer + 1) % _GEMMA_WINDOW_EVERY) for layer in range(layers)] if pattern is None else list(map(bool, pattern))
+    slides = (
+        [bool((layer + 1) % _GEMMA_WINDOW_EVERY) for layer in range(layers)]
+        if pattern is None
+        else list(map(bool, pattern))
+    )
     return {
         "hidden_activation": "gelu_pytorch_tanh",
         "query_pre_attn_scalar": hidden // heads if layers == 62 else head_dim,

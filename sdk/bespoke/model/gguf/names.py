@@ -31,9 +31,11 @@ def tensor_names(config: ModelConfig, sources: Iterable[Source]) -> dict[str, So
         name = names.get_name(source.name, try_suffixes=(".weight", ".bias"))
         if name is None:
             raise UnsupportedModel(
-                f"tensor {source.name}", got=f"no name for it in llama.cpp's {config.family}", expected="a tensor that it has",
+                f"tensor {source.name}",
+                got=f"no name for it in llama.cpp's {config.family}",
+                expected="a tensor that it has",
                 next_step="Install a newer gguf",
-            )  # fmt: skip
+            )
         found[name] = source
     return found
 

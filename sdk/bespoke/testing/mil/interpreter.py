@@ -45,7 +45,9 @@ class Interpreter:
         for feature in self.spec.inputs:
             given, wanted = inputs[feature.name], feature.type
             if (given.shape, given.dtype) != (wanted.shape, np.dtype(NUMPY[wanted.dtype])):
-                raise refused(f"{given.dtype} {list(given.shape)} as {feature.name}", f"{wanted.dtype} {list(wanted.shape)}")
+                raise refused(
+                    f"{given.dtype} {list(given.shape)} as {feature.name}", f"{wanted.dtype} {list(wanted.shape)}"
+                )
             values[feature.name] = given
         with np.errstate(over="ignore"):  # what fp16 cannot hold
             for operation, operator in self._steps:
@@ -79,12 +81,18 @@ class Interpreter:
         for parameter, given in operation.inputs.items():
             for value in given:
                 found = self._type(at, value, types)
-                if parameter not in operator.tensors and parameter not in operator.computed and not self._is_constant(value):
+                if (
+                    parameter not in operator.tensors
+                    and parameter not in operator.computed
+                    and not self._is_constant(value)
+                ):
                     raise refused(f"{at} with a computed {parameter}", "a constant")
                 if parameter in operator.tensors:
                     seen.add(found.dtype)
                     if found.dtype not in operator.tensors[parameter]:
-                        raise refused(f"{at} with {parameter} of {found.dtype}", ", ".join(sorted(operator.tensors[parameter])))
+                        raise refused(
+                            f"{at} with {parameter} of {found.dtype}", ", ".join(sorted(operator.tensors[parameter]))
+                        )
         if len(seen) > 1 and not operator.mixed:
             raise refused(f"{at} of {', '.join(sorted(seen))}", "operands of one element type")
         if operation.kind == "cast" and self._value(operation.inputs["dtype"][0], {}) != operation.outputs[0][1].dtype:
@@ -131,7 +139,13 @@ class Interpreter:
 
 def _widened(array: np.ndarray) -> np.ndarray:
     """fp16 as fp32, integers as int64."""
-    return array.astype(np.float32) if array.dtype == np.float16 else array.astype(np.int64) if array.dtype.kind == "i" else array
+    return (
+        array.astype(np.float32)
+        if array.dtype == np.float16
+        else array.astype(np.int64)
+        if array.dtype.kind == "i"
+        else array
+    )
 
 
 def _rounded(array: np.ndarray, declared: Type, at: str, kind: str) -> np.ndarray:
@@ -139,9 +153,11 @@ def _rounded(array: np.ndarray, declared: Type, at: str, kind: str) -> np.ndarra
         raise refused(f"{list(array.shape)} of {at}", f"{list(declared.shape)}, as declared")
     if declared.dtype == "int32" and array.size and (array.min() < -(2**31) or array.max() >= 2**31):
         raise DataError(
-            f"MIL: {at}", got=f"integers from {array.min()} to {array.max()}", expected="integers that int32 holds",
+            f"MIL: {at}",
+            got=f"integers from {array.min()} to {array.max()}",
+            expected="integers that int32 holds",
             next_step="Clamp what is unlimited before it goes in",
-        )  # fmt: skip
+        )
     if kind != "cast" and array.dtype.kind != _KINDS.get(declared.dtype, "i"):
         raise refused(f"{array.dtype} of {at}", f"{declared.dtype}, as declared")
     return array.astype(NUMPY[declared.dtype], copy=False)

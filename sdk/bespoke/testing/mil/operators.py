@@ -38,7 +38,11 @@ OPERATORS: dict[str, Operator] = {}
 
 
 def _operator(
-    *names: str, of: frozenset[str] = FLOATS, computed: Sequence[str] = (), mixed: bool = False, **tensors: frozenset[str]
+    *names: str,
+    of: frozenset[str] = FLOATS,
+    computed: Sequence[str] = (),
+    mixed: bool = False,
+    **tensors: frozenset[str],
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Registers a function under `names`; `x`, `y` and `values` are tensors of `of`, others are named."""
 
@@ -65,15 +69,28 @@ def _binary(function: Callable[..., Array]) -> Callable[..., Array]:
 
 
 _FLOATING: dict[str, Callable[..., Array]] = {
-    "ceil": np.ceil, "exp": np.exp, "floor": np.floor, "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "sinh": np.sinh,
-    "sqrt": np.sqrt, "tanh": np.tanh,
-}  # fmt: skip
+    "ceil": np.ceil,
+    "exp": np.exp,
+    "floor": np.floor,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "sinh": np.sinh,
+    "sqrt": np.sqrt,
+    "tanh": np.tanh,
+}
 _SIGNED: dict[str, Callable[..., Array]] = {"abs": np.abs, "sign": np.sign}
 _PAIRS: dict[str, Callable[..., Array]] = {
-    "add": np.add, "equal": np.equal, "floor_div": np.floor_divide, "greater": np.greater, "greater_equal": np.greater_equal,
-    "less": np.less, "less_equal": np.less_equal, "maximum": np.maximum, "minimum": np.minimum, "mul": np.multiply,
+    "add": np.add,
+    "equal": np.equal,
+    "floor_div": np.floor_divide,
+    "greater": np.greater,
+    "greater_equal": np.greater_equal,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "mul": np.multiply,
     "sub": np.subtract,
-}  # fmt: skip
+}
 _FLOATING_PAIRS: dict[str, Callable[..., Array]] = {"pow": np.power, "real_div": np.divide}
 for _table, _of in ((_FLOATING, FLOATS), (_SIGNED, NUMBERS)):
     for _name, _function in _table.items():
@@ -212,9 +229,14 @@ def _split(x: Array, axis: Any, num_splits: Any = None, split_sizes: Array | Non
 
 @_operator("slice_by_index", of=ANY)
 def _slice_by_index(
-    x: Array, begin: Array, end: Array, stride: Array | None = None, begin_mask: Array | None = None,
-    end_mask: Array | None = None, squeeze_mask: Array | None = None,
-) -> Array:  # fmt: skip
+    x: Array,
+    begin: Array,
+    end: Array,
+    stride: Array | None = None,
+    begin_mask: Array | None = None,
+    end_mask: Array | None = None,
+    squeeze_mask: Array | None = None,
+) -> Array:
     """`begin_mask`: begin is 0. `end_mask`: all to the end. Of a dimension with `squeeze_mask` the one element at begin."""
     no = np.zeros(x.ndim, bool)
     first, last, gone = (no if mask is None else mask for mask in (begin_mask, end_mask, squeeze_mask))
@@ -223,7 +245,9 @@ def _slice_by_index(
         raise ValueError(f"the begins {begin.tolist()} and strides {steps.tolist()} of {x.ndim} dimensions")
     return x[
         tuple(
-            int(a) * (not first[d]) if gone[d] else slice(None if first[d] else int(a), None if last[d] else int(b), int(steps[d]))
+            int(a) * (not first[d])
+            if gone[d]
+            else slice(None if first[d] else int(a), None if last[d] else int(b), int(steps[d]))
             for d, (a, b) in enumerate(zip(begin, end, strict=True))
         )
     ]

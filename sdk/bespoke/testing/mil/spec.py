@@ -15,12 +15,26 @@ from bespoke.testing.mil.wire import Field, Message, read_message, refused
 __all__ = ["Constant", "Feature", "Operation", "Reference", "Spec", "Type", "read_spec"]
 
 MAIN = "main"
-DTYPES: Mapping[int, str] = {1: "bool", 2: "string", 10: "fp16", 11: "fp32", 21: "int8", 22: "int16", 23: "int32", 25: "int4"}
+DTYPES: Mapping[int, str] = {
+    1: "bool",
+    2: "string",
+    10: "fp16",
+    11: "fp32",
+    21: "int8",
+    22: "int16",
+    23: "int32",
+    25: "int4",
+}
 _ARRAYS = {65_568: "fp32", 65_552: "fp16", 131_104: "int32", 131_080: "int8"}
 NUMPY: Mapping[str, Any] = {
-    "bool": np.bool_, "fp16": np.float16, "fp32": np.float32, "int8": np.int8, "int16": np.int16, "int32": np.int32,
+    "bool": np.bool_,
+    "fp16": np.float16,
+    "fp32": np.float32,
+    "int8": np.int8,
+    "int16": np.int16,
+    "int32": np.int32,
     "int4": np.int8,
-}  # fmt: skip
+}
 
 _SCHEMA = {
     kind: {number: Field(*entry) for number, entry in fields.items()}
@@ -36,7 +50,10 @@ _SCHEMA = {
         "BlockEntry": {1: ("key", "text"), 2: ("value", "Block")},
         "Block": {2: ("outputs", "text"), 3: ("operations", "Operation")},
         "Operation": {
-            1: ("type", "text"), 2: ("inputs", "InputEntry"), 3: ("outputs", "NamedType"), 5: ("attributes", "AttributeEntry"),
+            1: ("type", "text"),
+            2: ("inputs", "InputEntry"),
+            3: ("outputs", "NamedType"),
+            5: ("attributes", "AttributeEntry"),
         },
         "InputEntry": {1: ("key", "text"), 2: ("value", "Argument")},
         "AttributeEntry": {1: ("key", "text"), 2: ("value", "Value")},
@@ -50,13 +67,17 @@ _SCHEMA = {
         "Value": {2: ("type", "ValueType"), 3: ("immediate", "Immediate")},
         "Immediate": {1: ("tensor", "TensorValue")},
         "TensorValue": {
-            1: ("floats", "Bytes"), 2: ("ints", "Numbers"), 3: ("bools", "Numbers"), 4: ("strings", "Texts"), 7: ("bytes", "Bytes"),
+            1: ("floats", "Bytes"),
+            2: ("ints", "Numbers"),
+            3: ("bools", "Numbers"),
+            4: ("strings", "Texts"),
+            7: ("bytes", "Bytes"),
         },
         "Bytes": {1: ("values", "bytes")},
         "Numbers": {1: ("values", "number")},
         "Texts": {1: ("values", "text")},
     }.items()
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -167,13 +188,16 @@ def _named(message: Message) -> tuple[str, Type]:
 def _operation(message: Message) -> Operation:
     attributes = {_one(entry, "key"): _constant(_one(entry, "value")) for entry in message.get("attributes", [])}
     inputs: dict[str, tuple[Reference | Constant, ...]] = {
-        _one(entry, "key"): tuple(map(_binding, _one(entry, "value")["arguments"])) for entry in message.get("inputs", [])
+        _one(entry, "key"): tuple(map(_binding, _one(entry, "value")["arguments"]))
+        for entry in message.get("inputs", [])
     }
     name = attributes.pop("name", None)
     return Operation(
-        _one(message, "type"), "" if name is None else name.value,
-        {**inputs, **{key: (value,) for key, value in attributes.items()}}, tuple(map(_named, message.get("outputs", []))),
-    )  # fmt: skip
+        _one(message, "type"),
+        "" if name is None else name.value,
+        {**inputs, **{key: (value,) for key, value in attributes.items()}},
+        tuple(map(_named, message.get("outputs", []))),
+    )
 
 
 def _binding(message: Message) -> Reference | Constant:
@@ -183,7 +207,7 @@ def _binding(message: Message) -> Reference | Constant:
 def _constant(message: Message) -> Constant:
     kind = _type(_one(message, "type"))
     tensor = _one(_one(message, "immediate"), "tensor")
-    (how, values), = tensor.items()
+    ((how, values),) = tensor.items()
     found = values[0].get("values", [])
     if kind.dtype == "string":
         return Constant(_one(values[0], "values"), kind)

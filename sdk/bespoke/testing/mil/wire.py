@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads protobuf's wire format by a table of fields, and refuses a field that the table does not have.
 
-    message    (key, value)*; key = varint of field << 3 | wire type
-    wire type  0: varint, 1: 8 bytes, 2: length as varint, then so many bytes, 5: 4 bytes
+message    (key, value)*; key = varint of field << 3 | wire type
+wire type  0: varint, 1: 8 bytes, 2: length as varint, then so many bytes, 5: 4 bytes
 """
 
 from __future__ import annotations

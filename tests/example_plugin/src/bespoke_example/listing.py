@@ -32,13 +32,18 @@ slice_backward.default split.Tensor sqrt.default squeeze.dim stack.default sub.T
 tanh.default tanh_backward.default transpose.int unsqueeze.default view.default where.self zeros.default zeros_like.default
 """
 OURS = (
-    "embedding_int4.default", "head_chunk_gradient_int4.default", "head_chunk_int4.default", "linear_int4.default",
+    "embedding_int4.default",
+    "head_chunk_gradient_int4.default",
+    "head_chunk_int4.default",
+    "linear_int4.default",
     "linear_int4_transposed.default",
-)  # fmt: skip
+)
 OPERATORS = frozenset([f"aten.{name}" for name in ATEN.split()] + [f"bespoke.{name}" for name in OURS])
 ITEM = "item"  # one of several results
 DTYPES = {name: getattr(torch, name) for name in ("float32", "float16", "uint8", "int64", "bool")}
-LAYOUT = frozenset({"device", "layout", "memory_format", "pin_memory"})  # where and how a result lies: the reader's business, so
+LAYOUT = frozenset(
+    {"device", "layout", "memory_format", "pin_memory"}
+)  # where and how a result lies: the reader's business, so
 RUN_AS = {"view": "reshape", "_unsafe_view": "reshape"}  # a view of something may need a copy here
 
 

@@ -75,7 +75,12 @@ class MomentumFA:
 
 
 def rolled(
-    piece: torch.Tensor, gradient: torch.Tensor, u: torch.Tensor, eta: torch.Tensor, mu: torch.Tensor, clip: dict[str, Any]
+    piece: torch.Tensor,
+    gradient: torch.Tensor,
+    u: torch.Tensor,
+    eta: torch.Tensor,
+    mu: torch.Tensor,
+    clip: dict[str, Any],
 ) -> tuple[torch.Tensor, torch.Tensor]:
     u = mu * u + (gradient * clip["factor"] if clip else gradient)
     return piece - eta * u, u

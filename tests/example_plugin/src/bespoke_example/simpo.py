@@ -45,7 +45,11 @@ class SimPO:
     def train_step(self, b: PlanBuilder, model: ModelSpec, options: SimPOOptions) -> None:
         batch = b.batch()
         chosen = [batch.tokens, batch.targets, batch.mask]
-        rejected = [b.array("rejected_tokens", "int64"), b.array("rejected_targets", "int64"), b.array("rejected_mask", "float32")]
+        rejected = [
+            b.array("rejected_tokens", "int64"),
+            b.array("rejected_targets", "int64"),
+            b.array("rejected_mask", "float32"),
+        ]
         both = Batch(*b.call(stacked, chosen, rejected))
         x = embed(b, model, both.tokens)
         inputs = []
@@ -54,17 +58,23 @@ class SimPO:
             x = b.call(model.block, x, b.weights(group), b.adapter(group), *constants(b, model, block))
         _, state = head_pass(b, model, x, both, gradient=True)
         losses = {name: state[name] for name in ("m", "l", "label")}
-        loss, weights = b.call(preference, losses, both.mask, b.scalar("beta"), b.scalar("gamma"), b.scalar("batch_tokens"))
+        loss, weights = b.call(
+            preference, losses, both.mask, b.scalar("beta"), b.scalar("gamma"), b.scalar("batch_tokens")
+        )
         b.emit(loss=loss)
         dx = head_backward(b, model, x, both.targets, weights, state)
         update(b, self.gradients(b, model, inputs, dx), options)
 
-    def gradients(self, b: PlanBuilder, model: ModelSpec, inputs: list[Value], dx: Value) -> Iterator[tuple[Tree, Tree]]:
+    def gradients(
+        self, b: PlanBuilder, model: ModelSpec, inputs: list[Value], dx: Value
+    ) -> Iterator[tuple[Tree, Tree]]:
         """(adapter, gradients) of each block, last first."""
         backward = vjp(model.block, (0, 2))
         for block in reversed(range(len(inputs))):
             group = model.blocks[block]
-            dx, grads = b.call(backward, inputs[block], b.weights(group), b.adapter(group), *constants(b, model, block), dx)
+            dx, grads = b.call(
+                backward, inputs[block], b.weights(group), b.adapter(group), *constants(b, model, block), dx
+            )
             yield b.adapter(group), grads
 
 

@@ -47,14 +47,18 @@ class Windowed:
         for piece, gradient, clip in summed_gradients(b, self.gradients(b, model, inputs, dx)):
             rows, columns = piece.shape
             states = [
-                b.state(piece, "window", (options.window * rows, columns)), b.state(piece, "rows", (rows,)),
-                b.state(piece, "columns", (columns,)), b.state(piece, "count", ()),
-            ]  # fmt: skip
+                b.state(piece, "window", (options.window * rows, columns)),
+                b.state(piece, "rows", (rows,)),
+                b.state(piece, "columns", (columns,)),
+                b.state(piece, "count", ()),
+            ]
             eta = b.scalar("learning_rate")
             new = b.call(stepped, piece, gradient, *states, eta, clip, length=options.window, beta=options.beta)
             b.store([piece, *states], list(new))
 
-    def gradients(self, b: PlanBuilder, model: ModelSpec, inputs: list[Value], dx: Value) -> Iterator[tuple[Tree, Tree]]:
+    def gradients(
+        self, b: PlanBuilder, model: ModelSpec, inputs: list[Value], dx: Value
+    ) -> Iterator[tuple[Tree, Tree]]:
         """(adapter, gradients) of each block, last first."""
         for block in reversed(range(len(inputs))):
             group = model.blocks[block]
@@ -68,9 +72,18 @@ class Windowed:
 
 
 def stepped(
-    piece: torch.Tensor, gradient: torch.Tensor, window: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor,
-    count: torch.Tensor, eta: torch.Tensor, clip: dict[str, Any], *, length: int, beta: float,
-) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    piece: torch.Tensor,
+    gradient: torch.Tensor,
+    window: torch.Tensor,
+    rows: torch.Tensor,
+    columns: torch.Tensor,
+    count: torch.Tensor,
+    eta: torch.Tensor,
+    clip: dict[str, Any],
+    *,
+    length: int,
+    beta: float,
+) -> tuple[torch.Tensor, ...]:
     gradient = gradient * clip["factor"] if clip else gradient + 0
     window = torch.cat([window[piece.shape[0] :], gradient])  # (n * rows, columns), the newest last
     count = count + 1

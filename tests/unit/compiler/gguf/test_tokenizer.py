@@ -21,13 +21,19 @@ from tests.unit.text.strings import real_texts
 from tests.unit.text.trained import TRAINED, config_of, pages, tokenizer_json
 
 BPE = {
-    "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm", "tokenizer.ggml.tokens": ["a", "b", "ab", "<|end|>"],
-    "tokenizer.ggml.token_type": np.array([1, 1, 1, 3]), "tokenizer.ggml.merges": ["a b"], "tokenizer.ggml.eos_token_id": 3,
-}  # fmt: skip
+    "tokenizer.ggml.model": "gpt2",
+    "tokenizer.ggml.pre": "smollm",
+    "tokenizer.ggml.tokens": ["a", "b", "ab", "<|end|>"],
+    "tokenizer.ggml.token_type": np.array([1, 1, 1, 3]),
+    "tokenizer.ggml.merges": ["a b"],
+    "tokenizer.ggml.eos_token_id": 3,
+}
 SPM = {
-    "tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": ["<unk>", "a", "b", "ab"],
-    "tokenizer.ggml.token_type": np.array([2, 1, 1, 1]), "tokenizer.ggml.scores": np.array([0.0, -1, -2, -3], np.float32),
-}  # fmt: skip
+    "tokenizer.ggml.model": "llama",
+    "tokenizer.ggml.tokens": ["<unk>", "a", "b", "ab"],
+    "tokenizer.ggml.token_type": np.array([2, 1, 1, 1]),
+    "tokenizer.ggml.scores": np.array([0.0, -1, -2, -3], np.float32),
+}
 
 
 def header(**metadata: object) -> GgufHeader:
@@ -40,9 +46,11 @@ def of_tokenizer(kind: str) -> GgufHeader:
     size = max(tokenizers.Tokenizer.from_str(data.decode()).get_vocab().values()) + 3
     made = read_vocabulary(data, size)
     metadata: dict[str, object] = {
-        "tokenizer.ggml.model": made.model, "tokenizer.ggml.pre": made.pre, "tokenizer.ggml.tokens": made.tokens,
+        "tokenizer.ggml.model": made.model,
+        "tokenizer.ggml.pre": made.pre,
+        "tokenizer.ggml.tokens": made.tokens,
         "tokenizer.ggml.token_type": np.array(made.types),
-    }  # fmt: skip
+    }
     if made.merges is not None:
         metadata["tokenizer.ggml.merges"] = made.merges
     if made.scores is not None:
@@ -83,10 +91,19 @@ def test_it_makes_the_tokens_of_the_model(kind: str, data_folder: Path) -> None:
 
 def test_settings_come_from_the_metadata() -> None:
     template = "{% for message in messages %}{{ message.content }}{% endfor %}"
-    more = {"tokenizer.chat_template": template, "tokenizer.ggml.bos_token_id": 0, "tokenizer.ggml.add_bos_token": False}
+    more = {
+        "tokenizer.chat_template": template,
+        "tokenizer.ggml.bos_token_id": 0,
+        "tokenizer.ggml.add_bos_token": False,
+    }
     files = read_tokenizer(header(**BPE, **more))
     assert files is not None
-    assert files.settings == {"add_bos_token": False, "bos_token": "a", "eos_token": "<|end|>", "chat_template": template}
+    assert files.settings == {
+        "add_bos_token": False,
+        "bos_token": "a",
+        "eos_token": "<|end|>",
+        "chat_template": template,
+    }
     (added,) = files.tokenizer["added_tokens"]
     assert (added["content"], added["special"]) == ("<|end|>", True)
 
@@ -123,7 +140,9 @@ def test_other_kinds_are_refused_by_name(change: dict[str, object], words: str) 
         pytest.param({**BPE, "tokenizer.ggml.tokens": ["a", "b", "ab", "a"]}, "'a' twice", id="a token twice"),
         pytest.param({**BPE, "tokenizer.ggml.tokens": None}, "got nothing", id="no tokens"),
         pytest.param({**BPE, "tokenizer.ggml.token_type": np.array([1, 1])}, "4 members", id="too few types"),
-        pytest.param({**BPE, "tokenizer.ggml.token_type": np.array([1, 1, 1, 3.5])}, "4 members", id="types that are no numbers"),
+        pytest.param(
+            {**BPE, "tokenizer.ggml.token_type": np.array([1, 1, 1, 3.5])}, "4 members", id="types that are no numbers"
+        ),
         pytest.param({**BPE, "tokenizer.ggml.merges": ["ab"]}, "two tokens with a space", id="a merge of one"),
         pytest.param({**BPE, "tokenizer.ggml.merges": ["a c"]}, "merges of tokens", id="a merge of no token"),
         pytest.param({**SPM, "tokenizer.ggml.scores": np.array([0.0])}, "4 members", id="too few scores"),

@@ -21,14 +21,29 @@ CHATGPT = [
     {
         "mapping": {
             "0": {"parent": None, "children": ["1"], "message": None},
-            "1": {"parent": "0", "children": ["2"], "message": {
-                "author": {"role": "user"}, "content": {"content_type": "text", "parts": ["a"]}, "metadata": {}, "weight": 1}},
-            "2": {"parent": "1", "children": [], "message": {
-                "author": {"role": "assistant"}, "content": {"content_type": "text", "parts": ["b"]}, "recipient": "all"}},
+            "1": {
+                "parent": "0",
+                "children": ["2"],
+                "message": {
+                    "author": {"role": "user"},
+                    "content": {"content_type": "text", "parts": ["a"]},
+                    "metadata": {},
+                    "weight": 1,
+                },
+            },
+            "2": {
+                "parent": "1",
+                "children": [],
+                "message": {
+                    "author": {"role": "assistant"},
+                    "content": {"content_type": "text", "parts": ["b"]},
+                    "recipient": "all",
+                },
+            },
         },
         "current_node": "2",
     }
-]  # fmt: skip
+]
 CLAUDE = [
     {
         "chat_messages": [
@@ -44,24 +59,61 @@ CLAUDE = [
     }
 ]
 TELEGRAM = {
-    "chats": {"list": [{"messages": [
-        {"type": "message", "from": "Mia", "date": "2024-05-01T10:00:00", "text": ["a", {"type": "link", "text": "b"}]},
-        {"type": "message", "from": "Me", "date_unixtime": "1714557600", "text": "b", "photo": "x"},
-    ]}]}
-}  # fmt: skip
+    "chats": {
+        "list": [
+            {
+                "messages": [
+                    {
+                        "type": "message",
+                        "from": "Mia",
+                        "date": "2024-05-01T10:00:00",
+                        "text": ["a", {"type": "link", "text": "b"}],
+                    },
+                    {"type": "message", "from": "Me", "date_unixtime": "1714557600", "text": "b", "photo": "x"},
+                ]
+            }
+        ]
+    }
+}
 SHAREGPT = [{"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}]
 ALPACA = {"data": [{"instruction": "a", "input": "b", "output": "c"}]}
 COLUMNS = {"prompt": ["a", "b"], "completion": ["c", "d"]}
 MESSAGES = [{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}]
 DOCUMENTS = {
-    "chatgpt": CHATGPT, "claude": CLAUDE, "telegram": TELEGRAM, "sharegpt": SHAREGPT, "alpaca": ALPACA, "columns": COLUMNS,
+    "chatgpt": CHATGPT,
+    "claude": CLAUDE,
+    "telegram": TELEGRAM,
+    "sharegpt": SHAREGPT,
+    "alpaca": ALPACA,
+    "columns": COLUMNS,
     "messages": MESSAGES,
-}  # fmt: skip
+}
 ANYTHING: list[Any] = [
-    None, True, 0, -1, 1e308, 10**400, float("nan"), "", " ", "\0", "\ud83d", "x" * 100_000, "{x}", [], [None], [[]], [[[]]],
-    {}, {"": None},
-    {"role": "user", "content": "a"}, [{"role": "user"}], "2", "inf", "9999-99-99T00:00:00",
-]  # fmt: skip
+    None,
+    True,
+    0,
+    -1,
+    1e308,
+    10**400,
+    float("nan"),
+    "",
+    " ",
+    "\0",
+    "\ud83d",
+    "x" * 100_000,
+    "{x}",
+    [],
+    [None],
+    [[]],
+    [[[]]],
+    {},
+    {"": None},
+    {"role": "user", "content": "a"},
+    [{"role": "user"}],
+    "2",
+    "inf",
+    "9999-99-99T00:00:00",
+]
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -134,10 +186,17 @@ def test_random_bytes_are_examples_or_an_error_of_ours(tmp_path: Path, seed: int
 @pytest.mark.parametrize(
     "line",
     [
-        "<" + " a" * 100_000, "\u200e<" * 100_000, "<attached: " * 50_000, " " * 200_000 + "x", "a.pdf (" * 50_000,
-        "changed the subject " * 20_000, ": " * 100_000, "\u200e" * 200_000, "31.12.23, 21:15:03" * 10_000,
+        "<" + " a" * 100_000,
+        "\u200e<" * 100_000,
+        "<attached: " * 50_000,
+        " " * 200_000 + "x",
+        "a.pdf (" * 50_000,
+        "changed the subject " * 20_000,
+        ": " * 100_000,
+        "\u200e" * 200_000,
+        "31.12.23, 21:15:03" * 10_000,
     ],
-)  # fmt: skip
+)
 def test_a_long_line_of_a_chat_is_read_at_once(tmp_path: Path, line: str) -> None:
     """A search that goes back over the line at each of its places would take hours: a test's time limit is enough."""
     stamp = "[31.12.23, 21:15:03] "

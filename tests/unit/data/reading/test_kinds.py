@@ -23,14 +23,26 @@ READ: list[tuple[str, dict[str, Any], int, dict[str, Any], dict[str, Any]]] = [
     ("03_sharegpt/data.jsonl", {}, 8, talk(*KEY), {}),
     ("04_alpaca_input_lost/data.json", {}, 8, {"prompt": "Translate into German.\n\ncat", "completion": "Katze"}, {}),
     (
-        "04_alpaca_input_lost/data.json", {"fields": {"prompt": "{instruction}\n\n{input}", "completion": "output"}}, 8,
-        {"prompt": "Translate into German.\n\ncat", "completion": "Katze"}, {},
+        "04_alpaca_input_lost/data.json",
+        {"fields": {"prompt": "{instruction}\n\n{input}", "completion": "output"}},
+        8,
+        {"prompt": "Translate into German.\n\ncat", "completion": "Katze"},
+        {},
     ),
     (
-        "04_alpaca_input_lost/data.json", {"fields": {"prompt": "instruction", "completion": "output"}}, 8,
-        {"prompt": "Translate into German.", "completion": "Katze"}, {"unknown_keys": {"input": 8}},
+        "04_alpaca_input_lost/data.json",
+        {"fields": {"prompt": "instruction", "completion": "output"}},
+        8,
+        {"prompt": "Translate into German.", "completion": "Katze"},
+        {"unknown_keys": {"input": 8}},
     ),
-    ("07_chatgpt_export/conversations.json", {"format": "chatgpt"}, 8, talk(*KEY), {"left_out": {"messages of system": 8}}),
+    (
+        "07_chatgpt_export/conversations.json",
+        {"format": "chatgpt"},
+        8,
+        talk(*KEY),
+        {"left_out": {"messages of system": 8}},
+    ),
     ("08_claude_export/conversations.json", {"format": "claude"}, 8, talk(*KEY), {}),
     ("11_csv_semicolon/data.csv", {}, 8, PAIR, {}),
     ("14_csv_old_mac_cr/data.csv", {}, 8, PAIR, {}),
@@ -45,7 +57,7 @@ READ: list[tuple[str, dict[str, Any], int, dict[str, Any], dict[str, Any]]] = [
     ("21_endings/data.tsv", {}, 1, {"prompt": "Hi", "completion": "Hello"}, {}),
     ("21_endings/notes.md", {}, 1, {"text": "# Monday\n\nSoup with leeks.\n"}, {}),
     ("56_pairs_on_chat_model/pairs.jsonl", {}, 8, PAIR, {}),
-]  # fmt: skip
+]
 REFUSED = [
     ("07_chatgpt_export/conversations.json", "an export of ChatGPT.*bespoke read conversations.json --as chatgpt"),
     ("08_claude_export/conversations.json", "an export of Claude.*bespoke read conversations.json --as claude"),

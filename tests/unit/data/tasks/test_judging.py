@@ -50,11 +50,16 @@ def test_labels_have_accuracy_macro_f1_and_what_they_are_to_be_held_against() ->
     assert report.chance == pytest.approx(1 / 3)
     assert report.majority == pytest.approx(3 / 5)  # "card" to every row
     assert (report.exact_match, report.f1) == (None, None)
-    assert [(row.number, row.right, row.said) for row in report.wrong] == [(3, ("bill",), "card"), (6, ("card",), "loan")]
+    assert [(row.number, row.right, row.said) for row in report.wrong] == [
+        (3, ("bill",), "card"),
+        (6, ("card",), "loan"),
+    ]
 
 
 def test_the_report_is_a_table_for_people() -> None:
-    report = judge(Said([" bill", " card", " card", " card", " loan"]), labels_task("bill", "bill", "card", "card", "card"))
+    report = judge(
+        Said([" bill", " card", " card", " card", " loan"]), labels_task("bill", "bill", "card", "card", "card")
+    )
     assert str(report).splitlines() == [
         "task         3 labels",
         "accuracy     60.0%",
@@ -85,9 +90,11 @@ def test_of_multiple_choice_chance_goes_by_the_options_of_each_row() -> None:
 
 def test_answers_have_exact_match_and_f1() -> None:
     rows = (
-        TaskRow(1, "q", ("Advanced Algorithms",)), TaskRow(2, "q", ("One", "1")), TaskRow(3, "q", ("in Rome",)),
+        TaskRow(1, "q", ("Advanced Algorithms",)),
+        TaskRow(2, "q", ("One", "1")),
+        TaskRow(3, "q", ("in Rome",)),
         TaskRow(4, "q", ("the one",)),
-    )  # fmt: skip
+    )
     model = Said([" the advanced algorithms.", " 1", " Rome", ""])
     report = judge(model, Task("answers", rows))
     assert report.exact_match == 2 / 4
@@ -115,9 +122,10 @@ def test_what_is_no_call_is_never_the_right_function() -> None:
 
 def test_calls_that_differ_in_the_order_of_their_arguments_are_one_commonest_answer() -> None:
     calls = (
-        '{"name": "f", "arguments": {"a": 1, "b": 2}}', '{"name": "f", "arguments": {"b": 2, "a": 1}}',
+        '{"name": "f", "arguments": {"a": 1, "b": 2}}',
+        '{"name": "f", "arguments": {"b": 2, "a": 1}}',
         '{"name": "g", "arguments": {}}',
-    )  # fmt: skip
+    )
     rows = tuple(TaskRow(number, "q", (call,)) for number, call in enumerate(calls))
     assert judge(Said(["", "", ""]), Task("calls", rows)).majority == 2 / 3
 

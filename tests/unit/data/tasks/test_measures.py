@@ -20,7 +20,9 @@ def test_macro_f1_is_that_of_scikit_learn(labels: int) -> None:
     for _ in range(5):
         right = chance.choices(names, k=30)
         said = [one if chance.random() < 0.5 else chance.choice(names) for one in right]
-        assert macro_f1(said, right) == pytest.approx(f1_score(right, said, average="macro", zero_division=0), abs=1e-12)
+        assert macro_f1(said, right) == pytest.approx(
+            f1_score(right, said, average="macro", zero_division=0), abs=1e-12
+        )
 
 
 @pytest.mark.parametrize(
@@ -100,11 +102,19 @@ def with_value(value: str) -> str:
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [
-        ("1", "1.0", True), ("1", "true", False), ("0", "false", False), ("null", "false", False), ("[1, 2]", "[1, 2]", True),
-        ("[1, 2]", "[2, 1]", False), ("[1]", "1", False), ('{"a": 1, "b": [true]}', '{"b": [true], "a": 1}', True),
-        ('{"b": [true]}', '{"b": [1]}', False), ('[{"a": 1}]', '[{"a": 1, "b": 1}]', False), ("1e2", "100", True),
+        ("1", "1.0", True),
+        ("1", "true", False),
+        ("0", "false", False),
+        ("null", "false", False),
+        ("[1, 2]", "[1, 2]", True),
+        ("[1, 2]", "[2, 1]", False),
+        ("[1]", "1", False),
+        ('{"a": 1, "b": [true]}', '{"b": [true], "a": 1}', True),
+        ('{"b": [true]}', '{"b": [1]}', False),
+        ('[{"a": 1}]', '[{"a": 1, "b": 1}]', False),
+        ("1e2", "100", True),
     ],
-)  # fmt: skip
+)
 def test_arguments_are_values_of_json(one: str, other: str, same: bool) -> None:
     assert same_call(parse_call(with_value(one)), parse_call(with_value(other))) is same
 
@@ -112,11 +122,24 @@ def test_arguments_are_values_of_json(one: str, other: str, same: bool) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "PlayMusic", "[]", "null", CALL[:-1], f"{CALL} {CALL}", f"Sure: {CALL}", '{"name": "f"}', '{"arguments": {}}',
-        '{"name": "", "arguments": {}}', '{"name": 3, "arguments": {}}', '{"name": "f", "arguments": []}',
-        '{"name": "f", "arguments": {}, "id": 1}', '{"name": "f", "arguments": {"x": 1, "x": 2}}', with_value("NaN"), "[" * 100_000,
+        "",
+        "PlayMusic",
+        "[]",
+        "null",
+        CALL[:-1],
+        f"{CALL} {CALL}",
+        f"Sure: {CALL}",
+        '{"name": "f"}',
+        '{"arguments": {}}',
+        '{"name": "", "arguments": {}}',
+        '{"name": 3, "arguments": {}}',
+        '{"name": "f", "arguments": []}',
+        '{"name": "f", "arguments": {}, "id": 1}',
+        '{"name": "f", "arguments": {"x": 1, "x": 2}}',
+        with_value("NaN"),
+        "[" * 100_000,
     ],
-)  # fmt: skip
+)
 def test_what_is_no_call_equals_nothing(text: str) -> None:
     assert parse_call(text) is None
     assert not same_call(parse_call(text), parse_call(text))

@@ -31,9 +31,10 @@ def test_a_csv_of_texts_and_labels_is_a_task(data_folder: Path) -> None:
     assert task.examples(chat=False)[0] == {"prompt": f"{first['text']}\nLabel:", "completion": f" {first['category']}"}
     assert task.examples(chat=True)[0] == {
         "messages": [
-            {"role": "user", "content": f"{first['text']}\nLabel:"}, {"role": "assistant", "content": first["category"]}
+            {"role": "user", "content": f"{first['text']}\nLabel:"},
+            {"role": "assistant", "content": first["category"]},
         ]
-    }  # fmt: skip
+    }
 
 
 def test_function_calls_are_read_from_jsonl(data_folder: Path) -> None:
@@ -51,7 +52,10 @@ def test_questions_have_several_right_answers(data_folder: Path) -> None:
     given = [json.loads(line) for line in path.read_text().splitlines()]
     assert [list(row.right) for row in task.rows] == [one["answers"] for one in given]
     example = task.examples(chat=False)[1]
-    assert example == {"prompt": f"Question: {given[1]['question']}\nAnswer:", "completion": f" {given[1]['answers'][0]}"}
+    assert example == {
+        "prompt": f"Question: {given[1]['question']}\nAnswer:",
+        "completion": f" {given[1]['answers'][0]}",
+    }
 
 
 def written(path: Path, *rows: Any) -> Path:
@@ -66,7 +70,9 @@ def one_row(kind: Any, tmp_path: Path, row: dict[str, Any], **more: Any) -> Task
 def test_a_prompt_is_asked_as_it_stands(tmp_path: Path) -> None:
     row = one_row("labels", tmp_path, {"prompt": "a good film. It was", "label": "great"}).rows[0]
     assert (row.prompt, row.right) == ("a good film. It was", ("great",))
-    mapped = one_row("calls", tmp_path, {"ask": "Play it", "call": {"name": "f", "arguments": {}}}, fields={"prompt": "ask"})
+    mapped = one_row(
+        "calls", tmp_path, {"ask": "Play it", "call": {"name": "f", "arguments": {}}}, fields={"prompt": "ask"}
+    )
     assert mapped.rows[0].prompt == "Play it"
 
 
@@ -121,9 +127,11 @@ CALL = {"name": "f", "arguments": {}}
 )
 def test_a_row_that_cannot_be_used_is_named(tmp_path: Path, kind: Any, row: Any, subject: str, got: str) -> None:
     fine = {
-        "labels": {"text": "one", "label": "a"}, "choice": {"question": "q", "options": ["a", "b"], "answer": "a"},
-        "answers": {"question": "q", "answers": ["a"]}, "calls": {"query": "q", "call": CALL},
-    }  # fmt: skip
+        "labels": {"text": "one", "label": "a"},
+        "choice": {"question": "q", "options": ["a", "b"], "answer": "a"},
+        "answers": {"question": "q", "answers": ["a"]},
+        "calls": {"query": "q", "call": CALL},
+    }
     path = written(tmp_path / "rows.jsonl", fine[kind], row)
     with pytest.raises(DataError) as caught:
         read_task(kind, path)
@@ -134,7 +142,9 @@ def test_a_row_that_cannot_be_used_is_named(tmp_path: Path, kind: Any, row: Any,
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
 def test_a_call_with_a_number_that_json_lacks_is_refused(tmp_path: Path, number: str) -> None:
     """Python reads all of them."""
-    path = written(tmp_path / "rows.jsonl", f'{{"query": "q", "call": {{"name": "f", "arguments": {{"a": [{number}]}}}}}}')
+    path = written(
+        tmp_path / "rows.jsonl", f'{{"query": "q", "call": {{"name": "f", "arguments": {{"a": [{number}]}}}}}}'
+    )
     with pytest.raises(DataError, match=r"row 1: call: .*finite numbers"):
         read_task("calls", path)
 
@@ -162,7 +172,10 @@ def test_a_file_without_rows_is_refused(tmp_path: Path) -> None:
     ("arguments", "complaint"),
     [
         ({"kind": "sentiment"}, "kind: got 'sentiment'; expected 'labels' or 'choice' or 'answers' or 'calls'"),
-        ({"fields": {"completion": "label"}}, r"fields\['completion'\]: got 'label'; expected one of text, label, prompt"),
+        (
+            {"fields": {"completion": "label"}},
+            r"fields\['completion'\]: got 'label'; expected one of text, label, prompt",
+        ),
         ({"labels": "a,b"}, "labels: got 'a,b'; expected different texts"),
         ({"labels": ["a", "a"]}, "different texts"),
         ({"labels": ["a", 3]}, "different texts"),

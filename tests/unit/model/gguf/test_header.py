@@ -23,9 +23,13 @@ from tests.gguf_files import write_gguf
 from tests.models import tiny_model
 
 VOCABULARY = {
-    "tokenizer__ggml__model": "gpt2", "tokenizer__ggml__pre": "smollm", "tokenizer__ggml__tokens": ["a", "b", "ab", "<|end|>"],
-    "tokenizer__ggml__token_type": [1, 1, 1, 3], "tokenizer__ggml__merges": ["a b"], "tokenizer__ggml__eos_token_id": 3,
-}  # fmt: skip
+    "tokenizer__ggml__model": "gpt2",
+    "tokenizer__ggml__pre": "smollm",
+    "tokenizer__ggml__tokens": ["a", "b", "ab", "<|end|>"],
+    "tokenizer__ggml__token_type": [1, 1, 1, 3],
+    "tokenizer__ggml__merges": ["a b"],
+    "tokenizer__ggml__eos_token_id": 3,
+}
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +43,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_reads_what_the_package_gguf_reads(path: Path) -> None:
     header, oracle = read_gguf_header(path), GGUFReader(path)
     fields = {name: field.contents() for name, field in oracle.fields.items() if not name.startswith("GGUF.")}
-    found = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in header.metadata.items()}
+    found = {
+        name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in header.metadata.items()
+    }
     assert found == fields
     for tensor in oracle.tensors:
         one = header.tensors[tensor.name]
@@ -95,9 +101,13 @@ COUNT = 2**60
         pytest.param(struct.pack("<QQQ", 0, 1, COUNT) + bytes(20), "a name of", id="a name"),
         pytest.param(struct.pack("<QQQ1sIIQ", 0, 1, 1, b"a", 9, 0, COUNT), "numbers in a", id="an array"),
         pytest.param(struct.pack("<QQQ1sIIQ", 0, 1, 1, b"a", 9, 8, COUNT), "texts in a", id="an array of texts"),
-        pytest.param(struct.pack("<QQQ1sIIQ", 0, 1, 1, b"a", 9, 9, 1), "an array of the type 9", id="an array of arrays"),
+        pytest.param(
+            struct.pack("<QQQ1sIIQ", 0, 1, 1, b"a", 9, 9, 1), "an array of the type 9", id="an array of arrays"
+        ),
         pytest.param(struct.pack("<QQQ1sI", 0, 1, 1, b"a", 77) + bytes(9), "unknown type 77", id="an unknown type"),
-        pytest.param(struct.pack("<QQQ1sIQQQIQ", 1, 0, 1, b"a", 2, COUNT, 2, 0, 0, 0)[:-8] + bytes(8), "of shape", id="a shape"),
+        pytest.param(
+            struct.pack("<QQQ1sIQQQIQ", 1, 0, 1, b"a", 2, COUNT, 2, 0, 0, 0)[:-8] + bytes(8), "of shape", id="a shape"
+        ),
     ],
 )
 def test_counts_are_held_against_the_size_of_the_file(tail: bytes, words: str, tmp_path: Path) -> None:

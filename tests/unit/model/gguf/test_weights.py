@@ -29,9 +29,13 @@ from tests.gguf_files import write_gguf
 from tests.models import tiny_model
 
 LLAMA3 = {
-    "rope_type": "llama3", "rope_theta": 500_000.0, "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "rope_type": "llama3",
+    "rope_theta": 500_000.0,
+    "factor": 32.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
-}  # fmt: skip
+}
 FAMILIES = {
     "llama": {"intermediate_size": 256, "head_dim": 8},
     "llama3": {"hidden_size": 128, "intermediate_size": 256, "head_dim": 16, "rope_parameters": LLAMA3},
@@ -105,7 +109,9 @@ def test_q4_0_comes_in_without_a_changed_bit(family: str, tmp_path: Path) -> Non
         tensors = map_tensors(files[group])
         for source in (source for source in sources if source.quantized and source.shape[1] % 32 == 0):
             codes, stored = tensors[f"{source.target}.codes"], tensors[f"{source.target}.scales"]
-            np.testing.assert_array_equal(decode(codes, stored, source.shape[1]), oracle[source.name].numpy(), err_msg=source.name)
+            np.testing.assert_array_equal(
+                decode(codes, stored, source.shape[1]), oracle[source.name].numpy(), err_msg=source.name
+            )
             scales += (stored < 0).sum()
     assert scales > 100  # Q4_0's scales are of either sign
 
@@ -120,7 +126,11 @@ def test_ternary_weights_come_in_without_a_changed_bit(kind: Kind, tmp_path: Pat
     found = checkpoint.int4_rows(name, 5, 37)
     assert found is not None
     np.testing.assert_array_equal(decode(*found, 256), checkpoint.rows(name, 5, 37))
-    assert set(np.unique(decode(*found, 256) / np.repeat(found[1].astype(np.float32), 32, 1)).tolist()) == {-1.0, 0.0, 1.0}
+    assert set(np.unique(decode(*found, 256) / np.repeat(found[1].astype(np.float32), 32, 1)).tolist()) == {
+        -1.0,
+        0.0,
+        1.0,
+    }
 
 
 def test_k_quants_are_decoded_and_quantized(tmp_path: Path) -> None:
@@ -138,7 +148,9 @@ def test_k_quants_are_decoded_and_quantized(tmp_path: Path) -> None:
         plain = gguf.quants.quantize
         patch.setattr("gguf.quants.quantize", lambda v, kind: stored(v, kind) if kind == Kind.Q6_K else plain(v, kind))
         write_gguf(
-            tiny_model("llama", tmp_path / "model", **wide), path, lambda name, shape: Kind.F32 if len(shape) == 1 else Kind.Q6_K
+            tiny_model("llama", tmp_path / "model", **wide),
+            path,
+            lambda name, shape: Kind.F32 if len(shape) == 1 else Kind.Q6_K,
         )
     checkpoint = opened(path, tmp_path / "made")
     files = convert(checkpoint, read_config(tmp_path / "made"), tmp_path / "weights", context=8)
@@ -210,9 +222,12 @@ REFUSED = {
     "RoPE of another kind": ({"llama__rope__scaling__type": "yarn"}, UnsupportedModel, "yarn"),
     "a part of each head turned": ({"llama__rope__dimension_count": 4}, UnsupportedModel, "rope.dimension_count"),
     "a window": ({"llama__attention__sliding_window": 8}, UnsupportedModel, "sliding_window"),
-    "another tokenizer": ({"tokenizer__ggml__model": "bert", "tokenizer__ggml__tokens": ["a"], "tokenizer__ggml__token_type": [1]},
-                          UnsupportedModel, "tokenizer=FOLDER"),
-}  # fmt: skip
+    "another tokenizer": (
+        {"tokenizer__ggml__model": "bert", "tokenizer__ggml__tokens": ["a"], "tokenizer__ggml__token_type": [1]},
+        UnsupportedModel,
+        "tokenizer=FOLDER",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -222,7 +237,9 @@ def test_what_cannot_be_built_is_refused_by_name(case: str, tmp_path: Path) -> N
     architecture = fields.pop("general__architecture", None)
     path = write_gguf(small("llama", tmp_path / "model"), tmp_path / "model.gguf", each_in_turn(Kind.F16), **fields)
     if architecture is not None:
-        path.write_bytes(path.read_bytes().replace(b"\x05\0\0\0\0\0\0\0llama", b"\x05\0\0\0\0\0\0\0" + architecture.encode(), 1))
+        path.write_bytes(
+            path.read_bytes().replace(b"\x05\0\0\0\0\0\0\0llama", b"\x05\0\0\0\0\0\0\0" + architecture.encode(), 1)
+        )
     with pytest.raises(error) as found:
         opened(path, tmp_path / "made")
     assert words in str(found.value), found.value

@@ -46,16 +46,24 @@ def compiled(kernels: tuple[str, ...], capabilities: tuple[int, ...], folder: Pa
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     command = [sys.executable, "-m", __name__, ",".join(kernels), ",".join(map(str, capabilities))]
     done = subprocess.run(
-        command, cwd=REPOSITORY, env=environment | {"TRITON_CACHE_DIR": str(folder)}, capture_output=True, text=True, check=False
+        command,
+        cwd=REPOSITORY,
+        env=environment | {"TRITON_CACHE_DIR": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return [Cubin(**found) for found in json.loads(done.stdout)]
 
 
 HEADER = (
-    "kernel", "tile", "product", "widths",
+    "kernel",
+    "tile",
+    "product",
+    "widths",
     *(f"{gpu} {what}" for gpu in GPUS.values() for what in ("registers", "spilled", "on chip")),
-)  # fmt: skip
+)
 NOTE = (
     "Tile: rows of x, rows of W, columns of W that a program holds. Registers and spilled bytes are a thread's, bytes on chip "
     "(shared memory) a block's; Orin (sm_87) has 166,912 of them. Widths: `in` and `out` of W. "
@@ -79,11 +87,27 @@ def table(cubins: list[Cubin]) -> list[list[str | int | None]]:
 
 
 _POINTERS = {
-    "x": "*fp32", "g": "*fp32", "z": "*fp32", "y": "*fp32", "dx": "*fp32", "acc": "*fp32", "keep": "*fp32",
-    "codes": "*u8", "scales": "*fp16", "start": "*i64", "tokens": "*i64", "targets": "*i64",
-    "m": "*fp32", "total": "*fp32", "label": "*fp32", "best": "*i64",
-    "m_out": "*fp32", "total_out": "*fp32", "label_out": "*fp32", "best_out": "*i64",
-}  # fmt: skip
+    "x": "*fp32",
+    "g": "*fp32",
+    "z": "*fp32",
+    "y": "*fp32",
+    "dx": "*fp32",
+    "acc": "*fp32",
+    "keep": "*fp32",
+    "codes": "*u8",
+    "scales": "*fp16",
+    "start": "*i64",
+    "tokens": "*i64",
+    "targets": "*i64",
+    "m": "*fp32",
+    "total": "*fp32",
+    "label": "*fp32",
+    "best": "*i64",
+    "m_out": "*fp32",
+    "total_out": "*fp32",
+    "label_out": "*fp32",
+    "best_out": "*i64",
+}
 _SIZES = ("out", "columns", "size")  # what Triton compiles apart where it is a multiple of 16
 
 

@@ -32,6 +32,8 @@ def test_two_kernels_compile_for_orin_without_a_gpu(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_every_kernel_and_configuration_compiles_as_the_page_says(tmp_path: Path) -> None:
     cubins = compiled(KERNELS, tuple(GPUS), tmp_path)
-    assert {(cubin.kernel, cubin.capability) for cubin in cubins} == {(kernel, gpu) for kernel in KERNELS for gpu in GPUS}
+    assert {(cubin.kernel, cubin.capability) for cubin in cubins} == {
+        (kernel, gpu) for kernel in KERNELS for gpu in GPUS
+    }
     check(cubins)
     assert text_of(PAGE.read_text(encoding="utf-8"), "cubins").startswith(markdown(HEADER, table(cubins)) + "\n")

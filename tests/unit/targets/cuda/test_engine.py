@@ -51,7 +51,9 @@ def build(folder: Path, methods: object, targets: object) -> Path:
     model = tiny_model("llama", folder / "model", **sizes)
     training = Training(sequence_lengths=(16,), steps=STEPS, seed=1, commit_seconds=1e-6, write_mb_per_second=1e9)
     lora = Lora(rank=2, alpha=8.0)
-    return Personalizer(model, methods, targets, context=32, lora=lora, training=training, data=None).build(folder / "bundle")
+    return Personalizer(model, methods, targets, context=32, lora=lora, training=training, data=None).build(
+        folder / "bundle"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -90,7 +92,9 @@ def test_two_steps_are_those_of_the_reference(all_methods: Path, tmp_path: Path)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
-def test_twenty_steps_and_the_adapter_are_those_of_the_reference(all_methods: Path, tmp_path: Path, method: str) -> None:
+def test_twenty_steps_and_the_adapter_are_those_of_the_reference(
+    all_methods: Path, tmp_path: Path, method: str
+) -> None:
     state = tmp_path / "state"
     expected = trained_by_the_reference(all_methods, state, method, STEPS)
     for name, piece in accepted(state).items():
@@ -111,12 +115,16 @@ def test_gradients_and_first_steps_of_all_methods_are_the_golden_ones(all_method
 @pytest.fixture
 def for_gpus_alone(all_methods: Path, tmp_path: Path) -> Path:
     bundle = Path(shutil.copytree(all_methods, tmp_path / "bundle"))
-    edit(bundle, lambda document: document.update(targets=[one for one in document["targets"] if one["name"] == "cuda"]))
+    edit(
+        bundle, lambda document: document.update(targets=[one for one in document["targets"] if one["name"] == "cuda"])
+    )
     return bundle
 
 
 @pytest.mark.slow
-def test_a_bundle_for_a_gpu_alone_opens_in_the_interpreter_and_the_report_says_so(for_gpus_alone: Path, tmp_path: Path) -> None:
+def test_a_bundle_for_a_gpu_alone_opens_in_the_interpreter_and_the_report_says_so(
+    for_gpus_alone: Path, tmp_path: Path
+) -> None:
     with PersonalModel.open(for_gpus_alone, tmp_path / "state") as model:
         add_numbers(model, 4)
         example = {"tokens": [40, 41, 42], "mask": [0, 1, 1]}
@@ -160,7 +168,9 @@ def test_a_change_of_mind_after_triton_was_imported_is_refused(monkeypatch: pyte
     """Kernels are compiled or interpreted as they were imported, and here that is interpreted: on a GPU they would be so too."""
     monkeypatch.delenv("TRITON_INTERPRET")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with pytest.raises(ConfigError, match=r"TRITON_INTERPRET: got None after Triton was imported with its interpreter") as caught:
+    with pytest.raises(
+        ConfigError, match=r"TRITON_INTERPRET: got None after Triton was imported with its interpreter"
+    ) as caught:
         Cuda().engine(CudaOptions())
     assert caught.value.next_step == "Set it before anything imports Triton, or start another process"
 

@@ -40,7 +40,9 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
         model = tiny_model("llama", folder / "model", **sizes)
         training = Training(sequence_lengths=(16,), batch_size=2, steps=6, seed=1)
         methods = {"mesp": {"learning_rate": 1e-2}, "mezo": {"learning_rate": 1e-3, "epsilon": 1e-2}}
-        personalizer = Personalizer(model, methods, ["torch", "cuda"], context=32, lora=Lora(rank=8), training=training, data=None)
+        personalizer = Personalizer(
+            model, methods, ["torch", "cuda"], context=32, lora=Lora(rank=8), training=training, data=None
+        )
         personalizer.build(folder / "bundle")
 
     return made_once(tmp_path_factory, "on_a_gpu", make) / "bundle"
@@ -77,7 +79,9 @@ def test_golden_vectors_hold_and_the_bits_are_the_same_whatever_the_app_has_set(
 
 @pytest.mark.skipif(finding.find().library is None, reason="the device core is not installed")
 @pytest.mark.parametrize("name", ON_A_GPU)
-def test_training_with_the_kernels_is_the_same_whatever_the_app_has_set(bundle: Path, tmp_path: Path, name: str) -> None:
+def test_training_with_the_kernels_is_the_same_whatever_the_app_has_set(
+    bundle: Path, tmp_path: Path, name: str
+) -> None:
     def trained(state: Path) -> list[object]:
         with PersonalModel.open(bundle, state, runtime="torch") as model:
             add_numbers(model)

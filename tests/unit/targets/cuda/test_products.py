@@ -129,7 +129,9 @@ def head(w: Weight, h: torch.Tensor, targets: torch.Tensor, chunk: int, gradient
 
 
 @pytest.mark.parametrize(("chunk", "at_once", "size"), [(150, 1 << 20, 1), (64, 32 * ROWS, 1), (149, 1 << 20, 300)])
-def test_the_head_is_the_softmax_over_all_logits(chunk: int, at_once: int, size: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_head_is_the_softmax_over_all_logits(
+    chunk: int, at_once: int, size: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(products, "LOGITS_AT_ONCE", at_once)
     w, h, targets = weight(VOCABULARY, WIDTH), size * random(ROWS, WIDTH), torch.arange(ROWS) * 30 + 7
     m, total, label, best, acc = head(w, h, targets, chunk)
@@ -145,7 +147,9 @@ def test_the_head_is_the_softmax_over_all_logits(chunk: int, at_once: int, size:
 def test_the_heads_parts_are_of_widths_that_the_kernels_were_compiled_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """576 rows are what fzoo's nine paths make of four rows of 16 tokens: 2^20 logits are 1,820 of each."""
     widths = []
-    monkeypatch.setattr(products, "_run_linear", lambda tf32, x, codes, scales, start, y: widths.append(y.zero_().shape[1]))
+    monkeypatch.setattr(
+        products, "_run_linear", lambda tf32, x, codes, scales, start, y: widths.append(y.zero_().shape[1])
+    )
     w = weight(4000, 32)
     zeros = torch.zeros(576)
     state = [zeros - 1e30, zeros, zeros, zeros.long()]
@@ -181,7 +185,12 @@ def test_operands_stay_as_they_are() -> None:
 
 @pytest.mark.parametrize(
     "changed",
-    [{"x": random(5, 32)}, {"x": random(5, 64).double()}, {"codes": weight(40, 32).codes}, {"scales": torch.zeros(40, 2)}],
+    [
+        {"x": random(5, 32)},
+        {"x": random(5, 64).double()},
+        {"codes": weight(40, 32).codes},
+        {"scales": torch.zeros(40, 2)},
+    ],
     ids=["width", "dtype", "codes", "scales"],
 )
 def test_operands_of_other_shapes_or_types_are_refused(changed: dict[str, Any]) -> None:

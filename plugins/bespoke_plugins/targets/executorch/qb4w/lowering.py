@@ -29,11 +29,12 @@ def check_forward(graph: Graph) -> None:
     for node in graph.module.graph.nodes:
         if str(node.target) in BACKWARD:
             raise Unsupported(
-                f"Graph '{graph.name}', operator {node.target}", got="a graph of a backward pass",
+                f"Graph '{graph.name}', operator {node.target}",
+                got="a graph of a backward pass",
                 expected="forward graphs, of evaluation, answers and methods that train by forward passes: XNNPACK has no product "
                 "with the transpose of an int4 weight",
                 next_step="Choose such a method (mezo), or leave out products = 'xnnpack_qb4w'",
-            )  # fmt: skip
+            )
 
 
 class Int4Lowering(Lowering):

@@ -26,7 +26,11 @@ PRODUCT = "int4_product"  # a node: rows of x as int8, times the transpose of a 
 SHIFTS = "int4_shifts"  # a node: sums of groups of x [rows, groups] in fp32, times the transpose of a weight's shifts
 GROUP = 32
 ZEROS = 0x88  # a byte of codes
-PAGE_BYTES, TILE_ROWS, INDEX_BYTES = 4096, 32, 200  # of a packed weight: it starts a page, in tiles of rows; its entry in the index
+PAGE_BYTES, TILE_ROWS, INDEX_BYTES = (
+    4096,
+    32,
+    200,
+)  # of a packed weight: it starts a page, in tiles of rows; its entry in the index
 PROGRAM_BYTES, WEIGHT_BYTES = 24_000, 4_000  # anonymous, of a program that is open and for each of its weights
 
 
@@ -47,7 +51,9 @@ class Int4Weight:
         bytes_of = codes.reshape(*scales.shape, GROUP // 2)
         bytes_of = np.where(below[..., None], ~bytes_of, np.where(none[..., None], np.uint8(ZEROS), bytes_of))
         positive = torch.where(rounded == 0, 1.0, rounded.abs()).to(torch.bfloat16)
-        return cls(bytes_of.reshape(codes.shape), positive.view(torch.uint16).numpy(), np.maximum(-signed, np.float32(0)))
+        return cls(
+            bytes_of.reshape(codes.shape), positive.view(torch.uint16).numpy(), np.maximum(-signed, np.float32(0))
+        )
 
     @property
     def shape(self) -> tuple[int, int]:

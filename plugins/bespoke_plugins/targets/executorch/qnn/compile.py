@@ -29,9 +29,11 @@ def compile_region(region: Region, soc: str, name: str) -> Binary:
     if isinstance(made, Refused):
         operators = sorted({str(node.target) for node in region.nodes})
         raise Unsupported(
-            f"Graph '{name}', operators {', '.join(operators)}", got=str(made), expected="one delegate that takes every operator",
+            f"Graph '{name}', operators {', '.join(operators)}",
+            got=str(made),
+            expected="one delegate that takes every operator",
             next_step="Leave out delegate = 'qnn'",
-        )  # fmt: skip
+        )
     signed = bytearray(made.data)
     signed[SIGNATURE] = hashlib.sha256(made.data[SIGNATURE.stop :]).digest()[:8]
     return replace(made, data=bytes(signed))
@@ -48,8 +50,9 @@ def check_compiler(soc: str) -> None:
         raise MissingDependency(
             f"Qualcomm's SDK at QNN_SDK_ROOT={os.environ['QNN_SDK_ROOT']!r}",
             got=f"no program of one product for {soc}: {str(made).rstrip('.')}",
-            expected=f"{EXPECTED}, in LD_LIBRARY_PATH too", next_step=NEXT_STEP,
-        )  # fmt: skip
+            expected=f"{EXPECTED}, in LD_LIBRARY_PATH too",
+            next_step=NEXT_STEP,
+        )
 
 
 def _product() -> torch.fx.GraphModule:
@@ -64,6 +67,8 @@ def _check_soc(soc: str) -> None:
 
     if soc not in QcomChipset.__members__:
         raise ConfigError(
-            "Target 'executorch', option soc", got=repr(soc), expected=f"one of {', '.join(QcomChipset.__members__)}",
+            "Target 'executorch', option soc",
+            got=repr(soc),
+            expected=f"one of {', '.join(QcomChipset.__members__)}",
             next_step="Name the SoC of the phone",
-        )  # fmt: skip
+        )

@@ -38,9 +38,12 @@ class Compiler:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            [sys.executable, "-m", __name__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
             env={**os.environ, "OMP_NUM_THREADS": "1"},  # a fork has none of the threads
-        )  # fmt: skip
+        )
         atexit.register(self._process.kill)
         self._alone = threading.Lock()
 
@@ -104,7 +107,9 @@ def _compiled_in_a_fork(message: bytes) -> bytes:
         try:
             result: Any = compile_here(pickle.loads(message))
         except Exception as problem:
-            result = problem if isinstance(problem, Refused) else Refused(f"{type(problem).__name__}: {str(problem)[:300]}")
+            result = (
+                problem if isinstance(problem, Refused) else Refused(f"{type(problem).__name__}: {str(problem)[:300]}")
+            )
         with os.fdopen(write, "wb") as pipe:
             pipe.write(pickle.dumps(result))
         os._exit(0)

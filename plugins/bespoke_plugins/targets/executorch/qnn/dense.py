@@ -32,11 +32,15 @@ class Dense:
 def dense_graph(graph: Graph, baked: Mapping[str, np.ndarray]) -> Dense:
     """Raises Unsupported for a graph of a backward pass."""
     writer = _Dense(graph, {name: torch.from_numpy(array.copy()) for name, array in baked.items()})
-    operands = [torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype)) for spec in graph.inputs if spec.name not in baked]
+    operands = [
+        torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype)) for spec in graph.inputs if spec.name not in baked
+    ]
     module = make_fx(writer.run_with, tracing_mode="fake", _allow_non_fake_inputs=True)(*operands)
     names = [str(node.target) for node in module.graph.nodes if node.op == "get_attr"]
     constants = {getattr(module, name).data_ptr(): name for name in names}
-    return Dense(module, {constants[writer.weights[node].data_ptr()]: weight for node, weight in writer.quantized.items()})
+    return Dense(
+        module, {constants[writer.weights[node].data_ptr()]: weight for node, weight in writer.quantized.items()}
+    )
 
 
 class _Dense(torch.fx.Interpreter):
@@ -57,7 +61,9 @@ class _Dense(torch.fx.Interpreter):
     def run_with(self, *operands: torch.Tensor) -> Any:
         """`operands`: without those that are held."""
         given = iter(operands)
-        return super().run(*[self.held[spec.name] if spec.name in self.held else next(given) for spec in self.described.inputs])
+        return super().run(
+            *[self.held[spec.name] if spec.name in self.held else next(given) for spec in self.described.inputs]
+        )
 
     def run_node(self, n: torch.fx.Node) -> Any:
         self.at = n
@@ -67,10 +73,11 @@ class _Dense(torch.fx.Interpreter):
         kind = _kind(self.at)
         if kind == "refused":
             raise Unsupported(
-                f"Graph '{self.described.name}', operator {target}", got="a graph of a backward pass",
+                f"Graph '{self.described.name}', operator {target}",
+                got="a graph of a backward pass",
                 expected="forward graphs, of evaluation, answers and methods that train by forward passes",
                 next_step="Choose such a method (mezo), or leave out delegate = 'qnn'",
-            )  # fmt: skip
+            )
         held = self.at in self.weights
         if held and kind == "linear":
             return args[0] @ self.weights[self.at]

@@ -99,9 +99,10 @@ class _Writer:
         outputs, groups = weight.scales.shape
         codes = weight.codes.view(outputs, groups, GROUP).transpose(0, 1).reshape(-1, GROUP, 1, 1)
         operands = [
-            self._constant(f"{name}_codes", codes.contiguous()), self._constant(f"{name}_scales", weight.scales.t().reshape(-1)),
+            self._constant(f"{name}_codes", codes.contiguous()),
+            self._constant(f"{name}_scales", weight.scales.t().reshape(-1)),
             self._constant(f"{name}_zeros", torch.zeros(outputs * groups, dtype=torch.int64)),
-        ]  # fmt: skip
+        ]
         dequantize = torch.ops.quantized_decomposed.dequantize_per_channel.default
         return self.graph.call_function(dequantize, (*operands, 0, LEAST, MOST, torch.int8))
 

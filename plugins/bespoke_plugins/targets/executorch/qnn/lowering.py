@@ -62,6 +62,8 @@ class _NpuLowering(Lowering):
         binary = compile_region(self.region, self.soc, self.graph.name)
         operands = [self.tape.stored(self.values[node], torch.float32) for node in self.region.inputs]
         op = Op(REGION, operands, attributes={"delegate": _Delegate(binary)})
-        op.outputs = [Value(tuple(node.meta["val"].shape), torch.float32, "float", op=op) for node in self.region.outputs]
+        op.outputs = [
+            Value(tuple(node.meta["val"].shape), torch.float32, "float", op=op) for node in self.region.outputs
+        ]
         self.tape.ops.append(op)
         self.values |= zip(self.region.outputs, op.outputs, strict=True)

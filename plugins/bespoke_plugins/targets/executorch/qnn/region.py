@@ -14,14 +14,33 @@ import torch
 
 PRODUCTS = {"aten.mm.default", "aten.bmm.default"}
 LAYOUT = {
-    "aten._unsafe_view.default", "aten.cat.default", "aten.clone.default", "aten.expand.default", "aten.permute.default",
-    "aten.slice.Tensor", "aten.split.Tensor", "aten.stack.default", "aten.t.default", "aten.transpose.int",
-    "aten.unsqueeze.default", "aten.view.default",
-}  # fmt: skip
+    "aten._unsafe_view.default",
+    "aten.cat.default",
+    "aten.clone.default",
+    "aten.expand.default",
+    "aten.permute.default",
+    "aten.slice.Tensor",
+    "aten.split.Tensor",
+    "aten.stack.default",
+    "aten.t.default",
+    "aten.transpose.int",
+    "aten.unsqueeze.default",
+    "aten.view.default",
+}
 ARITHMETIC = {
-    "aten._softmax.default", "aten.add.Tensor", "aten.div.Scalar", "aten.div.Tensor", "aten.gelu.default", "aten.mul.Scalar",
-    "aten.mul.Tensor", "aten.neg.default", "aten.sigmoid.default", "aten.silu.default", "aten.sub.Tensor", "aten.tanh.default",
-}  # fmt: skip
+    "aten._softmax.default",
+    "aten.add.Tensor",
+    "aten.div.Scalar",
+    "aten.div.Tensor",
+    "aten.gelu.default",
+    "aten.mul.Scalar",
+    "aten.mul.Tensor",
+    "aten.neg.default",
+    "aten.sigmoid.default",
+    "aten.silu.default",
+    "aten.sub.Tensor",
+    "aten.tanh.default",
+}
 
 
 @dataclass(frozen=True)
@@ -62,7 +81,11 @@ def _nodes(module: torch.fx.GraphModule) -> tuple[frozenset[torch.fx.Node], froz
     near = _near(nodes)
     after: set[torch.fx.Node] = set()
     for node in module.graph.nodes:
-        if node.op == "call_function" and node not in near and any(a in near or a in after for a in node.all_input_nodes):
+        if (
+            node.op == "call_function"
+            and node not in near
+            and any(a in near or a in after for a in node.all_input_nodes)
+        ):
             after.add(node)
     return near, frozenset(after)
 
@@ -102,7 +125,10 @@ def _is_list(node: torch.fx.Node) -> bool:
 
 
 def _outlined(
-    module: torch.fx.GraphModule, inside: Sequence[torch.fx.Node], read: Sequence[torch.fx.Node], given: Sequence[torch.fx.Node]
+    module: torch.fx.GraphModule,
+    inside: Sequence[torch.fx.Node],
+    read: Sequence[torch.fx.Node],
+    given: Sequence[torch.fx.Node],
 ) -> torch.fx.GraphModule:
     graph = torch.fx.Graph()
     copies: dict[torch.fx.Node, torch.fx.Node] = {}

@@ -21,13 +21,16 @@ def load_qnn() -> None:
         raise MissingDependency(
             "Target 'executorch' with delegate = 'qnn'",
             got=f"QNN_SDK_ROOT={root!r}, a folder without {LIBRARIES}/libQnnHtp.so" if root else "no QNN_SDK_ROOT",
-            expected=EXPECTED, next_step=NEXT_STEP,
-        )  # fmt: skip
+            expected=EXPECTED,
+            next_step=NEXT_STEP,
+        )
     try:
         with quiet_imports("executorch", "root"):
             import executorch.backends.qualcomm.utils.utils  # noqa: F401
     except ImportError as problem:
         raise MissingDependency(
-            "Target 'executorch' with delegate = 'qnn'", got=str(problem), expected="ExecuTorch 1.5 with its QNN backend",
+            "Target 'executorch' with delegate = 'qnn'",
+            got=str(problem),
+            expected="ExecuTorch 1.5 with its QNN backend",
             next_step="Install bespoke[executorch] on Linux x86-64",
-        ) from None  # fmt: skip
+        ) from None

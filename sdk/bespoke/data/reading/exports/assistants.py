@@ -72,7 +72,9 @@ def _of_chatgpt(message: Any, left_out: Counter[str]) -> Message | None:
     if role not in ("user", "assistant"):
         left_out[f"messages of {role if role in ('system', 'tool') else 'others'}"] += 1
         return None
-    if (isinstance(metadata, Mapping) and metadata.get("is_visually_hidden_from_conversation")) or message.get("weight") == 0:
+    if (isinstance(metadata, Mapping) and metadata.get("is_visually_hidden_from_conversation")) or message.get(
+        "weight"
+    ) == 0:
         left_out[HIDDEN] += 1
         return None
     if message.get("recipient") not in (None, "all") or content.get("content_type") not in ("text", "multimodal_text"):
@@ -90,14 +92,20 @@ def claude(document: Any, where: str, left_out: Counter[str]) -> Iterator[tuple[
         here = f"{where}, row {number}"
         chat = one.get("chat_messages") if isinstance(one, Mapping) else None
         if not isinstance(chat, list):
-            raise DataError(here, got=_keys(one), expected="'chat_messages', as in an export of Claude", next_step=_CHECK)
+            raise DataError(
+                here, got=_keys(one), expected="'chat_messages', as in an export of Claude", next_step=_CHECK
+            )
         messages = [message for part in chat if (message := _of_claude(part, left_out)) is not None]
         for conversation in conversations(messages, left_out):
             yield number, conversation
 
 
 def _of_claude(message: Any, left_out: Counter[str]) -> Message | None:
-    role = {"human": "user", "assistant": "assistant"}.get(str(message.get("sender"))) if isinstance(message, Mapping) else None
+    role = (
+        {"human": "user", "assistant": "assistant"}.get(str(message.get("sender")))
+        if isinstance(message, Mapping)
+        else None
+    )
     if role is None:
         left_out["messages of others"] += 1
         return None
@@ -105,7 +113,9 @@ def _of_claude(message: Any, left_out: Counter[str]) -> Message | None:
         files = message.get(name)
         left_out[PICTURES] += len(files) if isinstance(files, list) else 0
     blocks = message.get("content")
-    if isinstance(blocks, list) and blocks:  # `text` then also says, in the place of other blocks, that they are not shown
+    if (
+        isinstance(blocks, list) and blocks
+    ):  # `text` then also says, in the place of other blocks, that they are not shown
         texts = [block["text"] for block in blocks if _is_text(block)]
         left_out["calls of tools and thoughts"] += len(blocks) - len(texts)
         return _message(role, "\n".join(text for text in texts if text.strip()), left_out)
@@ -126,9 +136,13 @@ def _message(role: Any, text: str, left_out: Counter[str]) -> Message | None:
 
 def _list(document: Any, where: str, of: str) -> list[Any]:
     if not isinstance(document, list):
-        raise DataError(where, got=kind_of(document), expected=f"a list of {of}", next_step="Give conversations.json of the export")
+        raise DataError(
+            where, got=kind_of(document), expected=f"a list of {of}", next_step="Give conversations.json of the export"
+        )
     return document
 
 
 def _keys(value: Any) -> str:
-    return f"the keys {', '.join(map(repr, list(value)[:12])) or 'none'}" if isinstance(value, Mapping) else kind_of(value)
+    return (
+        f"the keys {', '.join(map(repr, list(value)[:12])) or 'none'}" if isinstance(value, Mapping) else kind_of(value)
+    )

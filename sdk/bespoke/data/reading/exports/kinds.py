@@ -35,9 +35,11 @@ def read_export(
     encoding = checked_encoding(encoding)
     if kind in WITH_ROLES and me is not None:
         raise ConfigError(
-            "me", got=repr(me), expected=f"no name: an export of {kind} says who the user and who the assistant is",
+            "me",
+            got=repr(me),
+            expected=f"no name: an export of {kind} says who the user and who the assistant is",
             next_step="Leave it out",
-        )  # fmt: skip
+        )
     if kind == "whatsapp":
         found = whatsapp(path, me, left_out, encoding)
     elif kind == "telegram":
@@ -48,9 +50,11 @@ def read_export(
     if first is None:
         counts = ", ".join(f"{count} {what}" for what, count in left_out.items() if count) or "no messages"
         raise DataError(
-            str(path), got=f"no conversation with an answer ({counts})", expected="messages of two sides, one answering the other",
+            str(path),
+            got=f"no conversation with an answer ({counts})",
+            expected="messages of two sides, one answering the other",
             next_step="Check who is named as me" if kind not in WITH_ROLES else "Check the file",
-        )  # fmt: skip
+        )
     yield first
     yield from found
 
@@ -68,7 +72,11 @@ def export_of(document: Any) -> Export | None:
     if isinstance(chats, Mapping) and isinstance(chats.get("list"), list):
         return "telegram"
     one = messages[0] if isinstance(messages, list) and messages else None
-    return "telegram" if isinstance(one, Mapping) and one.get("type") in ("message", "service") and "role" not in one else None
+    return (
+        "telegram"
+        if isinstance(one, Mapping) and one.get("type") in ("message", "service") and "role" not in one
+        else None
+    )
 
 
 def export_text(text: str) -> Export | None:
@@ -82,6 +90,8 @@ def refuse_export(path: Path, kind: Export) -> NoReturn:
     as_text = "; or, to learn it as one text, name the format text" if kind == "whatsapp" else ""
     names = {"whatsapp": "WhatsApp", "telegram": "Telegram", "chatgpt": "ChatGPT", "claude": "Claude"}
     raise DataError(
-        str(path), got=f"an export of {names[kind]}", expected="examples",
+        str(path),
+        got=f"an export of {names[kind]}",
+        expected="examples",
         next_step=f"Make examples of it first: bespoke read {path.name} --as {kind}{me} --out examples.jsonl{as_text}",
-    )  # fmt: skip
+    )

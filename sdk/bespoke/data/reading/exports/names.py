@@ -41,10 +41,13 @@ def as_conversations(
         there = ", ".join(shown(name) for name, _ in names.most_common(_MOST_NAMES))
         more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
         raise ConfigError(
-            "me", got="no name" if me is None else f"{shown(me)}, who wrote nothing in {where}",
+            "me",
+            got="no name" if me is None else f"{shown(me)}, who wrote nothing in {where}",
             expected=f"one of {there}{more}" if names else "a name; the file has messages of nobody",
-            next_step=f"Name yourself as the file does: me={next(iter(names))!r}" if names else "Check which app the export is of",
-        )  # fmt: skip
+            next_step=f"Name yourself as the file does: me={next(iter(names))!r}"
+            if names
+            else "Check which app the export is of",
+        )
     for number, chat in enumerate(chats, start=1):
         messages = [Message("assistant" if one.writer in mine else "user", one.text, one.seconds) for one in chat]
         for conversation in conversations(messages, left_out):

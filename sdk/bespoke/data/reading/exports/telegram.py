@@ -19,7 +19,9 @@ _FILES = ("photo", "file", "media_type", "contact_information", "location_inform
 
 def telegram(document: Any, where: str, me: str | None, left_out: Counter[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     """(place of the chat, conversation). My words are the assistant's, everybody else's the user's."""
-    chats = [_chat(chat, f"{where}, chat {number}", left_out) for number, chat in enumerate(_chats(document, where), start=1)]
+    chats = [
+        _chat(chat, f"{where}, chat {number}", left_out) for number, chat in enumerate(_chats(document, where), start=1)
+    ]
     yield from as_conversations(chats, where, me, left_out)
 
 
@@ -30,7 +32,9 @@ def _chats(document: Any, where: str) -> list[Any]:
         return found
     if isinstance(document, Mapping) and "messages" in document:
         return [document]
-    got = f"the keys {', '.join(map(repr, list(document)[:12]))}" if isinstance(document, Mapping) else kind_of(document)
+    got = (
+        f"the keys {', '.join(map(repr, list(document)[:12]))}" if isinstance(document, Mapping) else kind_of(document)
+    )
     raise DataError(where, got=got, expected="'messages', or 'chats', as in result.json of Telegram", next_step=_CHECK)
 
 

@@ -75,13 +75,21 @@ def whatsapp(
     messages = _messages((line.rstrip("\r\n") for _, line in text_lines(path, encoding, MOST_BYTES)), left_out)
     if not messages:
         raise DataError(
-            str(path), got="no line that begins with a date, a time and a name", expected="a chat as WhatsApp exports it",
+            str(path),
+            got="no line that begins with a date, a time and a name",
+            expected="a chat as WhatsApp exports it",
             next_step="Check that the file is an export of WhatsApp",
-        )  # fmt: skip
+        )
     order = _order([stamp for stamp, _ in messages])
-    chat = [one for stamp, lines in messages if (one := _written("\n".join(lines), _seconds(stamp, order), left_out)) is not None]
+    chat = [
+        one
+        for stamp, lines in messages
+        if (one := _written("\n".join(lines), _seconds(stamp, order), left_out)) is not None
+    ]
     writers = Counter(one.writer for one in chat)
-    kept = [one for one in chat if writers[one.writer] > 1 or not _QUOTES & set(one.writer)]  # a group renamed to "a: b"
+    kept = [
+        one for one in chat if writers[one.writer] > 1 or not _QUOTES & set(one.writer)
+    ]  # a group renamed to "a: b"
     left_out[NOTICES] += len(chat) - len(kept)
     yield from as_conversations([kept], str(path), me, left_out)
 

@@ -49,13 +49,26 @@ NOTICE = re.compile(
     r"I messaggi e le chiamate sono crittografati end-to-end|Berichten en oproepen zijn end-to-end versleuteld).*"
     r"|Missed (?:group )?(?:voice|video) call(?:[.,] .*| at .*)?|Verpasster (?:Sprach|Video)anruf(?:[.,] .*| um .*)?"
 )
-DELETED = frozenset({
-    "this message was deleted", "you deleted this message", "diese nachricht wurde gelöscht", "du hast diese nachricht gelöscht",
-    "se eliminó este mensaje", "eliminaste este mensaje", "este mensaje fue eliminado", "ce message a été supprimé",
-    "vous avez supprimé ce message", "mensagem apagada", "você apagou esta mensagem", "essa mensagem foi apagada",
-    "questo messaggio è stato eliminato", "hai eliminato questo messaggio", "dit bericht is verwijderd",
-    "je hebt dit bericht verwijderd",
-})  # fmt: skip
+DELETED = frozenset(
+    {
+        "this message was deleted",
+        "you deleted this message",
+        "diese nachricht wurde gelöscht",
+        "du hast diese nachricht gelöscht",
+        "se eliminó este mensaje",
+        "eliminaste este mensaje",
+        "este mensaje fue eliminado",
+        "ce message a été supprimé",
+        "vous avez supprimé ce message",
+        "mensagem apagada",
+        "você apagou esta mensagem",
+        "essa mensagem foi apagada",
+        "questo messaggio è stato eliminato",
+        "hai eliminato questo messaggio",
+        "dit bericht is verwijderd",
+        "je hebt dit bericht verwijderd",
+    }
+)
 
 _MORNING = {"am", "a", "上午", "凌晨", "早上", "午前", "오전", "ص", "πμ", "öö", "de", "sa", "dop", "पूर्वाह्न"}
 _AFTERNOON = {"pm", "p", "下午", "晚上", "中午", "午後", "오후", "م", "μμ", "ös", "du", "ch", "odp", "अपराह्न"}

@@ -202,24 +202,48 @@ def test_the_order_of_dates_is_decided_over_the_file(
 
 
 NOTHING = [
-    "This message was deleted", "You deleted this message", "Diese Nachricht wurde gelöscht.", "Se eliminó este mensaje",
-    "Ce message a été supprimé", "Mensagem apagada",
-    "<Media omitted>", "<Medien ausgeschlossen>", "<Multimedia omitido>", "<Médias omis>", "<Arquivo de mídia oculto>",
-    "image omitted", "GIF omitted", "video weggelassen", "IMG-20231231-WA0001.jpg (file attached)",
+    "This message was deleted",
+    "You deleted this message",
+    "Diese Nachricht wurde gelöscht.",
+    "Se eliminó este mensaje",
+    "Ce message a été supprimé",
+    "Mensagem apagada",
+    "<Media omitted>",
+    "<Medien ausgeschlossen>",
+    "<Multimedia omitido>",
+    "<Médias omis>",
+    "<Arquivo de mídia oculto>",
+    "image omitted",
+    "GIF omitted",
+    "video weggelassen",
+    "IMG-20231231-WA0001.jpg (file attached)",
     "STK-20231231-WA0001.webp (bestand bijgevoegd)",
-    f"{LRM}image omitted", f"{LRM}<attached: 00000001-PHOTO-2023.jpg>", f"{LRM}<Anhang: 00000001-PHOTO.jpg>",
-    f"{LRM}Verpasster Anruf", "report.pdf (file attached)", "null", "Missed voice call", "",
+    f"{LRM}image omitted",
+    f"{LRM}<attached: 00000001-PHOTO-2023.jpg>",
+    f"{LRM}<Anhang: 00000001-PHOTO.jpg>",
+    f"{LRM}Verpasster Anruf",
+    "report.pdf (file attached)",
+    "null",
+    "Missed voice call",
+    "",
     "Messages and calls are end-to-end encrypted. No one outside of this chat can read them.",
-]  # fmt: skip
+]
 KEPT = [
-    ("photo (file attached)", "photo (file attached)"), ("I was added to the list", "I was added to the list"), ("<b>", "<b>"),
+    ("photo (file attached)", "photo (file attached)"),
+    ("I was added to the list", "I was added to the list"),
+    ("<b>", "<b>"),
     ("I joined using a link, he changed the subject to: x", "I joined using a link, he changed the subject to: x"),
-    ("is it end-to-end encrypted?", "is it end-to-end encrypted?"), ("I have omitted the image", "I have omitted the image"),
-    ("IMG-20231231-WA0001.jpg (file attached)\nThe boat", "The boat"), (f"The boat {LRM}<attached: 1-PHOTO.jpg>", "The boat"),
-    (f"Late. {LRM}<This message was edited>", "Late."), ("Late. <This message was edited>", "Late."),
-    (f"Spät. {LRM}<Diese Nachricht wurde bearbeitet.>", "Spät."), ("@\u2068Mia\u2069 hi", "@Mia hi"), ("a: b: c", "a: b: c"),
+    ("is it end-to-end encrypted?", "is it end-to-end encrypted?"),
+    ("I have omitted the image", "I have omitted the image"),
+    ("IMG-20231231-WA0001.jpg (file attached)\nThe boat", "The boat"),
+    (f"The boat {LRM}<attached: 1-PHOTO.jpg>", "The boat"),
+    (f"Late. {LRM}<This message was edited>", "Late."),
+    ("Late. <This message was edited>", "Late."),
+    (f"Spät. {LRM}<Diese Nachricht wurde bearbeitet.>", "Spät."),
+    ("@\u2068Mia\u2069 hi", "@Mia hi"),
+    ("a: b: c", "a: b: c"),
     ("x\n12/31/23, 9:15 PM - Mia: quoted", "x\n12/31/23, 9:15 PM - Mia: quoted"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("text", NOTHING)
