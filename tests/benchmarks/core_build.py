@@ -48,7 +48,8 @@ BUNDLE_SOURCES = (
 
 def main(settings: dict[str, Any]) -> None:
     import bespoke.compiler.artifacts as artifacts
-    import bespoke.compiler.bundle as building
+    import bespoke.compiler.golden_file as golden_file
+    import bespoke.compiler.weight_files as weight_files
     from bespoke import Budget, Lora, Personalizer, Training
     from bespoke.errors import PlanDoesNotFit
 
@@ -65,9 +66,9 @@ def main(settings: dict[str, Any]) -> None:
     )
     stages = Stages()
     with (
-        patch.object(building, "convert", kept_weights(building.convert, shared)),
+        patch.object(weight_files, "convert", kept_weights(weight_files.convert, shared)),
         patch.object(artifacts, "lower", kept_artifacts(artifacts.lower, shared)),
-        patch.object(building, "make_golden", kept_golden(building.make_golden, shared)),
+        patch.object(golden_file, "make_golden", kept_golden(golden_file.make_golden, shared)),
     ):
         try:
             personalizer.build(settings["bundle"], stages)

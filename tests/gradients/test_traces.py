@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from bespoke.compiler.bundle import initial_adapter
+from bespoke.compiler.weight_files import initial_adapter
 from bespoke.config import Training
 from bespoke.graph.trace import Tracer
 from bespoke.rules.schedule import learning_rate_at

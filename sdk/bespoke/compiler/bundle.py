@@ -1,22 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds a bundle: text rules and data, plans, weights, graphs, targets, golden vectors, manifest. One function a file kind."""
+"""Builds a bundle: text rules and data, plans, weights, graphs, targets, golden vectors, manifest. One function a kind of file."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from bespoke.bundle.manifest import (
     MAJOR,
     MINOR,
     BudgetRecord,
     CreatorRecord,
-    DataRecord,
     FormatVersion,
     GraphRecord,
     LoraRecord,
@@ -30,32 +27,27 @@ from bespoke.bundle.manifest import (
     WeightsRecord,
 )
 from bespoke.bundle.writer import BundleWriter
-from bespoke.compiler.activations import column_counts
 from bespoke.compiler.artifacts import Artifacts
 from bespoke.compiler.build_report import BuildReport
-from bespoke.compiler.encoding import core_encoder
+from bespoke.compiler.data_files import write_base_samples, write_data
 from bespoke.compiler.estimate import BuildEstimate, Dial
-from bespoke.compiler.general import base_samples, general_texts, hollow_samples
+from bespoke.compiler.golden_file import write_golden
 from bespoke.compiler.opened_model import OpenedModel, open_model
 from bespoke.compiler.planner import Planned, remeasured
 from bespoke.compiler.plans import ANSWERS, Key, Plans, Subject, context_length
-from bespoke.compiler.quantization_cost import QuantizationCost, losses_on_text
+from bespoke.compiler.quantization_cost import QuantizationCost
 from bespoke.compiler.request import AUTO, BuildRequest, Progress
-from bespoke.compiler.text import Text, text_rules
+from bespoke.compiler.text import text_rules
+from bespoke.compiler.weight_files import initial_adapter, quantization_cost, write_weights
 from bespoke.config import MEGABYTE
-from bespoke.contracts import check_ready, rounding
-from bespoke.data.prepare import DataReport, prepare
-from bespoke.data.rows import TokenRows
+from bespoke.contracts import check_ready
 from bespoke.errors import ConfigError, PlanDoesNotFit
 from bespoke.format.json_strict import dumps_canonical
 from bespoke.format.tensors import write_arrays
-from bespoke.golden.make import longest_golden, make_golden
-from bespoke.golden.promises import GoldenMethod
 from bespoke.graph.export import program_bytes
 from bespoke.model.architecture import ModelConfig
-from bespoke.model.convert import base_sha256, convert, hollow_weights
+from bespoke.model.convert import base_sha256
 from bespoke.model.licence import find_licence
-from bespoke.model.quantization_error import QuantizationError
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.costs import Workspace
 from bespoke.plan.instructions import Plan
@@ -63,11 +55,12 @@ from bespoke.plan.kinds import ADAPTER_GROUP
 from bespoke.plan.same_state import check_same_state
 from bespoke.plan.verify import verify
 from bespoke.reference.torch_settings import computing
-from bespoke.rules.noise import noise
 from bespoke.version import __version__
 
 if TYPE_CHECKING:
     from bespoke.graph.trace import Graph
+
+__all__ = ["build", "dial", "estimate"]
 
 PROGRAMS = "graphs/exported"
 ADAPTER = "adapter/initial.safetensors"
@@ -127,15 +120,15 @@ def _files(
     text = text_rules(request, opened.text_folder, config)
     for name, content in text.files.items():
         writer.add_bytes(name, content)
-    data, report = _data(request, text, writer, progress)
+    data, report = write_data(request, text, writer, progress)
     plans = Plans(request, model)
     planned = plans.estimated(progress)
     compiled = [Artifacts(target, writer.work / "graphs" / target.name, progress) for target in request.targets]
     planned = plans.fitted(planned, compiled[0])
     context = context_length(request, config)
-    files, error = _write_weights(opened, model, text, context, writer, progress, hollow)
+    files, error = write_weights(opened, model, text, context, writer, progress, hollow)
     if request.data == AUTO and data.valid is None:
-        data = _samples(request, folder, model, files, writer, progress, hollow)
+        data = write_base_samples(request, folder, model, files, writer, progress, hollow)
     base = base_sha256(files)
     adapter = writer.path_for(ADAPTER)
     write_arrays(adapter, initial_adapter(model, request.training.seed))
@@ -153,7 +146,7 @@ def _files(
     methods, generation = _write_plans(request, planned, plans, compiled[0].workspaces, graphs, writer)
     for file in licence.files:
         writer.add_file(f"licences/{file.name}", file)
-    golden = _write_golden(request, folder, model, planned, files, used, text, writer, progress, hollow)
+    golden = write_golden(request, folder, model, planned, files, used, text, writer, progress, hollow)
     manifest = Manifest(
         format="bespoke-bundle",
         format_version=FormatVersion(major=MAJOR, minor=MINOR),
@@ -184,7 +177,7 @@ def _files(
         licences=tuple(f"licences/{file.name}" for file in licence.files),
         files={},
     )
-    cost = QuantizationCost(error) if hollow else _quantization_cost(request, opened, model, files, text, error)
+    cost = QuantizationCost(error) if hollow else quantization_cost(request, opened, model, files, text, error)
     return Made(manifest, BuildReport(report, cost), plans, planned, compiled[0])
 
 
@@ -207,65 +200,6 @@ def _check(request: BuildRequest, config: ModelConfig) -> None:
         )
     for target in request.targets:
         check_ready(target.plugin, target.options)
-
-
-# ---- text and data -----------------------------------------------------------------------------------------------------
-
-
-def _data(
-    request: BuildRequest, text: Text, writer: BundleWriter, progress: Progress
-) -> tuple[DataRecord, DataReport | None]:
-    """The rows of its file, or the texts of its own; of "auto" without a tokenizer nothing yet."""
-    if request.data is None:
-        return DataRecord(train=None, valid=None), None
-    if request.data == AUTO:
-        rows = general_texts(text.tokenizer, request.sequence_lengths[-1], text.record.vocab_size)
-        return (DataRecord(train=None, valid=None) if rows is None else _judging(rows, writer)), None
-    training = request.training
-    with core_encoder(writer.work, text.record, request.sequence_lengths[-1]) as encoder:
-        prepared = prepare(
-            request.data,
-            encoder,
-            format=request.data_format,
-            fields=request.fields,  # type: ignore[arg-type]
-            encoding=request.encoding,
-            seed=training.seed,
-            packing=training.packing,
-            turns=text.turn_reader(),
-            on_row=lambda row: progress("data", row, 0),
-        )
-    names: dict[str, str | None] = {"train": None, "valid": None}
-    for name, rows in (("train", prepared.train), ("valid", prepared.valid)):
-        if len(rows):
-            names[name] = f"data/{name}.safetensors"
-            writer.add_bytes(f"data/{name}.safetensors", rows.to_bytes())
-    return DataRecord(**names), prepared.report
-
-
-def _samples(
-    request: BuildRequest,
-    folder: Path,
-    model: ModelSpec,
-    weights: Mapping[str, Path],
-    writer: BundleWriter,
-    progress: Progress,
-    hollow: bool,
-) -> DataRecord:
-    length = request.sequence_lengths[-1]
-    if hollow:
-        return _judging(hollow_samples(model, length), writer)
-    return _judging(
-        base_samples(folder, model, weights, length, lambda done, total: progress("data", done, total)), writer
-    )
-
-
-def _judging(rows: TokenRows, writer: BundleWriter) -> DataRecord:
-    """Rows that the gate looks at and no run trains on."""
-    writer.add_bytes("data/valid.safetensors", rows.to_bytes())
-    return DataRecord(train=None, valid="data/valid.safetensors")
-
-
-# ---- plans and graphs --------------------------------------------------------------------------------------------------
 
 
 def _write_programs(graphs: list[Graph], writer: BundleWriter, progress: Progress) -> list[GraphRecord]:
@@ -342,121 +276,6 @@ def _write_plans(
     return methods, [SmallerGenerationRecord(memory_bytes=budget or 0, plan=record) for budget, record in answers]
 
 
-# ---- golden vectors ----------------------------------------------------------------------------------------------------
-
-
-def _write_golden(
-    request: BuildRequest,
-    folder: Path,
-    model: ModelSpec,
-    planned: dict[Key, Planned],
-    weights: Mapping[str, Path],
-    graphs: list[Graph],
-    text: Text,
-    writer: BundleWriter,
-    progress: Progress,
-    hollow: bool,
-) -> str:
-    """Computes them from the weight files that were just written, and returns the file's name."""
-    methods = [
-        GoldenMethod(
-            method.name,
-            method.plugin.promises,
-            method.options,
-            method.training,
-            [one.plan for key, one in planned.items() if key.method == method.name],
-            method.scalars,
-            {graph.key: graph.module for graph in graphs},
-        )
-        for method in request.methods
-    ]
-    if hollow:
-        made = longest_golden(model, methods, request.sequence_lengths[0], text.tokenizer)
-    else:
-        made = make_golden(
-            folder,
-            model,
-            weights,
-            initial_adapter(model, request.training.seed),
-            methods,
-            request.sequence_lengths[0],
-            text.tokenizer,
-            lambda done, total: progress("golden", done, total),
-            max(rounding(target.plugin, target.options) for target in request.targets),
-        )
-    name = "golden/golden.safetensors"
-    write_arrays(writer.path_for(name), made.arrays())
-    return name
-
-
-# ---- weights -----------------------------------------------------------------------------------------------------------
-
-
-def _write_weights(
-    opened: OpenedModel,
-    model: ModelSpec,
-    text: Text,
-    context: int,
-    writer: BundleWriter,
-    progress: Progress,
-    hollow: bool,
-) -> tuple[dict[str, Path], QuantizationError]:
-    """The bundle's files by group, of which none is there before all are, and what quantization changed."""
-    error = QuantizationError()
-    with tempfile.TemporaryDirectory(dir=writer.path_for("weights/embedding.safetensors").parent.parent) as temporary:
-        if hollow:
-            files = hollow_weights(opened.weights, opened.config, temporary, context=context)
-        else:
-            counts = column_counts(
-                opened.folder,
-                model,
-                opened.weights,
-                text.tokenizer,
-                lambda done, total: progress("activations", done, total),
-            )
-            files = convert(
-                opened.weights,
-                opened.config,
-                temporary,
-                context=context,
-                counts=counts,
-                progress=lambda done, total: progress("weights", done, total),
-                error=error,
-            )
-        return {
-            group: path.rename(writer.path_for(f"weights/{group}.safetensors")) for group, path in files.items()
-        }, error
-
-
-def _quantization_cost(
-    request: BuildRequest,
-    opened: OpenedModel,
-    model: ModelSpec,
-    files: Mapping[str, Path],
-    text: Text,
-    error: QuantizationError,
-) -> QuantizationCost:
-    rows = general_texts(text.tokenizer, request.sequence_lengths[-1], text.record.vocab_size)
-    losses = losses_on_text(opened.folder, model, opened.weights, files, rows) or (None, None)
-    return QuantizationCost(error, *losses)
-
-
-def initial_adapter(model: ModelSpec, seed: int) -> dict[str, np.ndarray]:
-    """A ~ N(0, 1 / (3 in)), which has the variance of PEFT's Kaiming-uniform; B = 0. Drawn from the noise counter at step 0."""
-    tensors = {}
-    for block, group in enumerate(model.blocks):
-        for tensor, (name, shape) in enumerate(model.adapter_shapes(group).items()):
-            if name.endswith("lora_A"):
-                drawn = noise(shape, seed=seed, step=0, query=0, block=block, tensor=tensor)
-                tensors[f"{group}.{name}"] = drawn * np.float32((3 * shape[1]) ** -0.5)
-            else:
-                tensors[f"{group}.{name}"] = np.zeros(shape, np.float32)
-    return tensors
-
-
 def _model_name(model: str | Path) -> str:
     """Hub id, or the folder's name: no path of the machine that built the bundle."""
     return str(model) if isinstance(model, str) and not Path(model).exists() else Path(model).resolve().name
-
-
-__all__ = ["build", "dial", "estimate", "initial_adapter"]

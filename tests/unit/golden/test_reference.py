@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from bespoke.bundle.reader import open_bundle
-from bespoke.compiler.bundle import initial_adapter
+from bespoke.compiler.weight_files import initial_adapter
 from bespoke.config import Lora, Training
 from bespoke.data.text import Tokenizer
 from bespoke.format.tensors import write_arrays
