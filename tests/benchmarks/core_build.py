@@ -97,13 +97,13 @@ def sources_digest(*patterns: str) -> str:
 
 
 def kept_weights(convert: Callable[..., dict[str, Path]], shared: Path) -> Callable[..., dict[str, Path]]:
-    def converted(folder: Any, config: Any, out: Any, *, context: int, progress: Any = None) -> dict[str, Path]:
+    def converted(weights: Any, config: Any, out: Any, *, context: int, **more: Any) -> dict[str, Path]:
         named = hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:8]
         kept = shared / f"weights_{named}_{context}_{sources_digest(*WEIGHT_SOURCES)}"
         if not kept.is_dir():
             partial = Path(f"{kept}.partial")
             shutil.rmtree(partial, ignore_errors=True)
-            files = convert(folder, config, partial, context=context, progress=progress)
+            files = convert(weights, config, partial, context=context, **more)
             (partial / "groups.json").write_text(json.dumps(list(files)))
             partial.rename(kept)
         Path(out).mkdir(parents=True, exist_ok=True)

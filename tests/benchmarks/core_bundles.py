@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of published size with random weights, and bundles of them for the device core, kept under `.cache/benchmarks`.
+"""Models of published size with random weights, a pretrained one, and bundles of them for the device core, kept under
+`.cache/benchmarks`.
 
 A bundle is built again when its settings or the code that builds it have changed; the old one is deleted. What bundles of a model
 share is made once (see core_build.py). BESPOKE_KEEP_BUNDLES=1 takes bundles as they are: for trying a benchmark.
@@ -24,6 +25,7 @@ from tests.full_size import full_size_folder
 CACHE = REPOSITORY / ".cache" / "benchmarks"
 BUNDLES = CACHE / "bundles"
 GIGABYTE = 10**9
+PRETRAINED = "SmolLM2-135M-Instruct"
 
 
 class DoesNotFit(Exception):
@@ -84,7 +86,26 @@ class Bundle:
 
 
 def model_folder(name: str) -> Path:
-    return full_size_folder(name, CACHE / name)
+    return _pretrained_folder() if name == PRETRAINED else full_size_folder(name, CACHE / name)
+
+
+def _pretrained_folder() -> Path:
+    """The weights of the GGUF file, decoded to float32 by transformers, without a tokenizer."""
+    from sample_apps.desktop.pretrain import DEFAULT_CACHE
+    from sample_apps.desktop.real_model import fetch_model
+    from transformers import AutoModelForCausalLM
+
+    folder = CACHE / PRETRAINED
+    if not folder.is_dir():
+        file = fetch_model(DEFAULT_CACHE)
+        model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name)
+        model.hf_quantizer = None  # what was decoded is float, and can be saved
+        model.config.__dict__.pop("quantization_config", None)
+        partial = folder.with_suffix(".partial")
+        model.save_pretrained(partial)
+        (partial / "README.md").write_text("---\nlicense: apache-2.0\n---\n", encoding="utf-8")
+        partial.rename(folder)
+    return folder
 
 
 def bundle(wanted: Wanted) -> Bundle:

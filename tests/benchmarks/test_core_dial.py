@@ -15,7 +15,8 @@ from tests.benchmarks.core_bundles import Bundle, DoesNotFit, Wanted, bundle
 from tests.benchmarks.core_process import THREADS, fresh_state, train
 from tests.benchmarks.figures import Cell, this_machine, write_table, write_text
 from tests.benchmarks.paced import paired_ratio
-from tests.benchmarks.test_core_speed import CASES, LENGTH, PEFT, PEFT_BF16, ROUNDS, in_turns
+from tests.benchmarks.step_turns import LENGTH, PEFT, PEFT_BF16, ROUNDS, steps_in_turns
+from tests.benchmarks.test_core_speed import CASES
 from tests.conftest import REPOSITORY
 
 BUDGETS_MB = (64, 96, 128, 192, 256, 384, 512)
@@ -37,7 +38,7 @@ def test_what_a_budget_buys() -> None:
     case = CASES[0]
     bundles, rows = bundles_that_fit()
     peaks = {budget: peak_bytes(made) for budget, made in bundles.items()}
-    seconds, _ = in_turns(case.model, {f"core, {budget:g} MB": made for budget, made in bundles.items()})
+    seconds, _ = steps_in_turns(case.model, {f"core, {budget:g} MB": made for budget, made in bundles.items()})
     times: dict[float, tuple[float, float]] = {}
     for budget, made in bundles.items():
         taken = seconds[f"core, {budget:g} MB"]
