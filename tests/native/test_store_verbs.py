@@ -16,6 +16,7 @@ from bespoke.core import library
 from bespoke.data.encode import ExampleEncoder
 from bespoke.data.text import Tokenizer
 from bespoke.errors import AdapterError, BespokeError, ConfigError, DataError, StateError
+from bespoke.model.special_tokens import special_token_settings
 from bespoke.rules.records import AddedExample, ExampleInfo, Forgotten, Version
 from bespoke.rules.report import Evaluation
 from tests.bundles import made_once, tiny_core_bundle
@@ -93,7 +94,8 @@ def encoder_of(bundle: Path) -> ExampleEncoder:
     """Hugging Face's tokenizer, and the Python code around it."""
     with open_bundle(bundle) as opened:
         text = opened.manifest.text
-        tokenizer = Tokenizer.open(bundle / "text")
+        model = bundle.parent / "model"
+        tokenizer = Tokenizer.open(model, special_token_settings(model))
         return ExampleEncoder(
             tokenizer, None, text.train_on, max(opened.manifest.sequence_lengths), vocab_size=text.vocab_size
         )
