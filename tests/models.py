@@ -224,6 +224,18 @@ def _counts(folder: Path) -> dict[str, torch.Tensor]:
     return {name: torch.exp2((power - power.max()).clamp(min=-30)).float() for name, power in powers.items()}
 
 
+def rope_of(stored: Mapping[str, np.ndarray]) -> Any:
+    """The forward of transformers' RoPE that gives a bundle's cosines and sines, in the dtype of its input."""
+    rope = {name: torch.from_numpy(table.copy()) for name, table in stored.items()}
+
+    def forward(x: torch.Tensor, position_ids: torch.Tensor, layer_type: str | None = None) -> tuple[torch.Tensor, ...]:
+        local = "_local" if layer_type == "sliding_attention" and "cos_local" in rope else ""
+        halves = (rope[name + local][position_ids[0]].to(x.dtype) for name in ("cos", "sin"))
+        return tuple(torch.cat([half, half], -1)[None] for half in halves)
+
+    return forward
+
+
 def in_float64(model: Any) -> Any:
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import eager_mask

@@ -19,7 +19,7 @@ from bespoke.testing.tiny import TokenBatch
 from tests.checks import few_of
 from tests.gradients.eager import EagerBuilder, Tensors, doubles
 from tests.gradients.harness import Base, Bases, Reference, random_adapter, random_batch, spec
-from tests.models import TINY_FAMILIES
+from tests.models import TINY_FAMILIES, rope_of
 
 GRADIENT_TOLERANCE = 1e-10
 TILES = {"query_tile": 5, "row_tile": 66, "mlp_slice": 32, "head_chunk": 17}
@@ -32,17 +32,8 @@ class ExactReference(Reference):
 
     def __init__(self, base: Base, *args: Any) -> None:
         super().__init__(base, *args)
-        rope = {name: torch.from_numpy(table.copy()).double() for name, table in base.groups["rope"].items()}
         decoder = self.peft.get_base_model().model
-
-        def tables(
-            x: torch.Tensor, position_ids: torch.Tensor, layer_type: str | None = None
-        ) -> tuple[torch.Tensor, torch.Tensor]:
-            local = "_local" if layer_type == "sliding_attention" and "cos_local" in rope else ""
-            cos, sin = (rope[name + local][position_ids[0]] for name in ("cos", "sin"))
-            return tuple(torch.cat([half, half], -1)[None] for half in (cos, sin))  # type: ignore[return-value]
-
-        decoder.rotary_emb.forward = tables
+        decoder.rotary_emb.forward = rope_of(base.groups["rope"])
         for module in decoder.modules():
             if type(module).__name__ == "Gemma3RMSNorm":
                 module.weight.copy_((1 + module.weight.float()).double() - 1)

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 
 from bespoke import PersonalModel
 from tests.checks import record_check
-from tests.models import in_float64
+from tests.models import in_float64, rope_of
 from tests.reading import newest_run, slot
 from tests.real_model.conftest import RealModel
 
@@ -103,7 +103,7 @@ def greedy(real_model: RealModel, ids: list[int]) -> tuple[list[int], np.ndarray
 
 
 def test_twenty_steps_are_those_of_torch_and_peft(real_model: RealModel, tmp_path: Path) -> None:
-    """AdamW on one conversation: each loss, and the adapter behind them, whatever a gate would say of it."""
+    """AdamW on one conversation: each loss, and the adapter behind them, before any gate."""
     losses: list[float] = []
     with PersonalModel.open(real_model.bundle, tmp_path / "state") as model:
         model.examples.add(real_model.example(), use="train")
@@ -150,7 +150,8 @@ def test_gradients_are_those_of_float64(real_model: RealModel, tmp_path: Path, m
     takes RoPE's tables from the bundle, so that all have the same inputs.
     """
     chance = torch.Generator().manual_seed(0)
-    monkeypatch.setattr(real_model.network.model.rotary_emb, "forward", tables(real_model.bundle))
+    rope = load_file(real_model.bundle / "weights" / "rope.safetensors")
+    monkeypatch.setattr(real_model.network.model.rotary_emb, "forward", rope_of(rope))
     with real_model.in_peft() as adapted:
         for name, value in adapted.named_parameters():
             if "lora_" in name:
@@ -198,18 +199,6 @@ def gradients(adapted: Any, real_model: RealModel) -> dict[str, torch.Tensor]:
     parameters = {ours(name): value.requires_grad_() for name, value in adapted.named_parameters() if "lora_" in name}
     found = torch.autograd.grad(loss_of(adapted, real_model), list(parameters.values()))
     return dict(zip(parameters, found, strict=True))
-
-
-def tables(bundle: Path) -> Any:
-    """The forward of transformers' RoPE that gives the bundle's cosines and sines."""
-    rope = load_file(bundle / "weights" / "rope.safetensors")
-
-    def forward(x: torch.Tensor, position_ids: torch.Tensor, layer_type: str | None = None) -> tuple[torch.Tensor, ...]:
-        local = "_local" if layer_type == "sliding_attention" and "cos_local" in rope else ""
-        halves = (torch.from_numpy(rope[name + local])[position_ids[0]].to(x.dtype) for name in ("cos", "sin"))
-        return tuple(torch.cat([half, half], -1)[None] for half in halves)
-
-    return forward
 
 
 def loss_of(network: Any, real_model: RealModel) -> torch.Tensor:
