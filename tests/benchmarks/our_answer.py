@@ -39,10 +39,12 @@ def main(settings: dict[str, Any]) -> None:
 
 
 def core_of(process: int) -> int:
-    """Its one child."""
-    children = [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    """Its one child, which any of its threads may have started."""
+    children = [
+        child for task in Path(f"/proc/{process}/task").iterdir() for child in (task / "children").read_text().split()
+    ]
     (core,) = children
-    return core
+    return int(core)
 
 
 if __name__ == "__main__":
