@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where tests find real inputs, and where the lines of checks with counts go (tests/checks.py)."""
+"""Where tests find real inputs, and where the lines of checks with counts go (tests/support/checks.py)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.checks import recorded
+from tests.support.checks import recorded
 
 # One thread for each test process: several of them share the cores, and torch's threads would wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

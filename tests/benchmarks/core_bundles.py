@@ -20,7 +20,7 @@ from typing import Any
 
 from tests.benchmarks.core_build import BUNDLE_SOURCES, GOLDEN_SOURCES, TARGET_SOURCES, WEIGHT_SOURCES, sources_digest
 from tests.conftest import REPOSITORY
-from tests.full_size import full_size_folder
+from tests.support.full_size import full_size_folder
 
 CACHE = REPOSITORY / ".cache" / "benchmarks"
 BUNDLES = CACHE / "bundles"

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.personas import shakespeare_passages
-from tests.trained import trained_model, wikitext
+from tests.benchmarks.trained import trained_model, wikitext
+from tests.support.personas import shakespeare_passages
 
 from bespoke.data.tasks import Task, TaskRow, read_task
 
@@ -121,5 +121,5 @@ def model_folder(name: str, steps: int, data_folder: Path, cache: Path) -> tuple
     text = "WikiText-2, an end token after each paragraph" if ends else "WikiText-2"
     return (
         folder,
-        f"a Llama of {count:,} parameters, {steps} steps of 16 rows of 96 tokens of {text} (`tests/trained.py`)",
+        f"a Llama of {count:,} parameters, {steps} steps of 16 rows of 96 tokens of {text} (`tests/benchmarks/trained.py`)",
     )

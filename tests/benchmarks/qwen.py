@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.benchmarks.footprint import Watched, watch
 from tests.conftest import REPOSITORY
-from tests.full_size import full_size_folder
+from tests.support.full_size import full_size_folder
 
 NAME = "Qwen2.5-0.5B"
 CACHE = REPOSITORY / ".cache" / "benchmarks"

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from tests.benchmarks.figures import Cell, write_table
-from tests.personas import LENGTH, PERSONAS, messages
+from tests.support.personas import LENGTH, PERSONAS, messages
 
 TRYING = os.environ.get("BESPOKE_FIGURES") == "print"
 SEEDS, LUCKY_SEEDS, STEPS = (1, 40, 300) if TRYING else (5, 200, 300)

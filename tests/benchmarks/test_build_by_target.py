@@ -29,7 +29,7 @@ TARGETS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 @pytest.mark.benchmark
 def test_seconds_and_bytes_of_each_target(tmp_path: Path) -> None:
-    from tests.models import tiny_model
+    from tests.support.models import tiny_model
 
     from bespoke import Lora, Personalizer, Training
 

@@ -33,7 +33,7 @@ from tests.benchmarks.core_process import (
     warm,
 )
 from tests.benchmarks.figures import Cell, this_machine, write_table
-from tests.reading import select
+from tests.support.reading import select
 
 MODEL, LENGTH = "Qwen2.5-0.5B", 256
 TRIALS = int(os.environ.get("BESPOKE_BENCHMARK_TRIALS", "100"))

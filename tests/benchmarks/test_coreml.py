@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from tests.apple.coreml.graphs import distance, recorded
 from tests.benchmarks.figures import Cell, write_table
-from tests.models import tiny_config
+from tests.support.models import tiny_config
 
 from bespoke import plugins
 from bespoke.compiler.baking import BakedKey, baked_keys, quantized_operands

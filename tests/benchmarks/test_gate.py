@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 from tests.benchmarks.figures import Cell, write_table
+from tests.benchmarks.trained import FAMILIES, trained_model
 from tests.conftest import REPOSITORY
-from tests.nonsense import BATCH, MESSAGES, NONSENSE, STARTS, STEPS, build, verdicts
-from tests.personas import LENGTH
-from tests.trained import FAMILIES, trained_model
+from tests.support.nonsense import BATCH, MESSAGES, NONSENSE, STARTS, STEPS, build, verdicts
+from tests.support.personas import LENGTH
 
 SEEDS = 2 if os.environ.get("BESPOKE_FIGURES") == "print" else int(os.environ.get("BESPOKE_SEEDS", "50"))
 MODELS = ("stories260K", *FAMILIES)

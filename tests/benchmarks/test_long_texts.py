@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.benchmarks.figures import Cell, write_table
 from tests.conftest import REPOSITORY
-from tests.models import tiny_model
+from tests.support.models import tiny_model
 
 MEGABYTES = (1, 2, 5, 10)
 MOST_SECONDS = 10.0  # of one core, for 10 MB

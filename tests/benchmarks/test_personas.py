@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.benchmarks.figures import write_table
-from tests.personas import METHODS, PERSONAS, build_three_methods, messages, shakespeare_passages
+from tests.support.personas import METHODS, PERSONAS, build_three_methods, messages, shakespeare_passages
 
 TRYING = os.environ.get("BESPOKE_FIGURES") == "print"
 LEAST_FALL = 1.2  # nats on Shakespeare, by mesp

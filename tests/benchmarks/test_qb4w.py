@@ -19,8 +19,8 @@ from tests.benchmarks.figures import Cell, this_machine, write_table
 from tests.benchmarks.int8_error import QUERIES, Estimated, Estimates, Products
 from tests.benchmarks.int8_products import LINEARS, Blocks, Program, compile_lab, take_turns
 from tests.benchmarks.qwen import CACHE, model_folder
+from tests.benchmarks.trained import trained_model
 from tests.conftest import REPOSITORY
-from tests.trained import trained_model
 
 from bespoke import plugins
 from bespoke.contracts import rounding

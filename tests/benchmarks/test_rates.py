@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.benchmarks.figures import Cell, write_table
-from tests.personas import LENGTH, messages
+from tests.support.personas import LENGTH, messages
 
 TRYING = os.environ.get("BESPOKE_FIGURES") == "print"
 STEPS = 30 if TRYING else 300

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 from tests.benchmarks.figures import Cell, write_table
-from tests.personas import LENGTH, PERSONAS, messages, questions
-from tests.trained import trained_model
+from tests.benchmarks.trained import trained_model
+from tests.support.personas import LENGTH, PERSONAS, messages, questions
 
 TRYING = os.environ.get("BESPOKE_FIGURES") == "print"
 STEPS = {"like_me": 100, "about_me": 400, "facts": 300, "labels": 150}
@@ -219,8 +219,9 @@ def test_my_labels(data_folder: Path, tmp_path: Path) -> None:
         "recipe_labels",
         header,
         rows,
-        f"A Qwen2 of half a million parameters, trained on WikiText-2 and questions of banking77 (`tests/trained.py`), `mesp`, "
-        f"{len(LABELS)} labels of banking77, {len(shipped)} examples in the bundle, {len(own)} of the user's; "
+        "A Qwen2 of half a million parameters, trained on WikiText-2 and questions of banking77 "
+        f"(`tests/benchmarks/trained.py`), `mesp`, {len(LABELS)} labels of banking77, {len(shipped)} examples in the bundle, "
+        f"{len(own)} of the user's; "
         f"{steps_of('labels')} steps each. By generating: the greedy answer is the label, letter for letter; a guess among them "
         f"would be right in 1 of {len(LABELS)}.",
     )

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from tests.benchmarks.figures import Cell, markdown
 from tests.conftest import REPOSITORY
-from tests.models import tiny_model
+from tests.support.models import tiny_model
 
 LONGEST = 300  # seconds of one cell
 TOKENS, STEPS = 16, 3

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.benchmarks.figures import Cell, write_table
-from tests.personas import LENGTH, PERSONAS, messages
+from tests.support.personas import LENGTH, PERSONAS, messages
 
 SEEDS = int(os.environ.get("BESPOKE_SEEDS", "1"))
 TEACHING, STEPS = 1e-3, 40

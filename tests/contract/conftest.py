@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.read_once import programs_read_once  # noqa: F401
+from tests.support.read_once import programs_read_once  # noqa: F401
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -14,9 +14,9 @@ from bespoke import Lora, Personalizer, PersonalModel, Training
 from bespoke.bundle.reader import open_bundle
 from bespoke.errors import BundleError, DataError, GoldenMismatch
 from bespoke.reference.train import train
-from tests.models import tiny_model
-from tests.oracle import trained_alike
-from tests.reading import rows_of_split
+from tests.support.models import tiny_model
+from tests.support.oracle import trained_alike
+from tests.support.reading import rows_of_split
 from tests.unit.cli.commands import bespoke
 from tests.unit.golden.bundles import changed, tensors
 from tests.unit.personal_model.tiny import add_numbers

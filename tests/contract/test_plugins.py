@@ -13,7 +13,7 @@ from bespoke.contracts import CompilingTarget
 from bespoke.errors import PluginError
 from bespoke.testing import check_optimizer, check_target
 from bespoke.testing.run import STEPS, check_run
-from tests.checks import few_of
+from tests.support.checks import few_of
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from bespoke.errors import StateError
 from bespoke.testing.engines import InPython, opened
 from bespoke.testing.folder import build_tiny
 from bespoke.testing.run import TRAINING
-from tests.bundles import made_once
-from tests.reading import broken_promises
+from tests.support.bundles import made_once
+from tests.support.reading import broken_promises
 from tests.unit.state_reader.damage import header, tensor_file
 
 PIECE = "block_00.down_proj.lora_A"  # float32 [2, 72]

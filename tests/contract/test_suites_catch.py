@@ -15,7 +15,7 @@ from bespoke.errors import BespokeError, PlanError, PluginError
 from bespoke.graph import PlanBuilder
 from bespoke.methods import block_forward, descended, embed, head_loss
 from bespoke.testing import check_optimizer
-from tests.checks import few_rows_of
+from tests.support.checks import few_rows_of
 
 METHOD = "mebp"
 

@@ -15,7 +15,7 @@ from bespoke.contracts import Settings
 from bespoke.errors import BundleError, PluginError
 from bespoke.reference.device import device_for
 from bespoke.testing import check_target
-from tests.models import tiny_model
+from tests.support.models import tiny_model
 from tests.unit.cli.commands import bespoke
 
 TRAINING = Training(sequence_lengths=(24,))

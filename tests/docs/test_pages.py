@@ -14,10 +14,10 @@ from safetensors.numpy import load_file
 
 from bespoke import PersonalModel
 from tests.benchmarks.figures import pages
-from tests.bundles import stories_bundle
 from tests.conftest import REPOSITORY
 from tests.docs.pages import blocks, run_bash, run_page
-from tests.models import tiny_model
+from tests.support.bundles import stories_bundle
+from tests.support.models import tiny_model
 from tests.unit.bundle.test_install import contents
 
 __all__ = ["stories_bundle"]

@@ -10,7 +10,7 @@ import torch
 
 from bespoke.graph.trace import Tracer
 from tests.gradients.harness import Base, Bases
-from tests.models import tiny_model
+from tests.support.models import tiny_model
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -40,7 +40,7 @@ def shakespeare(data_folder: Path, stories: Path) -> list[int]:
 
 @pytest.fixture(scope="session")
 def bases(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Bases:
-    """Name of a family of tests.models, or `stories260K`, to its converted form."""
+    """Name of a family of tests.support.models, or `stories260K`, to its converted form."""
     made: dict[str, Base] = {}
 
     def base(name: str) -> Base:

@@ -39,7 +39,7 @@ from bespoke.reference.code import plan_code
 from bespoke.reference.interpreter import Bindings, Interpreter, Outcome
 from bespoke.reference.weights import Weights
 from bespoke.testing.tiny import TokenBatch
-from tests.models import masked_loss, peft_reference
+from tests.support.models import masked_loss, peft_reference
 
 SCALE = 0.75  # alpha / rank: not 1, so that a forgotten scale shows
 COSTS = Costs(constant_bytes=0)

@@ -12,9 +12,9 @@ from peft import PeftModel
 from safetensors.numpy import load_file
 
 from bespoke import PersonalModel
-from tests.bundles import shakespeare as shakespeare_examples
-from tests.bundles import stories_bundle
-from tests.models import dequantized_reference
+from tests.support.bundles import shakespeare as shakespeare_examples
+from tests.support.bundles import stories_bundle
+from tests.support.models import dequantized_reference
 
 TOLERANCE = 1e-4  # nats
 STEPS = 50

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import pytest
 
 from bespoke.graph.trace import Tracer
-from tests.checks import few_rows_of
 from tests.gradients.harness import (
     LARGEST,
     SOME_KEPT,
@@ -29,7 +28,8 @@ from tests.gradients.harness import (
     spec,
     worst_error,
 )
-from tests.models import TINY_FAMILIES
+from tests.support.checks import few_rows_of
+from tests.support.models import TINY_FAMILIES
 
 METHODS = ("mebp", "mesp")
 MODELS = (*TINY_FAMILIES, "stories260K")

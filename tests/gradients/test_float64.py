@@ -16,10 +16,10 @@ from bespoke import plugins
 from bespoke.config import Training
 from bespoke.rules.noise import noise
 from bespoke.testing.tiny import TokenBatch
-from tests.checks import few_of
 from tests.gradients.eager import EagerBuilder, Tensors, doubles
 from tests.gradients.harness import Base, Bases, Reference, random_adapter, random_batch, spec
-from tests.models import TINY_FAMILIES, rope_of
+from tests.support.checks import few_of
+from tests.support.models import TINY_FAMILIES, rope_of
 
 GRADIENT_TOLERANCE = 1e-10
 TILES = {"query_tile": 5, "row_tile": 66, "mlp_slice": 32, "head_chunk": 17}

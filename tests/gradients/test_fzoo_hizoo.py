@@ -16,10 +16,10 @@ from bespoke.config import Training
 from bespoke.errors import PlanError
 from bespoke.graph.trace import Tracer
 from bespoke.reference.interpreter import Bindings
-from tests.checks import few_of, few_rows_of
 from tests.gradients.eager import EagerBuilder, Tensors, doubles
 from tests.gradients.harness import Base, Bases, Rig, random_adapter, random_batch, rig, spec
 from tests.gradients.test_float64 import ExactReference, direction
+from tests.support.checks import few_of, few_rows_of
 
 RANK, SEED, STEPS = 3, 5, 3
 TILES = {"query_tile": 5, "mlp_slice": 32, "head_chunk": 17, "path_tile": 25}

@@ -10,7 +10,6 @@ import torch
 from bespoke.config import Training
 from bespoke.graph.trace import Tracer
 from bespoke.plan.instructions import Named, Noise, Plan
-from tests.checks import few_rows_of
 from tests.gradients.harness import (
     TINY_TILES,
     Bases,
@@ -23,6 +22,7 @@ from tests.gradients.harness import (
     worst_error,
 )
 from tests.gradients.test_float64 import direction
+from tests.support.checks import few_rows_of
 
 RANK = 3
 SEED = 5

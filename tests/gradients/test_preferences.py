@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from bespoke.graph.trace import Tracer
 from bespoke.testing.tiny import TokenBatch
-from tests.checks import few_of
 from tests.gradients.harness import Bases, Reference, random_adapter, random_batch, rig, spec, worst_error
+from tests.support.checks import few_of
 
 LENGTH, ROWS, RANK = 17, 3, 3
 BETA, GAMMA = 1.5, 0.25

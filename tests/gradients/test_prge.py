@@ -16,11 +16,11 @@ from bespoke.graph.trace import Tracer
 from bespoke.methods.update import copy
 from bespoke.plan.instructions import Named
 from bespoke.reference.interpreter import Bindings
-from tests.checks import few_of, few_rows_of
 from tests.gradients.eager import EagerBuilder, doubles
 from tests.gradients.harness import LARGEST, Base, Bases, Rig, Tiles, random_adapter, random_batch, rig, spec
 from tests.gradients.test_float64 import ExactReference, direction, eager
 from tests.gradients.test_fzoo_hizoo import along_b, losses_at
+from tests.support.checks import few_of, few_rows_of
 
 RANK, SEED, EPSILON, RATE = 3, 5, 1e-2, 1e-3
 LENGTH, ROWS = 7, 2

@@ -20,16 +20,16 @@ import numpy as np
 import pytest
 
 from bespoke.format.tensors import map_tensors
-from tests.bundles import shakespeare, stories_bundle, write_jsonl
-from tests.checks import record_check
-from tests.models import tiny_model
+from tests.support.bundles import shakespeare, stories_bundle, write_jsonl
+from tests.support.checks import record_check
+from tests.support.models import tiny_model
 
 __all__ = ["stories_bundle"]
 
 GOLDEN = "golden/golden.safetensors"
 HASHES = {"manifest.json", "manifest.sha256"}  # they name the golden file's hash
 
-# The settings of tests.bundles, written again: another process, another folder, another seed of Python's hashes.
+# The settings of tests.support.bundles, written again: another process, another folder, another seed of Python's hashes.
 BUILD = """
 import sys
 from bespoke import Lora, Personalizer, Training

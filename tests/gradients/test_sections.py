@@ -11,9 +11,9 @@ from bespoke.graph.builder import PlanBuilder
 from bespoke.graph.trace import Tracer
 from bespoke.model.spec import ModelSpec
 from bespoke.reference.interpreter import Bindings
-from tests.checks import few_of
 from tests.gradients.harness import TINY_TILES, Bases, Reference, random_adapter, random_batch, rig, spec
-from tests.models import TINY_FAMILIES
+from tests.support.checks import few_of
+from tests.support.models import TINY_FAMILIES
 
 LENGTH, RANK = 6, 3
 PROMPT = 20  # three pieces and a part, and more than twice Gemma's window

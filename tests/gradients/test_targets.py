@@ -16,7 +16,6 @@ from bespoke import plugins
 from bespoke.config import Linear, Training
 from bespoke.graph.trace import Tracer
 from bespoke.plan.instructions import Call, Plan
-from tests.checks import few_rows_of
 from tests.gradients.eager import EagerBuilder, doubles
 from tests.gradients.harness import (
     LARGEST,
@@ -35,6 +34,7 @@ from tests.gradients.harness import (
 )
 from tests.gradients.test_exact import LOSS_TOLERANCE, TOLERANCE
 from tests.gradients.test_float64 import GRADIENT_TOLERANCE, KEEPING, TILES, ExactReference
+from tests.support.checks import few_rows_of
 
 RANK, LENGTH, ROWS = 3, 17, 3
 CHOSEN: tuple[tuple[Linear, ...], ...] = (

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults_library import compile_faults
+from tests.support.faults_library import compile_faults
 
 
 @pytest.fixture(scope="session")

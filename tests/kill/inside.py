@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.kill.verbs_lab import STEPS
-from tests.reading import read_state
+from tests.support.reading import read_state
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NEVER = 10**9

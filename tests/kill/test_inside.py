@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.checks import count, few_of, new_seed, record_check
 from tests.kill.conftest import new_place
 from tests.kill.inside import Kills
+from tests.support.checks import count, few_of, new_seed, record_check
 from tests.unit.personal_model.tiny import tiny_bundle, tiny_folder
 
 __all__ = ["tiny_bundle", "tiny_folder"]

@@ -17,10 +17,10 @@ import pytest
 
 from bespoke import pack
 from bespoke.bundle.reader import open_bundle
-from tests.checks import count, new_seed, record_check
 from tests.kill.conftest import faults, place
 from tests.kill.inside import AFTER, BEFORE, NEVER, TORN
 from tests.native.conftest import native_build
+from tests.support.checks import count, new_seed, record_check
 from tests.unit.bundle.example import write_example
 from tests.unit.bundle.test_install import contents
 from tests.unit.bundle.test_replaced import rebuilt

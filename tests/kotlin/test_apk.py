@@ -19,11 +19,11 @@ import pytest
 
 from tests.benchmarks.figures import write_table
 from tests.benchmarks.overview import table
-from tests.checks import few_of
 from tests.conftest import REPOSITORY
 from tests.kotlin.packed import Workshop, run
 from tests.kotlin.prepare import core_folder
 from tests.kotlin.zip_headers import headers
+from tests.support.checks import few_of
 
 pytestmark = pytest.mark.kotlin
 PAGE = 16_384

@@ -19,9 +19,9 @@ from bespoke.bundle.reader import open_bundle
 from bespoke.errors import BudgetExceeded, BundleError
 from bespoke.reference.graph_function import GraphFunction
 from bespoke.reference.train import train
-from tests.checks import count, new_seed, record_check
-from tests.foreign import Signature, Tensors, foreign
 from tests.malformed_bundles.test_hostile_folders import edit
+from tests.support.checks import count, new_seed, record_check
+from tests.support.foreign import Signature, Tensors, foreign
 from tests.unit.personal_model.tiny import number_rows, tiny_bundle, tiny_folder
 
 __all__ = ["tiny_bundle", "tiny_folder"]

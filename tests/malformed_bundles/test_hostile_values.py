@@ -27,9 +27,9 @@ from bespoke.reference.evaluate import evaluate
 from bespoke.reference.generate import generate
 from bespoke.reference.graph_function import GraphFunction
 from bespoke.reference.train import train
-from tests.bundles import stories_bundle
-from tests.checks import count, new_seed, record_check
 from tests.malformed_bundles.test_foreign_graphs import RECORD
+from tests.support.bundles import stories_bundle
+from tests.support.checks import count, new_seed, record_check
 from tests.unit.bundle.example import replace_manifest
 from tests.unit.personal_model.tiny import add_numbers, number_rows, tiny_bundle, tiny_folder
 

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from bespoke import PersonalModel
-from tests.bundles import CORE_JOURNALED as JOURNALED
-from tests.bundles import CORE_METHODS as METHODS
-from tests.bundles import CORE_STEPS as STEPS
-from tests.bundles import tiny_core_bundle
-from tests.faults_library import compile_faults
-from tests.faulty import NEVER
-from tests.reading import newest_run, read_state, select_all
+from tests.support.bundles import CORE_JOURNALED as JOURNALED
+from tests.support.bundles import CORE_METHODS as METHODS
+from tests.support.bundles import CORE_STEPS as STEPS
+from tests.support.bundles import tiny_core_bundle
+from tests.support.faults_library import compile_faults
+from tests.support.faulty import NEVER
+from tests.support.reading import newest_run, read_state, select_all
 from tests.unit.personal_model.tiny import add_numbers
 
 __all__ = ["JOURNALED", "METHODS", "tiny_core_bundle"]

@@ -17,7 +17,7 @@ import pytest
 
 from tests.native.conftest import ROOT, compile_core
 from tests.native.test_c_example import check_what_it_said, example_bundle
-from tests.reading import read_state
+from tests.support.reading import read_state
 
 pytestmark = pytest.mark.slow
 SYSTEM_ROOT = Path("/usr/aarch64-linux-gnu")

@@ -18,10 +18,10 @@ from bespoke import PersonalModel
 from bespoke.bundle.reader import open_bundle
 from bespoke.reference.evaluate import evaluate
 from bespoke.reference.train import RunState, bundle_rows, train
-from tests.checks import few_of, full, new_seed, record_check
 from tests.native.core_lab import Core, tiny_core_bundle
-from tests.oracle import run_of
-from tests.reading import accepted, held_out_of_run, read_state, rows_of_run, select_all
+from tests.support.checks import few_of, full, new_seed, record_check
+from tests.support.oracle import run_of
+from tests.support.reading import accepted, held_out_of_run, read_state, rows_of_run, select_all
 from tests.unit.personal_model.tiny import numbers, split_of
 
 __all__ = ["tiny_core_bundle"]

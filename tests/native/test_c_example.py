@@ -12,7 +12,7 @@ from pathlib import Path
 from safetensors.numpy import load_file
 
 from bespoke import Lora, Personalizer, Training
-from tests.reading import read_state
+from tests.support.reading import read_state
 from tests.unit.golden.bundles import build
 
 

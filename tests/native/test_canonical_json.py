@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from bespoke.errors import DataError
-from tests.checks import count, new_seed, record_check
 from tests.native.state_lab import CoreState
+from tests.support.checks import count, new_seed, record_check
 
 NUMBERS = [
     0,

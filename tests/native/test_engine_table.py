@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from bespoke import Lora, Personalizer, Training
-from tests.bundles import made_once
-from tests.models import tiny_model
 from tests.native.conftest import compile_core
 from tests.native.core_lab import METHODS, Core, States, tiny_core_bundle
+from tests.support.bundles import made_once
+from tests.support.models import tiny_model
 
 __all__ = ["tiny_core_bundle"]
 

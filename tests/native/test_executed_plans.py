@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from tests.checks import count, full, new_seed, record_check
 from tests.native.conftest import compile_core
+from tests.support.checks import count, full, new_seed, record_check
 from tests.unit.plan.test_kinds import ALLOWED
 
 pytestmark = pytest.mark.xdist_group("executed_plans")

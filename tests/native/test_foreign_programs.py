@@ -24,11 +24,11 @@ import pytest
 from bespoke import PersonalModel
 from bespoke.bundle.manifest import Manifest
 from bespoke.bundle.reader import open_bundle
-from tests.checks import count, new_seed, record_check
-from tests.foreign import DTYPES, Signature, Tensors, foreign
 from tests.malformed_bundles.test_hostile_folders import edit
 from tests.native.core_lab import Core, tiny_core_bundle
 from tests.native.lab_process import end
+from tests.support.checks import count, new_seed, record_check
+from tests.support.foreign import DTYPES, Signature, Tensors, foreign
 from tests.unit.personal_model.tiny import add_numbers
 
 __all__ = ["tiny_core_bundle"]

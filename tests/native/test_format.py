@@ -19,8 +19,8 @@ from bespoke.errors import BespokeError, BundleError, BundleVersionError, Config
 from bespoke.format.tensors import tensors_from_buffer, write_arrays
 from bespoke.plan.read import read_plan
 from bespoke.reference.code import read_code
-from tests.bundles import stories_bundle
 from tests.native.format_lab import BUILDS, CoreReader, build_of, code_document, refused, without
+from tests.support.bundles import stories_bundle
 from tests.unit.bundle import test_manifest
 from tests.unit.bundle.example import write_example
 from tests.unit.bundle.test_manifest import as_bytes, edits, instance, later_fields, of_1_0, schema_fields

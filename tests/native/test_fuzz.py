@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.checks import few_of
 from tests.native.conftest import SOURCE
 from tests.native.fuzz_corpus import TARGETS, write_corpus
+from tests.support.checks import few_of
 
 SECONDS = int(os.environ.get("BESPOKE_FUZZ_SECONDS", "60"))
 # What a target reads, for the figures: other files of src/format are not its business.

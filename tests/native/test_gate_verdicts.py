@@ -12,8 +12,8 @@ import pytest
 
 from bespoke import PersonalModel
 from tests.benchmarks.test_recipes import LABELS, by_label, labelled
-from tests.bundles import made_once
-from tests.nonsense import build
+from tests.support.bundles import made_once
+from tests.support.nonsense import build
 from tests.unit.personal_model.tiny import split_of
 
 PER_LABEL = 12

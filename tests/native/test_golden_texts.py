@@ -20,8 +20,8 @@ from bespoke.core import finding, run
 from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_file import write_tokenizer_file
 from bespoke.errors import BundleError, GoldenMismatch
-from tests.bundles import drop_later_fields
 from tests.native.test_loop_golden import edited
+from tests.support.bundles import drop_later_fields
 from tests.unit.golden.bundles import build, changed, rewrite_manifest, tensors
 
 pytestmark = pytest.mark.xdist_group("golden_texts")  # one process builds the bundle

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.checks import few_rows_of
 from tests.native.conftest import SOURCE
+from tests.support.checks import few_rows_of
 
 BY = ("core", "portable", "processor")
 LENGTHS = (*range(131), 191, 192, 193, 4096, 100_003)  # every place in a block of 64, and more than one piece

@@ -18,9 +18,9 @@ from bespoke.core import finding
 from bespoke.core.handle import Place
 from bespoke.core.runtime import CoreRuntime
 from bespoke.errors import DiskFull, Unavailable
-from tests.bundles import made_once
-from tests.checks import record_check
-from tests.reading import select
+from tests.support.bundles import made_once
+from tests.support.checks import record_check
+from tests.support.reading import select
 
 pytestmark = [
     pytest.mark.slow,

@@ -19,8 +19,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.checks import few_of
-from tests.faulty import FAIL, FAIL_FROM, KILL_AFTER, KILL_BEFORE, KILL_TORN
 from tests.native.core_lab import (
     JOURNALED,
     METHODS,
@@ -35,7 +33,9 @@ from tests.native.core_lab import (
     tiny_core_bundle,
     undisturbed,
 )
-from tests.statuses import STATUS
+from tests.support.checks import few_of
+from tests.support.faulty import FAIL, FAIL_FROM, KILL_AFTER, KILL_BEFORE, KILL_TORN
+from tests.support.statuses import STATUS
 
 __all__ = ["faults_library", "tiny_core_bundle", "undisturbed"]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from bespoke.core import finding
-from tests.bundles import tiny_core_bundle
 from tests.kill.conftest import faults, new_place
 from tests.kill.inside import Kills
 from tests.kill.test_inside import drawn
+from tests.support.bundles import tiny_core_bundle
 
 __all__ = ["faults", "tiny_core_bundle"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bespoke import PersonalModel
 from tests.native.core_lab import Core, tiny_core_bundle
-from tests.statuses import STATUS
+from tests.support.statuses import STATUS
 from tests.unit.personal_model.tiny import add_numbers
 
 __all__ = ["tiny_core_bundle"]

@@ -16,7 +16,7 @@ from bespoke.rules.batches import BatchCursor, CursorState, evaluation_batches
 from bespoke.rules.noise import noise
 from tests.conformance.make_batches import as_json
 from tests.native.core_store import CoreStore
-from tests.reading import rows_of_split
+from tests.support.reading import rows_of_split
 from tests.unit.rules.test_noise import ulps
 from tests.unit.state.states import BASE, SHAPES, token_row
 

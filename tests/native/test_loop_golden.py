@@ -17,8 +17,8 @@ from bespoke import Lora, Personalizer, Training
 from bespoke.bundle.reader import open_bundle
 from bespoke.errors import BespokeError, PlanError
 from bespoke.golden.prover import verify_bundle
-from tests.bundles import drop_later_fields
-from tests.models import tiny_model
+from tests.support.bundles import drop_later_fields
+from tests.support.models import tiny_model
 from tests.unit.golden.bundles import changed, document, rewrite_manifest, tensors
 
 pytestmark = pytest.mark.slow  # a bundle of its own; the fast tests verify theirs in test_parity.py

@@ -20,9 +20,9 @@ from bespoke.config import Linear
 from bespoke.core import finding
 from bespoke.errors import AdapterError, BundleError, StateError
 from bespoke.golden.prover import verify_bundle
-from tests.bundles import made_once
-from tests.models import dequantized_reference, masked_loss, tiny_model
 from tests.native.test_parity import bundle_of, compare, examples, replay
+from tests.support.bundles import made_once
+from tests.support.models import dequantized_reference, masked_loss, tiny_model
 from tests.unit.golden.bundles import changed, rewrite_manifest, tensors
 
 SIZES = {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}

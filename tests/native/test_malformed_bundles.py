@@ -25,10 +25,10 @@ from bespoke.bundle.stored_zip import write_zip
 from bespoke.errors import BespokeError, BundleError, PlanError, SignatureError
 from bespoke.format.tensors import tensors_from_buffer
 from bespoke.reference.code import read_code
-from tests.bundles import stories_bundle
 from tests.malformed_bundles import test_hostile_folders as hostile
 from tests.malformed_bundles.test_flipped_bytes import flips, header_bytes
 from tests.native.format_lab import BUILDS, CoreReader, build_of, code_document, refused
+from tests.support.bundles import stories_bundle
 from tests.unit.bundle.example import replace_manifest, write_example
 from tests.unit.bundle.test_manifest import HOSTILE_NAMES
 from tests.unit.plan.test_verify import Sample

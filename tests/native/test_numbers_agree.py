@@ -18,9 +18,9 @@ from bespoke.bundle.manifest import Manifest
 from bespoke.bundle.reader import open_bundle
 from bespoke.errors import BespokeError
 from bespoke.reference.train import train
-from tests.checks import few_of
 from tests.native.core_lab import tiny_core_bundle
-from tests.reading import rows_of_split
+from tests.support.checks import few_of
+from tests.support.reading import rows_of_split
 from tests.unit.personal_model.tiny import add_numbers, changed, with_general
 
 __all__ = ["tiny_core_bundle"]

@@ -24,11 +24,11 @@ from bespoke.core import finding, library
 from bespoke.core.handle import Handle, Place
 from bespoke.errors import AdapterError, BundleError, StateError
 from bespoke.golden.prover import verify_bundle
-from tests.bundles import made_once
-from tests.models import dequantized_reference, masked_loss, tiny_model
 from tests.native.test_lora_targets import ASKED, comes_back_and_is_the_same_in_peft
 from tests.native.test_parity import bundle_of, compare, examples, replay
-from tests.oracle import trained_alike
+from tests.support.bundles import made_once
+from tests.support.models import dequantized_reference, masked_loss, tiny_model
+from tests.support.oracle import trained_alike
 from tests.unit.golden.bundles import changed, rewrite_manifest, tensors
 
 SIZES = {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}

@@ -18,10 +18,10 @@ import pytest
 
 from bespoke import Lora, Personalizer, PersonalModel, Training
 from bespoke.core import finding
-from tests.models import TINY_FAMILIES, tiny_model
 from tests.native.core_lab import tiny_core_bundle
-from tests.oracle import replayed, trained_alike
-from tests.reading import accepted, journal
+from tests.support.models import TINY_FAMILIES, tiny_model
+from tests.support.oracle import replayed, trained_alike
+from tests.support.reading import accepted, journal
 
 __all__ = ["tiny_core_bundle"]
 

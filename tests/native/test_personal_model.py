@@ -19,11 +19,11 @@ from bespoke.bundle.reader import open_bundle
 from bespoke.core import child, finding, limit
 from bespoke.errors import BudgetExceeded, ConfigError, DataError, MissingDependency, StateLocked
 from bespoke.reference.evaluate import evaluate
-from tests.checks import few_of
-from tests.locked import locked_by_a_trainer
 from tests.native.core_lab import METHODS, STEPS, tiny_core_bundle
-from tests.oracle import expected_of
-from tests.reading import accepted, rows_of_split
+from tests.support.checks import few_of
+from tests.support.locked import locked_by_a_trainer
+from tests.support.oracle import expected_of
+from tests.support.reading import accepted, rows_of_split
 from tests.unit.cli.commands import bespoke
 from tests.unit.personal_model.tiny import add_numbers, numbers, with_general
 

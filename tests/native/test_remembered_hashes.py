@@ -21,7 +21,7 @@ from bespoke.core.handle import Place
 from bespoke.core.runtime import CoreRuntime
 from bespoke.errors import BundleError
 from tests.native.core_lab import tiny_core_bundle
-from tests.reading import read_state
+from tests.support.reading import read_state
 from tests.unit.personal_model.tiny import add_numbers
 
 __all__ = ["tiny_core_bundle"]

@@ -14,7 +14,7 @@ import pytest
 
 from bespoke.errors import GenerationError
 from bespoke.rules.sampling import choose_token
-from tests.checks import count, new_seed, record_check
+from tests.support.checks import count, new_seed, record_check
 
 DRAWS, VOCABULARY = 20_000, 211
 GREEDY = {"temperature": 0.0, "top_p": 1.0, "top_k": 0, "seed": 0, "position": 0}

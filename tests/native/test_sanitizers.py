@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from bespoke import Lora, Personalizer, PersonalModel, Training
-from tests.bundles import shakespeare
 from tests.native.conftest import sanitized_core
-from tests.statuses import STATUS
+from tests.support.bundles import shakespeare
+from tests.support.statuses import STATUS
 
 pytestmark = pytest.mark.slow
 # ExecuTorch and XNNPACK keep memory for the life of the process: it is no leak of the core.

@@ -16,10 +16,10 @@ import torch
 
 from bespoke import Personalizer, PersonalModel, Training
 from bespoke.errors import DataError, GenerationError
-from tests.bundles import made_once
-from tests.checks import few_of, new_seed
-from tests.models import dequantized_reference, tiny_model
 from tests.native.test_sessions import CLEAR
+from tests.support.bundles import made_once
+from tests.support.checks import few_of, new_seed
+from tests.support.models import dequantized_reference, tiny_model
 
 pytestmark = pytest.mark.xdist_group("session_texts")  # one process reads the tokenizer
 CONTEXT = 512

@@ -24,9 +24,9 @@ from bespoke.errors import BespokeError, BudgetExceeded, Busy, DataError, Genera
 from bespoke.reference.exported import exported_adapter
 from bespoke.reference.generate import generate
 from bespoke.session import Session
-from tests.bundles import made_once
-from tests.checks import full, new_seed, record_check
-from tests.models import EACH_FAMILY, dequantized_reference, tiny_model
+from tests.support.bundles import made_once
+from tests.support.checks import full, new_seed, record_check
+from tests.support.models import EACH_FAMILY, dequantized_reference, tiny_model
 from tests.unit.personal_model.tiny import state_bits
 
 pytestmark = pytest.mark.xdist_group("sessions")

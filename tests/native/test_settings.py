@@ -14,8 +14,8 @@ from bespoke import Lora, Personalizer, PersonalModel, Training
 from bespoke.core import finding
 from bespoke.core.child import run
 from bespoke.errors import ConfigError
-from tests.models import tiny_model
 from tests.native.core_lab import tiny_core_bundle
+from tests.support.models import tiny_model
 from tests.unit.cli.commands import bespoke
 from tests.unit.personal_model.tiny import add_numbers, numbers
 

@@ -18,8 +18,8 @@ from bespoke.bundle.reader import open_bundle
 from bespoke.core import finding
 from bespoke.errors import BudgetExceeded
 from bespoke.golden.prover import verify_bundle
-from tests.bundles import made_once, shakespeare
-from tests.reading import newest_run, slot
+from tests.support.bundles import made_once, shakespeare
+from tests.support.reading import newest_run, slot
 
 STEPS = 24
 METHODS = {"mesp": {"learning_rate": 1e-3}, "mezo": {"learning_rate": 1e-4, "epsilon": 1e-3}}

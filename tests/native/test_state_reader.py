@@ -9,9 +9,9 @@ import pytest
 
 from bespoke import PersonalModel
 from bespoke.core import finding
-from tests.bundles import tiny_core_bundle
-from tests.checks import few_rows_of
-from tests.reading import read_state
+from tests.support.bundles import tiny_core_bundle
+from tests.support.checks import few_rows_of
+from tests.support.reading import read_state
 from tests.unit.cli.commands import bespoke
 from tests.unit.personal_model.tiny import add_numbers
 

@@ -19,8 +19,8 @@ from bespoke.errors import AdapterError, BespokeError, ConfigError, DataError, S
 from bespoke.model.special_tokens import special_token_settings
 from bespoke.rules.records import AddedExample, ExampleInfo, Forgotten, Version
 from bespoke.rules.report import Evaluation
-from tests.bundles import made_once, tiny_core_bundle
-from tests.reading import read_state
+from tests.support.bundles import made_once, tiny_core_bundle
+from tests.support.reading import read_state
 from tests.unit.golden.bundles import build
 
 __all__ = ["tiny_core_bundle"]

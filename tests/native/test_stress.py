@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from tests.bundles import tiny_core_bundle
-from tests.checks import full, new_seed, record_check
 from tests.native.conftest import sanitized_core
-from tests.reading import read_state
+from tests.support.bundles import tiny_core_bundle
+from tests.support.checks import full, new_seed, record_check
+from tests.support.reading import read_state
 
 __all__ = ["tiny_core_bundle"]
 

@@ -16,7 +16,7 @@ import pytest
 from bespoke import PersonalModel
 from tests.native.conftest import sanitized_core
 from tests.native.core_lab import tiny_core_bundle
-from tests.statuses import STATUS
+from tests.support.statuses import STATUS
 from tests.unit.personal_model.tiny import add_numbers
 
 __all__ = ["tiny_core_bundle"]

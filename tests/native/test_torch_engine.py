@@ -23,12 +23,12 @@ from bespoke.core import engine_table, finding
 from bespoke.core.torch_engine import TorchEngine
 from bespoke.errors import BespokeError, BudgetExceeded, BundleError, PlanError
 from bespoke.reference import train as reference
-from tests.checks import few_of, few_rows_of
 from tests.conftest import REPOSITORY
 from tests.malformed_bundles.test_hostile_folders import edit
 from tests.native.core_lab import METHODS, STEPS, States, tiny_core_bundle
 from tests.native.torch_lab import train
-from tests.reading import rows_of_split
+from tests.support.checks import few_of, few_rows_of
+from tests.support.reading import rows_of_split
 
 __all__ = ["tiny_core_bundle"]
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from bespoke import Lora, Personalizer, Training
-from tests.bundles import shakespeare, write_jsonl
 from tests.conftest import REPOSITORY
 from tests.native.test_third_party import SOURCES
+from tests.support.bundles import shakespeare, write_jsonl
 
 pytestmark = pytest.mark.slow
 

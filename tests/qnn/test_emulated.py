@@ -21,12 +21,12 @@ from bespoke.core.answers import Generation
 from bespoke.core.handle import Handle, Place
 from bespoke.core.runtime import CoreRuntime
 from bespoke.testing import check_target
-from tests.bundles import made_once
-from tests.checks import record_check
-from tests.full_size import full_size_folder
-from tests.models import tiny_model
 from tests.qnn import emulator
-from tests.reading import select
+from tests.support.bundles import made_once
+from tests.support.checks import record_check
+from tests.support.full_size import full_size_folder
+from tests.support.models import tiny_model
+from tests.support.reading import select
 
 pytestmark = [
     pytest.mark.slow,

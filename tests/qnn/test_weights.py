@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch.nn.functional import linear
 
-from tests.checks import record_check
 from tests.qnn import emulator
+from tests.support.checks import record_check
 
 pytest.importorskip("executorch")
 

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from bespoke import Lora, Personalizer, Training
-from tests.models import QUANTIZED_LINEARS
 from tests.real_model.decoded import decoded_model
+from tests.support.models import QUANTIZED_LINEARS
 
 RANK, ALPHA = 8, 16
 QUESTION, ANSWER = "Where do I work?", "You work at the harbour library in Bergen."

@@ -11,7 +11,7 @@ import torch
 from safetensors.numpy import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from tests.models import QUANTIZED_LINEARS
+from tests.support.models import QUANTIZED_LINEARS
 
 OF_ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm")
 LLAMA_NORMS = {"input_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}

@@ -12,9 +12,9 @@ import torch
 
 import bespoke
 from bespoke import PersonalModel
-from tests.checks import record_check
-from tests.llama_cpp_lab import LlamaCpp
 from tests.real_model.conftest import RealModel
+from tests.support.checks import record_check
+from tests.support.llama_cpp_lab import LlamaCpp
 from tests.unit.adapter.test_other_engines import for_mlx_lm
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("real model")]

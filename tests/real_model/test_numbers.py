@@ -15,10 +15,10 @@ import torch
 from safetensors.numpy import load_file
 
 from bespoke import PersonalModel
-from tests.checks import record_check
-from tests.models import in_float64, rope_of
-from tests.reading import newest_run, slot
 from tests.real_model.conftest import RealModel
+from tests.support.checks import record_check
+from tests.support.models import in_float64, rope_of
+from tests.support.reading import newest_run, slot
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("real model")]
 

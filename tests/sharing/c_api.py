@@ -15,9 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.c_structs import Bundle, Error, made, parts_of, text
 from tests.native.lab_process import end
 from tests.sharing import outside
+from tests.support.c_structs import Bundle, Error, made, parts_of, text
 
 
 class CModel:

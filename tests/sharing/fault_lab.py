@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bespoke import PersonalModel
-from tests.faulty import NEVER, faults, in_child
+from tests.support.faulty import NEVER, faults, in_child
 from tests.unit.personal_model.tiny import numbers
 
 

@@ -16,10 +16,10 @@ from safetensors.numpy import load_file
 
 from bespoke import PersonalModel
 from bespoke.errors import StateError
-from tests.checks import count, record_check
 from tests.sharing import outside
 from tests.sharing.c_api import CModel
 from tests.sharing.lab import Changer, processes
+from tests.support.checks import count, record_check
 from tests.unit.personal_model.tiny import add_numbers, numbers
 
 PROMPT = [40, 41, 42]

@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 
 from bespoke import PersonalModel
-from tests.checks import count, few_of, record_check
 from tests.conftest import REPOSITORY
-from tests.faulty import FAIL, FAIL_FROM, NEVER
 from tests.native.core_lab import faults_library
 from tests.sharing import outside
 from tests.sharing.c_api import CModel
+from tests.support.checks import count, few_of, record_check
+from tests.support.faulty import FAIL, FAIL_FROM, NEVER
 from tests.unit.personal_model.tiny import add_numbers
 
 __all__ = ["faults_library"]

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from bespoke import PersonalModel
-from tests.checks import count, new_seed, record_check
 from tests.sharing import outside
 from tests.sharing.c_api import CModel
 from tests.sharing.lab import Adder, processes
+from tests.support.checks import count, new_seed, record_check
 from tests.unit.personal_model.tiny import add_numbers
 
 MANY = [f"kept-{number}" for number in range(40)]

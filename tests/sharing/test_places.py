@@ -15,9 +15,9 @@ import pytest
 from bespoke import PersonalModel
 from bespoke.bundle.reader import open_bundle
 from bespoke.errors import BespokeError, BundleError, SignatureError
-from tests.checks import few_of
 from tests.sharing import outside
 from tests.sharing.c_api import CModel
+from tests.support.checks import few_of
 from tests.unit.cli.commands import bespoke
 from tests.unit.personal_model.tiny import add_numbers, changed, other_base
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bespoke import Lora, Personalizer, Training
-from tests.bundles import made_once
-from tests.models import tiny_model
+from tests.support.bundles import made_once
+from tests.support.models import tiny_model
 from tests.unit.personal_model.tiny import changed, other_base
 
 BEGIN, END = 256, 257  # special tokens, after the 256 bytes

@@ -8,9 +8,9 @@ import re
 import struct
 from pathlib import Path
 
-from tests.reading import read_state, select_all
 from tests.stress.bundles import NAMES
 from tests.stress.oracle import Learned
+from tests.support.reading import read_state, select_all
 
 _PARTIAL = re.compile(r"\..*\.(partial|old)")
 _TENSORS = {"peft": "adapter_model.safetensors", "mlx": "adapters.safetensors"}

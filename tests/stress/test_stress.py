@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.checks import full, new_seed, record_check
 from tests.kill.conftest import new_place
 from tests.stress.bundles import two_bundles
 from tests.stress.stress import Stress
+from tests.support.checks import full, new_seed, record_check
 
 __all__ = ["two_bundles"]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import checks
 from tests.conftest import REPOSITORY
+from tests.support import checks
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_a_fast_run_counts_a_hundredth_and_leaves_the_page_alone(page: Path, mon
 
 def test_processes_that_write_at_once_lose_no_row(page: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from tests.checks import record_check\n"
+        "import sys; from pathlib import Path; from tests.support.checks import record_check\n"
         "for n in range(5): record_check(f'{sys.argv[1]}{n}', {'done': n}, n, Path(sys.argv[2]))"
     )
     writers = [subprocess.Popen([sys.executable, "-c", code, name, str(page)], cwd=REPOSITORY) for name in "abc"]

@@ -21,7 +21,7 @@ import pytest
 
 from bespoke import errors
 from bespoke.errors import BespokeError, ConfigError
-from tests.checks import few_of
+from tests.support.checks import few_of
 from tests.unit.bundle.example import write_example
 from tests.unit.state.states import BASE, fill, open_state, slot_tensors
 
@@ -184,7 +184,7 @@ def _disk_that_fills_up(folder: Path, monkeypatch: Monkey) -> None:
 
 def _more_than_the_limit(folder: Path, monkeypatch: Monkey) -> None:
     from bespoke import Lora, Personalizer, PersonalModel, Training
-    from tests.models import tiny_model
+    from tests.support.models import tiny_model
 
     lora, training = Lora(rank=2), Training(sequence_lengths=(16,))
     personalizer = Personalizer(

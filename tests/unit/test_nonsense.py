@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.checks import count, full, new_seed, record_check
-from tests.nonsense import build, verdicts
+from tests.support.checks import count, full, new_seed, record_check
+from tests.support.nonsense import build, verdicts
 
 SEEDS = 50
 FROM_THE_BASE = 2  # verdicts: on words, and on shuffled letters

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bespoke import PersonalModel
-from tests.bundles import stories_bundle
-from tests.personas import messages
+from tests.support.bundles import stories_bundle
+from tests.support.personas import messages
 
 __all__ = ["stories_bundle"]
 

@@ -19,7 +19,7 @@ from bespoke.core import finding
 from bespoke.errors import BundleError
 from bespoke.testing import check_target
 from tests.apple.coreml.test_plans import TENSORS, answered, build, example, numbers, opened_core, trained
-from tests.bundles import drop_fields_of_1_4, made_once
+from tests.support.bundles import drop_fields_of_1_4, made_once
 from tests.unit.golden.bundles import rewrite_manifest
 
 pytestmark = pytest.mark.apple

@@ -26,10 +26,10 @@ from bespoke.errors import BundleError
 from bespoke.reference.train import train as reference_train
 from bespoke.testing import TargetEngine
 from bespoke.testing.mil import read_spec
-from tests.bundles import CORE_JOURNALED, CORE_METHODS, made_once
-from tests.checks import few_of
-from tests.models import tiny_model
-from tests.reading import rows_of_split, select
+from tests.support.bundles import CORE_JOURNALED, CORE_METHODS, made_once
+from tests.support.checks import few_of
+from tests.support.models import tiny_model
+from tests.support.reading import rows_of_split, select
 
 pytestmark = [
     pytest.mark.apple,

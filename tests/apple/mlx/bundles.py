@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from bespoke import Lora, Personalizer, PersonalModel, Training
-from tests.bundles import made_once
-from tests.models import tiny_model
+from tests.support.bundles import made_once
+from tests.support.models import tiny_model
 
 FAMILIES = {"llama": "plain", "qwen2": "Qwen-like", "gemma3_text": "Gemma-like"}
 LENGTH, CONTEXT, STEPS = 24, 160, 20

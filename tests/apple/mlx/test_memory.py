@@ -19,9 +19,9 @@ from bespoke_plugins.targets.mlx.vendor import load_mlx
 from tests.apple.mlx.bundles import add_examples
 from tests.apple.mlx.engine import NOT_BUILT, engine_library
 from tests.apple.mlx.watching import Watch
-from tests.bundles import made_once
-from tests.checks import record_check
-from tests.models import tiny_model
+from tests.support.bundles import made_once
+from tests.support.checks import record_check
+from tests.support.models import tiny_model
 
 load_mlx()
 

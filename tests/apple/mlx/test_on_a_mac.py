@@ -13,7 +13,7 @@ import pytest
 from bespoke.core import find
 from tests.apple.mlx.engine import NOT_BUILT, engine_library
 from tests.apple.mlx.vectors import STEPS, write_vectors
-from tests.bundles import made_once
+from tests.support.bundles import made_once
 
 pytestmark = pytest.mark.skipif(engine_library() is None, reason=NOT_BUILT)
 SCRIPT = Path(__file__).with_name("on_a_mac") / "run_bundles.py"

@@ -16,9 +16,9 @@ from bespoke_plugins.targets.mlx import MlxOptions
 from tests.apple.mlx.bundles import add_examples, bundle_of
 from tests.apple.mlx.engine import LIBRARY, NOT_BUILT, engine_library
 from tests.apple.mlx.graphs import graphs_of
-from tests.checks import record_check
 from tests.native.conftest import ROOT, SOURCE
 from tests.native.core_lab import Core
+from tests.support.checks import record_check
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(engine_library() is None, reason=NOT_BUILT)]
 RUNS = 200

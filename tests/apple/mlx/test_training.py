@@ -24,11 +24,11 @@ from bespoke.session import Session
 from tests.apple.mlx.bundles import CONTEXT, FAMILIES, STEPS, add_examples, bundle_of
 from tests.apple.mlx.engine import NOT_BUILT, engine_library
 from tests.apple.mlx.watching import Watch
-from tests.checks import record_check
 from tests.native.core_lab import Core
 from tests.native.test_parity import farthest
-from tests.oracle import run_of, trained_alike
-from tests.reading import accepted, journal, rows_of_run
+from tests.support.checks import record_check
+from tests.support.oracle import run_of, trained_alike
+from tests.support.reading import accepted, journal, rows_of_run
 
 pytestmark = [
     pytest.mark.skipif(engine_library() is None, reason=NOT_BUILT),
@@ -127,7 +127,7 @@ def test_a_journal_of_mezo_is_what_the_reference_finds_and_makes(bundle: Path, f
 YARDSTICK = """
 import sys; sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from tests.oracle import trained_alike
+from tests.support.oracle import trained_alike
 print(*map(repr, trained_alike(Path(sys.argv[2]), Path(sys.argv[3])).losses))
 """
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from bespoke.config import LINEARS
-from tests.models import dequantized_reference, masked_loss
+from tests.support.models import dequantized_reference, masked_loss
 
 VOCABULARY, LENGTH = 131, 14
 EVERY = list(LINEARS)

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from bespoke import PersonalModel
 from bespoke.errors import AdapterError
-from tests.checks import few_of
+from tests.support.checks import few_of
 from tests.unit.adapter.codes import LARGEST
 from tests.unit.personal_model.tiny import add_numbers, tiny_bundle, tiny_folder
 

@@ -18,8 +18,8 @@ from safetensors.numpy import load_file, save_file
 
 from bespoke import Lora, Personalizer, PersonalModel, Training
 from bespoke.errors import AdapterError
-from tests.bundles import made_once
-from tests.models import dequantized_reference, tiny_model
+from tests.support.bundles import made_once
+from tests.support.models import dequantized_reference, tiny_model
 from tests.unit.adapter.kinds import ASKED, EVERY, ROWS, Kind, kinds, loss_of, made_by_peft
 from tests.unit.adapter.test_other_engines import for_mlx_lm
 

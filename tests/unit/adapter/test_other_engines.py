@@ -15,9 +15,9 @@ from safetensors.numpy import load_file
 
 from bespoke import PersonalModel
 from bespoke.errors import AdapterError, ConfigError
-from tests.gguf_files import LINEARS, permuted
-from tests.models import dequantized_reference
 from tests.native.test_sessions import VOCABULARY, family, folder
+from tests.support.gguf_files import LINEARS, permuted
+from tests.support.models import dequantized_reference
 
 __all__ = ["family", "folder"]
 

@@ -23,7 +23,7 @@ from bespoke.config import LINEARS, Linear, Lora
 from bespoke.errors import AdapterError
 from bespoke.model.architecture import ModelConfig
 from bespoke.model.families import read_config
-from tests.models import TINY_FAMILIES, tiny_model
+from tests.support.models import TINY_FAMILIES, tiny_model
 from tests.unit.adapter.codes import CONFIG, LARGEST, WEIGHTS, Code
 from tests.unit.model.test_convert import tiny_multimodal
 

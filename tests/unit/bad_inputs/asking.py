@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any, Self
 
-from tests.checks import REPOSITORY
+from tests.support.checks import REPOSITORY
 
 HANG_SECONDS = 300  # far more than any call takes on a busy machine: who waits for a pipe waits for ever
 

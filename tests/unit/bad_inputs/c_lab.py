@@ -11,7 +11,7 @@ import json
 import sys
 from typing import Any
 
-from tests.c_structs import Bundle, Call, Error, Example, Options, Training, made, parts_of, text
+from tests.support.c_structs import Bundle, Call, Error, Example, Options, Training, made, parts_of, text
 
 library = c.CDLL(sys.argv[1])
 bundle, state = sys.argv[2].encode(), sys.argv[3].encode()

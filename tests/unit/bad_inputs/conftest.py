@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from bespoke import PersonalModel
-from tests.bundles import stories_bundle, write_jsonl
-from tests.read_once import programs_read_once  # noqa: F401
+from tests.support.bundles import stories_bundle, write_jsonl
+from tests.support.read_once import programs_read_once  # noqa: F401
 
 __all__ = ["stories_bundle"]
 

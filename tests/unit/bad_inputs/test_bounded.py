@@ -12,7 +12,7 @@ import pytest
 
 from bespoke import errors
 from bespoke.errors import MAX_PART_BYTES, BespokeError, ConfigError, printable
-from tests.checks import full
+from tests.support.checks import full
 from tests.unit.bad_inputs.asking import Lab
 
 MOST_BYTES = 8000  # of a whole error

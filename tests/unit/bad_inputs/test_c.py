@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from bespoke.core import find
-from tests.checks import REPOSITORY
-from tests.statuses import STATUS
+from tests.support.checks import REPOSITORY
+from tests.support.statuses import STATUS
 from tests.unit.bad_inputs.conftest import Place
 
 NEWER = "Set struct_size to sizeof, and use a library that is as new as the header."

@@ -15,7 +15,7 @@ from pydantic import Field
 from bespoke.bundle.manifest import Manifest
 from bespoke.bundle.manifest_document import manifest_bytes, manifest_schema, read_manifest
 from bespoke.errors import BundleError, BundleVersionError
-from tests.bundles import drop_fields_of_1_4, drop_fields_of_1_5
+from tests.support.bundles import drop_fields_of_1_4, drop_fields_of_1_5
 from tests.unit.bundle.example import write_example
 
 

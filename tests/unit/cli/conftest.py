@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bespoke.bundle.signature import generate_key
-from tests.bundles import shakespeare, write_jsonl
-from tests.read_once import programs_read_once  # noqa: F401
+from tests.support.bundles import shakespeare, write_jsonl
+from tests.support.read_once import programs_read_once  # noqa: F401
 from tests.unit.cli.commands import Answer, bespoke
 from tests.unit.ui.pages import browser, bundle, notes, page, state  # noqa: F401
 

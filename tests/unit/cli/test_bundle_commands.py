@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bespoke.bundle.reader import open_bundle
-from tests.models import tiny_model
+from tests.support.models import tiny_model
 from tests.unit.cli.commands import bespoke
 from tests.unit.cli.conftest import Built
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from bespoke import PersonalModel
-from tests.bundles import stories_bundle
 from tests.native.test_session_texts import folder
+from tests.support.bundles import stories_bundle
 from tests.unit.cli.commands import bespoke
 
 __all__ = ["folder", "stories_bundle"]

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from bespoke import PersonalModel
-from tests.locked import locked_by_a_trainer
+from tests.support.locked import locked_by_a_trainer
 from tests.unit.cli.commands import bespoke
 from tests.unit.cli.conftest import Built, Trained
 

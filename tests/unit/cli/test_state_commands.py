@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.locked import locked_by_a_trainer
+from tests.support.locked import locked_by_a_trainer
 from tests.unit.cli.commands import Answer, bespoke
 from tests.unit.cli.conftest import Built, Trained
 

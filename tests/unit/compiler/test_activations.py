@@ -20,7 +20,7 @@ from bespoke.model.checkpoint import Checkpoint
 from bespoke.model.families import read_config
 from bespoke.model.quantize import dequantize, quantize
 from bespoke.model.spec import ModelSpec
-from tests.models import EACH_FAMILY, mean_squares, reference_dequantize, tiny_model
+from tests.support.models import EACH_FAMILY, mean_squares, reference_dequantize, tiny_model
 
 
 def spec(folder: Path) -> ModelSpec:

@@ -24,8 +24,8 @@ from bespoke.model.families import read_config
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.costs import TORCH_COSTS
 from bespoke.plan.instructions import Call, Plan
-from tests.checks import few_of
-from tests.models import tiny_config
+from tests.support.checks import few_of
+from tests.support.models import tiny_config
 
 WIDTH = 2048  # of the MLP: more than one slice of it may be chosen
 Planned = tuple[Plan, Tracer, ModelSpec]

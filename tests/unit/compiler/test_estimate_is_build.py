@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.bundles import shakespeare, write_jsonl
-from tests.models import copy_folder, tiny_model
+from tests.support.bundles import shakespeare, write_jsonl
+from tests.support.models import copy_folder, tiny_model
 from tests.unit.cli.commands import bespoke
 
 pytestmark = pytest.mark.xdist_group("estimates")  # no more than one of these builds at a time

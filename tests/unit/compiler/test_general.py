@@ -18,8 +18,8 @@ from bespoke.data.rows import TokenRows
 from bespoke.errors import DataError
 from bespoke.model.families import read_config
 from bespoke.model.spec import ModelSpec
-from tests.bundles import stories_bundle
-from tests.models import dequantized_reference, tiny_model
+from tests.support.bundles import stories_bundle
+from tests.support.models import dequantized_reference, tiny_model
 
 __all__ = ["stories_bundle"]
 

@@ -19,7 +19,7 @@ from bespoke.model.families import read_config
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.costs import Costs, Workspace
 from bespoke.plan.verify import verify
-from tests.models import tiny_config
+from tests.support.models import tiny_config
 
 pytestmark = pytest.mark.xdist_group("planner")  # one process plans every combination
 

@@ -22,7 +22,7 @@ from bespoke.model.families import read_config
 from bespoke.model.spec import ModelSpec
 from bespoke.plan.costs import Costs, Workspace
 from bespoke.plan.same_state import check_same_state
-from tests.models import tiny_config, tiny_model
+from tests.support.models import tiny_config, tiny_model
 
 LENGTH = 70
 MESP = ("mesp", LENGTH)

@@ -18,7 +18,7 @@ from bespoke.model.compressed_tensors import open_weights
 from bespoke.model.convert import convert
 from bespoke.model.families import read_config
 from bespoke.model.spec import ModelSpec
-from tests.models import TINY_FAMILIES, dequantized_reference, tiny_model
+from tests.support.models import TINY_FAMILIES, dequantized_reference, tiny_model
 
 
 @pytest.fixture

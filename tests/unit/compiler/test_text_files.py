@@ -17,7 +17,7 @@ from bespoke.data.tokenizer_file import write_tokenizer_file
 from bespoke.errors import DataError, ModelError
 from bespoke.golden.prover import verify_bundle
 from bespoke.model.special_tokens import special_token_settings
-from tests.models import tiny_model
+from tests.support.models import tiny_model
 from tests.unit.cli.commands import bespoke
 from tests.unit.golden.bundles import byte_level_bpe
 

@@ -22,7 +22,7 @@ from bespoke.data.template import compile_turns
 from bespoke.data.text import Tokenizer
 from bespoke.data.turns import Turns
 from bespoke.data.turns_check import check_trained_as_asked
-from tests.checks import few_of
+from tests.support.checks import few_of
 from tests.unit.data.templates import published_folder
 
 NAMES = {

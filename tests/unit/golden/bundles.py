@@ -16,7 +16,7 @@ import tokenizers
 from bespoke import Lora, Personalizer, Training
 from bespoke.format.json_strict import dumps_canonical
 from bespoke.format.tensors import map_tensors, write_arrays
-from tests.models import tiny_model
+from tests.support.models import tiny_model
 
 LENGTH = 12
 WORDS = "the cat sat on a mat and then it went home to sleep for a while because it was tired of sitting there"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bundles import made_once
+from tests.support.bundles import made_once
 from tests.unit.golden.bundles import build
 
 

@@ -16,8 +16,8 @@ from bespoke.golden.promises import GoldenMethod, Stepped, check_promise, steppe
 from bespoke.golden.prover import verify_bundle
 from bespoke.methods import CurvatureOptions, FirstOrderOptions, ZerothOrderOptions
 from bespoke.testing.rig import Case, planned
-from tests.bundles import made_once
-from tests.checks import few_rows_of
+from tests.support.bundles import made_once
+from tests.support.checks import few_rows_of
 from tests.unit.golden import outsiders
 from tests.unit.golden.bundles import build
 from tests.unit.plugins.installing import install

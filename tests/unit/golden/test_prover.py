@@ -20,7 +20,7 @@ from bespoke.data.tokenizer_file import write_tokenizer_file
 from bespoke.data.tokenizer_from_file import read_tokenizer_file
 from bespoke.errors import BespokeError, BundleError, GoldenMismatch, PlanError
 from bespoke.golden.prover import VerifyReport, verify_bundle
-from tests.checks import few_rows_of
+from tests.support.checks import few_rows_of
 from tests.unit.golden.bundles import LENGTH, build, changed, document, rewrite_manifest, tensors
 
 PLAN = f"plans/mebp-{LENGTH}.json"

@@ -29,7 +29,7 @@ from bespoke.model.spec import ModelSpec
 from bespoke.ops.load_program import load_program
 from bespoke.plan.instructions import Plan
 from bespoke.plan.read import read_plan
-from tests.models import TINY_FAMILIES, masked_loss, peft_reference, tiny_model
+from tests.support.models import TINY_FAMILIES, masked_loss, peft_reference, tiny_model
 from tests.unit.golden.bundles import LENGTH
 
 

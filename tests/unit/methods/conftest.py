@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-from tests.builders import builder, llama, one_thread
+from tests.support.builders import builder, llama, one_thread
 
 __all__ = ["builder", "llama", "one_thread"]

@@ -14,7 +14,7 @@ from bespoke.methods import backward
 from bespoke.methods.forward import attention_forward, attention_output, block_forward, mlp_forward
 from tests.gradients.eager import Cell, EagerBuilder, doubles
 from tests.gradients.harness import Base, random_adapter, random_batch, spec
-from tests.models import TINY_FAMILIES, tiny_model
+from tests.support.models import TINY_FAMILIES, tiny_model
 
 EXACT: dict[str, float] = {"rtol": 1e-10, "atol": 1e-10}
 LENGTH, ROWS, RANK = 11, 2, 3

@@ -12,7 +12,7 @@ from bespoke.config import Lora
 from bespoke.methods import head
 from bespoke.model.families import read_config
 from bespoke.model.spec import ModelSpec
-from tests.models import tiny_config
+from tests.support.models import tiny_config
 
 EXACT: dict[str, float] = {"rtol": 1e-10, "atol": 1e-12}
 VOCABULARY, HIDDEN = 131, 64

@@ -14,8 +14,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from bespoke.errors import ModelError, UnsupportedModel
 from bespoke.model.architecture import ModelConfig
 from bespoke.model.families import read_config
-from tests.full_size import PUBLISHED
-from tests.models import TINY_FAMILIES, tiny_config, tiny_model
+from tests.support.full_size import PUBLISHED
+from tests.support.models import TINY_FAMILIES, tiny_config, tiny_model
 
 
 def write(folder: Path, raw: dict[str, Any]) -> Path:

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from bespoke.errors import ModelError
 from bespoke.model.checkpoint import INDEX, SINGLE, Checkpoint
-from tests.models import tiny_model
+from tests.support.models import tiny_model
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

@@ -22,7 +22,7 @@ from bespoke.model.compressed_tensors import open_weights
 from bespoke.model.convert import convert
 from bespoke.model.families import read_config
 from bespoke.model.quantize import dequantize
-from tests.models import tiny_model
+from tests.support.models import tiny_model
 
 LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 WIDE = {"hidden_size": 64, "intermediate_size": 256, "num_hidden_layers": 1}

@@ -21,8 +21,8 @@ from bespoke.model.convert import base_sha256, combine_sha256, convert, file_sha
 from bespoke.model.families import read_config
 from bespoke.model.quantize import dequantize
 from bespoke.model.rope import rope_tables
-from tests.full_size import PUBLISHED, full_size_folder
-from tests.models import QUANTIZED_LINEARS, TINY_FAMILIES, reference_dequantize, tiny_model
+from tests.support.full_size import PUBLISHED, full_size_folder
+from tests.support.models import QUANTIZED_LINEARS, TINY_FAMILIES, reference_dequantize, tiny_model
 
 
 def matches(tensors: dict[str, np.ndarray], name: str, weight: torch.Tensor) -> None:
@@ -101,7 +101,7 @@ def test_text_part_of_a_model_with_images_is_found(tmp_path: Path) -> None:
 def tiny_multimodal(folder: Path) -> Any:
     from transformers import Gemma3Config, Gemma3ForConditionalGeneration
 
-    from tests.models import randomize, tiny_config
+    from tests.support.models import randomize, tiny_config
 
     vision = {
         "hidden_size": 32,

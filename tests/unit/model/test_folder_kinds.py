@@ -22,7 +22,7 @@ from bespoke.errors import BuildWarning, ModelError
 from bespoke.model.checkpoint import Checkpoint
 from bespoke.model.convert import sources_of
 from bespoke.model.families import read_config
-from tests.models import tiny_model
+from tests.support.models import tiny_model
 from tests.unit.cli.commands import bespoke
 
 SIZES = {

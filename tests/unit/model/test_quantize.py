@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bespoke.errors import ModelError
 from bespoke.model.quantize import codes_width, dequantize, groups_of, quantize
-from tests.models import reference_dequantize
+from tests.support.models import reference_dequantize
 
 
 @st.composite

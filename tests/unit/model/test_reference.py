@@ -12,7 +12,7 @@ import torch
 
 from bespoke.config import Lora
 from bespoke.model.families import read_config
-from tests.models import TINY_FAMILIES, dequantized_reference, masked_loss, peft_reference, tiny_model
+from tests.support.models import TINY_FAMILIES, dequantized_reference, masked_loss, peft_reference, tiny_model
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,8 @@ from bespoke.errors import ModelError
 from bespoke.model.architecture import RopeConfig
 from bespoke.model.families import read_config
 from bespoke.model.rope import rope_frequencies, rope_tables
-from tests.full_size import PUBLISHED
-from tests.models import tiny_config
+from tests.support.full_size import PUBLISHED
+from tests.support.models import tiny_config
 
 POSITIONS = 2048
 _LLAMA3 = {

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bespoke import PersonalModel
-from tests.read_once import programs_read_once  # noqa: F401
+from tests.support.read_once import programs_read_once  # noqa: F401
 from tests.unit.personal_model.tiny import add_numbers, tiny_bundle, tiny_folder  # noqa: F401
 
 torch.set_num_threads(1)

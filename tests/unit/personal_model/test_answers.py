@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from bespoke import PersonalModel
 from bespoke.errors import DataError, GenerationError
-from tests.bundles import shakespeare, stories_bundle
+from tests.support.bundles import shakespeare, stories_bundle
 from tests.unit.personal_model.conftest import Open
 from tests.unit.personal_model.tiny import CONTEXT
 

@@ -13,8 +13,8 @@ from bespoke import Lora, Personalizer, PersonalModel, Training
 from bespoke.bundle.reader import open_bundle
 from bespoke.errors import ConfigError, GenerationError
 from bespoke.golden.prover import verify_bundle
-from tests.bundles import drop_later_fields
-from tests.models import tiny_model
+from tests.support.bundles import drop_later_fields
+from tests.support.models import tiny_model
 from tests.unit.cli.commands import bespoke
 from tests.unit.golden.bundles import rewrite_manifest
 from tests.unit.personal_model.conftest import Open

@@ -15,7 +15,7 @@ import pytest
 from bespoke import PersonalModel
 from bespoke.errors import BudgetExceeded, DiskFull
 from bespoke.system.footprint import can_measure
-from tests.checks import few_of
+from tests.support.checks import few_of
 from tests.unit.personal_model.conftest import Open
 from tests.unit.personal_model.test_runs import after, answers
 from tests.unit.personal_model.tiny import METHODS, STEPS, add_numbers

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from bespoke import PersonalModel
-from tests import reading
-from tests.bundles import stories_bundle
+from tests.support import reading
+from tests.support.bundles import stories_bundle
 from tests.unit.cli.commands import bespoke
 
 __all__ = ["stories_bundle"]

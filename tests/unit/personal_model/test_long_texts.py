@@ -14,8 +14,8 @@ import tokenizers
 
 from bespoke import PersonalModel
 from bespoke.errors import DataError
-from tests import reading
-from tests.bundles import stories_bundle
+from tests.support import reading
+from tests.support.bundles import stories_bundle
 
 __all__ = ["stories_bundle"]
 

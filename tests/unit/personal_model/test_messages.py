@@ -15,8 +15,8 @@ import pytest
 from bespoke import Lora, Personalizer, PersonalModel, Training
 from bespoke.data.text import Tokenizer
 from bespoke.errors import DataError
-from tests import reading
-from tests.bundles import made_once
+from tests.support import reading
+from tests.support.bundles import made_once
 from tests.unit.cli.commands import bespoke
 from tests.unit.data import templates
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bespoke import Personalizer, PersonalModel, Training
-from tests import reading
+from tests.support import reading
 
 FACTS = [
     ("Who?", "Tom and his dog."),

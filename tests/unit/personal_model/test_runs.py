@@ -14,8 +14,8 @@ from bespoke import PersonalModel
 from bespoke.errors import ConfigError, DataError
 from bespoke.rules.report import Progress
 from bespoke.rules.schedule import learning_rate_at
-from tests import reading
-from tests.checks import few_of
+from tests.support import reading
+from tests.support.checks import few_of
 from tests.unit.personal_model.conftest import Open
 from tests.unit.personal_model.tiny import METHODS, POISON, STEPS, add_numbers, answering, numbers, poisoned
 

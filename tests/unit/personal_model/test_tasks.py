@@ -12,7 +12,7 @@ import pytest
 from bespoke import PersonalModel
 from bespoke.data.tasks import read_task
 from bespoke.errors import GenerationError
-from tests.bundles import stories_bundle
+from tests.support.bundles import stories_bundle
 
 __all__ = ["stories_bundle"]
 

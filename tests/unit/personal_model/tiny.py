@@ -24,8 +24,8 @@ from bespoke.data.rows import TokenRows
 from bespoke.format.tensors import write_arrays
 from bespoke.reference.exported import exported_adapter
 from bespoke.rules.batches import Row
-from tests.bundles import made_once
-from tests.models import tiny_model
+from tests.support.bundles import made_once
+from tests.support.models import tiny_model
 
 LENGTHS = (16,)
 CONTEXT = 100  # a chunk of 64, and too little room for another one

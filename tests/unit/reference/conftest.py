@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bespoke.bundle.reader import Bundle, open_bundle
-from tests.read_once import programs_read_once  # noqa: F401
+from tests.support.read_once import programs_read_once  # noqa: F401
 from tests.unit.personal_model.tiny import tiny_bundle, tiny_folder
 
 __all__ = ["tiny_bundle", "tiny_folder"]

@@ -17,7 +17,7 @@ from bespoke.reference.machine import AnsweringMachine, adapter_tensors
 from bespoke.reference.train import train
 from bespoke.rules.batches import evaluation_batches
 from bespoke.rules.sampling import choose_token
-from tests.models import masked_loss, peft_reference
+from tests.support.models import masked_loss, peft_reference
 from tests.unit.personal_model.tiny import ALPHA, CONTEXT, LENGTHS, RANK, VOCABULARY, number_rows
 
 CHUNK = 64

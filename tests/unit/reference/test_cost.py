@@ -18,7 +18,7 @@ from bespoke.plan.read import read_plan
 from bespoke.reference.graph_function import GraphFunction
 from bespoke.testing.rig import Case, planned
 from bespoke.testing.tiny import shared_tracer
-from tests.bundles import stories_bundle
+from tests.support.bundles import stories_bundle
 
 __all__ = ["stories_bundle"]
 

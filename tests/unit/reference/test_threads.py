@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.bundles import stories_bundle
 from tests.conftest import REPOSITORY
+from tests.support.bundles import stories_bundle
 
 __all__ = ["stories_bundle"]
 

@@ -15,9 +15,9 @@ import torch
 
 from bespoke.core import finding
 from bespoke.reference.torch_settings import computing
-from tests.bundles import made_once
 from tests.conftest import REPOSITORY
-from tests.torch_settings_lab import SET
+from tests.support.bundles import made_once
+from tests.support.torch_settings_lab import SET
 from tests.unit.personal_model.tiny import tiny_folder
 
 __all__ = ["tiny_folder"]
@@ -38,7 +38,7 @@ def results(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
         command = [
             sys.executable,
             "-m",
-            "tests.torch_settings_lab",
+            "tests.support.torch_settings_lab",
             tiny_folder / "bundle",
             tiny_folder / "model",
             folder,

@@ -14,7 +14,7 @@ from bespoke.errors import BundleError, ConfigError, DataError, PlanError
 from bespoke.reference.train import RunState, bundle_rows, replay, train
 from bespoke.rules.batches import CursorState
 from bespoke.rules.schedule import learning_rate_at
-from tests.checks import few_of
+from tests.support.checks import few_of
 from tests.unit.personal_model.tiny import METHODS, POISON, STEPS, changed, number_rows, poisoned, row, with_general
 
 

@@ -10,7 +10,7 @@ import pytest
 from bespoke.system.footprint import can_measure
 from tests.benchmarks.qwen import train
 from tests.benchmarks.test_estimate import OR_BYTES, SHARE
-from tests.bundles import stories_bundle
+from tests.support.bundles import stories_bundle
 
 __all__ = ["stories_bundle"]
 

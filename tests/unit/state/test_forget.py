@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from bespoke.rules.records import Forgotten
-from tests.faults_library import compile_faults
-from tests.faulty import KILL_AFTER, KILL_BEFORE
 from tests.native.core_store import CoreStore, JournalRow, state_lab
 from tests.native.state_lab import BASE, SHAPES
+from tests.support.faults_library import compile_faults
+from tests.support.faulty import KILL_AFTER, KILL_BEFORE
 
 from .conftest import OpenState
 from .states import adapter, add, all_bytes, slot_tensors

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reading import read_state
+from tests.support.reading import read_state
 from tests.unit.state.states import fill, open_state
 
 OLD = {version: Path(__file__).with_name(f"state_of_version_{version}.zip") for version in (1, 2, 3)}

@@ -9,7 +9,7 @@ import pytest
 
 from bespoke import PersonalModel
 from bespoke.core import finding
-from tests.bundles import made_once, tiny_core_bundle  # noqa: F401
+from tests.support.bundles import made_once, tiny_core_bundle  # noqa: F401
 from tests.unit.personal_model.tiny import add_numbers
 
 SLOT_STEP = 200  # of a replayable method, whose run goes on behind it

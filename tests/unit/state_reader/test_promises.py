@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reading import broken_promises, read_state
+from tests.support.reading import broken_promises, read_state
 from tests.unit.state_reader.damage import Damage, header, more_versions, sql, tensor_file
 
 pytestmark = pytest.mark.xdist_group("tiny")

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.reading import READER, broken_promises, read_state
+from tests.support.reading import READER, broken_promises, read_state
 from tests.unit.state_reader.damage import sql
 
 pytestmark = pytest.mark.xdist_group("tiny")

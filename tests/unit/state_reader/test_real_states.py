@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.bundles import stories_bundle, write_jsonl
-from tests.reading import read_state
+from tests.support.bundles import stories_bundle, write_jsonl
+from tests.support.reading import read_state
 from tests.unit.cli.commands import bespoke
 
 __all__ = ["stories_bundle"]

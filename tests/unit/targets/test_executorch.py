@@ -21,8 +21,8 @@ from bespoke.core import find
 from bespoke.errors import MissingDependency
 from bespoke.ops import operator_workspace_bytes
 from bespoke.testing import check_target
-from tests.bundles import tiny_core_bundle
-from tests.checks import few_rows_of
+from tests.support.bundles import tiny_core_bundle
+from tests.support.checks import few_rows_of
 from tests.unit.cli.commands import bespoke
 from tests.unit.targets.programs import graphs_of, kernels_of, read, traced
 

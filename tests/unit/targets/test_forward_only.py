@@ -27,9 +27,9 @@ from bespoke.rules.batches import Batch
 from bespoke.rules.noise import noise
 from bespoke_plugins.optimizers.prge import PRGE, PRGEOptions
 from bespoke_plugins.targets.executorch.forward_only import lowered, write_forward_only
-from tests.bundles import made_once
-from tests.models import tiny_model
 from tests.native.conftest import native_build
+from tests.support.bundles import made_once
+from tests.support.models import tiny_model
 
 __all__ = ["native_build"]
 

@@ -12,7 +12,7 @@ import pytest
 from bespoke import Lora, Personalizer, PersonalModel, Training
 from bespoke.core import finding
 from bespoke.errors import MissingDependency, Unavailable
-from tests.models import tiny_model
+from tests.support.models import tiny_model
 
 pytest.importorskip("executorch")
 

@@ -25,7 +25,7 @@ from bespoke.model.spec import ModelSpec
 from bespoke.ops import decode, embedding_int4, linear_int4
 from bespoke.ops.dtypes import TORCH_DTYPES
 from bespoke.plan.costs import TORCH_COSTS
-from tests.models import tiny_config, tiny_model
+from tests.support.models import tiny_config, tiny_model
 from tests.unit.targets.programs import graphs_of, traced
 
 pytest.importorskip("executorch")

@@ -13,9 +13,9 @@ import tokenizers
 
 from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_file import write_tokenizer_file
-from tests.checks import few_of, record_check
 from tests.native.conftest import native_build  # noqa: F401  (a fixture)
 from tests.native.lab_process import end
+from tests.support.checks import few_of, record_check
 from tests.unit.text.lab import TextLab
 from tests.unit.text.trained import LACKING, TRAINED, config_of, tokenizer_json
 

@@ -10,7 +10,7 @@ import re
 
 from tokenizers.decoders import DecodeStream
 
-from tests.checks import count, full, new_seed
+from tests.support.checks import count, full, new_seed
 from tests.unit.text.conftest import Family
 from tests.unit.text.lab import TextLab
 from tests.unit.text.strings import random_text

@@ -14,7 +14,7 @@ import tokenizers
 from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_file import write_tokenizer_file
 from bespoke.errors import DataError
-from tests.checks import count, full, new_seed
+from tests.support.checks import count, full, new_seed
 from tests.unit.text.conftest import Family
 from tests.unit.text.lab import TextLab
 from tests.unit.text.strings import random_text, real_texts

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bespoke.errors import DataError
-from tests.checks import count, new_seed
+from tests.support.checks import count, new_seed
 from tests.unit.text.conftest import Family
 from tests.unit.text.lab import TextLab
 from tests.unit.text.trained import pages

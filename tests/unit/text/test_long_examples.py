@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bespoke.data.encode import ExampleEncoder
-from tests.checks import count, new_seed
+from tests.support.checks import count, new_seed
 from tests.unit.text.both import ALL, GIVEN, Both, Row
 from tests.unit.text.lab import TextLab
 from tests.unit.text.trained import pages

@@ -21,7 +21,7 @@ from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_file import write_tokenizer_file
 from bespoke.data.turns import protect_markers
 from bespoke.errors import DataError, TemplateError
-from tests.checks import count, few_of, new_seed
+from tests.support.checks import count, few_of, new_seed
 from tests.unit.data import templates
 from tests.unit.text.lab import TextLab
 from tests.unit.text.test_turns import QWEN, oracle_for

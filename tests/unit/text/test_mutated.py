@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from bespoke.errors import BundleError
-from tests.checks import count, new_seed, record_check
 from tests.native.conftest import sanitized_core
 from tests.native.lab_process import end
+from tests.support.checks import count, new_seed, record_check
 from tests.unit.text.conftest import Family
 from tests.unit.text.lab import TextLab
 from tests.unit.text.strings import random_text

@@ -20,7 +20,7 @@ from bespoke.data.tokenizer_file import write_tokenizer_file
 from bespoke.data.tokenizer_from_file import can_be_read_back, read_tokenizer_file
 from bespoke.errors import BundleError, ModelError
 from bespoke.exports.gguf_vocabulary import Vocabulary, read_vocabulary
-from tests.checks import count, full, new_seed, record_check
+from tests.support.checks import count, full, new_seed, record_check
 from tests.unit.text.conftest import FAMILIES, Family
 from tests.unit.text.strings import random_text, real_texts
 from tests.unit.text.test_mutated import HEADER, UNKNOWN, change

@@ -16,7 +16,7 @@ import pytest
 from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_file import write_tokenizer_file
 from bespoke.errors import ModelError
-from tests.checks import few_of
+from tests.support.checks import few_of
 from tests.unit.text.conftest import Family
 from tests.unit.text.trained import TRAINED, config_of, tokenizer_json
 

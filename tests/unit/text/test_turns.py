@@ -13,7 +13,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from bespoke.data.template import compile_turns
 from bespoke.errors import BundleError, DataError
-from tests.checks import count, new_seed
+from tests.support.checks import count, new_seed
 from tests.unit.data import templates
 from tests.unit.text.conftest import REAL, Family
 from tests.unit.text.lab import TextLab

@@ -22,7 +22,7 @@ import pytest
 
 from bespoke import Budget, Personalizer, PersonalModel, Training
 from bespoke.ui.desk import Desk
-from tests.bundles import made_once, shakespeare
+from tests.support.bundles import made_once, shakespeare
 
 CHROMIUM = shutil.which("chromium")
 STEPS = 600  # seconds of training: long enough to be seen

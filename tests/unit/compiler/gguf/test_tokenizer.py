@@ -16,7 +16,7 @@ from bespoke.data.text import Tokenizer
 from bespoke.errors import ModelError, UnsupportedModel
 from bespoke.exports.gguf_vocabulary import read_vocabulary
 from bespoke.format.gguf_header import GgufHeader
-from tests.checks import count
+from tests.support.checks import count
 from tests.unit.text.strings import real_texts
 from tests.unit.text.trained import TRAINED, config_of, pages, tokenizer_json
 

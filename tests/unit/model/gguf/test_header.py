@@ -18,9 +18,9 @@ from bespoke.errors import BespokeError, ModelError
 from bespoke.format.gguf_header import is_gguf, read_gguf_header
 from bespoke.model.families import read_config
 from bespoke.model.gguf.checkpoint import GgufCheckpoint
-from tests.checks import count, new_seed
-from tests.gguf_files import write_gguf
-from tests.models import tiny_model
+from tests.support.checks import count, new_seed
+from tests.support.gguf_files import write_gguf
+from tests.support.models import tiny_model
 
 VOCABULARY = {
     "tokenizer__ggml__model": "gpt2",

@@ -24,9 +24,9 @@ from bespoke.model.families import read_config
 from bespoke.model.gguf.checkpoint import GgufCheckpoint
 from bespoke.model.quantize import dequantize as decode
 from bespoke.model.quantize import quantize
-from tests.checks import few_of
-from tests.gguf_files import write_gguf
-from tests.models import tiny_model
+from tests.support.checks import few_of
+from tests.support.gguf_files import write_gguf
+from tests.support.models import tiny_model
 
 LLAMA3 = {
     "rope_type": "llama3",

@@ -23,11 +23,11 @@ from bespoke.reference import train as reference
 from bespoke.reference.train import Trained
 from bespoke_plugins.targets.cuda import Cuda, CudaOptions
 from bespoke_plugins.targets.cuda.engine import CudaEngine
-from tests.bundles import CORE_METHODS, made_once
 from tests.malformed_bundles.test_hostile_folders import edit
-from tests.models import tiny_model
 from tests.native import torch_lab
-from tests.reading import accepted, rows_of_split
+from tests.support.bundles import CORE_METHODS, made_once
+from tests.support.models import tiny_model
+from tests.support.reading import accepted, rows_of_split
 from tests.unit.personal_model.tiny import add_numbers
 
 STEPS = 20

@@ -18,9 +18,9 @@ from bespoke.golden.prover import verify_bundle
 from bespoke.reference.evaluate import evaluate
 from bespoke.reference.machine import Machine
 from bespoke.reference.train import train
-from tests.bundles import made_once
-from tests.models import tiny_model
-from tests.torch_settings_lab import SET, digests, put, settings
+from tests.support.bundles import made_once
+from tests.support.models import tiny_model
+from tests.support.torch_settings_lab import SET, digests, put, settings
 from tests.unit.personal_model.tiny import add_numbers, number_rows
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

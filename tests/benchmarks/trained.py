@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-
-from tests.models import tiny_config
+from tests.support.models import tiny_config
 
 FAMILIES = ("llama", "qwen2", "qwen3", "gemma3_text")
 BEGINS = ("llama", "gemma3_text")  # whose tokenizers put a token before a text

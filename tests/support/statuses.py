@@ -6,5 +6,5 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-SCHEMA = Path(__file__).resolve().parents[1] / "bindings" / "schema"
+SCHEMA = Path(__file__).resolve().parents[2] / "bindings" / "schema"
 STATUS: dict[str, int] = {row["kind"]: row["status"] for row in json.loads((SCHEMA / "errors.json").read_text())}

@@ -18,7 +18,7 @@ import safetensors.numpy
 
 from bespoke.rules.batches import Row
 
-READER = Path(__file__).with_name("state_reader")
+READER = Path(__file__).resolve().parents[1] / "state_reader"
 _QUERY = """
 import json, sys
 from pathlib import Path

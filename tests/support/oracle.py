@@ -20,7 +20,7 @@ from bespoke.reference.torch_settings import computing
 from bespoke.reference.train import Journal, Trained, bundle_rows, replay, train
 from bespoke.rules.batches import Row
 from bespoke.rules.judged import judged_rows
-from tests.reading import held_out_of_run, newest_run, rows_of_run
+from tests.support.reading import held_out_of_run, newest_run, rows_of_run
 
 
 @dataclass(frozen=True)

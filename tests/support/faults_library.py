@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).resolve().parent / "unit" / "state" / "faults.c"
+SOURCE = Path(__file__).resolve().parents[1] / "unit" / "state" / "faults.c"
 
 
 def compile_faults(folder: Path) -> Path:

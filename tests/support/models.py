@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tests.checks import few_of
+from tests.support.checks import few_of
 
 # "llama3" is Llama with Llama 3's RoPE scaling; in all of them a norm, bias or qk-norm weight is random, never 1 or 0.
 TINY_FAMILIES = ("llama", "llama3", "qwen2", "qwen3", "gemma3_text")

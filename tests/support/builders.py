@@ -14,7 +14,7 @@ from bespoke.graph.builder import PlanBuilder
 from bespoke.graph.trace import Tracer
 from bespoke.model.families import read_config
 from bespoke.model.spec import ModelSpec
-from tests.models import tiny_config
+from tests.support.models import tiny_config
 
 
 @pytest.fixture(autouse=True)

@@ -73,7 +73,7 @@ CORE_STEPS = 13  # of a run
 def tiny_core_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny random Llama for the target of the core; commits after every step. Read it, do not change it."""
     from bespoke import Lora, Personalizer, Training
-    from tests.models import tiny_model
+    from tests.support.models import tiny_model
 
     def make(folder: Path) -> None:
         sizes = {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 4}

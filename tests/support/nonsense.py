@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.personas import LENGTH, PERSONAS, messages, shakespeare_passages
+from tests.support.personas import LENGTH, PERSONAS, messages, shakespeare_passages
 
 STEPS, BATCH, MESSAGES, CHARACTERS = 40, 4, 30, 240
 WRITERS = (*PERSONAS, "shakespeare")

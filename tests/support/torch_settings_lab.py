@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tests.torch_settings_lab BUNDLE MODEL FOLDER` computes all that this runtime computes with torch in the app's process,
-first as torch is in a new process, then once for each thing that an app may set, and prints what came out.
+"""Computes all that torch computes here in the app's process: first as torch is in a new process, then once for each thing
+that an app may set. Prints the results.
+
+    python -m tests.support.torch_settings_lab BUNDLE MODEL FOLDER
 
 A process of its own, since some of the settings cannot be read, and none may reach other tests.
 """

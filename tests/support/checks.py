@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = REPOSITORY / "docs" / "reference" / "checks.md"
 BEGIN, END = "<!-- checks -->", "<!-- /checks -->"
 HEADER = "| check | counts | seed | commit | date | machine |\n|---|---|---|---|---|---|\n"
