@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import sys
 
-from tests.benchmarks import test_core_dial, test_core_memory, test_core_speed
+from tests.benchmarks import dial_bundles, memory_cases, speed_cases
 
 
 def main(models: list[str]) -> None:
-    for case in test_core_memory.CASES:
+    for case in memory_cases.CASES:
         if not models or case.model in models:
-            for made in test_core_memory.bundles_of(case):
+            for made in memory_cases.bundles_of(case):
                 print(made.wanted.name, made.choices, flush=True)
-    for speed in test_core_speed.CASES:
+    for speed in speed_cases.CASES:
         if not models or speed.model in models:
-            for made in test_core_speed.bundles_of(speed):
+            for made in speed_cases.bundles_of(speed):
                 print(made.wanted.name, made.choices, flush=True)
-    if not models or test_core_speed.CASES[0].model in models:
-        bundles, refusals = test_core_dial.bundles_that_fit()
+    if not models or speed_cases.CASES[0].model in models:
+        bundles, refusals = dial_bundles.bundles_that_fit()
         for made in bundles.values():
             print(made.wanted.name, made.choices, flush=True)
         print(*refusals.values(), sep="\n")

@@ -11,15 +11,15 @@ import os
 import statistics
 
 import pytest
-from tests.benchmarks.core_bundles import Bundle, DoesNotFit, Wanted, bundle
+from tests.benchmarks.core_bundles import Bundle
 from tests.benchmarks.core_process import THREADS, fresh_state, train
-from tests.benchmarks.figures import Cell, this_machine, write_table, write_text
+from tests.benchmarks.dial_bundles import BUDGETS_MB, bundles_that_fit
+from tests.benchmarks.figures import this_machine, write_table, write_text
 from tests.benchmarks.paced import paired_ratio
+from tests.benchmarks.speed_cases import CASES
 from tests.benchmarks.step_turns import LENGTH, PEFT, PEFT_BF16, ROUNDS, steps_in_turns
-from tests.benchmarks.test_core_speed import CASES
 from tests.conftest import REPOSITORY
 
-BUDGETS_MB = (64, 96, 128, 192, 256, 384, 512)
 STEPS = 3
 AT_MOST = 0.65  # times peft, at the largest budget
 PICTURE = REPOSITORY / "docs" / "explanation" / "images" / "qwen2.5-0.5b_dial.svg"
@@ -61,18 +61,6 @@ def test_what_a_budget_buys() -> None:
     over = {budget: peaks[budget] / 1e6 for budget in bundles if peaks[budget] > budget * 1e6}
     assert not over, f"peaks over the budget: {over}"
     assert times[BUDGETS_MB[-1]][1] <= AT_MOST, times
-
-
-def bundles_that_fit() -> tuple[dict[float, Bundle], dict[float, list[Cell]]]:
-    """Bundles by budget, and rows of the table for budgets that are too small."""
-    bundles: dict[float, Bundle] = {}
-    refusals: dict[float, list[Cell]] = {}
-    for budget in BUDGETS_MB:
-        try:
-            bundles[budget] = bundle(Wanted(CASES[0].model, "mesp", LENGTH, budget))
-        except DoesNotFit as refused:
-            refusals[budget] = [budget, *[None] * 4, f"does not fit: at least {refused.smallest_mb:g} MB"]
-    return bundles, refusals
 
 
 def peak_bytes(made: Bundle) -> int:

@@ -11,36 +11,18 @@ BESPOKE_BENCHMARK_MODELS=Qwen2.5-0.5B,... measures these models only, and then w
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
 
 import pytest
-from tests.benchmarks.core_bundles import Bundle, Wanted, first_that_fits, smallest_bundle
+from tests.benchmarks.core_bundles import Bundle
 from tests.benchmarks.core_process import CoreRun, file_system_of, fresh_state, train
 from tests.benchmarks.figures import Cell, write_table
+from tests.benchmarks.memory_cases import CASES, Case, bundles_of
 from tests.benchmarks.overview import write_overview
 
 STEPS = 3
 SHARE, OR_BYTES = 0.15, 8_000_000  # how far an estimate may be off
 
 
-class Case(NamedTuple):
-    """MB. A peak above the larger budget fails. The papers' are peaks on phones, with int4 weights and rank 8, of whole apps."""
-
-    model: str
-    length: int
-    budgets_mb: tuple[float, float]
-    mesp_paper: float | None
-    mebp_paper: float | None
-
-
-CASES = [
-    Case("Qwen2.5-0.5B", 256, (45, 64), 136, 320),
-    Case("Qwen2.5-1.5B", 256, (65, 110), 263, 460),
-    Case("Qwen2.5-3B", 256, (85, 160), 368, 662),
-    Case("gemma-3-1b-it", 256, (120, 120), None, 569),
-    Case("Qwen2.5-0.5B", 1024, (64, 96), 514, None),
-    Case("Qwen2.5-1.5B", 1024, (100, 150), 799, 994),
-]
 HEADER = (
     "model",
     "method",
@@ -87,12 +69,6 @@ def test_peak_of_exact_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     write_overview()
     assert not problems, "\n".join(problems)
-
-
-def bundles_of(case: Case) -> list[Bundle]:
-    """`mesp` within the budgets, and at 256 tokens `mebp` with the least that it can do with."""
-    found = [first_that_fits(Wanted(case.model, "mesp", case.length, None), *case.budgets_mb)]
-    return found + ([smallest_bundle(Wanted(case.model, "mebp", case.length, None))] if case.length == 256 else [])
 
 
 def measured(bundle: Bundle) -> CoreRun:

@@ -26,8 +26,8 @@ from tests.benchmarks.core_process import (
     warm,
 )
 from tests.benchmarks.figures import Cell, this_machine, write_table
+from tests.benchmarks.speed_cases import CASES, bundles_of
 from tests.benchmarks.step_turns import LENGTH
-from tests.benchmarks.test_core_speed import CASES, bundles_of
 from tests.native.conftest import compile_core
 
 STEPS, LEAST_SHARE = 4, 1.0  # percent, of a function's row

@@ -12,17 +12,15 @@ from __future__ import annotations
 
 import os
 import statistics
-from typing import NamedTuple
 
 import pytest
-from tests.benchmarks.core_bundles import Bundle, Wanted, first_that_fits
 from tests.benchmarks.core_process import THREADS
 from tests.benchmarks.figures import Cell, this_machine, write_table
 from tests.benchmarks.overview import write_overview
 from tests.benchmarks.paced import paired_ratio
-from tests.benchmarks.step_turns import LENGTH, MATMUL, PEFT, PEFT_BF16, ROUNDS, WITHOUT_AMX, flags, steps_in_turns
+from tests.benchmarks.speed_cases import CASES, bundles_of, multiplies_in, share
+from tests.benchmarks.step_turns import LENGTH, MATMUL, PEFT, ROUNDS, flags, steps_in_turns
 
-AMPLE_MB = 512.0
 HEADER = (
     "model",
     "runs",
@@ -40,18 +38,6 @@ SHARE_NOTE = (
 )
 
 
-class Case(NamedTuple):
-    """Of one step of 256 tokens the work that cannot be left out, in GFLOP; budgets in MB."""
-
-    model: str
-    useful_gflop: float
-    at_most: dict[float, float | None]  # times peft, by the budget
-
-
-CASES = [
-    Case("Qwen2.5-0.5B", 669, {45: None, 64: 0.8, AMPLE_MB: 0.65}),
-    Case("Qwen2.5-1.5B", 2123, {110: 0.8, AMPLE_MB: None}),
-]
 _ASKED = os.environ.get("BESPOKE_BENCHMARK_MODELS", "").split(",")
 
 
@@ -96,19 +82,3 @@ def test_steps_compared_with_peft(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     write_overview()
     assert not problems, "\n".join(problems)
-
-
-def multiplies_in(run: str, processor: set[str]) -> str:
-    """The number format of a run's products: torch's matmul rate in that format is what the run is compared with."""
-    on_amx = run.startswith("core") and not run.endswith(WITHOUT_AMX) and "amx_bf16" in processor
-    return "bfloat16" if on_amx or run == PEFT_BF16 else "float32"
-
-
-def share(useful: float, rate: float) -> str | None:
-    """None where the run is faster than torch's matmul, which is then no bound of what the processor can do."""
-    return f"{useful / rate:.0%}" if useful <= rate else None
-
-
-def bundles_of(case: Case) -> list[Bundle]:
-    wanted = Wanted(case.model, "mesp", LENGTH, None)
-    return [first_that_fits(wanted, memory_mb) for memory_mb in case.at_most]

@@ -17,8 +17,8 @@ import pytest
 from tests.benchmarks.figures import Cell, write_table
 from tests.benchmarks.footprint import Watched
 from tests.benchmarks.qwen import CACHE, NAME, build, model_folder, train
+from tests.support.estimate_bounds import OR_BYTES, SHARE
 
-SHARE, OR_BYTES = 0.15, 8_000_000
 METHODS = ("mebp", "mesp", "mezo")
 
 

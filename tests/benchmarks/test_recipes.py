@@ -7,7 +7,6 @@ on, except where a column says so. BESPOKE_FIGURES=print tries it with a tenth o
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import time
@@ -18,12 +17,12 @@ from typing import Any
 import pytest
 from tests.benchmarks.figures import Cell, write_table
 from tests.benchmarks.trained import trained_model
+from tests.support.labelled import LABELS, by_label, labelled
 from tests.support.personas import LENGTH, PERSONAS, messages, questions
 
 TRYING = os.environ.get("BESPOKE_FIGURES") == "print"
 STEPS = {"like_me": 100, "about_me": 400, "facts": 300, "labels": 150}
 MOST_FACTS, EVERYDAY = 24, 400  # of a persona; texts in the bundle
-LABELS = ("age_limit", "change_pin", "exchange_rate", "lost_or_stolen_card", "passcode_forgotten", "top_up_limits")
 GENERAL_PER_LABEL, OWN_PER_LABEL, TEST_PER_LABEL = 25, 15, 10
 
 
@@ -225,19 +224,6 @@ def test_my_labels(data_folder: Path, tmp_path: Path) -> None:
         f"{steps_of('labels')} steps each. By generating: the greedy answer is the label, letter for letter; a guess among them "
         f"would be right in 1 of {len(LABELS)}.",
     )
-
-
-def by_label(data_folder: Path, split: str) -> dict[str, list[str]]:
-    texts: dict[str, list[str]] = {label: [] for label in LABELS}
-    with (data_folder / "classification" / "banking77" / f"{split}.csv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            if row["category"] in texts:
-                texts[row["category"]].append(row["text"])
-    return texts
-
-
-def labelled(text: str, label: str) -> dict[str, str]:
-    return {"prompt": f"{text}\nLabel:", "completion": f" {label}"}
 
 
 def labels_right(model: Any, test: list[tuple[str, str]]) -> tuple[Cell, ...]:

@@ -10,8 +10,8 @@ import pytest
 
 from tests.benchmarks.figures import pages
 from tests.benchmarks.overview import PAGE, overview, table, text_of
+from tests.benchmarks.speed_cases import multiplies_in, share
 from tests.benchmarks.step_turns import MATMUL, PEFT, PEFT_BF16, WITHOUT_AMX
-from tests.benchmarks.test_core_speed import multiplies_in, share
 from tests.conftest import REPOSITORY
 
 README = REPOSITORY / "README.md"

@@ -18,7 +18,7 @@ from tests.conftest import REPOSITORY
 from tests.docs.pages import blocks, run_bash, run_page
 from tests.support.bundles import stories_bundle
 from tests.support.models import tiny_model
-from tests.unit.bundle.test_install import contents
+from tests.unit.bundle.replaced import contents
 
 __all__ = ["stories_bundle"]
 

@@ -302,3 +302,7 @@ def worst_error(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarr
 
 
 Bases = Callable[[str], Base]
+
+
+TOLERANCE = 1e-5  # ||g - ref|| / ||ref||; see harness.worst_error for tensors that are nearly zero
+LOSS_TOLERANCE = 1e-6  # relative

@@ -16,8 +16,8 @@ from bespoke.plan.instructions import Named
 from bespoke.reference.interpreter import Bindings
 from tests.gradients.eager import EagerBuilder, Tensors, doubles
 from tests.gradients.harness import Bases, Rig, random_adapter, random_batch, spec
-from tests.gradients.test_fzoo_hizoo import along_b, losses_at
-from tests.gradients.test_prge import EPSILON, LENGTH, MODES, RANK, ROWS, SEED, SETTINGS, STEPS, planned
+from tests.gradients.losses import along_b, losses_at
+from tests.gradients.prge_steps import EPSILON, LENGTH, MODES, RANK, ROWS, SEED, SETTINGS, STEPS, planned
 from tests.support.checks import few_rows_of
 
 TILES = {"query_tile": 5, "mlp_slice": 32, "head_chunk": 17, "path_tile": 25}

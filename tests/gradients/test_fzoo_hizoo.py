@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,9 @@ from bespoke.graph.trace import Tracer
 from bespoke.reference.interpreter import Bindings
 from tests.gradients.eager import EagerBuilder, Tensors, doubles
 from tests.gradients.harness import Base, Bases, Rig, random_adapter, random_batch, rig, spec
-from tests.gradients.test_float64 import ExactReference, direction
+from tests.gradients.losses import RANK, SEED, STEPS, along_b, losses_at
 from tests.support.checks import few_of, few_rows_of
 
-RANK, SEED, STEPS = 3, 5, 3
 TILES = {"query_tile": 5, "mlp_slice": 32, "head_chunk": 17, "path_tile": 25}
 
 
@@ -40,23 +38,6 @@ def written(
         state = state | {name: new for name, new in b.stored.items() if name in state}
         states = {name: new for name, new in b.stored.items() if name not in state}
     return found
-
-
-def losses_at(base: Base, adapter: Any, batch: Any) -> Callable[[Tensors], float]:
-    """L at an adapter, by transformers and peft."""
-    reference = ExactReference(base, spec(base, RANK), adapter)
-
-    def loss(at: Tensors) -> float:
-        reference.set(at)
-        with torch.no_grad():
-            return float(reference.loss(batch))
-
-    return loss
-
-
-def along_b(base: Base, query: int, distribution: str, step: int) -> Tensors:
-    drawn = direction(base, RANK, query, distribution, seed=SEED, step=step)
-    return {piece: z * piece.endswith("lora_B") for piece, z in drawn.items()}
 
 
 def agree(b: EagerBuilder, recorded: list[float], loss: float, now: Tensors) -> None:

@@ -12,8 +12,8 @@ import torch
 from bespoke.config import Training
 from bespoke.graph.trace import Tracer
 from bespoke.reference.interpreter import Bindings
+from tests.gradients.exact_reference import direction
 from tests.gradients.harness import Bases, Reference, random_adapter, random_batch, rig, spec
-from tests.gradients.test_float64 import direction
 from tests.support.checks import few_of, few_rows_of
 
 SEED = 5

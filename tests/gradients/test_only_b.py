@@ -10,6 +10,7 @@ import torch
 from bespoke.config import Training
 from bespoke.graph.trace import Tracer
 from bespoke.plan.instructions import Named, Noise, Plan
+from tests.gradients.exact_reference import direction
 from tests.gradients.harness import (
     TINY_TILES,
     Bases,
@@ -21,7 +22,6 @@ from tests.gradients.harness import (
     spec,
     worst_error,
 )
-from tests.gradients.test_float64 import direction
 from tests.support.checks import few_rows_of
 
 RANK = 3

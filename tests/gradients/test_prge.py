@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -17,15 +16,12 @@ from bespoke.methods.update import copy
 from bespoke.plan.instructions import Named
 from bespoke.reference.interpreter import Bindings
 from tests.gradients.eager import EagerBuilder, doubles
-from tests.gradients.harness import LARGEST, Base, Bases, Rig, Tiles, random_adapter, random_batch, rig, spec
-from tests.gradients.test_float64 import ExactReference, direction, eager
-from tests.gradients.test_fzoo_hizoo import along_b, losses_at
+from tests.gradients.exact_reference import ExactReference, direction, eager
+from tests.gradients.harness import LARGEST, Base, Bases, random_adapter, random_batch, spec
+from tests.gradients.losses import along_b, losses_at
+from tests.gradients.prge_steps import EPSILON, LENGTH, MODES, RANK, RATE, ROWS, SEED, SETTINGS, STEPS, planned
 from tests.support.checks import few_of, few_rows_of
 
-RANK, SEED, EPSILON, RATE = 3, 5, 1e-2, 1e-3
-LENGTH, ROWS = 7, 2
-STEPS = pytest.mark.parametrize("steps", [10, pytest.param(100, marks=pytest.mark.slow)])
-MODES = [dict(zip(("outer", "inner"), both, strict=True)) for both in product((False, True), repeat=2)]
 SEQUENTIAL = MODES[0]
 # Rows of a tile: part of a path, a path, some paths and not all, everything.
 TILES = ({"path_tile": 5}, {"path_tile": LENGTH * 3}, {"path_tile": 3 * LENGTH * 3}, {"path_tile": 10_000})
@@ -94,10 +90,6 @@ def of_paths(metrics: dict[str, float], queries: int) -> list[float]:
     return [metrics[f"loss_{query}_{sign}"] for query in range(queries) for sign in (1, -1)]
 
 
-# Both numbers of queries that the papers' settings have, and both distributions.
-SETTINGS = list(product((1, 4), ("normal", "rademacher")))
-
-
 @pytest.mark.parametrize(("queries", "distribution"), few_rows_of(SETTINGS, (3,)))
 def test_in_float64_each_mode_walks_along_direct_losses(queries: int, distribution: Any, bases: Bases) -> None:
     base, prge, steps = bases("qwen2"), telling(), 3
@@ -135,22 +127,6 @@ def test_in_float64_each_mode_walks_along_direct_losses(queries: int, distributi
                     new.numpy(), (theta[piece] - RATE / queries * way).numpy(), rtol=0, atol=1e-12
                 )
             theta = theta | b.stored
-
-
-def planned(base: Base, tracer: Tracer, adapter: Any, method: Any, tiles: Tiles | None = None, **options: Any) -> Rig:
-    machine = rig(
-        base,
-        method,
-        LENGTH,
-        RANK,
-        tracer,
-        training=Training(batch_size=ROWS),
-        options={"epsilon": EPSILON, **options},
-        adapter=adapter,
-        tiles=tiles,
-    )
-    machine.buffers.fill(adapter)
-    return machine
 
 
 @STEPS

@@ -17,10 +17,13 @@ from bespoke.config import Linear, Training
 from bespoke.graph.trace import Tracer
 from bespoke.plan.instructions import Call, Plan
 from tests.gradients.eager import EagerBuilder, doubles
+from tests.gradients.exact_reference import GRADIENT_TOLERANCE, KEEPING, TILES, ExactReference
 from tests.gradients.harness import (
     LARGEST,
+    LOSS_TOLERANCE,
     SOME_KEPT,
     TINY_TILES,
+    TOLERANCE,
     Base,
     Bases,
     Reference,
@@ -32,8 +35,6 @@ from tests.gradients.harness import (
     spec,
     worst_error,
 )
-from tests.gradients.test_exact import LOSS_TOLERANCE, TOLERANCE
-from tests.gradients.test_float64 import GRADIENT_TOLERANCE, KEEPING, TILES, ExactReference
 from tests.support.checks import few_rows_of
 
 RANK, LENGTH, ROWS = 3, 17, 3

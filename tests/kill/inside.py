@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.kill.verbs_lab import STEPS
+from tests.support.checks import count, new_seed, record_check
 from tests.support.reading import read_state
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -187,3 +188,13 @@ def _digest(folder: Path) -> str:
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         total.update(path.name.encode() + b"\0" + path.read_bytes())
     return total.hexdigest()
+
+
+KILLS = 150  # inside each verb, in the full run
+FEW = 2  # in the fast one
+
+
+def drawn(kills: Kills, verb: str, runtime: str, *, gate: bool = False) -> None:
+    seed = new_seed()
+    done = kills.draw(verb, max(FEW, count(KILLS)), seed, gate=gate)
+    record_check(f"kill -9 inside {'the gate' if gate else verb}, on {runtime}", dict(done), seed)

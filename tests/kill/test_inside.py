@@ -10,14 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.kill.conftest import new_place
-from tests.kill.inside import Kills
-from tests.support.checks import count, few_of, new_seed, record_check
+from tests.kill.inside import Kills, drawn
+from tests.support.checks import few_of
 from tests.unit.personal_model.tiny import tiny_bundle, tiny_folder
 
 __all__ = ["tiny_bundle", "tiny_folder"]
 
-KILLS = 150  # inside each verb, in the full run
-FEW = 2  # in the fast one
 
 pytestmark = pytest.mark.xdist_group("tiny")
 
@@ -42,9 +40,3 @@ def test_a_gate_killed_inside_leaves_the_run_before_it_or_the_accepted_adapter(k
 def test_a_verb_that_commits_in_two_parts_is_caught(kills: Kills) -> None:
     with pytest.raises(AssertionError, match="between old and new"):
         kills.draw("add two", 100, seed=1)
-
-
-def drawn(kills: Kills, verb: str, runtime: str, *, gate: bool = False) -> None:
-    seed = new_seed()
-    done = kills.draw(verb, max(FEW, count(KILLS)), seed, gate=gate)
-    record_check(f"kill -9 inside {'the gate' if gate else verb}, on {runtime}", dict(done), seed)

@@ -22,8 +22,7 @@ from tests.kill.inside import AFTER, BEFORE, NEVER, TORN
 from tests.native.conftest import native_build
 from tests.support.checks import count, new_seed, record_check
 from tests.unit.bundle.example import write_example
-from tests.unit.bundle.test_install import contents
-from tests.unit.bundle.test_replaced import rebuilt
+from tests.unit.bundle.replaced import contents, rebuilt
 
 __all__ = ["faults", "native_build", "place"]
 

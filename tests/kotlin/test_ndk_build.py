@@ -18,7 +18,7 @@ import pytest
 from tests.conftest import REPOSITORY
 from tests.kotlin.packed import TOOLS, run
 from tests.kotlin.prepare import NOTES
-from tests.native.test_arm64 import SYSTEM_ROOT, executorch_for_arm64
+from tests.native.arm64 import SYSTEM_ROOT, executorch_for_arm64
 
 pytestmark = [pytest.mark.kotlin, pytest.mark.slow]
 SCRIPT = REPOSITORY / "bindings" / "kotlin" / "build_with_ndk.sh"

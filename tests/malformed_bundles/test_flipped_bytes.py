@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from bespoke.bundle.reader import Bundle, open_bundle
 from bespoke.errors import BundleError
 from bespoke.format.program_json import parse_program
 from bespoke.format.tensors import map_tensors
+from tests.malformed_bundles.flips import flips, header_bytes
 from tests.unit.bundle.example import replace_manifest
 
 # One file of each kind, with the way in which a runtime uses it.
@@ -32,27 +33,6 @@ KINDS: dict[str, Callable[[Bundle, str], object]] = {
     "text/turns.json": Bundle.read,
     "licences/LICENSE.txt": Bundle.read,
 }
-
-
-def flips(path: Path, positions: Iterator[int] | range) -> Iterator[int]:
-    """Flip one bit of each of these bytes, one after the other, in the file itself."""
-    with path.open("r+b", buffering=0) as file:
-        for position in positions:
-            file.seek(position)
-            byte = file.read(1)[0]
-            file.seek(position)
-            file.write(bytes([byte ^ (1 << position % 8)]))
-            yield position
-            file.seek(position)
-            file.write(bytes([byte]))
-
-
-def header_bytes(path: Path) -> int:
-    """All of a text, the header of a tensor file."""
-    if path.suffix != ".safetensors":
-        return path.stat().st_size
-    with path.open("rb") as file:
-        return 8 + int.from_bytes(file.read(8), "little")
 
 
 def refuse_flips_of_a_listed_file(bundle: Path, name: str, step: int) -> int:

@@ -19,7 +19,8 @@ from bespoke.bundle.reader import open_bundle
 from bespoke.errors import BudgetExceeded, BundleError
 from bespoke.reference.graph_function import GraphFunction
 from bespoke.reference.train import train
-from tests.malformed_bundles.test_hostile_folders import edit
+from tests.malformed_bundles.graph_record import RECORD
+from tests.malformed_bundles.hostile import edit
 from tests.support.checks import count, new_seed, record_check
 from tests.support.foreign import Signature, Tensors, foreign
 from tests.unit.personal_model.tiny import number_rows, tiny_bundle, tiny_folder
@@ -101,16 +102,6 @@ def test_a_bundle_whose_graphs_were_exchanged_does_not_train(tiny_bundle: Path, 
 
 # ---- programs that lie ---------------------------------------------------------------------------------------------------------
 
-RECORD = GraphRecord(
-    key="0" * 64,
-    name="scale",
-    file="graphs/scale.json",
-    inputs=(
-        TensorRecord(name="x", shape=(4, 8), dtype="float32", role="x"),
-        TensorRecord(name="w", shape=(8,), dtype="float32", role="w"),
-    ),
-    outputs=(TensorRecord(name="y", shape=(4, 8), dtype="float32", role="y"),),
-)
 OPERANDS = torch.ones(4, 8), torch.ones(8)
 
 

@@ -27,7 +27,7 @@ from bespoke.reference.evaluate import evaluate
 from bespoke.reference.generate import generate
 from bespoke.reference.graph_function import GraphFunction
 from bespoke.reference.train import train
-from tests.malformed_bundles.test_foreign_graphs import RECORD
+from tests.malformed_bundles.graph_record import RECORD
 from tests.support.bundles import stories_bundle
 from tests.support.checks import count, new_seed, record_check
 from tests.unit.bundle.example import replace_manifest

@@ -11,9 +11,9 @@ from typing import Any
 
 from bespoke.format.tensors import write_arrays
 from tests.unit.bundle.example import write_example
-from tests.unit.format.test_tensors import ARRAYS, craft
+from tests.unit.format.tensor_files import ARRAYS, craft
+from tests.unit.plan.broken import Sample
 from tests.unit.plan.drafts import Draft, document_of
-from tests.unit.plan.test_verify import Sample
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = ("manifest", "plan", "schema", "safetensors")
@@ -77,7 +77,7 @@ def compact(file: bytes) -> bytes:
 
 def drafts() -> list[tuple[Draft, dict[str, Any]]]:
     """Plans with every instruction. Their graphs' keys differ, since one manifest has them all."""
-    from tests.native.test_format import replayable
+    from tests.unit.plan.drafts import replayable
 
     sample = Sample()
     replay = replayable()

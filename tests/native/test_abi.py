@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from bespoke import PersonalModel
+from tests.native.c_border import CHECKS, signed
 from tests.native.conftest import SOURCE, compile_core
 from tests.native.core_lab import tiny_core_bundle
-from tests.native.test_c_border import CHECKS, signed
 from tests.unit.personal_model.tiny import add_numbers
 
 __all__ = ["signed", "tiny_core_bundle"]

@@ -8,46 +8,17 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
-import zipfile
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from tests.native.arm64 import SYSTEM_ROOT, executorch_for_arm64
+from tests.native.c_example import check_what_it_said, example_bundle
 from tests.native.conftest import ROOT, compile_core
-from tests.native.test_c_example import check_what_it_said, example_bundle
 from tests.support.reading import read_state
 
 pytestmark = pytest.mark.slow
-SYSTEM_ROOT = Path("/usr/aarch64-linux-gnu")
 HOST_HEADERS = Path("/usr/include")
-
-
-def executorch_for_arm64(place: Path) -> Path:
-    """The folder of the package, of the version that is installed here; downloaded once."""
-    package = place / "executorch"
-    if not package.is_dir():
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "--quiet",
-            "--no-deps",
-            "--only-binary=:all:",
-            "--platform",
-            "manylinux_2_28_aarch64",
-            "--dest",
-            place,
-            f"executorch=={version('executorch')}",
-        ]
-        subprocess.run(command, check=True)
-        (wheel,) = place.glob("executorch-*.whl")
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(place / "unpacked")
-        (place / "unpacked" / "executorch").rename(package)
-    return package
 
 
 @pytest.fixture(scope="module")

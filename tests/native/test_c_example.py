@@ -4,43 +4,12 @@ forgets."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from pathlib import Path
 
-from safetensors.numpy import load_file
-
-from bespoke import Lora, Personalizer, Training
+from tests.native.c_example import check_what_it_said, example_bundle
 from tests.support.reading import read_state
-from tests.unit.golden.bundles import build
-
-
-def example_bundle(place: Path) -> Path:
-    """Of a model that has a tokenizer."""
-    build(place, "llama", "mezo", text=True)
-    training = Training(learning_rate=1e-2, sequence_lengths=(12,), batch_size=1, steps=20, seed=1)
-    bundle = place / "core.bundle"
-    Personalizer(place / "model", "mesp", "executorch", lora=Lora(rank=2), training=training, data=None).build(bundle)
-    return bundle
-
-
-def check_what_it_said(lines: str, adapter: Path) -> None:
-    everything = [(line.split(" ", 1)[0], json.loads(line.split(" ", 1)[1])) for line in lines.splitlines()]
-    said = [(what, found) for what, found in everything if what != "piece"]
-    pieces = [found for what, found in everything if what == "piece"]
-    assert [piece["stopped_because"] for piece in pieces].count(None) == len(pieces) - 2
-    assert pieces[-1]["stopped_because"] in ("max_tokens", "stop_token")
-    assert [what for what, _ in said] == ["added"] * 3 + ["trained"] * 2 + ["versions", "forgotten", "left"]
-    first, second = said[3][1], said[4][1]
-    assert (first["stopped_because"], first["total_steps"], first["accepted"]) == ("stop_requested", 5, None)
-    assert (second["total_steps"], second["accepted"]) == (12, True)
-    assert [version["run_id"] for version in said[5][1]] == [first["run"]]
-    assert any(
-        tensor.any() for name, tensor in load_file(adapter / "adapter_model.safetensors").items() if "lora_B" in name
-    )
-    assert said[6][1] == {"example": True, "accepted_deleted": 1, "run_stopped": False}
-    assert said[7][1] == 2
 
 
 def test_the_example_does_what_it_says(native_build: Path, tmp_path: Path) -> None:

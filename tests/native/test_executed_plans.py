@@ -19,7 +19,7 @@ import pytest
 
 from tests.native.conftest import compile_core
 from tests.support.checks import count, full, new_seed, record_check
-from tests.unit.plan.test_kinds import ALLOWED
+from tests.unit.plan.kinds import ALLOWED
 
 pytestmark = pytest.mark.xdist_group("executed_plans")
 EXECUTED, MOST_TO_A_CRASH = 1_000_000, 100_000

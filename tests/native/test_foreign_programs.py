@@ -24,7 +24,7 @@ import pytest
 from bespoke import PersonalModel
 from bespoke.bundle.manifest import Manifest
 from bespoke.bundle.reader import open_bundle
-from tests.malformed_bundles.test_hostile_folders import edit
+from tests.malformed_bundles.hostile import edit
 from tests.native.core_lab import Core, tiny_core_bundle
 from tests.native.lab_process import end
 from tests.support.checks import count, new_seed, record_check

@@ -21,12 +21,13 @@ from bespoke.plan.read import read_plan
 from bespoke.reference.code import read_code
 from tests.native.format_lab import BUILDS, CoreReader, build_of, code_document, refused, without
 from tests.support.bundles import stories_bundle
-from tests.unit.bundle import test_manifest
+from tests.unit.bundle import manifests
 from tests.unit.bundle.example import write_example
-from tests.unit.bundle.test_manifest import as_bytes, edits, instance, later_fields, of_1_0, schema_fields
-from tests.unit.format import test_json_strict, test_tensors
-from tests.unit.plan.drafts import Draft, document_of
-from tests.unit.plan.test_verify import RULES, Sample
+from tests.unit.bundle.manifests import as_bytes, edits, instance, later_fields, of_1_0, schema_fields
+from tests.unit.format import tensor_files
+from tests.unit.format.ambiguous import AMBIGUOUS
+from tests.unit.plan.broken import RULES, Sample
+from tests.unit.plan.drafts import Draft, document_of, replayable
 
 __all__ = ["stories_bundle"]
 
@@ -50,11 +51,6 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def sample() -> Sample:
     return Sample()
-
-
-def parameters(test: Callable[..., None], place: int = -1) -> list[Any]:
-    """What a parametrized test of the Python reader is given."""
-    return list(test.pytestmark[place].args[1])  # type: ignore[attr-defined]
 
 
 # ---- the same records ----------------------------------------------------------------------------------------------------
@@ -102,17 +98,6 @@ def test_every_kind_of_instruction_becomes_the_same_record(reader: CoreReader, s
     assert kinds == {"load", "call", "zero", "noise", "store", "emit", "free"}  # `record` below
 
 
-def replayable() -> Draft:
-    draft = Draft()
-    adapter = draft.adapter("block_00.q_proj.lora_A")
-    z = draft.noise(adapter)
-    kept = draft.record(draft.make([[draft.batch()], [z]], ()))
-    third = draft.value((), "third", role="constant", lifetime="call", dtype="int64", number=2)
-    new = draft.make([[adapter], [kept], [z], [adapter, 0, 2, third]])
-    draft.store(adapter, [new])
-    return draft
-
-
 def test_a_replay_is_the_same(reader: CoreReader) -> None:
     draft = replayable()
     data = json.dumps(document_of(draft.compile())).encode()
@@ -125,8 +110,8 @@ def test_a_replay_is_the_same(reader: CoreReader) -> None:
 def test_what_safetensors_writes_and_what_we_write_is_read(reader: CoreReader, tmp_path: Path) -> None:
     import safetensors.numpy
 
-    write_arrays(tmp_path / "ours", test_tensors.ARRAYS)
-    safetensors.numpy.save_file(test_tensors.ARRAYS, tmp_path / "theirs", metadata={"format": "np"})
+    write_arrays(tmp_path / "ours", tensor_files.ARRAYS)
+    safetensors.numpy.save_file(tensor_files.ARRAYS, tmp_path / "theirs", metadata={"format": "np"})
     for name in ("ours", "theirs"):
         data = (tmp_path / name).read_bytes()
         same_tensors(reader.tensors(data), tensors_from_buffer(memoryview(data), name))
@@ -223,15 +208,13 @@ def test_a_document_of_1_0_is_read_and_has_nothing_of_later_ones(reader: CoreRea
 
 
 def test_a_document_may_have_no_plan_for_answers_or_no_method(reader: CoreReader, document: dict[str, Any]) -> None:
-    assert reader.manifest(as_bytes(test_manifest.of_1_1(document)))["generation"] is None
-    (target,) = reader.manifest(as_bytes(test_manifest.of_1_3(document)))["targets"]
+    assert reader.manifest(as_bytes(manifests.of_1_1(document)))["generation"] is None
+    (target,) = reader.manifest(as_bytes(manifests.of_1_3(document)))["targets"]
     assert (target["features"], [artifact["numbers"] for artifact in target["artifacts"]]) == ([], [{}, {}])
-    assert reader.manifest(as_bytes(test_manifest.without_methods(document)))["methods"] == []
+    assert reader.manifest(as_bytes(manifests.without_methods(document)))["methods"] == []
 
 
-@pytest.mark.parametrize(
-    "data", [case[0] for case in parameters(test_json_strict.test_refuses_what_readers_could_read_differently)]
-)
+@pytest.mark.parametrize("data", [case[0] for case in AMBIGUOUS])
 def test_json_with_two_meanings_is_refused(reader: CoreReader, document: dict[str, Any], data: bytes) -> None:
     """As a whole document, and as the value of a member of a manifest that is sound otherwise."""
     both_refuse(reader, data)
@@ -378,15 +361,15 @@ def test_sizes_beyond_every_memory_are_refused_and_not_computed(reader: CoreRead
 # ---- tensors -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("header", [case[0] for case in parameters(test_tensors.test_refuses_headers_that_lie)])
+@pytest.mark.parametrize("header", [case[0] for case in tensor_files.LYING_HEADERS])
 def test_headers_that_lie_are_refused(reader: CoreReader, tmp_path: Path, header: Any) -> None:
-    data = test_tensors.craft(tmp_path / "f", header, bytes(8)).read_bytes()
+    data = tensor_files.craft(tmp_path / "f", header, bytes(8)).read_bytes()
     with pytest.raises(BundleError):
         tensors_from_buffer(memoryview(data), "file")
     assert refused(reader, "tensors", data).subject.startswith("file")
 
 
-@pytest.mark.parametrize("length", parameters(test_tensors.test_refuses_header_lengths_beyond_file_or_cap))
+@pytest.mark.parametrize("length", tensor_files.LENGTHS_TOO_LARGE)
 def test_header_lengths_beyond_file_or_cap_are_refused(reader: CoreReader, length: int) -> None:
     assert isinstance(refused(reader, "tensors", length.to_bytes(8, "little") + b'{"a":0}'), BundleError)
 

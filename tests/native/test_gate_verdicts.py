@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from bespoke import PersonalModel
-from tests.benchmarks.test_recipes import LABELS, by_label, labelled
 from tests.support.bundles import made_once
+from tests.support.labelled import LABELS, by_label, labelled
 from tests.support.nonsense import build
 from tests.unit.personal_model.tiny import split_of
 

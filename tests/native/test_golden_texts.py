@@ -20,7 +20,7 @@ from bespoke.core import finding, run
 from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_file import write_tokenizer_file
 from bespoke.errors import BundleError, GoldenMismatch
-from tests.native.test_loop_golden import edited
+from tests.native.golden_edits import edited
 from tests.support.bundles import drop_later_fields
 from tests.unit.golden.bundles import build, changed, rewrite_manifest, tensors
 

@@ -10,8 +10,7 @@ import pytest
 
 from bespoke.core import finding
 from tests.kill.conftest import faults, new_place
-from tests.kill.inside import Kills
-from tests.kill.test_inside import drawn
+from tests.kill.inside import Kills, drawn
 from tests.support.bundles import tiny_core_bundle
 
 __all__ = ["faults", "tiny_core_bundle"]

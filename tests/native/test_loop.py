@@ -17,7 +17,7 @@ from bespoke.rules.noise import noise
 from tests.conformance.make_batches import as_json
 from tests.native.core_store import CoreStore
 from tests.support.reading import rows_of_split
-from tests.unit.rules.test_noise import ulps
+from tests.unit.rules.numbers import ulps
 from tests.unit.state.states import BASE, SHAPES, token_row
 
 TEXT = Path(__file__).read_bytes()

@@ -17,6 +17,7 @@ from bespoke import Lora, Personalizer, Training
 from bespoke.bundle.reader import open_bundle
 from bespoke.errors import BespokeError, PlanError
 from bespoke.golden.prover import verify_bundle
+from tests.native.golden_edits import edited
 from tests.support.bundles import drop_later_fields
 from tests.support.models import tiny_model
 from tests.unit.golden.bundles import changed, document, rewrite_manifest, tensors
@@ -208,17 +209,6 @@ def test_another_learning_rate_is_found_by_the_schedule(native_build: Path, bund
 
 
 # ---- a golden file that is not one -------------------------------------------------------------------------------------
-
-
-def edited(change: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, np.ndarray]], None]:
-    """A change of the document in the file."""
-
-    def apply(arrays: dict[str, np.ndarray]) -> None:
-        content = json.loads(arrays["document"].tobytes())
-        change(content)
-        arrays["document"] = np.frombuffer(json.dumps(content).encode(), np.uint8)
-
-    return apply
 
 
 def without_tokens(arrays: dict[str, np.ndarray]) -> None:

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from peft import PeftModel
 
 from bespoke import Lora, Personalizer, PersonalModel, Training
 from bespoke.bundle.reader import open_bundle
@@ -20,9 +18,10 @@ from bespoke.config import Linear
 from bespoke.core import finding
 from bespoke.errors import AdapterError, BundleError, StateError
 from bespoke.golden.prover import verify_bundle
-from tests.native.test_parity import bundle_of, compare, examples, replay
+from tests.native.lora_targets import ASKED, comes_back_and_is_the_same_in_peft
+from tests.native.parity import bundle_of, compare, examples, replay
 from tests.support.bundles import made_once
-from tests.support.models import dequantized_reference, masked_loss, tiny_model
+from tests.support.models import tiny_model
 from tests.unit.golden.bundles import changed, rewrite_manifest, tensors
 
 SIZES = {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}
@@ -36,7 +35,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "mezo": {"epsilon": 1e-2, "queries": 2, "learning_rate": 1e-3},
 }
 
-ASKED = [{"tokens": row.tolist(), "mask": [0] + [1] * 12} for row in np.random.default_rng(3).integers(3, 131, (2, 13))]
 
 pytestmark = [
     pytest.mark.skipif(finding.find().path is None, reason="the device core is not installed"),
@@ -98,17 +96,6 @@ def test_a_trained_adapter_gives_the_same_loss_in_peft_and_comes_back(folder: Pa
     assert chosen in CHOSEN.values()
     assert json.loads((adapter / "adapter_config.json").read_bytes())["target_modules"] == sorted(chosen)
     comes_back_and_is_the_same_in_peft(folder, adapter, ours, tmp_path)
-
-
-def comes_back_and_is_the_same_in_peft(folder: Path, adapter: Path, ours: float, tmp_path: Path) -> None:
-    """An exported adapter with the loss `ours` on ASKED: in peft, and in another state of the bundle."""
-    theirs = PeftModel.from_pretrained(dequantized_reference(folder / "model", dtype=torch.float64), adapter).double()
-    ids = torch.tensor([row["tokens"] for row in ASKED])
-    with torch.no_grad():
-        assert float(masked_loss(theirs, ids[:, :-1], ids[:, 1:], torch.ones(2, 12))) == pytest.approx(ours, rel=1e-5)
-    with PersonalModel.open(folder / "bundle", tmp_path / "other") as other:
-        other.import_adapter(adapter)
-        assert other.evaluate(ASKED).loss == ours
 
 
 def test_a_state_or_an_adapter_of_other_linears_is_refused(llama: Path, tmp_path: Path) -> None:

@@ -25,13 +25,13 @@ from bespoke.bundle.stored_zip import write_zip
 from bespoke.errors import BespokeError, BundleError, PlanError, SignatureError
 from bespoke.format.tensors import tensors_from_buffer
 from bespoke.reference.code import read_code
-from tests.malformed_bundles import test_hostile_folders as hostile
-from tests.malformed_bundles.test_flipped_bytes import flips, header_bytes
+from tests.malformed_bundles import hostile
+from tests.malformed_bundles.flips import flips, header_bytes
 from tests.native.format_lab import BUILDS, CoreReader, build_of, code_document, refused
 from tests.support.bundles import stories_bundle
 from tests.unit.bundle.example import replace_manifest, write_example
-from tests.unit.bundle.test_manifest import HOSTILE_NAMES
-from tests.unit.plan.test_verify import Sample
+from tests.unit.bundle.manifests import HOSTILE_NAMES
+from tests.unit.plan.broken import Sample
 
 __all__ = ["stories_bundle"]
 
@@ -72,10 +72,6 @@ def opened(reader: CoreReader, given: Path, **values: Any) -> BespokeError:
     return error
 
 
-def traps() -> list[Callable[[Path, Path], None]]:
-    return list(hostile.test_a_folder_with_traps_is_refused_and_nothing_outside_is_opened.pytestmark[0].args[1])  # type: ignore[attr-defined]
-
-
 def test_the_bundle_without_a_trap_is_read_from_folder_and_zips(
     reader: CoreReader, bundle: Path, tmp_path: Path, keys: tuple[bytes, bytes]
 ) -> None:
@@ -91,7 +87,7 @@ def test_the_bundle_without_a_trap_is_read_from_folder_and_zips(
     assert reader.bundle(tmp_path / "link", files=["*"], tensors=weights) == whole
 
 
-@pytest.mark.parametrize("trap", traps())
+@pytest.mark.parametrize("trap", hostile.TRAPS)
 def test_a_folder_with_traps_is_refused(
     reader: CoreReader, bundle: Path, tmp_path: Path, trap: Callable[[Path, Path], None]
 ) -> None:
@@ -124,11 +120,7 @@ def test_asking_for_an_unlisted_name_reads_nothing(reader: CoreReader, bundle: P
         assert "does not list" in opened(reader, bundle, files=[name]).got
 
 
-def documents() -> list[tuple[bytes, str]]:
-    return list(hostile.test_a_manifest_that_costs_or_confuses_is_refused_fast.pytestmark[0].args[1])  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("data", [data for data, _ in documents()])
+@pytest.mark.parametrize("data", [data for data, _ in hostile.DOCUMENTS])
 def test_a_manifest_that_costs_or_confuses_is_refused(reader: CoreReader, bundle: Path, data: bytes) -> None:
     replace_manifest(bundle, data)
     assert "manifest.json" in opened(reader, bundle).subject

@@ -24,8 +24,8 @@ from bespoke.core import finding, library
 from bespoke.core.handle import Handle, Place
 from bespoke.errors import AdapterError, BundleError, StateError
 from bespoke.golden.prover import verify_bundle
-from tests.native.test_lora_targets import ASKED, comes_back_and_is_the_same_in_peft
-from tests.native.test_parity import bundle_of, compare, examples, replay
+from tests.native.lora_targets import ASKED, comes_back_and_is_the_same_in_peft
+from tests.native.parity import bundle_of, compare, examples, replay
 from tests.support.bundles import made_once
 from tests.support.models import dequantized_reference, masked_loss, tiny_model
 from tests.support.oracle import trained_alike

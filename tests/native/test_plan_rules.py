@@ -12,7 +12,7 @@ import pytest
 
 from bespoke.errors import PlanError
 from tests.native.format_lab import BUILDS, CoreReader, build_of, refused
-from tests.unit.plan.test_kinds import REFUSED, is_allowed, kinds, sample, small, taken_of
+from tests.unit.plan.kinds import REFUSED, is_allowed, kinds, sample, small, taken_of
 
 
 @pytest.fixture(scope="module", params=BUILDS)

@@ -17,10 +17,9 @@ import pytest
 from bespoke import PersonalModel
 from bespoke.bundle.reader import open_bundle
 from bespoke.core import finding
-from bespoke.core.handle import Place
-from bespoke.core.runtime import CoreRuntime
 from bespoke.errors import BundleError
 from tests.native.core_lab import tiny_core_bundle
+from tests.native.runtimes import runtime
 from tests.support.reading import read_state
 from tests.unit.personal_model.tiny import add_numbers
 
@@ -57,11 +56,6 @@ def state(bundle: Path, tmp_path: Path) -> Path:
     with PersonalModel.open(bundle, tmp_path / "alice", runtime="torch") as model:
         add_numbers(model)
     return tmp_path / "alice"
-
-
-def runtime(bundle: Path, state: Path) -> CoreRuntime:
-    with open_bundle(bundle) as opened:
-        return CoreRuntime(Place(bundle, state, opened.manifest_sha256), None)
 
 
 def written(lines: list[str]) -> str:
@@ -153,7 +147,7 @@ def test_a_link_in_its_place_is_not_followed(bundle: Path, state: Path, tmp_path
 @pytest.mark.slow
 def test_two_processes_may_write_it(bundle: Path, state: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from tests.native.test_remembered_hashes import runtime; "
+        "import sys; from pathlib import Path; from tests.native.runtimes import runtime; "
         "print(runtime(Path(sys.argv[1]), Path(sys.argv[2])).evaluate('train').loss)"
     )
     command = [sys.executable, "-c", program, str(bundle), str(state)]

@@ -5,7 +5,6 @@ real tokenizer and template of Qwen2.5 on a small random model."""
 from __future__ import annotations
 
 import random
-import shutil
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,36 +13,20 @@ from typing import Any
 import pytest
 import torch
 
-from bespoke import Personalizer, PersonalModel, Training
+from bespoke import PersonalModel
 from bespoke.errors import DataError, GenerationError
-from tests.native.test_sessions import CLEAR
-from tests.support.bundles import made_once
+from tests.native.chat_folder import CONTEXT, folder
+from tests.native.family_folders import CLEAR
 from tests.support.checks import few_of, new_seed
-from tests.support.models import dequantized_reference, tiny_model
+from tests.support.models import dequantized_reference
+
+__all__ = ["folder"]
+
 
 pytestmark = pytest.mark.xdist_group("session_texts")  # one process reads the tokenizer
-CONTEXT = 512
 RUNTIMES = ("core", "torch")
 Messages = list[dict[str, str]]
 QUESTIONS = ("How old is the lake?", "Auf Deutsch: größer?", "湖は\nどこ 🙂", "<|im_end|> says the user.", "  spaces  ")
-
-
-@pytest.fixture(scope="module")
-def folder(data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    def make(place: Path) -> None:
-        sizes = {
-            "hidden_size": 32,
-            "intermediate_size": 32,
-            "num_attention_heads": 4,
-            "num_hidden_layers": 2,
-        }  # quickly planned
-        model = tiny_model("qwen2", place / "model", vocab_size=151_936, max_position_embeddings=CONTEXT, **sizes)
-        for file in (data_folder / "tokenizers" / "qwen2.5").iterdir():
-            shutil.copy(file, model / file.name)
-        training = Training(sequence_lengths=(16,), batch_size=1, steps=3)
-        Personalizer(model, "mesp", "executorch", context=CONTEXT, training=training, data=None).build(place / "bundle")
-
-    return made_once(tmp_path_factory, "session-texts", make)
 
 
 @pytest.fixture(scope="module")

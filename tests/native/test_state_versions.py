@@ -24,8 +24,7 @@ from tests.support.checks import few_of, full, new_seed, record_check
 from tests.support.faulty import FAIL, FAIL_FROM, KILL_AFTER, KILL_BEFORE, KILL_TORN, NEVER
 from tests.support.reading import read_state
 from tests.unit.state.conftest import OpenState, Stores, open_state, stores
-from tests.unit.state.states import BASE, SHAPES, add, slot_tensors, token_row
-from tests.unit.state.test_migration import OLD
+from tests.unit.state.states import BASE, OLD, SHAPES, add, slot_tensors, token_row
 
 __all__ = ["faults", "open_state", "place", "stores"]
 

@@ -4,20 +4,16 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.native.conftest import SOURCE
+from tests.native.third_party import FOLDER, SOURCES
 
-FOLDER = SOURCE / "third_party"
 OURS = {"CMakeLists.txt", "sources.json", "sodium_memory.c"}
-SOURCES: dict[str, dict[str, Any]] = json.loads((FOLDER / "sources.json").read_text(encoding="utf-8"))
 THEIRS = r"\b(sqlite3|crypto_|sodium_|_?ge25519|sc25519|Sha256|SHA256|CPU_|z7_|utf8proc)|nlohmann"
 
 

@@ -24,7 +24,7 @@ from bespoke.core.torch_engine import TorchEngine
 from bespoke.errors import BespokeError, BudgetExceeded, BundleError, PlanError
 from bespoke.reference import train as reference
 from tests.conftest import REPOSITORY
-from tests.malformed_bundles.test_hostile_folders import edit
+from tests.malformed_bundles.hostile import edit
 from tests.native.core_lab import METHODS, STEPS, States, tiny_core_bundle
 from tests.native.torch_lab import train
 from tests.support.checks import few_of, few_rows_of

@@ -15,7 +15,7 @@ import pytest
 
 from bespoke import Lora, Personalizer, Training
 from tests.conftest import REPOSITORY
-from tests.native.test_third_party import SOURCES
+from tests.native.third_party import SOURCES
 from tests.support.bundles import shakespeare, write_jsonl
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ from bespoke import PersonalModel
 from tests.real_model.conftest import RealModel
 from tests.support.checks import record_check
 from tests.support.llama_cpp_lab import LlamaCpp
-from tests.unit.adapter.test_other_engines import for_mlx_lm
+from tests.unit.adapter.other_engines import for_mlx_lm
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("real model")]
 

@@ -18,7 +18,7 @@ from bespoke.contracts import CompilingTarget
 from bespoke.core import finding
 from bespoke.errors import BundleError
 from bespoke.testing import check_target
-from tests.apple.coreml.test_plans import TENSORS, answered, build, example, numbers, opened_core, trained
+from tests.apple.coreml.plans import TENSORS, answered, build, example, numbers, opened_core, trained
 from tests.support.bundles import drop_fields_of_1_4, made_once
 from tests.unit.golden.bundles import rewrite_manifest
 

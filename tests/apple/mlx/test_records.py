@@ -13,7 +13,7 @@ from bespoke.graph.trace import Graph
 from bespoke_plugins.targets.mlx.records import STATES, VERSION, Given, Made, Program, read, version_of, write
 from bespoke_plugins.targets.mlx.vendor import load_mlx
 from tests.apple.mlx.graphs import METHODS, MODELS, graphs_for_answers, graphs_of
-from tests.apple.mlx.test_operators import CASES, INT4, graph_of
+from tests.apple.mlx.operators import CASES, INT4, graph_of
 
 load_mlx()
 

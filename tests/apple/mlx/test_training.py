@@ -25,7 +25,7 @@ from tests.apple.mlx.bundles import CONTEXT, FAMILIES, STEPS, add_examples, bund
 from tests.apple.mlx.engine import NOT_BUILT, engine_library
 from tests.apple.mlx.watching import Watch
 from tests.native.core_lab import Core
-from tests.native.test_parity import farthest
+from tests.native.parity import farthest
 from tests.support.checks import record_check
 from tests.support.oracle import run_of, trained_alike
 from tests.support.reading import accepted, journal, rows_of_run

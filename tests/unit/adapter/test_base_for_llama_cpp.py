@@ -13,12 +13,12 @@ import tokenizers
 import bespoke
 from bespoke import Lora, Personalizer, PersonalModel, Training
 from bespoke.errors import BundleError, ModelError, UnsupportedModel
-from tests.native.test_sessions import family, folder, make
+from tests.native.family_folders import family, folder, make
 from tests.support.checks import count, few_of, few_rows_of
 from tests.support.gguf_files import gguf_name, permuted
 from tests.support.llama_cpp_lab import LlamaCpp
 from tests.support.models import dequantized_reference, tiny_model
-from tests.unit.adapter.test_other_engines import TOKENS, effect_in_peft
+from tests.unit.adapter.other_engines import TOKENS, effect_in_peft
 from tests.unit.text.strings import real_texts
 from tests.unit.text.trained import TRAINED, config_of, loses, pages, tokenizer_json
 

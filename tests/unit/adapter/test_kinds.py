@@ -21,7 +21,7 @@ from bespoke.errors import AdapterError
 from tests.support.bundles import made_once
 from tests.support.models import dequantized_reference, tiny_model
 from tests.unit.adapter.kinds import ASKED, EVERY, ROWS, Kind, kinds, loss_of, made_by_peft
-from tests.unit.adapter.test_other_engines import for_mlx_lm
+from tests.unit.adapter.other_engines import for_mlx_lm
 
 pytestmark = pytest.mark.xdist_group("kinds of adapters")
 RANK, ALPHA = 8, 16.0

@@ -16,9 +16,9 @@ from transformers import AutoModelForCausalLM
 
 from bespoke import PersonalModel
 from bespoke.errors import AdapterError
-from tests.native.test_sessions import VOCABULARY, family, folder
+from tests.native.family_folders import VOCABULARY, family, folder
 from tests.support.models import dequantized_reference, tiny_model
-from tests.unit.adapter.test_other_engines import model
+from tests.unit.adapter.other_engines import model
 
 __all__ = ["family", "folder", "model"]
 

@@ -25,7 +25,7 @@ from bespoke.model.architecture import ModelConfig
 from bespoke.model.families import read_config
 from tests.support.models import TINY_FAMILIES, tiny_model
 from tests.unit.adapter.codes import CONFIG, LARGEST, WEIGHTS, Code
-from tests.unit.model.test_convert import tiny_multimodal
+from tests.unit.model.multimodal import tiny_multimodal
 
 BASE = "0123456789abcdef" * 4
 

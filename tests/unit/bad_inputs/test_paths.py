@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.bad_inputs.asking import Lab
-from tests.unit.bad_inputs.test_special_files import READ, WRITTEN
+from tests.unit.bad_inputs.calls_with_paths import READ, WRITTEN
 
 NAMES = {"bytes": os.fsdecode(b"caf\xe9"), "half of a pair": "caf\ud800"}
 REPORTS = [

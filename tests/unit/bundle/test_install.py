@@ -18,16 +18,12 @@ from bespoke.bundle.signature import generate_key, sign_bundle
 from bespoke.bundle.stored_zip import write_zip
 from bespoke.core import find
 from bespoke.errors import BundleError, ConfigError, SignatureError
-from tests.malformed_bundles.test_hostile_folders import ZIPS
+from tests.malformed_bundles.hostile import ZIPS
 from tests.unit.bundle.example import write_example
-from tests.unit.bundle.test_replaced import READER, WEIGHTS, rebuilt
+from tests.unit.bundle.replaced import READER, WEIGHTS, contents, rebuilt
 from tests.unit.cli.commands import bespoke
 
 LICENCE = "licences/LICENSE.txt"
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 @pytest.fixture

@@ -9,46 +9,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from bespoke.bundle.archive import pack
 from bespoke.bundle.reader import open_bundle
 from bespoke.bundle.signature import generate_key
-from bespoke.bundle.writer import BundleWriter
 from bespoke.errors import BundleError
-from bespoke.format.tensors import write_arrays
 from tests.unit.bundle.example import write_example
-
-WEIGHTS = "weights/block_00.safetensors"
-
-READER = """
-import hashlib, sys
-from bespoke.bundle.reader import open_bundle
-
-with open_bundle(sys.argv[1]) as bundle:
-    mapped = bundle.mapped(sys.argv[2])
-    print("open", flush=True)
-    sys.stdin.readline()
-    for name in bundle.names:
-        assert hashlib.sha256(bundle.read(name)).hexdigest() == bundle.manifest.files[name].sha256
-    for array in mapped.values():
-        print(hashlib.sha256(array.tobytes()).hexdigest())
-    print("read", flush=True)
-    sys.stdin.readline()
-"""
-
-
-def rebuilt(folder: Path, key: bytes | None = None) -> None:
-    """Another bundle in the place of this one: other weights, everything else the same."""
-    with open_bundle(folder) as old:
-        files = {name: old.read(name) for name in old.names if name != WEIGHTS}
-        arrays = {key: np.flip(value).copy() for key, value in old.mapped(WEIGHTS).items()}
-    with BundleWriter(folder) as writer:
-        for name, data in files.items():
-            writer.add_bytes(name, data)
-        write_arrays(writer.path_for(WEIGHTS), arrays)
-        writer.finish(old.manifest, key)
+from tests.unit.bundle.replaced import READER, WEIGHTS, rebuilt
 
 
 def neighbours(folder: Path) -> list[str]:
@@ -94,7 +62,7 @@ def test_the_name_always_leads_to_a_whole_signed_bundle(bundle: Path) -> None:
         [
             sys.executable,
             "-c",
-            "import sys; from pathlib import Path; from tests.unit.bundle.test_replaced import rebuilt\n"
+            "import sys; from pathlib import Path; from tests.unit.bundle.replaced import rebuilt\n"
             "for _ in range(40): rebuilt(Path(sys.argv[1]), sys.argv[2].encode())",
             bundle,
             private.decode(),

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from bespoke import PersonalModel
-from tests.native.test_session_texts import folder
+from tests.native.chat_folder import folder
 from tests.support.bundles import stories_bundle
 from tests.unit.cli.commands import bespoke
 

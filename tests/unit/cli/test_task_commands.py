@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.test_session_texts import folder
+from tests.native.chat_folder import folder
 from tests.unit.cli.commands import bespoke
 from tests.unit.cli.conftest import Built, Trained
 from tests.unit.golden.bundles import rewrite_manifest

@@ -5,38 +5,19 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from bespoke.data.template import compile_turns, find_template
 from bespoke.data.turns import Turns
 from bespoke.errors import BundleError, DataError, ModelError, TemplateError
 from tests.unit.data import templates
-from tests.unit.data.conftest import Messages, conversation
+from tests.unit.data.conftest import conversation
+from tests.unit.data.oracle import TOKENS, oracle_for
 
-TOKENS = {"bos_token": "<bos>", "eos_token": "</s>"}
 DATE = "2024-07-26"
-Oracle = Callable[[Messages, bool], str]
-
-
-def oracle_for(template: str) -> Oracle:
-    """Jinja as transformers sets it up."""
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-
-    def raise_exception(message: str) -> None:
-        raise RuntimeError(message)
-
-    environment.globals.update(raise_exception=raise_exception, strftime_now=lambda form: "26 Jul 2024")
-    compiled = environment.from_string(template)
-
-    def render(messages: Messages, generate: bool) -> str:
-        return compiled.render(messages=messages, add_generation_prompt=generate, **TOKENS)
-
-    return render
 
 
 # Qwen3's is held against the variant that trl trains with, in test_published_templates.py.

@@ -19,7 +19,7 @@ from bespoke.data.turns_in_text import TurnReader
 from bespoke.errors import DataError
 from tests.unit.data import templates
 from tests.unit.data.conftest import conversation
-from tests.unit.data.test_turns import oracle_for
+from tests.unit.data.oracle import oracle_for
 
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 

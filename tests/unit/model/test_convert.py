@@ -23,6 +23,7 @@ from bespoke.model.quantize import dequantize
 from bespoke.model.rope import rope_tables
 from tests.support.full_size import PUBLISHED, full_size_folder
 from tests.support.models import QUANTIZED_LINEARS, TINY_FAMILIES, reference_dequantize, tiny_model
+from tests.unit.model.multimodal import tiny_multimodal
 
 
 def matches(tensors: dict[str, np.ndarray], name: str, weight: torch.Tensor) -> None:
@@ -96,26 +97,6 @@ def test_text_part_of_a_model_with_images_is_found(tmp_path: Path) -> None:
     assert (config.family, config.decoder_path) == ("gemma3_text", "model.language_model")
     files = convert(tmp_path / "model", config, tmp_path / "weights", context=48)
     check_everything(tmp_path / "model", files, model.model.language_model, None, gemma=True)
-
-
-def tiny_multimodal(folder: Path) -> Any:
-    from transformers import Gemma3Config, Gemma3ForConditionalGeneration
-
-    from tests.support.models import randomize, tiny_config
-
-    vision = {
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "image_size": 28,
-        "patch_size": 14,
-    }
-    text = tiny_config("gemma3_text", num_hidden_layers=2, layer_types=["sliding_attention", "full_attention"])
-    model = Gemma3ForConditionalGeneration(Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=4))
-    randomize(model.model.language_model, gemma=True)
-    model.save_pretrained(folder)
-    return model
 
 
 def test_same_folder_gives_the_same_bytes_and_the_same_identity(tmp_path: Path) -> None:

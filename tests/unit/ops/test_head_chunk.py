@@ -14,7 +14,7 @@ from bespoke.graph.value import Value
 from bespoke.methods import head
 from bespoke.ops import OUT_VARIANTS, QuantizedWeight, head_chunk_bytes, head_chunk_int4, operator_workspace_bytes
 from bespoke.ops import head_chunk as operators
-from tests.unit.ops.test_int4 import random, weight
+from tests.unit.ops.int4_weights import random, weight
 
 EXACT: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-10}
 ROWS, VOCABULARY, WIDTH = 11, 150, 44

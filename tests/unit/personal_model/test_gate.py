@@ -12,8 +12,8 @@ import pytest
 from bespoke import PersonalModel
 from bespoke.errors import DataError
 from tests.support.oracle import trained_alike
+from tests.unit.personal_model.after_training import after, answers
 from tests.unit.personal_model.conftest import Open
-from tests.unit.personal_model.test_runs import after, answers
 from tests.unit.personal_model.tiny import numbers, split_of, with_general
 
 

@@ -16,8 +16,8 @@ from bespoke import PersonalModel
 from bespoke.errors import BudgetExceeded, DiskFull
 from bespoke.system.footprint import can_measure
 from tests.support.checks import few_of
+from tests.unit.personal_model.after_training import after, answers
 from tests.unit.personal_model.conftest import Open
-from tests.unit.personal_model.test_runs import after, answers
 from tests.unit.personal_model.tiny import METHODS, STEPS, add_numbers
 
 measured = pytest.mark.skipif(not can_measure(), reason="memory is measured through /proc")

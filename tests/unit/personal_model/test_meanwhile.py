@@ -15,8 +15,8 @@ import pytest
 from bespoke import PersonalModel
 from bespoke.errors import StateLocked
 from tests.support import reading
+from tests.unit.personal_model.after_training import after, answers
 from tests.unit.personal_model.conftest import Open
-from tests.unit.personal_model.test_runs import after, answers
 from tests.unit.personal_model.tiny import STEPS, numbers, state_bits
 
 REPOSITORY = Path(__file__).resolve().parents[3]

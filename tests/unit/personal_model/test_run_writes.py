@@ -11,8 +11,8 @@ from bespoke import PersonalModel
 from bespoke.config import MEGABYTE, Training
 from bespoke.rules.report import Progress
 from bespoke.rules.run_writes import most_written, tensor_file_bytes
+from tests.unit.personal_model.after_training import after
 from tests.unit.personal_model.conftest import Open
-from tests.unit.personal_model.test_runs import after
 from tests.unit.personal_model.tiny import STEPS, answering
 
 LONG = 120  # steps: more slots than fit

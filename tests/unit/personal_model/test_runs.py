@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,14 +15,9 @@ from bespoke.rules.report import Progress
 from bespoke.rules.schedule import learning_rate_at
 from tests.support import reading
 from tests.support.checks import few_of
+from tests.unit.personal_model.after_training import after, answers
 from tests.unit.personal_model.conftest import Open
-from tests.unit.personal_model.tiny import METHODS, POISON, STEPS, add_numbers, answering, numbers, poisoned
-
-
-def after(count: int) -> Callable[[], bool]:
-    """A stop callback that says yes from its call number `count` on."""
-    calls = iter(range(10**9))
-    return lambda: next(calls) >= count
+from tests.unit.personal_model.tiny import METHODS, POISON, STEPS, add_numbers, numbers, poisoned
 
 
 def calls_of_a_step(model: PersonalModel, method: str) -> int:
@@ -37,10 +31,6 @@ def calls_of_a_step(model: PersonalModel, method: str) -> int:
 
     model.train(1, method=method, stop=count)
     return calls
-
-
-def answers(model: PersonalModel) -> dict[str, bytes]:
-    return {name: array.tobytes() for name, array in answering(model).items()}
 
 
 def newest_slot(model: PersonalModel) -> tuple[int, dict[str, np.ndarray]] | None:

@@ -10,8 +10,8 @@ import pytest
 from bespoke import PersonalModel
 from bespoke.errors import AdapterError, ConfigError, DataError, StateError
 from tests.support import reading
+from tests.unit.personal_model.after_training import after, answers
 from tests.unit.personal_model.conftest import Open
-from tests.unit.personal_model.test_runs import after, answers
 from tests.unit.personal_model.tiny import changed, numbers, other_base, state_bits
 
 

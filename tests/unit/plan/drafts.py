@@ -197,3 +197,14 @@ def mixed(operands: Sequence[np.ndarray]) -> int:
 
 def content_of(name: str, shape: Sequence[int], dtype: Any) -> np.ndarray:
     return np.arange(int(np.prod(shape)), dtype=dtype).reshape(shape) + sum(name.encode()) % 89
+
+
+def replayable() -> Draft:
+    draft = Draft()
+    adapter = draft.adapter("block_00.q_proj.lora_A")
+    z = draft.noise(adapter)
+    kept = draft.record(draft.make([[draft.batch()], [z]], ()))
+    third = draft.value((), "third", role="constant", lifetime="call", dtype="int64", number=2)
+    new = draft.make([[adapter], [kept], [z], [adapter, 0, 2, third]])
+    draft.store(adapter, [new])
+    return draft

@@ -13,7 +13,7 @@ import pytest
 
 from bespoke.errors import ConfigError, DataError
 from bespoke.rules.batches import Batch, BatchCursor, CursorState, Row, check_rows, evaluation_batches
-from tests.unit.rules.test_noise import integers
+from tests.unit.rules.numbers import integers
 
 LENGTHS = (16, 32, 64)
 TEXT = Path(__file__).read_bytes()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bespoke.rules.judged import JUDGED_POSITIONS, judged_rows
-from tests.unit.rules.test_noise import integers
+from tests.unit.rules.numbers import integers
 
 
 def test_few_rows_are_all_judged() -> None:

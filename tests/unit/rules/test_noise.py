@@ -16,28 +16,10 @@ import pytest
 from bespoke.errors import PlanError
 from bespoke.rules import noise as module
 from bespoke.rules.noise import noise, philox
+from tests.unit.rules.numbers import integers, ulps
 
 VECTORS = json.loads((Path(__file__).parents[2] / "conformance" / "noise.json").read_text())
 AT_ZERO: dict[str, Any] = {"seed": 0, "step": 0, "query": 0, "block": 0, "tensor": 0}
-
-
-def integers(counter: list[int], key: list[int]) -> list[int]:
-    c, k = list(counter), list(key)
-    for _ in range(10):
-        a, b = divmod(0xD2511F53 * c[0], 1 << 32), divmod(0xCD9E8D57 * c[2], 1 << 32)
-        c = [b[0] ^ c[1] ^ k[0], b[1], a[0] ^ c[3] ^ k[1], a[1]]
-        k = [(k[0] + 0x9E3779B9) % (1 << 32), (k[1] + 0xBB67AE85) % (1 << 32)]
-    return c
-
-
-def ulps(got: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Distance in representable float32 numbers, across zero too."""
-
-    def ordered(values: np.ndarray) -> np.ndarray:
-        bits = values.view(np.int32).astype(np.int64)
-        return np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
-
-    return np.abs(ordered(got) - ordered(expected))
 
 
 @pytest.mark.parametrize("vector", VECTORS["philox4x32_10"], ids=["zeros", "ones", "pi"])

@@ -12,7 +12,7 @@ import pytest
 
 from bespoke.errors import GenerationError
 from bespoke.rules.sampling import choose_token
-from tests.unit.rules.test_noise import integers
+from tests.unit.rules.numbers import integers
 
 LOGITS = np.random.default_rng(2).normal(0, 2, 40).astype(np.float32)
 LOGITS[[3, 17, 30]] = LOGITS[5]  # ties

@@ -9,8 +9,8 @@ import pytest
 
 from bespoke.system.footprint import can_measure
 from tests.benchmarks.qwen import train
-from tests.benchmarks.test_estimate import OR_BYTES, SHARE
 from tests.support.bundles import stories_bundle
+from tests.support.estimate_bounds import OR_BYTES, SHARE
 
 __all__ = ["stories_bundle"]
 

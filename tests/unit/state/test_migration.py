@@ -16,9 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.reading import read_state
-from tests.unit.state.states import fill, open_state
-
-OLD = {version: Path(__file__).with_name(f"state_of_version_{version}.zip") for version in (1, 2, 3)}
+from tests.unit.state.states import OLD, fill, open_state
 
 
 @pytest.fixture(params=OLD)

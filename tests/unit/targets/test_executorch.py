@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import os
 import re
 import shutil
@@ -30,6 +28,7 @@ pytest.importorskip("executorch")
 
 from bespoke_plugins.targets.executorch import vendor
 from bespoke_plugins.targets.executorch.program import Compiled, compile_graph
+from tests.unit.targets.digests import compiled_once, digest
 
 pytestmark = pytest.mark.xdist_group("executorch")  # one process imports it and keeps what it has compiled
 __all__ = ["tiny_core_bundle"]
@@ -54,9 +53,6 @@ SMALL = {
 PLANS = [("mesp", "plain"), ("mezo", "plain")]
 MORE_PLANS = [("mebp", "normed"), ("mebp", "plain"), ("mesp", "normed"), ("mezo", "normed")]
 ROOT = Path(__file__).parents[3]
-
-
-compiled_once = functools.cache(compile_graph)  # methods share graphs
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -112,19 +108,12 @@ def test_a_new_process_writes_the_same_bytes(largest: int | None, tmp_path: Path
     """Hash seeds differ from process to process: nothing follows the order of a set."""
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        f"from tests.unit.targets.test_executorch import digest; print(digest({largest}))"
+        f"from tests.unit.targets.digests import digest; print(digest({largest}))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(ROOT)], capture_output=True, text=True, check=True, cwd=tmp_path
     )
     assert done.stdout.strip() == digest(largest)
-
-
-def digest(largest: int | None) -> str:
-    """Of the programs of mebp, whose blocks are the largest graphs; of so many of them."""
-    vendor.load_executorch()
-    graphs = sorted(graphs_of("mebp", "plain"), key=lambda graph: (-len(graph.module.graph.nodes), graph.key))
-    return hashlib.sha256(b"".join(compiled_once(graph).data for graph in graphs[:largest])).hexdigest()
 
 
 def test_the_manifest_says_which_delegates_an_artifact_calls(tiny_core_bundle: Path) -> None:

@@ -15,7 +15,7 @@ from bespoke.data.tokenizer_file import write_tokenizer_file
 from bespoke.errors import DataError
 from tests.unit.data import templates
 from tests.unit.text.lab import TextLab
-from tests.unit.text.test_turns import QWEN
+from tests.unit.text.oracle import QWEN
 from tests.unit.text.trained import config_of, tokenizer_json
 
 Row = tuple[list[int], list[int]]

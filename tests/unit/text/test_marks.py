@@ -24,7 +24,7 @@ from bespoke.errors import DataError, TemplateError
 from tests.support.checks import count, few_of, new_seed
 from tests.unit.data import templates
 from tests.unit.text.lab import TextLab
-from tests.unit.text.test_turns import QWEN, oracle_for
+from tests.unit.text.oracle import QWEN, oracle_for
 from tests.unit.text.trained import LACKING, config_of, lost_characters, pages, tokenizer_json
 
 Messages = list[dict[str, str]]

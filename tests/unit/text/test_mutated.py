@@ -16,11 +16,10 @@ from tests.native.lab_process import end
 from tests.support.checks import count, new_seed, record_check
 from tests.unit.text.conftest import Family
 from tests.unit.text.lab import TextLab
+from tests.unit.text.mutations import HEADER, UNKNOWN, VOCABULARY, change
 from tests.unit.text.strings import random_text
 
 MUTATED = 20_000
-HEADER = 168
-VOCABULARY, UNKNOWN = 36, 52  # of the header's settings
 TEXTS = [
     "<|im_start|>user\n",
     "Once upon a time, it's 2019: café e\u0301\u0323 가각 <s></s> <|eot_id|>\n\n",
@@ -60,23 +59,6 @@ def test_a_changed_file_crashes_nothing(lab: TextLab, family_of: Callable[[str],
             pytest.fail(f"{error}: edits={edits}, size={size}, texts={texts}")
     assert 0 < refused < number
     record_check(f"tokenizer.bin changed, {name}", {"files": number, "refused": refused}, seed)
-
-
-def change(chance: random.Random, data: bytes) -> list[tuple[int, int]]:
-    """New bytes: a number of the header or of a table made another, a bit turned, a stretch from elsewhere."""
-    kind = chance.randrange(4)
-    at = chance.randrange(8, HEADER) if chance.random() < 0.1 else chance.randrange(HEADER, len(data))
-    if kind == 0:
-        at -= at % 4
-        (old,) = struct.unpack_from("<I", data.ljust(len(data) + 4, b"\0"), at)
-        new = chance.choice(
-            (0, 1, old + 1, old - 1, old * 2, 0x7FFFFFFF, 2**32 - 1, 2**32 - 2, len(data), chance.getrandbits(32))
-        )
-        return list(enumerate(struct.pack("<I", new & 0xFFFFFFFF), at))
-    if kind < 3:
-        return [(at, data[at] ^ 1 << chance.randrange(8))]
-    source = chance.randrange(len(data))
-    return list(enumerate(data[source : source + chance.randint(1, 40)], at))
 
 
 @pytest.mark.parametrize("place", range(0, HEADER, 4))

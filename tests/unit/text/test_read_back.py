@@ -22,8 +22,8 @@ from bespoke.errors import BundleError, ModelError
 from bespoke.exports.gguf_vocabulary import Vocabulary, read_vocabulary
 from tests.support.checks import count, full, new_seed, record_check
 from tests.unit.text.conftest import FAMILIES, Family
+from tests.unit.text.mutations import HEADER, UNKNOWN, change
 from tests.unit.text.strings import random_text, real_texts
-from tests.unit.text.test_mutated import HEADER, UNKNOWN, change
 from tests.unit.text.trained import config_of, pages, tokenizer_json
 
 STRINGS = 20_000

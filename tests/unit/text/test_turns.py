@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from bespoke.data.template import compile_turns
 from bespoke.errors import BundleError, DataError
@@ -17,17 +16,10 @@ from tests.support.checks import count, new_seed
 from tests.unit.data import templates
 from tests.unit.text.conftest import REAL, Family
 from tests.unit.text.lab import TextLab
+from tests.unit.text.oracle import QWEN, Messages, oracle_for
 from tests.unit.text.trained import pages
 
-Messages = list[dict[str, str]]
 CONVERSATIONS = 2_000
-QWEN = """{% if messages[0]['role'] == 'system' %}{{ '<|im_start|>system\\n' + messages[0]['content'] + '<|im_end|>\\n' }}
-{% else %}{{ '<|im_start|>system\\nYou are helpful.<|im_end|>\\n' }}
-{% endif %}
-{% for m in messages %}{% if m.role != 'system' or not loop.first %}
-{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>' + '\\n' }}
-{% endif %}{% endfor %}
-{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
 # Its turn begins with an added token that is not special.
 PLAIN_MARKER = """{% for m in messages %}{{ '<tool_call>' + m.role + '\\n' + m.content + '<|im_end|>' }}{% endfor %}
 {% if add_generation_prompt %}{{ '<tool_call>assistant\\n' }}{% endif %}"""
@@ -42,18 +34,6 @@ FAMILIES = {
     "gemma": (templates.GEMMA3, "gemma", "<end_of_turn>", True, True),
     "zephyr": (templates.ZEPHYR, "llama2", "</s>", False, True),
 }
-
-
-def oracle_for(template: str, tokens: dict[str, str]) -> Callable[[Messages, bool], str]:
-    """Jinja as transformers sets it up."""
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-
-    def raise_exception(message: str) -> None:
-        raise RuntimeError(message)
-
-    environment.globals.update(raise_exception=raise_exception, strftime_now=lambda form: "26 Jul 2024")
-    compiled = environment.from_string(template)
-    return lambda messages, generate: compiled.render(messages=messages, add_generation_prompt=generate, **tokens)
 
 
 class Chat:

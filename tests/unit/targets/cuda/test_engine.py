@@ -23,7 +23,7 @@ from bespoke.reference import train as reference
 from bespoke.reference.train import Trained
 from bespoke_plugins.targets.cuda import Cuda, CudaOptions
 from bespoke_plugins.targets.cuda.engine import CudaEngine
-from tests.malformed_bundles.test_hostile_folders import edit
+from tests.malformed_bundles.hostile import edit
 from tests.native import torch_lab
 from tests.support.bundles import CORE_METHODS, made_once
 from tests.support.models import tiny_model
