@@ -24,7 +24,7 @@ from bespoke.errors import BundleError, UnsupportedModel
 from bespoke.exports.gguf_vocabulary import read_vocabulary
 from bespoke.format.whole_folder import WholeFolder
 from bespoke.model.architecture import ModelConfig
-from bespoke.model.convert import Source, named_sources
+from bespoke.model.convert import SourceTensor, named_sources
 from bespoke.model.gguf.names import ARCHITECTURES, reordered_heads, tensor_names
 from bespoke.model.quantize import GROUP, dequantize
 from bespoke.model.rope import rope_stretch
@@ -154,16 +154,16 @@ def _add_text(writer: gguf.GGUFWriter, bundle: Bundle) -> None:
         writer.add_eos_token_id(text.eos_id)
 
 
-def _tensors(config: ModelConfig) -> Iterator[tuple[str, Source, str]]:
+def _tensors(config: ModelConfig) -> Iterator[tuple[str, SourceTensor, str]]:
     """(name in GGUF, tensor, its group), and `rope_freqs.weight` where frequencies are stretched one by one."""
     groups = {source: group for group, sources in named_sources(config).items() for source in sources}
     for name, source in tensor_names(config, groups).items():
         yield name, source, groups[source]
     if config.rope.kind == "llama3":
-        yield "rope_freqs.weight", Source("rope_freqs", "", (config.head_dim // 2,)), "rope"
+        yield "rope_freqs.weight", SourceTensor("rope_freqs", "", (config.head_dim // 2,)), "rope"
 
 
-def _announce(writer: gguf.GGUFWriter, name: str, source: Source) -> None:
+def _announce(writer: gguf.GGUFWriter, name: str, source: SourceTensor) -> None:
     if _is_q4_0(source):
         rows, columns = source.shape
         of_bytes = (rows, columns // GROUP * 18)
@@ -172,11 +172,11 @@ def _announce(writer: gguf.GGUFWriter, name: str, source: Source) -> None:
         writer.add_tensor_info(name, source.shape, np.dtype(np.float32), 4 * int(np.prod(source.shape)))
 
 
-def _is_q4_0(source: Source) -> bool:
+def _is_q4_0(source: SourceTensor) -> bool:
     return source.quantized and source.shape[1] % GROUP == 0
 
 
-def _data(bundle: Bundle, source: Source, group: str) -> np.ndarray:
+def _data(bundle: Bundle, source: SourceTensor, group: str) -> np.ndarray:
     config = bundle.manifest.model.config
     if group == "rope":
         return rope_stretch(config.rope, config.head_dim)
@@ -195,7 +195,7 @@ def _attention_scale(config: ModelConfig) -> float:
     return float(width**-0.5)
 
 
-def _turned(config: ModelConfig, source: Source, tensors: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
+def _turned(config: ModelConfig, source: SourceTensor, tensors: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
     """Codes and scales in llama.cpp's order of rows."""
     codes, scales = tensors[f"{source.target}.codes"], tensors[f"{source.target}.scales"]
     heads = reordered_heads(config, source)

@@ -24,7 +24,7 @@ from bespoke.format.plain_file import open_plain, read_plain
 from bespoke.format.tensors import TensorWriter
 from bespoke.format.whole_folder import WholeFolder
 from bespoke.model.checkpoint import SINGLE
-from bespoke.model.convert import Source, named_sources, sources_of
+from bespoke.model.convert import SourceTensor, named_sources, sources_of
 from bespoke.model.quantize import dequantize
 from bespoke.model.weight_source import WeightSource
 
@@ -107,7 +107,11 @@ def _unreadable(path: Path, got: str) -> ModelError:
 
 
 def _merged_rows(
-    bundle: Bundle, tensors: Mapping[str, np.ndarray], adapter: Mapping[str, np.ndarray], group: str, source: Source
+    bundle: Bundle,
+    tensors: Mapping[str, np.ndarray],
+    adapter: Mapping[str, np.ndarray],
+    group: str,
+    source: SourceTensor,
 ) -> Iterator[np.ndarray]:
     """Rows of one tensor, as the original model has them."""
     if not source.quantized:
@@ -125,7 +129,7 @@ def _merged_rows(
         yield weights
 
 
-def _added(source: Source) -> np.float32:
+def _added(source: SourceTensor) -> np.float32:
     return np.float32(source.add)
 
 
@@ -142,7 +146,9 @@ def _rounded(rows: np.ndarray, name: str) -> np.ndarray:
     return rounded
 
 
-def _check_base(bundle: Bundle, checkpoint: WeightSource, sources: Mapping[str, list[Source]], model: Path) -> None:
+def _check_base(
+    bundle: Bundle, checkpoint: WeightSource, sources: Mapping[str, list[SourceTensor]], model: Path
+) -> None:
     """The norms, which a bundle keeps as they are: of another model, or another training of it, they differ."""
     for group, of in sources.items():
         tensors = bundle.weights(group)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from bespoke.format.tensors import map_tensors
-from bespoke.model.convert import Source, sources_of
+from bespoke.model.convert import SourceTensor, sources_of
 from bespoke.model.spec import ModelSpec
 from bespoke.model.weight_source import WeightSource
 
@@ -86,7 +86,7 @@ class SourceWeights:
         for out in outs:
             out.copy_(found)
 
-    def _fill(self, one: Source, first: int, outs: Sequence[torch.Tensor]) -> None:
+    def _fill(self, one: SourceTensor, first: int, outs: Sequence[torch.Tensor]) -> None:
         """From row `first` on, as many as `outs` have."""
         step = max(1, DECODED_AT_ONCE // one.shape[1])
         for start in range(0, len(outs[0]), step):

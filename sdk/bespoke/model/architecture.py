@@ -15,7 +15,7 @@ Family = Literal["llama", "qwen2", "qwen3", "gemma3_text"]
 
 
 class RopeConfig(Settings):
-    """How the rotary tables are made. `factor` belongs to linear and llama3, the last three to llama3 alone."""
+    """Settings of the rotary tables. `factor` belongs to linear and llama3, the last three fields to llama3 alone."""
 
     kind: Literal["default", "linear", "llama3"]
     theta: float
@@ -26,7 +26,7 @@ class RopeConfig(Settings):
 
 
 class ModelConfig(Settings):
-    """Everything the graphs, the converter and the adapter need to know of a model. No field has a default."""
+    """What the graphs, the converter and the adapter need to know about a model. No field has a default."""
 
     family: Family
     hidden_size: int
@@ -53,7 +53,7 @@ class ModelConfig(Settings):
 
     @property
     def linear_shapes(self) -> dict[str, tuple[int, int]]:
-        """(out, in) of the seven linears of a block, in the order in which a forward meets them."""
+        """(out, in) of the seven linears of a block, in the order of the forward pass."""
         q, kv = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         d, f = self.hidden_size, self.intermediate_size
         return {
@@ -67,7 +67,7 @@ class ModelConfig(Settings):
         }
 
     def piece_shapes(self, lora: Lora) -> dict[str, tuple[int, int]]:
-        """Of the adapter of a block, in PEFT's layout: `q_proj.lora_A` [rank, in], `q_proj.lora_B` [out, rank] and so on."""
+        """Shapes of a block's adapter pieces in PEFT's layout: `q_proj.lora_A` [rank, in], `q_proj.lora_B` [out, rank], ..."""
         shapes, linears = {}, self.linear_shapes
         for linear in lora.targets:
             out, width = linears[linear]
@@ -76,7 +76,7 @@ class ModelConfig(Settings):
         return shapes
 
     def adapter_shapes(self, lora: Lora) -> dict[str, tuple[int, int]]:
-        """Of every piece by its full name, `block_00.q_proj.lora_A` and so on."""
+        """Shapes of all adapter pieces by full name: `block_00.q_proj.lora_A` and so on."""
         pieces = self.piece_shapes(lora)
         return {f"{group}.{name}": shape for group in self.block_groups for name, shape in pieces.items()}
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading the weights of a Hugging Face folder row by row, so that no more than a chunk of a tensor is ever in memory.
+"""Reader of a Hugging Face folder's weights, row by row: no more than a chunk of a tensor is ever in memory.
 
-safetensors is read here and not through its package because numpy has no bfloat16: a bf16 number is the upper half of
-an fp32 number, so its 16 bits are shifted up. A file is an 8-byte little-endian header length, a JSON header, the data.
+safetensors has a reader of its own here because numpy has no bfloat16. A bf16 number is the upper half of an fp32
+number, so its 16 bits are shifted up. A file is an 8-byte little-endian header length, a JSON header, and the data.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 ORIGINAL = "Give the float model that it was made from, by its folder or hub id; bespoke quantizes it by itself"
 _TO_SAFETENSORS = "AutoModelForCausalLM.from_pretrained({0!r}, dtype='auto').save_pretrained({0!r})"
 _PUBLISHED = "Give the model as its publisher has it in safetensors"
-# Weights in other forms: a pattern of names, what they are, what to do. The first that is there counts.
+# Weights in other formats: a pattern of names, what they are, what to do. The first match counts.
 _FORMS = (
     ("*.gguf", "a GGUF file", "Give the file itself: model={1!r}"),
     (
@@ -58,7 +58,7 @@ class _Entry:
 
 
 class Checkpoint(WeightSource):
-    """The tensors of a folder by name. Opening reads headers only; `rows` reads what is asked for and keeps nothing."""
+    """The tensors of a folder by name. Opening reads headers only; `rows` reads the rows of one call and keeps nothing."""
 
     def __init__(self, folder: Path, entries: dict[str, _Entry], metadata: dict[str, str] | None = None) -> None:
         self.folder = folder
@@ -67,9 +67,9 @@ class Checkpoint(WeightSource):
 
     @classmethod
     def open(cls, folder: Path | str) -> Checkpoint:
-        """Read the headers of `model.safetensors`, else of the files that the index names: in the order of transformers.
+        """Read the headers of `model.safetensors`, else of the files that the index names, as transformers does.
 
-        Raises ModelError if there are no safetensors, a file is damaged or the index names what no file holds.
+        Raises ModelError if there are no safetensors, a file is damaged or the index names a tensor that no file holds.
         """
         folder = Path(folder)
         if (folder / SINGLE).is_file():
@@ -112,7 +112,7 @@ class Checkpoint(WeightSource):
         return _DTYPES[_float_dtype(name, entry)]
 
     def rows(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Rows [start, stop) of the first axis as a new float32 array; read, not mapped, so that nothing lingers."""
+        """Rows [start, stop) of the first axis as a new float32 array. They are read and not mapped: no pages stay behind."""
         dtype = _float_dtype(name, self._entry(name))
         raw = self.stored_rows(name, start, stop)
         if dtype != "BF16":
@@ -122,11 +122,11 @@ class Checkpoint(WeightSource):
         return wide.view(np.float32)
 
     def stored_dtype(self, name: str) -> str:
-        """As safetensors names it: F32, BF16, I32, ..."""
+        """The dtype by safetensors' name: F32, BF16, I32, ..."""
         return self._entry(name).dtype
 
     def stored_rows(self, name: str, start: int, stop: int) -> np.ndarray:
-        """The same rows as they are stored; the bits of bfloat16 as uint16."""
+        """Rows [start, stop) in the stored dtype; bfloat16 comes as its bits in uint16."""
         entry = self._entry(name)
         if entry.dtype not in _STORED:
             raise _damaged(entry.file, f"{name} of dtype {entry.dtype}", f"one of {', '.join(_STORED)}")
@@ -165,7 +165,7 @@ class Checkpoint(WeightSource):
 
 
 def check_no_other_weights(folder: Path) -> None:
-    """ModelError, naming it, where weights of another form are there; of a folder without safetensors."""
+    """Raise ModelError, naming the file, if a folder without safetensors holds weights in another format."""
     for pattern, what, next_step in _FORMS:
         files = sorted(path.name for path in folder.glob(pattern))
         if files:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linears that compressed-tensors packed as symmetric int4 ("w4a16", format pack-quantized), read without a changed bit.
+"""Reader of linears that compressed-tensors packed as symmetric int4 ("w4a16", format pack-quantized), bit by bit.
 
-A linear X is X.weight_packed (int32 [out, in / 8], the code n = value + 8, low bits first), X.weight_scale ([out, in / group] or
-[out, 1]) and X.weight_shape. Little-endian, that is our order of codes; a scale that is a number of fp16 too is ours as well,
-repeated for each 32 of its group. Where one is not, the rows are decoded and quantized. What is not packed is float.
+A linear X is stored as three tensors: X.weight_packed (int32 [out, in / 8], the code n = value + 8, low bits first),
+X.weight_scale ([out, in / group] or [out, 1]) and X.weight_shape. In little-endian order these are our codes. A scale
+that fp16 holds exactly is our scale too, repeated for each 32 weights of its group. If a scale does not fit fp16, the
+rows are decoded and quantized again. Tensors that are not packed are float.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _PACKED, _SCALE, _SHAPE = "_packed", "_scale", "_shape"  # behind the name of a 
 def open_weights(folder: Path | str) -> WeightSource:
     """The weights of a Hugging Face folder in safetensors, as floats or packed by compressed-tensors.
 
-    ModelError for damaged files, UnsupportedModel for another form of compressed-tensors than symmetric int4.
+    Raises ModelError for damaged files, UnsupportedModel for any form of compressed-tensors but symmetric int4.
     """
     checkpoint = Checkpoint.open(folder)
     path = Path(folder) / "config.json"
@@ -47,7 +48,7 @@ def open_weights(folder: Path | str) -> WeightSource:
 
 
 class PackedCheckpoint(WeightSource):
-    """`checkpoint` with its packed linears under the names that they have as floats."""
+    """A checkpoint whose packed linears appear under the names of their float weights."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._inner = checkpoint
@@ -133,7 +134,7 @@ class PackedCheckpoint(WeightSource):
 
 
 def _check_settings(path: Path, settings: Mapping[str, Any]) -> None:
-    """UnsupportedModel for another format, and where activations or the KV cache are quantized too."""
+    """Raise UnsupportedModel for another format, and if activations or the KV cache are quantized too."""
 
     def refuse(field: str, got: Any, expected: str) -> None:
         raise UnsupportedModel(

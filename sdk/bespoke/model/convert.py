@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a Hugging Face folder to the bundle's weight files: one per group, read, quantized and written row by row.
+"""Converter from a Hugging Face folder to a bundle's weight files, one per group, row by row.
 
-Groups are `embedding`, `block_00` onwards, `head` and `rope`; a tied head is stored once, in `embedding`. Memory is a
-few chunks of rows, for a model of any size.
+Groups are `embedding`, `block_00` onwards, `head` and `rope`. A tied head is stored once, in `embedding`. Memory is a
+few chunks of rows for a model of any size.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 
 @dataclass(frozen=True)
-class Source:
-    """One tensor of the checkpoint and what becomes of it."""
+class SourceTensor:
+    """A tensor of the checkpoint, and its name and shape in the bundle."""
 
-    target: str  # its name in the group, without .codes and .scales
+    target: str  # name in the bundle's group, without .codes and .scales
     name: str
     shape: tuple[int, ...]
     add: float = 0.0  # Gemma's norm weights are stored as w and used as 1 + w
@@ -56,19 +56,28 @@ def convert(
     progress: Callable[[int, int], None] | None = None,
     error: QuantizationError | None = None,
 ) -> dict[str, Path]:
-    """Write `<group>.safetensors` into `out`, which is made if need be; group name -> file, in the order of a forward.
+    """Write `<group>.safetensors` into `out`; returns group name -> file in the order of the forward pass.
 
-    `weights`: an open source, or the folder of one in safetensors.
-    `context` is the number of positions that the RoPE tables cover. `counts`, by the source's names of tensors: what an error
-    counts in each column (see `quantize`), the same in all of a tensor that is not named. `progress(done, total)` is called after
-    each chunk, counted in weights; what quantization changes is added to `error`. Raises ModelError for a missing, misshapen or
-    non-finite tensor, UnsupportedModel for a tensor that the configuration does not account for. Same weights, same bytes.
+    The same weights give the same bytes. Raises ModelError for a missing, misshapen or non-finite tensor, UnsupportedModel
+    for a tensor that the configuration does not account for.
+
+    Args:
+        weights: An open source, or a folder with safetensors.
+        config: The model that the weights belong to.
+        out: The folder to write to. It is created if it does not exist.
+        context: Number of positions that the RoPE tables cover.
+        counts: Weight of an error in each column (see `quantize`), by the source's tensor names. A tensor without an entry
+            has the same weight in all columns.
+        progress: Called with (done, total) weights after each chunk.
+        error: Collects the difference that quantization makes.
     """
     checkpoint = weights if isinstance(weights, WeightSource) else open_weights(weights)
     groups = sources_of(checkpoint, config)
     _check(checkpoint, groups)
+
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
+
     total = sum(prod(source.shape) for sources in groups.values() for source in sources)
     done = 0
 
@@ -92,12 +101,13 @@ def convert(
 def hollow_weights(
     weights: WeightSource | Path | str, config: ModelConfig, out: Path | str, *, context: int
 ) -> dict[str, Path]:
-    """What `convert` writes, as long as that and without the weights, which are not read. It refuses the same shapes and names."""
+    """Write files of the size that `convert` gives them, without reading weights. Refuses the same shapes and names."""
     checkpoint = weights if isinstance(weights, WeightSource) else open_weights(weights)
     groups = sources_of(checkpoint, config)
     _check(checkpoint, groups)
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
+
     files = {group: out / f"{group}.safetensors" for group in (*groups, "rope")}
     for group, sources in groups.items():
         with TensorWriter(files[group], _layout(sources)) as writer:
@@ -107,7 +117,7 @@ def hollow_weights(
 
 
 def base_sha256(files: Mapping[str, Path]) -> str:
-    """Identity of the base an adapter is trained on. RoPE tables, whose length is a setting, are left out."""
+    """Identity of the base model that an adapter is trained on. RoPE tables are left out: their length is a setting."""
     return combine_sha256({group: file_sha256(path) for group, path in files.items()})
 
 
@@ -123,23 +133,23 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def sources_of(checkpoint: WeightSource, config: ModelConfig) -> dict[str, list[Source]]:
-    """By group, what `checkpoint` calls the tensors of the model."""
+def sources_of(checkpoint: WeightSource, config: ModelConfig) -> dict[str, list[SourceTensor]]:
+    """The tensors of the model by group, under the names that `checkpoint` has for them."""
     heads = [name for name in (HEAD, "language_model.lm_head.weight") if name in checkpoint]
     return named_sources(config, _prefix(checkpoint), heads[0] if heads else HEAD, whole_norms=checkpoint.whole_norms)
 
 
 def named_sources(
     config: ModelConfig, prefix: str = "model.", head: str = HEAD, *, whole_norms: bool = False
-) -> dict[str, list[Source]]:
-    """By group, the tensors of the model as transformers names them where its decoder is `prefix`.
+) -> dict[str, list[SourceTensor]]:
+    """The tensors of the model by group, under transformers' names with the decoder at `prefix`.
 
-    `whole_norms`: norms are stored as they are used, Gemma's too.
+    `whole_norms`: Gemma's norm weights are stored as 1 + w, as they are used.
     """
     d, head_dim = config.hidden_size, config.head_dim
-    one = 1.0 if config.output_norms and not whole_norms else 0.0
+    norm_add = 1.0 if config.output_norms and not whole_norms else 0.0
     table = (config.vocab_size, d)
-    groups = {"embedding": [Source("table", f"{prefix}embed_tokens.weight", table)]}
+    groups = {"embedding": [SourceTensor("table", f"{prefix}embed_tokens.weight", table)]}
     norms = {"input_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
     if config.output_norms:
         norms = {
@@ -148,20 +158,24 @@ def named_sources(
             "mlp_norm": "pre_feedforward_layernorm",
             "mlp_output_norm": "post_feedforward_layernorm",
         }
+
     for layer, group in enumerate(config.block_groups):
         at = f"{prefix}layers.{layer}."
-        sources = [Source(target, f"{at}{name}.weight", (d,), one) for target, name in norms.items()]
+        sources = [SourceTensor(target, f"{at}{name}.weight", (d,), norm_add) for target, name in norms.items()]
         if config.qk_norm:
-            sources += [Source(n, f"{at}self_attn.{n}.weight", (head_dim,), one) for n in ("q_norm", "k_norm")]
+            sources += [
+                SourceTensor(n, f"{at}self_attn.{n}.weight", (head_dim,), norm_add) for n in ("q_norm", "k_norm")
+            ]
         for linear, shape in config.linear_shapes.items():
             module = f"{at}{'self_attn' if linear in _ATTENTION else 'mlp'}.{linear}"
             if config.qkv_bias and linear in ("q_proj", "k_proj", "v_proj"):
-                sources.append(Source(f"{linear}.bias", f"{module}.bias", shape[:1]))
-            sources.append(Source(linear, f"{module}.weight", shape))
+                sources.append(SourceTensor(f"{linear}.bias", f"{module}.bias", shape[:1]))
+            sources.append(SourceTensor(linear, f"{module}.weight", shape))
         groups[group] = sources
-    groups["head"] = [Source("norm", f"{prefix}norm.weight", (d,), one)]
+
+    groups["head"] = [SourceTensor("norm", f"{prefix}norm.weight", (d,), norm_add)]
     if not config.tied_head:
-        groups["head"].append(Source("table", head, table))
+        groups["head"].append(SourceTensor("table", head, table))
     return groups
 
 
@@ -173,8 +187,8 @@ def _prefix(checkpoint: WeightSource) -> str:
     return "model."
 
 
-def _check(checkpoint: WeightSource, groups: Mapping[str, list[Source]]) -> None:
-    """Shapes, and that nothing of the decoder is left over: a bias that is not used would silently change the model."""
+def _check(checkpoint: WeightSource, groups: Mapping[str, list[SourceTensor]]) -> None:
+    """Check shapes, and that no tensor of the decoder is left over: a bias left out would silently change the model."""
     sources = [source for group in groups.values() for source in group]
     for source in sources:
         shape = checkpoint.shape(source.name)
@@ -185,7 +199,11 @@ def _check(checkpoint: WeightSource, groups: Mapping[str, list[Source]]) -> None
                 expected=f"{list(source.shape)}, by config.json",
                 next_step="Check that config.json belongs to these weights",
             )
-    layers = (f"{_prefix(checkpoint)}layers.", "blk.")  # the second is GGUF's, of tensors that have no other name
+
+    layers = (
+        f"{_prefix(checkpoint)}layers.",
+        "blk.",
+    )  # the second is GGUF's name, kept for tensors without a name in transformers
     used = {source.name for source in sources}
     for name in checkpoint.names():
         if name.startswith(layers) and name not in used and not name.endswith("rotary_emb.inv_freq"):
@@ -197,7 +215,7 @@ def _check(checkpoint: WeightSource, groups: Mapping[str, list[Source]]) -> None
             )
 
 
-def _layout(sources: list[Source]) -> dict[str, tuple[Any, tuple[int, ...]]]:
+def _layout(sources: list[SourceTensor]) -> dict[str, tuple[Any, tuple[int, ...]]]:
     tensors: dict[str, tuple[Any, tuple[int, ...]]] = {}
     for source in sources:
         if source.quantized:
@@ -212,7 +230,7 @@ def _layout(sources: list[Source]) -> dict[str, tuple[Any, tuple[int, ...]]]:
 def _write(
     writer: TensorWriter,
     checkpoint: WeightSource,
-    source: Source,
+    source: SourceTensor,
     counts: np.ndarray | None,
     report: Callable[[int], None],
     error: QuantizationError | None,
@@ -229,6 +247,7 @@ def _write(
         writer.write(source.target, values + np.float32(source.add))
         report(values.size)
         return
+
     for start, stop in checkpoint.row_ranges(source.name):
         ready = checkpoint.int4_rows(source.name, start, stop)
         if ready is None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a Hugging Face config.json to the description of the canonical decoder, family by family.
+"""Translator from a Hugging Face config.json to the canonical decoder, family by family.
 
-Missing fields get the defaults of transformers' configuration classes, because that is what the weights were saved
-with. What the canonical decoder cannot express is refused here, by name, before any weight is read.
+Missing fields get the defaults of transformers' configuration classes: the weights were saved with them. A setting that
+the canonical decoder cannot express is refused by name before any weight is read.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _SUPPORTED = "llama, qwen2 (Qwen2 and Qwen2.5), qwen3 or gemma3 (text)"
 
 
 def read_config(folder: Path | str) -> ModelConfig:
-    """The configuration of a model folder; headers of its weights settle whether the head is tied and the dtype.
+    """The configuration of a model folder. Headers of its weights decide the dtype and whether the head is tied.
 
-    Raises ModelError for a missing or damaged config.json, UnsupportedModel for what the canonical decoder cannot be.
+    Raises ModelError for a missing or damaged config.json, UnsupportedModel for a model that is no canonical decoder.
     """
     folder = Path(folder)
     check_model_folder(folder)
@@ -135,8 +135,8 @@ def _translate(raw: _Fields, checkpoint: WeightSource | None) -> ModelConfig:
 
 def _text_of(raw: _Fields, checkpoint: WeightSource | None) -> _Fields:
     text = raw.inner("text_config")
-    language = checkpoint is None or any("language_model." in name for name in checkpoint.names())
-    if text is None or not language:
+    has_language_model = checkpoint is None or any("language_model." in name for name in checkpoint.names())
+    if text is None or not has_language_model:
         raise raw.refuse(
             "model_type",
             "gemma3 (text and images)" + (" without text_config" if text is None else " without its language model"),
@@ -148,18 +148,22 @@ def _text_of(raw: _Fields, checkpoint: WeightSource | None) -> _Fields:
 
 def _llama_like(fields: _Fields, kind: str) -> dict[str, Any]:
     _refuse_flags(fields, {"attention_bias": "biases on the attention's output", "mlp_bias": "biases in the MLP"})
+
     activation = fields.get("hidden_act", "silu")
     if activation != "silu":
         raise fields.refuse("hidden_act", activation, "silu")
+
     heads, hidden = fields.integer("num_attention_heads"), fields.integer("hidden_size")
     head_dim = fields.integer("head_dim", 128 if kind == "qwen3" else max(1, hidden // heads))
     layers = fields.integer("num_hidden_layers", most=_MOST_LAYERS)
+
     window = None
     if kind != "llama" and fields.get("use_sliding_window", False):
         window = fields.integer("sliding_window", 4096)
     first = fields.integer("max_window_layers", 28, least=0)
     sliding = fields.layer_types(layers, [layer >= first for layer in range(layers)])
     sliding = tuple(window is not None and slides for slides in sliding)
+
     positions = fields.integer("max_position_embeddings", 2048 if kind == "llama" else 32768)
     scaling = fields.inner("rope_scaling") or fields.inner("rope_parameters") or _Fields(fields.path, {})
     return {
@@ -196,12 +200,15 @@ def _gemma3(fields: _Fields, outer: _Fields, checkpoint: WeightSource | None) ->
             "final_logit_softcapping": "soft-capped logits",
         },
     )
+
     activation = fields.get("hidden_activation", "gelu_pytorch_tanh")
     if activation != "gelu_pytorch_tanh":
         raise fields.refuse("hidden_activation", activation, "gelu_pytorch_tanh")
+
     hidden, layers = fields.integer("hidden_size", 2304), fields.integer("num_hidden_layers", 26, most=_MOST_LAYERS)
     pattern = fields.integer("sliding_window_pattern", 6)
     positions = fields.integer("max_position_embeddings", 131_072)
+
     rope = fields.inner("rope_parameters") or _Fields(fields.path, {})
     whole, local = (rope.inner(name) for name in ("full_attention", "sliding_attention"))
     scaling = fields.inner("rope_scaling")
@@ -251,7 +258,7 @@ def _rope(fields: _Fields, block: _Fields, theta: float, positions: int) -> Rope
     if partial != 1.0:
         raise fields.refuse("partial_rotary_factor", partial, "1.0")
     original = None
-    if kind == "llama3":  # a value next to rope_scaling wins over one inside, as in transformers
+    if kind == "llama3":  # a value next to rope_scaling wins over a value inside it, as in transformers
         inside = block.integer("original_max_position_embeddings", positions)
         original = fields.integer("original_max_position_embeddings", inside)
     return RopeConfig(
@@ -265,7 +272,7 @@ def _rope(fields: _Fields, block: _Fields, theta: float, positions: int) -> Rope
 
 
 def _embedding_scale(hidden: int, fields: _Fields, outer: _Fields, checkpoint: WeightSource | None) -> float:
-    """sqrt(hidden), rounded to the dtype of the weights as transformers does: sqrt(3072) = 55.4256 is 55.5 in bf16."""
+    """sqrt(hidden) rounded to the weights' dtype, as in transformers: sqrt(3072) = 55.4256 is 55.5 in bf16."""
     dtype = next(
         (value for f in (fields, outer) for key in ("dtype", "torch_dtype") if (value := f.get(key)) is not None), None
     )
@@ -280,7 +287,7 @@ def _embedding_scale(hidden: int, fields: _Fields, outer: _Fields, checkpoint: W
 
 
 def _tied(raw: _Fields, default: bool, checkpoint: WeightSource | None) -> bool:
-    """As transformers: tied if the configuration says so, unless the file has a head other than the embedding."""
+    """Whether the head is tied, as transformers decides: if the configuration says so and the file has no head of its own."""
     if not raw.get("tie_word_embeddings", default):
         return False
     if checkpoint is None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a folder is that holds no model in float weights with Hugging Face's names, and what else lies in a folder that does.
+"""Checks of a model folder: names the format of weights that no build reads, and the files that a build passes over.
 
-People have models in many forms. Each is named as what it is, with the one step that makes a folder of it that can be built from.
+People have models in many formats. Each error names the format and the one step that turns it into a folder for a build.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from bespoke.model.weight_source import WeightSource
 __all__ = ["TOKENIZER", "check_model_folder", "check_weights_are_readable", "notes_on"]
 
 CONFIG, ADAPTER, TOKENIZER = "config.json", "adapter_config.json", "tokenizer.json"
-# Values of quantization_config.quant_method that people write in another way.
+# quantization_config.quant_method -> the name that people know.
 _METHODS = {"awq": "AWQ", "gptq": "GPTQ", "fp8": "FP8", "fbgemm_fp8": "FP8", "hqq": "HQQ", "mxfp4": "MXFP4"}
 
 
 def check_model_folder(folder: Path) -> None:
-    """ModelError where the folder holds something else than a model's config.json with safetensors. Weights are not read."""
+    """Raise ModelError unless the folder holds config.json and safetensors. Weights are not read."""
     if not (folder / CONFIG).is_file() and (folder / ADAPTER).is_file():
         raise _adapter(folder)
     if not Checkpoint.present(folder):
@@ -47,7 +47,7 @@ def _adapter(folder: Path) -> ModelError:
 
 
 def check_weights_are_readable(path: Path, config: Mapping[str, Any], checkpoint: WeightSource | None) -> None:
-    """UnsupportedModel where `config`, the content of `path`, or the names of the tensors tell of another form of quantization."""
+    """Raise UnsupportedModel if `config` (the content of `path`) or tensor names show a quantization that no build reads."""
     folder = path.parent
     mlx, other = config.get("quantization"), config.get("quantization_config")
     names = [] if checkpoint is None else checkpoint.names()
@@ -61,8 +61,8 @@ def check_weights_are_readable(path: Path, config: Mapping[str, Any], checkpoint
             f"{ORIGINAL}. Or decode these with mlx-lm: mlx_lm.convert({str(folder)!r}, mlx_path=OUT, dequantize=True)",
         )
     if other is not None and method != METHOD:
-        said = f"{_METHODS.get(method, method)}, " if isinstance(method, str) else ""
-        got = f"weights that are already quantized: {said}{_shown(other)}"
+        quantizer = f"{_METHODS.get(method, method)}, " if isinstance(method, str) else ""
+        got = f"weights that are already quantized: {quantizer}{_shown(other)}"
         raise _quantized(path, "quantization_config", got, ORIGINAL)
     for name in names:
         if name.endswith(".qweight"):
@@ -78,7 +78,7 @@ def _shown(value: Any) -> str:
 
 
 def notes_on(folder: Path, text_folder: Path | None) -> list[str]:
-    """What a build passes over, a line each. `text_folder`: where a tokenizer is wanted from."""
+    """A line for each file that a build passes over. `text_folder`: the folder that should hold the tokenizer, if any."""
     notes = []
     if (folder / SINGLE).is_file() and (folder / INDEX).is_file():
         notes.append(
@@ -98,7 +98,7 @@ def notes_on(folder: Path, text_folder: Path | None) -> list[str]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(read_plain(path))
+        document = json.loads(read_plain(path))
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}

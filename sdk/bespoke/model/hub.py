@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model's folder, from a folder or from an id on the Hugging Face hub. Weights and settings only, never code."""
+"""Resolver of a model to its folder: a local folder, or an id on the Hugging Face hub. It never downloads code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WANTED = (
     "*.safetensors.index.json",
     "*config.json",
     "tokenizer.json",
-    "tokenizer.model",  # this and the next: without tokenizer.json they say what the model has instead
+    "tokenizer.model",  # this and the next two show which tokenizer a model without tokenizer.json has
     "vocab.json",
     "merges.txt",
     "special_tokens_map.json",
@@ -33,9 +33,10 @@ _UNWANTED = ("*/*", "consolidated*")  # other copies of the same weights
 
 
 def resolve_model(model: str | Path, cache: Path | str | None = None) -> Path:
-    """The folder of `model`: itself if it is one, else a snapshot downloaded into `cache` (the hub's by default).
+    """The folder of `model`: the given folder, or a snapshot downloaded into `cache` (the hub's own by default).
 
-    Raises ModelError if there is no such folder and the hub has no such model, refuses it or cannot be reached.
+    A GGUF file is returned as it is. Raises ModelError if there is no such folder and the hub has no such model, refuses
+    it or cannot be reached.
     """
     folder = Path(model)
     if os.path.isdir(folder) or is_gguf(folder):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pieces of a decoder block as forward/backward pairs in plain torch; formulas of MeSP, appendix A, with its gaps filled
-(RoPE, biases, grouped queries, norm weights, the gated product).
+"""Pieces of a decoder block as forward/backward pairs in plain torch.
+
+The formulas are those of MeSP, appendix A. RoPE, biases, grouped queries, norm weights and the gated product are added.
 
 Dimensions: N rows (batch and time flattened), T tokens of one sequence, S keys, D hidden, F intermediate width or a slice of
 it, H query heads, K key-value heads, G = H / K, d head width, r rank. Weights are [out, in]; adapters in PEFT's layout,
@@ -62,7 +63,7 @@ def times(x: torch.Tensor, piece: Piece) -> torch.Tensor:
 
 
 def transposed(piece: Piece, *, copy: bool = False) -> Piece:
-    """A piece [o, i] as [i, o], of each path."""
+    """A piece [o, i] as [i, o]; a list of pieces path by path."""
     if not isinstance(piece, torch.Tensor):
         return [path.t().contiguous() if copy else path.t() for path in piece]
     return piece.t().contiguous() if copy else piece.t()
@@ -77,7 +78,7 @@ def linear(x: torch.Tensor, w: Weight, bias: torch.Tensor | None) -> torch.Tenso
 def lora_linear(
     x: torch.Tensor, w: Weight, bias: torch.Tensor | None, a: Piece, b: Piece, *, scale: float
 ) -> torch.Tensor:
-    """x [N, in] -> [N, out]. W reads all rows at once, whatever paths they are of."""
+    """x [N, in] -> [N, out]. W reads the rows of all paths at once."""
     y = product(x, w) + scale * times(times(x, transposed(a)), transposed(b))
     return y if bias is None else y + bias
 
@@ -102,7 +103,7 @@ def lora_linear_backward(
 
 
 def _visible(start: torch.Tensor, window: torch.Tensor, tile: int, keys: int) -> torch.Tensor:
-    """Row i of the tile stands at position start + i and sees positions (position - window, position]."""
+    """Mask [tile, S]: row i of the tile is at position start + i and sees positions (position - window, position]."""
     i = start + torch.arange(tile, device=start.device)[:, None]
     j = torch.arange(keys, device=start.device)[None, :]
     return (j <= i) & (j > i - window)  # [tile, S]
@@ -173,7 +174,7 @@ def attention_tile_backward(
 
 
 # ---- gated MLP: p = act(a) * u; a, u and p for one slice of the intermediate width ------------------------------------------
-# What belongs to an adapter is None where a linear has none.
+# Operands of an adapter are None for a linear without one.
 
 _GELU = math.sqrt(2.0 / math.pi)
 
@@ -205,8 +206,10 @@ def gated_products(
     *,
     scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """a and u [N, F] of a slice: x [N, D]; h_gate, h_up [N, r] (x A^T of gate and up); w_gate, w_up [F, D] and b_gate, b_up
-    [F, r] cut by rows."""
+    """a and u [N, F] of a slice.
+
+    x [N, D]; h_gate and h_up [N, r] are x A^T of gate and up; w_gate, w_up [F, D] and b_gate, b_up [F, r] are cut by rows.
+    """
     return _with_adapter(product(x, w_gate), h_gate, b_gate, scale), _with_adapter(product(x, w_up), h_up, b_up, scale)
 
 
@@ -250,10 +253,10 @@ def gated_mlp_slice_backward(
     scale: float,
     activation: str,
 ) -> dict[str, torch.Tensor]:
-    """From a, u [N, F] of the slice, kept or computed again. dy [N, D]; dh_down = s dy B_down [N, r].
+    """Gradients of a slice from its a, u [N, F], kept or computed again. dy [N, D]; dh_down = s dy B_down [N, r].
 
-    To be summed over slices: `dx` [N, D] (without the adapters' share), `dh_gate`, `dh_up`, `h_down` [N, r]. By rows of the slice:
-    `db_gate`, `db_up`, `da_down` [F, r]. Of each linear only where it has an adapter.
+    To be summed over slices: `dx` [N, D] (without the adapters' share), `dh_gate`, `dh_up`, `h_down` [N, r]. Rows of the
+    slice: `db_gate`, `db_up`, `da_down` [F, r]. A linear without an adapter has no entries.
     """
     act = gate(a, activation=activation)
     p = act * u

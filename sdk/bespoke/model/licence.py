@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The licence of a base model. A bundle carries it to every user, so a build that finds none and is given none is refused."""
+"""The licence of a base model. A bundle carries it to every user, so a build without a licence is refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Licence(NamedTuple):
 def find_licence(folder: Path | str, licence: str | None = None) -> Licence:
     """The licence of a model folder: `licence` if given, else README.md's front matter, else its file's first line.
 
-    Raises ConfigError where none of them says anything.
+    Raises ConfigError if there is none.
     """
     folder = Path(folder)
     files = tuple(
@@ -46,7 +46,7 @@ def find_licence(folder: Path | str, licence: str | None = None) -> Licence:
 
 
 def _front_matter(readme: Path) -> str:
-    """`license:` of the YAML block between two lines of dashes; `license_name:` where that says "other"."""
+    """`license:` of the YAML block between two lines of dashes; `license_name:` if `license:` is "other"."""
     if not readme.is_file():
         return ""
     with readme.open(encoding="utf-8", errors="replace") as file:

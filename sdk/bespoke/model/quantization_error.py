@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a bundle's weights are from those that they were made of."""
+"""Difference between a bundle's weights and the weights of the source model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["QuantizationError"]
 
 @dataclass
 class QuantizationError:
-    """Counts of weights in matrices. `kept` came as int4 already and are the same numbers."""
+    """Counts and squared error of matrix weights. `kept` weights came as int4 and are unchanged."""
 
     kept: int = 0
     quantized: int = 0
@@ -26,7 +26,7 @@ class QuantizationError:
 
     @property
     def relative(self) -> float:
-        """Root mean square of the error over that of the weights which were quantized."""
+        """Root mean square of the error, divided by that of the quantized weights."""
         return float((self.squared_error / self.squared) ** 0.5) if self.squared else 0.0
 
     def __str__(self) -> str:

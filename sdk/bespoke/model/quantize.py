@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Symmetric int4 in groups of 32 along the input, the format of every frozen weight.
 
-A weight is (code - 8) * s: code a nibble, s the fp16 scale of its group, which may be negative. For a group w of 32 neighbours in
-a row, m the largest of them in magnitude, and v what an error of each counts (the mean square of the activation that it is
-multiplied with; 1 where that is not known), for each d of STEPS:
+A weight is (code - 8) * s: code is a nibble, s is the fp16 scale of its group and may be negative. Let w be a group of 32
+neighbours in a row, m the largest of them in magnitude, and v the weight of an error of each (the mean square of its
+activation, or 1 if that is unknown). For each d of STEPS:
 
     q_d = clamp(round(w * -d / m), -8, 7)      s_d = sum(v w q_d) / sum(v q_d^2)
 
-s_d is the scale with which q_d is nearest to w. The s_d whose weighted error is least is rounded to fp16, and then the codes are
-clamp(round(w / s), -8, 7) + 8, half to even, with the rounded s, so that decoding undoes what was stored and not what was meant.
-With d = 8 the largest weight takes the code -8, which has no positive counterpart: so s has the other sign than m. Why so, and
-what is lost: docs/explanation/int4.md. Arithmetic is fp32, in one order, so that every processor gives the same bytes.
+s_d is the scale that brings q_d nearest to w. The s_d with the least weighted error is rounded to fp16. The codes are then
+clamp(round(w / s), -8, 7) + 8, half to even, with the rounded s: the scale that a decoder reads. With d = 8 the largest
+weight takes the code -8, which has no positive counterpart. So the sign of s is opposite to that of m. The reasons and the
+loss: docs/explanation/int4.md. Arithmetic is fp32 in a fixed order, so every processor gives the same bytes.
 
-Weights on a grid of this form whose largest code is -8 or 7 keep codes' values and scale: GGUF's Q4_0, symmetric GPTQ.
-A group whose s rounds to 0 and the padding of a row to a multiple of 32 have code 8, which decodes to 0. Two codes a
-byte, low nibble first. GGUF's Q4_0 holds the same numbers in another order of bytes.
+Weights that lie on such a grid with a largest code of -8 or 7 keep their codes and scale: GGUF's Q4_0, symmetric GPTQ.
+A group whose s rounds to 0 has code 8, which decodes to 0. So has the padding of a row to a multiple of 32. A byte holds
+two codes, low nibble first. GGUF's Q4_0 holds the same numbers in another order of bytes.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from bespoke.errors import ModelError
 __all__ = ["GROUP", "STEPS", "codes_width", "dequantize", "groups_of", "quantize"]
 
 GROUP = 32
-STEPS = (8.0, 7.3, 8.7)  # of a scale, in the largest weight of a group
+STEPS = (8.0, 7.3, 8.7)  # scales in the largest weight of a group
 _ZERO = 8  # the code of 0
-_BETTER = np.float32(1 + 1e-5)  # by what a later step must beat an earlier one: rounding must not choose
+_BETTER = np.float32(1 + 1e-5)  # a later step must gain this much more than an earlier one: rounding must not choose
 
 
 def groups_of(columns: int) -> int:
@@ -44,27 +44,30 @@ def codes_width(columns: int) -> int:
 def quantize(name: str, weight: np.ndarray, counts: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """(codes uint8 [rows, 16 * groups], scales float16 [rows, groups]) of `weight` float32 [rows, columns].
 
-    `counts` float32 [columns], above 0 and at most 1: what an error counts in each column. Rows are independent, so a tensor may be
-    quantized a few rows at a time. Raises ModelError, naming the tensor, for NaN, infinity or a group whose scale is beyond fp16.
+    `counts` float32 [columns], above 0 and at most 1: the weight of an error in each column. Rows are independent, so you
+    can quantize a tensor a few rows at a time. Raises ModelError, naming the tensor, for NaN, infinity or a group whose
+    scale does not fit fp16.
     """
     rows, columns = weight.shape
     groups = groups_of(columns)
+
     padded = np.zeros((rows, groups * GROUP), np.float32)
     padded[:, :columns] = weight
-    across = np.ascontiguousarray(padded.reshape(-1, GROUP).T).reshape(
-        GROUP, rows, groups
-    )  # long rows are fast to compute with
+    # The group comes first: arithmetic over long rows is fast.
+    across = np.ascontiguousarray(padded.reshape(-1, GROUP).T).reshape(GROUP, rows, groups)
     v = None
     if counts is not None:
         v = np.ones(groups * GROUP, np.float32)
         v[:columns] = counts
         v = np.ascontiguousarray(v.reshape(groups, GROUP).T)[:, None]  # (GROUP, 1, groups)
+
     largest = _largest(across)
     with np.errstate(over="ignore", invalid="ignore"):
         scales = _scales(across, largest, v).astype(np.float16)
     if not np.isfinite(scales).all():
         _refuse(name, largest)
     scales[scales == 0] = 0  # and not -0
+
     divisor = scales.astype(np.float32)
     divisor[divisor == 0] = np.inf  # everything rounds to 0 there
     np.divide(across, divisor, out=across)
@@ -72,13 +75,14 @@ def quantize(name: str, weight: np.ndarray, counts: np.ndarray | None = None) ->
     np.maximum(across, -8, out=across)
     np.minimum(across, 7, out=across)
     across += _ZERO
+
     nibbles = across.astype(np.uint8)
     pairs = nibbles[0::2] | nibbles[1::2] << 4  # (16, rows, groups)
     return np.ascontiguousarray(pairs.reshape(GROUP // 2, -1).T).reshape(rows, -1), scales
 
 
 def dequantize(codes: np.ndarray, scales: np.ndarray, columns: int) -> np.ndarray:
-    """float32 [rows, columns] from what `quantize` gives."""
+    """float32 [rows, columns] from the codes and scales of `quantize`."""
     rows, groups = scales.shape
     unpacked = np.empty((rows, groups * GROUP), np.float32)
     unpacked[:, 0::2] = codes & 0x0F
@@ -90,7 +94,7 @@ def dequantize(codes: np.ndarray, scales: np.ndarray, columns: int) -> np.ndarra
 
 
 def _scales(w: np.ndarray, largest: np.ndarray, v: np.ndarray | None) -> np.ndarray:
-    """The best scale of each group of `w` [GROUP, rows, groups], float32 [rows, groups]; not finite where a weight is not."""
+    """The best scale of each group of `w` [GROUP, rows, groups], float32 [rows, groups]; not finite if a weight is not."""
     share = w / np.where(largest == 0, np.float32(1), largest)  # of the largest: -1 to 1
     q, product = np.empty_like(share), np.empty_like(share)
     for number, step in enumerate(STEPS):
@@ -104,7 +108,7 @@ def _scales(w: np.ndarray, largest: np.ndarray, v: np.ndarray | None) -> np.ndar
         sums = _folded(np.add, counted * share)
         squares = _folded(np.add, np.multiply(counted, q, out=product))
         ratio = sums / np.where(squares == 0, np.float32(1), squares)
-        gain = sums * ratio  # by what the weighted error is less than without the weights
+        gain = sums * ratio  # how much less the weighted error is than with all codes 0
         if number == 0:
             best, scale = gain, ratio
         else:
@@ -114,13 +118,13 @@ def _scales(w: np.ndarray, largest: np.ndarray, v: np.ndarray | None) -> np.ndar
 
 
 def _largest(w: np.ndarray) -> np.ndarray:
-    """Of each group of `w` the weight of the largest magnitude; of two such the negative one. A NaN stays a NaN."""
+    """The weight of largest magnitude in each group of `w`; the negative of two that are equal. A NaN stays a NaN."""
     high, low = _folded(np.maximum, w), _folded(np.minimum, w)
     return np.where(high > -low, high, low)
 
 
 def _folded(operation: np.ufunc, w: np.ndarray) -> np.ndarray:
-    """Over the first axis, half onto half: in the same order on every processor."""
+    """Reduction over the first axis by halves: the same order on every processor."""
     while len(w) > 1:
         w = operation(w[: len(w) // 2], w[len(w) // 2 :])
     return w[0]

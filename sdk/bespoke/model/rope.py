@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rotary tables. Scaling and several bases change only these tables, so no graph knows about them.
+"""Rotary tables. Scaling and several bases change only these tables; graphs do not depend on them.
 
 Rotary position embedding (Su et al. 2021): pair j of a head at position t turns by t * f_j, f_j = theta^(-2j / d).
 linear (position interpolation, Chen et al. 2023): f_j / factor. llama3: f_j for wavelengths below L / high, f_j /
@@ -30,13 +30,12 @@ def rope_tables(rope: RopeConfig, head_dim: int, positions: int) -> tuple[np.nda
 def rope_frequencies(rope: RopeConfig, head_dim: int) -> np.ndarray:
     """Turn per position of each pair, float32 [head_dim / 2].
 
-    The power is computed in float64 and rounded once, which is what torch's fp32 power gives but for a unit in the
-    last place of one entry in hundreds.
+    The power is computed in float64 and rounded once. It equals torch's fp32 power, except that an
+    entry in several hundred differs by a unit in the last place.
     """
-    one = np.float32(1)
     exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
     power = np.power(rope.theta, exponents.astype(np.float64)).astype(np.float32)
-    frequencies = one / power
+    frequencies = np.float32(1) / power
     if rope.kind == "linear":
         return frequencies / np.float32(_needed(rope, "factor"))
     if rope.kind == "llama3":
@@ -47,14 +46,14 @@ def rope_frequencies(rope: RopeConfig, head_dim: int) -> np.ndarray:
 def _llama3(rope: RopeConfig, frequencies: np.ndarray) -> np.ndarray:
     factor, length = np.float32(_needed(rope, "factor")), _needed(rope, "original_max_positions")
     low, high = _needed(rope, "low_freq_factor"), _needed(rope, "high_freq_factor")
-    one = np.float32(1)
-    # A number over a tensor is, in torch, the number times the reciprocal: two roundings, repeated here.
-    wavelengths = one / frequencies * np.float32(2 * math.pi)
+    unit = np.float32(1)
+    # torch divides a number by a tensor as the number times the reciprocal. These two roundings are repeated here.
+    wavelengths = unit / frequencies * np.float32(2 * math.pi)
     long = wavelengths > np.float32(length / low)
     short = wavelengths < np.float32(length / high)
     scaled = np.where(long, frequencies / factor, frequencies)
-    share = (one / wavelengths * np.float32(length) - np.float32(low)) / np.float32(high - low)
-    blended = (one - share) * scaled / factor + share * scaled
+    share = (unit / wavelengths * np.float32(length) - np.float32(low)) / np.float32(high - low)
+    blended = (unit - share) * scaled / factor + share * scaled
     return np.where(~short & ~long, blended, scaled)
 
 
@@ -68,5 +67,5 @@ def _needed(rope: RopeConfig, field: str) -> float:
 
 
 def rope_stretch(rope: RopeConfig, head_dim: int) -> np.ndarray:
-    """What scaling divides the frequency of each pair by, float32 [head_dim / 2]: GGUF's `rope_freqs.weight`."""
+    """Divisor of each pair's frequency by scaling, float32 [head_dim / 2]: GGUF's `rope_freqs.weight`."""
     return rope_frequencies(rope.model_copy(update={"kind": "default"}), head_dim) / rope_frequencies(rope, head_dim)

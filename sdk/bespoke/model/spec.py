@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The canonical decoder as plain torch functions over (hidden, weights, adapter): what graphs are traced from.
+"""The canonical decoder as plain torch functions over (hidden, weights, adapter). Graphs are traced from them.
 
-One description covers Llama, Qwen2/2.5, Qwen3 and Gemma 3 text by configuration. Rows are flat: batch and time in one
-dimension, N = B * T. RoPE tables, attention windows and weights are inputs, so that one graph serves every block.
+Its configuration covers Llama, Qwen2/2.5, Qwen3 and Gemma 3 text. Rows are flat: batch and time share a dimension,
+N = B * T. RoPE tables, attention windows and weights are inputs, so the same graph serves every block.
 
 Dimensions: B sequences, T tokens, N = B * T, D hidden, H and K query and key-value heads, d head width, r rank.
 """
@@ -23,19 +23,19 @@ from bespoke.ops import lookup
 
 UNLIMITED = 2**40  # window of a layer that sees every position before it
 Tensors = dict[str, Any]
-_TRACE_KEYS: dict[Hashable, Hashable] = {}  # small objects stand for whole configurations, which are slow to hash
+_TRACE_KEYS: dict[Hashable, Hashable] = {}  # an object for each configuration, since configurations are slow to hash
 
 
 @dataclass(frozen=True, eq=False)
 class ModelSpec:
-    """Names, shapes and stages of a model with LoRA on the linears `lora.targets`: an adapter holds the pieces of these alone."""
+    """Names, shapes and stages of a model with LoRA on the linears `lora.targets`. An adapter holds their pieces only."""
 
     config: ModelConfig
     lora: Lora
 
     @cached_property
     def trace_key(self) -> Hashable:
-        """Equal for models that differ in depth alone: their stages are the same graphs, traced once."""
+        """Key that is equal for models that differ in depth alone: their stages are the same graphs, traced once."""
         return _TRACE_KEYS.setdefault(
             (self.config.model_copy(update={"num_layers": 0, "sliding_layers": ()}), self.lora), object()
         )
@@ -52,11 +52,11 @@ class ModelSpec:
         return self.config.piece_shapes(self.lora)
 
     def frozen_pieces(self, group: str) -> dict[str, tuple[int, int]]:
-        """Those of them that are not trained: the A of all linears, or nothing."""
+        """Adapter pieces that are not trained: the A of all linears, or none."""
         return {name: shape for name, shape in self.adapter_shapes(group).items() if not self.lora.trains(name)}
 
     def weight_shapes(self, group: str) -> dict[str, tuple[int, ...]]:
-        """Frozen tensors of a group. A name in `quantized` stands for a pair (codes, scales)."""
+        """Frozen tensors of a group. A quantized name (`is_quantized`) stands for a pair (codes, scales)."""
         c = self.config
         d = c.hidden_size
         if group == "embedding":
@@ -78,11 +78,11 @@ class ModelSpec:
 
     @property
     def head_table_group(self) -> str:
-        """Where the head's matrix is: a tied head is stored once, with the embedding."""
+        """Weight group of the head's matrix: a tied head is stored once, with the embedding."""
         return "embedding" if self.config.tied_head else "head"
 
     def window(self, block: int) -> int:
-        """How many positions a query of this block sees, itself included."""
+        """Number of positions that a query of this block sees, itself included."""
         sliding = self.config.sliding_window is not None and self.config.sliding_layers[block]
         return self.config.sliding_window if sliding and self.config.sliding_window else UNLIMITED
 
@@ -99,7 +99,7 @@ class ModelSpec:
         return hidden if self.config.embedding_scale == 1.0 else hidden * self.config.embedding_scale
 
     def linear(self, x: torch.Tensor, name: str, weights: Tensors, adapter: Tensors) -> torch.Tensor:
-        """One linear, with its adapter if it has one: x [N, in] -> [N, out]."""
+        """A linear with its adapter, if it has one: x [N, in] -> [N, out]."""
         bias = weights.get(f"{name}.bias")
         if name not in self.lora.targets:
             return layers.linear(x, weights[name], bias)
@@ -107,7 +107,7 @@ class ModelSpec:
         return layers.lora_linear(x, weights[name], bias, a, b, scale=self.lora.scale)
 
     def factors(self, name: str, weights: Tensors, adapter: Tensors) -> tuple[Any, Any]:
-        """A and B of a linear's adapter. An A that is not trained stands among the weights."""
+        """A and B of a linear's adapter. An A that is not trained is a weight."""
         a = f"{name}.lora_A"
         return (adapter if self.lora.trains(a) else weights)[a], adapter[f"{name}.lora_B"]
 
@@ -127,7 +127,7 @@ class ModelSpec:
         }
 
     def rotate(self, x: torch.Tensor, norm: torch.Tensor | None, rope: dict[str, torch.Tensor]) -> torch.Tensor:
-        """qk-norm where there is one, then RoPE: [N, heads * d] -> the same."""
+        """qk-norm if the model has it, then RoPE: [N, heads * d] -> [N, heads * d]."""
         heads = x.view(-1, rope["cos"].shape[0], x.shape[1] // self.config.head_dim, self.config.head_dim)
         heads = heads if norm is None else self.norm(heads, norm)
         return layers.rope(heads, rope["cos"], rope["sin"]).reshape(x.shape)
@@ -147,8 +147,10 @@ class ModelSpec:
         return x + (self.norm(branch, weights["attention_output_norm"]) if self.config.output_norms else branch)
 
     def mlp_inputs(self, x: torch.Tensor, weights: Tensors, adapter: Tensors) -> Tensors:
-        """What every slice of the MLP shares: `x2` = norm(x), and of the linears that have an adapter `h_gate` and `h_up` [N, r],
-        down's A transposed, `a_down` [F, r]."""
+        """Operands that all slices of the MLP share.
+
+        `x2` = norm(x), and for the linears with an adapter `h_gate`, `h_up` [N, r] and `a_down` [F, r], down's A transposed.
+        """
         x2 = self.norm(x, weights["mlp_norm"])
         inputs: Tensors = {"x2": x2}
         for name in ("gate", "up"):
@@ -170,8 +172,11 @@ class ModelSpec:
         *,
         keep: bool = False,
     ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-        """A slice's share of `y` [N, D] and, where down has an adapter, `h_down` [N, r]; and what to `keep`: `a` and `u` [N, F] of
-        the slice, or nothing."""
+        """(sums, kept) of a slice.
+
+        The sums are its share of `y` [N, D] and, if down has an adapter, of `h_down` [N, r]. With `keep`, its `a` and `u`
+        [N, F] are kept.
+        """
         a, u = self.mlp_products(x2, h_gate, h_up, weights, adapter)
         sums = layers.gated_mlp_slice(a, u, weights["down_proj"], a_down, start, activation=self.config.activation)
         return sums, {"a": a, "u": u} if keep else {}
@@ -184,7 +189,7 @@ class ModelSpec:
         weights: Tensors,
         adapter: Tensors,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """a and u [N, F] of a slice of the width: gate and up, with their adapters where they have one."""
+        """a and u [N, F] of a slice of the width: gate and up, with their adapters if they have any."""
         return layers.gated_products(
             x2,
             h_gate,
@@ -207,7 +212,7 @@ class ModelSpec:
     def block(
         self, x: torch.Tensor, weights: Tensors, adapter: Tensors, rope: dict[str, torch.Tensor], window: torch.Tensor
     ) -> torch.Tensor:
-        """A whole block in one graph: x [N, D] -> [N, D]. Autodiff goes through this one."""
+        """A whole block as a single graph: x [N, D] -> [N, D]. Autodiff differentiates it."""
         inputs = self.attention_inputs(x, weights, adapter, rope)
         zero = torch.zeros((), dtype=torch.int64, device=x.device)
         length = rope["cos"].shape[0]

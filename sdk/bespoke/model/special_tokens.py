@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The special tokens of a model folder (bos, eos, pad, unk), looked for where `transformers` looks: tokenizer_config.json, then
-special_tokens_map.json, then the ids of generation_config.json and config.json."""
+"""The special tokens of a model folder: bos, eos, pad, unk.
+
+Files are read in the order of transformers: tokenizer_config.json, special_tokens_map.json, then the ids of
+generation_config.json and config.json.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,14 @@ _TOKENIZER = "tokenizer.json"
 def special_token_settings(folder: Path) -> dict[str, Any]:
     """The settings of tokenizer_config.json, with the special tokens that other files of the folder name.
 
-    ModelError for a file that is no JSON object.
+    Raises ModelError for a file that is no JSON object.
     """
     settings = dict(_read(folder / _TOKENIZER_FILES[0]))
     for name, value in _read(folder / _TOKENIZER_FILES[1]).items():
         if name in NAMES and not settings.get(name):
             settings[name] = value
     missing = [name for name in NAMES if not settings.get(name)]
-    ids = {name: found[0] for name in missing if (found := _ids(folder, f"{name}_id"))}
+    ids = {name: values[0] for name in missing if (values := _ids(folder, f"{name}_id"))}
     if ids:
         texts = _texts(folder / _TOKENIZER)
         settings |= {name: texts[id] for name, id in ids.items() if id in texts}
@@ -37,12 +40,12 @@ def special_token_settings(folder: Path) -> dict[str, Any]:
 
 
 def end_ids(folder: Path) -> set[int]:
-    """Every id at which `transformers` ends an answer of this model: a model may have several."""
+    """All ids at which transformers ends an answer of this model."""
     return set(_ids(folder, "eos_token_id"))
 
 
 def _ids(folder: Path, name: str) -> list[int]:
-    """The value of the first file that has one, which is an id or a list of some."""
+    """Ids under `name` in the first file that has any; the file holds an id or a list of ids."""
     for file in _ID_FILES:
         value = _read(folder / file).get(name)
         values = value if isinstance(value, list) else [value]

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The weights of a GGUF file under transformers' names, a few rows at a time.
 
-Float tensors are read; quantized ones are decoded by the package gguf. Q4_0, TQ1_0 and TQ2_0 hold numbers that our int4 holds too:
+Float tensors are read, quantized tensors are decoded by the package gguf. Our int4 holds the numbers of Q4_0, TQ1_0 and
+TQ2_0 exactly:
 
     Q4_0          32 weights: scale d (fp16), code n of 0 to 15, low nibbles the first 16 weights; a weight is (n - 8) d
     TQ1_0, TQ2_0  256 weights: one scale d, code q of 0, 1, 2; a weight is (q - 1) d, which is (n - 8) d for n = q + 7
 
-Rows that llama.cpp keeps in another order (names.py) are put back into transformers'.
+Rows that llama.cpp permutes (names.py) are put back into transformers' order.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ __all__ = ["GgufCheckpoint"]
 _Type = gguf.GGMLQuantizationType
 _FLOATS = {_Type.F32: ("float32", "<f4"), _Type.F16: ("float16", "<f2")}
 _TERNARY = (_Type.TQ1_0, _Type.TQ2_0)
-# Tensors that say nothing about the weights: RoPE's factors are read with the configuration.
+# Tensors that are no weights: RoPE's factors are read with the configuration.
 _NO_WEIGHTS = ("rope_freqs.weight",)
 
 
 class GgufCheckpoint(WeightSource):
-    """Opens the tensors of `config`. What the file holds beyond them keeps its own name."""
+    """The tensors of a GGUF file. A tensor that `config` has no place for keeps GGUF's name."""
 
     whole_norms = True
 
@@ -45,7 +46,7 @@ class GgufCheckpoint(WeightSource):
         self._path = header.path
         self._tensors: dict[str, tuple[str, GgufTensor]] = {}  # transformers' name -> GGUF's name, tensor
         self._heads: dict[str, int] = {}
-        sources = [source for of in named_sources(config).values() for source in of]
+        sources = [source for group in named_sources(config).values() for source in group]
         names = tensor_names(config, sources)
         for stored, tensor in header.tensors.items():
             if stored in _NO_WEIGHTS:
@@ -95,11 +96,11 @@ class GgufCheckpoint(WeightSource):
         return codes, scales
 
     def _raw(self, name: str, start: int, stop: int) -> tuple[gguf.GGMLQuantizationType, np.ndarray]:
-        """Bytes or numbers of these rows as they are stored, [rows, bytes or numbers]."""
+        """Rows [start, stop) as stored: [rows, bytes], or [rows, numbers] of a float tensor."""
         stored, tensor = self._tensor(name)
         kind, rows = _Type(tensor.kind), tensor.shape[0]
         check_rows(name, start, stop, rows)
-        if len(tensor.shape) == 1:  # to the format a vector is one row
+        if len(tensor.shape) == 1:  # GGUF stores a vector as a single row
             return kind, self._read(stored, tensor, 0, 1)[:, start:stop]
         if name not in self._heads:
             return kind, self._read(stored, tensor, start, stop)
@@ -159,7 +160,7 @@ def _row_bytes(tensor: GgufTensor) -> int:
 
 
 def _from_q4_0(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(codes, scales) of blocks of 18 bytes, uint8 [rows, 18 * groups]. The inverse of `bespoke.exports.gguf_base.q4_0`."""
+    """(codes, scales) of blocks of 18 bytes, uint8 [rows, 18 * groups]: the inverse of `bespoke.exports.gguf_base.q4_0`."""
     blocks = raw.reshape(len(raw), -1, 18)
     scales = np.ascontiguousarray(blocks[:, :, :2]).view("<f2")[:, :, 0].astype(np.float16)
     low, high = blocks[:, :, 2:] & 0x0F, blocks[:, :, 2:] >> 4  # weights 0 to 15, 16 to 31
@@ -168,7 +169,7 @@ def _from_q4_0(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _from_ternary(raw: np.ndarray, kind: gguf.GGMLQuantizationType) -> tuple[np.ndarray, np.ndarray]:
-    """(codes, scales): decoded with a scale of 1 each, a block gives q - 1. Its scale are the last two bytes."""
+    """(codes, scales). A block ends with its scale in two bytes; decoded with a scale of 1 instead, it gives q - 1."""
     size = gguf.GGML_QUANT_SIZES[kind][1]
     blocks = raw.reshape(len(raw), -1, size).copy()
     scales = np.ascontiguousarray(blocks[:, :, -2:]).view("<f2")[:, :, 0].astype(np.float16)

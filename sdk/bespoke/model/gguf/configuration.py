@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A GGUF file's metadata as the config.json that transformers would read (convert_hf_to_gguf.py, the other way round)."""
+"""A GGUF file's metadata as the config.json that transformers reads: the inverse of convert_hf_to_gguf.py."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ _FAMILIES = {  # GGUF's architecture -> transformers' model_type, class
 }
 _NO_WINDOW = 2**31 - 1
 _GEMMA_WINDOW_EVERY = 6  # every sixth layer attends to all positions, in each published Gemma 3
-# (factor of low, of high frequencies, length of the first training) of every published Llama 3. A file keeps their effect alone.
+# (factor of low frequencies, factor of high frequencies, length of the first training) of every published Llama 3. A file
+# stores only their effect.
 _LLAMA3_BANDS = ((1.0, 4.0, 8192),)
 
 
 def read_settings(header: GgufHeader) -> dict[str, Any]:
-    """The fields of config.json. ModelError where metadata are missing, UnsupportedModel for another architecture."""
+    """The fields of config.json. Raises ModelError for missing metadata, UnsupportedModel for another architecture."""
     fields = _Metadata(header)
     _check_kind(fields)
     architecture = fields.text("general.architecture")
@@ -37,12 +38,14 @@ def read_settings(header: GgufHeader) -> dict[str, Any]:
         fields.refuse("general.architecture", architecture, " or ".join(_FAMILIES), "Choose another model")
     kind, name = _FAMILIES[architecture]
     at = f"{architecture}."
+
     for key, meaning in (
         ("expert_count", "a mixture of experts"),
         ("attention.scale", "a scale of its own for attention scores"),
     ):
         if fields.get(at + key):
             fields.refuse(at + key, f"{fields.get(at + key)!r} ({meaning})", "none", "Choose another model")
+
     heads, hidden = fields.integer(at + "attention.head_count"), fields.integer(at + "embedding_length")
     head_dim = fields.integer(at + "attention.key_length", max(1, hidden // heads))
     for key in ("attention.value_length", "rope.dimension_count"):
@@ -50,6 +53,7 @@ def read_settings(header: GgufHeader) -> dict[str, Any]:
             fields.refuse(
                 at + key, str(fields.get(at + key)), f"{head_dim}, as attention.key_length", "Choose another model"
             )
+
     layers = fields.integer(at + "block_count")
     settings: dict[str, Any] = {
         "architectures": [name],
@@ -67,6 +71,7 @@ def read_settings(header: GgufHeader) -> dict[str, Any]:
         "tie_word_embeddings": "output.weight" not in header.tensors,
         "dtype": "float32",  # llama.cpp computes in it; Gemma's scale of the embedding is not rounded to bfloat16 then
     }
+
     scaling = _rope_scaling(fields, at, settings)
     if scaling is not None:
         settings["rope_scaling"] = scaling
@@ -80,7 +85,7 @@ def read_settings(header: GgufHeader) -> dict[str, Any]:
 
 
 class _Metadata:
-    """The fields, read with types and with errors that name file and field."""
+    """The metadata, read with types and with errors that name file and field."""
 
     def __init__(self, header: GgufHeader) -> None:
         self.header = header
@@ -96,7 +101,7 @@ class _Metadata:
 
     def integer(self, key: str, default: int | None = None) -> int:
         value = self.get(key)
-        if isinstance(value, np.ndarray) and value.size and (value == value[0]).all():  # one for each layer
+        if isinstance(value, np.ndarray) and value.size and (value == value[0]).all():  # a value for each layer
             value = value[0].item()
         value = default if value is None else value
         if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
@@ -104,7 +109,7 @@ class _Metadata:
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
-        """The shortest decimal number that float32 rounds to what is stored: 1e-05, and not 9.999999747378752e-06."""
+        """The shortest decimal number that rounds to the stored float32: 1e-05, and not 9.999999747378752e-06."""
         value = self.get(key)
         value = default if value is None else value
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
@@ -122,7 +127,7 @@ class _Metadata:
 
 
 def _check_kind(fields: _Metadata) -> None:
-    """Adapters, parts of a model and projectors are GGUF files too."""
+    """Refuse the other kinds of GGUF file: adapters, parts of a model, projectors."""
     kind = fields.get("general.type")
     if kind == "adapter":
         step = "Build from its base, and take it with PersonalModel.import_adapter in PEFT's form"
@@ -163,7 +168,7 @@ def _rope_scaling(fields: _Metadata, at: str, settings: Mapping[str, Any]) -> di
 def _llama3(
     fields: _Metadata, settings: Mapping[str, Any], offset: int, kind: int, shape: Sequence[int]
 ) -> dict[str, Any]:
-    """The settings that give the divisors of `rope_freqs.weight`, which are looked for among those of published models."""
+    """The settings of a published model that give the divisors stored in `rope_freqs.weight`."""
     pairs = settings["head_dim"] // 2
     if kind != 0 or tuple(shape) != (pairs,):
         fields.refuse(
@@ -195,9 +200,13 @@ def _llama3(
 
 
 def _gemma(fields: _Metadata, at: str, layers: int, heads: int, hidden: int, head_dim: int) -> dict[str, Any]:
-    """`query_pre_attn_scalar` is in no file: llama.cpp scales by the head's width, in the model of 62 layers by hidden / heads."""
+    """Settings of Gemma 3 alone.
+
+    No file stores `query_pre_attn_scalar`. llama.cpp scales by the head's width, and by hidden / heads in the model of 62
+    layers.
+    """
     pattern = fields.get(at + "attention.sliding_window_pattern")
-    slides = (
+    sliding = (
         [bool((layer + 1) % _GEMMA_WINDOW_EVERY) for layer in range(layers)]
         if pattern is None
         else list(map(bool, pattern))
@@ -206,21 +215,22 @@ def _gemma(fields: _Metadata, at: str, layers: int, heads: int, hidden: int, hea
         "hidden_activation": "gelu_pytorch_tanh",
         "query_pre_attn_scalar": hidden // heads if layers == 62 else head_dim,
         "sliding_window": fields.integer(at + "attention.sliding_window"),
-        "layer_types": ["sliding_attention" if one else "full_attention" for one in slides],
+        "layer_types": ["sliding_attention" if slides else "full_attention" for slides in sliding],
         "rope_local_base_freq": fields.number(at + "rope.freq_base_swa", 10_000.0),
     }
 
 
 def _token_ids(fields: _Metadata) -> dict[str, Any]:
-    """bos, eos and pad; a model whose turns end with another token than its texts has both as ends."""
-    found: dict[str, Any] = {}
+    """Ids of bos, eos and pad. If turns end with another token than texts, both are eos."""
+    ids: dict[str, Any] = {}
     for name, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding")):
         value = fields.get(f"tokenizer.ggml.{key}_token_id")
         if isinstance(value, int):
-            found[f"{name}_token_id"] = value
-    ends = [found["eos_token_id"]] if "eos_token_id" in found else []
+            ids[f"{name}_token_id"] = value
+
+    ends = [ids["eos_token_id"]] if "eos_token_id" in ids else []
     for key in ("eot", "eom"):
         value = fields.get(f"tokenizer.ggml.{key}_token_id")
         if isinstance(value, int) and value not in ends:
             ends.append(value)
-    return found | ({"eos_token_id": ends} if len(ends) > 1 else {})
+    return ids | ({"eos_token_id": ends} if len(ends) > 1 else {})
