@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from bespoke.ops.live_storage import VIEWS, Step, largest_live
-from bespoke.ops.operators import OPERATORS, THREADS, CallSizes, Operator
+from bespoke.ops.operators import OPERATORS, THREADS, CallSizes, Int4Operator
 
 aten = torch.ops.aten
 
@@ -51,7 +51,7 @@ def traffic_bytes(module: torch.fx.GraphModule) -> int:
     return total
 
 
-def _sizes(node: torch.fx.Node, result_bytes: int) -> tuple[Operator, CallSizes] | None:
+def _sizes(node: torch.fx.Node, result_bytes: int) -> tuple[Int4Operator, CallSizes] | None:
     """The record of a bespoke operator and the sizes of this call; None for operators of aten."""
     namespace, _, name = str(node.target).removesuffix(".default").partition(".")
     if node.op != "call_function" or namespace != "bespoke":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our operators on int4 weights. Importing this registers them as `torch.ops.bespoke.*`."""
+"""Bespoke's operators on int4 weights. Importing this package registers them as `torch.ops.bespoke.*`."""
 
 from bespoke.ops.head_chunk import head_chunk_bytes, head_chunk_int4, head_chunk_of_logits
 from bespoke.ops.int4 import decode, decode_bytes, embedding_int4, linear_int4, linear_int4_transposed

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of element types in plans, manifests and signatures, as torch knows them."""
+"""Torch's dtypes by the names of element types in plans, manifests and signatures."""
 
 from __future__ import annotations
 

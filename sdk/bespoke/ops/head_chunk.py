@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A chunk of the one-pass head over int4 rows, as one operator: logits of a few vocabulary rows at a time, never [N, chunk].
+"""A chunk of the one-pass head over int4 rows as a single operator.
+
+It holds the logits of a few vocabulary rows at a time, never [N, chunk].
 
     head_chunk_int4(h, W, targets, start, m, l, label, best)                 -> m, l, label, best        evaluation
     head_chunk_gradient_int4(h, W, targets, start, m, l, label, best, acc)   -> m, l, label, best, acc   training
@@ -10,7 +12,7 @@ W [C, D] holds rows [start, start + C) of the head; h, acc [N, D]; targets int64
     z = h W_s^T; m' = max(m, max z); keep = exp(m - m'); l' = l keep + sum exp(z - m'); acc' = acc keep + exp(z - m') W_s
     label' = z[target] where the target is among these rows; best' = the first row that reaches max z, where that exceeds m
 
-How many rows a sub-tile has changes only rounding. The reference decodes each sub-tile once for both products.
+The number of rows in a sub-tile changes only rounding. The reference decodes each sub-tile once for both products.
 """
 
 from __future__ import annotations
@@ -39,12 +41,12 @@ Statistics = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def head_rows_at_once(rows: int, groups: int) -> int:
-    """Vocabulary rows of a sub-tile of the reference, for N rows of h and a width of 32 * groups."""
+    """Vocabulary rows in a sub-tile of the reference, for `rows` rows of h and a width of 32 * groups."""
     return max(1, min(rows_at_once(groups), max(GROUP, LOGITS_AT_ONCE // rows)))
 
 
 def head_chunk_bytes(rows: int, out: int, columns: int) -> int:
-    """Bytes of scratch of the reference: decoded rows, their logits, and a few numbers a row."""
+    """Bytes of scratch that the reference takes: decoded rows, their logits, and a few numbers a row."""
     groups = -(-columns // GROUP)
     step = min(out, head_rows_at_once(rows, groups))
     return step * groups * (GROUP * 6 + 4) + rows * (step * 4 + 64)
@@ -59,8 +61,10 @@ def head_chunk_of_logits(
     label: torch.Tensor,
     best: torch.Tensor,
 ) -> tuple[Statistics, torch.Tensor, torch.Tensor]:
-    """The same without its products, from all logits z [N, C] at once, for a graph to be traced: new m, l, label and best; and what
-    acc needs, keep [N] and exp(z - m') [N, C]."""
+    """The chunk's update from all logits z [N, C] at once, without its products; for a graph that is traced.
+
+    Returns the new (m, l, label, best), and the factors that acc needs: keep [N] and exp(z - m') [N, C].
+    """
     top, index = z.max(-1)
     new = torch.maximum(m, top)
     local = targets.reshape(-1) - start
@@ -83,18 +87,20 @@ def _update(
     best: torch.Tensor,
     acc: torch.Tensor | None,
 ) -> None:
-    """The chunk's rows enter the state, in place."""
+    """Update the state in place with the chunk's rows."""
     step = head_rows_at_once(max(1, h.shape[0]), scales.shape[1])
     offsets = targets.reshape(-1) - start
     for a in range(0, codes.shape[0], step):
         w = scratch.decode(codes[a : a + step], scales[a : a + step], h.shape[1], h.dtype)
         z = h @ w.t()  # [N, s]
+
         top, index = z.max(-1)
         local = offsets - a
         inside = (local >= 0) & (local < z.shape[1])
         here = z.gather(1, local.clamp(0, z.shape[1] - 1)[:, None])[:, 0]
         torch.where(inside, here, label, out=label)
         torch.where(top > m, index + (start + a), best, out=best)
+
         highest = torch.maximum(m, top)
         keep = m.sub_(highest).exp_()
         p = z.sub_(highest[:, None]).exp_()
@@ -168,7 +174,7 @@ def head_chunk_int4(
     best: torch.Tensor,
     acc: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, ...]:
-    """The state after rows [start, start + C) of the head: m, l, label, best, and acc where one is given."""
+    """The state after rows [start, start + C) of the head: m, l, label, best, and acc if it is given."""
     if acc is None:
         return torch.ops.bespoke.head_chunk_int4(h, codes, scales, targets, start, m, total, label, best)
     return torch.ops.bespoke.head_chunk_gradient_int4(h, codes, scales, targets, start, m, total, label, best, acc)

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The three products with quantized weights in a graph, with their reference implementation.
+"""The three products with int4 weights, and their reference implementation.
 
     linear_int4(x, W)            y = x W^T            x [N, columns] -> y [N, out]
     linear_int4_transposed(g, W) dx = g W             g [N, out]     -> dx [N, columns]
     embedding_int4(tokens, W)    rows of W            tokens [N]     -> [N, columns]
 
 W is int4, symmetric, in groups of 32 along `in`: codes uint8 [out, 16 * groups] (low nibble first, code = nibble - 8),
-scales fp16 [out, groups], w = code * scale. Columns [column_start, column_start + columns) are used; column_start is a
-scalar input (int64, multiple of 32), so that one graph serves every slice, and the range ends at a multiple of 32 or at `in`.
+scales fp16 [out, groups], w = code * scale. Columns [column_start, column_start + columns) are used. column_start is a
+scalar input (int64, multiple of 32), so the same graph serves every slice. The range ends at a multiple of 32 or at `in`.
 
-The reference decodes a bounded number of weights at a time, so that no whole weight is ever dense. A decoded weight is
-exact in fp32 (4-bit code times 11-bit significand); arithmetic is in the dtype of the other operand.
+The reference decodes a bounded number of weights at a time: no whole weight is ever dense. A decoded weight is exact in
+fp32 (4-bit code times 11-bit significand). Arithmetic is in the dtype of the other operand.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ library.define(
 
 
 def decode(codes: torch.Tensor, scales: torch.Tensor, columns: int, dtype: torch.dtype) -> torch.Tensor:
-    """Codes [n, 16 * groups] and scales [n, groups] -> weights [n, columns], new memory."""
+    """Codes [n, 16 * groups] and scales [n, groups] -> weights [n, columns] in new memory."""
     dense = torch.empty(codes.shape[0], codes.shape[1] * 2, dtype=dtype, device=codes.device)
     nibbles = torch.empty((2, *codes.shape), dtype=torch.int16, device=codes.device)
     return _decode_into(dense, nibbles, codes, scales)[:, :columns]
 
 
 def _decode_into(dense: torch.Tensor, nibbles: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    """Fills `dense` [n, 32 * groups] by way of `nibbles` int16 [2, n, 16 * groups]."""
+    """Fill `dense` [n, 32 * groups], with `nibbles` int16 [2, n, 16 * groups] as scratch."""
     both, shifted = nibbles
     both.copy_(codes)  # 0x00hl -> 0x0h0l: two codes in one pass, low nibble first in memory
     torch.bitwise_left_shift(both, 4, out=shifted)
@@ -58,13 +58,13 @@ def _decode_into(dense: torch.Tensor, nibbles: torch.Tensor, codes: torch.Tensor
 
 
 class _Scratch(threading.local):
-    """What is decoded at a time goes into the same memory again and again: fresh pages cost more than decoding into them."""
+    """Memory that decoded weights reuse: fresh pages cost more than decoding into them."""
 
     def __init__(self) -> None:
         self.held: dict[tuple[torch.dtype, torch.device], tuple[torch.Tensor, torch.Tensor]] = {}
 
     def decode(self, codes: torch.Tensor, scales: torch.Tensor, columns: int, dtype: torch.dtype) -> torch.Tensor:
-        """`decode`, valid until the next call on this thread."""
+        """The result of `decode`, valid until the next call on this thread."""
         size = codes.numel()
         if size > DECODED_AT_ONCE // 2:
             return decode(codes, scales, columns, dtype)
@@ -85,7 +85,7 @@ scratch = _Scratch()
 
 
 def decode_bytes(out: int, columns: int) -> int:
-    """Bytes of scratch that decoding a weight [out, columns] touches: fp32 weights, their nibbles twice, scales in fp32."""
+    """Bytes of scratch for decoding a weight [out, columns]: fp32 weights, their nibbles twice, scales in fp32."""
     groups = -(-columns // GROUP)
     return min(out, rows_at_once(groups)) * groups * (GROUP * 6 + 4)
 
@@ -157,7 +157,7 @@ def _embedding_fake(tokens: Any, codes: Any, scales: Any, columns: int) -> Any:
 
 
 class _Linear(torch.autograd.Function):
-    """Gradient with respect to x alone: W is frozen. `setup_context` form, because functorch refuses the other one."""
+    """Product with a gradient in x alone: W is frozen. functorch needs the form with `setup_context`."""
 
     @staticmethod
     def forward(x: Any, codes: Any, scales: Any, column_start: Any, columns: int) -> Any:

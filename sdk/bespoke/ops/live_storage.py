@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The most memory that the operators of a graph hold at once, one after the other."""
+"""Peak memory of a graph whose operators run one after another."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ VIEWS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An operator of a graph: the storage that it writes and what it reads. A view writes none: `nbytes` is 0, and its `storage` is
-    that of its operand."""
+    """An operator of a graph: the storage that it writes, and the storages that it reads.
+
+    A view writes nothing: its `nbytes` is 0, its `storage` is that of its operand.
+    """
 
     storage: Hashable
     nbytes: int
@@ -40,16 +42,18 @@ class Step:
 
 
 def largest_live(steps: Sequence[Step], elsewhere: Collection[Hashable]) -> int:
-    """Largest sum of living storages and the running operator's scratch; those `elsewhere` are not counted."""
+    """Largest sum of the live storages and the running operator's scratch. Storages in `elsewhere` do not count."""
     last: dict[Hashable, int] = {}
     sizes: dict[Hashable, int] = {}
     for position, step in enumerate(steps):
         sizes.setdefault(step.storage, 0 if step.storage in elsewhere else step.nbytes)
         for storage in (step.storage, *step.reads):
             last[storage] = position
+
     ends: dict[int, list[Hashable]] = {}
     for storage, position in last.items():
         ends.setdefault(position, []).append(storage)
+
     live = peak = 0
     begun: set[Hashable] = set()
     for position, step in enumerate(steps):

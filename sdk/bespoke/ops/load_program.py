@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs out of a bundle, ready to call, without running anything that the bundle says.
+"""Loader of a bundle's graphs that runs no code from the bundle.
 
-`torch.export.load` can run code out of a doctored file, and "an aten operator" is not yet harmless: `aten::save` writes
-a pickle to any path, `aten::from_file` maps any file, and an in-place operator would write into weights that are
-mapped read-only. So each operator is looked up and held against rules on its schema before a graph is made of it:
+`torch.export.load` can run code from a doctored file, and not every aten operator is harmless: `aten::save` writes a pickle
+to any path, `aten::from_file` maps any file, and an in-place operator would write into weights that are mapped read-only.
+So each operator's schema must follow these rules before a graph is built from it:
 
 - it is functional: it writes to none of its operands;
-- it takes tensors, numbers, dtypes and a few known words (`tanh`, `floor`, ...), and gives tensors;
+- it takes tensors, numbers, dtypes and a few known words (`tanh`, `floor`, ...), and returns tensors;
 - it draws no random numbers: noise comes from the plan's counter alone;
-- it is public: of the names that begin with an underscore only those that tracing leaves behind.
+- it is public: the only private operators allowed are those that tracing produces.
 
 The result is a `torch.fx.GraphModule` built straight from the nodes: no fake tensors, no guards, no symbolic shapes.
 """
@@ -62,15 +62,14 @@ _PRIVATE = frozenset(
         "_unsafe_view",
     }
 )
-# Members of a program's argument union that an argument of this schema type may be.
+# Schema type of an argument -> members of a program's argument union that it accepts.
 _FIELDS: dict[str, frozenset[str]] = {
     "Tensor": frozenset({"as_tensor", "as_float", "as_int", "as_bool"}),  # x + 2.5 is aten::add.Tensor
     "Optional[Tensor]": frozenset({"as_tensor", "as_optional_tensor", "as_none"}),
     "List[Tensor]": frozenset({"as_tensors"}),
     "List[Optional[Tensor]]": frozenset({"as_tensors", "as_optional_tensors"}),
-    "int": frozenset(
-        {"as_int", "as_scalar_type", "as_layout", "as_memory_format"}
-    ),  # enumerations are ints to a schema
+    # Enumerations are ints in a schema.
+    "int": frozenset({"as_int", "as_scalar_type", "as_layout", "as_memory_format"}),
     "bool": frozenset({"as_bool"}),
     "float": frozenset({"as_float", "as_int"}),
     "number": frozenset({"as_float", "as_int", "as_bool"}),
@@ -88,11 +87,11 @@ def load_program(
     data: bytes, subject: str, *, device: str = "cpu", error: type[BespokeError] = BundleError
 ) -> torch.fx.GraphModule:
     """The graph in the bytes of a model.json. Call it with the flat tensors of the graph; it returns a flat tuple.
-    `meta["workspace_bytes"]` is the memory of a call in addition to its operands; `meta["operands"]` and `meta["results"]` are the
-    (shape, dtype) that the program gives its tensors.
 
-    Constructors inside the graph (`full`, `arange`) are bound to `device`. Raises `error` about `subject` for anything
-    that is not a straight line of allowed operators; nothing is executed before that is known.
+    `meta["workspace_bytes"]` is the memory of a call in addition to its operands. `meta["operands"]` and `meta["results"]` are
+    the (shape, dtype) of the program's tensors. Constructors inside the graph (`full`, `arange`) are bound to `device`.
+
+    Raises `error` about `subject` for anything but a straight line of allowed operators. Nothing runs before this check.
     """
     return build_module(parse_program(data, subject, error), subject, device=device, error=error)
 
@@ -100,7 +99,7 @@ def load_program(
 def build_module(
     program: Program, subject: str, *, device: str = "cpu", error: type[BespokeError] = BundleError
 ) -> torch.fx.GraphModule:
-    """The same from a parsed program."""
+    """`load_program` for a program that is parsed already."""
     for name, (_, number) in program.tensors.items():
         if number not in _DTYPES:
             raise error(
@@ -109,6 +108,7 @@ def build_module(
                 expected="a dtype of torch",
                 next_step="Build the bundle again from its source",
             )
+
     graph = torch.fx.Graph()
     values: dict[str, torch.fx.Node] = {}
     used = {value.name for node in program.nodes for operand in node.operands for value in _values(operand.value)}
@@ -130,22 +130,20 @@ def build_module(
         for index, name in enumerate(node.outputs):
             if name in used:
                 values[name] = graph.call_function(operator.getitem, (result, index))
+
     graph.output(tuple(values[name] for name in program.outputs))
     module = torch.fx.GraphModule(torch.nn.Module(), graph, "Program")
     try:
         module.meta["workspace_bytes"] = workspace_bytes(program)
-    except (
-        ArithmeticError,
-        LookupError,
-        TypeError,
-        ValueError,
-    ):  # a view of no tensor, an operator of ours without its weights
+    except (ArithmeticError, LookupError, TypeError, ValueError):
+        # A view without a tensor, or one of our operators without its weights.
         raise error(
             subject,
             got="operators without the tensors that they take",
             expected="a program of torch.export",
             next_step="Build the bundle again from its source",
         ) from None
+
     for side, names in (("operands", program.inputs), ("results", program.outputs)):
         declared = [program.tensors[name] for name in names]
         module.meta[side] = [(tuple(shape), _DTYPES[number]) for shape, number in declared]
@@ -177,12 +175,12 @@ def _operator(namespace: str, name: str, overload: str) -> tuple[Any, str]:
 
 
 def _registered(namespace: str, name: str) -> bool:
-    """Whether there is such an operator. Asked before the attribute is: `torch.ops` has attributes of its own."""
+    """Whether torch has this operator. A look at the attribute alone is not enough: `torch.ops` has attributes of its own."""
     return bool(torch._C._jit_get_schemas_for_operator(f"{namespace}::{name}"))
 
 
 def _base(kind: str) -> str:
-    """`Optional[int]` may be what `int` may be, and nothing."""
+    """The schema type without `Optional`: `Optional[int]` accepts what `int` accepts, and None."""
     optional = kind.startswith("Optional[") and kind != "Optional[Tensor]"
     return kind.removeprefix("Optional[")[:-1] if optional else kind
 
@@ -199,6 +197,7 @@ def _arguments(
     places = {argument.name: place for place, argument in enumerate(schema)}
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
+
     for operand in node.operands:
         place = places.pop(operand.name, None)
         if place is None:
@@ -217,6 +216,7 @@ def _arguments(
             args.append(value)
         else:
             raise _refused(error, subject, node, f"the argument '{operand.name}' out of place")
+
     missing = [name for name, place in places.items() if not schema[place].has_default_value()]
     if missing:
         raise _refused(error, subject, node, f"no argument '{missing[0]}'")

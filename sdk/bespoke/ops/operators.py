@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One record for each operator of bespoke: how an engine calls it, its floating-point operations, and the workspace it takes.
+"""A record for each of bespoke's operators: its out variant, its floating-point operations and its workspace.
 
-Out variants are the schemas of an engine that writes results to given buffers (ExecuTorch). A result may lie where the operand of
-the same name does: `acc_out` may be `acc`, `m_out` may be `m`, and so on. Otherwise no operand overlaps a result. Engines register
-them under the same namespace `bespoke`.
+An out variant is the schema for an engine that writes results to given buffers (ExecuTorch). A result may share memory with
+the operand of its name: `acc_out` with `acc`, `m_out` with `m`, and so on. No other operand overlaps a result. Engines
+register them in the same namespace `bespoke`.
 
-Workspace of the native operators is the same for all instruction sets. The C++ counterparts are `product_workspace_bytes` and
-`head_workspace_bytes` in bindings/native/src/kernels/products.cpp; a test holds both together. Operands are never copied: a thread
-decodes a panel of weights at a time, and the head keeps the logits of one sub-tile.
+The workspace of the native operators is the same for all instruction sets. Its C++ counterparts are
+`product_workspace_bytes` and `head_workspace_bytes` in bindings/native/src/kernels/products.cpp; a test compares them.
+Operands are never copied. A thread decodes a panel of weights at a time, and the head keeps the logits of a sub-tile.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from bespoke.errors import GraphError
 from bespoke.ops.head_chunk import head_chunk_bytes
 from bespoke.ops.int4 import decode_bytes
 
-__all__ = ["OPERATORS", "OUT_VARIANTS", "CallSizes", "Operator", "operator_workspace_bytes"]
+__all__ = ["OPERATORS", "OUT_VARIANTS", "CallSizes", "Int4Operator", "operator_workspace_bytes"]
 
-THREADS = 8  # that work on one operator at once; a larger pool leaves the rest idle
-PANEL_BYTES = 256 * 32 * 4  # of a thread: as many decoded weights
+THREADS = 8  # that compute an operator together; a larger pool leaves the rest idle
+PANEL_BYTES = 256 * 32 * 4  # decoded weights of a thread
 HEAD_ROWS = 256  # rows of h whose logits are held at once
-ALIGNMENT = 64  # bytes that finding an aligned address may cost
-LOGITS_BYTES = (256 + 16) * 4  # of each: for the vocabulary rows of a sub-tile, padded
+ALIGNMENT = 64  # bytes, the most that aligning an address costs
+LOGITS_BYTES = (256 + 16) * 4  # of a row of h: logits for the vocabulary rows of a sub-tile, padded
 
 
 @dataclass(frozen=True)
 class CallSizes:
-    """A call: shapes of the first operand (x, g, h or tokens) and of the codes, columns that it uses, bytes of its results."""
+    """Sizes of a call: shapes of its first operand (x, g, h or tokens) and of the codes, used columns, bytes of its results."""
 
     first: tuple[int, ...]
     codes: tuple[int, ...]
@@ -40,10 +40,13 @@ class CallSizes:
 
 
 @dataclass(frozen=True)
-class Operator:
-    """`flops`: multiplications and additions of a call. `torch_workspace`: bytes that the torch implementation takes besides
-    operands and results. `native_workspace`: the same of the native kernels, by rows of the first operand and threads of
-    the pool."""
+class Int4Operator:
+    """An operator on int4 weights.
+
+    flops:             multiplications and additions of a call
+    torch_workspace:   bytes that the torch implementation takes in addition to operands and results
+    native_workspace:  the same for the native kernels, by rows of the first operand and threads of the pool
+    """
 
     name: str
     out_variant: str
@@ -79,38 +82,38 @@ _HEAD = (
 _HEAD_OUT = "Tensor(a!) m_out, Tensor(b!) l_out, Tensor(c!) label_out, Tensor(d!) best_out"
 _HEAD_RETURNS = "Tensor(a!), Tensor(b!), Tensor(c!), Tensor(d!)"
 
-OPERATORS: dict[str, Operator] = {
+OPERATORS: dict[str, Int4Operator] = {
     operator.name: operator
     for operator in (
-        Operator(
+        Int4Operator(
             "linear_int4",
             f"linear_int4.out(Tensor x, {_WEIGHT}, *, Tensor(a!) out) -> Tensor(a!)",
             flops=lambda call: 2 * call.first[0] * call.codes[0] * call.columns,
             torch_workspace=_decoded,
             native_workspace=_panels,
         ),
-        Operator(
+        Int4Operator(
             "linear_int4_transposed",
             f"linear_int4_transposed.out(Tensor g, {_WEIGHT}, *, Tensor(a!) out) -> Tensor(a!)",
             flops=lambda call: 2 * call.first[0] * call.columns * call.first[1],
             torch_workspace=_decoded,
             native_workspace=_panels,
         ),
-        Operator(
+        Int4Operator(
             "embedding_int4",
             "embedding_int4.out(Tensor tokens, Tensor codes, Tensor scales, int columns, *, Tensor(a!) out) -> Tensor(a!)",
             flops=lambda call: 0,
             torch_workspace=lambda call: call.result_bytes * 3 // 2,
             native_workspace=lambda rows, threads: 0,
         ),
-        Operator(
+        Int4Operator(
             "head_chunk_int4",
             f"head_chunk_int4.out({_HEAD}, *, {_HEAD_OUT}) -> ({_HEAD_RETURNS})",
             flops=lambda call: _head_flops(call, 1),
             torch_workspace=_logits,
             native_workspace=_head_workspace,
         ),
-        Operator(  # logits, and the sum of rows
+        Int4Operator(  # logits, and the sum of rows
             "head_chunk_gradient_int4",
             f"head_chunk_gradient_int4.out({_HEAD}, Tensor acc, *, {_HEAD_OUT}, Tensor(e!) acc_out)"
             f" -> ({_HEAD_RETURNS}, Tensor(e!))",
@@ -125,9 +128,10 @@ OUT_VARIANTS: tuple[str, ...] = tuple(operator.out_variant for operator in OPERA
 
 
 def operator_workspace_bytes(name: str, rows: int, threads: int = THREADS) -> int:
-    """Bytes that the native operator `name` (`linear_int4`, ...) takes besides operands and results, for `rows` rows of x, g or h.
+    """Bytes that the native operator `name` (`linear_int4`, ...) takes in addition to operands and results.
 
-    `threads`: of the pool; a plan that is made before the device is known takes the default, which is the most.
+    `rows`: rows of x, g or h. `threads`: threads of the pool. The default is the largest number that an operator uses, for
+    a plan that is written before the device is known.
     """
     if name not in OPERATORS:
         raise GraphError(

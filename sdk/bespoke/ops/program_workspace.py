@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workspace of a call of an exported program in the torch runtime, read off the program that torch runs.
+"""Workspace of an exported program's call on torch, computed from the program itself.
 
-The plan cannot be asked: its workspaces may be those of another runtime.
+The plan does not know it: its workspaces may be those of another engine.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ _ITEMSIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 2, 7: 4, 8: 8, 12: 1, 13: 2}  # b
 
 
 def workspace_bytes(program: Program) -> int:
-    """Memory of a call in addition to its operands: intermediates, results, and scratch of operators."""
+    """Bytes of a call in addition to its operands: intermediates, results, and scratch of operators."""
     storage: dict[str, Hashable] = {name: name for name in program.inputs}
     steps = []
+
     for node in program.nodes:
         reads = [storage[name] for name in _tensors(node)]
         target = f"{node.namespace}.{node.operator}.{node.overload}"
@@ -29,6 +30,7 @@ def workspace_bytes(program: Program) -> int:
         nbytes = 0 if target in VIEWS else sum(_nbytes(program, name) for name in node.outputs)
         storage |= dict.fromkeys(node.outputs, place)
         steps.append(Step(place, nbytes, reads, _scratch(program, node, nbytes)))
+
     results = Step("results", 0, [storage[name] for name in program.outputs], 0)
     return largest_live([*steps, results], program.inputs)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A weight inside a traced function: a quantized pair, or a dense tensor, behind the same three products."""
+"""Weights inside a traced function: a quantized pair and a dense tensor have the same three products."""
 
 from __future__ import annotations
 
