@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files as every part reads and writes them: strict JSON, safetensors that can be mapped, folders that appear whole."""
+"""File formats shared by all packages: strict JSON, mapped safetensors, folders that appear whole."""

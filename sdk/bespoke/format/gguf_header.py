@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The header of a GGUF file: its metadata and the table of its tensors (ggml/docs/gguf.md, versions 2 and 3).
 
-Read here and not by the package gguf, whose reader makes an object for each member of an array (seconds for a vocabulary of 49
-thousand tokens) and does not end on an array that claims more members than the file has bytes. All counts are held against the
-size of the file before anything is made of them.
+The package gguf has a reader too. It creates an object for each member of an array (seconds for a vocabulary of 49
+thousand tokens), and it does not end on an array that claims more members than the file has bytes. This reader checks all
+counts against the size of the file before it uses them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,12 @@ _TEXT, _ARRAY = 8, 9
 
 @dataclass(frozen=True)
 class GgufTensor:
-    """`kind`: ggml's number of the type. `shape`: the slowest dimension first, as in NumPy. `offset`: in the file."""
+    """A tensor's entry.
+
+    kind:    ggml's number of the type
+    shape:   the slowest dimension first, as in NumPy
+    offset:  position in the file
+    """
 
     kind: int
     shape: tuple[int, ...]
@@ -54,16 +59,16 @@ class GgufTensor:
 
 @dataclass(frozen=True)
 class GgufHeader:
-    """`metadata`: texts as str, arrays of numbers as NumPy arrays, arrays of texts as lists."""
+    """The whole header. In `metadata` arrays of numbers are NumPy arrays, arrays of texts are lists of str."""
 
     path: Path
-    size: int  # of the file, in bytes
+    size: int  # bytes of the file
     metadata: dict[str, Any]
     tensors: dict[str, GgufTensor]
 
 
 def is_gguf(path: Path) -> bool:
-    """Whether a plain file begins as GGUF does."""
+    """Whether `path` is a plain file that begins with GGUF's magic."""
     try:
         with open_plain(path) as file:
             return file.read(len(_MAGIC)) == _MAGIC
@@ -72,15 +77,18 @@ def is_gguf(path: Path) -> bool:
 
 
 def read_gguf_header(path: Path) -> GgufHeader:
-    """ModelError for a file that is damaged, cut short or of another format. The ends of tensors are checked by GgufCheckpoint."""
+    """Read the header. Raises ModelError for a file that is damaged, cut short or of another format.
+
+    GgufCheckpoint checks where tensors end.
+    """
     try:
         with open_plain(path) as file:
-            return _Reader(path, file).header()
+            return _HeaderReader(path, file).header()
     except OSError as error:
         raise _damaged(path, error.strerror or str(error), "a readable file") from None
 
 
-class _Reader:
+class _HeaderReader:
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self.path = path
         self.file = file
@@ -92,22 +100,26 @@ class _Reader:
         version = self.number("<I")
         if version not in _VERSIONS:
             raise _damaged(self.path, f"version {version}", " or ".join(map(str, _VERSIONS)) + ", little-endian")
+
         tensor_count, count = self.number("<Q"), self.number("<Q")
         self.check_count(tensor_count, 8 + 4 + 4 + 8, "tensors")
         self.check_count(count, 8 + 4 + 1, "fields of metadata")
+
         metadata: dict[str, Any] = {}
         for _ in range(count):
             name = self.name()
             if name in metadata:
                 raise _damaged(self.path, f"{name} twice", "each field once")
             metadata[name] = self.value(self.number("<I"), name)
-        found = [self.tensor() for _ in range(tensor_count)]
+
+        entries = [self.tensor() for _ in range(tensor_count)]
         alignment = metadata.get("general.alignment", _ALIGNMENT)
         if not isinstance(alignment, int) or alignment < 1 or alignment > 2**20:
             raise _damaged(self.path, f"general.alignment = {alignment!r}", "a small power of two")
+
         data = -(-self.file.tell() // alignment) * alignment
-        tensors = {name: GgufTensor(kind, shape, data + offset) for name, kind, shape, offset in found}
-        if len(tensors) < len(found):
+        tensors = {name: GgufTensor(kind, shape, data + offset) for name, kind, shape, offset in entries}
+        if len(tensors) < len(entries):
             raise _damaged(self.path, "a tensor's name twice", "each tensor once")
         return GgufHeader(self.path, self.size, metadata, tensors)
 
@@ -161,7 +173,7 @@ class _Reader:
             raise _damaged(self.path, "a name that is no UTF-8", "text") from None
 
     def check_count(self, count: int, least_bytes: int, what: str) -> None:
-        """Against what is left of the file: each takes at least so many bytes."""
+        """Raise ModelError unless the rest of the file can hold `count` entries of at least `least_bytes`."""
         if count * least_bytes > self.size - self.file.tell():
             raise _damaged(self.path, f"{count} {what}", f"as many as the {self.size} bytes of the file can hold")
 

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON as a bundle may hold it: bounded before it is parsed, and with one meaning only.
+"""Strict JSON for files from outside: bounded before it is parsed, and unambiguous.
 
-The standard parser takes duplicate keys (the last wins, elsewhere the first does), NaN, and nesting until the stack
-ends. A document from outside must not choose how much memory reading it takes, nor mean one thing to this reader and
-another to the device's. So size, number of items and depth are counted on the bytes first, and the rest is refused
-while parsing.
+The standard parser accepts duplicate keys (the last wins; in other parsers the first does), NaN, and nesting until the
+stack overflows. A document must not decide how much memory its reader takes, nor mean one thing here and another on the
+device. So size, number of items and depth are counted on the bytes first. Everything else is refused while parsing.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 class _Refused(Exception):
-    """What is wrong, on its way from a parser's callback to `loads_strict`."""
+    """A problem on its way from a parser's callback to `loads_strict`."""
 
     def __init__(self, got: str, expected: str) -> None:
         super().__init__(got, expected)
@@ -39,7 +38,7 @@ class _Refused(Exception):
 
 
 def shown_json(value: Any, limit: int = 80) -> str:
-    """A value of a document as its file has it: `true`, not `True`. A text stands in single quotes, as names do in every error."""
+    """A value of a document as JSON writes it: `true`, not `True`. A text is in single quotes, as names in all errors."""
     return repr(value)[:limit] if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)[:limit]
 
 
@@ -55,9 +54,9 @@ def loads_strict(
 ) -> Any:
     """Parse `data` (UTF-8, without BOM) or raise `error` about `subject`.
 
-    `max_depth` counts nested arrays and objects; `max_items` counts elements and members of all of them together.
-    Refused as well: duplicate keys, NaN, infinity and numbers that overflow to it, integers of more than 20 digits,
-    unpaired surrogates.
+    `max_depth` limits the nesting of arrays and objects, `max_items` the number of their elements and members in total.
+    Also refused: duplicate keys, NaN, infinity and numbers that overflow to it, integers of more than 20 digits, unpaired
+    surrogates.
     """
     return _parsed(data, subject, error, max_bytes, max_depth, max_items, next_step, _members)
 
@@ -72,9 +71,9 @@ def check_strict(
     max_items: int = MAX_ITEMS,
     next_step: str = "Get the file again from where it was built",
 ) -> None:
-    """`loads_strict` for a document that another parser reads afterwards: no object is kept, so it takes next to no memory."""
-    keeps = b"\\u" in data  # its text must be looked at as a whole
-    _parsed(data, subject, error, max_bytes, max_depth, max_items, next_step, _members if keeps else _checked_members)
+    """Check a document that another parser reads afterwards. Keeps no objects, so it takes next to no memory."""
+    members = _members if b"\\u" in data else _checked_members  # surrogates show in the whole text only
+    _parsed(data, subject, error, max_bytes, max_depth, max_items, next_step, members)
 
 
 def _parsed(
@@ -96,12 +95,14 @@ def _parsed(
         text = data.decode("utf-8")
     except UnicodeDecodeError as problem:
         raise refuse(f"the byte 0x{data[problem.start]:02x} at {problem.start}", "UTF-8 text") from None
+
     bare = _STRING.sub(b"", data)
     items = bare.count(b",") + bare.count(b"[") + bare.count(b"{")
     if items > max_items:
         raise refuse(f"{items} items", f"at most {max_items}")
     if _deeper_than(bare, max_depth):
         raise refuse(f"nesting deeper than {max_depth}, or brackets without partner", f"at most {max_depth} levels")
+
     try:
         value = json.loads(
             text, object_pairs_hook=members, parse_constant=_constant, parse_int=_integer, parse_float=_float
@@ -118,16 +119,16 @@ def _parsed(
 
 
 def dumps_canonical(value: Any, *, indent: int | None = None) -> bytes:
-    """The one way this SDK writes a JSON value: sorted keys, UTF-8, a final newline; NaN is a ValueError of `json`."""
+    """JSON text of a value in canonical form: sorted keys, UTF-8, a final newline. NaN raises ValueError."""
     separators = (",", ":") if indent is None else (",", ": ")
     text = json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False, indent=indent, separators=separators)
     return text.encode("utf-8") + b"\n"
 
 
 def _deeper_than(bare: bytes, max_depth: int) -> bool:
-    """Whether brackets nest deeper than `max_depth`, or have no partner. Each pass removes the innermost level.
+    """Whether brackets nest deeper than `max_depth` or have no partner. Each pass removes the innermost level.
 
-    Both kinds of bracket count as one: a parser stops at the first that does not match, so it never gets deeper.
+    Both kinds of bracket count as the same: a parser stops at the first mismatch, so it never gets deeper.
     """
     brackets = bare.translate(None, _NOT_BRACKETS).translate(_BRACKETS)
     for _ in range(max_depth):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opening a file that somebody else names: a plain file or an error, at once.
+"""Opening a file under a name from outside: a plain file or an immediate error.
 
-Opening a pipe waits for its other end, for ever where there is none, and a device may never end.
+Opening a pipe waits for its other end, perhaps forever, and reading a device may never end.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import BinaryIO
 
 __all__ = ["open_plain", "read_plain"]
 
-_MOST_BYTES = 2**28  # of a document that is read as one; a tokenizer of 250 thousand tokens has 35 MB
+_MOST_BYTES = 2**28  # of a document read at once; a tokenizer of 250 thousand tokens has 35 MB
 
 
 def open_plain(path: Path | str) -> BinaryIO:
-    """The file, open for reading. OSError where there is none, or where it is a pipe, a device, a socket or a folder."""
+    """Open a file for reading. Raises OSError if there is none, or if it is a pipe, a device, a socket or a folder."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         mode = os.fstat(descriptor).st_mode
@@ -33,7 +33,7 @@ def open_plain(path: Path | str) -> BinaryIO:
 
 
 def read_plain(path: Path | str, most: int = _MOST_BYTES) -> bytes:
-    """Its bytes. OSError also where it has more than so many."""
+    """The bytes of a plain file. Raises OSError also if there are more than `most`."""
     with open_plain(path) as file:
         data = file.read(most + 1)
     if len(data) > most:

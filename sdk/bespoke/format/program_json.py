@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The `model.json` of an exported program, as far as a bundle may hold one: a straight line of operators on tensors.
+"""Parser of an exported program's `model.json`. A bundle's programs are straight lines of operators on tensors.
 
-torch's own reader of this file evaluates text: symbolic expressions go to sympy, guards are Python source, a node's
-target is looked up by attribute from the `torch` module, and the other files of the archive are unpickled. None of that
-is needed for a graph of fixed shapes whose operands are all inputs. So this module reads the file as plain data and
-accepts only the nodes and, around them, exactly the document that `wrap` would have written. It needs no torch.
+torch's own reader of this file evaluates text: symbolic expressions go to sympy, guards are Python source, a node's target
+is looked up by attribute from the `torch` module, and the other files of the archive are unpickled. A graph of fixed shapes
+whose operands are all inputs needs none of that. So this module reads the file as plain data. It accepts the nodes, and
+around them exactly the document that `program_document` writes. It needs no torch.
 
-Values are named `v0`, `v1`, ... in the order in which they appear, so that names of variables leave no trace.
+Values are named `v0`, `v1`, ... in order of appearance, so names of variables leave no trace.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from bespoke.errors import BespokeError, BundleError
-from bespoke.format.json_strict import dumps_canonical, loads_strict, shown_json
+from bespoke.format.json_strict import loads_strict, shown_json
+from bespoke.format.program_document import program_document
 
-__all__ = ["Code", "Operand", "Program", "ProgramNode", "ProgramValue", "parse_program", "wrap"]
+__all__ = ["Code", "Operand", "ParsedProgram", "ProgramNode", "ProgramValue", "parse_program"]
 
-SCHEMA_MAJOR = 8  # of torch.export's serialisation; fixes the meaning of the numbers that stand for dtypes
 MAX_PROGRAM_BYTES = 32 * 2**20
 MAX_VALUES = 200_000
 MAX_LIST = 4096
@@ -35,14 +35,14 @@ _INT64 = 2**63
 
 @dataclass(frozen=True)
 class ProgramValue:
-    """An operand that is the result of an earlier node, or an input."""
+    """An operand that is an input or the result of an earlier node."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Code:
-    """An operand that is a number of torch's enumerations: `kind` is dtype, layout or memory_format; or the device."""
+    """An operand that is a number of a torch enumeration. `kind` is dtype, layout, memory_format or device."""
 
     kind: str
     number: int
@@ -50,17 +50,17 @@ class Code:
 
 @dataclass(frozen=True)
 class Operand:
-    """An argument of a node, by the name it has in the operator's schema."""
+    """An argument of a node, under its name in the operator's schema."""
 
     name: str
-    field: str  # which member of the union it was: as_tensor, as_int, ...
+    field: str  # member of the union: as_tensor, as_int, ...
     value: Any
     positional: bool
 
 
 @dataclass(frozen=True)
 class ProgramNode:
-    """A call of `torch.ops.<namespace>.<operator>.<overload>`. `listed` if its results came as one list."""
+    """A call of `torch.ops.<namespace>.<operator>.<overload>`. `listed`: its results are a single list."""
 
     namespace: str
     operator: str
@@ -75,108 +75,46 @@ class ProgramNode:
 
 
 @dataclass(frozen=True)
-class Program:
-    """A straight line of nodes."""
+class ParsedProgram:
+    """A straight line of nodes. `tensors`: shape and torch's number of the dtype, for every value."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     nodes: tuple[ProgramNode, ...]
-    tensors: Mapping[str, tuple[tuple[int, ...], int]]  # shape, and torch's number of the dtype, of every value
+    tensors: Mapping[str, tuple[tuple[int, ...], int]]
 
 
-def wrap(
-    inputs: list[str],
-    outputs: list[str],
-    nodes: list[dict[str, Any]],
-    tensor_values: dict[str, Any],
-    schema_minor: int,
-    torch_version: str,
-) -> dict[str, Any]:
-    """The whole document around the nodes, in which nothing is free: torch's own reader wants all of it."""
-    refs = [{"as_tensor": {"name": name}} for name in inputs]
-    results = [{"as_tensor": {"name": name}} for name in outputs]
-    return {
-        "graph_module": {
-            "graph": {
-                "inputs": refs,
-                "outputs": results,
-                "nodes": nodes,
-                "tensor_values": tensor_values,
-                "sym_int_values": {},
-                "sym_bool_values": {},
-                "is_single_tensor_return": False,
-                "custom_obj_values": {},
-                "sym_float_values": {},
-            },
-            "signature": {
-                "input_specs": [{"user_input": {"arg": ref}} for ref in refs],
-                "output_specs": [{"user_output": {"arg": ref}} for ref in results],
-            },
-            "module_call_graph": [
-                {
-                    "fqn": "",
-                    "signature": {
-                        "inputs": [],
-                        "outputs": [],
-                        "in_spec": _structure(_tuple_of(_tuple_of(*[_LEAF] * len(inputs)), _EMPTY_DICT)),
-                        "out_spec": _structure(_tuple_of(*[_LEAF] * len(outputs))),
-                        "forward_arg_names": list(inputs),
-                    },
-                }
-            ],
-            "metadata": {},
-            "treespec_namedtuple_fields": {},
-        },
-        "opset_version": {"aten": 10},
-        "range_constraints": {},
-        "schema_version": {"major": SCHEMA_MAJOR, "minor": schema_minor},
-        "verifiers": ["TRAINING"],
-        "torch_version": torch_version,
-        "guards_code": [],
-    }
-
-
-_LEAF: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
-_EMPTY_DICT: dict[str, Any] = {"type": "builtins.dict", "context": "[]", "children_spec": []}
-
-
-def _tuple_of(*children: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "builtins.tuple", "context": "null", "children_spec": list(children)}
-
-
-def _structure(tree: dict[str, Any]) -> str:
-    return dumps_canonical([1, tree])[:-1].decode()
-
-
-def parse_program(data: bytes, subject: str, error: type[BespokeError] = BundleError) -> Program:
-    """Read a program out of the bytes of its model.json; `error` about `subject` for anything else."""
+def parse_program(data: bytes, subject: str, error: type[BespokeError] = BundleError) -> ParsedProgram:
+    """Parse the bytes of a model.json. Raises `error` about `subject` for anything but a program of this form."""
     document = loads_strict(
         data, subject=subject, error=error, max_bytes=MAX_PROGRAM_BYTES, max_depth=16, max_items=4_000_000
     )
-    return _Reader(subject, error).program(document)
+    return _ProgramReader(subject, error).program(document)
 
 
-class _Reader:
+class _ProgramReader:
     def __init__(self, subject: str, error: type[BespokeError]) -> None:
         self._subject = subject
         self._error = error
         self._known: set[str] = set()
 
-    def program(self, document: Any) -> Program:
+    def program(self, document: Any) -> ParsedProgram:
         graph = self._at(document, "graph_module", "graph")
         inputs = [self._define(self._reference(entry)) for entry in self._list(graph, "inputs")]
         nodes = [self._node(entry) for entry in self._list(graph, "nodes", MAX_VALUES)]
         outputs = [self._use(self._reference(entry)) for entry in self._list(graph, "outputs")]
+
         values = self._at(graph, "tensor_values")
         if not isinstance(values, dict) or set(values) != self._known:
             raise self._refuse("graph.tensor_values", "other names than the values of the graph", "these names")
         tensors = {name: self._tensor_meta(name, meta) for name, meta in values.items()}
+
         version, minor = self._at(document, "torch_version"), self._at(document, "schema_version", "minor")
         if not isinstance(version, str) or not re.fullmatch(r"[0-9.]{1,32}", version) or type(minor) is not int:
             raise self._refuse("torch_version", repr(version)[:80], "a release such as 2.13.0")
-        expected = wrap(inputs, outputs, graph["nodes"], values, minor, version)
+        expected = program_document(inputs, outputs, graph["nodes"], values, minor, version)
         self._same(document, expected, "program")
-        return Program(tuple(inputs), tuple(outputs), tuple(nodes), tensors)
+        return ParsedProgram(tuple(inputs), tuple(outputs), tuple(nodes), tensors)
 
     def _node(self, entry: Any) -> ProgramNode:
         expected = {"target", "inputs", "outputs", "metadata", "is_hop_single_tensor_return", "name"}
@@ -188,6 +126,7 @@ class _Reader:
         where = f"operator {target}"
         if entry["metadata"] != {} or entry["is_hop_single_tensor_return"] is not None or entry["name"] is not None:
             raise self._refuse(where, "metadata", "none")
+
         operands = tuple(self._operand(where, operand) for operand in self._list(entry, "inputs"))
         outputs, listed = self._outputs(where, self._list(entry, "outputs"))
         return ProgramNode(match[1], match[2], match[3], operands, outputs, listed)
@@ -209,6 +148,7 @@ class _Reader:
             )
         if not isinstance(argument, dict) or len(argument) != 1:
             raise self._refuse(f"{where}, argument {name}", "no single value", "one value")
+
         ((field, value),) = argument.items()
         reader = _READERS.get(field)
         if reader is None:
@@ -226,9 +166,11 @@ class _Reader:
         for size in sizes:
             if not isinstance(size, dict) or set(size) != {"as_int"} or not _is_integer(size["as_int"]):
                 raise self._refuse(where, f"the size {shown_json(size)}", "a fixed size")
+
         rest = (meta["requires_grad"], meta["device"], meta["layout"])
         if rest != (False, {"type": "cpu", "index": None}, 7) or not _is_integer(meta["dtype"]):
             raise self._refuse(where, "another kind of tensor", "a dense tensor without gradient, traced on the CPU")
+
         shape = tuple(size["as_int"] for size in meta["sizes"])
         if any(size < 0 for size in shape):
             raise self._refuse(where, f"the shape {list(shape)}", "sizes of 0 and more")
@@ -261,7 +203,7 @@ class _Reader:
         return ProgramValue(self._use(self._tensor("graph", entry)))
 
     def _same(self, got: Any, expected: Any, where: str) -> None:
-        """Refuse, with its place, the first thing in which a document differs from what `wrap` writes."""
+        """Refuse a document at the first place where it differs from the expected one."""
         if got is expected or (type(got) is type(expected) and got == expected):
             return
         if isinstance(got, dict) and isinstance(expected, dict):
@@ -296,15 +238,15 @@ class _Reader:
 
 
 class _Wrong(Exception):
-    """A value that is not what its field holds."""
+    """A value of a type that its field cannot hold."""
 
 
 def _is_integer(value: Any) -> bool:
     return type(value) is int and -_INT64 <= value < _INT64
 
 
-def _plain(kind: type, check: Callable[[Any], bool] = lambda value: True) -> Callable[[_Reader, Any], Any]:
-    def read(_: _Reader, value: Any) -> Any:
+def _plain(kind: type, check: Callable[[Any], bool] = lambda value: True) -> Callable[[_ProgramReader, Any], Any]:
+    def read(_: _ProgramReader, value: Any) -> Any:
         if type(value) is not kind or not check(value):
             raise _Wrong(shown_json(value))
         return value
@@ -312,7 +254,7 @@ def _plain(kind: type, check: Callable[[Any], bool] = lambda value: True) -> Cal
     return read
 
 
-def _float(_: _Reader, value: Any) -> float:
+def _float(_: _ProgramReader, value: Any) -> float:
     if isinstance(value, str) and value in _NON_FINITE:  # JSON has no such numbers; torch writes them as text
         return _NON_FINITE[value]
     if type(value) not in (int, float):
@@ -320,8 +262,8 @@ def _float(_: _Reader, value: Any) -> float:
     return float(value)
 
 
-def _code(kind: str) -> Callable[[_Reader, Any], Code]:
-    def read(_: _Reader, value: Any) -> Code:
+def _code(kind: str) -> Callable[[_ProgramReader, Any], Code]:
+    def read(_: _ProgramReader, value: Any) -> Code:
         if type(value) is not int or not 0 <= value < 64:
             raise _Wrong(shown_json(value))
         return Code(kind, value)
@@ -329,13 +271,13 @@ def _code(kind: str) -> Callable[[_Reader, Any], Code]:
     return read
 
 
-def _device(_: _Reader, value: Any) -> Code:
+def _device(_: _ProgramReader, value: Any) -> Code:
     if value != {"type": "cpu", "index": None}:
         raise _Wrong(f"the device {shown_json(value)}")
     return Code("device", 0)
 
 
-def _optional_tensor(reader: _Reader, value: Any) -> ProgramValue | None:
+def _optional_tensor(reader: _ProgramReader, value: Any) -> ProgramValue | None:
     if value == {"as_none": True}:
         return None
     if not isinstance(value, dict) or set(value) != {"as_tensor"}:
@@ -343,8 +285,8 @@ def _optional_tensor(reader: _Reader, value: Any) -> ProgramValue | None:
     return reader.value(value["as_tensor"])
 
 
-def _many(read: Callable[[_Reader, Any], Any]) -> Callable[[_Reader, Any], list[Any]]:
-    def read_all(reader: _Reader, value: Any) -> list[Any]:
+def _many(read: Callable[[_ProgramReader, Any], Any]) -> Callable[[_ProgramReader, Any], list[Any]]:
+    def read_all(reader: _ProgramReader, value: Any) -> list[Any]:
         if not isinstance(value, list) or len(value) > MAX_LIST:
             raise _Wrong("no list, or too long a one")
         return list(_each(read, reader, value))
@@ -352,22 +294,22 @@ def _many(read: Callable[[_Reader, Any], Any]) -> Callable[[_Reader, Any], list[
     return read_all
 
 
-def _each(read: Callable[[_Reader, Any], Any], reader: _Reader, values: list[Any]) -> Iterator[Any]:
+def _each(read: Callable[[_ProgramReader, Any], Any], reader: _ProgramReader, values: list[Any]) -> Iterator[Any]:
     for value in values:
         yield read(reader, value)
 
 
-def _none(_: _Reader, value: Any) -> None:
+def _none(_: _ProgramReader, value: Any) -> None:
     if value is not True:
         raise _Wrong(shown_json(value))
 
 
 _integer = _plain(int, _is_integer)
 _boolean = _plain(bool)
-_READERS: dict[str, Callable[[_Reader, Any], Any]] = {
+_READERS: dict[str, Callable[[_ProgramReader, Any], Any]] = {
     "as_none": _none,
-    "as_tensor": _Reader.value,
-    "as_tensors": _many(_Reader.value),
+    "as_tensor": _ProgramReader.value,
+    "as_tensors": _many(_ProgramReader.value),
     "as_optional_tensor": _optional_tensor,
     "as_optional_tensors": _many(_optional_tensor),
     "as_int": _integer,

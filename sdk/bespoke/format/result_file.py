@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are written where a user asked for them: the place is checked before the work, the file written after it.
+"""Writer of files at a path that the user chose. The path is checked before the work, the file is written after it.
 
-A named pipe is refused: it would be waited for until somebody reads it, and whether somebody does cannot be asked without ending
-what is read. Standard output and what a shell puts under /dev/fd may be pipes, and are written as a file is.
+A named pipe is refused: the writer would wait until somebody reads it, and a test for a reader would end what that reader
+reads. Standard output and a shell's /dev/fd may be pipes. They are written like files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["check_place", "write", "writing"]
 
 
 def check_place(subject: str, path: Path) -> None:
-    """ConfigError unless the file's folder is there and nothing but a file stands in its place."""
+    """Raise ConfigError unless the file's folder exists and the path is free or a file."""
     arguments.path(subject, path, "a path")
     folder = path.absolute().parent
     if not folder.is_dir():
@@ -32,7 +32,7 @@ def check_place(subject: str, path: Path) -> None:
 
 
 def write(subject: str, path: Path, data: bytes) -> None:
-    """Writes a file whose place was checked."""
+    """Write a file after `check_place`."""
     with writing(subject):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
         os.set_blocking(descriptor, True)  # only opening must not wait
@@ -42,7 +42,7 @@ def write(subject: str, path: Path, data: bytes) -> None:
 
 @contextmanager
 def writing(subject: str) -> Iterator[None]:
-    """What the system refuses becomes a ConfigError."""
+    """Turn an OSError of the body into a ConfigError."""
     try:
         yield
     except OSError as error:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Safetensors files that can be mapped in place: 8 bytes of header length, a JSON header, tensors without holes.
 
-Our own writer (rather than the `safetensors` package) because the data must begin on a 16 KB boundary (the page of
-arm64 phones; the format lets the header end in spaces), because a tensor must be written in pieces while it is
-converted, and because the order is fixed: wide types first, so that every tensor is aligned, then by name, so that
-two builds give the same bytes. Our own reader because the file comes from outside: everything it says is checked
-against its size before any of it is used, and what it returns are read-only views of one mapping, not copies.
-Any reader of safetensors reads these files.
+The writer replaces the `safetensors` package for three reasons. The data begins on a 16 KB boundary (the page of arm64
+phones; the format lets the header end in spaces). A tensor is written in pieces while it is converted. The order is fixed:
+wide types first, which aligns every tensor, then by name, so two builds give the same bytes.
+
+The reader does not trust the file: it checks every entry against the file's size before it uses any. It returns read-only
+views of a single mapping, not copies. Any reader of safetensors reads these files.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _RANK = {code: rank for rank, code in enumerate(DTYPES)}
 
 @dataclass(frozen=True)
 class _Slot:
-    """Where a tensor lies: `begin` and `end` in bytes after the header."""
+    """Place of a tensor: `begin` and `end` in bytes after the header."""
 
     code: str
     shape: tuple[int, ...]
@@ -56,10 +56,10 @@ class _Slot:
 
 
 class TensorWriter:
-    """Write a file whose tensors are known by shape before their values are: rows in any order, then `close`.
+    """Writer of a file whose shapes are known before its values. Write tensors in any order, then `close`.
 
-    `tensors` maps name to (dtype, shape); dtypes are float32, float16, uint8, int32 or int64 (anything `np.dtype`
-    takes). As a context manager it closes at the end and removes the file if the body failed.
+    `tensors` maps name to (dtype, shape). The dtype is float32, float16, uint8, int32 or int64, in any form that `np.dtype`
+    accepts. As a context manager it closes at the end, and removes the file if the body failed.
     """
 
     def __init__(self, path: Path | str, tensors: Mapping[str, tuple[Any, tuple[int, ...]]]) -> None:
@@ -84,12 +84,12 @@ class TensorWriter:
         self._written[name] += values.nbytes
 
     def leave_hollow(self) -> None:
-        """All values that were not written are zeros, which take no room on the disk."""
+        """Make all values that were not written zeros. They take no room on the disk."""
         self._file.truncate(self._start + max((slot.end for slot in self._slots.values()), default=0))
         self._written = {name: slot.end - slot.begin for name, slot in self._slots.items()}
 
     def close(self) -> None:
-        """End the file; BundleError if a tensor is not complete."""
+        """End the file. Raises BundleError if a tensor is not complete."""
         if self._file.closed:
             return
         short = [name for name, slot in self._slots.items() if self._written[name] != slot.end - slot.begin]
@@ -113,7 +113,7 @@ class TensorWriter:
 
 
 def write_tensors(path: Path | str, tensors: Iterable[tuple[str, Any, tuple[int, ...], Iterable[np.ndarray]]]) -> None:
-    """Write (name, dtype, shape, pieces) tensors; pieces are consumed one tensor after the other, as listed."""
+    """Write (name, dtype, shape, pieces) tensors. Pieces are consumed tensor by tensor, in the given order."""
     listed = list(tensors)
     _refuse_twice([name for name, *_ in listed], str(path))
     with TensorWriter(path, {name: (dtype, tuple(shape)) for name, dtype, shape, _ in listed}) as writer:
@@ -134,10 +134,10 @@ def map_tensors(
     error: type[BespokeError] = BundleError,
     page_aligned: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Read-only views, by name, of one mapping of the file; it is unmapped when the last view is gone.
+    """Read-only views of the tensors by name, over a mapping of the file that ends with the last view.
 
-    `page_aligned` asks that the data begin on a 16 KB boundary, as weights do. The last component of `path` must be a
-    regular file, not a link. Raises `error` for anything that is not a sound file.
+    `page_aligned`: the data must begin on a 16 KB boundary, as weights do. The last component of `path` must be a regular
+    file, not a link. Raises `error` for a file that is not sound.
     """
     subject = str(path)
     try:
@@ -165,22 +165,22 @@ def tensors_from_buffer(
     error: type[BespokeError] = BundleError,
     page_aligned: bool = False,
 ) -> dict[str, np.ndarray]:
-    """The same over bytes that are already in reach. The views keep `buffer` alive."""
+    """`map_tensors` over bytes in memory. The views keep `buffer` alive."""
     slots, start = _read_header(buffer, subject, max_header, error)
     if page_aligned and start % PAGE_BYTES:
         raise _refused(error, subject, f"data at byte {start}", f"data at a multiple of {PAGE_BYTES}")
     tensors = {}
     for name, slot in slots.items():
-        empty = slot.begin == slot.end  # whose offset may be the very end of the file
-        view = np.ndarray(
+        empty = slot.begin == slot.end  # its offset may be the very end of the file
+        # The bytes cannot be written, so the view is read-only too.
+        tensors[name] = np.ndarray(
             slot.shape, DTYPES[slot.code], b"" if empty else buffer, 0 if empty else start + slot.begin
-        )  # over bytes that cannot be written, so neither can the view
-        tensors[name] = view
+        )
     return tensors
 
 
 def _layout(tensors: Mapping[str, tuple[Any, tuple[int, ...]]], subject: str) -> tuple[dict[str, _Slot], bytes]:
-    """Slots in the order of the file, and the whole header with its padding."""
+    """Slots in the order of the file, and the header with its padding."""
     coded: list[tuple[int, str, str, tuple[int, ...]]] = []
     for name, (dtype, shape) in tensors.items():
         code = _CODES.get(np.dtype(dtype).newbyteorder("<"))
@@ -193,12 +193,14 @@ def _layout(tensors: Mapping[str, tuple[Any, tuple[int, ...]]], subject: str) ->
                 next_step="Rename it" if problem else "Convert it before writing",
             )
         coded.append((_RANK[code], name, code, tuple(int(size) for size in shape)))
+
     slots: dict[str, _Slot] = {}
     offset = 0
     for _, name, code, shape in sorted(coded):
         end = offset + math.prod(shape) * DTYPES[code].itemsize
         slots[name] = _Slot(code, shape, offset, end)
         offset = end
+
     entries = {
         name: {"data_offsets": [slot.begin, slot.end], "dtype": slot.code, "shape": list(slot.shape)}
         for name, slot in slots.items()
@@ -220,6 +222,7 @@ def _read_header(
             f"a header of {length} bytes in a file of {size}",
             f"at most {max_header} and within the file",
         )
+
     header = bytes(buffer[8 : 8 + length])
     if not header.startswith(b"{"):
         raise _refused(error, subject, f"a header that begins with {header[:1].decode('latin-1')!r}", "'{'")
@@ -231,6 +234,7 @@ def _read_header(
         max_depth=3,
         max_items=MAX_TENSORS * (MAX_DIMENSIONS + 8),
     )
+
     metadata = document.pop("__metadata__", None)
     if metadata is None:  # MLX writes null where there is none
         metadata = {}
@@ -238,6 +242,7 @@ def _read_header(
         raise _refused(error, f"{subject}, __metadata__", "other than texts by name", "texts by name")
     if len(document) > MAX_TENSORS:
         raise _refused(error, subject, f"{len(document)} tensors", f"at most {MAX_TENSORS}")
+
     slots = {name: _read_slot(name, entry, subject, error) for name, entry in document.items()}
     start, offset = 8 + length, 0
     for name, slot in sorted(slots.items(), key=lambda item: (item[1].begin, item[1].end)):
@@ -267,7 +272,7 @@ def _read_slot(name: str, entry: Any, subject: str, error: type[BespokeError]) -
         raise _refused(error, where, f"shape {shown_json(shape)}", f"at most {MAX_DIMENSIONS} sizes")
     if not _sizes(offsets) or len(offsets) != 2:
         raise _refused(error, where, f"data_offsets {shown_json(offsets)}", "[begin, end]")
-    # Python's integers do not overflow; a size of 2**40 bytes is refused before anything is made of it.
+    # Python's integers do not overflow. A tensor of more than 2**40 bytes is refused before its size is used.
     if math.prod(shape) * DTYPES[code].itemsize != offsets[1] - offsets[0]:
         raise _refused(error, where, f"{offsets[1] - offsets[0]} bytes for shape {shape}", "as many as dtype and shape")
     return _Slot(code, tuple(shape), offsets[0], offsets[1])

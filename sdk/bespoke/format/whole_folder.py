@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A folder that appears under its name whole or not at all: it is written next to that name, and renamed when it is complete.
+"""Writer of a folder that appears whole or not at all: it is written under another name and renamed when it is complete.
 
-A writer holds an exclusive lock on the folder that it writes, a reader a shared one. The system releases both when the process
-ends, however it ends. So a partial or old folder without a lock was left by a dead writer or has no readers, and the next writer
-removes it. The new folder is exchanged with the old one in one step where the file system can do that. Where it cannot, and the
-process dies between the two renames, the next writer puts the old folder back.
+A writer holds an exclusive lock on the folder that it writes, a reader a shared lock. The system releases both when the
+process ends. So a partial or old folder without a lock belongs to a dead writer or has no readers, and the next writer
+removes it. The new folder is exchanged with the old one in a single step if the file system can do that. If it cannot and
+the process dies between the two renames, the next writer puts the old folder back.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ __all__ = ["WholeFolder", "check_place", "usable_folder"]
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 Check = Callable[[Path], None]
-"""Raises a BespokeError about an existing folder that must not be replaced."""
+"""Check that raises a BespokeError if an existing folder must not be replaced."""
 
 
 class WholeFolder:
-    """What will be the folder `target` is written under `work`; then either `finish` or `abandon`.
+    """The future folder `target`. Write its files under `work`, then call `finish` or `abandon`.
 
-    personal: it holds what was learned from a person's words, and is for that person alone: folder 0700, files 0600, whatever the
-              umask, where `new_file` makes them. Other folders are for everyone whom the umask lets in
+    personal:  the folder was learned from a person's words and is private: folder 0700, files of `new_file` 0600, whatever
+               the umask. Any other folder has the rights that the umask gives.
 
-    Raises `error` where the place cannot be written or is not to be replaced, before anything is written.
+    Raises `error` before anything is written if the place cannot be written or must not be replaced.
     """
 
     def __init__(self, target: Path | str, error: type[BespokeError], replaceable: Check, *, personal: bool) -> None:
@@ -46,12 +46,12 @@ class WholeFolder:
             with _locked(self.target.parent) as alone:
                 if alone:
                     _remove_leftovers(self.target)
-                made = tempfile.mkdtemp(prefix=f".{self.target.name}.", suffix=".partial", dir=self.target.parent)
-                self.work = Path(made)
+                work = tempfile.mkdtemp(prefix=f".{self.target.name}.", suffix=".partial", dir=self.target.parent)
+                self.work = Path(work)
                 self._lock = _lock(self.work)
 
     def new_file(self, name: str) -> Path:
-        """The path of a file of the folder, which is there, empty, for a writer to open."""
+        """Create an empty file in the folder; returns its path."""
         path = self.work / name
         with _system_errors(self.target, self._error):
             mode = 0o600 if self._personal else 0o666
@@ -59,16 +59,17 @@ class WholeFolder:
         return path
 
     def finish(self) -> Path:
-        """Moves the folder to its place and removes the one that was there. If a reader holds a shared lock on that one, it stays
-        under another name until a later writer removes it.
+        """Move the folder to its place and remove the old folder.
+
+        If a reader holds a shared lock on the old folder, it stays under another name until a later writer removes it.
         """
         if not self._personal:
             self.work.chmod(0o755)  # mkdtemp's 0700 would hide it from everyone else
         if self._lock is not None:
             with suppress(OSError):
-                fcntl.flock(self._lock, fcntl.LOCK_SH)  # from its first moment in place on it can be read
+                fcntl.flock(self._lock, fcntl.LOCK_SH)  # readers may open it as soon as it is in place
         with _system_errors(self.target, self._error), _locked(self.target.parent):
-            _check_existing(self.target, self._error, self._replaceable)  # again: it may have come meanwhile
+            _check_existing(self.target, self._error, self._replaceable)  # again: a folder may have appeared meanwhile
             if not os.path.lexists(self.target):
                 self.work.rename(self.target)
             elif _exchange(self.work, self.target):
@@ -82,7 +83,7 @@ class WholeFolder:
         return self.target
 
     def abandon(self) -> None:
-        """Removes what was written so far; after `finish` this does nothing."""
+        """Remove the files written so far. After `finish` this does nothing."""
         if self._lock is not None:
             shutil.rmtree(self.work, ignore_errors=True)
             self._release()
@@ -94,7 +95,7 @@ class WholeFolder:
 
 
 def check_place(target: Path | str, error: type[BespokeError], replaceable: Check) -> None:
-    """Raises `error` where a folder could not be written to this place; leaves nothing behind."""
+    """Raise `error` if a folder could not be written to this place. Leaves nothing behind."""
     target = _absolute(target, error)
     _check_existing(target, error, replaceable)
     with _system_errors(target, error):
@@ -105,7 +106,7 @@ def check_place(target: Path | str, error: type[BespokeError], replaceable: Chec
 
 
 def usable_folder(folder: Path | str, error: type[BespokeError]) -> Path:
-    """The folder, made where there is none. Raises `error` where files could not be written into it."""
+    """The folder, created if there is none. Raises `error` if files could not be written into it."""
     folder = _absolute(folder, error)
     with _system_errors(folder, error):
         folder.mkdir(parents=True, exist_ok=True)
@@ -150,7 +151,7 @@ def _check_existing(target: Path, error: type[BespokeError], replaceable: Check)
 
 @contextmanager
 def _system_errors(target: Path, error: type[BespokeError]) -> Iterator[None]:
-    """Raises `error` in place of an OSError."""
+    """Turn an OSError of the body into `error`."""
     try:
         yield
     except OSError as problem:
@@ -164,7 +165,7 @@ def _system_errors(target: Path, error: type[BespokeError]) -> Iterator[None]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[bool]:
-    """Keeps other writers of the same parent folder out for a moment; False where the file system has no locks."""
+    """Keep other writers of the same parent folder out. Yields False if the file system has no locks."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         locked = True
@@ -178,7 +179,7 @@ def _locked(folder: Path) -> Iterator[bool]:
 
 
 def _lock(folder: Path) -> int | None:
-    """A descriptor that holds the folder until it is closed; None where another process holds it."""
+    """A descriptor that locks the folder until it is closed; None if another process holds the lock."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -191,7 +192,7 @@ def _lock(folder: Path) -> int | None:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Removes what dead writers left. If one died between its two renames, the old folder goes back to its place."""
+    """Remove leftovers of dead writers. If a writer died between its two renames, put the old folder back."""
     name = re.compile(rf"\.{re.escape(target.name)}\.[a-z0-9_]{{8}}\.(partial|old)")
     for left in sorted(target.parent.iterdir()):
         if not name.fullmatch(left.name) or left.is_symlink() or not left.is_dir():
@@ -203,16 +204,16 @@ def _remove_leftovers(target: Path) -> None:
 
 
 def _remove_unread(folder: Path) -> None:
-    """Removes the folder, unless a process reads or writes it."""
+    """Remove the folder unless a process reads or writes it."""
     descriptor = _lock(folder)
     if descriptor is not None:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(descriptor)
 
 
-def _exchange(one: Path, other: Path) -> bool:
-    """Both folders change places in one step; False where the system or the file system has no such step."""
+def _exchange(first: Path, second: Path) -> bool:
+    """Exchange two folders in a single step. Returns False if the system or the file system cannot."""
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:
         return False
-    return bool(renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0)
+    return bool(renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE) == 0)

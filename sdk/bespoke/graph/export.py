@@ -18,7 +18,7 @@ from torch._export.serde.serialize import SCHEMA_VERSION, GraphModuleSerializer,
 
 from bespoke.errors import GraphError
 from bespoke.format.json_strict import dumps_canonical
-from bespoke.format.program_json import SCHEMA_MAJOR, wrap
+from bespoke.format.program_document import SCHEMA_MAJOR, program_document
 from bespoke.ops.load_program import load_program
 
 __all__ = ["program_bytes"]
@@ -96,7 +96,7 @@ def _refused(name: str, got: str, expected: str, next_step: str) -> GraphError:
 
 
 def _strip(graph: dict[str, Any]) -> dict[str, Any]:
-    """The same computation with canonical names, and only what `wrap` knows around it."""
+    """The same computation with canonical names, and only what `program_document` writes around it."""
     names: dict[str, str] = {}
     nodes = []
     inputs = [_defined(names, entry) for entry in graph["inputs"]]
@@ -119,7 +119,7 @@ def _strip(graph: dict[str, Any]) -> dict[str, Any]:
     }
     outputs = [names.get(entry.get("as_tensor", {}).get("name", ""), "none") for entry in graph["outputs"]]
     release = torch.__version__.split("+")[0]
-    return wrap(inputs, outputs, nodes, tensors, SCHEMA_VERSION[1], release)
+    return program_document(inputs, outputs, nodes, tensors, SCHEMA_VERSION[1], release)
 
 
 def _defined(names: dict[str, str], entry: dict[str, Any]) -> str:

@@ -24,7 +24,7 @@ import torch
 
 import bespoke.ops  # noqa: F401  (registers torch.ops.bespoke)
 from bespoke.errors import BespokeError, BundleError
-from bespoke.format.program_json import Code, Operand, Program, ProgramNode, ProgramValue, parse_program
+from bespoke.format.program_json import Code, Operand, ParsedProgram, ProgramNode, ProgramValue, parse_program
 from bespoke.ops.program_workspace import workspace_bytes
 
 __all__ = ["build_module", "load_program"]
@@ -97,7 +97,7 @@ def load_program(
 
 
 def build_module(
-    program: Program, subject: str, *, device: str = "cpu", error: type[BespokeError] = BundleError
+    program: ParsedProgram, subject: str, *, device: str = "cpu", error: type[BespokeError] = BundleError
 ) -> torch.fx.GraphModule:
     """`load_program` for a program that is parsed already."""
     for name, (_, number) in program.tensors.items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable
 
-from bespoke.format.program_json import Program, ProgramNode, ProgramValue
+from bespoke.format.program_json import ParsedProgram, ProgramNode, ProgramValue
 from bespoke.ops.live_storage import VIEWS, Step, largest_live
 from bespoke.ops.operators import OPERATORS, CallSizes
 
@@ -18,7 +18,7 @@ __all__ = ["workspace_bytes"]
 _ITEMSIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 2, 7: 4, 8: 8, 12: 1, 13: 2}  # by torch.export's number of a dtype
 
 
-def workspace_bytes(program: Program) -> int:
+def workspace_bytes(program: ParsedProgram) -> int:
     """Bytes of a call in addition to its operands: intermediates, results, and scratch of operators."""
     storage: dict[str, Hashable] = {name: name for name in program.inputs}
     steps = []
@@ -42,12 +42,12 @@ def _tensors(node: ProgramNode) -> Iterable[str]:
                 yield value.name
 
 
-def _nbytes(program: Program, name: str) -> int:
+def _nbytes(program: ParsedProgram, name: str) -> int:
     shape, dtype = program.tensors[name]
     return math.prod(shape) * _ITEMSIZES[dtype]
 
 
-def _scratch(program: Program, node: ProgramNode, result_bytes: int) -> int:
+def _scratch(program: ParsedProgram, node: ProgramNode, result_bytes: int) -> int:
     if node.namespace != "bespoke":
         return 0
     given = {operand.name: operand.value for operand in node.operands}
