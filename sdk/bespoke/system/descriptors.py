@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that may open no more files: said as an error of ours, wherever within a verb it was noticed."""
+"""The error of a process that has no free file descriptor, wherever in a verb this happens."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from bespoke.errors import Unavailable
 
 __all__ = ["no_free_descriptor", "opens_files"]
 
-Given = ParamSpec("Given")
-Found = TypeVar("Found")
+Arguments = ParamSpec("Arguments")
+Returned = TypeVar("Returned")
 
 
-def opens_files(verb: Callable[Given, Found]) -> Callable[Given, Found]:
-    """The verb; it raises Unavailable where it, or an import of it, finds no free descriptor."""
+def opens_files(verb: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
+    """Decorator of a verb: raises Unavailable if the verb, or an import in it, has no free descriptor."""
 
     @wraps(verb)
-    def called(*arguments: Given.args, **options: Given.kwargs) -> Found:
+    def called(*arguments: Arguments.args, **options: Arguments.kwargs) -> Returned:
         try:
             return verb(*arguments, **options)
         except OSError as problem:
@@ -34,7 +34,7 @@ def opens_files(verb: Callable[Given, Found]) -> Callable[Given, Found]:
 
 
 def no_free_descriptor(problem: OSError) -> Unavailable | None:
-    """The error to raise for it; None where it is another one."""
+    """The error to raise for `problem`; None if its cause is no lack of descriptors."""
     if problem.errno not in (errno.EMFILE, errno.ENFILE):
         return None
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]

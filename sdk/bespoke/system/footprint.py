@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What memory this process takes.
+"""Memory of this process.
 
-Footprint is what phone systems judge a process by: anonymous pages, shared-memory pages and swapped pages (RssAnon +
-RssShmem + VmSwap). Pages of mapped files are not in it; clean ones cost nothing, dirty ones are a number of their own.
+The footprint is the figure by which phone systems judge a process: anonymous, shared-memory and swapped pages (RssAnon +
+RssShmem + VmSwap). Pages of mapped files do not count. Clean ones cost nothing; dirty ones have a figure of their own.
 
-Everything comes from /proc/self/status, read through a descriptor that stays open: 3 to 10 us a read. /proc/self/statm
-takes 1 us but has neither swap nor shared memory apart from file pages. Both are as exact as the kernel's counters: to
-the page from Linux 6.16 on (and before 6.2, but for 64 pages a thread); from 6.2 to 6.15 each may be late by
-max(32, 2 * CPUs) pages for every CPU. /proc/self/smaps and smaps_rollup are exact always and cost 1 to 30 ms: they
-are for reports.
+The figures come from /proc/self/status, read through a descriptor that stays open: 3 to 10 us a read. /proc/self/statm
+takes 1 us but lacks swap, and counts shared memory as file pages. Both are as exact as the kernel's counters. From Linux
+6.16 on these are exact to the page, before 6.2 to 64 pages a thread. From 6.2 to 6.15 each may lag by max(32, 2 * CPUs)
+pages for every CPU. /proc/self/smaps and smaps_rollup are always exact and cost 1 to 30 ms: they are for reports.
 
-Where there is no /proc, nothing is measured: `can_measure()` is False and all figures are 0.
+Without /proc nothing is measured: `can_measure()` is False and all figures are 0.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _FIELDS = {
 
 @dataclasses.dataclass(frozen=True)
 class Footprint:
-    """All in bytes. `peak_resident` is the highest of anonymous + shmem + file so far: file pages are in it."""
+    """Figures in bytes. `peak_resident` is the largest anonymous + shmem + file so far: file pages are in it."""
 
     anonymous: int = 0
     shmem: int = 0
@@ -50,12 +49,12 @@ class Footprint:
 
     @property
     def total(self) -> int:
-        """What the budget counts: anonymous + shmem + swap."""
+        """The memory that counts against the budget: anonymous + shmem + swap."""
         return self.anonymous + self.shmem + self.swap
 
 
 class _StatusFile:
-    """/proc/self/status kept open. A forked child opens its own: the parent's descriptor would show the parent."""
+    """The open file /proc/self/status. A forked child opens it again: the parent's descriptor would show the parent."""
 
     def __init__(self) -> None:
         self._descriptor = -1
@@ -72,12 +71,12 @@ _status = _StatusFile()
 
 
 def can_measure() -> bool:
-    """Whether this system tells a process its anonymous memory (Linux with /proc)."""
+    """Whether this system reports a process's anonymous memory (Linux with /proc)."""
     return os.path.exists("/proc/self/status")
 
 
 def read_footprint() -> Footprint:
-    """All columns at one instant; zeros where `can_measure()` is False."""
+    """All figures at the same instant; zeros if `can_measure()` is False."""
     try:
         status = _status.read()
     except FileNotFoundError:
@@ -95,10 +94,10 @@ def anonymous_bytes() -> int:
 
 
 def dirty_mapped_bytes() -> int:
-    """Pages of mapped files that were written and are not yet on the disk, for reports (1 to 30 ms).
+    """Bytes of mapped file pages that were written and are not yet on the disk; for reports (1 to 30 ms).
 
-    Copies that a private map made of its file's pages are anonymous and not in here. Files on a tmpfs have no disk:
-    their pages are in here and in `Footprint.shmem`.
+    A private map's copies of file pages are anonymous and do not count. Files on a tmpfs have no disk: their pages count
+    here and in `Footprint.shmem`.
     """
     total = 0
     counts = dict.fromkeys((b"Private_Dirty:", b"Shared_Dirty:", b"Anonymous:"), 0)
@@ -119,12 +118,12 @@ def dirty_mapped_bytes() -> int:
 
 
 def bytes_written() -> int:
-    """Bytes this process has caused to be written to storage so far; 0 where the system does not say."""
+    """Bytes that this process has written to storage so far; 0 if the system does not report it."""
     return _storage(b"write_bytes:")
 
 
 def bytes_read() -> int:
-    """Bytes this process has caused to be read from storage so far: what was in the page cache does not count."""
+    """Bytes that this process has read from storage so far. Reads from the page cache do not count."""
     return _storage(b"read_bytes:")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process holds above an idle one, and its peak within a stretch of work."""
+"""Meters of a process's memory: the growth since it was idle, and the peak during a stretch of work."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["KernelPeak", "MemoryMeter"]
 
 
 class MemoryMeter:
-    """The footprint over that of the moment it was made: make it when imports are done and no model is open.
+    """Growth of the footprint since the meter was created. Create it after imports, before a model is open.
 
-    Memory that was freed and that malloc still holds is given back first. Else it would be counted as idle, later serve
-    tensors, and make them look smaller than they are.
+    Freed memory that malloc still holds is given back first. Otherwise it would count as idle, hold tensors later and make
+    them look smaller than they are.
     """
 
     def __init__(self) -> None:
@@ -28,11 +28,11 @@ class MemoryMeter:
 
 
 class KernelPeak:
-    """The peak between `start` and `stop` by the kernel's own high-water mark: no thread, nothing missed, about 30 us.
+    """The peak between `start` and `stop`, by the kernel's high-water mark. It needs no thread, misses nothing, takes 30 us.
 
-    The mark (VmHWM) counts file pages too, so the answer is a bracket, (lowest, highest) bytes of anonymous + shmem:
-    closed to one number when no file page came or went meanwhile. Unusable (`available` False) where the kernel does
-    not let a process reset its mark. It moves `Footprint.peak_resident`, which is the same mark.
+    The mark (VmHWM) counts file pages too. So the result is a bracket, (lowest, highest) bytes of anonymous + shmem. Both
+    are equal if the number of file pages did not change meanwhile. `available` is False if the kernel does not let a process
+    reset its mark. A reset changes `Footprint.peak_resident`, which is the same mark.
     """
 
     def __init__(self) -> None:

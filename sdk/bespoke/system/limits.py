@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A memory limit that the kernel enforces, so that "stays within the budget" is shown and not claimed.
+"""Memory limits that the kernel enforces: they prove that a process stays within its budget.
 
-A child process calls `enforce_limit(added_bytes)` when its imports are done; from then on it may add so many bytes to
-what it holds. The first that works is taken:
+A child process calls `enforce_limit(added_bytes)` after its imports. From then on it may add that many bytes to its memory.
+The first kind of limit that works is used:
 
 - `cgroup2`, `cgroup1` count pages first touched after the call: anonymous, shared memory, page tables. File pages count
-  too, but clean ones are dropped and dirty ones written back before anything else happens. Counting goes in lots of
-  256 KiB a CPU. Going over is SIGKILL.
-- `rlimit_data` counts addresses, touched or not, of private writable maps: heap, arrays, 8 MiB for the stack of each
-  later thread; not shared maps, not mapped files. Going over fails the allocation: MemoryError, or torch's RuntimeError.
-- `none`: the system offers neither; nothing is counted.
+  too, but the kernel first drops clean ones and writes dirty ones back. Counting is in lots of 256 KiB a CPU. A process over
+  the limit gets SIGKILL.
+- `rlimit_data` counts addresses of private writable maps, touched or not: heap, arrays, 8 MiB for the stack of each later
+  thread. It does not count shared maps and mapped files. Over the limit an allocation fails: MemoryError, or torch's
+  RuntimeError.
+- `none`: the system offers neither, nothing is counted.
 
-For a child that is another program, `make_child_group` makes the cgroup and the child enters it before it starts.
+For a child that is another program, `make_child_group` creates the cgroup and the child enters it before it starts.
 
-Pages that the process held before, gave back and touches again count as added in a cgroup. RLIMIT_AS is no use: it
-counts mapped weights. In every case the core's memory guard should refuse first: it asks before memory is touched.
+In a cgroup, pages that the process gave back and touches again count as added. RLIMIT_AS is no use: it counts mapped
+weights. The core's memory guard should always refuse first: it checks before memory is touched.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ __all__ = ["KINDS", "ChildGroup", "Limit", "LimitKind", "enforce_limit", "make_c
 LimitKind = Literal["cgroup2", "cgroup1", "rlimit_data", "none"]
 KINDS: tuple[LimitKind, ...] = ("cgroup2", "cgroup1", "rlimit_data")
 _PREFIX = "bespoke_limit_"
-_numbers = itertools.count(1)  # of the groups that this process has made for its children
+_numbers = itertools.count(1)  # a number for each group that this process creates for a child
 
 
 @dataclasses.dataclass
 class Limit:
-    """A limit in force. `lift()` ends it and removes its cgroup; a normal exit of the process does the same."""
+    """A limit in force. `lift()` ends it and removes its cgroup; so does a normal exit of the process."""
 
     kind: LimitKind
     added_bytes: int
@@ -65,10 +66,10 @@ class Limit:
 
 
 def enforce_limit(added_bytes: int, kinds: Sequence[LimitKind] = KINDS) -> Limit:
-    """From now on this process may add `added_bytes` to the memory it holds; says what enforces that.
+    """Limit the memory that this process may add to `added_bytes` from now on; returns the limit in force.
 
-    Memory that malloc holds free is given back first, so that it is not a hidden allowance. Of `kinds` the first that
-    the system allows is used; kind "none" if it allows none of them. Raises ConfigError unless added_bytes > 0.
+    Freed memory that malloc holds is given back first, since it would be a hidden allowance. The first of `kinds` that the
+    system allows is used. The limit's kind is "none" if it allows none. Raises ConfigError unless added_bytes > 0.
     """
     if added_bytes <= 0:
         raise ConfigError(
@@ -87,7 +88,7 @@ def _enter_cgroup(kind: LimitKind, added_bytes: int, proc: Path = Path("/proc/se
     home = _own_cgroup(kind, proc)
     if home is None:
         return None
-    for folder in _made_groups(kind, home, added_bytes, str(os.getpid())):
+    for folder in _new_groups(kind, home, added_bytes, str(os.getpid())):
         try:
             _write(folder / "cgroup.procs", os.getpid())
         except OSError:
@@ -98,13 +99,14 @@ def _enter_cgroup(kind: LimitKind, added_bytes: int, proc: Path = Path("/proc/se
     return None
 
 
-def _made_groups(kind: LimitKind, home: Path, limit_bytes: int, name: str) -> Iterator[Path]:
-    """Groups with this limit, one after the other, for as long as they are asked for: the first may not let a process in."""
-    # In version 2 a group with processes in it cannot hand the memory controller down, so a sibling is tried as well.
+def _new_groups(kind: LimitKind, home: Path, limit_bytes: int, name: str) -> Iterator[Path]:
+    """Yield new groups with this limit until the caller can use one: the first may not let a process in."""
+    # In version 2 a group that has processes cannot delegate the memory controller, so a sibling is tried as well.
     for base in (home,) if kind == "cgroup1" else (home, home.parent):
         if kind == "cgroup2" and "memory" not in _words(base / "cgroup.subtree_control"):
             continue
         _sweep(base)
+
         folder = base / f"{_PREFIX}{name}"
         try:
             folder.mkdir()
@@ -125,18 +127,18 @@ def _made_groups(kind: LimitKind, home: Path, limit_bytes: int, name: str) -> It
 
 @dataclasses.dataclass(frozen=True)
 class ChildGroup:
-    """A cgroup for one child, which enters it by writing its process id to `folder`/cgroup.procs."""
+    """A cgroup for a child, which enters it by writing its process id to `folder`/cgroup.procs."""
 
     kind: LimitKind
     folder: Path
 
     def kills(self) -> int:
-        """How often the system has ended a process of it for going over the limit."""
+        """Number of processes that the system has killed for going over the limit."""
         lines = _lines(self.folder / ("memory.oom_control" if self.kind == "cgroup1" else "memory.events"))
         return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
 
     def remove(self) -> None:
-        """When the child has ended. Its last pages may take a moment to be counted off."""
+        """Remove the group after the child has ended. The kernel may need a moment to uncount its last pages."""
         for _ in range(50):
             try:
                 self.folder.rmdir()
@@ -148,12 +150,12 @@ class ChildGroup:
 
 
 def make_child_group(limit_bytes: int) -> ChildGroup | None:
-    """A cgroup in which a child may hold `limit_bytes`, file pages included; None where the system allows none."""
+    """A cgroup in which a child may hold `limit_bytes`, file pages included; None if the system allows none."""
     kinds: tuple[LimitKind, ...] = ("cgroup2", "cgroup1")
     for kind in kinds:
         home = _own_cgroup(kind, Path("/proc/self"))
         if home is not None:
-            for folder in _made_groups(kind, home, limit_bytes, f"{os.getpid()}_{next(_numbers)}"):
+            for folder in _new_groups(kind, home, limit_bytes, f"{os.getpid()}_{next(_numbers)}"):
                 return ChildGroup(kind, folder)
     return None
 
@@ -176,7 +178,7 @@ def _limit_data(added_bytes: int) -> Limit | None:
 
 
 def _own_cgroup(kind: LimitKind, proc: Path) -> Path | None:
-    """Folder of the group that this process is in, in the hierarchy of the memory controller."""
+    """Folder of this process's group in the hierarchy of the memory controller."""
     path = None
     for line in _lines(proc / "cgroup"):
         number, controllers, name = line.split(":", 2)
@@ -186,6 +188,7 @@ def _own_cgroup(kind: LimitKind, proc: Path) -> Path | None:
             path = name
     if path is None:
         return None
+
     for line in _lines(proc / "mountinfo"):
         before, _, after = line.partition(" - ")
         root, mount = before.split()[3:5]
@@ -202,7 +205,7 @@ def _own_cgroup(kind: LimitKind, proc: Path) -> Path | None:
 
 
 def _sweep(base: Path) -> None:
-    """Removes the groups of processes that were killed and so could not do it themselves."""
+    """Remove groups of processes that were killed and could not do it themselves."""
     for folder in base.glob(f"{_PREFIX}*"):
         owner, child, _ = folder.name.removeprefix(_PREFIX).partition("_")
         if owner.isdigit() and ((int(owner) == os.getpid() and not child) or not Path(f"/proc/{owner}").exists()):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports of libraries that say much while they are imported, none of which a user of bespoke can act on."""
+"""Silence for libraries that print warnings at import which a user of bespoke cannot act on."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from contextlib import contextmanager
 
 __all__ = ["quiet_imports"]
 
-_TALKATIVE = ("torch.utils._pytree", "torchao")  # what transformers imports where it is installed
+_TALKATIVE = ("torch.utils._pytree", "torchao")  # transformers imports it if it is installed
 
 
 @contextmanager
 def quiet_imports(*loggers: str) -> Iterator[None]:
-    """No warning is shown meanwhile, and of these loggers errors alone."""
+    """Hide warnings while the body runs, and all messages of these loggers but errors."""
     levels = {name: logging.getLogger(name).level for name in (*_TALKATIVE, *loggers)}
     try:
         for name in levels:
