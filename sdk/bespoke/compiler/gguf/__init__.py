@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A GGUF file's metadata as the small files of a model folder, which a build reads from there on."""
+"""A GGUF file's metadata as the small files of a model folder that a build reads."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a GGUF file says apart from its weights, as the small files of a Hugging Face model folder.
+"""Writer of a GGUF file's metadata as the small files of a Hugging Face model folder.
 
-From there on a build treats it as any other folder: the same reading of configuration, tokenizer, template and licence.
+A build then reads configuration, tokenizer, template and licence from it as from any other folder.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from bespoke.model.gguf.configuration import read_settings
 
 __all__ = ["write_model_folder"]
 
-_LONGEST_LICENCE = 200  # characters of the line that names it
+_LONGEST_LICENCE = 200  # characters of the licence's name
 
 
 def write_model_folder(header: GgufHeader, folder: Path, *, tokenizer: bool) -> None:
-    """Writes config.json, README.md with the licence, and with `tokenizer` its two files, as far as the metadata have them."""
+    """Write config.json, README.md with the licence and, if `tokenizer`, the tokenizer's two files, as far as they are known."""
     _write(folder / "config.json", read_settings(header))
     if tokenizer and (files := read_tokenizer(header)) is not None:
         _write(folder / "tokenizer.json", files.tokenizer)

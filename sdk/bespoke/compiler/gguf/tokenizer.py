@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A GGUF file's vocabulary (`tokenizer.ggml.*`) as tokenizer.json and tokenizer_config.json.
 
-Byte-level BPE names its pre-tokenizer in `tokenizer.ggml.pre`, and what llama.cpp does for that name stands in the model's own
-tokenizer.json. SentencePiece keeps scores: of all neighbours those become one token whose token scores highest, so that merges in
-the order of their results' scores are the same rule.
+A byte-level BPE file names its pre-tokenizer in `tokenizer.ggml.pre`; the original model's tokenizer.json defines it.
+SentencePiece stores scores and merges the neighbours whose joined token scores highest. A list of merges, ordered by the
+scores of their results, does the same.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BYTES: dict[str, Any] = {"type": "ByteLevel", "add_prefix_space": False, "trim_
 
 
 class _Kind(IntEnum):
-    """`tokenizer.ggml.token_type`."""
+    """Values of `tokenizer.ggml.token_type`."""
 
     normal = 1
     unknown = 2
@@ -46,12 +46,12 @@ class TokenizerFiles:
 
 @dataclass(frozen=True)
 class _PreTokenizer:
-    """What a name of `tokenizer.ggml.pre` stands for."""
+    """The pre-tokenizer behind a name in `tokenizer.ggml.pre`."""
 
     split: Mapping[str, Any] | None  # before the bytes; None: GPT-2's own pattern
     nfc: bool = False
     ignore_merges: bool = False
-    begins_with_bos: bool = False  # where the file does not say
+    begins_with_bos: bool = False  # the default if the file does not say
 
 
 def _pattern(regex: str) -> dict[str, Any]:
@@ -76,12 +76,15 @@ _PRE_TOKENIZERS = {
 
 
 def read_tokenizer(header: GgufHeader) -> TokenizerFiles | None:
-    """None where the file has no vocabulary. ModelError for one that is damaged, UnsupportedModel for one of another kind."""
+    """The tokenizer's files; None if the GGUF file has no vocabulary.
+
+    Raises ModelError for a damaged vocabulary, UnsupportedModel for another kind of tokenizer.
+    """
     metadata = header.metadata
     model = metadata.get(_KEY + "model")
     if model is None or model in ("none", "no_vocab"):
         return None
-    reader = _Reader(header)
+    reader = _VocabularyReader(header)
     if model == "gpt2":
         return reader.byte_level()
     if model == "llama":
@@ -89,7 +92,7 @@ def read_tokenizer(header: GgufHeader) -> TokenizerFiles | None:
     return reader.refuse("model", repr(model)[:100], "gpt2 (byte-level BPE) or llama (SentencePiece)")
 
 
-class _Reader:
+class _VocabularyReader:
     def __init__(self, header: GgufHeader) -> None:
         self.header = header
         self.tokens: list[str] = self._list("tokens", str)
@@ -97,20 +100,24 @@ class _Reader:
 
     def byte_level(self) -> TokenizerFiles:
         pre = self.header.metadata.get(_KEY + "pre", "default")
-        found = _PRE_TOKENIZERS.get(pre)
-        if found is None:
+        pre_tokenizer = _PRE_TOKENIZERS.get(pre)
+        if pre_tokenizer is None:
             return self.refuse("pre", repr(pre)[:100], f"one of {', '.join(_PRE_TOKENIZERS)}")
-        # A token of bytes holds no space, so the first one behind its beginning is the border.
+
+        # A token of bytes holds no space, so the first space after its first character is the border.
         merges = []
         for merge in self._list("merges", str):
             border = merge.find(" ", 1)
             if border < 0:
                 self._damaged("merges", repr(merge)[:100], "two tokens with a space between them")
             merges.append([merge[:border], merge[border + 1 :]])
+
         vocabulary = self._vocabulary()
         self._check_merges(merges, vocabulary)
-        bytes_step = {**_BYTES, "use_regex": found.split is None or found is _SMOLLM}
-        steps = [bytes_step] if found.split is None else [dict(found.split), bytes_step]
+
+        split = pre_tokenizer.split
+        bytes_step = {**_BYTES, "use_regex": split is None or pre_tokenizer is _SMOLLM}
+        steps = [bytes_step] if split is None else [dict(split), bytes_step]
         model = {
             "type": "BPE",
             "dropout": None,
@@ -119,21 +126,22 @@ class _Reader:
             "end_of_word_suffix": None,
             "fuse_unk": False,
             "byte_fallback": False,
-            "ignore_merges": found.ignore_merges,
+            "ignore_merges": pre_tokenizer.ignore_merges,
             "vocab": vocabulary,
             "merges": merges,
         }
         document = self._document(
             model,
-            normalizer={"type": "NFC"} if found.nfc else None,
+            normalizer={"type": "NFC"} if pre_tokenizer.nfc else None,
             pre_tokenizer=steps[0] if len(steps) == 1 else {"type": "Sequence", "pretokenizers": steps},
             decoder={**_BYTES, "add_prefix_space": True, "use_regex": True},
         )
-        return TokenizerFiles(document, self._settings(found.begins_with_bos))
+        return TokenizerFiles(document, self._settings(pre_tokenizer.begins_with_bos))
 
     def sentencepiece(self) -> TokenizerFiles:
         if self.header.metadata.get(_KEY + "remove_extra_whitespaces"):
             return self.refuse("remove_extra_whitespaces", "true", "false: white space is kept")
+
         scores = self._list("scores", float, len(self.tokens))
         vocabulary = self._vocabulary()
         unknown = next(
@@ -151,6 +159,7 @@ class _Reader:
             "vocab": vocabulary,
             "merges": self._merges_by_score(scores, vocabulary),
         }
+
         spaced = bool(self.header.metadata.get(_KEY + "add_space_prefix", True))
         replace = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE_SIGN}
         prepend = {"type": "Prepend", "prepend": SPACE_SIGN}
@@ -165,14 +174,14 @@ class _Reader:
         return TokenizerFiles(document, self._settings(True))
 
     def _merges_by_score(self, scores: Sequence[float], vocabulary: Mapping[str, int]) -> list[list[str]]:
-        """Every pair of tokens that makes a token, the highest score first, then as transformers' `generate_merges` orders them."""
-        found: list[tuple[float, str, str]] = []
+        """All pairs of tokens that join to a token, highest score first, ties in the order of transformers' `generate_merges`."""
+        merges: list[tuple[float, str, str]] = []
         for token, kind, score in zip(self.tokens, self.kinds, scores, strict=True):
             if kind in (_Kind.normal, _Kind.user_defined):
                 pairs = ((token[:border], token[border:]) for border in range(1, len(token)))
-                found += [(-score, left, right) for left, right in pairs if left in vocabulary and right in vocabulary]
-        found.sort(key=lambda merge: (merge[0], -len(merge[1]), -len(merge[2])))
-        return [[left, right] for _, left, right in found]
+                merges += [(-score, left, right) for left, right in pairs if left in vocabulary and right in vocabulary]
+        merges.sort(key=lambda merge: (merge[0], -len(merge[1]), -len(merge[2])))
+        return [[left, right] for _, left, right in merges]
 
     def _document(self, model: Any, *, normalizer: Any, pre_tokenizer: Any, decoder: Any) -> dict[str, Any]:
         special = (_Kind.control, _Kind.unknown)
@@ -202,7 +211,7 @@ class _Reader:
         }
 
     def _settings(self, begins_with_bos: bool) -> dict[str, Any]:
-        """`begins_with_bos`: where the file does not say."""
+        """The contents of tokenizer_config.json. `begins_with_bos`: the default if the file does not say."""
         metadata = self.header.metadata
         settings: dict[str, Any] = {"add_bos_token": bool(metadata.get(_KEY + "add_bos_token", begins_with_bos))}
         for name, key in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):
@@ -215,7 +224,7 @@ class _Reader:
         return settings
 
     def _vocabulary(self) -> dict[str, int]:
-        """Without tokens that nothing makes: rows of the embedding that have no text."""
+        """Token -> id, without the rows of the embedding that have no text."""
         vocabulary: dict[str, int] = {}
         for token_id, (token, kind) in enumerate(zip(self.tokens, self.kinds, strict=True)):
             if kind == _Kind.unused and token == f"[PAD{token_id}]":
@@ -232,15 +241,15 @@ class _Reader:
 
     def _list(self, name: str, of: type, count: int | None = None) -> list[Any]:
         value = self.header.metadata.get(_KEY + name)
-        found = value.tolist() if isinstance(value, np.ndarray) else value
+        members = value.tolist() if isinstance(value, np.ndarray) else value
         if (
-            not isinstance(found, list)
-            or not all(isinstance(one, of) for one in found)
-            or count not in (None, len(found))
+            not isinstance(members, list)
+            or not all(isinstance(member, of) for member in members)
+            or count not in (None, len(members))
         ):
             wanted = f"{'' if count is None else f'{count} '}members of the kind {of.__name__}"
             self._damaged(name, "nothing" if value is None else "something else", wanted)
-        return found
+        return members
 
     def _damaged(self, name: str, got: str, expected: str) -> NoReturn:
         subject = f"{self.header.path}: {_KEY}{name}"
