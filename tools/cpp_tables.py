@@ -9,7 +9,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from record_schemas import RECORDS, file_name
 
-from bespoke.bundle.manifest import BEFORE, TensorRecord, TextRecord
+from bespoke.bundle.manifest import BEFORE, TextRecord
+from bespoke.bundle.target_records import TensorRecord
 from bespoke.config import Schedule, Training
 from bespoke.core.runtime import fields_of_the_core
 from bespoke.golden.document import GradientSource

@@ -13,7 +13,7 @@ from cpp_tables import LICENCE, tables
 from record_schemas import record_schemas
 
 from bespoke import errors
-from bespoke.bundle.manifest_document import manifest_schema
+from bespoke.bundle.manifest_schema import manifest_schema
 from bespoke.plan.instructions import Plan
 from bespoke.plan.kinds import rules_document
 

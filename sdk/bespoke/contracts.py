@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkab
 
 import numpy as np
 
-from bespoke.bundle.manifest import file_name_problem
+from bespoke.bundle.file_names import file_name_problem
 from bespoke.config import Scalar, Settings, settings_from
 from bespoke.errors import ConfigError, Unsupported, shown
 from bespoke.graph import Batch, Graph, PlanBuilder, TensorSpec, Value

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import torch
 
-from bespoke.bundle.manifest import GraphRecord, TensorRecord
 from bespoke.bundle.reader import open_bundle
+from bespoke.bundle.target_records import GraphRecord, TensorRecord
 from bespoke.errors import BudgetExceeded, BundleError
 from bespoke.reference.graph_function import GraphFunction
 from bespoke.reference.train import train

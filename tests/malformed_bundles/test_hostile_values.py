@@ -17,9 +17,9 @@ import pytest
 import torch
 
 from bespoke import BespokeError, PersonalModel
-from bespoke.bundle.manifest import GraphRecord
 from bespoke.bundle.manifest_document import read_manifest
 from bespoke.bundle.reader import Bundle, open_bundle
+from bespoke.bundle.target_records import GraphRecord
 from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_from_file import tokenizer_of
 from bespoke.errors import BundleError, ModelError

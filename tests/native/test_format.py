@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bespoke.bundle.manifest_document import manifest_schema, read_manifest
+from bespoke.bundle.manifest_document import read_manifest
+from bespoke.bundle.manifest_schema import manifest_schema
 from bespoke.bundle.reader import open_bundle
 from bespoke.config import Training, settings_from
 from bespoke.errors import BespokeError, BundleError, BundleVersionError, ConfigError, PlanError

@@ -84,6 +84,6 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    from bespoke.bundle.manifest_document import manifest_schema
+    from bespoke.bundle.manifest_schema import manifest_schema
 
     print(manifest_page(manifest_schema()), end="")

@@ -17,17 +17,10 @@ from typing import Literal
 
 import numpy as np
 
-from bespoke.bundle.manifest import (
-    MANIFEST_FILE,
-    MAX_MANIFEST_BYTES,
-    RESERVED,
-    SIGNATURE_FILE,
-    SUM_FILE,
-    FileRecord,
-    Manifest,
-    MethodRecord,
-)
-from bespoke.bundle.manifest_document import manifest_sum, read_manifest
+from bespoke.bundle.file_names import MANIFEST_FILE, RESERVED, SIGNATURE_FILE, SUM_FILE
+from bespoke.bundle.manifest import FileRecord, Manifest
+from bespoke.bundle.manifest_document import MAX_MANIFEST_BYTES, manifest_sum, read_manifest
+from bespoke.bundle.plan_records import MethodRecord
 from bespoke.bundle.signature import SIGNATURE_BYTES, check_trust, raw_public_key, verify_signature
 from bespoke.bundle.sources import Extent, Source, open_source
 from bespoke.errors import BundleError, ConfigError, SignatureError

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Protocol
 
 from bespoke import arguments
-from bespoke.bundle.manifest import MAX_FILES
+from bespoke.bundle.file_names import MAX_FILES
 from bespoke.bundle.stored_zip import read_entries
 from bespoke.errors import BundleError
 

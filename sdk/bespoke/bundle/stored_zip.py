@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
-from bespoke.bundle.manifest import MAX_FILES, RESERVED, file_name_problem
+from bespoke.bundle.file_names import MAX_FILES, RESERVED, file_name_problem
 from bespoke.errors import BundleError
 from bespoke.format.tensors import PAGE_BYTES
 

@@ -14,8 +14,10 @@ import os
 import shutil
 from pathlib import Path
 
-from bespoke.bundle.manifest import MANIFEST_FILE, SIGNATURE_FILE, SUM_FILE, FileRecord, Manifest, file_name_problem
-from bespoke.bundle.manifest_document import check_manifest, manifest_bytes, manifest_sum, referenced_files
+from bespoke.bundle.file_names import MANIFEST_FILE, SIGNATURE_FILE, SUM_FILE, file_name_problem
+from bespoke.bundle.manifest import FileRecord, Manifest
+from bespoke.bundle.manifest_check import check_manifest, referenced_files
+from bespoke.bundle.manifest_document import manifest_bytes, manifest_sum
 from bespoke.bundle.signature import signature_of
 from bespoke.errors import BundleError
 from bespoke.format.whole_folder import WholeFolder

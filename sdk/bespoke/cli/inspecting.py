@@ -28,8 +28,9 @@ from bespoke.errors import ConfigError, MissingDependency
 from bespoke.rules.report import megabytes
 
 if TYPE_CHECKING:
-    from bespoke.bundle.manifest import PlanRecord, TargetRecord
+    from bespoke.bundle.plan_records import PlanRecord
     from bespoke.bundle.reader import Bundle
+    from bespoke.bundle.target_records import TargetRecord
     from bespoke.plan.instructions import Plan
 
 

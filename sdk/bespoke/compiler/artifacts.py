@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bespoke.bundle.manifest import ArtifactRecord, FeatureRecord, TargetRecord
+from bespoke.bundle.target_records import ArtifactRecord, FeatureRecord, TargetRecord
 from bespoke.compiler.baking import BakedKey, baked_keys, random_weights
 from bespoke.compiler.lower import lower
 from bespoke.compiler.request import Progress, TargetChoice

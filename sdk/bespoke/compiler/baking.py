@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bespoke.bundle.manifest import BakedRecord
+from bespoke.bundle.target_records import BakedRecord
 from bespoke.contracts import Baked
 from bespoke.errors import PlanError
 from bespoke.format.tensors import map_tensors

@@ -15,17 +15,13 @@ from bespoke.bundle.manifest import (
     BudgetRecord,
     CreatorRecord,
     FormatVersion,
-    GraphRecord,
     LoraRecord,
     Manifest,
-    MethodRecord,
     ModelRecord,
-    PlanRecord,
-    SmallerGenerationRecord,
-    SmallerPlansRecord,
-    TensorRecord,
     WeightsRecord,
 )
+from bespoke.bundle.plan_records import MethodRecord, PlanRecord, SmallerGenerationRecord, SmallerPlansRecord
+from bespoke.bundle.target_records import GraphRecord, TensorRecord
 from bespoke.bundle.writer import BundleWriter
 from bespoke.compiler.artifacts import Artifacts
 from bespoke.compiler.build_report import BuildReport

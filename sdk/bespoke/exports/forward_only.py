@@ -18,7 +18,7 @@ from typing import Any, Literal, cast
 import torch
 
 from bespoke import plugins
-from bespoke.bundle.manifest import MethodRecord
+from bespoke.bundle.plan_records import MethodRecord
 from bespoke.bundle.reader import Bundle
 from bespoke.config import Settings
 from bespoke.errors import ConfigError

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bespoke.bundle.manifest import MethodRecord
+from bespoke.bundle.plan_records import MethodRecord
 from bespoke.bundle.reader import Bundle
 from bespoke.data.text import Tokenizer
 from bespoke.data.tokenizer_from_file import tokenizer_of

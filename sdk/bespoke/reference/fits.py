@@ -11,7 +11,8 @@ import math
 from collections.abc import Mapping
 from typing import NoReturn
 
-from bespoke.bundle.manifest import Manifest, MethodRecord, PlanRecord
+from bespoke.bundle.manifest import Manifest
+from bespoke.bundle.plan_records import MethodRecord, PlanRecord
 from bespoke.errors import PlanError
 from bespoke.plan.arena import aligned
 from bespoke.plan.instructions import SectionName

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import torch
 
-from bespoke.bundle.manifest import GraphRecord, TensorRecord
+from bespoke.bundle.target_records import GraphRecord, TensorRecord
 from bespoke.errors import BespokeError, BudgetExceeded, BundleError
 from bespoke.ops.load_program import load_program
 

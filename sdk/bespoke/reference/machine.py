@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 import bespoke.ops  # noqa: F401  (registers the int4 operators)
-from bespoke.bundle.manifest import MethodRecord, PlanRecord
+from bespoke.bundle.plan_records import MethodRecord, PlanRecord
 from bespoke.bundle.reader import Bundle
 from bespoke.errors import GenerationError
 from bespoke.plan.instructions import SectionName

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from bespoke import plugins
-from bespoke.bundle.manifest import file_name_problem
+from bespoke.bundle.file_names import file_name_problem
 from bespoke.compiler.baking import quantized_operands
 from bespoke.config import Settings
 from bespoke.contracts import Artifact, Baked, CompilingTarget, Optimizer, Target, bakes, rounding

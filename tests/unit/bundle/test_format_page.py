@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bespoke.bundle.manifest_document import manifest_schema
+from bespoke.bundle.manifest_schema import manifest_schema
 from tests.conftest import REPOSITORY
 from tests.unit.bundle.example import groups, write_example
 

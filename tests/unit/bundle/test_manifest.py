@@ -12,7 +12,8 @@ import pytest
 from pydantic import Field
 
 from bespoke.bundle.manifest import Manifest
-from bespoke.bundle.manifest_document import manifest_bytes, manifest_schema, read_manifest
+from bespoke.bundle.manifest_document import manifest_bytes, read_manifest
+from bespoke.bundle.manifest_schema import manifest_schema
 from bespoke.errors import BundleError, BundleVersionError
 from tests.support.bundles import drop_fields_of_1_5
 from tests.unit.bundle.example import write_example
