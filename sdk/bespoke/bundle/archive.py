@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bundle as stored zips: for transport, and read in place.
+"""Packer of a bundle into stored zips, for transport or to be read in place.
 
-Two zips, so that a new method does not resend the weights: `weights.zip` holds the weight files, `method.zip` all the
-rest with the manifest, which vouches for both. `delta.zip` makes one bundle of another: it holds the manifest and the files that
-differ. `bundle.zip` holds all of it: one file, as an app's asset has to be. Their form is that of `bespoke.bundle.stored_zip`;
-`bespoke.install` makes a folder of them.
+There are two zips, so a new method does not resend the weights. `weights.zip` holds the weight files. `method.zip` holds all
+other files, among them the manifest with the hashes of both. `delta.zip` turns an older bundle into this one: it holds the
+manifest and the files that differ. `bundle.zip` holds all files, for an app that needs a single asset. The format is that of
+`bespoke.bundle.stored_zip`. `bespoke.install` unpacks them into a folder.
 """
 
 from __future__ import annotations
@@ -25,11 +25,14 @@ def pack(
 ) -> tuple[Path, ...]:
     """Write `weights.zip` and `method.zip` of a bundle's folder into the folder `out`; returns their paths.
 
-    since:  an older bundle. `delta.zip` is written in their place: what differs from that one.
-    whole:  `bundle.zip` is written in their place, with all files: an app's asset
+    Every file is checked against the manifest first. Raises BundleError for a damaged bundle or a zip of 4 GiB and more,
+    ConfigError for `since` and `whole` together.
 
-    Every file is checked against the manifest first. BundleError for a damaged bundle or a zip of 4 GiB and more, ConfigError
-    for `since` and `whole` together.
+    Args:
+        bundle: The bundle's folder.
+        out: The folder to write to. It is created if it does not exist.
+        since: An older bundle. If given, `delta.zip` with the differing files is written instead.
+        whole: Write `bundle.zip` with all files instead, for an app's single asset.
     """
     if whole and since is not None:
         raise ConfigError("pack", got="since and whole", expected="one of them", next_step="Call it once for each")
@@ -38,6 +41,7 @@ def pack(
         opened.verify_files()
         files, unlisted = opened.manifest.files, set(opened.unlisted)
         weights = {record.file for record in opened.manifest.weights} - {opened.manifest.adapter}
+
     if whole:
         zips = {"bundle.zip": set(files) | unlisted}
     elif since is None:
@@ -46,6 +50,7 @@ def pack(
         with open_bundle(since) as older:
             known = older.manifest.files
         zips = {"delta.zip": {name for name, record in files.items() if known.get(name) != record} | unlisted}
+
     target = usable_folder(target, BundleError)
     for zip_name, names in zips.items():
         write_zip(target / zip_name, ((name, folder / name) for name in sorted(names)))

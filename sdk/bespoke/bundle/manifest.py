@@ -43,8 +43,8 @@ __all__ = [
 
 FORMAT = "bespoke-bundle"
 MAJOR, MINOR = 1, 6
-# Dotted path of a field (list and key positions left out) -> minor that brought it. Such a field has a default, for documents of
-# before; a document of its minor has to hold it like any other.
+# Dotted path of a field (without list and key positions) -> minor version that brought it. Such a field has a default for
+# older documents. A document of that minor version or later must hold it like any other field.
 ADDED: Mapping[str, int] = {
     "text.tokenizer_bin": 1,
     "targets.artifacts.baked": 1,
@@ -58,21 +58,21 @@ ADDED: Mapping[str, int] = {
     "methods.training.useful_gain": 5,
     "methods.training.write_mb_per_run": 5,
 }
-# What documents of before mean by a field of ADDED that they lack, where that is not the default of today.
+# The value of a field of ADDED in documents older than it, if that differs from today's default.
 BEFORE: Mapping[str, float | None] = {"methods.training.useful_gain": 0.0, "methods.training.write_mb_per_run": None}
 
 MAX_FILE_BYTES = 2**40
 
 
 class FormatVersion(Settings):
-    """A reader takes its own major version and any minor up to its own."""
+    """Version of the format. A reader accepts its own major version, with any minor version up to its own."""
 
     major: int = Field(ge=0, le=65_535, description="changes when a document of the old format cannot be read")
     minor: int = Field(ge=0, le=65_535, description="changes when fields are added")
 
 
 class CreatorRecord(Settings):
-    """What wrote the bundle; for people, readers do not act on it."""
+    """The program that wrote the bundle. Readers do not act on it."""
 
     name: Name = Field(description="name of the program")
     version: Name = Field(description="its version")
@@ -84,7 +84,7 @@ class ModelRecord(Settings):
     name: Name = Field(description="hub id, or name of the folder it was read from")
     architecture: Name = Field(description="family of the decoder: llama, qwen2, qwen3, gemma3_text")
     config: ModelConfig = Field(description="every size and switch of the canonical decoder")
-    licence: Name = Field(description="SPDX id of the weights' licence, or the name under which it is known")
+    licence: Name = Field(description="SPDX id or name of the weights' licence")
     base_sha256: Sha256 = Field(description="hash over the converted weights; adapters and states belong to one base")
 
 
@@ -100,21 +100,19 @@ class LoraRecord(Settings):
     )
     train: Literal["both", "B"] = Field(
         default="both",
-        description="what of it is trained and kept in states; if that is B alone, A is a weight of group `adapter`",
+        description="factors that are trained and kept in states; with B alone, A is a weight of group `adapter`",
     )
 
     @property
     def settings(self) -> Lora:
-        """What it was built with."""
+        """The LoRA settings of the build."""
         return Lora(rank=self.rank, alpha=self.alpha, targets=self.linears, train=self.train)
 
 
 class TextRecord(Settings):
-    """How text becomes tokens. All files absent: the app gives token ids."""
+    """Files and ids that turn text into tokens. If all files are absent, the app gives token ids."""
 
-    tokenizer: FileName | None = Field(
-        description="tokenizer.json; null where tokenizer.bin gives the whole tokenizer back"
-    )
+    tokenizer: FileName | None = Field(description="tokenizer.json; null if tokenizer.bin holds the whole tokenizer")
     tokenizer_config: FileName | None = Field(
         description="its settings: names of special tokens; null without tokenizer.json"
     )
@@ -122,8 +120,8 @@ class TextRecord(Settings):
         default=None,
         description="tokenizer.bin: the tokenizer as tables that a device maps; null: the device takes token ids",
     )
-    turns: FileName | None = Field(description="turns.json: what stands around messages; null without chat template")
-    train_on: Literal["assistant", "user", "all"] = Field(description="whose words are learned from")
+    turns: FileName | None = Field(description="turns.json: the text around messages; null without a chat template")
+    train_on: Literal["assistant", "user", "all"] = Field(description="whose words the model learns")
     bos_id: int | None = Field(ge=0, le=MAX_COUNT, description="token that begins a text")
     eos_id: int | None = Field(ge=0, le=MAX_COUNT, description="token that ends a text")
     stop_ids: Annotated[tuple[int, ...], BeforeValidator(as_tuple)] = Field(
@@ -133,17 +131,17 @@ class TextRecord(Settings):
 
 
 class BudgetRecord(Settings):
-    """What the build was asked to fit."""
+    """The memory budget of the build."""
 
     memory_bytes: Bytes | None = Field(
-        description="bytes of the process that trains; on torch, what training adds to the idle process; null: no limit"
+        description="bytes of the process that trains; on torch, bytes that training adds to the idle process; null: no limit"
     )
 
 
 class WeightsRecord(Settings):
-    """A group of frozen weights, mapped and dropped as one."""
+    """A group of frozen weights, mapped and dropped together."""
 
-    group: Name = Field(description="embedding, block_00 onwards, head, rope; adapter, where B alone is trained")
+    group: Name = Field(description="embedding, block_00 onwards, head, rope; adapter, if B alone is trained")
     file: FileName = Field(description="safetensors file of the group")
 
 
@@ -174,12 +172,12 @@ class Manifest(Settings):
     sequence_lengths: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(as_tuple)] = Field(
         min_length=1,
         max_length=64,
-        description="lengths that plans of methods exist for, ascending; an example is cut to the last",
+        description="lengths of the methods' plans, ascending; an example is cut to the last",
     )
-    budget: BudgetRecord = Field(description="memory that was asked for")
+    budget: BudgetRecord = Field(description="memory budget of the build")
     methods: Annotated[tuple[MethodRecord, ...], BeforeValidator(as_tuple)] = Field(
         max_length=64,
-        description="ways of training; the first is the default; none: the bundle answers and does not train",
+        description="methods; the first is the default; none: the bundle answers and does not train",
     )
     generation: PlanRecord | None = Field(
         default=None, description="the plan for answers; null: the bundle does not answer"
@@ -192,12 +190,12 @@ class Manifest(Settings):
     )
     adapter: FileName = Field(description="safetensors file of the initial adapter, where every state starts")
     data: DataRecord = Field(description="data that ships with the bundle")
-    golden: FileName | None = Field(description="golden vectors: the device proves itself with them")
+    golden: FileName | None = Field(description="golden vectors, by which a device checks its results")
     graphs: Annotated[tuple[GraphRecord, ...], BeforeValidator(as_tuple)] = Field(
-        min_length=1, max_length=4096, description="everything that plans call"
+        min_length=1, max_length=4096, description="the graphs that plans call"
     )
     targets: Annotated[tuple[TargetRecord, ...], BeforeValidator(as_tuple)] = Field(
-        min_length=1, max_length=64, description="engines that the graphs were compiled for"
+        min_length=1, max_length=64, description="targets that the graphs are compiled for"
     )
     licences: Annotated[tuple[FileName, ...], BeforeValidator(as_tuple)] = Field(
         max_length=64, description="licence texts that must travel with the weights"
@@ -208,22 +206,25 @@ class Manifest(Settings):
 
     @property
     def plans(self) -> tuple[BundlePlan, ...]:
-        """All of them, those of a smaller budget behind those of the larger one."""
+        """All plans. Those of a smaller budget follow those of the larger budget."""
         whole = self.budget.memory_bytes
-        found = []
+        plans = []
         for method in self.methods:
-            found += [BundlePlan(method.name, whole, plan) for plan in method.plans]
-            found += [
-                BundlePlan(method.name, one.memory_bytes, plan) for one in method.smaller_plans for plan in one.plans
+            plans += [BundlePlan(method.name, whole, plan) for plan in method.plans]
+            plans += [
+                BundlePlan(method.name, smaller.memory_bytes, plan)
+                for smaller in method.smaller_plans
+                for plan in smaller.plans
             ]
-        found += [] if self.generation is None else [BundlePlan(GENERATION, whole, self.generation)]
-        found += [BundlePlan(GENERATION, one.memory_bytes, one.plan) for one in self.smaller_generation]
-        return tuple(found)
+        if self.generation is not None:
+            plans.append(BundlePlan(GENERATION, whole, self.generation))
+        plans += [BundlePlan(GENERATION, smaller.memory_bytes, smaller.plan) for smaller in self.smaller_generation]
+        return tuple(plans)
 
 
 class BundlePlan(NamedTuple):
-    """A plan of a bundle: of a method, or for answers ("generation")."""
+    """A plan of a method, or the plan for answers (method "generation")."""
 
     method: str
-    memory_bytes: int | None  # the budget that it was made for
+    memory_bytes: int | None  # its budget; None: no limit
     record: PlanRecord

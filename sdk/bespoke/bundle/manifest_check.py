@@ -10,7 +10,7 @@ from typing import Any
 from bespoke.bundle.fields import MAX_COUNT
 from bespoke.bundle.file_names import MANIFEST_FILE, file_name_problem
 from bespoke.bundle.manifest import ADDED, Manifest
-from bespoke.bundle.target_records import ArtifactRecord, GraphRecord, TargetRecord
+from bespoke.bundle.target_records import ArtifactRecord, TargetRecord
 from bespoke.errors import BundleError
 from bespoke.plan.instructions import DTYPE_BYTES
 from bespoke.plan.kinds import ADAPTER_GROUP
@@ -22,46 +22,22 @@ _BYTES = {**DTYPE_BYTES, "int32": 4, "int8": 1}  # of an element
 
 
 def check_manifest(manifest: Manifest) -> None:
-    """BundleError if the parts of a manifest contradict each other: names twice, references that lead nowhere."""
+    """Raise BundleError if parts of a manifest contradict each other."""
     for path, names in _unique_names(manifest):
         twice = next((name for index, name in enumerate(names) if name in names[:index]), None)
         if twice is not None:
             raise refused(path, f"{twice!r} twice", "each of them once")
     _check_files(manifest)
-    lengths = set(manifest.sequence_lengths)
-    for method in manifest.methods:
-        for _, variant in method.variants:
-            for plan in variant.plans:
-                if plan.sequence_length not in lengths:
-                    raise refused(
-                        f"methods.{method.name}", f"a plan for length {plan.sequence_length}", f"one of {lengths}"
-                    )
+    _check_lengths(manifest)
     _check_budgets(manifest)
     _check_frozen(manifest)
-    graphs = {graph.key: graph for graph in manifest.graphs}
-    groups = {record.group for record in manifest.weights}
     for target in manifest.targets:
-        for artifact in target.artifacts:
-            graph = graphs.get(artifact.graph)
-            if graph is None:
-                raise refused(f"targets.{target.name}", f"an artifact of graph {artifact.graph}", "a graph of graphs")
-            path = f"targets.{target.name}.{graph.name}"
-            taken = {*artifact.operands, *artifact.numbers, *(baked.operand for baked in artifact.baked)}
-            foreign = taken - {spec.name for spec in graph.inputs}
-            if foreign:
-                raise refused(path, f"the operand {min(foreign)!r}", "its operands")
-            _check_baked(artifact, groups, path)
-            left = (
-                [] if manifest.format_version.minor < ADDED["targets.artifacts.numbers"] else _left_out(artifact, graph)
-            )
-            if left:
-                raise refused(
-                    path, f"the operand {left[0]!r} neither taken nor part of it", "each operand of the graph once"
-                )
+        _check_artifacts(manifest, target)
         _check_features(target)
 
 
 def _unique_names(manifest: Manifest) -> Iterator[tuple[str, list[Any]]]:
+    """(field, names) of the lists in which no name may appear twice."""
     yield "methods", [method.name for method in manifest.methods]
     yield "targets", [target.name for target in manifest.targets]
     yield "weights", [record.group for record in manifest.weights]
@@ -76,7 +52,7 @@ def _unique_names(manifest: Manifest) -> Iterator[tuple[str, list[Any]]]:
 
 
 def _artifact_key(artifact: ArtifactRecord) -> str:
-    """What calls it serves: of a graph, or of a graph with these weights."""
+    """The calls that an artifact serves, as text: those of a graph, or of a graph with these weights."""
     parts = [artifact.graph]
     for baked in sorted(artifact.baked, key=lambda record: record.operand):
         cuts = [f"{cut[0]} to {cut[1]}" if cut else "all" for cut in (baked.rows, baked.columns)]
@@ -92,11 +68,13 @@ def _check_files(manifest: Manifest) -> None:
         raise refused("files", f"no record of {name!r}", "one for each file that the manifest names")
     for name in sorted(listed - named):
         raise refused("files", f"{name!r}, which no field names", "files that a field names")
+
     folded: dict[str, str] = {}
     for name in sorted(listed):
         other = folded.setdefault(name.casefold(), name)
         if other != name:
             raise refused("files", f"{other!r} and {name!r}", "names that differ in more than case")
+
     for name in listed:
         parts = name.casefold().split("/")
         for length in range(1, len(parts)):
@@ -108,7 +86,7 @@ def _check_files(manifest: Manifest) -> None:
 
 
 def referenced_files(manifest: Manifest) -> set[str]:
-    """Every file that a field other than `files` names."""
+    """The files that fields other than `files` name."""
     text, data = manifest.text, manifest.data
     single = [
         text.tokenizer,
@@ -129,15 +107,27 @@ def referenced_files(manifest: Manifest) -> set[str]:
     return names
 
 
+def _check_lengths(manifest: Manifest) -> None:
+    """Check that every plan is for one of the sequence lengths."""
+    lengths = set(manifest.sequence_lengths)
+    for method in manifest.methods:
+        for _, variant in method.variants:
+            for plan in variant.plans:
+                if plan.sequence_length not in lengths:
+                    raise refused(
+                        f"methods.{method.name}", f"a plan for length {plan.sequence_length}", f"one of {lengths}"
+                    )
+
+
 def _check_budgets(manifest: Manifest) -> None:
-    """Each of the smaller budgets is smaller than the one before it."""
+    """Check that each smaller budget is smaller than the budget before it."""
     whole = manifest.budget.memory_bytes
-    named = {
-        f"methods.{one.name}.smaller_plans": [plans.memory_bytes for plans in one.smaller_plans]
-        for one in manifest.methods
+    smaller_budgets = {
+        f"methods.{method.name}.smaller_plans": [smaller.memory_bytes for smaller in method.smaller_plans]
+        for method in manifest.methods
     }
-    named["smaller_generation"] = [one.memory_bytes for one in manifest.smaller_generation]
-    for path, smaller in named.items():
+    smaller_budgets["smaller_generation"] = [smaller.memory_bytes for smaller in manifest.smaller_generation]
+    for path, smaller in smaller_budgets.items():
         budgets = [0 if whole is None else whole, *smaller]
         for larger, budget in pairwise(budgets):
             if budget >= larger:
@@ -145,15 +135,41 @@ def _check_budgets(manifest: Manifest) -> None:
 
 
 def _check_frozen(manifest: Manifest) -> None:
-    """What is not trained is a weight, of the very file that states and exports take it from."""
-    found = next((record.file for record in manifest.weights if record.group == ADAPTER_GROUP), None)
+    """Check that an A that is not trained is a weight, in the file of the initial adapter."""
+    file = next((record.file for record in manifest.weights if record.group == ADAPTER_GROUP), None)
     expected = manifest.adapter if manifest.lora.train == "B" else None
-    if found != expected:
-        shown = ["no group" if file is None else f"a group of {file!r}" for file in (found, expected)]
-        raise refused("weights", f"{shown[0]} '{ADAPTER_GROUP}'", f"{shown[1]}, as lora.train says")
+    if file != expected:
+        got, wanted = ("no group" if name is None else f"a group of {name!r}" for name in (file, expected))
+        raise refused("weights", f"{got} '{ADAPTER_GROUP}'", f"{wanted}, as lora.train says")
+
+
+def _check_artifacts(manifest: Manifest, target: TargetRecord) -> None:
+    """Check each artifact's operands and weights against its graph."""
+    graphs = {graph.key: graph for graph in manifest.graphs}
+    groups = {record.group for record in manifest.weights}
+    every_operand = manifest.format_version.minor >= ADDED["targets.artifacts.numbers"]
+
+    for artifact in target.artifacts:
+        graph = graphs.get(artifact.graph)
+        if graph is None:
+            raise refused(f"targets.{target.name}", f"an artifact of graph {artifact.graph}", "a graph of graphs")
+        path = f"targets.{target.name}.{graph.name}"
+
+        taken = {*artifact.operands, *artifact.numbers, *(baked.operand for baked in artifact.baked)}
+        foreign = taken - {spec.name for spec in graph.inputs}
+        if foreign:
+            raise refused(path, f"the operand {min(foreign)!r}", "its operands")
+        _check_baked(artifact, groups, path)
+
+        left = [spec.name for spec in graph.inputs if spec.name not in taken]
+        if every_operand and left:
+            raise refused(
+                path, f"the operand {left[0]!r} neither taken nor part of it", "each operand of the graph once"
+            )
 
 
 def _check_baked(artifact: ArtifactRecord, groups: set[str], path: str) -> None:
+    """Check that no operand is taken and baked, and that weights and ranges exist."""
     taken = set(artifact.operands)
     for name in artifact.numbers:
         if name in taken:
@@ -171,14 +187,8 @@ def _check_baked(artifact: ArtifactRecord, groups: set[str], path: str) -> None:
                 raise refused(f"{path}.baked.{name}", f"{cut[0]} to {cut[1]}", "a range that is not empty")
 
 
-def _left_out(artifact: ArtifactRecord, graph: GraphRecord) -> list[str]:
-    """Operands of the graph that a call would give to nobody."""
-    known = {*artifact.operands, *artifact.numbers, *(baked.operand for baked in artifact.baked)}
-    return [spec.name for spec in graph.inputs if spec.name not in known]
-
-
 def _check_features(target: TargetRecord) -> None:
-    """Each is of tensors of its own, and as large as its view says."""
+    """Check that no two features are for the same tensors, and that sizes agree with the view."""
     seen = set()
     for number, feature in enumerate(target.features):
         path = f"targets.{target.name}.features.{number}"

@@ -23,7 +23,7 @@ _MOST_SHOWN = 10  # fields at fault that an error names
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:
-    """The one text of a manifest: sorted keys, one member a line, UTF-8."""
+    """The canonical text of a manifest: sorted keys, a member a line, UTF-8."""
     try:
         return dumps_canonical(manifest.model_dump(mode="json"), indent=1)
     except ValueError:
@@ -31,7 +31,7 @@ def manifest_bytes(manifest: Manifest) -> bytes:
 
 
 def manifest_sum(data: bytes) -> bytes:
-    """What `manifest.sha256` holds, in the form of `sha256sum`. It shows damage, not an attack: that takes a pin or a key."""
+    """The content of `manifest.sha256`, as `sha256sum` writes it. It reveals damage; an attack takes a pin or a key."""
     return f"{hashlib.sha256(data).hexdigest()}  {MANIFEST_FILE}\n".encode()
 
 
@@ -42,18 +42,20 @@ def read_manifest(
     minor: int = MINOR,
     added: Mapping[str, int] = ADDED,
 ) -> Manifest:
-    """The manifest in `data`; BundleVersionError for another format, BundleError naming the field for anything else.
+    """Read a manifest. Raises BundleVersionError for another format, BundleError naming the field for any other problem.
 
-    `kind`, `minor` and `added` are this reader's own model, version and table of later fields.
+    `kind`, `minor` and `added` are the reader's model, version and table of later fields.
     """
     document = loads_strict(
         data, subject=SUBJECT, error=BundleError, max_bytes=MAX_MANIFEST_BYTES, max_depth=16, max_items=500_000
     )
     written = _version(document, minor)
+
     try:
         manifest = kind.model_validate_json(data)
     except ValidationError as problem:
         raise _from_pydantic(problem) from None
+
     for path, since, present in _fields(manifest, "", "", added):
         if since > written and present:
             raise refused(
@@ -61,24 +63,26 @@ def read_manifest(
             )
         if since <= written and not present:
             raise refused(path, "nothing", "a value: every field is required")
+
     check_manifest(manifest)
-    return _as_meant(manifest, written)
+    return _with_old_values(manifest, written)
 
 
-def _as_meant(manifest: Manifest, written: int) -> Manifest:
-    """With what a document of minor version `written` means by settings of runs that it does not have yet."""
+def _with_old_values(manifest: Manifest, written: int) -> Manifest:
+    """The manifest with BEFORE's values for settings that came after minor version `written`."""
     settings = "methods.training."
-    meant = {path.removeprefix(settings): value for path, value in BEFORE.items() if ADDED[path] > written}
-    if not meant:
+    old_values = {path.removeprefix(settings): value for path, value in BEFORE.items() if ADDED[path] > written}
+    if not old_values:
         return manifest
     methods = tuple(
-        method.model_copy(update={"training": method.training.model_copy(update=meant)}) for method in manifest.methods
+        method.model_copy(update={"training": method.training.model_copy(update=old_values)})
+        for method in manifest.methods
     )
     return manifest.model_copy(update={"methods": methods})
 
 
 def _version(document: Any, own_minor: int) -> int:
-    """The minor version of the document, once it is known to be one that this reader takes."""
+    """The minor version of the document. Raises BundleVersionError if this reader does not accept it."""
     if not isinstance(document, dict):
         raise refused("", kind_of(document), "an object")
     for field in ("format", "format_version"):
@@ -106,7 +110,7 @@ def _whole(version: Any, part: str) -> int:
 
 
 def _fields(record: BaseModel, path: str, kind: str, added: Mapping[str, int]) -> Iterator[tuple[str, int, bool]]:
-    """(path, minor that brought it, whether it was given) of every field, nested ones included."""
+    """(path, minor version that brought it, whether the document has it) of every field, nested fields included."""
     for name in type(record).model_fields:
         where, table = f"{path}{name}", f"{kind}{name}"
         yield where, added.get(table, 0), name in record.model_fields_set
@@ -120,7 +124,7 @@ def _fields(record: BaseModel, path: str, kind: str, added: Mapping[str, int]) -
 
 
 def _from_pydantic(problem: ValidationError) -> BundleError:
-    """One error that names every field at fault (the first ten)."""
+    """An error that names the fields at fault, ten at most."""
     entries = problem.errors(include_url=False)
     places = {entry["loc"] for entry in entries}
     within = {place[:length] for place in places for length in range(len(place))}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/reference/manifest.md out of the schema: `python -m bespoke.bundle.manifest_page > docs/reference/manifest.md`."""
+"""Writer of docs/reference/manifest.md: `python -m bespoke.bundle.manifest_page > docs/reference/manifest.md`."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ __all__ = ["manifest_page"]
 
 _HEAD = """# Manifest
 
-Every field of `manifest.json`, format 1.6. All of them are required, at every level; `null` is a value that has to be
-written. How a reader treats the document as a whole is on [the format's page](bundle_format.md). This page is written by
-`python -m bespoke.bundle.manifest_page` out of the models that read the file.
+These are the fields of `manifest.json`, format 1.6. All of them are required at every level. `null` is a value and must be
+written. How a reader treats the whole document is on [the format's page](bundle_format.md).
+`python -m bespoke.bundle.manifest_page` writes this page from the models that read the file.
 """
 
 
 def manifest_page(schema: dict[str, Any]) -> str:
-    """Markdown: a table for each record, the manifest first, then the records in the order in which they are met."""
+    """The page in Markdown: a table for each record, the manifest first, then the records in order of reference."""
     records = schema["$defs"]
     lines = [_HEAD]
-    met = ["Manifest"]
-    for name in met:  # grows while it is walked
+    names = ["Manifest"]
+    for name in names:  # grows during the loop
         record = schema if name == "Manifest" else records[name]
         lines += [f"## {name}\n", f"{_first_line(record)}\n", "| field | type | meaning |", "|---|---|---|"]
         for field, part in record["properties"].items():
             since = f" (from 1.{part['x-since-minor']} on)" if "x-since-minor" in part else ""
             lines.append(f"| `{field}` | {_type(part)} | {_cell(part.get('description', ''))}{since} |")
-            met += [other for other in _named(part) if other not in met]
+            names += [other for other in _references(part) if other not in names]
         lines.append("")
     return "\n".join(lines)
 
@@ -66,17 +66,17 @@ def _limits(part: dict[str, Any], counted: str) -> str:
     return f" ({', '.join(shown)})" if shown else ""
 
 
-def _named(part: Any) -> Iterator[str]:
+def _references(part: Any) -> Iterator[str]:
     """Names of the records that a field refers to."""
     if isinstance(part, dict):
         for key, value in part.items():
             if key == "$ref":
                 yield value.rsplit("/", 1)[1]
             else:
-                yield from _named(value)
+                yield from _references(value)
     elif isinstance(part, list):
         for item in part:
-            yield from _named(item)
+            yield from _references(item)
 
 
 def _cell(text: str) -> str:

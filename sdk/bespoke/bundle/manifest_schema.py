@@ -11,10 +11,7 @@ __all__ = ["manifest_schema"]
 
 
 def manifest_schema() -> dict[str, Any]:
-    """JSON Schema of the manifest of today, in which every property is required and none has a default.
-
-    `x-since-minor`: documents of earlier minors must not have the property.
-    """
+    """JSON Schema of the current manifest. Documents of minor versions before `x-since-minor` must not have the property."""
     schema = Manifest.model_json_schema()
     for path, since in ADDED.items():
         _property(schema, path)["x-since-minor"] = since
@@ -28,7 +25,7 @@ def manifest_schema() -> dict[str, Any]:
 
 
 def _property(schema: dict[str, Any], path: str) -> dict[str, Any]:
-    """The part of the schema that a path of ADDED names."""
+    """The part of the schema at a path of ADDED."""
     part = schema
     for name in path.split("."):
         part = part.get("items") or part.get("additionalProperties") or part

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Open a bundle that may come from anyone: names out of the manifest only, sizes before hashes, hashes before use.
+"""Reader of a bundle that may come from anyone. Names come from the manifest only; sizes and hashes are checked before use.
 
-Opening reads the manifest, checks pin or signature on its exact bytes, and holds the names and sizes on the disk
-against it; a file that it does not list is refused. A file's hash is computed when the file is first asked for, once,
-on the descriptor that is then read or mapped, so that opening a bundle does not read its weights.
+Opening reads the manifest, checks the pin or signature on its exact bytes, and compares names and sizes on the disk with it.
+A file that the manifest does not list is refused. A file's hash is computed once, at its first use, on the descriptor that
+is then read or mapped. So opening a bundle does not read its weights.
 """
 
 from __future__ import annotations
@@ -44,11 +44,14 @@ def open_bundle(
 ) -> Bundle:
     """Open a bundle: its folder, a folder with `method.zip` and `weights.zip`, a zip, or a list of zips.
 
-    `pin_sha256` is the sha256 of manifest.json in hexadecimal, `public_key` an ed25519 key, 32 bytes or PEM; what is given must
-    hold, and `require_authenticated` refuses where neither is given.
+    Raises BundleVersionError for a format that this reader does not accept, SignatureError for pin and signature,
+    BundleError for any other problem.
 
-    Raises BundleVersionError for a format this reader does not take, SignatureError for pin and signature,
-    BundleError for all else that is wrong.
+    Args:
+        path: The bundle's folder, a folder of zips, a zip or several zips.
+        pin_sha256: The sha256 of manifest.json in hexadecimal. Give it if the app ships its bundle.
+        public_key: An ed25519 public key, 32 bytes or PEM. Give it if the bundle must be signed by its owner.
+        require_authenticated: Refuse to open without a pin or a key.
     """
     check_trust(pin_sha256, public_key)
     source = open_source(path)
@@ -62,24 +65,26 @@ def open_bundle(
 class Bundle:
     """An open bundle. Close it, or use it as a context manager; mapped tensors outlive it.
 
-    `signed`: there is a signature, of whomever. `authenticated`: what the opener knows it by. A pin is the stronger: it admits one
-    bundle, and a key each that its owner ever signed. So where both were given and hold, it says "pin".
+    `signed`: the bundle has a signature, by anybody. `authenticated`: the check that it passed. It is "pin" if a pin and a key
+    were given: a pin accepts a single bundle, a key accepts every bundle that its owner has signed.
     """
 
     manifest: Manifest
     manifest_sha256: str
     signed: bool
     authenticated: Authenticated
-    public_key: bytes | None  # 32 bytes: who signed it, where a key was given
+    public_key: bytes | None  # 32 bytes: the key that the signature was checked with
 
     def __init__(
         self, source: Source, pin_sha256: str | None, public_key: bytes | None, require_authenticated: bool = False
     ) -> None:
         self._source = source
         self._verified: set[str] = set()
+
         present = source.names()
         self._manifest_bytes = self._small(MANIFEST_FILE, MAX_MANIFEST_BYTES)
         self.manifest_sha256 = hashlib.sha256(self._manifest_bytes).hexdigest()
+
         self.signed = SIGNATURE_FILE in present
         self.authenticated = "pin" if pin_sha256 is not None else "signature" if public_key is not None else "none"
         self.public_key = None if public_key is None else raw_public_key(public_key)
@@ -91,22 +96,23 @@ class Bundle:
                 expected="a bundle that is pinned or signed: authentication is required",
                 next_step="Give the sha256 of its manifest.json, or the public key of the one who signs it",
             )
+
         self._check_sum()
         self.manifest = read_manifest(self._manifest_bytes)
         self._check_presence(present - RESERVED)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all files that the manifest lists, sorted."""
+        """Names of the files that the manifest lists, sorted."""
         return tuple(sorted(self.manifest.files))
 
     @property
     def unlisted(self) -> tuple[str, ...]:
-        """Names of the files that the manifest does not list: itself, its sum and the signature, where there is one."""
+        """Names of the files that the manifest does not list: itself, its sum and the signature, if there is one."""
         return (MANIFEST_FILE, SUM_FILE, SIGNATURE_FILE) if self.signed else (MANIFEST_FILE, SUM_FILE)
 
     def path(self, name: str) -> Path:
-        """The file itself, its hash checked. BundleError where the bundle is a zip: read or map the file instead."""
+        """Path of a file, hash checked. Raises BundleError if the bundle is a zip: read or map the file instead."""
         folder = self._source.folder()
         if folder is None:
             raise BundleError(
@@ -126,7 +132,7 @@ class Bundle:
         return b"".join(self.chunks(name))
 
     def chunks(self, name: str) -> Iterator[bytes]:
-        """The bytes of a file in pieces; the hash is compared after the last, so use nothing before the end."""
+        """The bytes of a file in pieces. The hash is compared after the last piece: use none before the end."""
         if name in self.unlisted:
             yield self._manifest_bytes if name == MANIFEST_FILE else self._small(name, _MAX_UNLISTED_BYTES)
             return
@@ -141,11 +147,11 @@ class Bundle:
             os.close(extent.descriptor)
 
     def weights(self, group: str) -> dict[str, np.ndarray]:
-        """The tensors of a group of weights, as `mapped` gives them."""
+        """The tensors of a group of weights, as from `mapped`."""
         return self.mapped(next(record.file for record in self.manifest.weights if record.group == group))
 
     def mapped(self, name: str) -> dict[str, np.ndarray]:
-        """Read-only views of the tensors of a safetensors file over one mapping, hash checked.
+        """Read-only views of a safetensors file's tensors over a mapping, hash checked.
 
         The mapping ends with the last view, so a group of weights can be mapped, used and dropped.
         """
@@ -166,7 +172,7 @@ class Bundle:
         return tensors_from_buffer(memoryview(whole)[shift:], subject, page_aligned=weights)
 
     def initial_adapter(self) -> dict[str, np.ndarray]:
-        """The adapter that a first run starts from: the pieces that `lora` of the manifest says, and no others."""
+        """The adapter that a first run starts from, checked to have exactly the pieces of the manifest's `lora`."""
         name = self.manifest.adapter
         pieces = self.mapped(name)
         shapes = self.manifest.model.config.adapter_shapes(self.manifest.lora.settings)
@@ -178,7 +184,7 @@ class Bundle:
         return pieces
 
     def method(self, name: str | None = None) -> MethodRecord:
-        """The method of this name, by default the first of the bundle. ConfigError where there is none."""
+        """The method of this name, by default the first of the bundle. Raises ConfigError if there is none."""
         methods = {method.name: method for method in self.manifest.methods}
         if not methods:
             raise ConfigError(
@@ -199,9 +205,9 @@ class Bundle:
         return methods[name]
 
     def verify_files(self, progress: Callable[[str, int], None] | None = None) -> int:
-        """Check the hash of every file, again if need be; returns how many there are.
+        """Check the hash of every file, even if it was checked before; returns the number of files.
 
-        Each file is read in pieces and its pages given back to the system. `progress` is called with name and bytes.
+        Each file is read in pieces, and its pages are given back to the system. `progress` is called with name and bytes.
         """
         for name in self.names:
             extent = self._extent(name)
@@ -225,7 +231,9 @@ class Bundle:
         self.close()
 
     def _authenticate(self, pin_sha256: str | None, public_key: bytes | None) -> None:
-        if pin_sha256 is not None and self.manifest_sha256 != pin_sha256.lower():  # neither of them is a secret
+        if (
+            pin_sha256 is not None and self.manifest_sha256 != pin_sha256.lower()
+        ):  # no constant-time comparison: neither is a secret
             raise SignatureError(
                 self._at(MANIFEST_FILE),
                 got=f"sha256 {self.manifest_sha256}",
@@ -239,7 +247,7 @@ class Bundle:
             verify_signature(self._manifest_bytes, signature, public_key, self._at(SIGNATURE_FILE))
 
     def _check_sum(self) -> None:
-        """A damaged manifest says so, rather than being another manifest."""
+        """Raise BundleError if the manifest is damaged."""
         expected = manifest_sum(self._manifest_bytes)
         if self._small(SUM_FILE, _MAX_UNLISTED_BYTES) != expected:
             raise self._refused(
@@ -262,7 +270,7 @@ class Bundle:
         return record
 
     def _extent(self, name: str) -> Extent:
-        """The file, its size as the manifest says; the caller closes the descriptor."""
+        """A file whose size agrees with the manifest. The caller closes the descriptor."""
         record = self._record(name)
         extent = self._source.extent(name)
         if extent.size != record.size:
@@ -271,7 +279,7 @@ class Bundle:
         return extent
 
     def _checked(self, name: str) -> Extent:
-        """The same with its hash checked, the first time."""
+        """A file whose size and hash agree with the manifest; the hash is checked once."""
         extent = self._extent(name)
         if name not in self._verified:
             try:
@@ -303,7 +311,7 @@ class Bundle:
             os.close(extent.descriptor)
 
     def _chunks(self, name: str, extent: Extent) -> Iterator[bytes]:
-        """The bytes of an extent; fewer, if the file shrank meanwhile, which the hash then shows."""
+        """The bytes of an extent. There are fewer if the file shrank meanwhile; the hash then differs."""
         position, end = extent.offset, extent.offset + extent.size
         while position < end:
             try:

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who built a bundle: ed25519 over the exact bytes of manifest.json, 64 raw bytes in the file `signature`.
+"""Signature of a bundle: ed25519 over the exact bytes of manifest.json, 64 raw bytes in the file `signature`.
 
-The manifest holds the hash of every other file, so one signature covers the bundle. Nothing is normalised before it is
-checked: the bytes that were signed are the bytes that are parsed. An app that ships its bundle may pin the manifest's
-sha256 instead and needs no key.
+The manifest holds the hash of every other file, so its signature covers the bundle. Nothing is normalised before the check:
+the signed bytes are the parsed bytes. An app that ships its bundle may pin the manifest's sha256 instead and needs no key.
 
-A public key is 32 raw bytes, or the PEM that `openssl pkey -pubout` writes: read here without a library, since apps that check
-with one written in another language need no more.
+A public key is 32 raw bytes, or the PEM that `openssl pkey -pubout` writes. Reading it needs no library, as in apps that are
+written in other languages.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _DER = bytes.fromhex("302a300506032b6570032100")  # SubjectPublicKeyInfo of ed25
 
 
 def generate_key() -> tuple[bytes, bytes]:
-    """A new pair: the private key as PEM (PKCS 8, not encrypted: keep it out of the app), the public one raw."""
+    """A new pair: the private key as PEM (PKCS 8, not encrypted: keep it out of the app), the public key raw."""
     ed25519, serialization = _cryptography()
     key = ed25519.Ed25519PrivateKey.generate()
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
@@ -49,13 +48,13 @@ def generate_key() -> tuple[bytes, bytes]:
 
 
 def public_key_of(private_key: bytes) -> bytes:
-    """The 32 raw bytes that belong to a private key in PEM."""
+    """The public key, 32 raw bytes, of a private key in PEM."""
     raw: bytes = _private(private_key).public_key().public_bytes_raw()
     return raw
 
 
 def check_trust(pin_sha256: str | None, public_key: bytes | None) -> None:
-    """ConfigError where one of them is nothing that a manifest could be held against: an empty pin is no pin that was left out."""
+    """Raise ConfigError unless each is None or valid in form. An empty pin is an error, not a missing pin."""
     if pin_sha256 is not None and not (isinstance(pin_sha256, str) and re.fullmatch("[0-9a-fA-F]{64}", pin_sha256)):
         raise ConfigError(
             "pin_sha256",
@@ -70,7 +69,7 @@ def check_trust(pin_sha256: str | None, public_key: bytes | None) -> None:
 
 
 def raw_public_key(key: bytes) -> bytes:
-    """The 32 bytes of a public key that is raw or in PEM. SignatureError for any other."""
+    """The 32 bytes of a public key that is raw or in PEM. Raises SignatureError for any other."""
     if isinstance(key, bytes) and len(key) == PUBLIC_KEY_BYTES:
         return key
     expected = f"ed25519: {PUBLIC_KEY_BYTES} raw bytes, or the PEM of a public key"
@@ -90,13 +89,13 @@ def raw_public_key(key: bytes) -> bytes:
 
 
 def signature_of(manifest: bytes, private_key: bytes) -> bytes:
-    """Of a manifest's bytes, by a private key in PEM. SignatureError for a key that is no ed25519."""
+    """The signature of a manifest's bytes by a private key in PEM. Raises SignatureError for a key other than ed25519."""
     signature: bytes = _private(private_key).sign(manifest)
     return signature
 
 
 def sign_bundle(folder: Path | str, private_key: bytes) -> bytes:
-    """Write `signature` into a bundle's folder; returns the signature. SignatureError for a key that is no ed25519."""
+    """Write `signature` into a bundle's folder and return it. Raises SignatureError for a key other than ed25519."""
     folder = arguments.folder("folder", folder)
     try:
         manifest = read_plain(folder / "manifest.json")
@@ -113,7 +112,7 @@ def sign_bundle(folder: Path | str, private_key: bytes) -> bytes:
 
 
 def verify_signature(manifest: bytes, signature: bytes | None, public_key: bytes, subject: str) -> None:
-    """SignatureError about `subject` unless `signature` was made over `manifest` by the owner of `public_key`."""
+    """Raise SignatureError about `subject` unless the owner of `public_key` signed `manifest` with `signature`."""
     raw = raw_public_key(public_key)
     if signature is None:
         raise _refused(subject, "no signature", "a signature: the app asks for one")

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the bytes of a bundle lie: a folder, or stored zips that are read in place.
+"""Sources of a bundle's bytes: a folder, or stored zips that are read in place.
 
-Both give, for a name, an open descriptor with offset and size; who asks checks the hash and maps or reads. A folder is
-walked with descriptors, component by component and never through a link, so that nothing outside it can be named:
-neither by a name (those are checked as well) nor by a link that appears while it is being read.
+Both return, for a name, an open descriptor with offset and size. The caller checks the hash and maps or reads. A folder is
+walked with descriptors, component by component and never through a link. So nothing outside it can be reached: not by a name
+(names are checked as well), and not by a link that appears during the reading.
 
-A bundle is replaced by renaming another to its name, never in place. A reader holds a shared lock on the folder that it has open; a
-writer that replaces it renames the old folder and leaves it to its readers. The next writer removes it.
+A bundle is replaced by a rename, never in place. A reader holds a shared lock on its open folder. A writer that replaces the
+bundle renames the old folder and leaves it to its readers. The next writer removes it.
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ class Extent:
 
 
 class Source(Protocol):
-    """Named bytes."""
+    """The files of a bundle by name."""
 
     subject: str
 
     def names(self) -> set[str]:
-        """Every file there is; BundleError for links, devices and what else no bundle holds."""
+        """Names of all files. Raises BundleError for links, devices and anything else that no bundle holds."""
         ...
 
     def extent(self, name: str) -> Extent:
-        """The bytes of a file; BundleError if there is none."""
+        """The bytes of a file. Raises BundleError if there is none."""
         ...
 
     def folder(self) -> Path | None:
-        """The folder, where the files are files of their own."""
+        """The folder of the files; None if they are in a zip."""
         ...
 
     def close(self) -> None: ...
 
 
 def open_source(path: Path | str | Sequence[Path | str]) -> Source:
-    """A folder with manifest.json in it, a folder with the two zips in it, a zip, or several zips."""
+    """Open a folder with manifest.json, a folder with the two zips, a zip, or several zips."""
     if not isinstance(path, str | os.PathLike):
         return ZipSource([arguments.path("bundle", part, "the path of a zip") for part in path])
     whole = arguments.folder("bundle", path)
@@ -79,17 +79,17 @@ class FolderSource:
         self.subject = str(folder)
         self._folder = folder
         self._root = self._opened()
-        while not self._holds_its_name():  # it was replaced before it was locked, and may be gone already
+        while not self._is_current():  # it was replaced before it was locked, and may be gone already
             os.close(self._root)
             self._root = self._opened()
 
     def names(self) -> set[str]:
-        found: set[str] = set()
+        names: set[str] = set()
         try:
-            self._walk(self._root, "", found, 0)
+            self._walk(self._root, "", names, 0)
         except OSError as problem:
             raise self._refused("", problem.strerror or "no folder", "a folder that can be listed") from None
-        return found
+        return names
 
     def extent(self, name: str) -> Extent:
         descriptor = self._open(name)
@@ -116,14 +116,15 @@ class FolderSource:
             fcntl.flock(root, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return root
 
-    def _holds_its_name(self) -> bool:
+    def _is_current(self) -> bool:
+        """Whether the open folder is still the folder of its name."""
         try:
             return os.path.samestat(os.fstat(self._root), os.stat(self._folder))
         except OSError:
-            return True  # gone altogether; a missing file is reported when it is asked for
+            return True  # the name is gone; a missing file is reported when it is opened
 
     def _open(self, name: str) -> int:
-        """O_NOFOLLOW refuses a link; O_NONBLOCK keeps a named pipe from waiting for its other end."""
+        """Open a file below the root. O_NOFOLLOW refuses a link; O_NONBLOCK does not wait for a named pipe's other end."""
         *folders, last = name.split("/")
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
         at = os.dup(self._root)
@@ -139,20 +140,20 @@ class FolderSource:
         finally:
             os.close(at)
 
-    def _walk(self, at: int, prefix: str, found: set[str], depth: int) -> None:
+    def _walk(self, at: int, prefix: str, names: set[str], depth: int) -> None:
         with os.scandir(at) as entries:
             for entry in entries:
                 name = prefix + entry.name
                 if entry.is_file(follow_symlinks=False):
-                    found.add(name)
-                    if len(found) > MAX_FILES + 2:
+                    names.add(name)
+                    if len(names) > MAX_FILES + 2:
                         raise self._refused("", f"more than {MAX_FILES} files", "fewer")
                 elif entry.is_dir(follow_symlinks=False):
                     if depth + 1 >= _MAX_DEPTH:
                         raise self._refused(name[:255], "folders nested too deep", f"fewer than {_MAX_DEPTH} levels")
                     inner = os.open(entry.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
                     try:
-                        self._walk(inner, name + "/", found, depth + 1)
+                        self._walk(inner, name + "/", names, depth + 1)
                     finally:
                         os.close(inner)
                 else:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stored zips that a bundle is transported in, byte by byte.
+"""Writer and reader of the stored zips that transport a bundle.
 
-Entries are stored, not compressed (int4 weights do not compress), and
-each begins on a 16 KB boundary of the zip, padded by an extra field as Android's zipalign does it, so that an app maps
-weights out of the zip it shipped. Names are sorted and times constant: the same bundle gives the same zips.
+Entries are stored, not compressed: int4 weights do not compress. Each begins on a 16 KB boundary of the zip, padded by an
+extra field as in Android's zipalign, so an app can map weights from the zip that it ships. Names are sorted and times are
+constant: the same bundle gives the same zips.
 
-The reader takes exactly this form. What a zip may say twice (central directory and local header) must agree in every
-byte; entries follow each other without gaps; there is no comment, no zip64, no encryption, no data descriptor.
+The reader accepts exactly this form. Central directory and local headers must agree in every byte. Entries follow each other
+without gaps. There is no comment, no zip64, no encryption, no data descriptor.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bespoke.format.tensors import PAGE_BYTES
 __all__ = ["read_entries", "write_zip"]
 
 _CHUNK_BYTES = 2**20
-_LIMIT = 2**32 - 1  # without zip64, which is twice the code for what two zips do as well
+_LIMIT = 2**32 - 1  # zip64 would be twice the code, and two zips do the same
 _PADDING_ID = 0xD935  # zipalign's
 _DATE = 0x21  # 1980-01-01, the first that a zip can hold
 _VERSION = 10  # stored entries need no more
@@ -39,7 +39,7 @@ _END = struct.Struct("<4s4H2LH")
 
 
 def write_zip(path: Path, files: Iterable[tuple[str, Path]]) -> None:
-    """A stored zip of (name, source) files in the order given."""
+    """Write a stored zip of (name, source) files in the given order."""
     partial = path.with_name(f".{path.name}.partial")
     try:
         with partial.open("wb") as out:
@@ -60,16 +60,16 @@ def write_zip(path: Path, files: Iterable[tuple[str, Path]]) -> None:
 
 
 def read_entries(descriptor: int, subject: str) -> dict[str, tuple[int, int]]:
-    """(offset, size) by name of the entries of a zip of the form above. BundleError for any other."""
+    """(offset, size) of each entry by name. Raises BundleError for a zip of another form."""
     return _Zip(descriptor, subject).entries()
 
 
 def _write_entry(out: BinaryIO, name: str, source: Path) -> bytes:
-    """Write header, padding and data; give the entry of the central directory."""
+    """Write header, padding and data; returns the entry for the central directory."""
     encoded, size, crc = name.encode("ascii"), source.stat().st_size, 0
     header = out.tell()
     extra = _padding(header + _LOCAL.size + len(encoded))
-    with source.open("rb") as file:  # twice: the sum stands before the data
+    with source.open("rb") as file:  # read twice: the checksum precedes the data
         while chunk := file.read(_CHUNK_BYTES):
             crc = zlib.crc32(chunk, crc)
         if max(header, size) > _LIMIT:
@@ -99,7 +99,7 @@ def _central(name: bytes, crc: int, size: int, header: int) -> bytes:
 
 
 class _Zip:
-    """Reads what `write_zip` writes, by writing it again in mind and comparing."""
+    """Reader of a zip of `write_zip`. It computes the bytes that `write_zip` would write and compares."""
 
     def __init__(self, descriptor: int, subject: str) -> None:
         self._descriptor = descriptor
@@ -116,6 +116,7 @@ class _Zip:
             raise self._refused("", "an end of central directory of another form", "a stored zip without comment")
         if count > MAX_FILES or begin + length != self._size - _END.size or length > count * (_CENTRAL.size + 255):
             raise self._refused("", f"a central directory of {length} bytes for {count} files", "one that fits")
+
         directory = os.pread(self._descriptor, length, begin)
         entries: dict[str, tuple[int, int]] = {}
         position = expected = 0
@@ -147,7 +148,7 @@ class _Zip:
         return name, end, crc, size, header
 
     def _data(self, name: str, crc: int, size: int, header: int, limit: int) -> int:
-        """Where the data of an entry begins, once its local header says what the central directory says."""
+        """Offset of an entry's data. Raises BundleError unless local header and central directory agree."""
         encoded = name.encode("ascii")
         extra = _padding(header + _LOCAL.size + len(encoded))
         expected = _local(encoded, crc, size, len(extra)) + encoded + extra

@@ -19,13 +19,13 @@ class TensorRecord(Settings):
     name: Name = Field(description="path in the traced function's arguments, such as weights.q_proj.codes")
     shape: Shape = Field(description="sizes, outermost first")
     dtype: ElementType = Field(description="type of the elements")
-    role: Name = Field(description="what it is to the graph: weight, adapter, batch, ...")
+    role: Name = Field(description="its role in the graph: weight, adapter, batch, ...")
 
 
 class GraphRecord(Settings):
-    """A compiled function. Equal computations are one graph, under any name."""
+    """An exported function. Equal computations are the same graph, under any name."""
 
-    key: Sha256 = Field(description="hash of what was traced")
+    key: Sha256 = Field(description="hash of the traced computation")
     name: Name = Field(description="name of the function, for people")
     file: FileName = Field(description="the exported program: model.json of torch.export, stripped")
     inputs: Annotated[tuple[TensorRecord, ...], BeforeValidator(as_tuple)] = Field(
@@ -37,21 +37,21 @@ class GraphRecord(Settings):
 
 
 class BakedRecord(Settings):
-    """A weight that is part of an artifact, where the graph has an operand."""
+    """A weight that an artifact contains in place of one of the graph's operands."""
 
     operand: Name = Field(description="operand of the graph, which the artifact does not take")
     weight: Name = Field(description="group and tensor, with a dot between them: block_00.q_proj.codes")
-    rows: Range | None = Field(description="first row that the operand is, and the one after its last; null: all")
-    columns: Range | None = Field(description="first column that is used, and the one after the last; null: all")
+    rows: Range | None = Field(description="first row of the operand, and the row after its last; null: all")
+    columns: Range | None = Field(description="first column that is used, and the column after the last; null: all")
     column_start: int | None = Field(
         ge=0,
         le=MAX_COUNT,
-        description="value of the graph's column_start; null: the operand's columns are not cut by one",
+        description="value of the graph's column_start; null: the operand's columns are not cut",
     )
 
 
 class ArtifactRecord(Settings):
-    """What a target made of a graph, or of a graph and weights of its."""
+    """A target's compiled form of a graph, or of a graph and its weights."""
 
     graph: Sha256 = Field(description="key of the graph")
     operands: Annotated[tuple[Name, ...], BeforeValidator(as_tuple)] = Field(
@@ -66,44 +66,43 @@ class ArtifactRecord(Settings):
     delegates: Annotated[tuple[Name, ...], BeforeValidator(as_tuple)] = Field(
         default=(),
         max_length=16,
-        description="what computes parts of it for the target's engine, by that engine's names, such as "
+        description="delegates of the target's engine that compute parts of it, by the engine's names, such as "
         "XnnpackBackend for the processor and QnnBackend for the NPU; none: the engine alone",
     )
     file: FileName = Field(description="the artifact")
     workspace_bytes: Bytes = Field(
         description="workspace: bytes of a call in addition to its operands, free again after it"
     )
-    engine_bytes: Bytes = Field(
-        description="bytes that the engine allocates for it and keeps, for all artifacts to use"
-    )
+    engine_bytes: Bytes = Field(description="bytes that the engine allocates for it and keeps for all artifacts")
 
 
 class FeatureRecord(Settings):
-    """What operands and results of one type and shape are to a target's artifacts, which do not take and give them as they are."""
+    """The form in which a target's artifacts take and return tensors of a type and shape, if that is not their own."""
 
     tensor_dtype: ElementType = Field(description="type of the graph's tensor")
     tensor_shape: Shape = Field(description="its sizes")
     dtype: Literal["float32", "float16", "uint8", "int32", "int64", "int8"] = Field(
-        description="type that the artifact has for it"
+        description="type of the artifact's tensor"
     )
-    shape: Shape = Field(description="sizes that the artifact has for it")
+    shape: Shape = Field(description="sizes of the artifact's tensor")
     view: Literal["same", "bytes", "value"] = Field(
-        description="how one becomes the other. same: the same elements. bytes: the same bytes, seen as the other type. "
-        "value: each element converted; a scalar beyond 2^30 of either sign becomes that, another tensor may have no such element"
+        description="how the two convert. same: the same elements. bytes: the same bytes, read as the other type. "
+        "value: each element is converted; a scalar beyond 2^30 of either sign becomes 2^30 of that sign, "
+        "no other tensor may have such an element"
     )
 
 
 class TargetRecord(Settings):
-    """An engine that can run the bundle."""
+    """A target that the bundle is compiled for."""
 
     name: Name = Field(description="name of the target plugin")
     options: dict[Name, OptionValue] = Field(max_length=256, description="options of the plugin, all of them resolved")
     artifacts: Annotated[tuple[ArtifactRecord, ...], BeforeValidator(as_tuple)] = Field(
-        max_length=4096, description="one for each graph, or for each graph and what is baked into it"
+        max_length=4096, description="an artifact for each graph, or for each graph and the weights baked into it"
     )
     features: Annotated[tuple[FeatureRecord, ...], BeforeValidator(as_tuple)] = Field(
         default=(),
         max_length=4096,
-        description="tensors that its artifacts take and give as other ones; all others as they are. "
-        "Where an artifact has names for them, operand i of its list is x<i>, result i of the graph y<i>",
+        description="tensors that its artifacts take and return in another form; all others pass unchanged. "
+        "If an artifact names them, operand i of its list is x<i>, result i of the graph y<i>",
     )

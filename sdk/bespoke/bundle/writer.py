@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write a bundle: whole or not at all, in the place of an older one or of nothing.
+"""Writer of a bundle: it appears whole or not at all, in a free place or in place of an older bundle.
 
-Nothing that differs between two builds
-of the same input (times, folders, order of writing) gets into the bytes.
+The bytes hold nothing that differs between two builds of the same input: no times, folders or order of writing.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ __all__ = ["BundleWriter", "check_replaceable", "hash_file"]
 
 _CHUNK_BYTES = 2**20
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
-_STATE = ("state.sqlite", "files.lock", "trainer.lock", "scratch")  # what a state folder has
+_STATE = ("state.sqlite", "files.lock", "trainer.lock", "scratch")  # files of a state folder
 
 
 class BundleWriter:
-    """Collects the files of a bundle that will be the folder `folder`.
+    """Collector of a bundle's files. `finish` moves them to `folder`.
 
-    An existing bundle there is replaced at `finish`; anything else there is refused at once. As a context manager it removes what
-    it wrote if `finish` was not reached. `work` is where the files stand until then.
+    An existing bundle there is replaced by `finish`; anything else there is refused at once. As a context manager it removes
+    its files if `finish` was not reached. Until then the files are in the folder `work`.
     """
 
     def __init__(self, folder: Path | str) -> None:
@@ -41,15 +40,15 @@ class BundleWriter:
         self._folder, self.work = self._whole.target, self._whole.work
 
     def add_bytes(self, name: str, data: bytes) -> None:
-        """A file of these bytes."""
+        """Add a file of these bytes."""
         self.path_for(name).write_bytes(data)
 
     def add_file(self, name: str, source: Path | str) -> None:
-        """A copy of a file."""
+        """Add a copy of a file."""
         shutil.copyfile(source, self.path_for(name))
 
     def path_for(self, name: str) -> Path:
-        """Where to write file `name` in place; its folder is there. BundleError for a name that no bundle can hold."""
+        """Path at which to write file `name`; its folder exists. Raises BundleError for a name that no bundle can hold."""
         problem = file_name_problem(name)
         if problem:
             raise self._defect(f"the file name {name[:100]!r}, which is {problem}", "a plain relative name")
@@ -58,10 +57,10 @@ class BundleWriter:
         return path
 
     def finish(self, manifest: Manifest, signing_key: bytes | None = None) -> Path:
-        """Write manifest.json, with `files` filled in from what was added, and move the bundle to its place, signed where a private
-        key is given: nobody finds it there without.
+        """Write manifest.json and move the bundle to its place.
 
-        BundleError if the manifest names a file that was not added, or does not name one that was.
+        `files` of the manifest is filled in from the added files. With a private key the bundle is signed before the move.
+        Raises BundleError if the manifest names a file that was not added, or does not name an added file.
         """
         files = {}
         for path in sorted(self.work.rglob("*")):
@@ -70,10 +69,12 @@ class BundleWriter:
             if path.is_file():
                 sha256, size = hash_file(path)
                 files[path.relative_to(self.work).as_posix()] = FileRecord(sha256=sha256, size=size)
+
         missing, idle = referenced_files(manifest) - set(files), set(files) - referenced_files(manifest)
         for name in sorted(missing | idle):
             got = f"a manifest that names '{name}'" if name in missing else f"the file '{name}', which no field names"
             raise self._defect(got, "each named file to be there, each file to be named")
+
         whole = manifest.model_copy(update={"files": files})
         check_manifest(whole)
         data = manifest_bytes(whole)
@@ -84,7 +85,7 @@ class BundleWriter:
         return self._whole.finish()
 
     def abandon(self) -> None:
-        """Remove what was written so far; after `finish` this does nothing."""
+        """Remove the files written so far. After `finish` this does nothing."""
         self._whole.abandon()
 
     def __enter__(self) -> BundleWriter:
@@ -105,7 +106,7 @@ class BundleWriter:
 
 
 def check_replaceable(folder: Path) -> None:
-    """BundleError unless the folder is a bundle and holds nothing else: what is in it is deleted when it is replaced."""
+    """Raise BundleError unless the folder is a bundle and holds nothing else: a replacement deletes its files."""
     try:
         document = json.loads((folder / MANIFEST_FILE).read_bytes())
         ours = document["format"] == "bespoke-bundle"
