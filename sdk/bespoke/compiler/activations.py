@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an error of a weight counts when a model is quantized: the mean square of the activation that its column is multiplied with.
+"""How much an error in a weight counts in quantization: the mean square of the activation that its column multiplies.
 
-The float model reads the start of the texts that ship with the SDK (data/general.txt), block by block, so that one dense block is
-in memory at a time. It computes in float64 on one thread, and each mean is rounded to a power of two: so every processor finds the
-same numbers, and builds the same weights. For a model that has no tokenizer, or knows too few of the texts' tokens, there are none.
+The float model reads the start of the SDK's texts (data/general.txt) block by block, so a single dense block is in memory at
+a time. It computes in float64 on a single thread, and each mean is rounded to a power of two. So every processor gets the
+same numbers and builds the same weights. A model without a tokenizer that knows the texts has no such counts.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from bespoke.model.weight_source import WeightSource
 __all__ = ["column_counts", "text_windows"]
 
 WINDOW = 128  # tokens read together
-WINDOWS, FEW_WINDOWS = 8, 2  # the second of a model with MANY_WEIGHTS, where each token costs a pass through them
-LEAST = -30  # the power of two that the least counts
+WINDOWS, FEW_WINDOWS = 8, 2  # FEW_WINDOWS for a model with MANY_WEIGHTS: each token costs a pass through them
+LEAST = -30  # exponent of the smallest count, a power of two
 
 
 def column_counts(
@@ -37,11 +37,18 @@ def column_counts(
     tokenizer: Tokenizer | None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, np.ndarray]:
-    """By the name of a weight in `source`, float32 [in], from 2^LEAST to 1, a power of two each. Empty without such texts."""
+    """Counts of the columns, float32 [in], by the weight's name in `source`; powers of two from 2^LEAST to 1.
+
+    Empty without texts that the model knows.
+    """
     tokens = text_windows(model, tokenizer)
     if tokens is None:
         return {}
-    names = {(group, one.target): one.name for group, of in sources_of(source, model.config).items() for one in of}
+    names = {
+        (group, tensor.target): tensor.name
+        for group, tensors in sources_of(source, model.config).items()
+        for tensor in tensors
+    }
     squares: dict[str, np.ndarray] = {}
 
     def see(group: str, name: str, x: torch.Tensor) -> None:
@@ -54,11 +61,11 @@ def column_counts(
         reference.watch_inputs(see)
         h = reference.hidden(Lane(no_adapter(model), torch.float64, gradient=False), tokens)
     see(model.head_table_group, "table", h)
-    return {name: _powers(found) for name, found in squares.items()}
+    return {name: _powers(means) for name, means in squares.items()}
 
 
 def text_windows(model: ModelSpec, tokenizer: Tokenizer | None) -> torch.Tensor | None:
-    """Tokens [R, n] of the texts, one after the other."""
+    """Windows [R, n] of the texts' tokens, in order."""
     width = min(WINDOW, model.config.max_positions)
     texts = general_texts(tokenizer, width, model.config.vocab_size)
     if texts is None:
@@ -71,8 +78,9 @@ def text_windows(model: ModelSpec, tokenizer: Tokenizer | None) -> torch.Tensor 
 
 
 def _powers(squares: np.ndarray) -> np.ndarray:
+    """Mean squares over their largest, rounded to powers of two."""
     largest = squares.max()
-    if not 0 < largest < np.inf:  # nothing was seen, or what is not a number: conversion says so by the weights
+    if not 0 < largest < np.inf:  # all zero or not finite; the conversion refuses weights that are not finite
         return np.ones(len(squares), np.float32)
     with np.errstate(divide="ignore"):
         powers = np.rint(np.log2(squares)) - np.rint(np.log2(largest))

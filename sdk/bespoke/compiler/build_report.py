@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a build says of the bundle that it wrote."""
+"""Report of a build."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ __all__ = ["BuildReport"]
 
 @dataclass(frozen=True)
 class BuildReport:
-    """`data`: what became of the rows of the data file, None without one. `quantization`: what int4 cost the model."""
+    """Report of a build.
+
+    data:          what happened to the rows of the data file; None without a file
+    quantization:  the cost of int4 to the model
+    """
 
     data: DataReport | None
     quantization: QuantizationCost

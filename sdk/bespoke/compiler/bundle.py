@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds a bundle: text rules and data, plans, weights, graphs, targets, golden vectors, manifest. One function a kind of file."""
+"""Builder of a bundle: text rules and data, plans, weights, graphs, targets, golden vectors, manifest."""
 
 from __future__ import annotations
 
@@ -63,35 +63,37 @@ ADAPTER = "adapter/initial.safetensors"
 
 
 @dataclass(frozen=True)
-class Made:
-    """Files of a bundle, all written but the manifest."""
+class BundleDraft:
+    """A bundle whose files are written, all but the manifest."""
 
     manifest: Manifest
     report: BuildReport
     plans: Plans
     planned: dict[Key, Planned]
-    artifacts: Artifacts  # of the first target
+    artifacts: Artifacts  # the first target's
 
 
 def estimate(request: BuildRequest) -> BuildEstimate:
-    """The bundle, built and thrown away: weights are not read, golden values are not computed but as long as they can get."""
+    """Build the bundle and throw it away. Weights are not read, golden vectors have their largest size without values."""
     with (
         computing(None),
         open_model(request) as opened,
         tempfile.TemporaryDirectory() as temporary,
         BundleWriter(Path(temporary) / "bundle") as writer,
     ):
-        made = _files(request, opened, writer, lambda stage, done, total: None, hollow=True)
-        folder = writer.finish(made.manifest, request.signing_key)
+        draft = _draft(request, opened, writer, lambda stage, done, total: None, hollow=True)
+        folder = writer.finish(draft.manifest, request.signing_key)
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-        made.artifacts.folder = Path(temporary)  # what else is measured is in no bundle
-        cache_bytes = made.artifacts.cache_bytes
-        plans = made.plans.estimates(made.planned, made.artifacts)
-    return BuildEstimate(plans, made.plans.run_estimates(made.planned), size, request.budget.memory_bytes, cache_bytes)
+
+        draft.artifacts.folder = Path(temporary)  # artifacts compiled from here on are in no bundle
+        cache_bytes = draft.artifacts.cache_bytes
+        plans = draft.plans.estimates(draft.planned, draft.artifacts)
+        runs = draft.plans.run_estimates(draft.planned)
+    return BuildEstimate(plans, runs, size, request.budget.memory_bytes, cache_bytes)
 
 
 def dial(request: BuildRequest, budgets: Sequence[int]) -> Dial:
-    """See Personalizer.dial."""
+    """Implements `Personalizer.dial`."""
     with computing(None), open_model(request) as opened, tempfile.TemporaryDirectory() as temporary:
         _check(request, opened.config)
         compiled = Artifacts(request.targets[0], Path(temporary), lambda stage, done, total: None)
@@ -99,28 +101,31 @@ def dial(request: BuildRequest, budgets: Sequence[int]) -> Dial:
 
 
 def build(request: BuildRequest, out: Path, progress: Progress) -> tuple[Path, BuildReport]:
-    """See Personalizer.build."""
+    """Implements `Personalizer.build`."""
     with computing(None), open_model(request) as opened, BundleWriter(out) as writer:
-        made = _files(request, opened, writer, progress)
-        return writer.finish(made.manifest, request.signing_key), made.report
+        draft = _draft(request, opened, writer, progress)
+        return writer.finish(draft.manifest, request.signing_key), draft.report
 
 
-def _files(
+def _draft(
     request: BuildRequest, opened: OpenedModel, writer: BundleWriter, progress: Progress, *, hollow: bool = False
-) -> Made:
-    """Writes them. `hollow`: all refuse and all are as long as ever, but weights and golden values are not worked out."""
+) -> BundleDraft:
+    """Write all files but the manifest. `hollow`: same checks and sizes, without weights and golden values."""
     folder, config = opened.folder, opened.config
     _check(request, config)
     licence = find_licence(folder, request.licence)
     model = ModelSpec(config, request.lora)
+
     text = text_rules(request, opened.text_folder, config)
     for name, content in text.files.items():
         writer.add_bytes(name, content)
     data, report = write_data(request, text, writer, progress)
+
     plans = Plans(request, model)
     planned = plans.estimated(progress)
     compiled = [Artifacts(target, writer.work / "graphs" / target.name, progress) for target in request.targets]
     planned = plans.fitted(planned, compiled[0])
+
     context = context_length(request, config)
     files, error = write_weights(opened, model, text, context, writer, progress, hollow)
     if request.data == AUTO and data.valid is None:
@@ -128,21 +133,25 @@ def _files(
     base = base_sha256(files)
     adapter = writer.path_for(ADAPTER)
     write_arrays(adapter, initial_adapter(model, request.training.seed))
+
     weights = {group: f"weights/{group}.safetensors" for group in files}
     if model.lora.train == "B":  # A is a weight that comes from there
         files, weights = {**files, ADAPTER_GROUP: adapter}, {**weights, ADAPTER_GROUP: ADAPTER}
+
     used = plans.graphs(planned)
     graphs = _write_programs(used, writer, progress)
-    for one in compiled:
-        if one.bakes:
-            one.bake([found.plan for found in planned.values()], plans.tracer.graphs, files, hollow)
+    for artifacts in compiled:
+        if artifacts.bakes:
+            artifacts.bake([each.plan for each in planned.values()], plans.tracer.graphs, files, hollow)
         else:
-            one(used)
-    targets = [one.record(used) for one in compiled]
+            artifacts(used)
+    targets = [artifacts.record(used) for artifacts in compiled]
+
     methods, generation = _write_plans(request, planned, plans, compiled[0].workspaces, graphs, writer)
     for file in licence.files:
         writer.add_file(f"licences/{file.name}", file)
     golden = write_golden(request, folder, model, planned, files, used, text, writer, progress, hollow)
+
     manifest = Manifest(
         format="bespoke-bundle",
         format_version=FormatVersion(major=MAJOR, minor=MINOR),
@@ -173,12 +182,13 @@ def _files(
         licences=tuple(f"licences/{file.name}" for file in licence.files),
         files={},
     )
+
     cost = QuantizationCost(error) if hollow else quantization_cost(request, opened, model, files, text, error)
-    return Made(manifest, BuildReport(report, cost), plans, planned, compiled[0])
+    return BundleDraft(manifest, BuildReport(report, cost), plans, planned, compiled[0])
 
 
 def _check(request: BuildRequest, config: ModelConfig) -> None:
-    """What would end a build later, when it has taken minutes."""
+    """Raise at once the errors that would otherwise end a build after minutes."""
     longest = request.sequence_lengths[-1]
     if longest > config.max_positions:
         raise ConfigError(
@@ -223,16 +233,14 @@ def _write_plans(
     graphs: list[GraphRecord],
     writer: BundleWriter,
 ) -> tuple[list[MethodRecord], list[SmallerGenerationRecord]]:
-    """Of the methods, and of answers: for each budget, the largest first."""
+    """Write the plans; returns records of the methods and of the plans for answers, for each budget, the largest first."""
     signatures = {graph.key: graph for graph in graphs}
     largest, *smaller = plans.budgets
 
     def write(subject: Subject, budget: int | None, name: str) -> tuple[Plan, PlanRecord]:
         file = f"plans/{name}.json" if budget == largest else f"plans/{name}-{(budget or 0) / MEGABYTE:.15g}mb.json"
         plan = remeasured(planned[Key(*subject, budget)], plans.costs, workspaces)
-        if (
-            budget is not None and plan.estimate.peak_bytes > budget
-        ):  # a target that bakes is measured when weights are there
+        if budget is not None and plan.estimate.peak_bytes > budget:  # a target that bakes is measured with its weights
             raise PlanDoesNotFit(
                 f"The plan {file}",
                 got=f"{plan.estimate.peak_bytes / 1e6:.1f} MB with the workspaces that the target measured",
@@ -246,32 +254,33 @@ def _write_plans(
 
     methods = []
     for method in request.methods:
-        made = {
+        written = {
             budget: [
                 write((method.name, length), budget, f"{method.name}-{length}") for length in request.sequence_lengths
             ]
             for budget in plans.budgets
         }
-        every = [plan for of_budget in made.values() for plan, _ in of_budget]
-        check_same_state(method.name, every)
-        records = {budget: tuple(record for _, record in of_budget) for budget, of_budget in made.items()}
+        method_plans = [plan for pairs in written.values() for plan, _ in pairs]
+        check_same_state(method.name, method_plans)
+        records = {budget: tuple(record for _, record in pairs) for budget, pairs in written.items()}
         methods.append(
             MethodRecord(
                 name=method.name,
                 training=method.training,
                 options=method.options.model_dump(),
                 scalars=method.scalars,
-                replayable=all(plan.replayable for plan in every),
+                replayable=all(plan.replayable for plan in method_plans),
                 plans=records[largest],
                 smaller_plans=tuple(
                     SmallerPlansRecord(memory_bytes=budget, plans=records[budget]) for budget in smaller if budget
                 ),
             )
         )
+
     answers = [(budget, write(ANSWERS, budget, "generation")[1]) for budget in plans.budgets]
     return methods, [SmallerGenerationRecord(memory_bytes=budget or 0, plan=record) for budget, record in answers]
 
 
 def _model_name(model: str | Path) -> str:
-    """Hub id, or the folder's name: no path of the machine that built the bundle."""
+    """The hub id or the folder's name: no path of the machine that builds the bundle."""
     return str(model) if isinstance(model, str) and not Path(model).exists() else Path(model).resolve().name

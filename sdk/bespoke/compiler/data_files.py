@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bundle's rows of data: of the build's own file, or texts by which the gate judges."""
+"""A bundle's rows of data: the rows of the build's data file, or texts by which the gate judges."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bespoke.bundle.writer import BundleWriter
 from bespoke.compiler.encoding import core_encoder
 from bespoke.compiler.general import base_samples, general_texts, hollow_samples
 from bespoke.compiler.request import AUTO, BuildRequest, Progress
-from bespoke.compiler.text import Text
+from bespoke.compiler.text import TextRules
 from bespoke.data.prepare import DataReport, prepare
 from bespoke.data.rows import TokenRows
 from bespoke.model.spec import ModelSpec
@@ -20,14 +20,15 @@ __all__ = ["write_base_samples", "write_data"]
 
 
 def write_data(
-    request: BuildRequest, text: Text, writer: BundleWriter, progress: Progress
+    request: BuildRequest, text: TextRules, writer: BundleWriter, progress: Progress
 ) -> tuple[DataRecord, DataReport | None]:
-    """The rows of its file, or the texts of its own; of "auto" without a tokenizer nothing yet."""
+    """Write the rows of the data file, or the SDK's texts for "auto". Without a tokenizer "auto" writes nothing yet."""
     if request.data is None:
         return DataRecord(train=None, valid=None), None
     if request.data == AUTO:
         rows = general_texts(text.tokenizer, request.sequence_lengths[-1], text.record.vocab_size)
-        return (DataRecord(train=None, valid=None) if rows is None else _judging(rows, writer)), None
+        return (DataRecord(train=None, valid=None) if rows is None else _write_judging_rows(rows, writer)), None
+
     training = request.training
     with core_encoder(writer.work, text.record, request.sequence_lengths[-1]) as encoder:
         prepared = prepare(
@@ -41,6 +42,7 @@ def write_data(
             turns=text.turn_reader(),
             on_row=lambda row: progress("data", row, 0),
         )
+
     names: dict[str, str | None] = {"train": None, "valid": None}
     for name, rows in (("train", prepared.train), ("valid", prepared.valid)):
         if len(rows):
@@ -58,16 +60,16 @@ def write_base_samples(
     progress: Progress,
     hollow: bool,
 ) -> DataRecord:
-    """What a model without a tokenizer writes itself; `hollow`: rows of that length."""
+    """Write samples of the base model, for a model without a tokenizer. `hollow`: rows of zeros of the same size."""
     length = request.sequence_lengths[-1]
     if hollow:
-        return _judging(hollow_samples(model, length), writer)
-    return _judging(
-        base_samples(folder, model, weights, length, lambda done, total: progress("data", done, total)), writer
-    )
+        rows = hollow_samples(model, length)
+    else:
+        rows = base_samples(folder, model, weights, length, lambda done, total: progress("data", done, total))
+    return _write_judging_rows(rows, writer)
 
 
-def _judging(rows: TokenRows, writer: BundleWriter) -> DataRecord:
-    """Rows that the gate looks at and no run trains on."""
+def _write_judging_rows(rows: TokenRows, writer: BundleWriter) -> DataRecord:
+    """Write rows by which the gate judges and on which no run trains."""
     writer.add_bytes("data/valid.safetensors", rows.to_bytes())
     return DataRecord(train=None, valid="data/valid.safetensors")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Examples become rows in the core, by the bundle's own tokenizer.bin and turns.json: the code that does it on a device."""
+"""Encoder of examples as rows. The core does it with the bundle's tokenizer.bin and turns.json, as on a device."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ __all__ = ["CoreEncoder", "core_encoder"]
 
 
 class CoreEncoder:
-    """`bespoke.data.prepare.Encoder` by a running core."""
+    """A `bespoke.data.prepare.Encoder` that asks a running core."""
 
     def __init__(self, ask: Callable[[Mapping[str, Any], str], dict[str, Any]], max_length: int) -> None:
         self._ask = ask
         self.max_length = max_length
 
     def try_encode(self, example: Mapping[str, Any], subject: str) -> Encoded:
-        said = self._ask(example, subject)
-        if said["event"] == "untrained":
-            why = error_of(said)
-            assert isinstance(why, DataError)
-            return Encoded([], 0, 0, 0, 0, 0, untrained=why)
-        rows = [TokenRow(np.asarray(tokens, np.int32), np.asarray(mask, np.uint8)) for tokens, mask in said["rows"]]
+        answer = self._ask(example, subject)
+        if answer["event"] == "untrained":
+            reason = error_of(answer)
+            assert isinstance(reason, DataError)
+            return Encoded([], 0, 0, 0, 0, 0, untrained=reason)
+        rows = [TokenRow(np.asarray(tokens, np.int32), np.asarray(mask, np.uint8)) for tokens, mask in answer["rows"]]
         counts = ("tokens", "trained_tokens", "truncated_tokens", "truncated_trained_tokens", "windows", "unused_keys")
-        return Encoded(rows, **{name: said[name] for name in counts})
+        return Encoded(rows, **{name: answer[name] for name in counts})
 
 
 @contextmanager
 def core_encoder(folder: Path, text: TextRecord, max_length: int) -> Iterator[CoreEncoder]:
-    """Of the text rules of the bundle in `folder`. MissingDependency where there is no core."""
+    """Encoder for the text rules of the bundle in `folder`. Raises MissingDependency if there is no core."""
     files = [None if name is None else folder / name for name in (text.tokenizer_bin, text.turns)]
     with encoding(*files, train_on=text.train_on, max_length=max_length, vocabulary=text.vocab_size) as ask:
         yield CoreEncoder(ask, max_length)

@@ -11,7 +11,7 @@ from bespoke.bundle.writer import BundleWriter
 from bespoke.compiler.planner import Planned
 from bespoke.compiler.plans import Key
 from bespoke.compiler.request import BuildRequest, Progress
-from bespoke.compiler.text import Text
+from bespoke.compiler.text import TextRules
 from bespoke.compiler.weight_files import initial_adapter
 from bespoke.contracts import rounding
 from bespoke.format.tensors import write_arrays
@@ -32,28 +32,28 @@ def write_golden(
     planned: dict[Key, Planned],
     weights: Mapping[str, Path],
     graphs: list[Graph],
-    text: Text,
+    text: TextRules,
     writer: BundleWriter,
     progress: Progress,
     hollow: bool,
 ) -> str:
-    """The file's name. `hollow`: nothing is computed, and the file is as long as it can get."""
+    """Write the golden vectors; returns the file's name. `hollow`: computes nothing, the file has its largest size."""
     methods = [
         GoldenMethod(
             method.name,
             method.plugin.promises,
             method.options,
             method.training,
-            [one.plan for key, one in planned.items() if key.method == method.name],
+            [method_plan.plan for key, method_plan in planned.items() if key.method == method.name],
             method.scalars,
             {graph.key: graph.module for graph in graphs},
         )
         for method in request.methods
     ]
     if hollow:
-        made = longest_golden(model, methods, request.sequence_lengths[0], text.tokenizer)
+        golden = longest_golden(model, methods, request.sequence_lengths[0], text.tokenizer)
     else:
-        made = make_golden(
+        golden = make_golden(
             folder,
             model,
             weights,
@@ -65,5 +65,5 @@ def write_golden(
             max(rounding(target.plugin, target.options) for target in request.targets),
         )
     name = "golden/golden.safetensors"
-    write_arrays(writer.path_for(name), made.arrays())
+    write_arrays(writer.path_for(name), golden.arrays())
     return name

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model that a build is given: where its settings, its text rules and its weights are read, and what the build passes over."""
+"""The model of a build: the folders of its settings and text rules, and its weights."""
 
 from __future__ import annotations
 
@@ -26,9 +26,12 @@ __all__ = ["OpenedModel", "model_folder", "open_model"]
 
 @dataclass
 class OpenedModel:
-    """`folder`: config.json, as transformers reads it, and the licence. `text_folder`: tokenizer and chat template.
+    """The model of a build.
 
-    Weights are opened when they are first asked for: what else is wrong with a build is said without them.
+    folder:       config.json, as transformers reads it, and the licence
+    text_folder:  tokenizer and chat template
+
+    Weights are opened at their first use: other errors of a build come up without them.
     """
 
     folder: Path
@@ -43,7 +46,7 @@ class OpenedModel:
 
 @contextmanager
 def open_model(request: BuildRequest) -> Iterator[OpenedModel]:
-    """ModelError where it holds something else, BuildWarning for what is passed over."""
+    """Open the model of a request. Raises ModelError if it is no model, warns with BuildWarning of files that are not used."""
     own_text = request.text and request.tokenizer is None
     with model_folder(resolve_model(request.model), tokenizer=own_text) as (folder, weights):
         config = read_config(folder)
@@ -57,9 +60,9 @@ def open_model(request: BuildRequest) -> Iterator[OpenedModel]:
 
 @contextmanager
 def model_folder(path: Path, *, tokenizer: bool = True) -> Iterator[tuple[Path, Callable[[ModelConfig], WeightSource]]]:
-    """A model as a Hugging Face folder without its weights, and what opens these.
+    """A model's Hugging Face folder, and the function that opens its weights.
 
-    Of a GGUF file the folder is a temporary one, made of its metadata, the tokenizer's only with `tokenizer`.
+    A GGUF file becomes a temporary folder with its metadata; the tokenizer's only if `tokenizer`.
     """
     if not is_gguf(path):
         yield path, lambda config: open_weights(path)
@@ -69,7 +72,7 @@ def model_folder(path: Path, *, tokenizer: bool = True) -> Iterator[tuple[Path, 
 
     header = read_gguf_header(path)
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary) / path.name  # as errors name it
+        folder = Path(temporary) / path.name  # errors name it so
         folder.mkdir()
         write_model_folder(header, folder, tokenizer=tokenizer)
         yield folder, partial(GgufCheckpoint, header)

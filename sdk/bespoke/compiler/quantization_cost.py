@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model loses when its weights become int4: the error of the weights, and of the loss on everyday text.
+"""The cost of int4 weights to a model: the error of the weights, and the rise of the loss on everyday text.
 
-Both losses are of the same texts by the same code, with the model's own weights and with the bundle's: the end of data/general.txt,
-whose beginning says which weights count (activations.py), so that the loss is not of texts that the weights were chosen by.
+The same code computes both losses on the same texts, once with the model's own weights and once with the bundle's. The texts
+are the end of data/general.txt. Its beginning decides how much each column counts in quantization (activations.py), so the
+loss is on other texts than the weights were fitted to.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from bespoke.model.weight_source import WeightSource
 
 __all__ = ["QuantizationCost", "losses_on_text"]
 
-POSITIONS = 512  # of the texts: seconds for a model of half a billion weights
+POSITIONS = 512  # of the texts: they take seconds on a model of half a billion weights
 
 
 @dataclass(frozen=True)
 class QuantizationCost:
-    """`error`: of the weights. Losses: nats a token, None where the model has no tokenizer or knows few of the tokens."""
+    """Error of the weights, and losses in nats a token. Losses are None without a tokenizer that knows the texts."""
 
     error: QuantizationError = field(default_factory=QuantizationError)
     loss_before: float | None = None
@@ -39,9 +40,9 @@ class QuantizationCost:
     def __str__(self) -> str:
         lines = [str(self.error)]
         if self.loss_before is not None and self.loss_after is not None:
-            more = self.loss_after - self.loss_before
+            rise = self.loss_after - self.loss_before
             lines.append(
-                f"loss on everyday text {self.loss_before:.3f} -> {self.loss_after:.3f} nats a token ({more:+.3f})"
+                f"loss on everyday text {self.loss_before:.3f} -> {self.loss_after:.3f} nats a token ({rise:+.3f})"
             )
         return "; ".join(lines)
 
@@ -49,19 +50,17 @@ class QuantizationCost:
 def losses_on_text(
     folder: Path, model: ModelSpec, source: WeightSource, files: Mapping[str, Path], rows: TokenRows | None
 ) -> tuple[float, float] | None:
-    """Mean losses of the last of `rows`, as many as fill 512 positions, with the weights of `source` and with those of `files`."""
+    """Mean losses on the last `rows`, up to 512 positions, with the weights of `source` and with those of `files`."""
     if rows is None or not len(rows):
         return None
     lengths = np.diff(rows.offsets)[::-1]
     count = max(1, int(np.searchsorted((lengths - 1).cumsum(), POSITIONS, "right")))
-    tokens, mask = (
-        torch.zeros(count, lengths[:count].max(), dtype=torch.int64),
-        torch.zeros(count, lengths[:count].max() - 1),
-    )
-    for row in range(count):
-        one = rows.rows(len(rows) - 1 - row)
-        tokens[row, : len(one.tokens)] = torch.from_numpy(one.tokens.astype(np.int64))
-        mask[row, : len(one.mask) - 1] = torch.from_numpy(one.mask[1:].astype(np.float32))
+    longest = lengths[:count].max()
+    tokens, mask = torch.zeros(count, longest, dtype=torch.int64), torch.zeros(count, longest - 1)
+    for number in range(count):
+        row = rows.rows(len(rows) - 1 - number)
+        tokens[number, : len(row.tokens)] = torch.from_numpy(row.tokens.astype(np.int64))
+        mask[number, : len(row.mask) - 1] = torch.from_numpy(row.mask[1:].astype(np.float32))
 
     def loss(weights: Weights) -> float:
         lane = Lane(no_adapter(model), torch.float32, gradient=False)

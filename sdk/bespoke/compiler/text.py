@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How text becomes tokens in a bundle: the model's tokenizer, and its chat template as data."""
+"""A bundle's text rules: the model's tokenizer, and its chat template as data."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from bespoke.errors import BuildWarning, ModelError
 from bespoke.model.architecture import ModelConfig
 from bespoke.model.special_tokens import end_ids, special_token_settings
 
-__all__ = ["Text", "text_rules"]
+__all__ = ["TextRules", "text_rules"]
 
 
 @dataclass(frozen=True)
-class Text:
-    """`files` by their names in the bundle."""
+class TextRules:
+    """Tokenizer and turns of a model, their manifest record, and their `files` by name in the bundle."""
 
     tokenizer: Tokenizer | None
     turns: Turns | None
@@ -37,15 +37,16 @@ class Text:
         return None if self.tokenizer is None or self.turns is None else TurnReader(self.tokenizer, self.turns)
 
 
-def text_rules(request: BuildRequest, folder: Path, config: ModelConfig) -> Text:
+def text_rules(request: BuildRequest, folder: Path, config: ModelConfig) -> TextRules:
     """The text rules of the model in `folder`.
 
-    ModelError or TemplateError where a bundle cannot hold them, or would train otherwise than it asks. BuildWarning for what it
-    takes otherwise than the chat template has it.
+    Raises ModelError or TemplateError if a bundle cannot hold them, or if training rows would differ from prompts. Warns with
+    BuildWarning where the bundle differs from the chat template.
     """
     path = folder / "tokenizer.json"
     tokenizer = Tokenizer.open(path, special_token_settings(folder)) if request.text and path.is_file() else None
     template = find_template(folder) if tokenizer else None
+
     turns = None
     notes: list[str] = []
     if tokenizer is not None and template:
@@ -62,6 +63,7 @@ def text_rules(request: BuildRequest, folder: Path, config: ModelConfig) -> Text
         check_turns_can_be_told(tokenizer, turns)
         _check_within_embedding(tokenizer, turns, config.vocab_size)
         check_trained_as_asked(tokenizer, turns)
+
     files = {}
     if tokenizer is not None:
         files["text/tokenizer.bin"] = data = write_tokenizer_file(tokenizer, str(path))
@@ -69,6 +71,7 @@ def text_rules(request: BuildRequest, folder: Path, config: ModelConfig) -> Text
             files |= {f"text/{name}": data for name, data in tokenizer.files().items()}
     if turns is not None:
         files["text/turns.json"] = turns.to_bytes()
+
     ends = {id for id in end_ids(folder) if id < config.vocab_size}
     record = TextRecord(
         tokenizer=_named("tokenizer.json", files),
@@ -81,15 +84,17 @@ def text_rules(request: BuildRequest, folder: Path, config: ModelConfig) -> Text
         stop_ids=tuple(sorted(stop_ids(tokenizer, turns) | ends)) if tokenizer else (),
         vocab_size=config.vocab_size,
     )
-    return Text(tokenizer, turns, record, files)
+    return TextRules(tokenizer, turns, record, files)
 
 
 def _named(file: str, files: Mapping[str, bytes]) -> str | None:
+    """The file's name in the bundle; None if the bundle does not have it."""
     name = f"text/{file}"
     return name if name in files else None
 
 
 def _check_within_embedding(tokenizer: Tokenizer, turns: Turns, vocab_size: int) -> None:
+    """Raise ModelError if the chat template uses tokens that the embedding has no row for."""
     beyond = sorted(
         {token for text in turns.markers() for token in tokenizer.encode_template(text) if token >= vocab_size}
     )

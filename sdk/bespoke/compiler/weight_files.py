@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bundle's weights in int4, what quantization costs the model, and the adapter that training begins with."""
+"""A bundle's int4 weights, the cost of their quantization, and the initial adapter."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bespoke.compiler.general import general_texts
 from bespoke.compiler.opened_model import OpenedModel
 from bespoke.compiler.quantization_cost import QuantizationCost, losses_on_text
 from bespoke.compiler.request import BuildRequest, Progress
-from bespoke.compiler.text import Text
+from bespoke.compiler.text import TextRules
 from bespoke.model.convert import convert, hollow_weights
 from bespoke.model.quantization_error import QuantizationError
 from bespoke.model.spec import ModelSpec
@@ -27,13 +27,13 @@ __all__ = ["initial_adapter", "quantization_cost", "write_weights"]
 def write_weights(
     opened: OpenedModel,
     model: ModelSpec,
-    text: Text,
+    text: TextRules,
     context: int,
     writer: BundleWriter,
     progress: Progress,
     hollow: bool,
 ) -> tuple[dict[str, Path], QuantizationError]:
-    """The bundle's files by group, of which none is there before all are, and what quantization changed."""
+    """Write the weights; returns the files by group, and the error of quantization. Either all files appear or none."""
     error = QuantizationError()
     with tempfile.TemporaryDirectory(dir=writer.path_for("weights/embedding.safetensors").parent.parent) as temporary:
         if hollow:
@@ -55,9 +55,8 @@ def write_weights(
                 progress=lambda done, total: progress("weights", done, total),
                 error=error,
             )
-        return {
-            group: path.rename(writer.path_for(f"weights/{group}.safetensors")) for group, path in files.items()
-        }, error
+        written = {group: path.rename(writer.path_for(f"weights/{group}.safetensors")) for group, path in files.items()}
+    return written, error
 
 
 def quantization_cost(
@@ -65,17 +64,17 @@ def quantization_cost(
     opened: OpenedModel,
     model: ModelSpec,
     files: Mapping[str, Path],
-    text: Text,
+    text: TextRules,
     error: QuantizationError,
 ) -> QuantizationCost:
-    """With the loss on everyday text before and after, where the model has a tokenizer."""
+    """The cost of quantization, with the loss on everyday text before and after if the model has a tokenizer."""
     rows = general_texts(text.tokenizer, request.sequence_lengths[-1], text.record.vocab_size)
     losses = losses_on_text(opened.folder, model, opened.weights, files, rows) or (None, None)
     return QuantizationCost(error, *losses)
 
 
 def initial_adapter(model: ModelSpec, seed: int) -> dict[str, np.ndarray]:
-    """A ~ N(0, 1 / (3 in)), which has the variance of PEFT's Kaiming-uniform; B = 0. Drawn from the noise counter at step 0."""
+    """A ~ N(0, 1 / (3 in)), the variance of PEFT's Kaiming-uniform; B = 0. A is drawn from the noise counter at step 0."""
     tensors = {}
     for block, group in enumerate(model.blocks):
         for tensor, (name, shape) in enumerate(model.adapter_shapes(group).items()):
