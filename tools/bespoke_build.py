@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build backend of bespoke-sdk: scikit-build-core, given the folders of ExecuTorch and MLX. A machine without a compiler does not
-stop it.
+"""Build backend of bespoke-sdk: scikit-build-core with the folders of ExecuTorch and MLX. It works without a compiler.
 
 ExecuTorch's C++ headers and libraries come in its wheel, whose 57 dependencies a build does not need. So it is no build
-requirement: the one that is installed is used where its version is ours, else the wheel alone is downloaded and kept in a cache.
-MLX's engine is optional: it is built where MLX is installed in our version.
+requirement. An installed ExecuTorch of our version is used; otherwise the wheel alone is downloaded and cached. MLX's engine
+is optional: it is built if MLX is installed in our version.
 
-Where the core cannot be compiled, the Python part is installed without it, with the reason in bespoke/core/not_built.txt, which
-`bespoke doctor` shows. BESPOKE_REQUIRE_CORE=1 makes that an error, which names what to install.
+If the core cannot be compiled, the Python part is installed without it. The reason goes to bespoke/core/not_built.txt and
+`bespoke doctor` shows it. With BESPOKE_REQUIRE_CORE=1 this is an error that names the packages to install.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from scikit_build_core import build as scikit
 
 EXECUTORCH = "1.5.1"  # as in pyproject.toml and constraints.txt; its C++ interface changes with every version
 REQUIRE = "BESPOKE_REQUIRE_CORE"
-SYSTEM_PACKAGES = "apt-get install g++"  # as bespoke.core.finding has it
-MLX = "0.31.1"  # the same holds for it
+SYSTEM_PACKAGES = "apt-get install g++"  # as in bespoke.core.finding
+MLX = "0.31.1"  # as in pyproject.toml and constraints.txt
 DEFINE = "cmake.define.executorch_DIR"
 DEFINE_MLX = "cmake.define.BESPOKE_MLX"
 NOTE = Path("build/not_built")
@@ -39,10 +38,8 @@ Settings = dict[str, Any] | None
 
 
 def get_requires_for_build_wheel(config_settings: Settings = None) -> list[str]:
-    return [
-        *scikit.get_requires_for_build_wheel(config_settings),
-        "pip",
-    ]  # pip fetches ExecuTorch; an isolated build has none
+    # pip downloads ExecuTorch; an isolated build has no pip of its own.
+    return [*scikit.get_requires_for_build_wheel(config_settings), "pip"]
 
 
 def get_requires_for_build_editable(config_settings: Settings = None) -> list[str]:
@@ -51,7 +48,7 @@ def get_requires_for_build_editable(config_settings: Settings = None) -> list[st
 
 get_requires_for_build_sdist = scikit.get_requires_for_build_sdist
 build_sdist = scikit.build_sdist
-# No prepare_metadata_*: they would have to know whether the core can be compiled before it was tried.
+# No prepare_metadata_*: the metadata depend on whether the core compiles.
 
 
 def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None) -> str:
@@ -70,9 +67,12 @@ def _with_core(build: Callable[..., str], wheel_directory: str, config_settings:
         return build(wheel_directory, asked)
     log: list[str] = []
     try:
-        with _heard(log):
-            given = asked if DEFINE in asked else {**asked, DEFINE: str(_executorch_cmake())}
-            return build(wheel_directory, given if DEFINE_MLX in asked else {**given, DEFINE_MLX: _mlx()})
+        with _recorded(log):
+            settings = dict(asked)
+            settings.setdefault(DEFINE_MLX, _mlx())
+            if DEFINE not in settings:
+                settings[DEFINE] = str(_executorch_cmake())
+            return build(wheel_directory, settings)
     except (Exception, SystemExit) as error:
         reason = _reason("".join(log), error)
         if os.environ.get(REQUIRE, "0") not in ("", "0"):
@@ -80,6 +80,7 @@ def _with_core(build: Callable[..., str], wheel_directory: str, config_settings:
                 f"The device core could not be compiled, and {REQUIRE} asks for it. {reason}\n"
                 f"It takes a C++ compiler; on Debian: {SYSTEM_PACKAGES}"
             ) from error
+
     print(f"WARNING: the device core was not compiled, no user's model can be opened without it. {reason}", flush=True)
     NOTE.parent.mkdir(exist_ok=True)
     NOTE.write_text(reason + "\n", encoding="utf-8")
@@ -91,8 +92,8 @@ def _with_core(build: Callable[..., str], wheel_directory: str, config_settings:
 
 
 @contextlib.contextmanager
-def _heard(log: list[str]) -> Iterator[None]:
-    """Keeps what CMake and the compiler say, and says it too."""
+def _recorded(log: list[str]) -> Iterator[None]:
+    """Record the output of CMake and the compiler in `log`, and print it too."""
     sys.stdout.flush()
     sys.stderr.flush()
     with tempfile.TemporaryFile() as file:
@@ -113,20 +114,18 @@ def _heard(log: list[str]) -> Iterator[None]:
 
 
 def _reason(log: str, error: BaseException) -> str:
-    """One line out of what was said: the first error of CMake or of the compiler."""
+    """The first error of CMake or of the compiler in the log, as a line."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", log)
     blamed = re.search(r"Could not find compiler set in environment variable (\w+)", plain)
-    if (
-        blamed is not None and blamed[1] not in os.environ
-    ):  # scikit-build-core has set it, to what Python was built with
+    if blamed is not None and blamed[1] not in os.environ:  # scikit-build-core set it to the compiler of Python's build
         return "No C++ compiler was found"
     patterns = (
         r"CMake Error[^\n]*:\n+((?: .*\n|\n)+)",
         r"(?m)^\S*:\d+:\d+: (?:fatal )?(error: .*)$",  # the compiler
         r"(?mi)^(?:.*: )?(error: .*)$",
     )
-    found = next((match for pattern in patterns if (match := re.search(pattern, plain))), None)
-    words = found[1] if found else f"{type(error).__name__}: {error}"
+    first = next((match for pattern in patterns if (match := re.search(pattern, plain))), None)
+    words = first[1] if first else f"{type(error).__name__}: {error}"
     return " ".join(words.split())[:600]
 
 
@@ -134,12 +133,12 @@ def _reason(log: str, error: BaseException) -> str:
 
 
 def _installed() -> set[Path]:
-    """Folders of packages."""
+    """Folders of installed packages."""
     return {Path(sysconfig.get_path(name)) for name in ("platlib", "purelib")} | {Path(path) for path in sys.path}
 
 
 def _mlx() -> str:
-    """The folder of the package, or OFF: its wheels bring headers and library."""
+    """The folder of the package mlx, whose wheel holds headers and library, or OFF."""
     for folder in _installed():
         if (folder / f"mlx-{MLX}.dist-info").is_dir() and (folder / "mlx/include").is_dir():
             return str(folder / "mlx")
@@ -157,7 +156,7 @@ def _executorch_cmake() -> Path:
 
 
 def _downloaded() -> Path:
-    """The wheel of this platform, unpacked once."""
+    """The folder of ExecuTorch's unpacked wheel for this platform, downloaded once."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bespoke"
     kept = home / f"executorch-{EXECUTORCH}-{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
     if kept.is_dir():

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports point one way: holds the order of layers as one list, and names each import that breaks it or closes a circle.
+"""Checks that imports follow the order of layers: names each import that breaks the order or closes a circle.
 
-It reads the syntax tree of every file. Imports inside functions count, and so do names of modules that a file loads lazily with
-`import_module`; imports under `if TYPE_CHECKING` are kept apart. `make lint` runs it; standard library only.
+It reads the syntax tree of every file. Imports inside functions count, and so do names of modules that a file loads lazily
+with `import_module`. Imports under `if TYPE_CHECKING` are listed apart. `make lint` runs it; standard library only.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Literal
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Lowest first: each may import only those before it. A name is a folder or a module of sdk/bespoke; `bespoke` is its __init__,
-# which only re-exports, and `bespoke_plugins` is all of plugins/bespoke_plugins.
+# Lowest first: a layer may import only the layers before it. A name is a folder or a module of sdk/bespoke. `bespoke` is its
+# __init__, which only re-exports, and `bespoke_plugins` is all of plugins/bespoke_plugins.
 LAYERS = (
     "version",
     "errors",
@@ -59,7 +59,7 @@ LAYERS = (
     "bespoke_plugins",
 )
 
-# Narrower than the order: what these import apart from themselves. Parts of the sdk may import the foundation, too.
+# Stricter than the order: the only modules that these may import in addition to their own and, in the sdk, the foundation.
 FOUNDATION = {"version", "errors", "arguments", "format.plain_file", "config"}
 MAY_IMPORT: dict[str, set[str]] = {
     "bespoke.format": set(),
@@ -89,7 +89,7 @@ Kind = Literal["top", "inside", "type"]  # runs at import, in a function, or for
 
 @dataclass(frozen=True)
 class Import:
-    """One line of `path`, the file of `module`, imports the module `target`."""
+    """An import: line `line` of `path`, the file of `module`, imports the module `target`."""
 
     module: str
     path: str
@@ -131,12 +131,12 @@ def parents(module: str) -> Iterator[str]:
 
 def source_files(root: Path) -> dict[str, Path]:
     """Dotted name of each module -> its file."""
-    found = {}
+    files = {}
     for folder, package in (("sdk", "bespoke"), ("plugins", "bespoke_plugins")):
         for path in sorted((root / folder / package).rglob("*.py")):
             parts = path.relative_to(root / folder).with_suffix("").parts
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+            files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return files
 
 
 def nodes(tree: ast.AST, kind: Kind = "top") -> Iterator[tuple[ast.AST, Kind]]:
@@ -163,9 +163,7 @@ def imports_of(module: str, path: Path, root: Path, modules: Mapping[str, Path])
         elif isinstance(node, ast.ImportFrom):
             base = ".".join(package.split(".")[: len(package.split(".")) + 1 - node.level]) if node.level else ""
             source = ".".join(part for part in (base, node.module) if part)
-            names = {
-                f"{source}.{alias.name}" for alias in node.names
-            }  # a submodule, or what the module `source` defines
+            names = {f"{source}.{alias.name}" for alias in node.names}  # a submodule, or a name of module `source`
             targets = {name if name in modules else source for name in names}
             yield from (Import(module, where, node.lineno, target, kind) for target in sorted(targets))
         elif (
@@ -181,7 +179,7 @@ def imports_of(module: str, path: Path, root: Path, modules: Mapping[str, Path])
 
 
 def reachable(start: str, following: Mapping[str, set[str]]) -> dict[str, str]:
-    """What one or more steps lead to -> the step before it on a shortest way."""
+    """Node that one or more steps reach -> the node before it on a shortest way."""
     before: dict[str, str] = {}
     queue = deque([start])
     while queue:
@@ -206,18 +204,18 @@ def circles(edges: Mapping[tuple[str, str], Import]) -> list[str]:
         return way[::-1]
 
     parts = {frozenset(b for b in reached[a] if a in reached.get(b, {})) for a in reached if a in reached[a]}
-    found = []
+    descriptions = []
     for members in sorted(map(sorted, parts), key=lambda names: (-len(names), names)):
         shortest = min(map(around, members), key=len)
         steps = "\n".join(f"    {edges[pair]}" for pair in pairwise(shortest))
-        found.append(f"{len(members)}: {', '.join(members)}; the shortest is {' -> '.join(shortest)}\n{steps}")
-    return found
+        descriptions.append(f"{len(members)}: {', '.join(members)}; the shortest is {' -> '.join(shortest)}\n{steps}")
+    return descriptions
 
 
 def ways_to(forbidden: str, barred: set[str], imports: Sequence[Import], *, parents_run: bool) -> Iterator[str]:
-    """Each import that leaves one of the packages `barred` and leads to `forbidden`, with the rest of the shortest way.
+    """Imports that leave a package of `barred` and lead to `forbidden`, each with the rest of the shortest way.
 
-    Where importing a.b.c counts as running it, it runs a and a.b too: `parents_run`.
+    `parents_run`: importing a.b.c also runs a and a.b.
     """
 
     def reached(each: Import) -> list[str]:
@@ -238,9 +236,9 @@ def ways_to(forbidden: str, barred: set[str], imports: Sequence[Import], *, pare
                 queue.append(each.module)
     for each in imports:
         package = layer_of(each.module)
-        found = [ways[name] for name in reached(each) if name in ways and layer_of(name) != package]
-        if package in barred and found:
-            rest = "".join(f", {step}" for step in min(found, key=len))
+        onward = [ways[name] for name in reached(each) if name in ways and layer_of(name) != package]
+        if package in barred and onward:
+            rest = "".join(f", {step}" for step in min(onward, key=len))
             yield f"{each}{rest}  ({package} must do without {forbidden})"
 
 
@@ -313,7 +311,7 @@ def check(root: Path, layers: Sequence[str] = LAYERS) -> Report:
             "circles of modules": circles(edges),
             "across a border": list(across_borders(imports, modules)),
         },
-        same_names=[f"{name}: {', '.join(found)}" for name, found in sorted(homes.items()) if len(found) > 1],
+        same_names=[f"{name}: {', '.join(modules)}" for name, modules in sorted(homes.items()) if len(modules) > 1],
     )
 
 
@@ -327,11 +325,11 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     print(
         f"{report.files} files, {report.lines} lines; edges: {report.edges} of modules, {report.package_edges} of packages"
     )
-    print(*(f"{title}: {len(found)}" for title, found in report.complaints.items()), sep="; ")
+    print(*(f"{title}: {len(complaints)}" for title, complaints in report.complaints.items()), sep="; ")
     print(f"one name in several packages (no error): {len(report.same_names)}", *report.same_names, sep="\n  ")
-    for title, found in report.complaints.items():
-        if found:
-            print(f"\n{title}:", *found, sep="\n  ", file=sys.stderr)
+    for title, complaints in report.complaints.items():
+        if complaints:
+            print(f"\n{title}:", *complaints, sep="\n  ", file=sys.stderr)
     return 1 if any(report.complaints.values()) else 0
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the core declares by the SDK's types: enumerations, fields of Training, of reports and of records. Text of C++."""
+"""C++ text for the core from the SDK's types: enumerations, and the fields of Training, reports and records."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def kinds(union: Any, tag: str) -> tuple[str, ...]:
     return tuple(text for member in members for text in get_args(field_type(member, tag)))
 
 
-# Name in C++ -> names in the SDK. int32 stands in bundles, and plans have no value of it.
+# Name in C++ -> names in the SDK. int32 appears in bundles; no plan value has it.
 ENUMS: dict[str, tuple[str, ...]] = {
     "DType": tuple(dict.fromkeys((*get_args(DType), *get_args(field_type(TensorRecord, "dtype"))))),
     "Role": get_args(Role),
@@ -68,7 +68,7 @@ ENUMS: dict[str, tuple[str, ...]] = {
 
 
 def enums() -> str:
-    """Each enumeration, its names in the same order, and how they are found by its type."""
+    """The enumerations, each with its names in order, and a function that returns the names of a type."""
     head = LICENCE + "// Written by tools/write_schemas.py from the types of sdk/bespoke.\n"
     streams = braced(
         "enum class Stream : uint32_t", [f"{stream.name.lower()} = {stream.value:#x}" for stream in Stream]
@@ -85,34 +85,37 @@ def enumeration(name: str, values: tuple[str, ...]) -> str:
 
 
 def braced(head: str, values: Sequence[str]) -> str:
-    """On one line where it is short enough, else four of them on each."""
+    """The values in braces, on a single line if they fit, otherwise four a line."""
     line = f"{head} {{{', '.join(values)}}};\n"
     lines = [", ".join(values[first : first + 4]) for first in range(0, len(values), 4)]
     return line if len(line) <= 120 else f"{head} {{\n    " + ",\n    ".join(lines) + "};\n"
 
 
 def training() -> str:
-    """BESPOKE_FIELD(name, type), one a line; BESPOKE_LATER_FIELD(name, type, meant) of a field that documents of before lack, with
-    what they mean by that."""
-    meant = {path.rpartition(".")[2]: value for path, value in BEFORE.items()}
+    """A line for each field of Training: BESPOKE_FIELD(name, type).
+
+    A field that older documents lack is BESPOKE_LATER_FIELD(name, type, value), with its value in those documents.
+    """
+    old_values = {path.rpartition(".")[2]: value for path, value in BEFORE.items()}
     lines = ""
     for name in Training.model_fields:
         kind = cpp_type(field_type(Training, name))
-        if name in meant:
-            lines += f"BESPOKE_LATER_FIELD({name}, {kind}, {'std::nullopt' if meant[name] is None else meant[name]})\n"
+        if name in old_values:
+            value = "std::nullopt" if old_values[name] is None else old_values[name]
+            lines += f"BESPOKE_LATER_FIELD({name}, {kind}, {value})\n"
         else:
             lines += f"BESPOKE_FIELD({name}, {kind})\n"
     return f"{LICENCE}// Written by tools/write_schemas.py from Training of sdk/bespoke/config.py.\n{lines}"
 
 
 def cpp_type(kind: Any) -> str:
-    """Raises TypeError for what has no word here: the core must be taught it first."""
+    """The C++ type of an annotation. Raises TypeError for a type that the core does not have yet."""
     if kind in PLAIN:
         return PLAIN[kind]
     if get_origin(kind) is Literal:
-        found = [name for name, values in ENUMS.items() if values == get_args(kind)]
-        if len(found) == 1:
-            return found[0]
+        names = [name for name, values in ENUMS.items() if values == get_args(kind)]
+        if len(names) == 1:
+            return names[0]
     elif get_origin(kind) is tuple and get_args(kind)[1:] == (...,):
         return f"std::vector<{cpp_type(get_args(kind)[0])}>"
     elif get_origin(kind) in (Union, types.UnionType) and get_args(kind)[1:] == (type(None),):
@@ -121,7 +124,7 @@ def cpp_type(kind: Any) -> str:
 
 
 def filled(kind: type, module: str) -> str:
-    """BESPOKE_FIELD(name), one a line: what the core fills of a report or record."""
+    """A line BESPOKE_FIELD(name) for each field of a report or record that the core fills."""
     lines = "".join(f"BESPOKE_FIELD({name})\n" for name in fields_of_the_core(kind))
     return (
         f"{LICENCE}// Written by tools/write_schemas.py from {kind.__name__} of sdk/bespoke/rules/{module}.py.\n{lines}"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kotlin's classes of what passes through the C API as JSON, from the schemas, and its exceptions, from the kinds of errors.
+"""Kotlin's classes for the JSON of the C API, from the schemas, and its exceptions, from the kinds of errors.
 
-A report may grow: Kotlin ignores fields that it does not know, and a value of an enumeration that it does not know is UNKNOWN.
+A report may grow: Kotlin ignores unknown fields and reads an unknown value of an enumeration as UNKNOWN.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _RECORDS_IMPORTS = (
 
 
 def records(schemas: Mapping[str, dict[str, Any]]) -> str:
-    """Records.kt, of the schemas of records and reports by file name."""
+    """Records.kt, from the schemas of records and reports by file name."""
     writer = _Writer(_ambiguous(schemas.values()))
     for name in sorted(schemas):
         schema = schemas[name]
@@ -80,10 +80,10 @@ def _error_fields() -> Iterable[str]:
 
 
 class _Writer:
-    """Classes in the order in which they are needed; an enumeration that several records share is one class.
+    """Writer of classes in the order of their use. Records share the class of an equal enumeration.
 
-    ambiguous: fields whose enumerations differ between records
-    grows:     values may come that are not known yet
+    ambiguous:  fields whose enumerations differ between records
+    grows:      later versions may send unknown values
     """
 
     def __init__(self, ambiguous: frozenset[str], grows: bool = True) -> None:
@@ -147,14 +147,14 @@ class _Writer:
 
 
 def _ambiguous(schemas: Iterable[Mapping[str, Any]]) -> frozenset[str]:
-    """Fields that are one enumeration here and another one there."""
-    found: dict[str, set[tuple[str, ...]]] = {}
+    """Fields whose enumerations differ between schemas."""
+    enumerations: dict[str, set[tuple[str, ...]]] = {}
     for schema in schemas:
         for name, field in schema["properties"].items():
             for option in field.get("anyOf", [field]):
                 if "enum" in option:
-                    found.setdefault(name, set()).add(tuple(option["enum"]))
-    return frozenset(name for name, values in found.items() if len(values) > 1)
+                    enumerations.setdefault(name, set()).add(tuple(option["enum"]))
+    return frozenset(name for name, values in enumerations.items() if len(values) > 1)
 
 
 def _property(name: str) -> str:
@@ -162,7 +162,7 @@ def _property(name: str) -> str:
 
 
 def _camel(name: str) -> str:
-    return re.sub(r"_(\w)", lambda found: found[1].upper(), name)
+    return re.sub(r"_(\w)", lambda match: match[1].upper(), name)
 
 
 def _capital(name: str) -> str:
@@ -170,7 +170,7 @@ def _capital(name: str) -> str:
 
 
 def _doc(text: str) -> str:
-    """KDoc; lines of Python's docstrings are wrapped again, paragraph by paragraph."""
+    """KDoc of a Python docstring, wrapped again paragraph by paragraph."""
     if not text:
         return ""
     lines = [line for part in re.split(r"\n\s*\n", text.strip()) for line in (*_wrapped(part), "")][:-1]
@@ -180,7 +180,7 @@ def _doc(text: str) -> str:
 
 
 def _wrapped(part: str) -> list[str]:
-    """Lists of fields, `name:  words`, keep their lines."""
+    """Lines of a paragraph. A list of fields, `name:  words`, keeps its lines."""
     if re.search(r"^\w[\w, ]*:  ", part, re.MULTILINE):
         return [line.rstrip() for line in part.splitlines()]
     return textwrap.wrap(" ".join(part.split()), _WIDTH - 3)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the wheel of bespoke-sdk that runs on machines without a compiler: python tools/make_wheel.py FOLDER
+"""Builds the wheel of bespoke-sdk for machines without a compiler: python tools/make_wheel.py FOLDER
 
-The core is compiled here. auditwheel then gives it its manylinux tag, which says how new a C library it needs: that of the machine
-that compiled it. It refuses a wheel that loads a library which may be absent elsewhere, so MLX's engine is left out.
+The core is compiled here. auditwheel then adds the manylinux tag: the oldest C library that it needs, that of this machine. It
+refuses a wheel that loads a library which other machines may lack, so MLX's engine is left out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 def make_wheel(folder: Path) -> Path:
-    """The path of the wheel. An error of pip where the core cannot be compiled."""
+    """Build the wheel; returns its path. pip fails if the core cannot be compiled."""
     with tempfile.TemporaryDirectory() as temporary:
         plain, repaired = Path(temporary) / "plain", Path(temporary) / "repaired"
         without_mlx = ("--config-settings", "cmake.define.BESPOKE_MLX=OFF")

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures in prose: a time, size, rate or ratio that a page states without a benchmark behind it.
+"""Finder of figures in prose: times, sizes, rates and ratios that a page states without a benchmark.
 
-    python tools/prose_figures.py      one line for each, `page:line: figure`; ends with 1 where there is any
+    python tools/prose_figures.py      prints a line for each, `page:line: figure`; exits with 1 if there are any
 
-A measured figure belongs between `<!-- figures:NAME -->` markers, where a benchmark writes it (tests/benchmarks/figures.py), or
-nowhere. Not looked at: what stands between such markers or those of checks, code, comments, targets of links.
-Constants of formats, settings and definitions are no measurements: prose_figures.toml lists them by page and phrase, with a reason.
+A measured figure belongs between `<!-- figures:NAME -->` markers, where a benchmark writes it (tests/benchmarks/figures.py).
+Text between such markers or those of checks, code, comments and targets of links are left out. Constants of formats, settings
+and definitions are no measurements: prose_figures.toml lists them by page and phrase, with a reason.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Figure(NamedTuple):
     page: str
     line: int
     text: str
-    sentence: str  # the line that it stands on
+    sentence: str  # its line on the page
 
 
 class Allowed(NamedTuple):
-    """`phrase` as it stands on `page`, line breaks aside; figures within it are constants, for `reason`."""
+    """A phrase of `page`, line breaks aside, whose figures are constants, for `reason`."""
 
     page: str
     phrase: str
@@ -64,9 +64,9 @@ def figures(page: str, text: str, allowed: Iterable[Allowed] = ()) -> Iterator[F
             prose = re.sub(_phrase(entry), _blank, prose)
     prose = _LEFT_OUT.sub(_blank, prose)
     lines = text.splitlines()
-    for found in _FIGURE.finditer(prose):
-        line = prose.count("\n", 0, found.start()) + 1
-        yield Figure(page, line, found[0].replace("\n", " "), lines[line - 1].strip())
+    for match in _FIGURE.finditer(prose):
+        line = prose.count("\n", 0, match.start()) + 1
+        yield Figure(page, line, match[0].replace("\n", " "), lines[line - 1].strip())
 
 
 def read_allowed(path: Path = ALLOWED) -> list[Allowed]:
@@ -74,7 +74,7 @@ def read_allowed(path: Path = ALLOWED) -> list[Allowed]:
 
 
 def unused(allowed: Iterable[Allowed], texts: dict[str, str]) -> list[Allowed]:
-    """Entries whose page no longer holds the phrase, or in whose phrase no figure would be found."""
+    """Entries whose page no longer holds the phrase, or whose phrase holds no figure."""
     return [
         entry
         for entry in allowed
@@ -92,24 +92,24 @@ def _phrase(entry: Allowed) -> str:
     return r"\s+".join(re.escape(word) for word in entry.phrase.split())
 
 
-def _blank(found: re.Match[str]) -> str:
-    """Nothing but the line breaks, so that lines keep their numbers; a mark, so that words on both sides stay apart."""
-    return "\0" + "\n" * found[0].count("\n")
+def _blank(match: re.Match[str]) -> str:
+    """A mark that keeps the words before and after apart, and the line breaks, which keep line numbers."""
+    return "\0" + "\n" * match[0].count("\n")
 
 
 def main() -> int:
     texts, allowed = pages(), read_allowed()
-    found = [figure for page, text in texts.items() for figure in figures(page, text, allowed)]
-    for figure in found:
+    in_prose = [figure for page, text in texts.items() for figure in figures(page, text, allowed)]
+    for figure in in_prose:
         print(f"{figure.page}:{figure.line}: {figure.text}    {figure.sentence}")
     old = unused(allowed, texts)
     for entry in old:
         print(f"{ALLOWED.name}: '{entry.phrase}' is not a figure on {entry.page}")
     print(
-        f"{len(found)} figures in prose without a benchmark behind them; {len(allowed)} constants allowed",
+        f"{len(in_prose)} figures in prose without a benchmark behind them; {len(allowed)} constants allowed",
         file=sys.stderr,
     )
-    return 1 if found or old else 0
+    return 1 if in_prose or old else 0
 
 
 if __name__ == "__main__":

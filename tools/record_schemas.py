@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON Schemas of what passes through the C API as JSON: reports and records come out, examples go in.
+"""JSON Schemas of the C API's JSON: reports and records come out, examples go in.
 
-Other languages make their types from them. A report may grow: what a reader does not know is no error.
+Other languages generate their types from them. A report may grow: readers ignore unknown fields.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from bespoke.rules.report import STAGES, Evaluation, JudgedStep, MemoryReport, T
 
 RECORDS = (AddedExample, AnswerPiece, Classification, ExampleInfo, Forgotten, PlannedTraining, Run, Score, Version)
 REPORTS = (TrainReport, Evaluation)
-# null where the number is not finite, for which JSON has no word
+# null if the number is not finite: JSON cannot write it
 NOT_FINITE = ("losses", "loss", "perplexity", "accuracy", "log_probability")
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def record_schemas() -> dict[str, dict[str, Any]]:
     """File name -> schema."""
-    found = {f"{file_name(kind)}.schema.json": schema_of(kind) for kind in (*RECORDS, *REPORTS)}
-    return {**found, "example.schema.json": example_schema()}
+    outputs = {f"{file_name(kind)}.schema.json": schema_of(kind) for kind in (*RECORDS, *REPORTS)}
+    return {**outputs, "example.schema.json": example_schema()}
 
 
 def file_name(kind: type) -> str:
-    """train_report of TrainReport."""
+    """The file name of a class: train_report for TrainReport."""
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in kind.__name__).lstrip("_")
 
 
 def schema_of(kind: type) -> dict[str, Any]:
-    """Of what the core writes, which fills every field."""
+    """Schema of a report or record as the core writes it, with every field filled."""
     schema = TypeAdapter(kind).json_schema(mode="serialization")
     nested = {nested.__name__: nested for nested in (MemoryReport, JudgedStep)}
     for part, owner in ((schema, kind), *((part, nested[name]) for name, part in schema.get("$defs", {}).items())):
@@ -72,7 +72,7 @@ def numbers_by(names: tuple[str, ...], kind: dict[str, Any]) -> dict[str, Any]:
 
 
 def example_schema() -> dict[str, Any]:
-    """One object for each shape; other fields are kept and not trained on."""
+    """Schema of an example: an object for each shape. Other fields are kept and not trained on."""
     text = {"type": "string"}
     message = {
         "type": "object",

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes what other languages share: schemas of plan, manifest, records and reports, what a plan may hold, kinds of errors,
-enumerations, fields."""
+"""Writer of the files that other languages share: schemas, the rules of plans, kinds of errors, enumerations, fields."""
 
 from __future__ import annotations
 
@@ -17,8 +16,8 @@ from bespoke.bundle.manifest_schema import manifest_schema
 from bespoke.plan.instructions import Plan
 from bespoke.plan.kinds import rules_document
 
-# What the core raises: its name there, and the class. `Internal` is a defect of the core. The status in the C API is the
-# place in this list, from 1 on: the list only grows.
+# The core's errors: name in C++ -> class. `Internal` is a defect of the core. The status in the C API is the position in this
+# list, from 1 on: the list only grows.
 CORE_ERRORS = {
     "Internal": errors.BespokeError,
     "Config": errors.ConfigError,
@@ -66,24 +65,24 @@ def schemas() -> dict[str, str]:
 
 def kotlin() -> dict[str, str]:
     """File name -> contents."""
-    found = record_schemas()
-    given = found.pop("example.schema.json")
+    records = record_schemas()
+    example = records.pop("example.schema.json")
     return {
-        "Records.kt": kotlin_types.records(found),
-        "Example.kt": kotlin_types.example(given),
+        "Records.kt": kotlin_types.records(records),
+        "Example.kt": kotlin_types.example(example),
         "BespokeErrors.kt": kotlin_types.errors(error_table()),
     }
 
 
 def error_kinds() -> str:
-    """For C++: BESPOKE_ERROR(kind, name of the Python class, status in the C API), one a line."""
+    """Lines for C++: BESPOKE_ERROR(kind, name of the Python class, status in the C API)."""
     head = LICENCE + "// Written by tools/write_schemas.py from sdk/bespoke/errors.py.\n"
     rows = enumerate(CORE_ERRORS.items(), 1)
     return head + "".join(f'BESPOKE_ERROR({kind}, "{error.__name__}", {status})\n' for status, (kind, error) in rows)
 
 
 def error_table() -> list[dict[str, object]]:
-    """For other languages: each kind of error, its status and its constant in the C API, what it means."""
+    """Table for other languages: each kind of error, its status and constant in the C API, its meaning."""
     return [
         {
             "kind": error.__name__,
@@ -101,7 +100,7 @@ def constant(error: type[errors.BespokeError]) -> str:
 
 
 def header() -> str:
-    """bespoke.h with the statuses of today."""
+    """bespoke.h with the current statuses."""
     before, rest = HEADER.read_text().split(BEGIN)
     after = rest.split(END)[1]
     rows = "".join(f"  {row['constant']} = {row['status']},\n" for row in error_table())
