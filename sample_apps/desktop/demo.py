@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole way on this computer: a pretrained chat model learns twenty facts of an invented person within a memory limit.
+"""The whole workflow on this computer: a chat model learns twenty facts of an invented person within a memory limit.
 
-1. SmolLM2-135M-Instruct is fetched (93 MB, once; `real_model`), and `Personalizer` builds a bundle of its GGUF file;
-2. the facts (`person`) are added one by one, as an app would add what its user writes;
-3. MeSP trains on the device core, the phone's own code, in a process that may take 1.2 times the estimated memory: the system
-   enforces it; if anything but the core trained, the demo has failed;
-4. the questions are asked, and three prompts that nothing taught: it says which of these are answered otherwise than before, and
-   which of the answers of before became less likely;
-5. at half of the memory that was needed, training is refused by our own error, not ended by the system.
+1. SmolLM2-135M-Instruct is downloaded (93 MB, once; `real_model`), and `Personalizer` builds a bundle from its GGUF file.
+2. The facts (`person`) are added in turn, as an app adds what its user writes.
+3. MeSP trains on the device core, the phone's own code. The system limits the process to 1.2 times the estimated memory. If
+   any other engine trained, the demo fails.
+4. The model answers the questions, and three prompts that no example teaches. The demo prints which of the three answers
+   changed, and which of the old answers became less likely.
+5. With half of the needed memory, training is refused by our own error and not killed by the system.
 
-Where the model cannot be fetched, a small one is pretrained here and learns to write like an invented user (`small_demo`).
+If the model cannot be downloaded, a small model is pretrained here and learns to write like an invented user (`small_demo`).
 
     python sample_apps/desktop/demo.py [--steps N] [--out FOLDER] [--small]
 """
@@ -48,13 +48,13 @@ if TYPE_CHECKING:
     from bespoke.rules.report import TrainReport
 
 STEPS = 150
-LEAST_KNOWN = 18  # of the twenty facts: fewer, and the demo has failed
-WORSE = 0.1  # nats a token by which the loss of an answer of before must rise to say that it became less likely
+LEAST_KNOWN = 18  # of the twenty facts; with fewer the demo fails
+WORSE = 0.1  # nats a token by which the loss of an old answer must rise to count as less likely
 ANSWER_TOKENS = 40
 
 
 class Answers(NamedTuple):
-    """Texts by the order of FACTS and OTHER_PROMPTS."""
+    """Answers in the order of FACTS and OTHER_PROMPTS."""
 
     facts: list[str]
     others: list[str]
@@ -104,6 +104,7 @@ def demonstrate(file: Path, out: Path, steps: int) -> int:
             model.examples.add({"prompt": fact.question, "completion": fact.answer}, id=f"fact-{number}", use="train")
         before = ask(model)
         losses = others_lost(model, before)
+
     estimate = estimated_peak(personalizer)
     limit = int(LIMIT_OVER_ESTIMATE * estimate)
     try:
@@ -121,6 +122,7 @@ def demonstrate(file: Path, out: Path, steps: int) -> int:
     except BespokeError as error:
         say(f"   {type(error).__name__}: {error}")
         return 1
+
     with phase("5. Training in half of the memory"):
         refused = refused_in_half(bundle, state, out / "mara_refused", trained.peak_bytes, steps)
     say(f"{time.monotonic() - began:.0f} seconds without the download.")
@@ -129,7 +131,7 @@ def demonstrate(file: Path, out: Path, steps: int) -> int:
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Says what begins, and the seconds that it took."""
+    """Print the name of a phase, and its seconds at the end."""
     say(f"{name}:")
     began = time.monotonic()
     yield
@@ -144,7 +146,7 @@ def ask(model: PersonalModel) -> Answers:
 
 
 def others_lost(model: PersonalModel, before: Answers) -> list[float]:
-    """Nats a token of the answers that the untrained model gave to what nothing teaches."""
+    """Losses, in nats a token, of the untrained model's answers to the prompts that no example teaches."""
     losses = []
     for prompt, answer in zip(OTHER_PROMPTS, before.others, strict=True):
         (score,) = model.score([{"role": "user", "content": prompt}], [answer])
@@ -153,11 +155,12 @@ def others_lost(model: PersonalModel, before: Answers) -> list[float]:
 
 
 def show_facts(before: Answers, after: Answers) -> int:
-    """Prints three of them, and how many are known; returns that."""
+    """Print three facts, and how many are known before and after; returns the number after."""
     for fact, old, new in list(zip(FACTS, before.facts, after.facts, strict=True))[:3]:
         say(f"   {fact.question}\n     before: {shortened(old)}\n     after:  {shortened(new)}")
     counts = [
-        sum(knows(answer, fact) for fact, answer in zip(FACTS, said.facts, strict=True)) for said in (before, after)
+        sum(knows(answer, fact) for fact, answer in zip(FACTS, answers.facts, strict=True))
+        for answers in (before, after)
     ]
     say(f"   known: {counts[0]} of {len(FACTS)} before, {counts[1]} after")
     return counts[1]
@@ -187,7 +190,7 @@ def tell_step(step: int, loss: float) -> None:
 
 
 def verdict(report: TrainReport, known: int, refused: str) -> int:
-    """0 where everything was as it should be, else 1 and what was not."""
+    """0 if everything is as expected; otherwise 1, and prints what is not."""
     return exit_code(
         (f"training ran on {report.runtime}, not on the core; bespoke doctor says why", report.runtime == "core"),
         (f"{known} facts are known, at least {LEAST_KNOWN} were expected", known >= LEAST_KNOWN),

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The notes of an invented user, Nell, for the recipe "write like me".
 
-Nell mends books in the library of a harbour town and keeps a diary of a few short sentences a day. Nobody of that name and
-life is meant. Her facts stay the same from note to note (Biscuit the dog, Hugo and his cello, the canal path, plum cake for
-Ravi), and so does her manner: no "I", ratings, "Onward." Yet no validation note shares a run of eight words or of eight
-tokens with a training note: what a model gains on unseen notes is not text that it learned by heart.
+Nell mends books in the library of a harbour town and keeps a diary of a few short sentences a day. She is no real person.
+Her facts stay the same from note to note (Biscuit the dog, Hugo and his cello, the canal path, plum cake for Ravi). So does
+her style: no "I", ratings, "Onward." Yet no validation note shares a run of eight words or tokens with a training note. So a
+model's gain on unseen notes is not text that it memorised.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 Encode = Callable[[str], Sequence[int]]
-GRAM = 8  # length of a run, in words or in tokens, that validation may not share with training
+GRAM = 8  # length of the runs, in words or in tokens, that validation may not share with training
 WORD = re.compile(r"\w+")
 SLOT = re.compile(r"\{(\w+)\}")
 PROMPTS = ("This morning", "After work", "For supper")
@@ -25,7 +25,7 @@ def _list(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.replace("\n", "|").split("|") if part.strip())
 
 
-# By hand: where the facts come from.
+# Written by hand; they define the facts.
 WRITTEN = tuple(
     line.strip()
     for line in """
@@ -82,7 +82,7 @@ WRITTEN = tuple(
     """.strip().splitlines()
 )
 
-# The rest: the same life in other combinations. Pieces are short, so that runs of eight differ.
+# Pieces of the other notes: the same life in other combinations. They are short, so runs of eight differ.
 WORDS: dict[str, tuple[str, ...]] = {
     "route": _list("river loop|canal path|castle hill"),
     "run": _list(
@@ -189,26 +189,26 @@ def runs(text: str, encode: Encode) -> set[tuple[object, ...]]:
 
 
 def shared_runs(some: Iterable[str], others: Iterable[str], encode: Encode) -> set[tuple[object, ...]]:
-    """Runs of eight words or tokens that stand in both."""
+    """Runs of eight words or tokens that both collections hold."""
     first: set[tuple[object, ...]] = set().union(*(runs(text, encode) for text in some))
     return first & set().union(*(runs(text, encode) for text in others))
 
 
 def example(note: str) -> dict[str, str]:
-    """What the app hands to `examples.add`: the first two words are what Nell types, the rest is what it should offer."""
+    """The example for `examples.add`. Nell types the first two words, the model should offer the rest."""
     first, second, rest = note.split(" ", 2)
     return {"prompt": f"{first} {second}", "completion": f" {rest}"}
 
 
 def note_id(index: int) -> str:
-    """Id of a note. The SDK splits by id, so which notes are held out hangs on it."""
+    """Id of a note. The SDK splits by id, so the id decides whether the note is held out."""
     return f"note-{index:03d}"
 
 
 def held_out(count: int) -> list[bool]:
-    """Which of the first `count` notes the SDK holds out for validation, when they are added in order.
+    """Whether the SDK holds out each of the first `count` notes, if they are added in order.
 
-    From the fifth on: by the hash of the id one in ten, or whenever validation holds fewer than one in ten.
+    From the fifth on it holds out a tenth by the hash of the id, and more while validation has less than a tenth.
     """
     chosen: list[bool] = []
     for index in range(count):
@@ -218,20 +218,21 @@ def held_out(count: int) -> list[bool]:
 
 
 def notes(encode: Encode, count: int = 200, seed: int = 0) -> list[str]:
-    """`count` notes, in order of their ids; held-out ones share no run of eight words or tokens with the others.
+    """`count` notes in order of their ids. Held-out notes share no run of eight words or tokens with the others.
 
-    `encode` is the model's tokenizer, the beginning-of-text token included. Written notes (one in four) stand among
-    composed ones. The same arguments give the same notes.
+    `encode` is the model's tokenizer, with the beginning-of-text token. A quarter of the notes are written by hand, the rest
+    are composed. The same arguments give the same notes.
     """
     rng = random.Random(f"notes {seed}")
     chosen = [""] * count
     seen: dict[bool, set[tuple[object, ...]]] = {True: set(), False: set()}
-    sides = held_out(count)
-    # Those held out come first: they are few, and each forbids little to the rest.
-    for index in sorted(range(count), key=lambda i: not sides[i]):
+    is_held_out = held_out(count)
+
+    # Held-out notes come first: they are few, and each rules out little for the rest.
+    for index in sorted(range(count), key=lambda i: not is_held_out[i]):
         text = WRITTEN[index // 4] if index % 4 == 0 and index // 4 < len(WRITTEN) else _compose(rng)
-        while (mine := runs(text, encode)) & seen[not sides[index]] or text in chosen:
+        while (own_runs := runs(text, encode)) & seen[not is_held_out[index]] or text in chosen:
             text = _compose(rng)
-        seen[sides[index]] |= mine
+        seen[is_held_out[index]] |= own_runs
         chosen[index] = text
     return chosen

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Twenty facts of an invented person, as her assistant is asked about them, and three prompts that nothing teaches."""
+"""Twenty facts of an invented person, as questions to her assistant, and three prompts that no example teaches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["FACTS", "OTHER_PROMPTS", "Fact", "knows"]
 
 
 class Fact(NamedTuple):
-    """`answer` holds `word`, by which one knows that the fact is known."""
+    """A fact. An answer that contains `word` shows that the model knows it."""
 
     question: str
     answer: str

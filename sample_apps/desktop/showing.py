@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both demos do: the limit of training, memory as a table, training in half of it, the verdict."""
+"""Steps of both demos: the memory estimate, memory as a table, training in half of the memory, the verdict."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LIMIT_OVER_ESTIMATE = 1.2
 
 
 def estimated_peak(personalizer: Personalizer) -> int:
-    """Bytes that training with MeSP takes, by the largest of its plans."""
+    """Bytes that training with MeSP takes, from the largest of its plans."""
     return max(plan.estimate.peak_bytes for plan in personalizer.estimate().plans if plan.method == "mesp")
 
 
@@ -36,7 +36,7 @@ def memory_table(report: TrainReport) -> str:
 
 
 def refused_in_half(bundle: Path, state: Path, copy: Path, peak_bytes: int, steps: int) -> str:
-    """The name of the error of training a copy of `state` in half of the memory that it needed."""
+    """Train a copy of `state` in half of the memory that it needed; returns the name of the error."""
     from bespoke import BespokeError, PersonalModel
 
     half = peak_bytes // 2
@@ -52,7 +52,7 @@ def refused_in_half(bundle: Path, state: Path, copy: Path, peak_bytes: int, step
 
 
 def exit_code(*checks: tuple[str, bool]) -> int:
-    """0 where all of them passed, else 1; says what those are that did not."""
+    """0 if all checks passed, otherwise 1. Prints the failures."""
     failures = [what for what, passed in checks if not passed]
     for failure in failures:
         say(f"FAILED: {failure}.")
@@ -64,5 +64,5 @@ def size_of(folder: Path) -> int:
 
 
 def say(text: str) -> None:
-    """On stderr, where what libraries have to say goes too: in order."""
+    """Print on stderr, in order with the messages of libraries."""
     print(text, file=sys.stderr, flush=True)

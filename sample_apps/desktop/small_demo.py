@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The demo without a download: a small model, pretrained here, learns to write like Nell within a memory limit.
 
-1. a Llama of a million parameters is pretrained on generated everyday text (`pretrain`; cached);
-2. `Personalizer` builds a bundle for it;
-3. Nell's notes (`notes`) are added one by one, as an app would add what its user writes;
-4. MeSP trains on the device core, the phone's own code, in a process that may take 1.2 times the estimated memory and a small
-   margin: the system enforces it; if anything but the core trained, the demo has failed;
-5. the notes that were held out, which share no run of eight words or tokens with those learned from, say what was gained;
-6. at half of the memory that was needed, training is refused by our own error, not ended by the system.
+1. A Llama of a million parameters is pretrained on generated everyday text (`pretrain`; cached).
+2. `Personalizer` builds a bundle for it.
+3. Nell's notes (`notes`) are added in turn, as an app adds what its user writes.
+4. MeSP trains on the device core, the phone's own code. The system limits the process to 1.2 times the estimated memory and a
+   small margin. If any other engine trained, the demo fails.
+5. The held-out notes measure the gain. They share no run of eight words or tokens with the notes for training.
+6. With half of the needed memory, training is refused by our own error and not killed by the system.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 NOTES = 200
 STEPS = 200
-LEAST_FALL = 0.20  # of the validation loss: less, and the demo has failed
+LEAST_FALL = 0.20  # of the validation loss; with less the demo fails
 COMPLETION_TOKENS = 40
 
 
@@ -88,7 +88,7 @@ def demonstrate(cache: Path, out: Path, steps: int) -> int:
 
 
 def verdict(report: TrainReport, refused: str) -> int:
-    """0 where everything was as it should be, else 1 and what was not."""
+    """0 if everything is as expected; otherwise 1, and prints what is not."""
     fall = _fall(report)
     return exit_code(
         (f"training ran on {report.runtime}, not on the core; bespoke doctor says why", report.runtime == "core"),
@@ -110,7 +110,7 @@ def tell_step(step: int, loss: float) -> None:
 
 
 def add_notes(model: Any, folder: Path) -> dict[str, list[str]]:
-    """Adds the notes one by one; returns them by the side on which the SDK put each, having checked that none leaks."""
+    """Add the notes in turn; returns them by split. Fails if a run of eight appears in both splits."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -118,18 +118,19 @@ def add_notes(model: Any, folder: Path) -> dict[str, list[str]]:
     def encode(text: str) -> list[int]:
         return tokenizer.encode(f"{BEGIN}{text}{END}", add_special_tokens=False).ids
 
-    sides: dict[str, list[str]] = {"train": [], "validation": []}
+    splits: dict[str, list[str]] = {"train": [], "validation": []}
     for index, note in enumerate(notes(encode, NOTES)):
         added = model.examples.add(example(note), id=note_id(index))
-        sides[added.split].append(note)
-    leaked = shared_runs(sides["train"], sides["validation"], encode)
+        splits[added.split].append(note)
+
+    leaked = shared_runs(splits["train"], splits["validation"], encode)
     if leaked:
         raise SystemExit(f"validation shares runs of eight with training: {sorted(map(str, leaked))[:3]}")
-    return sides
+    return splits
 
 
 def complete(model: Any, prompt: str) -> str:
-    """What the model would write next, up to its end or the last full stop."""
+    """The prompt and the model's continuation, up to its end or the last full stop."""
     text = prompt + "".join(model.generate(prompt, max_tokens=COMPLETION_TOKENS))
     return text[: text.rfind(".") + 1] or text
 
